@@ -1,0 +1,52 @@
+"""from_mujoco: a compiled `mujoco.MjModel` as a Model, for people who already have one.
+
+Reads attributes only, so `mujoco` itself is never imported.
+"""
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from diffsim.compiler.pack import pack
+from diffsim.types.model import Model, Option, Statistic
+from diffsim.types.topology import NAMED, Topology
+
+# name addresses in mjModel whose abbreviation is not the kind
+ADDRESS = {"joint": "jnt", "camera": "cam", "material": "mat", "equality": "eq"}
+
+
+def from_mujoco(
+    mjmodel: Any,
+    max_contacts: int | None = None,
+    max_pairs: int | None = None,
+    keep: Collection[str] = (),
+) -> Model:
+    """Converts a compiled `mujoco.MjModel` (3.8).
+
+    Args:
+      mjmodel: the compiled model.
+      max_contacts, max_pairs: contact capacities, as for `diffsim.load`.
+      keep: switch fields that stay in the program although they are zero.
+    """
+    wanted = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
+    fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in wanted if hasattr(mjmodel, name)}
+    for name, cls in (("opt", Option), ("stat", Statistic)):
+        source = getattr(mjmodel, name)
+        fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
+    names = {kind: _names(mjmodel, kind) for kind in NAMED}
+    return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
+
+
+def _names(mjmodel: Any, kind: str) -> tuple[str, ...]:
+    addresses = getattr(mjmodel, f"name_{ADDRESS.get(kind, kind)}adr")
+    return tuple(_string(mjmodel.names, start) for start in np.asarray(addresses))
+
+
+def _texts(mjmodel: Any) -> tuple[str, ...]:
+    return tuple(_string(bytes(mjmodel.text_data), start) for start in np.asarray(mjmodel.text_adr))
+
+
+def _string(buffer: bytes, start: int) -> str:
+    return buffer[start : buffer.index(b"\0", start)].decode()

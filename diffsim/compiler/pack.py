@@ -1,0 +1,94 @@
+"""pack: a table of numpy arrays under mjModel's names -> Model. The only place where numpy becomes jax.
+
+Both roads end here: the compiler's passes and `from_mujoco` fill the same table.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import Cone, Integrator, Jacobian, Solver
+from diffsim.types.model import Model, Option, Statistic, switch_fields
+from diffsim.types.topology import Topology
+
+Fields = Mapping[str, Any]
+
+# fields of Topology that are ours, not mjModel's
+OWN = {"names", "texts", "max_contacts", "max_pairs", "present"}
+
+CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
+
+
+def pack(
+    fields: Fields,
+    names: Mapping[str, tuple[str, ...]],
+    texts: tuple[str, ...] = (),
+    max_contacts: int | None = None,
+    max_pairs: int | None = None,
+    keep: Collection[str] = (),
+) -> Model:
+    """Makes a Model.
+
+    Args:
+      fields: every size, integer and float field of `Topology` and `Model` by mjModel's name and shape; options and
+        statistics as `fields["opt"]`, `fields["stat"]`, mappings of their own.
+      names: names by kind (`diffsim.types.topology.NAMED`), one per object, empty where it has none.
+      texts: contents of the custom texts.
+      max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
+      keep: switch fields that stay in the program although they are zero.
+    """
+    topology = Topology(
+        **{f.name: _integer(fields[f.name]) for f in dataclasses.fields(Topology) if f.name not in OWN},
+        names=dict(names),
+        texts=tuple(texts),
+        max_contacts=max_contacts,
+        max_pairs=max_pairs,
+        present=present(fields, keep),
+    )
+    leaves = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
+    return Model(
+        topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves
+    )
+
+
+def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
+    """For each switch field a mask of the elements that the program must have code for."""
+    unknown = set(keep) - set(switch_fields())
+    if unknown:
+        raise ValueError(
+            f"keep: {sorted(unknown)[0]!r} is not one of the switch fields: {', '.join(switch_fields())}"
+        )
+    tables = {Model: fields, Option: fields["opt"]}
+    values = {name: np.asarray(tables[cls][name]) for name, cls in switch_fields().items()}
+    return {name: (value != 0) | (name in keep) for name, value in values.items()}
+
+
+def _leaves(cls: type) -> list[dataclasses.Field]:
+    return [f for f in dataclasses.fields(cls) if "shape" in f.metadata]
+
+
+def _integer(value: Any) -> Any:
+    return np.array(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
+
+
+def _floats(field: dataclasses.Field, value: Any, topology: Topology) -> jax.Array:
+    """A float leaf in the declared shape; sizes that the topology does not count come from the value."""
+    array = np.asarray(value, dtype=np.float64)
+    sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
+    shape = [len(array) if size < 0 else size for size in sizes]
+    return jnp.asarray(array.reshape(shape), dtype=float)
+
+
+def _numbers(cls: type, values: Fields) -> Any:
+    return cls(**{f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(cls)})
+
+
+def _option(values: Fields) -> Option:
+    leaves = {f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(Option)}
+    choices = {f.name: int(values[f.name]) for f in dataclasses.fields(Option) if f.metadata.get("static") and f.name in values}
+    choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
+    return Option(**leaves, **choices)

@@ -1,0 +1,120 @@
+"""Rotations: unit quaternions (w, x, y, z), rotation matrices, rotation vectors.
+
+Exponential and logarithm use series near zero, so values and derivatives are finite at the identity.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math import safe
+from diffsim.math.vector import cross, dot, pack, scale
+
+Array = jax.Array
+
+
+def quat_mul(p: Array, q: Array) -> Array:
+    """Hamilton product p q: first q, then p."""
+    pw, px, py, pz = (p[..., i] for i in range(4))
+    qw, qx, qy, qz = (q[..., i] for i in range(4))
+    return pack(
+        [
+            pw * qw - px * qx - py * qy - pz * qz,
+            pw * qx + px * qw + py * qz - pz * qy,
+            pw * qy - px * qz + py * qw + pz * qx,
+            pw * qz + px * qy - py * qx + pz * qw,
+        ]
+    )
+
+
+def quat_conj(q: Array) -> Array:
+    """Inverse of a unit quaternion."""
+    return pack([q[..., 0], -q[..., 1], -q[..., 2], -q[..., 3]])
+
+
+def rotate(q: Array, v: Array) -> Array:
+    """v rotated by the unit quaternion q: v + 2 w (u x v) + 2 u x (u x v)."""
+    u = q[..., 1:]
+    t = 2 * cross(u, v)
+    return v + scale(t, q[..., 0]) + cross(u, t)
+
+
+def rotate_inv(q: Array, v: Array) -> Array:
+    """v rotated by the inverse of the unit quaternion q."""
+    return rotate(quat_conj(q), v)
+
+
+def quat_normalize(q: Array) -> Array:
+    """Unit quaternion along q; the identity where q is zero. Derivatives are projected to the tangent space."""
+    return safe.normalize(q, (1.0, 0.0, 0.0, 0.0))
+
+
+def quat_to_mat(q: Array) -> Array:
+    """Rotation matrix (..., 3, 3) of a unit quaternion."""
+    w, x, y, z = (q[..., i] for i in range(4))
+    ww, xx, yy, zz = w * w, x * x, y * y, z * z
+    rows = [
+        pack([ww + xx - yy - zz, 2 * (x * y - w * z), 2 * (x * z + w * y)]),
+        pack([2 * (x * y + w * z), ww - xx + yy - zz, 2 * (y * z - w * x)]),
+        pack([2 * (x * z - w * y), 2 * (y * z + w * x), ww - xx - yy + zz]),
+    ]
+    return jnp.stack(rows, axis=-2)
+
+
+def axis_angle_to_quat(axis: Array, angle: Array) -> Array:
+    """Rotation by `angle` (rad) about the unit vector `axis`."""
+    half = 0.5 * angle
+    return jnp.concatenate([jnp.cos(half)[..., None], scale(axis, jnp.sin(half))], axis=-1)
+
+
+def quat_exp(rotvec: Array) -> Array:
+    """Unit quaternion of a rotation vector: (cos(t/2), sin(t/2) rotvec / t), t = |rotvec|."""
+    squared = dot(rotvec, rotvec)
+    # below the threshold the series is exact to rounding, and smooth in the square
+    large = squared > 1e-3
+    half = 0.5 * jnp.sqrt(jnp.where(large, squared, 1))
+    cosine = jnp.where(large, jnp.cos(half), 1 - squared / 8 + squared**2 / 384 - squared**3 / 46080)
+    sinc = jnp.where(
+        large,
+        0.5 * jnp.sin(half) / half,
+        0.5 * (1 - squared / 24 + squared**2 / 1920 - squared**3 / 322560),
+    )
+    return jnp.concatenate([cosine[..., None], scale(rotvec, sinc)], axis=-1)
+
+
+def quat_log(q: Array) -> Array:
+    """Rotation vector of a unit quaternion, in the ball |r| <= pi (the shorter way round)."""
+    # q and -q are one rotation: take the half with w >= 0
+    q = jnp.where(jax.lax.stop_gradient(q[..., :1]) < 0, -q, q)
+    w, u = q[..., 0], q[..., 1:]
+    squared = dot(u, u)
+    large = squared > 1e-6
+    length = jnp.sqrt(jnp.where(large, squared, 1))
+    # atan(s / w) / s = 1/w - s^2 / (3 w^3) + s^4 / (5 w^5) for small s, where w is near 1
+    safe_w = jnp.where(large, 1, w)
+    inverse = 1 / safe_w
+    series = inverse * (1 - squared * inverse**2 / 3 + squared**2 * inverse**4 / 5)
+    ratio = jnp.where(large, jnp.arctan2(length, w) / length, series)
+    return scale(u, 2 * ratio)
+
+
+def quat_sub(a: Array, b: Array) -> Array:
+    """Rotation vector, in the frame of b, that takes b to a: log(b^-1 a)."""
+    return quat_log(quat_mul(quat_conj(b), a))
+
+
+def quat_integrate(q: Array, omega: Array, dt: Array) -> Array:
+    """q after rotating with the local angular velocity omega (rad/s) for dt: q exp(omega dt)."""
+    return quat_normalize(quat_mul(q, quat_exp(scale(omega, jnp.broadcast_to(dt, omega.shape[:-1])))))
+
+
+def frame_from_z(z: Array) -> Array:
+    """Right-handed orthonormal matrix (..., 3, 3) with rows z and two tangents.
+
+    The first tangent comes from the y axis, or from the z axis where |z_y| >= 0.5; the choice is discrete and not
+    differentiated, the frame is.
+    """
+    steep = jnp.abs(jax.lax.stop_gradient(z[..., 1])) >= 0.5
+    zero, one = jnp.zeros_like(z[..., 0]), jnp.ones_like(z[..., 0])
+    helper = pack([zero, jnp.where(steep, zero, one), jnp.where(steep, one, zero)])
+    first = safe.normalize(helper - scale(z, dot(z, helper)), (0.0, 1.0, 0.0))
+    return jnp.stack([z, first, cross(z, first)], axis=-2)

@@ -1,0 +1,55 @@
+"""Functions with finite values and finite derivatives everywhere.
+
+The pattern is the double where: first replace the argument that would make the derivative infinite, compute, then
+select. A `where` around an unsafe division alone does not help: the unselected branch still gives inf * 0 in the
+backward pass. At the singular point itself the derivative is that of the constant branch, zero.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math.vector import dot, scale
+
+Array = jax.Array
+
+
+def tiny(x: Array) -> Array:
+    """The smallest square that counts as non-zero in the dtype of x (squares of float32 underflow below 1e-38)."""
+    return jnp.asarray(1e-30 if x.dtype == jnp.float32 else 1e-280, x.dtype)
+
+
+def sqrt(x: Array) -> Array:
+    """Square root; 0, with derivative 0, for x <= 0 (and below the dtype's underflow)."""
+    positive = x > tiny(x)
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
+
+
+def divide(numerator: Array, denominator: Array, fallback: float = 0.0) -> Array:
+    """numerator / denominator, and `fallback` where the denominator is zero."""
+    valid = jnp.abs(denominator) > tiny(denominator)
+    return jnp.where(valid, numerator / jnp.where(valid, denominator, 1), fallback)
+
+
+def norm(v: Array) -> Array:
+    """Euclidean length over the last axis; derivative 0 at the zero vector."""
+    return sqrt(dot(v, v))
+
+
+def normalize(v: Array, fallback: tuple[float, ...] | None = None) -> Array:
+    """v / |v| over the last axis; `fallback` (default: the first axis) with zero derivative where v is zero."""
+    squared = dot(v, v)
+    valid = squared > tiny(v)
+    unit = scale(v, jax.lax.rsqrt(jnp.where(valid, squared, 1)))
+    constant = jnp.asarray(fallback or (1.0,) + (0.0,) * (v.shape[-1] - 1), v.dtype)
+    return jnp.where(valid[..., None], unit, jnp.broadcast_to(constant, v.shape))
+
+
+def arctan2(y: Array, x: Array) -> Array:
+    """arctan2 with value and derivative 0 at the origin."""
+    valid = x * x + y * y > tiny(x)
+    return jnp.where(valid, jnp.arctan2(y, jnp.where(valid, x, 1)), 0)
+
+
+def clip(x: Array, lower: Array | float, upper: Array | float) -> Array:
+    """min(max(x, lower), upper) with derivative 0 outside and 1 inside and on the bounds (no halves at ties)."""
+    return jnp.where(x < lower, lower, jnp.where(x > upper, upper, x))

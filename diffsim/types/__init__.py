@@ -1,0 +1,9 @@
+"""The types that all rooms share: Topology and Model (the system), State and Inputs, Data (what follows)."""
+
+from diffsim.types.data import Data as Data
+from diffsim.types.model import Model as Model
+from diffsim.types.model import Option as Option
+from diffsim.types.model import Statistic as Statistic
+from diffsim.types.state import Inputs as Inputs
+from diffsim.types.state import State as State
+from diffsim.types.topology import Topology as Topology

@@ -1,0 +1,211 @@
+"""Data: everything that follows from one state, one record per stage of the pipeline, with mjData's names.
+
+A stage asks for the records that it reads and returns the record that it computes; `Data` inherits them all.
+Frames are world frames unless said otherwise; rotation matrices are (3, 3) and map local to world. Spatial vectors
+are (rotation, translation), world-oriented, centred at the centre of mass of the kinematic tree (`subtree_com` of the
+root body).
+"""
+
+from typing import Any, Self
+
+import jax
+
+from diffsim.types.record import Record, child, leaf, record
+
+Array = jax.Array
+
+
+@record
+class Kinematics(Record):
+    """Poses of everything that moves."""
+
+    xpos: Array = leaf("nbody", 3)
+    xquat: Array = leaf("nbody", 4)
+    xmat: Array = leaf("nbody", 3, 3)
+    xipos: Array = leaf("nbody", 3)
+    ximat: Array = leaf("nbody", 3, 3)
+    xanchor: Array = leaf("njnt", 3)
+    xaxis: Array = leaf("njnt", 3)
+    geom_xpos: Array = leaf("ngeom", 3)
+    geom_xmat: Array = leaf("ngeom", 3, 3)
+    site_xpos: Array = leaf("nsite", 3)
+    site_xmat: Array = leaf("nsite", 3, 3)
+    cam_xpos: Array = leaf("ncam", 3)
+    cam_xmat: Array = leaf("ncam", 3, 3)
+    light_xpos: Array = leaf("nlight", 3)
+    light_xdir: Array = leaf("nlight", 3)
+
+
+@record
+class ComFrame(Record):
+    """Inertias and motion axes about the centre of mass of each tree.
+
+    `cinert` is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m).
+    """
+
+    subtree_com: Array = leaf("nbody", 3)
+    cinert: Array = leaf("nbody", 10)
+    cdof: Array = leaf("nv", 6)
+
+
+@record
+class Tendons(Record):
+    """Tendon lengths (m, or rad for fixed tendons) and moment arms."""
+
+    ten_length: Array = leaf("ntendon")
+    ten_J: Array = leaf("ntendon", "nv")
+
+
+@record
+class Inertia(Record):
+    """Composite inertias and the dense joint-space inertia matrix, armature included."""
+
+    crb: Array = leaf("nbody", 10)
+    qM: Array = leaf("nv", "nv")
+
+
+@record
+class Transmission(Record):
+    """Actuator lengths and moments, d length / d qpos in tangent coordinates."""
+
+    actuator_length: Array = leaf("nu")
+    actuator_moment: Array = leaf("nu", "nv")
+
+
+@record
+class Velocities(Record):
+    """Everything linear in qvel."""
+
+    cvel: Array = leaf("nbody", 6)
+    cdof_dot: Array = leaf("nv", 6)
+    ten_velocity: Array = leaf("ntendon")
+    actuator_velocity: Array = leaf("nu")
+
+
+@record
+class Passive(Record):
+    """Forces of springs, dampers, gravity compensation and the surrounding medium."""
+
+    qfrc_spring: Array = leaf("nv")
+    qfrc_damper: Array = leaf("nv")
+    qfrc_gravcomp: Array = leaf("nv")
+    qfrc_fluid: Array = leaf("nv")
+    qfrc_passive: Array = leaf("nv")
+
+
+@record
+class Bias(Record):
+    """Coriolis, centrifugal and gravitational forces."""
+
+    qfrc_bias: Array = leaf("nv")
+
+
+@record
+class Actuation(Record):
+    """Activation rates and actuator forces."""
+
+    act_dot: Array = leaf("na")
+    actuator_force: Array = leaf("nu")
+    qfrc_actuator: Array = leaf("nv")
+
+
+@record
+class Contacts(Record):
+    """The fixed contact buffer, ordered by contact dimension (static, see `diffsim.collision`).
+
+    `dist` is a true signed distance, also where the geoms are apart; a slot is active when
+    `dist < includemargin`. `frame` rows are the normal (from geom1 to geom2) and two tangents. An unused slot has
+    geom ids -1 and a distance far above its margin.
+    """
+
+    dist: Array = leaf("ncon")
+    pos: Array = leaf("ncon", 3)
+    frame: Array = leaf("ncon", 3, 3)
+    includemargin: Array = leaf("ncon")
+    friction: Array = leaf("ncon", 5)
+    solref: Array = leaf("ncon", 2)
+    solreffriction: Array = leaf("ncon", 2)
+    solimp: Array = leaf("ncon", 5)
+    geom: Array = leaf("ncon", 2, dtype=int)
+    ncon_dropped: Array = leaf(dtype=int)
+
+
+@record
+class Smooth(Record):
+    """Everything but the constraint forces: passive - bias + actuator + applied; acceleration without constraints."""
+
+    qfrc_smooth: Array = leaf("nv")
+    qacc_smooth: Array = leaf("nv")
+
+
+@record
+class Solution(Record):
+    """The constrained acceleration and what the solver says of itself."""
+
+    qacc: Array = leaf("nv")
+    qfrc_constraint: Array = leaf("nv")
+    solver_niter: Array = leaf(dtype=int)
+    solver_improvement: Array = leaf()
+    solver_gradient_norm: Array = leaf()
+
+
+@record
+class BodyForces(Record):
+    """Body accelerations (gravity as an upward acceleration) and forces, from the constrained acceleration."""
+
+    cacc: Array = leaf("nbody", 6)
+    cfrc_int: Array = leaf("nbody", 6)
+    cfrc_ext: Array = leaf("nbody", 6)
+
+
+@record
+class Sensors(Record):
+    """All sensor readings, at `sensor_adr`."""
+
+    sensordata: Array = leaf("nsensordata")
+
+
+@record
+class Energy(Record):
+    """Potential and kinetic energy in joules; zero unless the energy flag is set."""
+
+    energy: Array = leaf(2)
+
+
+@record
+class Data(
+    Kinematics,
+    ComFrame,
+    Tendons,
+    Inertia,
+    Transmission,
+    Velocities,
+    Passive,
+    Bias,
+    Actuation,
+    Smooth,
+    Solution,
+    BodyForces,
+    Sensors,
+    Energy,
+):
+    """Everything computed from one state by `forward`. It belongs to that state; only `State` is carried.
+
+    `contact` is the contact buffer, `efc` the constraint rows. `status` is a bit mask of `diffsim.enums.Status`,
+    explained by `diffsim.check`.
+    """
+
+    contact: Contacts = child()
+    efc: Any = child()
+    status: Array = leaf(dtype=int)
+
+    @property
+    def ncon_dropped(self) -> Array:
+        """Number of contacts that did not fit in the buffer."""
+        return self.contact.ncon_dropped
+
+    @classmethod
+    def collect(cls, *records: Record, **fields: Any) -> Self:
+        """Joins the records of all stages."""
+        joined = {name: value for part in records for name, value in vars(part).items()}
+        return cls(**joined, **fields)

@@ -1,0 +1,319 @@
+"""Model: the numbers of a compiled model, under mjModel's names, as a pytree.
+
+Every float field is a leaf, so `jax.grad(loss)(model)` is a Model and domain randomization is a `replace`. What
+shapes the program is static, in `model.topology`, and in the static fields of `model.opt`.
+"""
+
+import dataclasses
+from typing import Any, Self
+
+import jax
+import jax.core
+import numpy as np
+
+from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
+from diffsim.types.record import Record, child, leaf, record, static
+from diffsim.types.topology import Topology
+
+Array = jax.Array
+
+NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
+
+
+@record
+class Option(Record):
+    """Physics options (mjOption): numbers are leaves, choices are static."""
+
+    timestep: Array = leaf()
+    impratio: Array = leaf()
+    tolerance: Array = leaf()
+    ls_tolerance: Array = leaf()
+    noslip_tolerance: Array = leaf()
+    ccd_tolerance: Array = leaf()
+    sleep_tolerance: Array = leaf()
+    gravity: Array = leaf(3)
+    wind: Array = leaf(3)
+    magnetic: Array = leaf(3)
+    density: Array = leaf(switch=True)
+    viscosity: Array = leaf(switch=True)
+    o_margin: Array = leaf()
+    o_solref: Array = leaf(NREF)
+    o_solimp: Array = leaf(NIMP)
+    o_friction: Array = leaf(5)
+
+    integrator: Integrator = static()
+    cone: Cone = static()
+    jacobian: Jacobian = static()
+    solver: Solver = static()
+    iterations: int = static()
+    ls_iterations: int = static()
+    noslip_iterations: int = static()
+    ccd_iterations: int = static()
+    disableflags: int = static()
+    enableflags: int = static()
+    disableactuator: int = static()
+    sdf_initpoints: int = static()
+    sdf_iterations: int = static()
+    # ours: "implicit" differentiates the optimum, "unroll" a fixed number of iterations
+    solver_gradient: str = static(default="implicit")
+
+    def disabled(self, bit: DisableBit) -> bool:
+        """Whether a feature that is on by default has been switched off."""
+        return bool(self.disableflags & bit)
+
+    def enabled(self, bit: EnableBit) -> bool:
+        """Whether a feature that is off by default has been switched on."""
+        return bool(self.enableflags & bit)
+
+
+@record
+class Statistic(Record):
+    """Model statistics at qpos0 (mjStatistic); `meaninertia` scales the solver's tolerance."""
+
+    meaninertia: Array = leaf(derived=True)
+    meanmass: Array = leaf()
+    meansize: Array = leaf()
+    extent: Array = leaf()
+    center: Array = leaf(3)
+
+
+@record
+class Model(Record):
+    """A compiled model: mjModel's float fields as leaves, the rest in `topology`."""
+
+    topology: Topology = static()
+    opt: Option = child()
+    stat: Statistic = child()
+
+    qpos0: Array = leaf("nq")
+    qpos_spring: Array = leaf("nq")
+
+    body_pos: Array = leaf("nbody", 3)
+    body_quat: Array = leaf("nbody", 4)
+    body_ipos: Array = leaf("nbody", 3)
+    body_iquat: Array = leaf("nbody", 4)
+    body_mass: Array = leaf("nbody")
+    body_subtreemass: Array = leaf("nbody", derived=True)
+    body_inertia: Array = leaf("nbody", 3)
+    body_invweight0: Array = leaf("nbody", 2, derived=True)
+    body_gravcomp: Array = leaf("nbody", switch=True)
+    body_margin: Array = leaf("nbody")
+
+    jnt_solref: Array = leaf("njnt", NREF)
+    jnt_solimp: Array = leaf("njnt", NIMP)
+    jnt_pos: Array = leaf("njnt", 3)
+    jnt_axis: Array = leaf("njnt", 3)
+    jnt_stiffness: Array = leaf("njnt", switch=True)
+    jnt_stiffnesspoly: Array = leaf("njnt", NPOLY, switch=True)
+    jnt_range: Array = leaf("njnt", 2)
+    jnt_actfrcrange: Array = leaf("njnt", 2)
+    jnt_margin: Array = leaf("njnt")
+
+    dof_solref: Array = leaf("nv", NREF)
+    dof_solimp: Array = leaf("nv", NIMP)
+    dof_frictionloss: Array = leaf("nv", switch=True)
+    dof_armature: Array = leaf("nv")
+    dof_damping: Array = leaf("nv", switch=True)
+    dof_dampingpoly: Array = leaf("nv", NPOLY, switch=True)
+    dof_invweight0: Array = leaf("nv", derived=True)
+    dof_M0: Array = leaf("nv", derived=True)
+    dof_length: Array = leaf("nv", derived=True)
+
+    geom_solmix: Array = leaf("ngeom")
+    geom_solref: Array = leaf("ngeom", NREF)
+    geom_solimp: Array = leaf("ngeom", NIMP)
+    geom_size: Array = leaf("ngeom", 3)
+    geom_aabb: Array = leaf("ngeom", 6)
+    geom_rbound: Array = leaf("ngeom")
+    geom_pos: Array = leaf("ngeom", 3)
+    geom_quat: Array = leaf("ngeom", 4)
+    geom_friction: Array = leaf("ngeom", 3)
+    geom_margin: Array = leaf("ngeom")
+    geom_gap: Array = leaf("ngeom")
+    geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
+    geom_rgba: Array = leaf("ngeom", 4)
+    mat_rgba: Array = leaf("nmat", 4)
+
+    site_size: Array = leaf("nsite", 3)
+    site_pos: Array = leaf("nsite", 3)
+    site_quat: Array = leaf("nsite", 4)
+    site_rgba: Array = leaf("nsite", 4)
+
+    cam_pos: Array = leaf("ncam", 3)
+    cam_quat: Array = leaf("ncam", 4)
+    cam_poscom0: Array = leaf("ncam", 3, derived=True)
+    cam_pos0: Array = leaf("ncam", 3, derived=True)
+    cam_mat0: Array = leaf("ncam", 9, derived=True)
+    cam_fovy: Array = leaf("ncam")
+    cam_ipd: Array = leaf("ncam")
+    cam_sensorsize: Array = leaf("ncam", 2)
+    cam_intrinsic: Array = leaf("ncam", 4)
+
+    light_pos: Array = leaf("nlight", 3)
+    light_dir: Array = leaf("nlight", 3)
+    light_poscom0: Array = leaf("nlight", 3, derived=True)
+    light_pos0: Array = leaf("nlight", 3, derived=True)
+    light_dir0: Array = leaf("nlight", 3, derived=True)
+
+    pair_solref: Array = leaf("npair", NREF)
+    pair_solreffriction: Array = leaf("npair", NREF)
+    pair_solimp: Array = leaf("npair", NIMP)
+    pair_margin: Array = leaf("npair")
+    pair_gap: Array = leaf("npair")
+    pair_friction: Array = leaf("npair", 5)
+
+    eq_solref: Array = leaf("neq", NREF)
+    eq_solimp: Array = leaf("neq", NIMP)
+    eq_data: Array = leaf("neq", NEQDATA)
+
+    tendon_solref_lim: Array = leaf("ntendon", NREF)
+    tendon_solimp_lim: Array = leaf("ntendon", NIMP)
+    tendon_solref_fri: Array = leaf("ntendon", NREF)
+    tendon_solimp_fri: Array = leaf("ntendon", NIMP)
+    tendon_range: Array = leaf("ntendon", 2)
+    tendon_actfrcrange: Array = leaf("ntendon", 2)
+    tendon_margin: Array = leaf("ntendon")
+    tendon_stiffness: Array = leaf("ntendon", switch=True)
+    tendon_stiffnesspoly: Array = leaf("ntendon", NPOLY, switch=True)
+    tendon_damping: Array = leaf("ntendon", switch=True)
+    tendon_dampingpoly: Array = leaf("ntendon", NPOLY, switch=True)
+    tendon_armature: Array = leaf("ntendon", switch=True)
+    tendon_frictionloss: Array = leaf("ntendon", switch=True)
+    tendon_lengthspring: Array = leaf("ntendon", 2)
+    tendon_length0: Array = leaf("ntendon", derived=True)
+    tendon_invweight0: Array = leaf("ntendon", derived=True)
+    wrap_prm: Array = leaf("nwrap")
+
+    actuator_dynprm: Array = leaf("nu", NDYN)
+    actuator_gainprm: Array = leaf("nu", NGAIN)
+    actuator_biasprm: Array = leaf("nu", NBIAS)
+    actuator_ctrlrange: Array = leaf("nu", 2)
+    actuator_forcerange: Array = leaf("nu", 2)
+    actuator_actrange: Array = leaf("nu", 2)
+    actuator_gear: Array = leaf("nu", 6)
+    actuator_cranklength: Array = leaf("nu")
+    actuator_damping: Array = leaf("nu", switch=True)
+    actuator_dampingpoly: Array = leaf("nu", NPOLY, switch=True)
+    actuator_armature: Array = leaf("nu", switch=True)
+    actuator_delay: Array = leaf("nu")
+    actuator_acc0: Array = leaf("nu", derived=True)
+    actuator_length0: Array = leaf("nu", derived=True)
+    actuator_lengthrange: Array = leaf("nu", 2)
+
+    sensor_cutoff: Array = leaf("nsensor")
+    sensor_noise: Array = leaf("nsensor")
+    sensor_delay: Array = leaf("nsensor")
+    sensor_interval: Array = leaf("nsensor", 2)
+
+    numeric_data: Array = leaf("nnumericdata")
+    tuple_objprm: Array = leaf("ntupledata")
+
+    key_time: Array = leaf("nkey")
+    key_qpos: Array = leaf("nkey", "nq")
+    key_qvel: Array = leaf("nkey", "nv")
+    key_act: Array = leaf("nkey", "na")
+    key_mpos: Array = leaf("nkey", "nmocap", 3)
+    key_mquat: Array = leaf("nkey", "nmocap", 4)
+    key_ctrl: Array = leaf("nkey", "nu")
+
+    def id(self, kind: str, name: str) -> int:
+        """Index of a named object: `model.id("body", "torso")`.
+
+        Raises:
+          KeyError: no such kind or name; the message lists near matches.
+        """
+        return self.topology.id(kind, name)
+
+    def name(self, kind: str, index: int) -> str:
+        """Name of an object, empty if it has none: `model.name("body", 1)`."""
+        return self.topology.name(kind, index)
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with some fields changed; names, shapes and dtypes are checked.
+
+        Leaves may get a leading batch axis, for `vmap` with `model_axes`. A field whose elements were all zero when
+        the model was compiled may have no code in the program (`topology.present`): setting it raises.
+
+        Raises:
+          TypeError: an unknown field. ValueError: a wrong shape, or a value that the compiled program cannot use.
+        """
+        changed = super().replace(**fields)
+        for name, value in _switches(fields):
+            _check_present(self.topology, name, value)
+        return changed
+
+    @property
+    def nq(self) -> int:
+        """Number of generalized coordinates."""
+        return self.topology.nq
+
+    @property
+    def nv(self) -> int:
+        """Number of degrees of freedom."""
+        return self.topology.nv
+
+    @property
+    def nu(self) -> int:
+        """Number of actuators."""
+        return self.topology.nu
+
+    @property
+    def na(self) -> int:
+        """Number of activations."""
+        return self.topology.na
+
+    @property
+    def nbody(self) -> int:
+        """Number of bodies, the world included."""
+        return self.topology.nbody
+
+    @property
+    def njnt(self) -> int:
+        """Number of joints."""
+        return self.topology.njnt
+
+    @property
+    def ngeom(self) -> int:
+        """Number of geoms."""
+        return self.topology.ngeom
+
+    @property
+    def nsite(self) -> int:
+        """Number of sites."""
+        return self.topology.nsite
+
+    @property
+    def nsensordata(self) -> int:
+        """Length of the sensor vector."""
+        return self.topology.nsensordata
+
+    @property
+    def nkey(self) -> int:
+        """Number of keyframes."""
+        return self.topology.nkey
+
+
+def switch_fields() -> dict[str, type]:
+    """Names of the fields that can be absent from the program, with the record they belong to."""
+    return {f.name: cls for cls in (Model, Option) for f in dataclasses.fields(cls) if f.metadata.get("switch")}
+
+
+def _switches(fields: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The switch fields among what a `replace` changes, options included."""
+    names = switch_fields()
+    found = [(name, value) for name, value in fields.items() if name in names]
+    if "opt" in fields:
+        found += [(name, getattr(fields["opt"], name)) for name, cls in names.items() if cls is Option]
+    return found
+
+
+def _check_present(topology: Topology, name: str, value: Any) -> None:
+    """Refuses a concrete non-zero value where the compiled program has no code for it."""
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | np.ndarray | float | int | list):
+        return
+    mask = topology.present[name]
+    if np.any((np.asarray(value) != 0) & ~mask):
+        raise ValueError(
+            f"{name} was zero when the model was compiled, so the program has no code for it; "
+            f"load the model with keep=({name!r},)"
+        )

@@ -1,0 +1,107 @@
+"""Records: frozen dataclasses that are pytrees, each field declared once with its shape.
+
+A field made by `leaf("nbody", 3)` is an array and a child of the pytree; a field made by `static()` shapes the
+program and is part of the tree structure (it must be hashable and compare by value). The declared shape uses
+MuJoCo's size names and drives checking, packing and documentation, so that no second table exists.
+"""
+
+import dataclasses
+from typing import Any, Self, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+C = TypeVar("C", bound=type)
+
+
+def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: bool = False) -> Any:
+    """Declares an array field.
+
+    Args:
+      shape: sizes by MuJoCo's name (`"nbody"`) or number.
+      dtype: `float` (float32, or float64 under x64), `int` (int32) or `bool`.
+      switch: a value of zero removes code from the compiled program (see `Topology.present`).
+      derived: computed from other fields by `set_const`.
+    """
+    metadata = {"shape": shape, "dtype": dtype, "switch": switch, "derived": derived}
+    return dataclasses.field(metadata=metadata)
+
+
+def static(**options: Any) -> Any:
+    """Declares a field that is part of the program, not of the numbers."""
+    return dataclasses.field(metadata={"static": True}, **options)
+
+
+def child() -> Any:
+    """Declares a field that is itself a record."""
+    return dataclasses.field(metadata={"child": True})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(leaf, static, child))
+def record(cls: C) -> C:
+    """Makes a class a frozen, keyword-only dataclass and a pytree."""
+    cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    meta = [f.name for f in fields if f.metadata.get("static")]
+    data = [f.name for f in fields if not f.metadata.get("static")]
+    jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
+    return cls
+
+
+class Record:
+    """What all records share: a readable repr and field lists."""
+
+    def __repr__(self) -> str:
+        shown = [f"  {f.name}: {_describe(getattr(self, f.name))}" for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return "\n".join([f"{type(self).__name__}(", *shown, ")"])
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with some fields changed; names, shapes (trailing) and dtypes are checked against the old values.
+
+        A leading batch axis may be added to a leaf, for use under `vmap`.
+
+        Raises:
+          TypeError: an unknown field. ValueError: a shape that does not end with the field's shape.
+        """
+        known = {f.name: f for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        unknown = sorted(set(fields) - set(known))
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {unknown[0]!r}{near(unknown[0], known)}")
+        checked = {name: conform(known[name], getattr(self, name), value) for name, value in fields.items()}
+        return dataclasses.replace(self, **checked)  # type: ignore[type-var]
+
+
+def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
+    """`new` as a legal value of a field that holds `old`: array of the same dtype and trailing shape."""
+    if field.metadata.get("static"):
+        return new
+    if field.metadata.get("child"):
+        if type(new) is not type(old):
+            raise TypeError(f"{field.name} must be a {type(old).__name__}, got {type(new).__name__}")
+        return new
+    array = new if isinstance(new, jax.Array | np.ndarray) else np.asarray(new)
+    # the old value may be a placeholder of a transformation (vmap axes, sharding): nothing to compare with
+    if not hasattr(old, "shape"):
+        return new
+    rank = len(field.metadata.get("shape", old.shape))
+    expected = old.shape[len(old.shape) - rank :]
+    if array.shape[len(array.shape) - rank :] != expected or array.ndim < rank:
+        raise ValueError(f"{field.name} has shape {tuple(expected)}, got {tuple(array.shape)}")
+    if np.issubdtype(array.dtype, np.complexfloating) and not np.issubdtype(old.dtype, np.complexfloating):
+        raise ValueError(f"{field.name} is {old.dtype}, got {array.dtype}")
+    return jnp.asarray(array, dtype=old.dtype)
+
+
+def near(name: str, known: Any) -> str:
+    """A hint that lists near matches of a misspelt name, or an empty string."""
+    import difflib
+
+    matches = difflib.get_close_matches(name, list(known), n=3)
+    return f"; did you mean {' or '.join(repr(m) for m in matches)}?" if matches else ""
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, jax.Array | np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return repr(value).replace("\n", "\n  ")

@@ -1,0 +1,289 @@
+"""Topology: everything integer or boolean in the model, which shapes the compiled program.
+
+Two models with equal topologies share every compilation; their numbers may differ. The digest of the content is
+computed once, when a Topology is made, so hashing and comparing cost nothing at dispatch. Field names and
+meanings are mjModel's (MuJoCo 3.8.1, mjmodel.h).
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from diffsim.types.record import near
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Ints = np.ndarray
+
+# object kinds that have names, as users call them, and the size that counts them
+NAMED = {
+    "body": "nbody",
+    "joint": "njnt",
+    "geom": "ngeom",
+    "site": "nsite",
+    "camera": "ncam",
+    "light": "nlight",
+    "material": "nmat",
+    "pair": "npair",
+    "exclude": "nexclude",
+    "equality": "neq",
+    "tendon": "ntendon",
+    "actuator": "nu",
+    "sensor": "nsensor",
+    "numeric": "nnumeric",
+    "text": "ntext",
+    "tuple": "ntuple",
+    "key": "nkey",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Topology:
+    """Static structure of a model; mjModel's integer fields, sizes, names and capacities."""
+
+    # sizes
+    nq: int
+    nv: int
+    nu: int
+    na: int
+    nbody: int
+    njnt: int
+    ngeom: int
+    nsite: int
+    ncam: int
+    nlight: int
+    nmat: int
+    nmocap: int
+    ntree: int
+    npair: int
+    nexclude: int
+    neq: int
+    ntendon: int
+    nwrap: int
+    nsensor: int
+    nsensordata: int
+    nnumeric: int
+    ntext: int
+    ntuple: int
+    nkey: int
+    nuserdata: int
+    nhistory: int
+
+    # bodies (nbody)
+    body_parentid: Ints
+    body_rootid: Ints
+    body_weldid: Ints
+    body_mocapid: Ints
+    body_jntnum: Ints
+    body_jntadr: Ints
+    body_dofnum: Ints
+    body_dofadr: Ints
+    body_treeid: Ints
+    body_geomnum: Ints
+    body_geomadr: Ints
+    body_simple: Ints
+    body_sameframe: Ints
+    body_contype: Ints
+    body_conaffinity: Ints
+
+    # joints (njnt)
+    jnt_type: Ints
+    jnt_qposadr: Ints
+    jnt_dofadr: Ints
+    jnt_bodyid: Ints
+    jnt_actuatorid: Ints
+    jnt_group: Ints
+    jnt_limited: Ints
+    jnt_actfrclimited: Ints
+    jnt_actgravcomp: Ints
+
+    # degrees of freedom (nv)
+    dof_bodyid: Ints
+    dof_jntid: Ints
+    dof_parentid: Ints
+    dof_treeid: Ints
+
+    # geoms (ngeom)
+    geom_type: Ints
+    geom_contype: Ints
+    geom_conaffinity: Ints
+    geom_condim: Ints
+    geom_bodyid: Ints
+    geom_dataid: Ints
+    geom_matid: Ints
+    geom_group: Ints
+    geom_priority: Ints
+    geom_sameframe: Ints
+
+    # sites (nsite), cameras (ncam), lights (nlight)
+    site_type: Ints
+    site_bodyid: Ints
+    site_matid: Ints
+    site_group: Ints
+    site_sameframe: Ints
+    cam_mode: Ints
+    cam_bodyid: Ints
+    cam_targetbodyid: Ints
+    cam_projection: Ints
+    cam_resolution: Ints
+    cam_output: Ints
+    light_mode: Ints
+    light_bodyid: Ints
+    light_targetbodyid: Ints
+    light_type: Ints
+    light_castshadow: Ints
+    light_active: Ints
+
+    # contact pairs and exclusions
+    pair_dim: Ints
+    pair_geom1: Ints
+    pair_geom2: Ints
+    pair_signature: Ints
+    exclude_signature: Ints
+
+    # equalities (neq)
+    eq_type: Ints
+    eq_obj1id: Ints
+    eq_obj2id: Ints
+    eq_objtype: Ints
+    eq_active0: Ints
+
+    # tendons (ntendon) and their paths (nwrap)
+    tendon_adr: Ints
+    tendon_num: Ints
+    tendon_actuatorid: Ints
+    tendon_group: Ints
+    tendon_limited: Ints
+    tendon_actfrclimited: Ints
+    wrap_type: Ints
+    wrap_objid: Ints
+
+    # actuators (nu)
+    actuator_trntype: Ints
+    actuator_dyntype: Ints
+    actuator_gaintype: Ints
+    actuator_biastype: Ints
+    actuator_trnid: Ints
+    actuator_actadr: Ints
+    actuator_actnum: Ints
+    actuator_group: Ints
+    actuator_history: Ints
+    actuator_historyadr: Ints
+    actuator_ctrllimited: Ints
+    actuator_forcelimited: Ints
+    actuator_actlimited: Ints
+    actuator_actearly: Ints
+
+    # sensors (nsensor)
+    sensor_type: Ints
+    sensor_datatype: Ints
+    sensor_needstage: Ints
+    sensor_objtype: Ints
+    sensor_objid: Ints
+    sensor_reftype: Ints
+    sensor_refid: Ints
+    sensor_intprm: Ints
+    sensor_dim: Ints
+    sensor_adr: Ints
+    sensor_history: Ints
+    sensor_historyadr: Ints
+
+    # custom data
+    numeric_adr: Ints
+    numeric_size: Ints
+    tuple_adr: Ints
+    tuple_size: Ints
+    tuple_objtype: Ints
+    tuple_objid: Ints
+
+    # ours: names by kind, texts, capacities, and which switch fields are in the program
+    names: Mapping[str, tuple[str, ...]]
+    texts: tuple[str, ...]
+    max_contacts: int | None
+    max_pairs: int | None
+    present: Mapping[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                frozen = np.array(value, dtype=bool if value.dtype == bool else np.int32)
+                frozen.flags.writeable = False
+                object.__setattr__(self, field.name, frozen)
+        object.__setattr__(self, "_digest", self._content_digest())
+        object.__setattr__(self, "_plans", {})
+
+    def _content_digest(self) -> bytes:
+        digest = hashlib.blake2b(digest_size=16)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            digest.update(field.name.encode())
+            digest.update(_content(value))
+        return digest.digest()
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal fingerprint of the content."""
+        return self._digest.hex()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self._digest)  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Topology) and self._digest == other._digest)  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return f"Topology(nbody={self.nbody}, nq={self.nq}, nv={self.nv}, nu={self.nu}, ngeom={self.ngeom}, digest={self.digest[:8]})"
+
+    def id(self, kind: str, name: str) -> int:
+        """Index of a named object; see `Model.id`."""
+        names = self._names(kind)
+        if name not in names or not name:
+            raise KeyError(f"no {kind} is called {name!r}{near(name, names)}")
+        return names.index(name)
+
+    def name(self, kind: str, index: int) -> str:
+        """Name of an object, empty if it has none; see `Model.name`."""
+        return self._names(kind)[index]
+
+    def has(self, field: str) -> bool:
+        """Whether any element of a switch field is in the program."""
+        return bool(np.any(self.present[field]))
+
+    def _names(self, kind: str) -> tuple[str, ...]:
+        if kind not in self.names:
+            raise KeyError(f"no objects of kind {kind!r}{near(kind, self.names)}; kinds: {', '.join(self.names)}")
+        return self.names[kind]
+
+
+def _content(value: Any) -> bytes:
+    """Bytes that differ whenever the value differs."""
+    if isinstance(value, np.ndarray):
+        return repr((value.shape, value.dtype.str)).encode() + value.tobytes()
+    if isinstance(value, Mapping):
+        return b"".join(repr(key).encode() + _content(value[key]) for key in sorted(value))
+    return repr(value).encode()
+
+
+def per_topology(
+    build: Callable[Concatenate[Topology, P], T],
+) -> Callable[Concatenate[Topology, P], T]:
+    """Memoises an index computation on the topology it is made from.
+
+    A room writes its grouping once, in numpy, as a function of the topology (and hashable arguments); it runs at the
+    first trace and lives as long as the topology does.
+    """
+
+    @functools.wraps(build)
+    def lookup(topology: Topology, *args: P.args, **kwargs: P.kwargs) -> T:
+        plans: dict = topology._plans  # type: ignore[attr-defined]
+        key = (build, args, tuple(sorted(kwargs.items())))
+        if key not in plans:
+            plans[key] = build(topology, *args, **kwargs)
+        return plans[key]
+
+    return lookup
