@@ -1,0 +1,108 @@
+"""The oracle: C MuJoCo 3.8.1, loaded from the same XML, with states sampled and compared by field name.
+
+The only file of the suite that imports mujoco. Each stage is fed the oracle's own inputs, so errors do not mix.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from diffsim.compiler.convert import from_mujoco
+from diffsim.types import Inputs, Model, State
+
+MODELS = pathlib.Path(__file__).parent / "models"
+SITE = pathlib.Path(mujoco.__file__).parents[1]
+
+
+def package_path(path: str) -> pathlib.Path:
+    """A model file of an installed package: `package_path("dm_control/suite/hopper.xml")`."""
+    return SITE / path
+
+
+@functools.cache
+def load_oracle(path: str) -> mujoco.MjModel:
+    """The oracle's model of a file in tests/models (by stem), of an installed package (by path), or of XML text."""
+    if path.lstrip().startswith("<"):
+        return mujoco.MjModel.from_xml_string(path)
+    local = MODELS / f"{path}.xml"
+    return mujoco.MjModel.from_xml_path(str(local if local.exists() else package_path(path)))
+
+
+@functools.cache
+def load_pair(path: str) -> tuple[Model, mujoco.MjModel]:
+    """(ours, oracle), ours converted from the oracle's compiled model, so that compiler differences play no part."""
+    mjmodel = load_oracle(path)
+    return from_mujoco(mjmodel), mjmodel
+
+
+def sample(mjmodel: mujoco.MjModel, seed: int, speed: float = 1.0, spread: float = 0.3) -> mujoco.MjData:
+    """A random state near qpos0 (or the first keyframe), evaluated by `mj_forward`, with random controls and forces."""
+    rng = np.random.default_rng(seed)
+    data = mujoco.MjData(mjmodel)
+    if mjmodel.nkey and seed % 2:
+        mujoco.mj_resetDataKeyframe(mjmodel, data, 0)
+    mujoco.mj_integratePos(mjmodel, data.qpos, spread * rng.normal(size=mjmodel.nv), 1.0)
+    data.qvel[:] = speed * rng.normal(size=mjmodel.nv)
+    data.act[:] = rng.uniform(size=mjmodel.na)
+    data.ctrl[:] = rng.uniform(-1, 1, size=mjmodel.nu)
+    data.qfrc_applied[:] = 0.1 * rng.normal(size=mjmodel.nv)
+    data.xfrc_applied[1:] = 0.1 * rng.normal(size=(mjmodel.nbody - 1, 6))
+    data.qacc_warmstart[:] = 0
+    mujoco.mj_forward(mjmodel, data)
+    return data
+
+
+def state_of(data: mujoco.MjData) -> State:
+    """The oracle's state as ours."""
+    return State(**{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)})
+
+
+def inputs_of(data: mujoco.MjData) -> Inputs:
+    """The oracle's user inputs as ours."""
+    values = {f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(Inputs)}
+    return Inputs(**{**values, "eq_active": np.array(data.eq_active, dtype=bool)})
+
+
+def record_of(cls: type, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> Any:
+    """A record of types/data.py filled with the oracle's values (sparse matrices made dense, matrices (3, 3))."""
+    return cls(**{f.name: field_of(f.name, mjmodel, data) for f in dataclasses.fields(cls)})
+
+
+def field_of(name: str, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+    """One field of mjData in the shape that our records use."""
+    if name == "qM":
+        full = np.zeros((mjmodel.nv, mjmodel.nv))
+        mujoco.mj_fullM(mjmodel, full, data.qM)
+        return full
+    if name == "ten_J":
+        return sparse(data.ten_J.ravel(), mjmodel.ten_J_rownnz, mjmodel.ten_J_rowadr, mjmodel.ten_J_colind, mjmodel.nv)
+    if name == "actuator_moment":
+        return sparse(
+            data.actuator_moment.ravel(), data.moment_rownnz, data.moment_rowadr, data.moment_colind, mjmodel.nv
+        )
+    if name == "qacc_smooth":
+        return np.array(data.qacc_smooth)
+    value = np.array(getattr(data, name), dtype=np.float64)
+    return value.reshape(len(value), 3, 3) if name.endswith("mat") else value
+
+
+def sparse(values: np.ndarray, rownnz: np.ndarray, rowadr: np.ndarray, colind: np.ndarray, ncol: int) -> np.ndarray:
+    """A dense matrix from the oracle's compressed rows."""
+    dense = np.zeros((len(rownnz), ncol))
+    for row, (count, start) in enumerate(zip(rownnz, rowadr, strict=True)):
+        dense[row, colind[start : start + count]] = values[start : start + count]
+    return dense
+
+
+def assert_close(name: str, ours: Any, oracle: np.ndarray, atol: float, rtol: float = 0.0) -> None:
+    """Compares one field; the message names it and the worst element."""
+    ours = np.asarray(ours)
+    assert ours.shape == oracle.shape, f"{name}: shape {ours.shape}, oracle {oracle.shape}"
+    error = np.abs(ours - oracle) - rtol * np.abs(oracle)
+    if error.size and not np.max(error) <= atol:
+        worst = np.unravel_index(np.argmax(np.where(np.isnan(error), np.inf, error)), error.shape)
+        raise AssertionError(f"{name}{list(map(int, worst))}: ours {ours[worst]!r}, oracle {oracle[worst]!r}, atol {atol}")
