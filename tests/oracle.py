@@ -58,7 +58,9 @@ def sample(mjmodel: mujoco.MjModel, seed: int, speed: float = 1.0, spread: float
 
 def state_of(data: mujoco.MjData) -> State:
     """The oracle's state as ours."""
-    return State(**{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)})
+    return State(
+        **{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)}
+    )
 
 
 def inputs_of(data: mujoco.MjData) -> Inputs:
@@ -79,10 +81,16 @@ def field_of(name: str, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndar
         mujoco.mj_fullM(mjmodel, full, data.qM)
         return full
     if name == "ten_J":
-        return sparse(data.ten_J.ravel(), mjmodel.ten_J_rownnz, mjmodel.ten_J_rowadr, mjmodel.ten_J_colind, mjmodel.nv)
+        return sparse(
+            data.ten_J.ravel(), mjmodel.ten_J_rownnz, mjmodel.ten_J_rowadr, mjmodel.ten_J_colind, mjmodel.nv
+        )
     if name == "actuator_moment":
         return sparse(
-            data.actuator_moment.ravel(), data.moment_rownnz, data.moment_rowadr, data.moment_colind, mjmodel.nv
+            data.actuator_moment.ravel(),
+            data.moment_rownnz,
+            data.moment_rowadr,
+            data.moment_colind,
+            mjmodel.nv,
         )
     if name == "qacc_smooth":
         return np.array(data.qacc_smooth)
@@ -90,7 +98,9 @@ def field_of(name: str, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndar
     return value.reshape(len(value), 3, 3) if name.endswith("mat") else value
 
 
-def sparse(values: np.ndarray, rownnz: np.ndarray, rowadr: np.ndarray, colind: np.ndarray, ncol: int) -> np.ndarray:
+def sparse(
+    values: np.ndarray, rownnz: np.ndarray, rowadr: np.ndarray, colind: np.ndarray, ncol: int
+) -> np.ndarray:
     """A dense matrix from the oracle's compressed rows."""
     dense = np.zeros((len(rownnz), ncol))
     for row, (count, start) in enumerate(zip(rownnz, rowadr, strict=True)):
@@ -105,4 +115,6 @@ def assert_close(name: str, ours: Any, oracle: np.ndarray, atol: float, rtol: fl
     error = np.abs(ours - oracle) - rtol * np.abs(oracle)
     if error.size and not np.max(error) <= atol:
         worst = np.unravel_index(np.argmax(np.where(np.isnan(error), np.inf, error)), error.shape)
-        raise AssertionError(f"{name}{list(map(int, worst))}: ours {ours[worst]!r}, oracle {oracle[worst]!r}, atol {atol}")
+        raise AssertionError(
+            f"{name}{list(map(int, worst))}: ours {ours[worst]!r}, oracle {oracle[worst]!r}, atol {atol}"
+        )

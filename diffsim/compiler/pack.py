@@ -84,11 +84,19 @@ def _floats(field: dataclasses.Field, value: Any, topology: Topology) -> jax.Arr
 
 
 def _numbers(cls: type, values: Fields) -> Any:
-    return cls(**{f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(cls)})
+    return cls(
+        **{f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(cls)}
+    )
 
 
 def _option(values: Fields) -> Option:
-    leaves = {f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(Option)}
-    choices = {f.name: int(values[f.name]) for f in dataclasses.fields(Option) if f.metadata.get("static") and f.name in values}
+    leaves = {
+        f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(Option)
+    }
+    choices = {
+        f.name: int(values[f.name])
+        for f in dataclasses.fields(Option)
+        if f.metadata.get("static") and f.name in values
+    }
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
     return Option(**leaves, **choices)

@@ -1,7 +1,10 @@
 """State and Inputs: what is integrated, and what the user sets. Together they are MuJoCo's mjtState."""
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+from diffsim.types.model import Model
 from diffsim.types.record import Record, leaf, record
 
 Array = jax.Array
@@ -33,3 +36,61 @@ class Inputs(Record):
     mocap_quat: Array = leaf("nmocap", 4)
     eq_active: Array = leaf("neq", dtype=bool)
     userdata: Array = leaf("nuserdata")
+
+
+def make_state(model: Model, keyframe: int | str | None = None) -> State:
+    """The state at qpos0, or at a keyframe given by index or name, at rest where the keyframe is silent.
+
+    Raises:
+      KeyError: no keyframe of this name; the message lists near matches. IndexError: no keyframe of this index.
+    """
+    topology = model.topology
+    if keyframe is None:
+        time, qpos = jnp.zeros_like(model.opt.timestep), model.qpos0
+        qvel, act = jnp.zeros_like(model.dof_damping), jnp.zeros(topology.na, model.qpos0.dtype)
+    else:
+        key = _keyframe(model, keyframe)
+        time, qpos, qvel, act = (
+            model.key_time[key],
+            model.key_qpos[key],
+            model.key_qvel[key],
+            model.key_act[key],
+        )
+    history = jnp.zeros(topology.nhistory, qpos.dtype)
+    # copies, so that a donated state never takes the model's own buffers with it
+    time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
+    return State(
+        time=time, qpos=qpos, qvel=qvel, act=act, history=history, qacc_warmstart=jnp.zeros_like(qvel)
+    )
+
+
+def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
+    """Inputs at rest: zero controls and forces, mocap poses of the model, equalities as the model starts them.
+
+    With a keyframe, controls and mocap poses are the keyframe's.
+    """
+    topology, dtype = model.topology, model.qpos0.dtype
+    mocap = np.flatnonzero(topology.body_mocapid >= 0)
+    mocap = mocap[np.argsort(topology.body_mocapid[mocap])]
+    ctrl, pos, quat = jnp.zeros(topology.nu, dtype), model.body_pos[mocap], model.body_quat[mocap]
+    if keyframe is not None:
+        key = _keyframe(model, keyframe)
+        ctrl, pos, quat = model.key_ctrl[key], model.key_mpos[key], model.key_mquat[key]
+    return Inputs(
+        ctrl=ctrl,
+        qfrc_applied=jnp.zeros(topology.nv, dtype),
+        xfrc_applied=jnp.zeros((topology.nbody, 6), dtype),
+        mocap_pos=pos,
+        mocap_quat=quat,
+        eq_active=jnp.asarray(topology.eq_active0 != 0),
+        userdata=jnp.zeros(topology.nuserdata, dtype),
+    )
+
+
+def _keyframe(model: Model, keyframe: int | str) -> int:
+    """Index of a keyframe given by index or name."""
+    if isinstance(keyframe, str):
+        return model.id("key", keyframe)
+    if not -model.nkey <= keyframe < model.nkey:
+        raise IndexError(f"the model has {model.nkey} keyframes, keyframe {keyframe} is not one of them")
+    return keyframe % model.nkey

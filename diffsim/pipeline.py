@@ -1,0 +1,100 @@
+"""forward: the table of contents of the simulator, in MuJoCo's order.
+
+Position, velocity, actuation, acceleration, constraint, sensors (MuJoCo documentation, "Computation"). Each stage is
+a function of what it reads; nothing is integrated here. What a caller does not use, XLA removes.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.collision import collide
+from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
+from diffsim.enums import Status
+from diffsim.physics.actuation import actuation, bad_controls
+from diffsim.physics.applied import applied_force
+from diffsim.physics.bias import bias
+from diffsim.physics.body_forces import body_forces
+from diffsim.physics.com import com_frame
+from diffsim.physics.energy import energy
+from diffsim.physics.inertia import joint_inertia
+from diffsim.physics.kinematics import kinematics
+from diffsim.physics.passive import passive
+from diffsim.physics.tendon import tendons
+from diffsim.physics.transmission import transmission
+from diffsim.physics.velocity import velocities
+from diffsim.sensor import sensors
+from diffsim.solver import smooth_acceleration, solve
+from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.state import make_inputs
+
+Array = jax.Array
+
+# beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
+BAD = 1e10
+
+
+def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
+    """Everything that follows from one state: poses, inertias, forces, contacts, accelerations, sensors.
+
+    Args:
+      model: the compiled model.
+      state: positions, velocities, activations.
+      inputs: controls and applied forces; None for `make_inputs(model)`.
+
+    Returns:
+      Data, with mjData's names; it belongs to this state.
+    """
+    inputs = make_inputs(model) if inputs is None else inputs
+    qpos, qvel = state.qpos, state.qvel
+
+    # position
+    poses = kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
+    com = com_frame(model, poses)
+    paths = tendons(model, qpos, poses, com)
+    inertia = joint_inertia(model, com, paths)
+    contacts = collide(model, poses)
+    moments = transmission(model, qpos, poses, com, paths)
+
+    # velocity
+    rates = velocities(model, qvel, com, paths, moments)
+    passives = passive(model, qpos, qvel, poses, com, paths, rates, moments)
+    coriolis = bias(model, qvel, com, rates, paths)
+
+    # actuation and acceleration
+    drive = actuation(model, state.act, inputs.ctrl, paths, moments, rates, passives)
+    applied = applied_force(model, inputs, poses, com)
+    smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
+    smooth = smooth_acceleration(inertia.qM, smooth_force)
+
+    # constraint
+    rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
+    solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows)
+
+    # what only sensors and users read
+    forces = contact_forces(model, contacts, rows, solution)
+    wrenches = constraint_wrenches(model, contacts, rows, solution, com)
+    loads = body_forces(model, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
+    joules = energy(model, qpos, qvel, poses, com, paths, inertia)
+    records = (
+        poses,
+        com,
+        paths,
+        inertia,
+        moments,
+        rates,
+        passives,
+        coriolis,
+        drive,
+        smooth,
+        solution,
+        loads,
+        joules,
+    )
+    data = Data.collect(
+        *records,
+        sensordata=None,
+        contact=contacts,
+        efc=rows,
+        status=_status(model, state, inputs, contacts, solution),
+    )
+    return data.replace(sensordata=sensors(model, state, inputs, data, forces))

@@ -1,0 +1,105 @@
+"""step: one timestep, forward and then integrate.
+
+Integrators are rows of a table. Velocities advance first and positions with the new velocities (semi-implicit); the
+exception is Runge-Kutta, which averages both. MuJoCo documentation, "Numerical integration".
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import DisableBit, Integrator
+from diffsim.math.linalg import solve_spd
+from diffsim.physics.actuation import advance_activation
+from diffsim.physics.joint import integrate_position
+from diffsim.physics.passive import damping_derivative
+from diffsim.pipeline import forward
+from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.state import make_inputs
+
+Array = jax.Array
+
+
+def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
+    """The state one `model.opt.timestep` later.
+
+    Args:
+      model: the compiled model.
+      state: where the world is.
+      inputs: controls and applied forces, constant during the step; None for `make_inputs(model)`.
+
+    Returns:
+      The next state. `forward` on it tells whether anything went wrong (`data.status`).
+    """
+    inputs = make_inputs(model) if inputs is None else inputs
+    return integrate(model, state, inputs, forward(model, state, inputs))
+
+
+def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
+    """Advances a state by one timestep, given what `forward` computed from it.
+
+    The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
+    mj_step2 do, with the user's own code in between.
+    """
+    return INTEGRATORS[model.opt.integrator](model, state, inputs, data)
+
+
+def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
+    """Semi-implicit Euler, implicit in joint damping: (M + h D) qacc = qfrc_smooth + qfrc_constraint."""
+    qacc = data.qacc
+    if _implicit_damping(model):
+        damping = model.opt.timestep * damping_derivative(model, state.qvel)
+        qacc = solve_spd(data.qM + jnp.diag(damping), data.qfrc_smooth + data.qfrc_constraint)
+    return _advance(model, state, data.act_dot, qacc, None, data.qacc)
+
+
+def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State:
+    """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`."""
+    h = model.opt.timestep
+    slopes = [_slope(state, data)]
+    for fraction in (0.5, 0.5, 1.0):
+        qvel, qacc, act_dot = slopes[-1]
+        stage = state.replace(
+            time=state.time + fraction * h,
+            qpos=integrate_position(model, state.qpos, qvel, fraction * h),
+            qvel=state.qvel + fraction * h * qacc,
+            act=state.act + fraction * h * act_dot,
+        )
+        last = forward(model, stage, inputs)
+        slopes.append(_slope(stage, last))
+    qvel, qacc, act_dot = ((k1 + 2 * k2 + 2 * k3 + k4) / 6 for k1, k2, k3, k4 in zip(*slopes, strict=True))
+    return _advance(model, state, act_dot, qacc, qvel, last.qacc)
+
+
+INTEGRATORS = {Integrator.EULER: euler, Integrator.RK4: runge_kutta}
+
+UNSUPPORTED = {
+    Integrator.IMPLICIT: "the implicit integrator is not implemented yet; use Euler or RK4",
+    Integrator.IMPLICITFAST: "the implicitfast integrator is not implemented yet; use Euler or RK4",
+}
+
+
+def _implicit_damping(model: Model) -> bool:
+    """Whether Euler must solve with the damping added to the inertia."""
+    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
+    fields = ("dof_damping", "dof_dampingpoly", "actuator_damping", "actuator_dampingpoly")
+    return not off and any(model.topology.has(field) for field in fields)
+
+
+def _slope(state: State, data: Data) -> tuple[Array, Array, Array]:
+    return state.qvel, data.qacc, data.act_dot
+
+
+def _advance(
+    model: Model, state: State, act_dot: Array, qacc: Array, qvel: Array | None, warmstart: Array
+) -> State:
+    """Activations, velocities, then positions with the given velocity (None: the new one), and time."""
+    h = model.opt.timestep
+    next_qvel = state.qvel + h * qacc
+    return state.replace(
+        time=state.time + h,
+        qpos=integrate_position(model, state.qpos, next_qvel if qvel is None else qvel, h),
+        qvel=next_qvel,
+        act=advance_activation(model, state.act, act_dot),
+        # the next solve starts here; where it starts does not change where it ends, so it carries no gradient
+        qacc_warmstart=jax.lax.stop_gradient(warmstart),
+    )

@@ -1,0 +1,88 @@
+"""The house rules that a machine can keep: imports run one way, code is ASCII, public functions are documented."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1] / "diffsim"
+FILES = sorted(ROOT.rglob("*.py"))
+
+# a room may import from itself and from the rows above its own
+FLOORS = [
+    ["errors", "enums", "math", "types"],
+    ["mjcf"],
+    ["physics", "collision", "constraint", "solver", "sensor", "pipeline", "stepping", "reference"],
+    ["compiler"],
+    ["batch", "load", "viz"],
+    ["bench", "demo", "cli", "__main__", "__init__"],
+]
+FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+APART = {("mjcf", "physics"), ("physics", "mjcf")}
+
+
+def room_of(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports_of(tree: ast.AST) -> set[str]:
+    """Dotted names of the diffsim modules that a file imports."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name for name in names if name.split(".")[0] == "diffsim"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_run_one_way(path: pathlib.Path) -> None:
+    room = room_of(path)
+    for name in imports_of(ast.parse(path.read_text())):
+        other = name.split(".")[1] if "." in name else "__init__"
+        assert FLOOR[other] <= FLOOR[room], f"{path.name} ({room}) imports {name} from a higher floor"
+        assert (room, other) not in APART
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_code_is_ascii_and_says_what_it_is(path: pathlib.Path) -> None:
+    text = path.read_text()
+    assert text.isascii()
+    assert ast.get_docstring(ast.parse(text)), f"{path} has no module docstring"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_public_functions_are_documented(path: pathlib.Path) -> None:
+    tree = ast.parse(path.read_text())
+    for node in [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]:
+        if not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{path.name}:{node.lineno} {node.name} has no docstring"
+
+
+def test_no_module_imports_the_oracle() -> None:
+    # bench compares with it, when it is installed
+    for path in FILES:
+        if room_of(path) != "bench":
+            assert "import mujoco" not in path.read_text(), path
+
+
+def test_no_import_cycles() -> None:
+    graph = {
+        ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): imports_of(
+            ast.parse(path.read_text())
+        )
+        for path in FILES
+        if path != ROOT / "__init__.py"
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, f"import cycle: {' -> '.join([*trail, name])}"
+        if name in graph and name not in done:
+            for other in graph[name]:
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
