@@ -12,7 +12,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient through it, draw a picture
-	$(BIN)/python -m diffsim demo --out out
+	$(BIN)/python examples/demo.py --out out
 
 test: $(VENV)/.installed  ## the whole suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15

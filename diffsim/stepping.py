@@ -89,9 +89,7 @@ def _slope(state: State, data: Data) -> tuple[Array, Array, Array]:
     return state.qvel, data.qacc, data.act_dot
 
 
-def _advance(
-    model: Model, state: State, act_dot: Array, qacc: Array, qvel: Array | None, warmstart: Array
-) -> State:
+def _advance(model: Model, state: State, act_dot: Array, qacc: Array, qvel: Array | None, warmstart: Array) -> State:
     """Activations, velocities, then positions with the given velocity (None: the new one), and time."""
     h = model.opt.timestep
     next_qvel = state.qvel + h * qacc

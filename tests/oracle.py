@@ -58,9 +58,7 @@ def sample(mjmodel: mujoco.MjModel, seed: int, speed: float = 1.0, spread: float
 
 def state_of(data: mujoco.MjData) -> State:
     """The oracle's state as ours."""
-    return State(
-        **{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)}
-    )
+    return State(**{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)})
 
 
 def inputs_of(data: mujoco.MjData) -> Inputs:
@@ -81,9 +79,7 @@ def field_of(name: str, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndar
         mujoco.mj_fullM(mjmodel, full, data.qM)
         return full
     if name == "ten_J":
-        return sparse(
-            data.ten_J.ravel(), mjmodel.ten_J_rownnz, mjmodel.ten_J_rowadr, mjmodel.ten_J_colind, mjmodel.nv
-        )
+        return sparse(data.ten_J.ravel(), mjmodel.ten_J_rownnz, mjmodel.ten_J_rowadr, mjmodel.ten_J_colind, mjmodel.nv)
     if name == "actuator_moment":
         return sparse(
             data.actuator_moment.ravel(),
@@ -98,9 +94,7 @@ def field_of(name: str, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndar
     return value.reshape(len(value), 3, 3) if name.endswith("mat") else value
 
 
-def sparse(
-    values: np.ndarray, rownnz: np.ndarray, rowadr: np.ndarray, colind: np.ndarray, ncol: int
-) -> np.ndarray:
+def sparse(values: np.ndarray, rownnz: np.ndarray, rowadr: np.ndarray, colind: np.ndarray, ncol: int) -> np.ndarray:
     """A dense matrix from the oracle's compressed rows."""
     dense = np.zeros((len(rownnz), ncol))
     for row, (count, start) in enumerate(zip(rownnz, rowadr, strict=True)):

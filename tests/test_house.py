@@ -15,7 +15,7 @@ FLOORS = [
     ["physics", "collision", "constraint", "solver", "sensor", "pipeline", "stepping", "reference"],
     ["compiler"],
     ["batch", "load", "viz"],
-    ["bench", "demo", "cli", "__main__", "__init__"],
+    ["bench", "cli", "__main__", "__init__"],
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 APART = {("mjcf", "physics"), ("physics", "mjcf")}

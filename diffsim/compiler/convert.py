@@ -34,9 +34,7 @@ def from_mujoco(
     fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in wanted if hasattr(mjmodel, name)}
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
-        fields[name] = {
-            f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)
-        }
+        fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
     names = {kind: _names(mjmodel, kind) for kind in NAMED}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
 

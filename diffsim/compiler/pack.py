@@ -50,18 +50,14 @@ def pack(
         present=present(fields, keep),
     )
     leaves = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
-    return Model(
-        topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves
-    )
+    return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)
 
 
 def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     """For each switch field a mask of the elements that the program must have code for."""
     unknown = set(keep) - set(switch_fields())
     if unknown:
-        raise ValueError(
-            f"keep: {sorted(unknown)[0]!r} is not one of the switch fields: {', '.join(switch_fields())}"
-        )
+        raise ValueError(f"keep: {sorted(unknown)[0]!r} is not one of the switch fields: {', '.join(switch_fields())}")
     tables = {Model: fields, Option: fields["opt"]}
     values = {name: np.asarray(tables[cls][name]) for name, cls in switch_fields().items()}
     return {name: (value != 0) | (name in keep) for name, value in values.items()}
@@ -84,19 +80,13 @@ def _floats(field: dataclasses.Field, value: Any, topology: Topology) -> jax.Arr
 
 
 def _numbers(cls: type, values: Fields) -> Any:
-    return cls(
-        **{f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(cls)}
-    )
+    return cls(**{f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(cls)})
 
 
 def _option(values: Fields) -> Option:
-    leaves = {
-        f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(Option)
-    }
+    leaves = {f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(Option)}
     choices = {
-        f.name: int(values[f.name])
-        for f in dataclasses.fields(Option)
-        if f.metadata.get("static") and f.name in values
+        f.name: int(values[f.name]) for f in dataclasses.fields(Option) if f.metadata.get("static") and f.name in values
     }
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
     return Option(**leaves, **choices)

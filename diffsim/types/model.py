@@ -295,9 +295,7 @@ class Model(Record):
 
 def switch_fields() -> dict[str, type]:
     """Names of the fields that can be absent from the program, with the record they belong to."""
-    return {
-        f.name: cls for cls in (Model, Option) for f in dataclasses.fields(cls) if f.metadata.get("switch")
-    }
+    return {f.name: cls for cls in (Model, Option) for f in dataclasses.fields(cls) if f.metadata.get("switch")}
 
 
 def _switches(fields: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -311,9 +309,7 @@ def _switches(fields: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def _check_present(topology: Topology, name: str, value: Any) -> None:
     """Refuses a concrete non-zero value where the compiled program has no code for it."""
-    if isinstance(value, jax.core.Tracer) or not isinstance(
-        value, jax.Array | np.ndarray | float | int | list
-    ):
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | np.ndarray | float | int | list):
         return
     mask = topology.present[name]
     if np.any((np.asarray(value) != 0) & ~mask):

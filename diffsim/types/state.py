@@ -59,9 +59,7 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
     history = jnp.zeros(topology.nhistory, qpos.dtype)
     # copies, so that a donated state never takes the model's own buffers with it
     time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
-    return State(
-        time=time, qpos=qpos, qvel=qvel, act=act, history=history, qacc_warmstart=jnp.zeros_like(qvel)
-    )
+    return State(time=time, qpos=qpos, qvel=qvel, act=act, history=history, qacc_warmstart=jnp.zeros_like(qvel))
 
 
 def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:

@@ -256,9 +256,7 @@ class Topology:
 
     def _names(self, kind: str) -> tuple[str, ...]:
         if kind not in self.names:
-            raise KeyError(
-                f"no objects of kind {kind!r}{near(kind, self.names)}; kinds: {', '.join(self.names)}"
-            )
+            raise KeyError(f"no objects of kind {kind!r}{near(kind, self.names)}; kinds: {', '.join(self.names)}")
         return self.names[kind]
 
 

@@ -1,0 +1,168 @@
+"""The engines that are compared: each makes a batch, a rollout under random controls, and its gradient.
+
+Every engine is a row of `ENGINES`: a class with `rollout(states, ctrl)` and, where it can, `gradient(states, ctrl)`.
+MJX and C MuJoCo are imported here, and only when asked for.
+"""
+
+import dataclasses
+import os
+import time
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.batch import rollout
+from diffsim.load import load
+from diffsim.stepping import step
+from diffsim.types import State
+from diffsim.types.state import make_inputs, make_state
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What is simulated: a model file, solver settings (None: the model's), and the random start."""
+
+    path: str
+    iterations: int | None = None
+    ls_iterations: int | None = None
+    keyframe: int | None = None
+    seed: int = 0
+
+    def options(self) -> dict[str, int]:
+        """Solver settings that replace the model's."""
+        settings = {"iterations": self.iterations, "ls_iterations": self.ls_iterations}
+        return {name: value for name, value in settings.items() if value is not None}
+
+    def controls(self, steps: int, batch: int, nu: int) -> np.ndarray:
+        """Uniform random controls in [-1, 1], (steps, batch, nu)."""
+        return np.random.default_rng(self.seed).uniform(-1, 1, (steps, batch, nu)).astype(np.float32)
+
+    def velocities(self, batch: int, nv: int) -> np.ndarray:
+        """Small random starting velocities, (batch, nv)."""
+        return (0.01 * np.random.default_rng(self.seed + 1).normal(size=(batch, nv))).astype(np.float32)
+
+
+class Batched(Protocol):
+    """An engine on JAX: a batch of states and functions of it to compile."""
+
+    nu: int
+
+    def start(self, batch: int) -> Any:
+        """A batch of starting states."""
+        ...
+
+    def step(self, states: Any, ctrl: Array) -> Any:
+        """One step of all worlds."""
+        ...
+
+    def rollout(self, states: Any, ctrl: Array) -> Any:
+        """All steps of all worlds, controls (steps, batch, nu); the final states."""
+        ...
+
+    def gradient(self, states: Any, ctrl: Array) -> Any:
+        """Derivative of the sum of squared final positions with respect to the controls."""
+        ...
+
+
+class Ours:
+    """diffsim."""
+
+    def __init__(self, workload: Workload) -> None:
+        model = load(workload.path)
+        self.workload = workload
+        self.model = model.replace(opt=model.opt.replace(**workload.options()))
+        self.nu = self.model.nu
+
+    def start(self, batch: int) -> State:
+        """A batch of starting states."""
+        one = make_state(self.model, self.workload.keyframe)
+        many = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
+        return many.replace(qvel=many.qvel + self.workload.velocities(batch, self.model.nv))
+
+    def step(self, states: State, ctrl: Array) -> State:
+        """One step of all worlds."""
+        inputs = make_inputs(self.model)
+        return jax.vmap(lambda s, c: step(self.model, s, inputs.replace(ctrl=c)))(states, ctrl)
+
+    def rollout(self, states: State, ctrl: Array) -> State:
+        """All steps of all worlds; the final states."""
+        return jax.lax.scan(lambda s, c: (self.step(s, c), None), states, ctrl)[0]
+
+    def gradient(self, states: State, ctrl: Array) -> Array:
+        """Reverse mode through the rollout, solver run to its tolerance, one state stored per step."""
+
+        def loss(c: Array) -> Array:
+            one = lambda s, u: rollout(self.model, s, u, readout=lambda state, data: None)[0]  # noqa: E731
+            final = jax.vmap(one, in_axes=(0, 1))(states, c)
+            return jnp.sum(final.qpos**2)
+
+        return jax.grad(loss)(ctrl)
+
+
+class Mjx:
+    """MJX on JAX, converted from the same file."""
+
+    def __init__(self, workload: Workload) -> None:
+        import mujoco
+        from mujoco import mjx
+
+        self.workload, self.mjx, self.mujoco = workload, mjx, mujoco
+        self.mjmodel = mujoco.MjModel.from_xml_path(workload.path)
+        for name, value in workload.options().items():
+            setattr(self.mjmodel.opt, name, value)
+        self.model = mjx.put_model(self.mjmodel)
+        self.nu = self.mjmodel.nu
+
+    def start(self, batch: int) -> Any:
+        """A batch of starting states."""
+        data = self.mujoco.MjData(self.mjmodel)
+        if self.workload.keyframe is not None:
+            self.mujoco.mj_resetDataKeyframe(self.mjmodel, data, self.workload.keyframe)
+        one = self.mjx.put_data(self.mjmodel, data)
+        qvel = jnp.asarray(self.workload.velocities(batch, self.mjmodel.nv))
+        return jax.vmap(lambda v: one.replace(qvel=one.qvel + v))(qvel)
+
+    def step(self, states: Any, ctrl: Array) -> Any:
+        """One step of all worlds."""
+        return jax.vmap(lambda d, c: self.mjx.step(self.model, d.replace(ctrl=c)))(states, ctrl)
+
+    def rollout(self, states: Any, ctrl: Array) -> Any:
+        """All steps of all worlds; the final states."""
+        return jax.lax.scan(lambda d, c: (self.step(d, c), None), states, ctrl)[0]
+
+    def gradient(self, states: Any, ctrl: Array) -> Array:
+        """Reverse mode; MJX can do it with one solver iteration only."""
+        return jax.grad(lambda c: jnp.sum(self.rollout(states, c).qpos ** 2))(ctrl)
+
+
+def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str, float]:
+    """C MuJoCo: steps per second of one thread, and of all threads by `mujoco.rollout`."""
+    import mujoco
+    from mujoco import rollout as threaded
+
+    model = mujoco.MjModel.from_xml_path(workload.path)
+    for name, value in workload.options().items():
+        setattr(model.opt, name, value)
+    threads = os.cpu_count() or 1
+    batch = 8 * threads
+    ctrl = np.moveaxis(workload.controls(warmup + steps, batch, model.nu), 0, 1).astype(np.float64)
+    data = [mujoco.MjData(model) for _ in range(threads)]
+    if workload.keyframe is not None:
+        mujoco.mj_resetDataKeyframe(model, data[0], workload.keyframe)
+    size = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+    start = np.zeros(size)
+    mujoco.mj_getState(model, data[0], start, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+    warm, _ = threaded.rollout(model, data, np.tile(start, (batch, 1)), ctrl[:, :warmup])
+    speeds = {}
+    for name, pool in (("c 1 thread", data[:1]), (f"c {threads} threads", data)):
+        begin = time.perf_counter()
+        threaded.rollout(model, pool, warm[:, -1], ctrl[:, warmup:])
+        speeds[name] = batch * steps / (time.perf_counter() - begin)
+    return speeds
+
+
+ENGINES = {"diffsim": Ours, "mjx": Mjx}

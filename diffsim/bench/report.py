@@ -1,0 +1,89 @@
+"""The report of `python -m diffsim bench`: one table per batch size, ratios last."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+
+from diffsim.bench.engines import ENGINES, Workload, c_steps_per_second
+from diffsim.bench.stages import stage_table
+from diffsim.bench.timing import best_seconds, compile_cold
+
+Printer = Callable[[str], None]
+
+
+def report(
+    workload: Workload,
+    batches: Sequence[int],
+    against: Sequence[str],
+    steps: int = 50,
+    warmup: int = 100,
+    gradient_steps: int = 20,
+    stages: bool = True,
+    show: Printer = print,
+) -> dict[str, float]:
+    """Runs and prints the comparison.
+
+    Returns:
+      All figures by name, such as `"diffsim 512 steps/s"`.
+    """
+    figures: dict[str, float] = {}
+    show(f"model {workload.path}")
+    settings = workload.options() or "of the model"
+    show(f"backend {jax.default_backend()}, {jax.devices()[0].device_kind}, solver settings {settings}")
+    for batch in batches:
+        for name in ["diffsim", *(a for a in against if a in ENGINES)]:
+            figures |= _measure(
+                name, workload, batch, steps, warmup, gradient_steps, stages and name == "diffsim", show
+            )
+    if "c" in against:
+        for name, speed in c_steps_per_second(workload, 4 * steps, warmup).items():
+            figures[f"{name} steps/s"] = speed
+            show(f"{name:>14}: {speed:12,.0f} steps/s = {1e6 / speed:.1f} us a step")
+    if "mjx" in against:
+        _ratios(figures, batches, show)
+    return figures
+
+
+def _measure(
+    name: str, workload: Workload, batch: int, steps: int, warmup: int, gradient_steps: int, stages: bool, show: Printer
+) -> dict[str, float]:
+    """Compile times, forward and gradient throughput of one engine at one batch size."""
+    engine = ENGINES[name](workload)
+    states = engine.start(batch)
+    ctrl = jax.numpy.asarray(workload.controls(warmup + steps, batch, engine.nu))
+    step = compile_cold(engine.step, states, ctrl[0])
+    warm = jax.block_until_ready(jax.jit(engine.rollout)(states, ctrl[:warmup]))
+    seconds = best_seconds(compile_cold(engine.rollout, warm, ctrl[warmup:]).call, warm, ctrl[warmup:])
+    short = ctrl[warmup : warmup + gradient_steps]
+    forward = best_seconds(compile_cold(engine.rollout, warm, short).call, warm, short)
+    figures = {"compile step s": step.seconds, "steps/s": batch * steps / seconds}
+    microseconds = 1e6 * seconds / batch / steps
+    show(
+        f"{name:>14} batch {batch}: {batch * steps / seconds:12,.0f} steps/s = {microseconds:.1f} us a step;"
+        f" step compiled in {step.seconds:.1f} s"
+    )
+    if gradient_steps and (name != "mjx" or workload.iterations == 1):
+        gradient = compile_cold(engine.gradient, warm, short)
+        backward = best_seconds(gradient.call, warm, short)
+        figures |= {"compile gradient s": gradient.seconds, "gradient us": 1e6 * backward / batch / gradient_steps}
+        figures |= {"gradient/forward": backward / forward}
+        show(
+            f"{'':>14} gradient of {gradient_steps} steps: {1e6 * backward / batch / gradient_steps:.1f} us a step,"
+            f" {backward / forward:.2f} x its forward; compiled in {gradient.seconds:.1f} s"
+        )
+    if stages:
+        for stage, microseconds in stage_table(engine, warm, ctrl[warmup]):  # type: ignore[arg-type]
+            figures[f"stage {stage}"] = microseconds
+            show(f"{'':>14} {microseconds:8.2f} us  {stage}")
+    return {f"{name} {batch} {key}": value for key, value in figures.items()}
+
+
+def _ratios(figures: dict[str, float], batches: Sequence[int], show: Printer) -> None:
+    """How many times faster than MJX, per figure that both have."""
+    for batch in batches:
+        for key in ("steps/s", "compile step s", "compile gradient s", "gradient us"):
+            ours, theirs = figures.get(f"diffsim {batch} {key}"), figures.get(f"mjx {batch} {key}")
+            if ours and theirs:
+                ratio = ours / theirs if key == "steps/s" else theirs / ours
+                figures[f"ratio {batch} {key}"] = ratio
+                show(f"   over MJX, batch {batch}: {ratio:5.2f} x in {key}")

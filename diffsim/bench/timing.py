@@ -1,0 +1,36 @@
+"""Clocks: compile a jitted function apart from running it, and take the best of several runs."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+
+class Compiled(NamedTuple):
+    """A compiled function and the seconds that tracing, lowering and compiling took."""
+
+    call: Callable[..., Any]
+    seconds: float
+
+
+def compile_cold(function: Callable[..., Any], *args: Any) -> Compiled:
+    """Traces and compiles, with all caches empty or off, and measures it."""
+    cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.clear_caches()
+    start = time.perf_counter()
+    call = jax.jit(function).lower(*args).compile()
+    seconds = time.perf_counter() - start
+    jax.config.update("jax_enable_compilation_cache", cached)
+    return Compiled(call, seconds)
+
+
+def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3) -> float:
+    """The shortest of several runs, each waited for."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(call(*args))
+        times.append(time.perf_counter() - start)
+    return min(times)
