@@ -1,0 +1,288 @@
+"""The kinematic tree: bodies, frames and what stands in them.
+
+Source: MuJoCo XML reference, "body", "inertial", "joint", "freejoint", "geom", "site", "camera", "light", "frame",
+"replicate"; defaults of user_init.c.
+"""
+
+from dataclasses import dataclass
+
+from diffsim.enums import CamLightMode, CamOutBit, GeomType, JointType, LightType, Projection, SleepPolicy
+from diffsim.errors import Problems
+from diffsim.mjcf.elements.common import GRAY, Oriented, Polynomial, Solimp, Solref
+from diffsim.mjcf.schema import (
+    AutoFlag,
+    Class,
+    Element,
+    Flag,
+    Integer,
+    Integers,
+    IntVector,
+    Keyword,
+    Keywords,
+    Name,
+    Real,
+    Reals,
+    Reference,
+    Text,
+    Tristate,
+    Vector,
+)
+
+SLEEP_POLICIES = {
+    "auto": SleepPolicy.AUTO,
+    "never": SleepPolicy.NEVER,
+    "allowed": SleepPolicy.ALLOWED,
+    "init": SleepPolicy.INIT,
+}
+JOINT_TYPES = {
+    "free": JointType.FREE,
+    "ball": JointType.BALL,
+    "slide": JointType.SLIDE,
+    "hinge": JointType.HINGE,
+}
+GEOM_TYPES = {
+    "plane": GeomType.PLANE,
+    "hfield": GeomType.HFIELD,
+    "sphere": GeomType.SPHERE,
+    "capsule": GeomType.CAPSULE,
+    "ellipsoid": GeomType.ELLIPSOID,
+    "cylinder": GeomType.CYLINDER,
+    "box": GeomType.BOX,
+    "mesh": GeomType.MESH,
+    "sdf": GeomType.SDF,
+}
+CAMLIGHT_MODES = {
+    "fixed": CamLightMode.FIXED,
+    "track": CamLightMode.TRACK,
+    "trackcom": CamLightMode.TRACKCOM,
+    "targetbody": CamLightMode.TARGETBODY,
+    "targetbodycom": CamLightMode.TARGETBODYCOM,
+}
+PROJECTIONS = {"perspective": Projection.PERSPECTIVE, "orthographic": Projection.ORTHOGRAPHIC}
+CAMERA_OUTPUTS = {
+    "rgb": CamOutBit.RGB,
+    "depth": CamOutBit.DEPTH,
+    "distance": CamOutBit.DIST,
+    "normal": CamOutBit.NORMAL,
+    "segmentation": CamOutBit.SEG,
+}
+LIGHT_TYPES = {
+    "spot": LightType.SPOT,
+    "directional": LightType.DIRECTIONAL,
+    "point": LightType.POINT,
+    "image": LightType.IMAGE,
+}
+
+
+@dataclass(eq=False)
+class Body(Oriented):
+    """A rigid body, or the world (`tag` is `worldbody`, `name` is `world`)."""
+
+    name: str | None = Name("body")
+    childclass: str | None = Reference("default", defaultable=False)
+    pos: Vector = Reals(3, (0, 0, 0))
+    mocap: bool = Flag(False)
+    gravcomp: float = Real(0)
+    sleep: SleepPolicy = Keyword(SLEEP_POLICIES, "auto")
+    user: Vector | None = Reals(None)
+
+    @property
+    def is_world(self) -> bool:
+        """Whether this is the world body."""
+        return self.tag == "worldbody"
+
+    def check(self, problems: Problems) -> None:
+        if self.is_world:
+            for child in self.children:
+                if isinstance(child, (Inertial, Joint, FreeJoint)):
+                    problems.add(child, f"the world body cannot have a {child.tag}")
+
+
+@dataclass(eq=False)
+class Frame(Oriented):
+    """A coordinate transformation for what stands in it; dissolves into its children."""
+
+    name: str | None = Name("frame")
+    childclass: str | None = Reference("default", defaultable=False)
+    pos: Vector = Reals(3, (0, 0, 0))
+
+
+@dataclass(eq=False)
+class Replicate(Element):
+    """What stands in it, `count` times, each copy moved on by `offset` and `euler`."""
+
+    count: int = Integer(required=True, least=1, most=1_000_000)
+    offset: Vector = Reals(3, (0, 0, 0))
+    euler: Vector = Reals(3, (0, 0, 0))
+    sep: str = Text("")
+    childclass: str | None = Reference("default", defaultable=False)
+
+
+@dataclass(eq=False)
+class Inertial(Oriented):
+    """Mass and inertia of a body, given instead of inferred from its geoms."""
+
+    pos: Vector = Reals(3, required=True)
+    mass: float = Real(required=True)
+    diaginertia: Vector | None = Reals(3)
+    fullinertia: Vector | None = Reals(6)
+
+    def check(self, problems: Problems) -> None:
+        turned = [
+            name
+            for name in ("quat", "axisangle", "xyaxes", "zaxis", "euler")
+            if getattr(self, name) is not None
+        ]
+        if self.fullinertia is not None and turned:
+            problems.add(self, f"fullinertia and {turned[0]} cannot both be given")
+
+
+@dataclass(eq=False)
+class Joint(Element):
+    """A joint between a body and its parent; several joints of one body act in file order."""
+
+    default_key = "joint"
+
+    name: str | None = Name("joint")
+    class_: str | None = Class()
+    type: JointType = Keyword(JOINT_TYPES, "hinge")
+    group: int = Integer(0)
+    pos: Vector = Reals(3, (0, 0, 0))
+    axis: Vector = Reals(3, (0, 0, 1))
+    springdamper: Vector = Reals(2, (0, 0))
+    limited: Tristate = AutoFlag()
+    actuatorfrclimited: Tristate = AutoFlag()
+    solreflimit: Vector = Solref()
+    solimplimit: Vector = Solimp()
+    solreffriction: Vector = Solref()
+    solimpfriction: Vector = Solimp()
+    stiffness: Vector = Polynomial()
+    range: Vector = Reals(2, (0, 0), infinite=True)
+    actuatorfrcrange: Vector = Reals(2, (0, 0), infinite=True)
+    actuatorgravcomp: bool = Flag(False)
+    margin: float = Real(0)
+    ref: float = Real(0)
+    springref: float = Real(0)
+    armature: float = Real(0)
+    damping: Vector = Polynomial()
+    frictionloss: float = Real(0)
+    user: Vector | None = Reals(None)
+
+
+@dataclass(eq=False)
+class FreeJoint(Element):
+    """A free joint that takes nothing from default classes."""
+
+    name: str | None = Name("joint")
+    group: int = Integer(0)
+    align: Tristate = AutoFlag()
+
+
+@dataclass(eq=False)
+class Geom(Oriented):
+    """A shape: collides, has mass, is seen."""
+
+    default_key = "geom"
+
+    name: str | None = Name("geom")
+    class_: str | None = Class()
+    type: GeomType = Keyword(GEOM_TYPES, "sphere")
+    contype: int = Integer(1)
+    conaffinity: int = Integer(1)
+    condim: int = Integer(3)
+    group: int = Integer(0)
+    priority: int = Integer(0)
+    size: Vector = Reals(3, (0, 0, 0), fewest=1)
+    material: str | None = Reference("material")
+    friction: Vector = Reals(3, (1, 0.005, 0.0001), fewest=1)
+    mass: float | None = Real()
+    density: float = Real(1000)
+    shellinertia: bool = Flag(False)
+    solmix: float = Real(1)
+    solref: Vector = Solref()
+    solimp: Vector = Solimp()
+    margin: float = Real(0)
+    gap: float = Real(0)
+    fromto: Vector | None = Reals(6)
+    pos: Vector = Reals(3, (0, 0, 0))
+    hfield: str | None = Reference("hfield")
+    mesh: str | None = Reference("mesh")
+    fitscale: float = Real(1)
+    rgba: Vector = Reals(4, GRAY)
+    fluidshape: bool = Flag(False, ("none", "ellipsoid"))
+    fluidcoef: Vector = Reals(5, (0.5, 0.25, 1.5, 1, 1), fewest=1)
+    user: Vector | None = Reals(None)
+
+
+@dataclass(eq=False)
+class Site(Oriented):
+    """A place of interest on a body; a shape without mass or collisions."""
+
+    default_key = "site"
+
+    name: str | None = Name("site")
+    class_: str | None = Class()
+    type: GeomType = Keyword(GEOM_TYPES, "sphere")
+    group: int = Integer(0)
+    pos: Vector = Reals(3, (0, 0, 0))
+    material: str | None = Reference("material")
+    size: Vector = Reals(3, (0.005, 0.005, 0.005), fewest=1)
+    fromto: Vector | None = Reals(6)
+    rgba: Vector = Reals(4, GRAY)
+    user: Vector | None = Reals(None)
+
+
+@dataclass(eq=False)
+class Camera(Oriented):
+    """A camera; its pose and projection serve sensors."""
+
+    default_key = "camera"
+    default_omits = frozenset({"target"})
+    alternatives = (*Oriented.alternatives, ("fovy", "sensorsize"))
+
+    name: str | None = Name("camera")
+    class_: str | None = Class()
+    projection: Projection = Keyword(PROJECTIONS, "perspective")
+    fovy: float = Real(45)
+    ipd: float = Real(0.068)
+    resolution: IntVector = Integers(2, (1, 1))
+    output: tuple[CamOutBit, ...] = Keywords(CAMERA_OUTPUTS, ("rgb",))
+    pos: Vector = Reals(3, (0, 0, 0))
+    mode: CamLightMode = Keyword(CAMLIGHT_MODES, "fixed")
+    target: str | None = Reference("body")
+    focal: Vector | None = Reals(2)
+    focalpixel: IntVector | None = Integers(2)
+    principal: Vector | None = Reals(2)
+    principalpixel: IntVector | None = Integers(2)
+    sensorsize: Vector | None = Reals(2)
+    user: Vector | None = Reals(None)
+
+
+@dataclass(eq=False)
+class Light(Element):
+    """A light; only its pose is computed."""
+
+    default_key = "light"
+    default_omits = frozenset({"target", "texture"})
+    alternatives = (("directional", "type"),)
+
+    name: str | None = Name("light")
+    class_: str | None = Class()
+    directional: bool | None = Flag()
+    type: LightType = Keyword(LIGHT_TYPES, "spot")
+    castshadow: bool = Flag(True)
+    active: bool = Flag(True)
+    pos: Vector = Reals(3, (0, 0, 0))
+    dir: Vector = Reals(3, (0, 0, -1))
+    bulbradius: float = Real(0.02)
+    intensity: float = Real(0)
+    range: float = Real(10)
+    attenuation: Vector = Reals(3, (1, 0, 0))
+    cutoff: float = Real(45)
+    exponent: float = Real(10)
+    ambient: Vector = Reals(3, (0, 0, 0))
+    diffuse: Vector = Reals(3, (0.7, 0.7, 0.7))
+    specular: Vector = Reals(3, (0.3, 0.3, 0.3))
+    mode: CamLightMode = Keyword(CAMLIGHT_MODES, "fixed")
+    target: str | None = Reference("body")
+    texture: str | None = Reference("texture")

@@ -1,0 +1,43 @@
+"""Attributes that several elements share: orientations and the parameters of soft constraints.
+
+Source: MuJoCo XML reference, "Frame orientations" and "Solver parameters".
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from diffsim.mjcf.schema import Element, Reals, Vector
+
+ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
+
+SOLREF = (0.02, 1.0)
+SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
+GRAY = (0.5, 0.5, 0.5, 1.0)
+
+
+def Solref(default: tuple[float, float] = SOLREF) -> Any:
+    """Time constant and damping ratio, or minus stiffness and minus damping, of a soft constraint."""
+    return Reals(2, default, fewest=1)
+
+
+def Solimp() -> Any:
+    """Impedance: smallest, largest, width, midpoint, power."""
+    return Reals(5, SOLIMP, fewest=1)
+
+
+def Polynomial() -> Any:
+    """Linear, quadratic and cubic coefficient of a spring or damper."""
+    return Reals(3, (0.0, 0.0, 0.0), fewest=1)
+
+
+@dataclass(eq=False)
+class Oriented(Element):
+    """An element with a frame: `quat`, or one of its alternatives, which wins if it is there (angles as compiler says)."""
+
+    alternatives = (ORIENTATIONS,)
+
+    quat: Vector = Reals(4, (1.0, 0.0, 0.0, 0.0), nonzero=True)
+    axisangle: Vector | None = Reals(4)
+    xyaxes: Vector | None = Reals(6)
+    zaxis: Vector | None = Reals(3)
+    euler: Vector | None = Reals(3)

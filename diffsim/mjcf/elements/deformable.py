@@ -1,0 +1,282 @@
+"""Elements that are read and refused: deformables, macros that make bodies, attachments and plugins.
+
+They are declared in full, so that a model that uses them gets every message at once.
+Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "extension".
+"""
+
+from dataclasses import dataclass
+
+from diffsim.mjcf.elements.body import Geom, Joint, Site
+from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref
+from diffsim.mjcf.schema import (
+    Element,
+    File,
+    Flag,
+    Integer,
+    Integers,
+    IntVector,
+    Keyword,
+    Name,
+    Real,
+    Reals,
+    Reference,
+    Text,
+    Vector,
+    allow,
+)
+
+NO_PLUGIN = "plugins are not supported"
+NO_FLEX = "flexes are not supported"
+
+
+def _words(text: str) -> dict[str, str]:
+    return {word: word for word in text.split()}
+
+
+COMPOSITES = _words("particle grid rope loop cable cloth")
+FLEXCOMPS = _words("grid box cylinder ellipsoid square disc circle mesh gmsh direct")
+FLEX_DOFS = _words("full radial trilinear quadratic 2d")
+SELF_COLLISIONS = _words("none narrow bvh sap auto")
+ELASTIC_2D = _words("none bend stretch both")
+EDGE_EQUALITIES = _words("false true vert strain")
+
+
+@dataclass(eq=False)
+class Plugin(Element):
+    """What uses a plugin: an instance by name, or a plugin with its own settings."""
+
+    unsupported = NO_PLUGIN
+
+    plugin: str | None = Text()
+    instance: str | None = Reference("plugin")
+
+
+@dataclass(eq=False)
+class PluginDeclaration(Element):
+    """A plugin that the model needs."""
+
+    unsupported = NO_PLUGIN
+
+    plugin: str = Text(required=True)
+
+
+@dataclass(eq=False)
+class PluginInstance(Element):
+    """A named instance of a plugin."""
+
+    name: str = Name("plugin", required=True)
+
+
+@dataclass(eq=False)
+class Config(Element):
+    """One setting of a plugin's instance."""
+
+    key: str = Text(required=True)
+    value: str = Text(required=True)
+
+
+@dataclass(eq=False)
+class Attach(Element):
+    """A body of another model, put here."""
+
+    unsupported = "attaching other models is not supported"
+
+    model: str = Reference("model", required=True)
+    body: str | None = Text()
+    prefix: str = Text(required=True)
+
+
+@dataclass(eq=False)
+class Composite(Element):
+    """A macro that makes chains and grids of bodies."""
+
+    unsupported = "composites are not supported"
+
+    prefix: str | None = Text()
+    type: str = Keyword(COMPOSITES, required=True)
+    count: IntVector | None = Integers(3, fewest=1)
+    offset: Vector | None = Reals(3)
+    vertex: Vector | None = Reals(None)
+    initial: str | None = Text()
+    curve: str | None = Text()
+    size: Vector | None = Reals(3, fewest=1)
+    quat: Vector | None = Reals(4)
+
+
+@dataclass(eq=False)
+class CompositeJoint(Joint):
+    """The joints of a composite."""
+
+    omits = frozenset({"name", "class_", "pos", "springdamper", "actuatorfrclimited", "actuatorfrcrange"})
+    omits |= {"actuatorgravcomp", "ref", "springref", "user"}
+
+    kind: str = Keyword({"main": "main"}, required=True)
+    solreffix: Vector = Solref()
+    solimpfix: Vector = Solimp()
+
+
+@dataclass(eq=False)
+class CompositeGeom(Geom):
+    """The geoms of a composite."""
+
+    omits = frozenset(
+        {"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "hfield"}
+    )
+    omits |= {"mesh", "fitscale", "shellinertia", "fluidshape", "fluidcoef", "user"}
+
+
+@dataclass(eq=False)
+class CompositeSite(Site):
+    """The sites of a composite."""
+
+    omits = frozenset(
+        {"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "type"}
+    )
+    omits |= {"user"}
+
+
+@dataclass(eq=False)
+class CompositeSkin(Element):
+    """The skin of a composite."""
+
+    texcoord: bool = Flag(False)
+    material: str | None = Reference("material")
+    group: int = Integer(0, least=0, most=5)
+    rgba: Vector = Reals(4, GRAY)
+    inflate: float = Real(0)
+    subgrid: int = Integer(0)
+
+
+@dataclass(eq=False)
+class FlexComp(Oriented):
+    """A macro that makes a flex and its bodies."""
+
+    unsupported = "flexcomps are not supported"
+
+    name: str = Name("flex", required=True)
+    type: str = Keyword(FLEXCOMPS, "grid")
+    group: int = Integer(0)
+    dim: int = Integer(2)
+    dof: str = Keyword(FLEX_DOFS, "full")
+    count: IntVector = Integers(3, (10, 10, 10))
+    cellcount: IntVector = Integers(3, (1, 1, 1))
+    spacing: Vector = Reals(3, (0.02, 0.02, 0.02))
+    radius: float = Real(0.005)
+    rigid: bool = Flag(False)
+    mass: float = Real(1)
+    inertiabox: float = Real(0.005)
+    scale: Vector = Reals(3, (1, 1, 1))
+    file_: str | None = File("assetdir")
+    point: Vector | None = Reals(None)
+    element: IntVector | None = Integers(None)
+    texcoord: Vector | None = Reals(None)
+    material: str | None = Reference("material")
+    rgba: Vector = Reals(4, GRAY)
+    flatskin: bool = Flag(False)
+    pos: Vector = Reals(3, (0, 0, 0))
+    origin: Vector | None = Reals(3)
+
+
+@dataclass(eq=False)
+class FlexEdge(Element):
+    """Stiffness of the edges of a flex."""
+
+    stiffness: float = Real(0)
+    damping: float = Real(0)
+
+
+@dataclass(eq=False)
+class FlexCompEdge(FlexEdge):
+    """Stiffness of the edges of a flexcomp, or equality constraints for them."""
+
+    equality: str = Keyword(EDGE_EQUALITIES, "false")
+    solref: Vector = Solref()
+    solimp: Vector = Solimp()
+
+
+@dataclass(eq=False)
+class FlexElasticity(Element):
+    """The material of a flex."""
+
+    young: float = Real(0)
+    poisson: float = Real(0)
+    damping: float = Real(0)
+    thickness: float = Real(-1)
+    elastic2d: str = Keyword(ELASTIC_2D, "none")
+
+
+@dataclass(eq=False)
+class FlexContact(Element):
+    """How a flex collides."""
+
+    contype: int = Integer(1)
+    conaffinity: int = Integer(1)
+    condim: int = Integer(3)
+    priority: int = Integer(0)
+    friction: Vector = Reals(3, (1, 0.005, 0.0001), fewest=1)
+    solmix: float = Real(1)
+    solref: Vector = Solref()
+    solimp: Vector = Solimp()
+    margin: float = Real(0)
+    gap: float = Real(0)
+    internal: bool = Flag(False)
+    selfcollide: str = Keyword(SELF_COLLISIONS, "auto")
+    activelayers: int = Integer(1)
+    passive: bool = Flag(False)
+
+
+@dataclass(eq=False)
+class FlexPin(Element):
+    """Vertices of a flexcomp that do not move."""
+
+    id: IntVector | None = Integers(None)
+    range: IntVector | None = Integers(None)
+    grid: IntVector | None = Integers(None)
+    gridrange: IntVector | None = Integers(None)
+
+
+@dataclass(eq=False)
+class Flex(Element):
+    """A deformable line, surface or volume."""
+
+    unsupported = NO_FLEX
+
+    name: str | None = Name("flex")
+    group: int = Integer(0)
+    dim: int = Integer(2)
+    radius: float = Real(0.005)
+    material: str | None = Reference("material")
+    rgba: Vector = Reals(4, GRAY)
+    flatskin: bool = Flag(False)
+    body: str = Text(required=True)
+    vertex: Vector | None = Reals(None)
+    element: IntVector = Integers(None, required=True)
+    texcoord: Vector | None = Reals(None)
+    elemtexcoord: IntVector | None = Integers(None)
+    node: str | None = Text()
+    cellcount: IntVector = Integers(3, (1, 1, 1))
+    dof: str = Keyword(FLEX_DOFS, "full")
+
+
+_PLUGIN: dict[str, type[Element]] = {"plugin": Plugin}
+
+allow(Plugin, {"config": Config})
+allow(PluginDeclaration, {"instance": PluginInstance})
+allow(PluginInstance, {"config": Config})
+allow(Composite, {"joint": CompositeJoint, **_PLUGIN})
+allow(
+    Composite,
+    {"skin": CompositeSkin, "geom": CompositeGeom, "site": CompositeSite},
+    once=["skin", "geom", "site"],
+)
+allow(
+    FlexComp,
+    {"edge": FlexCompEdge, "elasticity": FlexElasticity, "contact": FlexContact},
+    once=["edge", "elasticity", "contact"],
+)
+allow(FlexComp, {"pin": FlexPin, **_PLUGIN})
+allow(
+    Flex,
+    {"contact": FlexContact, "edge": FlexEdge, "elasticity": FlexElasticity},
+    once=["contact", "edge", "elasticity"],
+)

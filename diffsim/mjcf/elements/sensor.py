@@ -1,0 +1,248 @@
+"""Sensors: one class for each set of attributes, many tags for each class (TAGS).
+
+Source: MuJoCo XML reference, "sensor".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diffsim.enums import ConDataField, DataType, ObjType, RayDataField, SensorType, Stage
+from diffsim.errors import Problems
+from diffsim.mjcf.elements.custom import OBJECTS
+from diffsim.mjcf.schema import Element, Integer, Keyword, Keywords, Name, Real, Reals, Reference, Vector
+
+INTERPOLATIONS = {"zoh": 0, "linear": 1, "cubic": 2}
+REDUCTIONS = {"none": 0, "mindist": 1, "maxforce": 2, "netforce": 3}
+FRAMES = {word: OBJECTS[word] for word in ("body", "xbody", "geom", "site", "camera")}
+STAGES = {"none": Stage.NONE, "pos": Stage.POS, "vel": Stage.VEL, "acc": Stage.ACC}
+DATATYPES = {
+    "real": DataType.REAL,
+    "positive": DataType.POSITIVE,
+    "axis": DataType.AXIS,
+    "quaternion": DataType.QUATERNION,
+}
+CONTACT_DATA = {each.name.lower(): each for each in ConDataField}
+RAY_DATA = {each.name.lower(): each for each in RayDataField}
+
+# tags whose name in SensorType is not simply the tag in capitals
+_OTHER_NAMES = {
+    "jointactuatorfrc": SensorType.JOINTACTFRC,
+    "tendonactuatorfrc": SensorType.TENDONACTFRC,
+    "distance": SensorType.GEOMDIST,
+    "normal": SensorType.GEOMNORMAL,
+    "fromto": SensorType.GEOMFROMTO,
+}
+
+
+@dataclass(eq=False)
+class Sensor(Element):
+    """What every sensor has. cutoff 0: no clamping. noise is stored and never applied."""
+
+    name: str | None = Name("sensor")
+    nsample: int = Integer(0)
+    interp: int = Keyword(INTERPOLATIONS, "zoh")
+    delay: float = Real(0)
+    interval: Vector = Reals(2, (0, 0), fewest=1)
+    cutoff: float = Real(0)
+    noise: float = Real(0)
+    user: Vector | None = Reals(None)
+
+    @property
+    def type(self) -> SensorType:
+        """Which sensor it is."""
+        return _OTHER_NAMES.get(self.tag) or SensorType[self.tag.upper()]
+
+
+def _given(element: Element, names: Sequence[str]) -> list[str]:
+    return [name for name in names if getattr(element, name) is not None]
+
+
+def _exactly_one(element: Element, problems: Problems, *names: str) -> None:
+    given = _given(element, names)
+    if not given:
+        problems.add(element, "give exactly one of " + ", ".join(names))
+
+
+@dataclass(eq=False)
+class SiteSensor(Sensor):
+    """A sensor mounted at a site."""
+
+    site: str = Reference("site", required=True)
+
+
+@dataclass(eq=False)
+class CamProjection(SiteSensor):
+    """Where a site is seen in a camera's image, in pixels."""
+
+    camera: str = Reference("camera", required=True)
+
+
+@dataclass(eq=False)
+class Rangefinder(Sensor):
+    """Rays from a site (along its z axis) or through the pixels of a camera."""
+
+    alternatives = (("site", "camera"),)
+
+    site: str | None = Reference("site")
+    camera: str | None = Reference("camera")
+    data: tuple[RayDataField, ...] = Keywords(RAY_DATA, ("dist",), ordered=True)
+
+    def check(self, problems: Problems) -> None:
+        _exactly_one(self, problems, "site", "camera")
+
+
+@dataclass(eq=False)
+class JointSensor(Sensor):
+    """A sensor of a joint."""
+
+    joint: str = Reference("joint", required=True)
+
+
+@dataclass(eq=False)
+class TendonSensor(Sensor):
+    """A sensor of a tendon."""
+
+    tendon: str = Reference("tendon", required=True)
+
+
+@dataclass(eq=False)
+class ActuatorSensor(Sensor):
+    """A sensor of an actuator."""
+
+    actuator: str = Reference("actuator", required=True)
+
+
+@dataclass(eq=False)
+class FrameAcceleration(Sensor):
+    """Acceleration of an object's frame. `body` is the inertial frame, `xbody` the body's own."""
+
+    objtype: ObjType = Keyword(FRAMES, required=True)
+    objname: str = Reference(by="objtype", required=True)
+
+
+@dataclass(eq=False)
+class FrameSensor(FrameAcceleration):
+    """Pose or velocity of an object's frame, in the world or relative to a reference frame."""
+
+    reftype: ObjType | None = Keyword(FRAMES)
+    refname: str | None = Reference(by="reftype")
+
+    def check(self, problems: Problems) -> None:
+        _together(self, problems, "reftype", "refname")
+
+
+def _together(element: Element, problems: Problems, first: str, second: str) -> None:
+    given = _given(element, (first, second))
+    if len(given) == 1:
+        missing = second if given[0] == first else first
+        problems.add(element, f"attribute '{given[0]}' is given but '{missing}' is missing")
+
+
+@dataclass(eq=False)
+class SubtreeSensor(Sensor):
+    """A sensor of a body and everything that hangs on it."""
+
+    body: str = Reference("body", required=True)
+
+
+@dataclass(eq=False)
+class InsideSite(FrameAcceleration):
+    """Whether an object is inside the volume of a site."""
+
+    site: str = Reference("site", required=True)
+
+
+@dataclass(eq=False)
+class GeomDistance(Sensor):
+    """Distance, normal or segment between two geoms, or all geoms of two bodies."""
+
+    alternatives = (("geom1", "body1"), ("geom2", "body2"))
+
+    geom1: str | None = Reference("geom")
+    geom2: str | None = Reference("geom")
+    body1: str | None = Reference("body")
+    body2: str | None = Reference("body")
+
+    def check(self, problems: Problems) -> None:
+        _exactly_one(self, problems, "geom1", "body1")
+        _exactly_one(self, problems, "geom2", "body2")
+
+
+@dataclass(eq=False)
+class ContactSensor(Sensor):
+    """Contacts that match one or two criteria: `num` slots of the fields of `data`."""
+
+    alternatives = (("geom1", "body1", "subtree1", "site"), ("geom2", "body2", "subtree2"))
+
+    geom1: str | None = Reference("geom")
+    geom2: str | None = Reference("geom")
+    body1: str | None = Reference("body")
+    body2: str | None = Reference("body")
+    subtree1: str | None = Reference("body")
+    subtree2: str | None = Reference("body")
+    site: str | None = Reference("site")
+    num: int = Integer(1, least=1)
+    data: tuple[ConDataField, ...] = Keywords(CONTACT_DATA, ("found",), ordered=True)
+    reduce: int = Keyword(REDUCTIONS, "none")
+
+
+@dataclass(eq=False)
+class Tactile(Sensor):
+    """Pressure and sliding speed at the vertices of a mesh."""
+
+    omits = frozenset({"cutoff", "noise"})
+
+    geom: str = Reference("geom", required=True)
+    mesh: str = Reference("mesh", required=True)
+
+
+@dataclass(eq=False)
+class UserSensor(Sensor):
+    """A sensor that the user computes."""
+
+    omits = frozenset({"nsample", "interp", "delay", "interval"})
+
+    objtype: ObjType | None = Keyword(OBJECTS)
+    objname: str | None = Reference(by="objtype")
+    datatype: DataType = Keyword(DATATYPES, "real")
+    needstage: Stage = Keyword(STAGES, "acc")
+    dim: int = Integer(required=True, least=0)
+
+    def check(self, problems: Problems) -> None:
+        _together(self, problems, "objtype", "objname")
+
+
+@dataclass(eq=False)
+class PluginSensor(Sensor):
+    """A sensor that a plugin computes."""
+
+    unsupported = "plugins are not supported"
+    omits = frozenset({"nsample", "interp", "delay", "interval", "noise"})
+
+    plugin: str | None = Reference("plugin")
+    instance: str | None = Reference("plugin")
+    objtype: ObjType | None = Keyword(OBJECTS)
+    objname: str | None = Reference(by="objtype")
+    reftype: ObjType | None = Keyword(OBJECTS)
+    refname: str | None = Reference(by="reftype")
+
+
+_FAMILIES: dict[type[Sensor], str] = {
+    SiteSensor: "touch accelerometer velocimeter gyro force torque magnetometer",
+    CamProjection: "camprojection",
+    Rangefinder: "rangefinder",
+    JointSensor: "jointpos jointvel jointactuatorfrc ballquat ballangvel jointlimitpos jointlimitvel jointlimitfrc",
+    TendonSensor: "tendonpos tendonvel tendonactuatorfrc tendonlimitpos tendonlimitvel tendonlimitfrc",
+    ActuatorSensor: "actuatorpos actuatorvel actuatorfrc",
+    FrameSensor: "framepos framequat framexaxis frameyaxis framezaxis framelinvel frameangvel",
+    FrameAcceleration: "framelinacc frameangacc",
+    SubtreeSensor: "subtreecom subtreelinvel subtreeangmom",
+    InsideSite: "insidesite",
+    GeomDistance: "distance normal fromto",
+    ContactSensor: "contact",
+    Sensor: "e_potential e_kinetic clock",
+    Tactile: "tactile",
+    UserSensor: "user",
+    PluginSensor: "plugin",
+}
+TAGS: dict[str, type[Element]] = {tag: cls for cls, tags in _FAMILIES.items() for tag in tags.split()}

@@ -1,0 +1,235 @@
+"""Settings of the whole model: compiler, option, size and statistic. Repeated sections merge, the last value wins.
+
+Source: MuJoCo XML reference, "compiler", "option", "size", "statistic"; defaults of mj_defaultOption and mjs_defaultSpec.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, LRMode, Solver
+from diffsim.errors import Problems
+from diffsim.mjcf.elements.common import Solimp, Solref
+from diffsim.mjcf.schema import (
+    AutoFlag,
+    Element,
+    Flag,
+    Integer,
+    Integers,
+    IntVector,
+    Keyword,
+    Real,
+    Reals,
+    Text,
+    Tristate,
+    Vector,
+    allow,
+)
+
+LENGTHRANGE_MODES = {
+    "none": LRMode.NONE,
+    "muscle": LRMode.MUSCLE,
+    "muscleuser": LRMode.MUSCLEUSER,
+    "all": LRMode.ALL,
+}
+INTEGRATORS = {
+    "Euler": Integrator.EULER,
+    "RK4": Integrator.RK4,
+    "implicit": Integrator.IMPLICIT,
+    "implicitfast": Integrator.IMPLICITFAST,
+}
+CONES = {"pyramidal": Cone.PYRAMIDAL, "elliptic": Cone.ELLIPTIC}
+JACOBIANS = {"dense": Jacobian.DENSE, "sparse": Jacobian.SPARSE, "auto": Jacobian.AUTO}
+SOLVERS = {"PGS": Solver.PGS, "CG": Solver.CG, "Newton": Solver.NEWTON}
+
+LARGEST_ACTUATOR_GROUP = 30
+
+
+@dataclass(eq=False)
+class LengthRange(Element):
+    """How actuator length ranges are computed by simulation inside the compiler."""
+
+    mode: LRMode = Keyword(LENGTHRANGE_MODES, "muscle")
+    useexisting: bool = Flag(True)
+    uselimit: bool = Flag(False)
+    accel: float = Real(20)
+    maxforce: float = Real(0)
+    timeconst: float = Real(1)
+    timestep: float = Real(0.01)
+    inttotal: float = Real(10)
+    interval: float = Real(2)
+    tolrange: float = Real(0.05)
+
+
+@dataclass(eq=False)
+class Compiler(Element):
+    """Settings that only the compiler reads; they hold for the whole model wherever they stand."""
+
+    autolimits: bool = Flag(True)
+    boundmass: float = Real(0)
+    boundinertia: float = Real(0)
+    settotalmass: float = Real(-1)
+    balanceinertia: bool = Flag(False)
+    strippath: bool = Flag(False)
+    coordinate: str = Keyword({"local": "local", "global": "global"}, "local")
+    angle: str = Keyword({"radian": "radian", "degree": "degree"}, "degree")
+    fitaabb: bool = Flag(False)
+    eulerseq: str = Text("xyz", length=3, letters="xyzXYZ")
+    meshdir: str | None = Text()
+    texturedir: str | None = Text()
+    assetdir: str | None = Text()
+    discardvisual: bool = Flag(False)
+    usethread: bool = Flag(True)
+    fusestatic: bool = Flag(False)
+    inertiafromgeom: Tristate = AutoFlag()
+    inertiagrouprange: IntVector = Integers(2, (0, 5))
+    saveinertial: bool = Flag(False)
+    alignfree: bool = Flag(False)
+
+    @property
+    def degree(self) -> bool:
+        """Whether angles in the file are degrees."""
+        return self.angle == "degree"
+
+    def folder(self, setting: str) -> str:
+        """The folder for assets of the kind whose setting is named, `assetdir` where that one is not set."""
+        return getattr(self, setting, None) or self.assetdir or ""
+
+    def check(self, problems: Problems) -> None:
+        if self.coordinate == "global":
+            hint = "load and save the model with MuJoCo 2.3.3 to convert it"
+            problems.add(self, "global coordinates are no longer part of MJCF", hint)
+
+
+@dataclass(eq=False)
+class Flags(Element):
+    """Switches of the physics: DISABLE ones are on unless disabled, ENABLE ones off unless enabled."""
+
+    DISABLE: ClassVar[dict[str, DisableBit]] = {bit.name.lower(): bit for bit in DisableBit if bit.name}
+    ENABLE: ClassVar[dict[str, EnableBit]] = {bit.name.lower(): bit for bit in EnableBit if bit.name}
+
+    constraint: bool = Flag(True, ("disable", "enable"))
+    equality: bool = Flag(True, ("disable", "enable"))
+    frictionloss: bool = Flag(True, ("disable", "enable"))
+    limit: bool = Flag(True, ("disable", "enable"))
+    contact: bool = Flag(True, ("disable", "enable"))
+    spring: bool = Flag(True, ("disable", "enable"))
+    damper: bool = Flag(True, ("disable", "enable"))
+    gravity: bool = Flag(True, ("disable", "enable"))
+    clampctrl: bool = Flag(True, ("disable", "enable"))
+    warmstart: bool = Flag(True, ("disable", "enable"))
+    filterparent: bool = Flag(True, ("disable", "enable"))
+    actuation: bool = Flag(True, ("disable", "enable"))
+    refsafe: bool = Flag(True, ("disable", "enable"))
+    sensor: bool = Flag(True, ("disable", "enable"))
+    midphase: bool = Flag(True, ("disable", "enable"))
+    eulerdamp: bool = Flag(True, ("disable", "enable"))
+    autoreset: bool = Flag(True, ("disable", "enable"))
+    nativeccd: bool = Flag(True, ("disable", "enable"))
+    island: bool = Flag(True, ("disable", "enable"))
+    multiccd: bool = Flag(True, ("disable", "enable"))
+    override: bool = Flag(False, ("disable", "enable"))
+    energy: bool = Flag(False, ("disable", "enable"))
+    fwdinv: bool = Flag(False, ("disable", "enable"))
+    invdiscrete: bool = Flag(False, ("disable", "enable"))
+    sleep: bool = Flag(False, ("disable", "enable"))
+
+    @property
+    def disableflags(self) -> DisableBit:
+        """mjModel's bit mask of what is disabled."""
+        return sum((bit for name, bit in self.DISABLE.items() if getattr(self, name) is False), DisableBit(0))
+
+    @property
+    def enableflags(self) -> EnableBit:
+        """mjModel's bit mask of what is enabled."""
+        return sum((bit for name, bit in self.ENABLE.items() if getattr(self, name)), EnableBit(0))
+
+
+@dataclass(eq=False)
+class Option(Element):
+    """Settings of the simulation, MuJoCo's mjOption."""
+
+    timestep: float = Real(0.002)
+    impratio: float = Real(1)
+    tolerance: float = Real(1e-8)
+    ls_tolerance: float = Real(0.01)
+    noslip_tolerance: float = Real(1e-6)
+    ccd_tolerance: float = Real(1e-6)
+    sleep_tolerance: float = Real(1e-4)
+    gravity: Vector = Reals(3, (0, 0, -9.81))
+    wind: Vector = Reals(3, (0, 0, 0))
+    magnetic: Vector = Reals(3, (0, -0.5, 0))
+    density: float = Real(0)
+    viscosity: float = Real(0)
+    o_margin: float = Real(0)
+    o_solref: Vector = Solref()
+    o_solimp: Vector = Solimp()
+    o_friction: Vector = Reals(5, (1, 1, 0.005, 0.0001, 0.0001), fewest=1)
+    integrator: Integrator = Keyword(INTEGRATORS, "Euler")
+    cone: Cone = Keyword(CONES, "pyramidal")
+    jacobian: Jacobian = Keyword(JACOBIANS, "auto")
+    solver: Solver = Keyword(SOLVERS, "Newton")
+    iterations: int = Integer(100)
+    ls_iterations: int = Integer(50)
+    noslip_iterations: int = Integer(0)
+    ccd_iterations: int = Integer(35)
+    sdf_iterations: int = Integer(10)
+    sdf_initpoints: int = Integer(40)
+    actuatorgroupdisable: IntVector | None = Integers(None, least=0, most=LARGEST_ACTUATOR_GROUP)
+
+    @property
+    def disableactuator(self) -> int:
+        """mjOption's bit mask of disabled actuator groups."""
+        groups = self.actuatorgroupdisable
+        return sum({1 << int(group) for group in groups}) if groups is not None else 0
+
+
+_MEMORY = re.compile(r"\s*(-1|\d{1,20}[KMGTPE]?)\s*", re.IGNORECASE)
+
+
+def _user(default: int = -1) -> Any:
+    """The number of user values of each element of one kind; -1: as many as the longest one has."""
+    return Integer(default, least=-1)
+
+
+@dataclass(eq=False)
+class Size(Element):
+    """Sizes that cannot be inferred. njmax, nconmax and nstack are MuJoCo's older way of limiting memory."""
+
+    alternatives = (("memory", "njmax"), ("memory", "nstack"))
+
+    memory: str = Text("-1")
+    njmax: int = Integer(-1, least=-1)
+    nconmax: int = Integer(-1, least=-1)
+    nstack: int = Integer(-1, least=-1)
+    nuserdata: int = Integer(0, least=0)
+    nkey: int = Integer(0, least=0)
+    nuser_body: int = _user()
+    nuser_jnt: int = _user()
+    nuser_geom: int = _user()
+    nuser_site: int = _user()
+    nuser_cam: int = _user()
+    nuser_tendon: int = _user()
+    nuser_actuator: int = _user()
+    nuser_sensor: int = _user()
+
+    def check(self, problems: Problems) -> None:
+        if self.memory is not None and not _MEMORY.fullmatch(self.memory):
+            problems.add(
+                self, f"attribute 'memory': '{self.memory[:40]}' is not a size", "write bytes, or such as 16M"
+            )
+
+
+@dataclass(eq=False)
+class Statistic(Element):
+    """Statistics of the model that are to be taken instead of the computed ones; meaninertia scales solver tolerances."""
+
+    meaninertia: float | None = Real()
+    meanmass: float | None = Real()
+    meansize: float | None = Real()
+    extent: float | None = Real(above=0)
+    center: Vector | None = Reals(3)
+
+
+allow(Compiler, {"lengthrange": LengthRange}, once=["lengthrange"])
+allow(Option, {"flag": Flags}, once=["flag"])
