@@ -1,0 +1,1 @@
+"""diffsim: differentiable, batched rigid-body simulation on JAX, with MuJoCo's semantics."""

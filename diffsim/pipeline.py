@@ -4,13 +4,13 @@ Position, velocity, actuation, acceleration, constraint, sensors (MuJoCo documen
 a function of what it reads; nothing is integrated here. What a caller does not use, XLA removes.
 """
 
+import dataclasses
+
 import jax
-import jax.numpy as jnp
 
 from diffsim.collision import collide
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
-from diffsim.enums import Status
-from diffsim.physics.actuation import actuation, bad_controls
+from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
 from diffsim.physics.body_forces import body_forces
@@ -24,13 +24,11 @@ from diffsim.physics.transmission import transmission
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
 from diffsim.solver import smooth_acceleration, solve
+from diffsim.status import status
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs
 
 Array = jax.Array
-
-# beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
-BAD = 1e10
 
 
 def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
@@ -75,26 +73,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     wrenches = constraint_wrenches(model, contacts, rows, solution, com)
     loads = body_forces(model, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
     joules = energy(model, qpos, qvel, poses, com, paths, inertia)
-    records = (
-        poses,
-        com,
-        paths,
-        inertia,
-        moments,
-        rates,
-        passives,
-        coriolis,
-        drive,
-        smooth,
-        solution,
-        loads,
-        joules,
-    )
-    data = Data.collect(
-        *records,
-        sensordata=None,
-        contact=contacts,
-        efc=rows,
-        status=_status(model, state, inputs, contacts, solution),
-    )
-    return data.replace(sensordata=sensors(model, state, inputs, data, forces))
+    records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
+    data = Data.collect(*records, contact=contacts, efc=rows, sensordata=None, status=None)
+    data = dataclasses.replace(data, sensordata=sensors(model, state, inputs, data, forces).sensordata)
+    return dataclasses.replace(data, status=status(model, state, inputs, data))

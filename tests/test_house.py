@@ -12,7 +12,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = [
     ["errors", "enums", "math", "types"],
     ["mjcf"],
-    ["physics", "collision", "constraint", "solver", "sensor", "pipeline", "stepping", "reference"],
+    ["physics", "collision", "constraint", "solver", "sensor", "pipeline", "stepping", "status", "reference"],
     ["compiler"],
     ["batch", "load", "viz"],
     ["bench", "cli", "__main__", "__init__"],

@@ -147,6 +147,7 @@ class Solution(Record):
     solver_niter: Array = leaf(dtype=int)
     solver_improvement: Array = leaf()
     solver_gradient_norm: Array = leaf()
+    solver_stalled: Array = leaf(dtype=bool)
 
 
 @record
