@@ -1,0 +1,1 @@
+"""The smooth part of the pipeline: poses, inertias, velocities, passive, bias and actuator forces."""

@@ -1,0 +1,39 @@
+"""Coriolis, centrifugal and gravitational forces: recursive Newton-Euler at zero acceleration, as sums over the tree.
+
+cacc = -gravity + sum of cdof_dot qvel; f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over the subtree).
+Source: Featherstone 2008, ch. 5.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import DisableBit
+from diffsim.math.spatial import cross_force, inertia_mul
+from diffsim.math.vector import dot, scale
+from diffsim.physics.tree import sum_chain, sum_subtree
+from diffsim.types.data import Bias, ComFrame, Tendons, Velocities
+from diffsim.types.model import Model
+
+Array = jax.Array
+
+
+def bias(model: Model, qvel: Array, com: ComFrame, velocities: Velocities, tendons: Tendons) -> Bias:
+    """qfrc_bias (nv,): the force that keeps qvel (nv,) constant without other forces."""
+    topology = model.topology
+    acceleration = rest_acceleration(model)[None] + sum_chain(topology, scale(velocities.cdof_dot, qvel))
+    force = body_force(com.cinert, velocities.cvel, acceleration)
+    total = sum_subtree(topology, force)
+    return Bias(qfrc_bias=dot(com.cdof, total[topology.dof_bodyid]))
+
+
+def rest_acceleration(model: Model) -> Array:
+    """(6,) acceleration of the world: gravity as an upward acceleration."""
+    zero = jnp.zeros_like(model.opt.gravity)
+    if model.opt.disabled(DisableBit.GRAVITY):
+        return jnp.concatenate([zero, zero])
+    return jnp.concatenate([zero, -model.opt.gravity])
+
+
+def body_force(cinert: Array, cvel: Array, cacc: Array) -> Array:
+    """(nbody, 6) force that moves each body: I a + v x* (I v)."""
+    return inertia_mul(cinert, cacc) + cross_force(cvel, inertia_mul(cinert, cvel))

@@ -1,0 +1,60 @@
+"""Centres of mass of subtrees, and inertias and motion axes about the centre of mass of each tree.
+
+Second stage: everything spatial after it is expressed in this frame (world-oriented, at the `subtree_com` of the
+tree's root body), where sums along the tree need no change of frame. Source: Featherstone 2008, ch. 2 and 5.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math import safe
+from diffsim.math.vector import dot, pack, scale
+from diffsim.physics.joint import joint_axes
+from diffsim.physics.tree import sum_subtree
+from diffsim.types.data import ComFrame, Kinematics
+from diffsim.types.model import Model
+
+Array = jax.Array
+
+# a subtree lighter than this (kg) has its centre at its own body's inertial frame
+MIN_MASS = 1e-15
+
+
+def com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
+    """subtree_com (nbody, 3), cinert (nbody, 10) and cdof (nv, 6)."""
+    topology = model.topology
+    centre = subtree_com(model, kinematics.xipos)
+    origin = centre[topology.body_rootid]
+    inertia = _inertia_about(model.body_mass, model.body_inertia, kinematics.ximat, kinematics.xipos - origin)
+    offset = origin[topology.jnt_bodyid] - kinematics.xanchor
+    return ComFrame(
+        subtree_com=centre,
+        # the world carries nothing
+        cinert=inertia.at[0].set(0),
+        cdof=joint_axes(topology, kinematics.xaxis, kinematics.xmat, offset),
+    )
+
+
+def subtree_com(model: Model, xipos: Array) -> Array:
+    """(nbody, 3) centre of mass of each body with its descendants; its own inertial frame if they have no mass."""
+    mass = model.body_mass
+    total = sum_subtree(model.topology, jnp.concatenate([scale(xipos, mass), mass[:, None]], axis=-1))
+    heavy = total[:, 3] > MIN_MASS
+    mean = scale(total[:, :3], safe.divide(jnp.ones_like(mass), jnp.where(heavy, total[:, 3], 1)))
+    return jnp.where(heavy[:, None], mean, xipos)
+
+
+def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
+    """(nbody, 10) inertias about the points that lie `offset` before the centres of mass: R diag R^T + m (o^2 1 - o o^T)."""
+    columns = [scale(ximat[..., k], diagonal[:, k]) for k in range(3)]
+
+    def rotated(i: int, j: int) -> Array:
+        return columns[0][:, i] * ximat[:, j, 0] + columns[1][:, i] * ximat[:, j, 1] + columns[2][:, i] * ximat[:, j, 2]
+
+    moment = scale(offset, mass)
+    square = dot(moment, offset)
+    return pack(
+        [rotated(i, i) + square - moment[:, i] * offset[:, i] for i in range(3)]
+        + [rotated(i, j) - moment[:, i] * offset[:, j] for i, j in ((0, 1), (0, 2), (1, 2))]
+        + [moment[:, 0], moment[:, 1], moment[:, 2], mass]
+    )

@@ -1,0 +1,282 @@
+"""Joint types as rows of a table: the only file that knows what a free, ball, slide or hinge joint is.
+
+A row holds the widths, the pose that a joint adds, its motion axes, the difference of two positions and the
+integration of a velocity. Functions are for one joint; `groups` lists the joints of each type, callers `vmap`.
+Source: MuJoCo documentation, "Computation", "Coordinate frames"; Featherstone 2008, ch. 4.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import JointType
+from diffsim.math.rotation import (
+    axis_angle_to_quat,
+    quat_integrate,
+    quat_normalize,
+    quat_sub,
+    rotate,
+)
+from diffsim.math.spatial import join
+from diffsim.math.vector import cross, scale, transpose
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+
+class JointPose(NamedTuple):
+    """What a joint adds to the frame before it: its anchor (3,), a translation (3,), a rotation (4,)."""
+
+    anchor: Array
+    pos: Array
+    quat: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class JointKind:
+    """One joint type.
+
+    Attributes:
+      nq, nv: widths in qpos and qvel.
+      absolute: whether the joint's frame replaces the body's frame in its parent.
+      sees: for each own dof, how many own dofs before it move its axis.
+      blocks: own dofs (start, stop) that share one displacement vector (spring, limit).
+      angular: for each own dof, whether it is a rotation.
+      pose: (qpos, qpos0, jnt_pos, jnt_axis) -> JointPose, in the frame before the joint.
+      axes: (xaxis, xmat, offset) -> (nv, 6) motion axes about the point that lies `offset` from the anchor.
+      difference: (qpos, reference) -> (nv,) velocity that takes reference to qpos in unit time.
+      integrate: (qpos, qvel, dt) -> qpos after moving with constant qvel.
+    """
+
+    nq: int
+    nv: int
+    absolute: bool
+    sees: tuple[int, ...]
+    blocks: tuple[tuple[int, int], ...]
+    angular: tuple[bool, ...]
+    pose: Callable[[Array, Array, Array, Array], JointPose]
+    axes: Callable[[Array, Array, Array], Array]
+    difference: Callable[[Array, Array], Array]
+    integrate: Callable[[Array, Array, Array], Array]
+
+
+def _about_anchor(pos: Array, quat: Array) -> JointPose:
+    """Rotation about a point: x -> p + R (x - p)."""
+    return JointPose(pos, pos - rotate(quat, pos), quat)
+
+
+def _rotation_axes(axes: Array, offset: Array) -> Array:
+    """Motion (axis, axis x offset) of a rotation about axes (n, 3), seen at `offset` (3,) from the anchor."""
+    return join(axes, cross(axes, jnp.broadcast_to(offset, axes.shape)))
+
+
+def _free_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
+    return JointPose(qpos[:3], qpos[:3], quat_normalize(qpos[3:]))
+
+
+def _free_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
+    translations = jnp.eye(3, 6, 3, dtype=xmat.dtype)
+    return jnp.concatenate([translations, _rotation_axes(transpose(xmat), offset)])
+
+
+def _free_difference(qpos: Array, reference: Array) -> Array:
+    return jnp.concatenate([qpos[:3] - reference[:3], _ball_difference(qpos[3:], reference[3:])])
+
+
+def _free_integrate(qpos: Array, qvel: Array, dt: Array) -> Array:
+    return jnp.concatenate([qpos[:3] + dt * qvel[:3], _ball_integrate(qpos[3:], qvel[3:], dt)])
+
+
+def _ball_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
+    return _about_anchor(pos, quat_normalize(qpos))
+
+
+def _ball_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
+    return _rotation_axes(transpose(xmat), offset)
+
+
+def _ball_difference(qpos: Array, reference: Array) -> Array:
+    return quat_sub(quat_normalize(qpos), quat_normalize(reference))
+
+
+def _ball_integrate(qpos: Array, qvel: Array, dt: Array) -> Array:
+    return quat_integrate(qpos, qvel, dt)
+
+
+def _slide_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
+    identity = jnp.array([1, 0, 0, 0], dtype=qpos.dtype)
+    return JointPose(pos, scale(axis, qpos[0] - qpos0[0]), identity)
+
+
+def _slide_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
+    return join(jnp.zeros_like(xaxis), xaxis)[None]
+
+
+def _hinge_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
+    return _about_anchor(pos, axis_angle_to_quat(axis, qpos[0] - qpos0[0]))
+
+
+def _hinge_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
+    return _rotation_axes(xaxis[None], offset)
+
+
+def _scalar_difference(qpos: Array, reference: Array) -> Array:
+    return qpos - reference
+
+
+def _scalar_integrate(qpos: Array, qvel: Array, dt: Array) -> Array:
+    return qpos + dt * qvel
+
+
+JOINTS: dict[JointType, JointKind] = {
+    JointType.FREE: JointKind(
+        nq=7,
+        nv=6,
+        absolute=True,
+        sees=(0, 0, 0, 3, 3, 3),
+        blocks=((0, 3), (3, 6)),
+        angular=(False,) * 3 + (True,) * 3,
+        pose=_free_pose,
+        axes=_free_axes,
+        difference=_free_difference,
+        integrate=_free_integrate,
+    ),
+    JointType.BALL: JointKind(
+        nq=4,
+        nv=3,
+        absolute=False,
+        sees=(0, 0, 0),
+        blocks=((0, 3),),
+        angular=(True,) * 3,
+        pose=_ball_pose,
+        axes=_ball_axes,
+        difference=_ball_difference,
+        integrate=_ball_integrate,
+    ),
+    JointType.SLIDE: JointKind(
+        nq=1,
+        nv=1,
+        absolute=False,
+        sees=(0,),
+        blocks=((0, 1),),
+        angular=(False,),
+        pose=_slide_pose,
+        axes=_slide_axes,
+        difference=_scalar_difference,
+        integrate=_scalar_integrate,
+    ),
+    JointType.HINGE: JointKind(
+        nq=1,
+        nv=1,
+        absolute=False,
+        sees=(0,),
+        blocks=((0, 1),),
+        angular=(True,),
+        pose=_hinge_pose,
+        axes=_hinge_axes,
+        difference=_scalar_difference,
+        integrate=_scalar_integrate,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class JointGroup:
+    """All joints of one type: ids (n,), their entries in qpos (n, nq) and qvel (n, nv), their bodies (n,)."""
+
+    kind: JointKind
+    joints: np.ndarray
+    qpos: np.ndarray
+    dofs: np.ndarray
+    bodies: np.ndarray
+
+
+@per_topology
+def groups(topology: Topology) -> tuple[JointGroup, ...]:
+    """The joints by type; types without joints are left out."""
+    found = []
+    for joint_type, kind in JOINTS.items():
+        joints = np.flatnonzero(topology.jnt_type == joint_type)
+        if joints.size:
+            qpos = topology.jnt_qposadr[joints][:, None] + np.arange(kind.nq)
+            dofs = topology.jnt_dofadr[joints][:, None] + np.arange(kind.nv)
+            found.append(JointGroup(kind, joints, qpos, dofs, topology.jnt_bodyid[joints]))
+    return tuple(found)
+
+
+def kind_of(topology: Topology, joint: int) -> JointKind:
+    """The row of the table for one joint."""
+    return JOINTS[JointType(topology.jnt_type[joint])]
+
+
+@per_topology
+def earlier_dof(topology: Topology) -> np.ndarray:
+    """(nv,) the last dof that moves the axis of each dof, -1 if none does."""
+    earlier = np.full(topology.nv, -1, dtype=np.int32)
+    for group in groups(topology):
+        for dofs in group.dofs:
+            for dof, seen in zip(dofs, group.kind.sees, strict=True):
+                earlier[dof] = dofs[0] + seen - 1 if seen else topology.dof_parentid[dofs[0]]
+    return earlier
+
+
+@per_topology
+def _order(topology: Topology, field: str) -> np.ndarray | None:
+    """Permutation from rows grouped by type to rows in the model's order; None if they agree."""
+    grouped = [getattr(group, field).ravel() for group in groups(topology)]
+    order = np.argsort(np.concatenate(grouped)) if grouped else np.zeros(0, dtype=np.int64)
+    return None if np.array_equal(order, np.arange(len(order))) else order
+
+
+def _assemble(topology: Topology, field: str, parts: list[Array], empty: Array) -> Array:
+    joined = jnp.concatenate(parts) if len(parts) > 1 else parts[0] if parts else empty
+    order = _order(topology, field)
+    return joined if order is None else joined[order]
+
+
+def joint_poses(topology: Topology, qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
+    """Poses of all joints in the frames before them: (njnt, 3), (njnt, 3), (njnt, 4)."""
+    parts = [
+        jax.vmap(group.kind.pose)(qpos[group.qpos], qpos0[group.qpos], pos[group.joints], axis[group.joints])
+        for group in groups(topology)
+    ]
+    empties = JointPose(pos, pos, jnp.zeros((0, 4), pos.dtype))
+    return JointPose(
+        *(_assemble(topology, "joints", [part[i] for part in parts], empty) for i, empty in enumerate(empties))
+    )
+
+
+def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> Array:
+    """Motion axes (nv, 6) of all dofs; xaxis, offset (njnt, 3) by joint, xmat (nbody, 3, 3) by body."""
+    parts = [
+        jax.vmap(group.kind.axes)(xaxis[group.joints], xmat[group.bodies], offset[group.joints]).reshape(-1, 6)
+        for group in groups(topology)
+    ]
+    return _assemble(topology, "dofs", parts, jnp.zeros((0, 6), xaxis.dtype))
+
+
+def difference(topology: Topology, qpos: Array, reference: Array) -> Array:
+    """(nv,) velocity that takes `reference` (nq,) to `qpos` (nq,) in unit time; quaternions are normalized on use."""
+    parts = [
+        jax.vmap(group.kind.difference)(qpos[group.qpos], reference[group.qpos]).reshape(-1)
+        for group in groups(topology)
+    ]
+    return _assemble(topology, "dofs", parts, jnp.zeros((0,), qpos.dtype))
+
+
+def integrate_qpos(topology: Topology, qpos: Array, qvel: Array, dt: Array) -> Array:
+    """(nq,) position after moving with constant velocity for dt; quaternions come out normalized."""
+    parts = [
+        jax.vmap(group.kind.integrate, in_axes=(0, 0, None))(qpos[group.qpos], qvel[group.dofs], dt).reshape(-1)
+        for group in groups(topology)
+    ]
+    return _assemble(topology, "qpos", parts, qpos)
+
+
+def normalize_qpos(topology: Topology, qpos: Array) -> Array:
+    """qpos with unit quaternions."""
+    return integrate_qpos(topology, qpos, jnp.zeros((topology.nv,), qpos.dtype), jnp.zeros((), qpos.dtype))

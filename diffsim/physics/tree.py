@@ -1,0 +1,127 @@
+"""Sums and products along kinematic trees, without recursion.
+
+Spatial quantities of one tree share one frame (the tree's centre of mass), so every recursion over it is a plain sum
+over ancestors or over a subtree: a product with a static 0/1 mask. Masks grow as n^2, so trees with many nodes use
+pointer jumping instead: after round k each node holds the sum over its 2^k nearest ancestors, and points to the next
+one. Poses compose in the same way, as products. (Pointer jumping: Hillis and Steele 1986.)
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math.linalg import matmul
+from diffsim.math.rotation import quat_mul, rotate
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+# above this many nodes a mask costs more than the rounds of pointer jumping
+MASK_LIMIT = 160
+
+
+def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Pointers of each round of pointer jumping; nodes without an ancestor left point to the sentinel n."""
+    count = len(parent)
+    pointer = np.append(np.where(parent < 0, count, parent), count)
+    rounds = []
+    while np.any(pointer < count):
+        rounds.append(pointer[:count])
+        pointer = pointer[pointer]
+    return tuple(rounds)
+
+
+def ancestor_mask(parent: np.ndarray) -> np.ndarray:
+    """(n, n) bool: row i marks i and all its ancestors. Parents come before children."""
+    mask = np.eye(len(parent), dtype=bool)
+    for node, above in enumerate(parent):
+        if above >= 0:
+            mask[node] |= mask[above]
+    return mask
+
+
+@per_topology
+def body_parent(topology: Topology) -> np.ndarray:
+    """Parent of each body, -1 for the world."""
+    return np.append(-1, topology.body_parentid[1:]).astype(np.int32)
+
+
+@per_topology
+def body_mask(topology: Topology) -> np.ndarray:
+    """(nbody, nbody) bool: row i marks body i and its ancestors."""
+    return ancestor_mask(body_parent(topology))
+
+
+@per_topology
+def dof_mask(topology: Topology) -> np.ndarray:
+    """(nv, nv) bool: row i marks dof i and the dofs before it on its chain."""
+    return ancestor_mask(topology.dof_parentid)
+
+
+@per_topology
+def last_dof(topology: Topology) -> np.ndarray:
+    """(nbody,) the last dof that moves each body, -1 for static bodies."""
+    last = np.full(topology.nbody, -1, dtype=np.int32)
+    for body in range(1, topology.nbody):
+        own = topology.body_dofnum[body]
+        last[body] = topology.body_dofadr[body] + own - 1 if own else last[topology.body_parentid[body]]
+    return last
+
+
+@per_topology
+def body_dof_mask(topology: Topology) -> np.ndarray:
+    """(nbody, nv) bool: row i marks the dofs that move body i."""
+    last = last_dof(topology)
+    padded = np.vstack([dof_mask(topology), np.zeros((1, topology.nv), dtype=bool)])
+    return padded[last]
+
+
+@per_topology
+def _body_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
+    return jump_rounds(body_parent(topology))
+
+
+@per_topology
+def _dof_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
+    return jump_rounds(topology.dof_parentid)
+
+
+@per_topology
+def _pose_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
+    """Rounds with the world as the sentinel, which composes as the identity."""
+    parent = np.where(topology.body_parentid == 0, -1, topology.body_parentid)
+    return tuple(np.where(pointer == topology.nbody, 0, pointer) for pointer in jump_rounds(parent))
+
+
+def chain_poses(topology: Topology, pos: Array, quat: Array) -> tuple[Array, Array]:
+    """World poses (nbody, 3), (nbody, 4) from poses in the parent's frame; the world's must be the identity."""
+    for pointer in _pose_rounds(topology):
+        above = quat[pointer]
+        pos, quat = pos[pointer] + rotate(above, pos), quat_mul(above, quat)
+    return pos, quat
+
+
+def sum_subtree(topology: Topology, values: Array) -> Array:
+    """(nbody, k): sum of `values` (nbody, k) over each body and its descendants."""
+    if topology.nbody <= MASK_LIMIT:
+        return matmul(jnp.asarray(body_mask(topology).T, values.dtype), values)
+    total = values
+    for pointer in reversed(_body_rounds(topology)):
+        total = total.at[pointer].add(total, mode="drop")
+    return total
+
+
+def sum_dofs(topology: Topology, values: Array, last: np.ndarray) -> Array:
+    """(n, k): sum of `values` (nv, k) over the chain of dofs that ends with `last` (n,); zero where last is -1."""
+    if topology.nv <= MASK_LIMIT:
+        padded = np.vstack([dof_mask(topology), np.zeros((1, topology.nv), dtype=bool)])
+        return matmul(jnp.asarray(padded[last], values.dtype), values)
+    total = jnp.concatenate([values, jnp.zeros_like(values[:1])])
+    for pointer in _dof_rounds(topology):
+        total = total + total[np.append(pointer, topology.nv)]
+    return total[last]
+
+
+def sum_chain(topology: Topology, values: Array) -> Array:
+    """(nbody, k): sum of `values` (nv, k) over the dofs that move each body."""
+    return sum_dofs(topology, values, last_dof(topology))

@@ -1,0 +1,30 @@
+"""Velocities of bodies, tendons and actuators, and the rate of change of motion axes.
+
+cvel is the sum of cdof qvel over the dofs that move a body. cdof_dot is the velocity of the frame that carries a motion
+axis, crossed with it: what the dofs before it do. Source: Featherstone 2008, ch. 2.
+"""
+
+import jax
+
+from diffsim.math.linalg import matmul
+from diffsim.math.spatial import cross_motion
+from diffsim.math.vector import scale
+from diffsim.physics.joint import earlier_dof
+from diffsim.physics.tree import sum_chain, sum_dofs
+from diffsim.types.data import ComFrame, Tendons, Transmission, Velocities
+from diffsim.types.model import Model
+
+Array = jax.Array
+
+
+def velocities(model: Model, qvel: Array, com: ComFrame, tendons: Tendons, transmission: Transmission) -> Velocities:
+    """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,)."""
+    topology = model.topology
+    motion = scale(com.cdof, qvel)
+    carrier = sum_dofs(topology, motion, earlier_dof(topology))
+    return Velocities(
+        cvel=sum_chain(topology, motion),
+        cdof_dot=cross_motion(carrier, com.cdof),
+        ten_velocity=matmul(tendons.ten_J, qvel),
+        actuator_velocity=matmul(transmission.actuator_moment, qvel),
+    )
