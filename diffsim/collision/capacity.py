@@ -1,0 +1,42 @@
+"""How many pairs are looked at, and how many contacts are kept.
+
+Default rule. Per (type pair, contact dimension) all pairs are examined up to `PAIRS`; above that the nearest `PAIRS`
+by bounding spheres. Per contact dimension all rows are kept up to `CONTACTS`; above that the nearest, with room for
+`PER_BODY` contacts of every moving body that has geoms. Small models are therefore exact, and static. What does not
+fit is counted in `ncon_dropped`, never silent.
+
+`max_pairs` and `max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from the
+custom numerics of MJX. MuJoCo's `size nconmax` is ignored.
+"""
+
+import numpy as np
+
+from diffsim.types.topology import Topology
+
+PAIRS = 1024
+CONTACTS = 32
+PER_BODY = 2
+
+NUMERICS = {"max_contacts": "max_contact_points", "max_pairs": "max_geom_pairs"}
+
+
+def pair_capacity(topology: Topology, count: int) -> int:
+    """Number of pairs of one group, out of `count`, whose geometry is computed."""
+    return min(count, PAIRS if topology.max_pairs is None else topology.max_pairs)
+
+
+def contact_capacity(topology: Topology, rows: int) -> int:
+    """Number of contact slots of one contact dimension, out of `rows` that the pair functions return."""
+    if topology.max_contacts is not None:
+        return min(rows, topology.max_contacts)
+    moving = np.unique(topology.geom_bodyid[topology.body_weldid[topology.geom_bodyid] != 0])
+    return min(rows, max(CONTACTS, PER_BODY * len(moving)))
+
+
+def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[str, int]:
+    """Capacities that a model asks for by MJX's custom numerics; `values` holds the first datum of each numeric.
+
+    A value that is not positive asks for everything, as in MJX, and is left to the default rule.
+    """
+    found = {key: names.index(name) for key, name in NUMERICS.items() if name in names}
+    return {key: int(values[at]) for key, at in found.items() if values[at] > 0}

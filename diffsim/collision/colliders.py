@@ -1,0 +1,71 @@
+"""The pair table: which function finds the contacts of two geom types, how many rows it has, what is unsupported.
+
+The first type is never larger than the second; MuJoCo orders geoms so. Pairs of a plane or height field with a plane
+or height field never collide in MuJoCo and are no candidates.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from diffsim.collision import plane, primitives
+from diffsim.collision.shapes import Shape, Touch
+from diffsim.enums import GeomType
+
+Array = jax.Array
+
+PairFunction = Callable[[Shape, Shape, Array], Touch]
+Types = tuple[GeomType, GeomType]
+
+
+class Collider(NamedTuple):
+    """A pair function (shape1, shape2, margin) -> Touch, and the number of its rows."""
+
+    function: PairFunction
+    rows: int
+
+
+PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = (GeomType(i) for i in range(9))
+
+COLLIDERS: dict[Types, Collider] = {
+    (PLANE, SPHERE): Collider(plane.plane_sphere, 1),
+    (PLANE, CAPSULE): Collider(plane.plane_capsule, 2),
+    (PLANE, ELLIPSOID): Collider(plane.plane_ellipsoid, 1),
+    (PLANE, CYLINDER): Collider(plane.plane_cylinder, 4),
+    (PLANE, BOX): Collider(plane.plane_box, 4),
+    (SPHERE, SPHERE): Collider(primitives.sphere_sphere, 1),
+    (SPHERE, CAPSULE): Collider(primitives.sphere_capsule, 1),
+    (SPHERE, CYLINDER): Collider(primitives.sphere_cylinder, 1),
+    (CAPSULE, CAPSULE): Collider(primitives.capsule_capsule, 2),
+}
+
+# pairs that the oracle does not collide either
+NEVER: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
+
+CONVEX = "smooth convex pairs are not implemented yet"
+UNSUPPORTED: dict[Types, str] = {
+    (SPHERE, ELLIPSOID): CONVEX,
+    (SPHERE, BOX): "not implemented yet",
+    (CAPSULE, ELLIPSOID): CONVEX,
+    (CAPSULE, CYLINDER): CONVEX,
+    (CAPSULE, BOX): "not implemented yet",
+    (ELLIPSOID, ELLIPSOID): CONVEX,
+    (ELLIPSOID, CYLINDER): CONVEX,
+    (ELLIPSOID, BOX): CONVEX,
+    (CYLINDER, CYLINDER): CONVEX,
+    (CYLINDER, BOX): CONVEX,
+    (BOX, BOX): "not implemented yet",
+    **{
+        (HFIELD, kind): "height fields are not implemented yet"
+        for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
+    },
+    **{
+        (kind, MESH): "mesh collisions are not implemented yet"
+        for kind in (PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
+    },
+    **{
+        (kind, SDF): "signed distance fields are not implemented yet"
+        for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
+    },
+}

@@ -1,0 +1,152 @@
+"""The static shape of the contact buffer: which pairs, in which order, with which capacity.
+
+Candidate pairs are sorted by (type pair, contact dimension), so that each pair function runs once over one
+homogeneous group. Its rows are then permuted to the order of the buffer, by contact dimension (1, 3, 4, 6), and
+where there are more rows than slots the nearest are kept per world.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from diffsim.collision.capacity import contact_capacity, pair_capacity
+from diffsim.collision.colliders import COLLIDERS, Collider
+from diffsim.collision.pairs import Pairs, candidate_pairs, pair_types, unsupported_pairs
+from diffsim.enums import GeomType
+from diffsim.errors import Problem, UnsupportedError
+from diffsim.types.topology import Topology, per_topology
+
+
+class Section(NamedTuple):
+    """Pairs [start, stop) of the table with equal types and dimension, of which `kept` are examined."""
+
+    start: int
+    stop: int
+    kept: int
+
+
+class Group(NamedTuple):
+    """Examined pairs [start, stop) with one pair function."""
+
+    collider: Collider
+    start: int
+    stop: int
+
+
+class Block(NamedTuple):
+    """Rows [start, stop) of one contact dimension, of which `kept` find a slot."""
+
+    start: int
+    stop: int
+    kept: int
+
+
+class ContactLayout(NamedTuple):
+    """Static description of contact detection.
+
+    `dim` (ncon,) is the contact dimension of each slot. `geom` (ncon, 2) and `body` (ncon, 2) hold the ids where a
+    slot always belongs to one pair, and -1 where the pair depends on the state.
+    """
+
+    dim: np.ndarray
+    geom: np.ndarray
+    body: np.ndarray
+    # the road from candidate pairs to slots
+    pairs: Pairs
+    sections: tuple[Section, ...]
+    groups: tuple[Group, ...]
+    blocks: tuple[Block, ...]
+    # examined pair and order of every row: rows of the groups one after another, permuted by `row_order`
+    row_pair: np.ndarray
+    row_order: np.ndarray
+
+    @property
+    def ncon(self) -> int:
+        """Number of contact slots."""
+        return len(self.dim)
+
+    @property
+    def culls(self) -> bool:
+        """Whether some group examines only its nearest pairs."""
+        return any(section.kept < section.stop - section.start for section in self.sections)
+
+    @property
+    def static(self) -> bool:
+        """Whether every slot always belongs to one pair."""
+        return not self.culls and all(block.kept == block.stop - block.start for block in self.blocks)
+
+
+@per_topology
+def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
+    """The layout of a model's contacts, with the disable flags of its options.
+
+    Raises:
+      UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such kinds are listed.
+    """
+    _refuse(topology, disableflags)
+    pairs, types = _sorted(topology, candidate_pairs(topology, disableflags))
+    starts = _starts([(t, d) for t, d in zip(types, pairs.dim.tolist(), strict=True)])
+    sections = tuple(Section(a, b, pair_capacity(topology, b - a)) for a, b in starts)
+    # what is examined, in the order of the table
+    examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
+    types = [types[i] for i in examined]
+    groups = tuple(Group(COLLIDERS[types[a]], a, b) for a, b in _starts(types))
+    row_pair = np.concatenate(
+        [np.repeat(np.arange(g.start, g.stop), g.collider.rows) for g in groups] or [np.zeros(0, int)]
+    )
+    row_dim = pairs.dim[examined[row_pair]]
+    row_order = np.argsort(row_dim, kind="stable")
+    row_pair, row_dim = row_pair[row_order], row_dim[row_order]
+    blocks = tuple(Block(a, b, contact_capacity(topology, b - a)) for a, b in _starts(row_dim.tolist()))
+    dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
+    culled = _culled(sections)
+    geom = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
+    slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
+    body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
+    return ContactLayout(dim, slots, body, pairs, sections, groups, blocks, row_pair, row_order)
+
+
+def _refuse(topology: Topology, disableflags: int) -> None:
+    """Raises for candidate pairs without a pair function, one finding per kind of pair."""
+    found: dict[tuple[int, int], Problem] = {}
+    for geom1, geom2, reason in unsupported_pairs(topology, disableflags):
+        kinds = [GeomType(int(topology.geom_type[g])).name.lower() for g in (geom1, geom2)]
+        key = (int(topology.geom_type[geom1]), int(topology.geom_type[geom2]))
+        labels = [
+            f"geom {topology.name('geom', g)!r} (id {g}, {k})" for g, k in zip((geom1, geom2), kinds, strict=True)
+        ]
+        message = f"contact of {labels[0]} with {labels[1]}: {reason}"
+        hint = "filter the pair out with contype, conaffinity or <exclude>"
+        found.setdefault(key, Problem("", 0, "", message, hint, unsupported=True))
+    if found:
+        raise UnsupportedError(found.values())
+
+
+def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, list]:
+    """Pairs ordered by type pair, then dimension, else as they were."""
+    types = pair_types(topology, pairs)
+    order = sorted(range(len(types)), key=lambda i: (types[i], pairs.dim[i]))
+    return pairs.take(np.array(order, dtype=int)), [types[i] for i in order]
+
+
+def _starts(keys: list) -> list[tuple[int, int]]:
+    """Intervals of equal consecutive keys."""
+    cuts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
+    return list(zip(cuts, [*cuts[1:], len(keys)], strict=True)) if cuts else []
+
+
+def _culled(sections: tuple[Section, ...]) -> np.ndarray:
+    """For every examined pair whether its identity depends on the state."""
+    return np.concatenate([np.full(s.kept, s.kept < s.stop - s.start) for s in sections] or [np.zeros(0, bool)])
+
+
+def _slot_geoms(
+    pairs: Pairs, examined: np.ndarray, culled: np.ndarray, row_pair: np.ndarray, block: Block
+) -> np.ndarray:
+    """(kept, 2) geom ids of the slots of one block, -1 where they depend on the state."""
+    if block.kept < block.stop - block.start:
+        return np.full((block.kept, 2), -1)
+    at = row_pair[block.start : block.stop]
+    table = examined[at]
+    geoms = np.stack([pairs.geom1[table], pairs.geom2[table]], axis=-1)
+    return np.where(culled[at][:, None], -1, geoms)

@@ -1,0 +1,147 @@
+"""collide: from geom poses to the contact buffer.
+
+Fourth step of the position stage, after kinematics. Candidate pairs are static (pairs.py); where a group has more
+than its capacity, the nearest by bounding spheres are examined. Each pair function runs once, mapped over its group.
+Rows are then ordered by contact dimension, and the nearest fill the buffer. Parameters come from a table that does not
+depend on the state. Source: MuJoCo, "Computation", collision.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.collision.layout import ContactLayout, contact_layout
+from diffsim.collision.pairs import Pairs
+from diffsim.collision.parameters import PairParameters, pair_parameters
+from diffsim.collision.shapes import Shape, Touch
+from diffsim.enums import GeomType
+from diffsim.math import safe
+from diffsim.math.rotation import frame_from_z
+from diffsim.math.vector import cross, dot, scale
+from diffsim.types.data import Contacts, Kinematics
+from diffsim.types.model import Model
+
+Array = jax.Array
+Index = Array | np.ndarray
+
+FAR = 1e10  # distance in metres of a row that can be no contact
+
+
+def collide(model: Model, kinematics: Kinematics) -> Contacts:
+    """Contacts of one world.
+
+    Args:
+      model: the model.
+      kinematics: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame.
+
+    Returns:
+      The contact buffer (ncon slots, `contact_layout(topology, disableflags)`), ordered by contact dimension. A slot is
+      active when `dist < includemargin`. A slot that can be no contact has geom ids -1, distance 1e10 and no gradient.
+
+    Raises:
+      UnsupportedError: two geoms that can touch have types without a pair function.
+    """
+    layout = contact_layout(model.topology, model.opt.disableflags)
+    table = pair_parameters(model, layout.pairs)
+    examined, culled = _examine(model, kinematics, layout, table)
+    rows = _rows(model, kinematics, layout, examined, table)
+    dist = jnp.where(rows.valid, rows.dist, FAR)
+    row_pair = examined[layout.row_pair]
+    row, dropped = _nearest(layout, dist - table.includemargin[row_pair])
+    pair = row_pair if row is None else jnp.asarray(row_pair)[row]
+    dist, pos, normal, tangent, valid = (
+        column if row is None else column[row] for column in (dist, rows.pos, rows.normal, rows.tangent, rows.valid)
+    )
+    geoms = jnp.stack([jnp.asarray(layout.pairs.geom1)[pair], jnp.asarray(layout.pairs.geom2)[pair]], axis=-1)
+    return Contacts(
+        dist=dist,
+        pos=pos,
+        frame=_frame(normal, tangent),
+        includemargin=table.includemargin[pair],
+        friction=table.friction[pair],
+        solref=table.solref[pair],
+        solreffriction=table.solreffriction[pair],
+        solimp=table.solimp[pair],
+        geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
+        ncon_dropped=(culled + dropped).astype(jnp.int32),
+    )
+
+
+def _examine(model: Model, kinematics: Kinematics, layout: ContactLayout, table: PairParameters) -> tuple[Index, Array]:
+    """Indices of the pairs to examine, and how many that were left out may touch."""
+    none = jnp.zeros((), jnp.int32)
+    if not layout.culls:
+        return np.arange(len(layout.pairs.geom1)), none
+    gap = jax.lax.stop_gradient(_bounding_gap(model, kinematics, layout.pairs) - table.margin)
+    chosen, missed = [], none
+    for start, stop, kept in layout.sections:
+        if kept == stop - start:
+            chosen.append(jnp.arange(start, stop))
+            continue
+        nearest, index = jax.lax.top_k(-gap[start:stop], kept)
+        chosen.append(start + index)
+        missed = missed + jnp.sum(gap[start:stop] < 0) - jnp.sum(nearest > 0)
+    return jnp.concatenate(chosen), missed
+
+
+def _bounding_gap(model: Model, kinematics: Kinematics, pairs: Pairs) -> Array:
+    """Distance (n,) of the bounding spheres, or of a plane and a bounding sphere: never above the true distance."""
+    center1, center2 = kinematics.geom_xpos[pairs.geom1], kinematics.geom_xpos[pairs.geom2]
+    between = safe.norm(center2 - center1)
+    above = dot(kinematics.geom_xmat[pairs.geom1][:, :, 2], center2 - center1)
+    is_plane = model.topology.geom_type[pairs.geom1] == GeomType.PLANE
+    return jnp.where(is_plane, above, between) - model.geom_rbound[pairs.geom1] - model.geom_rbound[pairs.geom2]
+
+
+def _rows(model: Model, kinematics: Kinematics, layout: ContactLayout, examined: Index, table: PairParameters) -> Touch:
+    """All rows of all pair functions, in the order of the buffer."""
+    found = []
+    for collider, start, stop in layout.groups:
+        chosen = examined[start:stop]
+        shapes = (_shapes(model, kinematics, geom, chosen) for geom in (layout.pairs.geom1, layout.pairs.geom2))
+        rows = jax.vmap(collider.function)(*shapes, table.margin[chosen])
+        found.append(Touch(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
+    if not found:
+        return _no_rows(kinematics.geom_xpos)
+    joined = [jnp.concatenate(columns) if len(found) > 1 else columns[0] for columns in zip(*found, strict=True)]
+    ordered = np.array_equal(layout.row_order, np.arange(len(layout.row_order)))
+    return Touch(*(column if ordered else column[layout.row_order] for column in joined))
+
+
+def _shapes(model: Model, kinematics: Kinematics, geoms: np.ndarray, pairs: Index) -> Shape:
+    """Shapes of the geoms of some pairs, stacked."""
+    index = geoms[pairs] if isinstance(pairs, np.ndarray) else jnp.asarray(geoms)[pairs]
+    return Shape(kinematics.geom_xpos[index], kinematics.geom_xmat[index], model.geom_size[index])
+
+
+def _no_rows(like: Array) -> Touch:
+    none, vectors = jnp.zeros((0,), like.dtype), jnp.zeros((0, 3), like.dtype)
+    return Touch(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
+
+
+def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
+    """Rows that fill the slots (None: all of them in order), and how many active rows found no slot."""
+    dropped = jnp.zeros((), jnp.int32)
+    depth = jax.lax.stop_gradient(depth)
+    if all(block.kept == block.stop - block.start for block in layout.blocks):
+        return None, dropped
+    rows = []
+    for start, stop, kept in layout.blocks:
+        if kept == stop - start:
+            rows.append(jnp.arange(start, stop))
+            continue
+        nearest, index = jax.lax.top_k(-depth[start:stop], kept)
+        rows.append(start + index)
+        dropped = dropped + jnp.sum(depth[start:stop] < 0) - jnp.sum(nearest > 0)
+    return jnp.concatenate(rows), dropped
+
+
+def _frame(normal: Array, tangent: Array) -> Array:
+    """Contact frames (n, 3, 3), rows normal and two tangents; the first follows `tangent` where there is a wish."""
+    usual = frame_from_z(normal)
+    across = tangent - scale(normal, dot(normal, tangent))
+    squared = dot(across, across)
+    wished = jax.lax.stop_gradient(squared) > (1e-30 if squared.dtype == jnp.float64 else 1e-12)
+    unit = safe.normalize(jnp.where(wished[:, None], across, usual[:, 1]))
+    first = jnp.where(wished[:, None], unit, usual[:, 1])
+    return jnp.stack([normal, first, cross(normal, first)], axis=-2)

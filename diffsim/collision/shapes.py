@@ -1,0 +1,97 @@
+"""What pair functions take and return: two shapes in, rows of touching geometry out.
+
+A pair function sees one pair of geoms; its caller applies `vmap`. It returns a fixed number of rows with true signed
+distances, also where the geoms are apart. It is pure geometry: choices between features are discrete and not
+differentiated, then distance, position and normal follow from the chosen features in closed form.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math.vector import cross, dot, scale
+
+Array = jax.Array
+
+
+class Shape(NamedTuple):
+    """A geom in the world: centre (3,), rotation local to world (3, 3), MuJoCo's sizes (3,) in metres."""
+
+    pos: Array
+    mat: Array
+    size: Array
+
+    @property
+    def axis(self) -> Array:
+        """The local z axis in the world: axis of capsules and cylinders, normal of planes."""
+        return self.mat[:, 2]
+
+
+class Touch(NamedTuple):
+    """Rows of possible contact, n of them.
+
+    `dist` (n,): signed distance in metres, negative when penetrating. `pos` (n, 3): midway between the two surfaces.
+    `normal` (n, 3): unit, from the first shape to the second. `tangent` (n, 3): wish for the first tangent, or zero.
+    `valid` (n,): false where the oracle makes no contact whatever the distance.
+    """
+
+    dist: Array
+    pos: Array
+    normal: Array
+    tangent: Array
+    valid: Array
+
+
+def touch(dist: Array, pos: Array, normal: Array, tangent: Array | None = None, valid: Array | bool = True) -> Touch:
+    """One row without its row axis; `stack` joins several."""
+    return Touch(dist, pos, normal, jnp.zeros_like(normal) if tangent is None else tangent, jnp.asarray(valid))
+
+
+def stack(rows: Sequence[Touch]) -> Touch:
+    """Rows as one Touch with a leading row axis."""
+    return Touch(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
+
+
+def negligible(x: Array) -> float:
+    """Length in metres below which a direction is undefined: mjMINVAL, or what squares of float32 can carry."""
+    return 1e-15 if x.dtype == jnp.float64 else 1e-12
+
+
+def direction(v: Array, fallback: Array) -> tuple[Array, Array]:
+    """(unit vector, length) of v, with finite derivatives everywhere.
+
+    Where v is negligible the unit vector is `fallback` and the length is the component of v along it, so that its
+    derivative agrees with the normal that is returned.
+    """
+    squared = dot(v, v)
+    valid = squared > negligible(v) ** 2
+    length = jnp.sqrt(jnp.where(valid, squared, 1))
+    unit = jnp.where(valid, v / length, fallback)
+    return unit, jnp.where(valid, length, dot(v, fallback))
+
+
+def unit_x(like: Array) -> Array:
+    """(1, 0, 0) in the dtype of `like`."""
+    return jnp.asarray([1, 0, 0], like.dtype)
+
+
+def axes_fallback(shape1: Shape, shape2: Shape) -> Array:
+    """The normal that MuJoCo gives to coincident centres: the cross product of the z axes, or the x axis."""
+    across = jax.lax.stop_gradient(cross(shape1.axis, shape2.axis))
+    return direction(across, unit_x(across))[0]
+
+
+def ball_ball(
+    center1: Array, radius1: Array, center2: Array, radius2: Array, fallback: Array
+) -> tuple[Array, Array, Array]:
+    """(dist, pos, normal) of two balls; `fallback` is the normal of coincident centres."""
+    normal, length = direction(center2 - center1, fallback)
+    dist = length - radius1 - radius2
+    return dist, center1 + scale(normal, radius1 + 0.5 * dist), normal
+
+
+def choose(condition: Array, yes: Sequence[Array], no: Sequence[Array]) -> tuple[Array, ...]:
+    """Selects between two tuples of arrays by one scalar condition."""
+    return tuple(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True))
