@@ -1,0 +1,81 @@
+"""Cameras as instruments: from the world to pixels, and from pixels to rays.
+
+A camera looks along its -z axis, x to the right, y up; pixel rows run downwards from the top edge.
+Source: MuJoCo XML reference, "body/camera" and "sensor/camprojection"; pinhole model.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import Projection
+from diffsim.math import safe
+from diffsim.math.vector import mul_vec, mul_vec_t, pack, scale
+from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.types import Model
+
+Array = jax.Array
+
+NEAR_PLANE = 1e-15
+
+
+def focal_pixels(model: Model, camera: Ints) -> Array:
+    """Focal lengths (x, y) in pixels, (n, 2): from the sensor size if it is given, else from the field of view."""
+    resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
+    size, intrinsic = take(model.cam_sensorsize, camera), take(model.cam_intrinsic, camera)
+    from_sensor = safe.divide(intrinsic[:, :2], size) * resolution
+    half_angle = take(model.cam_fovy, camera) * (np.pi / 360)
+    from_view = 0.5 / jnp.tan(half_angle) * resolution[:, 1]
+    given = (size[:, 0] != 0) & (size[:, 1] != 0)
+    return jnp.where(given[:, None], from_sensor, from_view[:, None])
+
+
+def principal_point(model: Model, camera: Ints) -> Array:
+    """Pixel coordinates of the optical axis for rays, (n, 2); the middle unless the sensor size is given."""
+    resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
+    size, intrinsic = take(model.cam_sensorsize, camera), take(model.cam_intrinsic, camera)
+    given = ((size[:, 0] != 0) & (size[:, 1] != 0))[:, None]
+    return jnp.where(given, safe.divide(intrinsic[:, 2:], size) * resolution, resolution / 2)
+
+
+def camera_projection(readings: Readings, group: Group) -> Array:
+    """Pixel coordinates of a site in a camera's image, (n, 2); not limited to the image."""
+    data, model, camera = readings.data, readings.model, group.refid
+    offset = take(data.site_xpos, group.objid) - take(data.cam_xpos, camera)
+    local = mul_vec_t(take(data.cam_xmat, camera), offset)
+    depth = local[:, 2]
+    # on the camera's own plane the image is at infinity: keep it finite
+    tiny = jnp.abs(depth) < NEAR_PLANE
+    depth = jnp.where(tiny, jnp.where(depth < 0, -NEAR_PLANE, NEAR_PLANE), depth)
+    focal = focal_pixels(model, camera)
+    middle = jnp.asarray(readings.topology.cam_resolution[camera] / 2, local.dtype)
+    # depth is negative in front of the camera
+    image = pack([-local[:, 0], local[:, 1]]) * focal
+    centred = scale(middle, local[:, 2])
+    return (image + centred) / depth[:, None]
+
+
+def pixel_rays(readings: Readings, camera: int) -> tuple[Array, Array]:
+    """One ray through the middle of every pixel, row by row: origins and unit directions, (h w, 3)."""
+    model, data = readings.model, readings.data
+    one = np.array([camera])
+    width, height = (int(pixels) for pixels in readings.topology.cam_resolution[camera])
+    column, row = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
+    pixels = jnp.asarray(np.stack([column.ravel(), row.ravel()], -1), data.cam_xpos.dtype)
+    place, matrix = data.cam_xpos[camera][None], data.cam_xmat[camera][None]
+    if readings.topology.cam_projection[camera] == Projection.ORTHOGRAPHIC:
+        return _parallel_rays(pixels, (width, height), model.cam_fovy[camera], place, matrix)
+    plane = (pixels - principal_point(model, one)) / focal_pixels(model, one)
+    local = pack([plane[:, 0], -plane[:, 1], -jnp.ones_like(plane[:, 0])])
+    return jnp.broadcast_to(place, local.shape), safe.normalize(mul_vec(matrix, local))
+
+
+def _parallel_rays(
+    pixels: Array, size: tuple[int, int], extent: Array, place: Array, matrix: Array
+) -> tuple[Array, Array]:
+    """Rays of an orthographic camera; `extent` is the height of the image in metres, for both axes."""
+    middle = jnp.asarray([[size[0] / 2, size[1] / 2]], pixels.dtype)
+    plane = (pixels - middle) / middle * (extent / 2)
+    local = pack([plane[:, 0], -plane[:, 1], jnp.zeros_like(plane[:, 0])])
+    direction = jnp.broadcast_to(-matrix[:, :, 2], local.shape)
+    return place + mul_vec(matrix, local), direction

@@ -1,0 +1,123 @@
+"""Contact sensors: what touches what, with which force, where.
+
+Contacts that match the two criteria are reduced to a fixed number of slots: the first, the nearest, the strongest, or
+one net force. Slots are filled in the order of our contact buffer, which differs from MuJoCo's; unused slots are zero.
+Only active contacts count (`dist < includemargin`): those that a gap keeps without force are not seen.
+Source: MuJoCo XML reference, "sensor/contact".
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import ConDataField, ObjType
+from diffsim.math import safe
+from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
+from diffsim.sensor.inside import in_site
+from diffsim.sensor.readings import Group, Ints, Readings
+from diffsim.sensor.subtree import descendants
+from diffsim.sensor.touch import contact_bodies
+
+Array = jax.Array
+
+FIRST, MINDIST, MAXFORCE, NETFORCE = range(4)
+WIDTH = {field: 1 if field in (ConDataField.FOUND, ConDataField.DIST) else 3 for field in ConDataField}
+
+
+def contact(readings: Readings, group: Group) -> Array:
+    """All slots of all sensors, (n, slots * fields)."""
+    sign = _direction(readings, group)
+    reduction = group.parameters[1]
+    values = _net_force(readings, sign) if reduction == NETFORCE else _selected(readings, group, sign)
+    wanted = [values[field] for field in ConDataField if group.parameters[0] & (1 << field)]
+    slots = jnp.concatenate(wanted, axis=-1).reshape(group.size, -1)
+    # a reduction to one slot leaves the others empty
+    return jnp.pad(slots, ((0, 0), (0, group.dim - slots.shape[1])))
+
+
+def _direction(readings: Readings, group: Group) -> Array:
+    """(n, ncon): 1 for a match, -1 for a match with the objects in the other order, 0 for none."""
+    contacts = readings.data.contact
+    matches = jnp.broadcast_to((contacts.dist < contacts.includemargin)[None], (group.size, len(contacts.dist)))
+    if group.objtype == ObjType.SITE:
+        point = jnp.broadcast_to(contacts.pos[None], (group.size, *contacts.pos.shape))
+        matches &= in_site(readings, group.objid, point)
+    first = _involved(readings, group.objtype, group.objid)
+    second = _involved(readings, group.reftype, group.refid)
+    matches &= jnp.any(first, axis=-1) & jnp.any(second, axis=-1)
+    if group.objtype != ObjType.UNKNOWN and group.reftype != ObjType.UNKNOWN:
+        regular, reverse = first[..., 0] & second[..., 1], first[..., 1] & second[..., 0]
+        matches &= regular | reverse
+    elif group.objtype != ObjType.UNKNOWN:
+        regular = first[..., 0]
+    else:
+        regular = second[..., 1]
+    return jnp.where(matches, jnp.where(regular, 1, -1), 0)
+
+
+def _involved(readings: Readings, kind: ObjType, objid: Ints) -> Array:
+    """(n, ncon, 2): whether the object has a part in each side of each contact."""
+    geom = readings.data.contact.geom[None]
+    wanted = objid.reshape(-1, 1, 1)
+    body = contact_bodies(readings)[None]
+    if kind == ObjType.GEOM:
+        return geom == wanted
+    if kind == ObjType.BODY:
+        return body == wanted
+    if kind == ObjType.XBODY:
+        below = jnp.asarray(descendants(readings.topology)[objid])
+        return jnp.take(below, jnp.maximum(body[0], 0), axis=1) & (body >= 0)
+    return jnp.ones((len(objid), *geom.shape[1:]), bool)
+
+
+def _selected(readings: Readings, group: Group, sign: Array) -> dict[ConDataField, Array]:
+    """Fields (n, slots, width) of the contacts that a reduction keeps."""
+    contacts, force = readings.data.contact, readings.contact_force
+    count = len(contacts.dist)
+    slots = group.dim // sum(WIDTH[field] for field in ConDataField if group.parameters[0] & (1 << field))
+    dtype = force.dtype
+    order = {
+        FIRST: -jnp.arange(count, dtype=dtype),
+        MINDIST: -contacts.dist,
+        MAXFORCE: dot(force, force),
+    }[group.parameters[1]]
+    rank = jnp.where(sign != 0, jax.lax.stop_gradient(order)[None], -jnp.inf)
+    kept = jax.lax.top_k(rank, min(slots, count))[1]
+    facing = jnp.take_along_axis(sign, kept, 1)[..., None].astype(dtype)
+    filled = facing != 0
+    # turning the normal round is half a turn about the second tangent
+    ones = jnp.ones_like(facing)
+    turn = jnp.concatenate([ones, ones, facing], axis=-1)
+    found = jnp.sum(sign != 0, axis=1).astype(dtype)[:, None, None]
+    values = {
+        ConDataField.FOUND: jnp.broadcast_to(found, filled.shape),
+        ConDataField.FORCE: force[kept, :3] * turn,
+        ConDataField.TORQUE: force[kept, 3:] * turn,
+        ConDataField.DIST: contacts.dist[kept][..., None],
+        ConDataField.POS: contacts.pos[kept],
+        ConDataField.NORMAL: contacts.frame[kept, 0] * facing,
+        ConDataField.TANGENT: contacts.frame[kept, 1] * facing,
+    }
+    return {field: jnp.where(filled, value, 0) for field, value in values.items()}
+
+
+def _net_force(readings: Readings, sign: Array) -> dict[ConDataField, Array]:
+    """Fields (n, 1, width) of the total force and torque in world axes, at the force-weighted mean position."""
+    contacts, dtype = readings.data.contact, readings.contact_force.dtype
+    facing = sign.astype(dtype)[..., None]
+    force = mul_vec_t(contacts.frame, readings.contact_force[:, :3])[None] * facing
+    torque = mul_vec_t(contacts.frame, readings.contact_force[:, 3:])[None] * facing
+    place = jnp.broadcast_to(contacts.pos[None], force.shape)
+    weight = safe.norm(force)
+    total = jnp.maximum(jnp.sum(weight, axis=1), 1e-15)
+    point = scale(jnp.sum(scale(place, weight), axis=1), 1 / total)[:, None]
+    moment = jnp.sum(torque + cross(place - point, force), axis=1)[:, None]
+    zero, one = jnp.zeros_like(total)[:, None], jnp.ones_like(total)[:, None]
+    return {
+        ConDataField.FOUND: jnp.sum(sign != 0, axis=1).astype(dtype)[:, None, None],
+        ConDataField.FORCE: jnp.sum(force, axis=1)[:, None],
+        ConDataField.TORQUE: moment,
+        ConDataField.DIST: zero[..., None],
+        ConDataField.POS: point,
+        ConDataField.NORMAL: pack([one, zero, zero]),
+        ConDataField.TANGENT: pack([zero, one, zero]),
+    }

@@ -1,0 +1,144 @@
+"""sensors: evaluates all sensors of a model, group by group, and puts the values at `sensor_adr`.
+
+Sensors of one type on objects of one type form a group, computed side by side; one static permutation then orders the
+values. Cutoff clamps real values on both sides and positive ones from above. Noise is stored, never applied.
+"""
+
+from collections import defaultdict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import DataType, DisableBit, GeomType, ObjType, SensorType
+from diffsim.errors import Problem, UnsupportedError
+from diffsim.sensor import ray
+from diffsim.sensor.readings import Group, Readings, take
+from diffsim.sensor.table import SENSORS, UNSUPPORTED
+from diffsim.types import Data, Inputs, Model, State, Topology
+from diffsim.types.topology import per_topology
+
+Array = jax.Array
+
+
+def sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_force: Array) -> Array:
+    """All sensor readings.
+
+    Args:
+      model, state, inputs: what the data was computed from.
+      data: everything else that follows from the state.
+      contact_force: (ncon, 6), force and torque of each contact in its frame, N and N m.
+
+    Returns:
+      (nsensordata,), zero if sensors are disabled.
+
+    Raises:
+      UnsupportedError: the model has a sensor that diffsim has not.
+    """
+    topology = model.topology
+    if not topology.nsensor or model.opt.disabled(DisableBit.SENSOR):
+        return jnp.zeros(topology.nsensordata, state.qpos.dtype)
+    groups, order = _plan(topology)
+    readings = Readings(model, state, inputs, data, contact_force)
+    values = [SENSORS[group.type].function(readings, group).reshape(-1) for group in groups]
+    return _cut_off(model, take(jnp.concatenate(values), order))
+
+
+def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
+    """Sensors of a model that diffsim cannot evaluate: (index, reason)."""
+    found = []
+    for sensor in range(topology.nsensor):
+        reason = _refusal(topology, sensor)
+        if reason:
+            found.append((sensor, reason))
+    return found
+
+
+def _refusal(topology: Topology, sensor: int) -> str:
+    """Why a sensor cannot be evaluated; empty if it can."""
+    kind = SensorType(topology.sensor_type[sensor])
+    if kind in UNSUPPORTED:
+        return UNSUPPORTED[kind]
+    if topology.sensor_history[sensor, 0] > 0:
+        return "sensor delays, intervals and histories are not kept yet"
+    if kind == SensorType.RANGEFINDER:
+        return _unseen_geoms(topology, sensor)
+    return ""
+
+
+def _unseen_geoms(topology: Topology, sensor: int) -> str:
+    """Why rays would miss a geom; those on the sensor's own body do not matter."""
+    site = topology.sensor_objtype[sensor] == ObjType.SITE
+    own = (topology.site_bodyid if site else topology.cam_bodyid)[topology.sensor_objid[sensor]]
+    others = set(topology.geom_type[topology.geom_bodyid != own].tolist())
+    return next((reason for kind, reason in ray.UNSUPPORTED.items() if GeomType(kind) in others), "")
+
+
+@per_topology
+def _plan(topology: Topology) -> tuple[list[Group], np.ndarray]:
+    """The groups, and for each element of sensordata its place among their concatenated values."""
+    refused = unsupported_sensors(topology)
+    if refused:
+        raise UnsupportedError(_problem(topology, sensor, reason) for sensor, reason in refused)
+    members: dict[tuple, list[int]] = defaultdict(list)
+    for sensor in range(topology.nsensor):
+        members[_key(topology, sensor)].append(sensor)
+    groups = [_group(topology, np.array(indices)) for indices in members.values()]
+    # element k of the concatenated values belongs at address[k]
+    address = np.concatenate(
+        [(topology.sensor_adr[each.sensors][:, None] + np.arange(each.dim)).reshape(-1) for each in groups]
+    )
+    return groups, np.argsort(address)
+
+
+def _key(topology: Topology, sensor: int) -> tuple:
+    """What the sensors of a group have in common."""
+    kind = SensorType(topology.sensor_type[sensor])
+    return (
+        kind,
+        int(topology.sensor_objtype[sensor]),
+        int(topology.sensor_reftype[sensor]),
+        bool(topology.sensor_refid[sensor] >= 0),
+        int(topology.sensor_dim[sensor]),
+        tuple(topology.sensor_intprm[sensor].tolist()),
+        SENSORS[kind].variant(topology, sensor),
+    )
+
+
+def _group(topology: Topology, indices: np.ndarray) -> Group:
+    first = indices[0]
+    return Group(
+        type=SensorType(topology.sensor_type[first]),
+        objtype=ObjType(topology.sensor_objtype[first]),
+        reftype=ObjType(topology.sensor_reftype[first]),
+        dim=int(topology.sensor_dim[first]),
+        parameters=tuple(topology.sensor_intprm[first].tolist()),
+        sensors=indices,
+        objid=topology.sensor_objid[indices],
+        refid=topology.sensor_refid[indices],
+    )
+
+
+def _problem(topology: Topology, sensor: int, reason: str) -> Problem:
+    kind = SensorType(topology.sensor_type[sensor]).name.lower()
+    name = topology.name("sensor", sensor) or f"number {sensor}"
+    return Problem("", 0, f"sensor {kind} {name!r}", reason, unsupported=True)
+
+
+def _cut_off(model: Model, values: Array) -> Array:
+    """Clamps to sensor_cutoff where it is positive: real values on both sides, positive ones from above."""
+    owner, above, below = _clamped(model.topology)
+    cutoff = model.sensor_cutoff[owner]
+    active = cutoff > 0
+    values = jnp.where(active & above & (values > cutoff), cutoff, values)
+    return jnp.where(active & below & (values < -cutoff), -cutoff, values)
+
+
+@per_topology
+def _clamped(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each element of sensordata: its sensor, and whether it is clamped from above and from below."""
+    owner = np.repeat(np.arange(topology.nsensor), topology.sensor_dim)
+    clipped = np.array([SENSORS[SensorType(kind)].clipped for kind in topology.sensor_type[owner]])
+    real = topology.sensor_datatype[owner] == DataType.REAL
+    positive = topology.sensor_datatype[owner] == DataType.POSITIVE
+    return owner, (real | positive) & clipped, real & clipped

@@ -1,0 +1,264 @@
+"""Rays against primitive shapes: where a half line first meets a surface, and the surface's normal there.
+
+Each shape is a pair of functions in its own frame, centred at its middle: `distance(size, origin, direction)` gives
+the smallest x >= 0 at which origin + x direction lies on the surface, or -1; `normal(size, point)` is the outward unit
+normal at a point on the surface. Both broadcast over leading axes. Distances have finite derivatives everywhere, also
+where a ray grazes. `cast` sends rays through a whole model.
+Source: MuJoCo documentation, "mj_ray"; the quadratics are the textbook ones (Ericson 2005, ch. 5.3).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import GeomType
+from diffsim.math import safe
+from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, scale
+from diffsim.types import Model
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+# below this a direction counts as parallel (mjMINVAL)
+PARALLEL = 1e-15
+
+
+def _roots(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
+    """Both solutions x0 <= x1 of a x^2 + 2 b x + c = 0, and whether they are real."""
+    discriminant = b * b - a * c
+    real = (discriminant >= 0) & (a >= PARALLEL)
+    root = safe.sqrt(jnp.where(real, discriminant, 0))
+    divisor = jnp.where(real, a, 1)
+    return (-b - root) / divisor, (-b + root) / divisor, real
+
+
+def _nearest(candidates: list[tuple[Array, Array]]) -> Array:
+    """The smallest non-negative distance among (distance, whether it counts), or -1."""
+    best = -jnp.ones_like(candidates[0][0])
+    for distance, counts in candidates:
+        better = counts & (distance >= 0) & ((best < 0) | (distance < best))
+        best = jnp.where(better, distance, best)
+    return best
+
+
+def _quotient(numerator: Array, denominator: Array) -> tuple[Array, Array]:
+    """numerator / denominator, and whether the denominator is not parallel-small."""
+    steep = jnp.abs(denominator) > PARALLEL
+    return numerator / jnp.where(steep, denominator, 1), steep
+
+
+def plane_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """The plane z = 0, seen from above only, within its rectangle (a size of 0 is infinite)."""
+    x, steep = _quotient(-origin[..., 2], direction[..., 2])
+    hit = origin + scale(direction, x)
+    inside = (size[..., :2] <= 0) | (jnp.abs(hit[..., :2]) <= size[..., :2])
+    return _nearest([(x, steep & (direction[..., 2] < 0) & inside[..., 0] & inside[..., 1])])
+
+
+def plane_normal(size: Array, point: Array) -> Array:
+    """The z axis."""
+    return jnp.broadcast_to(jnp.asarray([0, 0, 1], point.dtype), point.shape)
+
+
+def sphere_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A sphere of radius size[0]."""
+    radius = size[..., 0]
+    x0, x1, real = _roots(dot(direction, direction), dot(direction, origin), dot(origin, origin) - radius * radius)
+    return _nearest([(x0, real), (x1, real)])
+
+
+def sphere_normal(size: Array, point: Array) -> Array:
+    """Away from the centre."""
+    return safe.normalize(point)
+
+
+def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A capsule along z: radius size[0], half length size[1] without the caps."""
+    height = size[..., 1]
+    # from inside, the side is met at its far root
+    x0, x1, real = _side_roots(size, origin, direction)
+    x = jnp.where(x0 >= 0, x0, x1)
+    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
+    for sign in (1, -1):
+        local = _shift_z(origin, -sign * height)
+        radius = size[..., 0]
+        a, b, c = dot(direction, direction), dot(direction, local), dot(local, local) - radius * radius
+        low, high, real = _roots(a, b, c)
+        for x in (low, high):
+            candidates.append((x, real & (sign * _along_z(origin, direction, x) >= height)))
+    return _nearest(candidates)
+
+
+def capsule_normal(size: Array, point: Array) -> Array:
+    """Away from the nearest point of the axis."""
+    height = size[..., 1]
+    return safe.normalize(_shift_z(point, -safe.clip(point[..., 2], -height, height)))
+
+
+def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """An ellipsoid with half axes `size`."""
+    p, v = origin / size, direction / size
+    x0, x1, real = _roots(dot(v, v), dot(v, p), dot(p, p) - 1)
+    return _nearest([(x0, real), (x1, real)])
+
+
+def ellipsoid_normal(size: Array, point: Array) -> Array:
+    """Along the gradient of the quadric."""
+    return safe.normalize(point / (size * size))
+
+
+def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A cylinder along z: radius size[0], half length size[1]."""
+    radius, height = size[..., 0], size[..., 1]
+    x0, x1, real = _side_roots(size, origin, direction)
+    x = jnp.where(x0 >= 0, x0, x1)
+    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
+    for sign in (-1, 1):
+        x, steep = _quotient(sign * height - origin[..., 2], direction[..., 2])
+        hit = origin + scale(direction, x)
+        candidates.append((x, steep & (dot(hit[..., :2], hit[..., :2]) <= radius * radius)))
+    return _nearest(candidates)
+
+
+def cylinder_normal(size: Array, point: Array) -> Array:
+    """Radial on the side, along z on the ends; the surface that the point is nearer to decides."""
+    radial = _flat(point)
+    side = jnp.abs(safe.norm(radial) - size[..., 0]) <= jnp.abs(jnp.abs(point[..., 2]) - size[..., 1])
+    zero = jnp.zeros_like(point[..., 0])
+    end = pack([zero, zero, jnp.sign(point[..., 2])])
+    return jnp.where(side[..., None], safe.normalize(radial), end)
+
+
+def box_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A box with half edges `size`."""
+    candidates = []
+    for axis, first, second in ((0, 1, 2), (1, 0, 2), (2, 0, 1)):
+        for sign in (-1, 1):
+            x, steep = _quotient(sign * size[..., axis] - origin[..., axis], direction[..., axis])
+            inside = jnp.abs(origin[..., first] + x * direction[..., first]) <= size[..., first]
+            inside &= jnp.abs(origin[..., second] + x * direction[..., second]) <= size[..., second]
+            candidates.append((x, steep & inside))
+    return _nearest(candidates)
+
+
+def box_normal(size: Array, point: Array) -> Array:
+    """The axis of the face that the point is nearest to."""
+    gap = jnp.abs(jnp.abs(point) - size)
+    nearest = jnp.argmin(gap, axis=-1)[..., None] == jnp.arange(3).reshape((1,) * (point.ndim - 1) + (3,))
+    return jnp.where(nearest, jnp.sign(point), 0)
+
+
+def _side_roots(size: Array, origin: Array, direction: Array) -> tuple[Array, Array, Array]:
+    """Where a line meets the infinite cylinder of radius size[0] about z."""
+    p, v = origin[..., :2], direction[..., :2]
+    return _roots(dot(v, v), dot(v, p), dot(p, p) - size[..., 0] * size[..., 0])
+
+
+def _along_z(origin: Array, direction: Array, x: Array) -> Array:
+    return origin[..., 2] + x * direction[..., 2]
+
+
+def _shift_z(point: Array, amount: Array) -> Array:
+    return pack([point[..., 0], point[..., 1], point[..., 2] + amount])
+
+
+def _flat(point: Array) -> Array:
+    return pack([point[..., 0], point[..., 1], jnp.zeros_like(point[..., 2])])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a ray needs to know of a geom type."""
+
+    distance: Callable[[Array, Array, Array], Array]
+    normal: Callable[[Array, Array], Array]
+
+
+SHAPES = {
+    GeomType.PLANE: Shape(plane_distance, plane_normal),
+    GeomType.SPHERE: Shape(sphere_distance, sphere_normal),
+    GeomType.CAPSULE: Shape(capsule_distance, capsule_normal),
+    GeomType.ELLIPSOID: Shape(ellipsoid_distance, ellipsoid_normal),
+    GeomType.CYLINDER: Shape(cylinder_distance, cylinder_normal),
+    GeomType.BOX: Shape(box_distance, box_normal),
+}
+
+UNSUPPORTED = {
+    GeomType.HFIELD: "rays do not see height fields yet",
+    GeomType.MESH: "rays do not see meshes yet",
+    GeomType.SDF: "rays do not see signed distance fields yet",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Hits:
+    """What k rays met: distance (k,) and geom (k,), both -1 for nothing; world normal (k, 3), zero for nothing."""
+
+    distance: Array
+    geom: Array
+    normal: Array
+
+
+def cast(
+    model: Model, geom_xpos: Array, geom_xmat: Array, origin: Array, direction: Array, exclude: np.ndarray
+) -> Hits:
+    """Sends rays through a model and finds the nearest visible geom.
+
+    Args:
+      model: the model; geoms with alpha 0 (their own, or their material's) are not seen.
+      geom_xpos, geom_xmat: poses of all geoms, (ngeom, 3) and (ngeom, 3, 3).
+      origin, direction: the rays, (k, 3), world; distances are in units of |direction|.
+      exclude: static (k,), a body whose geoms each ray passes through, -1 for none.
+
+    Returns:
+      Hits. The choice of the geom is discrete; distance and normal are differentiable.
+    """
+    topology = model.topology
+    order, groups = _visible_groups(topology)
+    count = len(origin)
+    if not len(order):
+        return Hits(-jnp.ones_like(origin[:, 0]), -jnp.ones(count, jnp.int32), jnp.zeros_like(origin))
+    passed = topology.geom_bodyid[order][None] == np.asarray(exclude)[:, None]
+    seen = (_alpha(model)[order] != 0)[None] & ~passed
+    distances, normals = [], []
+    for shape_type, geoms in groups:
+        shape, matrix = SHAPES[shape_type], geom_xmat[geoms][None]
+        local_origin = mul_vec_t(matrix, origin[:, None] - geom_xpos[geoms][None])
+        local_direction = mul_vec_t(matrix, jnp.broadcast_to(direction[:, None], local_origin.shape))
+        size = jnp.broadcast_to(model.geom_size[geoms][None], local_origin.shape)
+        x = shape.distance(size, local_origin, local_direction)
+        distances.append(x)
+        normals.append(mul_vec(matrix, shape.normal(size, local_origin + scale(local_direction, x))))
+    return _first(jnp.concatenate(distances, 1), jnp.concatenate(normals, 1), seen, order)
+
+
+def _first(distance: Array, normal: Array, seen: Array, order: np.ndarray) -> Hits:
+    """The nearest of all geoms for each ray, from (k, m) distances and (k, m, 3) normals."""
+    hit = seen & (distance >= 0)
+    best = jnp.argmin(jnp.where(hit, jax.lax.stop_gradient(distance), jnp.inf), axis=1)[:, None]
+    any_hit = jnp.take_along_axis(hit, best, 1)[:, 0]
+    chosen = jnp.take_along_axis(distance, best, 1)[:, 0]
+    facing = jnp.take_along_axis(normal, best[..., None], 1)[:, 0]
+    geom = jnp.asarray(order, jnp.int32)[best[:, 0]]
+    return Hits(jnp.where(any_hit, chosen, -1), jnp.where(any_hit, geom, -1), jnp.where(any_hit[:, None], facing, 0))
+
+
+def _alpha(model: Model) -> Array:
+    """Opacity of every geom, (ngeom,): its material's if it has one."""
+    material = model.topology.geom_matid
+    own = model.geom_rgba[:, 3]
+    if not len(model.mat_rgba):
+        return own
+    return jnp.where(material >= 0, model.mat_rgba[np.maximum(material, 0), 3], own)
+
+
+@per_topology
+def _visible_groups(topology: Topology) -> tuple[np.ndarray, list[tuple[GeomType, np.ndarray]]]:
+    """All geoms that rays can meet, grouped by type: their order, and (type, geoms)."""
+    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in SHAPES]
+    groups = [(kind, geoms) for kind, geoms in groups if len(geoms)]
+    order = np.concatenate([geoms for _, geoms in groups]) if groups else np.zeros(0, int)
+    return order, groups
