@@ -112,3 +112,52 @@ def assert_close(name: str, ours: Any, oracle: np.ndarray, atol: float, rtol: fl
         raise AssertionError(
             f"{name}{list(map(int, worst))}: ours {ours[worst]!r}, oracle {oracle[worst]!r}, atol {atol}"
         )
+
+
+def visited_states(mjmodel: mujoco.MjModel, count: int, seed: int = 0, every: int = 40) -> list[mujoco.MjData]:
+    """States along a simulation under random controls and forces, where contacts and limits are active, evaluated."""
+    rng = np.random.default_rng(seed)
+    data = mujoco.MjData(mjmodel)
+    if mjmodel.nkey:
+        mujoco.mj_resetDataKeyframe(mjmodel, data, 0)
+    visited = []
+    for _ in range(count):
+        for _ in range(every):
+            data.ctrl[:] = rng.uniform(-1, 1, size=mjmodel.nu)
+            mujoco.mj_step(mjmodel, data)
+        copy = mujoco.MjData(mjmodel)
+        for name in ("time", "qpos", "qvel", "act", "ctrl", "qacc_warmstart", "mocap_pos", "mocap_quat"):
+            setattr(copy, name, getattr(data, name)) if name == "time" else getattr(copy, name).__setitem__(
+                slice(None), getattr(data, name)
+            )
+        copy.qvel[:] += 0.1 * rng.normal(size=mjmodel.nv)
+        copy.qfrc_applied[:] = 0.1 * rng.normal(size=mjmodel.nv)
+        copy.xfrc_applied[1:] = 0.1 * rng.normal(size=(mjmodel.nbody - 1, 6))
+        mujoco.mj_forward(mjmodel, copy)
+        visited.append(copy)
+    return visited
+
+
+def assert_same_contacts(contacts: Any, data: mujoco.MjData, atol: float) -> None:
+    """The same set of contacts (pair, distance, position, normal), in any order."""
+    active = np.flatnonzero(
+        (np.asarray(contacts.geom)[:, 0] >= 0) & (np.asarray(contacts.dist) < contacts.includemargin)
+    )
+    ours = [
+        (
+            *np.asarray(contacts.geom[i]),
+            float(contacts.dist[i]),
+            *np.asarray(contacts.pos[i]),
+            *np.asarray(contacts.frame[i, 0]),
+        )
+        for i in active
+    ]
+    theirs = [(*c.geom, c.dist, *c.pos, *c.frame[:3]) for c in data.contact if c.exclude == 0]
+    assert len(ours) == len(theirs), f"{len(ours)} contacts, oracle {len(theirs)}"
+    unmatched = list(range(len(theirs)))
+    for row in ours:
+        same = [k for k in unmatched if tuple(theirs[k][:2]) == tuple(row[:2])]
+        assert same, f"contact of geoms {row[:2]} is not the oracle's"
+        errors = [np.max(np.abs(np.subtract(row[2:], theirs[k][2:]))) for k in same]
+        assert min(errors) <= atol, f"contact of geoms {row[:2]} differs by {min(errors)}"
+        unmatched.remove(same[int(np.argmin(errors))])

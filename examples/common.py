@@ -1,0 +1,34 @@
+"""What the examples share: the folder of models, results that a test can read, and the folder for pictures."""
+
+import argparse
+import pathlib
+import time
+from typing import Any
+
+import jax
+
+MODELS = pathlib.Path(__file__).parent / "models"
+
+
+def arguments(description: str | None, **defaults: int) -> argparse.Namespace:
+    """Command line of an example: `--out FOLDER` for pictures, and its integer settings."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"), help="folder for pictures")
+    for name, value in defaults.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def result(**values: Any) -> None:
+    """Prints `RESULT key=value` lines."""
+    for key, value in values.items():
+        print(f"RESULT {key}={value:.6g}" if isinstance(value, float) else f"RESULT {key}={value}")
+
+
+def timed(function: Any, *args: Any) -> tuple[Any, float]:
+    """A result that is ready, and the seconds that it took."""
+    start = time.perf_counter()
+    value = jax.block_until_ready(function(*args))
+    return value, time.perf_counter() - start

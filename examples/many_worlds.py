@@ -1,0 +1,66 @@
+"""Thousands of worlds at once: the same robot with different masses, friction and controls, by `vmap`.
+
+Every world is a quadruped whose torso mass and floor friction are drawn at random; `model_axes` says which leaves of
+the model have a batch axis. Prints the throughput and draws where the robots end up.
+"""
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+from common import MODELS, arguments, result, timed
+
+import diffsim
+
+
+def main() -> None:
+    """Simulates and draws."""
+    options = arguments(__doc__, worlds=4096, steps=100)
+    model = diffsim.load(MODELS / "quadruped.xml")
+    keys = jax.random.split(jax.random.key(0), 3)
+    torso, floor = model.id("body", "torso"), model.id("geom", "floor")
+
+    # randomize the model: each changed leaf gets a leading axis, and derived constants follow
+    heavier = jax.random.uniform(keys[0], (options.worlds,), minval=0.5, maxval=2.0)
+    mass = jnp.broadcast_to(model.body_mass, (options.worlds, model.nbody)).at[:, torso].multiply(heavier)
+    friction = jnp.broadcast_to(model.geom_friction, (options.worlds, model.ngeom, 3))
+    friction = friction.at[:, floor, 0].set(jax.random.uniform(keys[1], (options.worlds,), minval=0.3, maxval=1.2))
+    axes = diffsim.model_axes(model, "body_mass", "geom_friction")
+    models = model.replace(body_mass=mass, geom_friction=friction)
+
+    # the same standing start, a random target pose held for the whole run
+    state = diffsim.make_state(model, "stand")
+    inputs = diffsim.make_inputs(model, "stand")
+    offset = 0.4 * jax.random.normal(keys[2], (options.worlds, model.nu))
+
+    def simulate(models: diffsim.Model, offset: jax.Array) -> tuple[diffsim.State, jax.Array]:
+        ctrl = jnp.broadcast_to(inputs.ctrl + offset, (options.steps, model.nu))
+        return diffsim.rollout(models, state, ctrl, lambda state, data: data.xpos[torso])
+
+    run = jax.jit(jax.vmap(simulate, in_axes=(axes, 0)))
+    _, first = timed(run, models, offset)
+    (final, path), seconds = timed(run, models, offset)
+    assert bool(jnp.all(jnp.isfinite(final.qpos)))
+
+    height = np.asarray(path[:, -1, 2])
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), constrained_layout=True)
+    points = panels[0].scatter(path[:, -1, 0], path[:, -1, 1], c=heavier, s=4, cmap="viridis")
+    panels[0].set(
+        xlabel="x (m)", ylabel="y (m)", title=f"torsos of {options.worlds} robots after {options.steps} steps"
+    )
+    panels[0].set_aspect("equal", "datalim")
+    figure.colorbar(points, ax=panels[0], label="torso mass factor")
+    panels[1].hist(height, bins=60, color="#2a75b5")
+    panels[1].set(xlabel="torso height (m)", ylabel="robots", title="who still stands")
+    figure.savefig(options.out / "many_worlds.png", dpi=110)
+
+    result(
+        worlds=options.worlds,
+        steps_per_second=options.worlds * options.steps / seconds,
+        compile_seconds=first - seconds,
+        standing=float(np.mean(height > 0.2)),
+    )
+
+
+if __name__ == "__main__":
+    main()
