@@ -1,0 +1,10 @@
+"""MJCF: XML text to a typed, checked Spec. `diffsim.mjcf.read("humanoid.xml")`.
+
+schema.py has the kinds of attributes, elements/ one class per element, reader.py the passes, spec.py what they make.
+"""
+
+from diffsim.mjcf.reader import read as read
+from diffsim.mjcf.resources import ResourceError as ResourceError
+from diffsim.mjcf.schema import Element as Element
+from diffsim.mjcf.schema import Tristate as Tristate
+from diffsim.mjcf.spec import Spec as Spec

@@ -332,14 +332,10 @@ def AutoFlag(default: Tristate | None = Tristate.AUTO, **options: Any) -> Any:
 
 def Keyword(words: Mapping[str, Any], default: str | None = None, **options: Any) -> Any:
     """An attribute that is one of `words`; `default` is a word."""
-    return _attribute(
-        KeywordKind(words=words, default=None if default is None else words[default], **options)
-    )
+    return _attribute(KeywordKind(words=words, default=None if default is None else words[default], **options))
 
 
-def Keywords(
-    words: Mapping[str, Any], default: Sequence[str] = (), ordered: bool = False, **options: Any
-) -> Any:
+def Keywords(words: Mapping[str, Any], default: Sequence[str] = (), ordered: bool = False, **options: Any) -> Any:
     """An attribute that is several of `words`; the value is a tuple."""
     value = tuple(words[word] for word in default) or None
     return _attribute(KeywordsKind(words=words, ordered=ordered, default=value, **options))
@@ -381,7 +377,8 @@ class Element:
     default_key: the name under which default classes keep it; empty if they do not.
     omits: attributes of the class that its XML does not take (a shortcut lacks some of what it inherits).
     default_omits: attributes that its XML takes, but not inside `<default>`.
-    alternatives: groups of attributes of which one element may give at most one; inherited ones then give way.
+    alternatives: groups of attributes of which one element may give at most one.
+    supersede: groups of attributes of which the element's own one makes it forget inherited others.
     unsupported: why diffsim cannot honour such an element; empty when it can.
     """
 
@@ -389,6 +386,7 @@ class Element:
     omits: ClassVar[frozenset[str]] = frozenset()
     default_omits: ClassVar[frozenset[str]] = frozenset()
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    supersede: ClassVar[tuple[tuple[str, ...], ...]] = ()
     unsupported: ClassVar[str] = ""
 
     tag: str = field(default="", kw_only=True)
@@ -413,9 +411,7 @@ class Element:
         """The attributes that the element's XML may have, by field name; `in_default`: inside `<default>`."""
         refused = cls.omits | (cls.default_omits if in_default else frozenset())
         kinds = cls.attributes().items()
-        return {
-            name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)
-        }
+        return {name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)}
 
     def given(self) -> dict[str, Any]:
         """The attributes that are set, by field name."""
@@ -439,11 +435,23 @@ class Element:
         """A copy with other values; it stands at the same place and shares its children."""
         return dataclasses.replace(self, **values)
 
+    def over(self, inherited: "Element") -> Self:
+        """A copy laid over `inherited`: what it does not say itself, it takes from there, else from MJCF's defaults."""
+        values: dict[str, Any] = {}
+        for name, kind in self.attributes().items():
+            values[name] = kind.over(getattr(inherited, name, kind.default), getattr(self, name))
+        for group in self.supersede:
+            own = [name for name in group if getattr(self, name) is not None]
+            values.update({name: None for name in group if own and name not in own})
+        return self.replace(**values, children=self.children or inherited.children)
+
     def filled(self) -> Self:
-        """A copy in which the attributes that are not set have MJCF's own default values."""
-        return self.replace(
-            **{name: kind.over(kind.default, getattr(self, name)) for name, kind in self.attributes().items()}
-        )
+        """A copy in which what is not set has MJCF's own default value; default classes are not looked at."""
+        return self.over(Element())
+
+    def resolved(self, inherited: "Element", problems: Problems) -> "Element":
+        """The element with everything filled, given what its default class says; see `Spec.resolve`."""
+        return self.over(inherited)
 
     def check(self, problems: Problems) -> None:
         """Note what is wrong with this element by itself, beyond what its attributes' kinds say."""

@@ -102,9 +102,7 @@ class Actuator(Element):
     @property
     def target(self) -> tuple[TrnType, str | None]:
         """The transmission and the name of its target."""
-        found = [
-            (kind, getattr(self, name)) for name, kind in TARGETS.items() if getattr(self, name) is not None
-        ]
+        found = [(kind, getattr(self, name)) for name, kind in TARGETS.items() if getattr(self, name) is not None]
         return found[0] if found else (TrnType.UNDEFINED, None)
 
     def law(self, base: "Actuator", problems: Problems) -> dict[str, Any]:
@@ -113,6 +111,13 @@ class Actuator(Element):
         base: the inherited actuator with the attributes laid over it that this element shares with the general one.
         """
         return {}
+
+    def resolved(self, inherited: Element, problems: Problems) -> "Actuator":
+        """The general actuator that this one is, with `tag` as in the file."""
+        shared = {name: getattr(self, name) for name in Actuator.attributes()}
+        place = {"tag": self.tag, "file": self.file, "line": self.line, "parent": self.parent}
+        base = Actuator(**shared, **place).over(inherited)
+        return base.replace(**self.law(base, problems))
 
     def check(self, problems: Problems) -> None:
         if self.parent is not None and self.parent.tag == "default":
@@ -294,9 +299,7 @@ _MUSCLE_GAIN = (
 )
 
 
-def _muscle_values(
-    inherited: Vector, unset: tuple[tuple[float, float], ...], own: list[float | None]
-) -> Vector:
+def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], own: list[float | None]) -> Vector:
     """Inherited values with the muscle's defaults where they are not set, and the element's own where not negative."""
     entries: dict[int, float] = {}
     for index, ((nothing, usual), value) in enumerate(zip(unset, own, strict=True)):

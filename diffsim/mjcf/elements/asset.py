@@ -29,8 +29,7 @@ from diffsim.mjcf.schema import (
 
 MESH_INERTIAS = {"convex": "convex", "legacy": "legacy", "exact": "exact", "shell": "shell"}
 MESH_BUILTINS = {
-    word: word
-    for word in ("none", "sphere", "hemisphere", "cone", "supertorus", "supersphere", "wedge", "plate")
+    word: word for word in ("none", "sphere", "hemisphere", "cone", "supertorus", "supersphere", "wedge", "plate")
 }
 TEXTURE_TYPES = {"2d": TextureType.TWO_D, "cube": TextureType.CUBE, "skybox": TextureType.SKYBOX}
 COLOR_SPACES = {"auto": ColorSpace.AUTO, "linear": ColorSpace.LINEAR, "sRGB": ColorSpace.SRGB}
@@ -122,9 +121,7 @@ class HField(FileAsset):
         rows, columns = self.nrow or 0, self.ncol or 0
         if self.elevation is not None and self.file_ is None and len(self.elevation) != rows * columns:
             found = len(self.elevation)
-            problems.add(
-                self, f"attribute 'elevation': needs nrow*ncol = {rows * columns} numbers, {found} given"
-            )
+            problems.add(self, f"attribute 'elevation': needs nrow*ncol = {rows * columns} numbers, {found} given")
 
 
 @dataclass(eq=False)
@@ -163,9 +160,7 @@ class Texture(FileAsset):
         if len(self.gridlayout) > LONGEST_GRIDLAYOUT:
             problems.add(self, f"attribute 'gridlayout': has more than {LONGEST_GRIDLAYOUT} characters")
         elif len(self.gridlayout) != cells:
-            problems.add(
-                self, f"attribute 'gridlayout': needs one character for each of the {cells} cells of gridsize"
-            )
+            problems.add(self, f"attribute 'gridlayout': needs one character for each of the {cells} cells of gridsize")
 
 
 @dataclass(eq=False)
@@ -203,8 +198,6 @@ class Layer(Element):
 @dataclass(eq=False)
 class Skin(Element):
     """A deformable surface that bodies carry; only seen."""
-
-    unsupported = "skins are not supported"
 
     name: str | None = Name("skin")
     file_: str | None = File("assetdir")

@@ -111,6 +111,8 @@ class Frame(Oriented):
 class Replicate(Element):
     """What stands in it, `count` times, each copy moved on by `offset` and `euler`."""
 
+    unsupported = "replicate is not supported yet"
+
     count: int = Integer(required=True, least=1, most=1_000_000)
     offset: Vector = Reals(3, (0, 0, 0))
     euler: Vector = Reals(3, (0, 0, 0))
@@ -128,11 +130,7 @@ class Inertial(Oriented):
     fullinertia: Vector | None = Reals(6)
 
     def check(self, problems: Problems) -> None:
-        turned = [
-            name
-            for name in ("quat", "axisangle", "xyaxes", "zaxis", "euler")
-            if getattr(self, name) is not None
-        ]
+        turned = [name for name in ("quat", "axisangle", "xyaxes", "zaxis", "euler") if getattr(self, name) is not None]
         if self.fullinertia is not None and turned:
             problems.add(self, f"fullinertia and {turned[0]} cannot both be given")
 
@@ -265,6 +263,7 @@ class Light(Element):
     default_key = "light"
     default_omits = frozenset({"target", "texture"})
     alternatives = (("directional", "type"),)
+    supersede = alternatives
 
     name: str | None = Name("light")
     class_: str | None = Class()
@@ -286,3 +285,10 @@ class Light(Element):
     mode: CamLightMode = Keyword(CAMLIGHT_MODES, "fixed")
     target: str | None = Reference("body")
     texture: str | None = Reference("texture")
+
+    def resolved(self, inherited: Element, problems: Problems) -> Element:
+        filled = self.over(inherited)
+        if filled.directional is None:
+            return filled
+        kind = LightType.DIRECTIONAL if filled.directional else LightType.SPOT
+        return filled.replace(type=kind, directional=None)

@@ -35,6 +35,7 @@ class Oriented(Element):
     """An element with a frame: `quat`, or one of its alternatives, which wins if it is there (angles as compiler says)."""
 
     alternatives = (ORIENTATIONS,)
+    supersede = (ORIENTATIONS[1:],)
 
     quat: Vector = Reals(4, (1.0, 0.0, 0.0, 0.0), nonzero=True)
     axisangle: Vector | None = Reals(4)

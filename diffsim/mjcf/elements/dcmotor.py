@@ -69,9 +69,7 @@ class DCMotor(Actuator):
         lag = inductance[0] / resistance if inductance[0] > 0 and resistance > 0 else inductance[1]
         saturation = _laid_over(self.saturation, [0.0, 0.0, dynamics[1]])
         friction = _laid_over(self.lugre, dynamics[5:7] + bias[3:6])
-        heat = self._thermal(
-            _laid_over(self.thermal, [*dynamics[2:4], 0.0, *gain[2:4], dynamics[4]]), problems
-        )
+        heat = self._thermal(_laid_over(self.thermal, [*dynamics[2:4], 0.0, *gain[2:4], dynamics[4]]), problems)
         cogging = _laid_over(self.cogging, bias[:3])
 
         new_gain = {0: resistance, 1: constant, 4: controller[0], 5: controller[1], 6: controller[2]}

@@ -119,9 +119,7 @@ class CompositeJoint(Joint):
 class CompositeGeom(Geom):
     """The geoms of a composite."""
 
-    omits = frozenset(
-        {"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "hfield"}
-    )
+    omits = frozenset({"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "hfield"})
     omits |= {"mesh", "fitscale", "shellinertia", "fluidshape", "fluidcoef", "user"}
 
 
@@ -129,9 +127,7 @@ class CompositeGeom(Geom):
 class CompositeSite(Site):
     """The sites of a composite."""
 
-    omits = frozenset(
-        {"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "type"}
-    )
+    omits = frozenset({"name", "class_", "quat", "axisangle", "xyaxes", "zaxis", "euler", "pos", "fromto", "type"})
     omits |= {"user"}
 
 

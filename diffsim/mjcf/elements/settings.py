@@ -215,9 +215,7 @@ class Size(Element):
 
     def check(self, problems: Problems) -> None:
         if self.memory is not None and not _MEMORY.fullmatch(self.memory):
-            problems.add(
-                self, f"attribute 'memory': '{self.memory[:40]}' is not a size", "write bytes, or such as 16M"
-            )
+            problems.add(self, f"attribute 'memory': '{self.memory[:40]}' is not a size", "write bytes, or such as 16M")
 
 
 @dataclass(eq=False)

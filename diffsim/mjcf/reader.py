@@ -1,0 +1,202 @@
+"""read: MJCF text to Spec. All that is wrong in a file is found in one go.
+
+Passes: parse the XML; put included files in their place; turn every node into an element of its class, attribute by
+attribute; merge settings, build default classes; check each element; check names and references. Sections may stand in
+any order and may be repeated: settings merge, the last value wins, everything else is appended, and since names are
+looked up at the end, references may point forward.
+Source: MuJoCo XML reference; mjXReader::Parse and mjXSchema::Check (3.8.1).
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from diffsim.errors import MjcfError, Problem, Problems, UnsupportedError, near_match
+from diffsim.mjcf.defaults import Defaults
+from diffsim.mjcf.elements.body import Body
+from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
+from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
+from diffsim.mjcf.elements.visual import Visual
+from diffsim.mjcf.include import expand_includes
+from diffsim.mjcf.names import check_references, index_names
+from diffsim.mjcf.resources import ResourceError, Resources
+from diffsim.mjcf.schema import AnyElement, BadValue, Element, children_of, xml_name
+from diffsim.mjcf.source import Node, parse
+from diffsim.mjcf.spec import Spec
+
+TEXT_NAME = "<xml>"
+ROOTS = ("mujoco",)
+DEEPEST = 400
+
+
+def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:
+    """Read a model from a path, or from XML text (what begins with `<`).
+
+    assets: files in memory by name. allow_outside: whether files outside of the model's folder may be read.
+    Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
+    """
+    root, resources = _open(source, assets, allow_outside)
+    problems = Problems()
+    _check_root(root)
+    expand_includes(root, resources, problems)
+    problems.raise_if_any()
+    model = _element(root, Mujoco, None, problems, False)
+    spec = _spec(model, resources, problems)
+    _check(spec, problems)
+    problems.raise_if_any()
+    return spec
+
+
+def _open(
+    source: str | bytes | Path, assets: Mapping[str, bytes] | None, allow_outside: bool
+) -> tuple[Node, Resources]:
+    """The XML tree and the place where further files are."""
+    if isinstance(source, bytes) or (isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")):
+        return parse(source, TEXT_NAME), Resources(None, assets, allow_outside)
+    if not str(source).strip():
+        raise MjcfError([Problem(TEXT_NAME, 0, "", "the model is empty", "pass a path, or XML text")])
+    path = Path(source)
+    resources = Resources(path.parent, assets, allow_outside)
+    try:
+        name, data = resources.xml(path.name)
+    except (ResourceError, ValueError, OSError) as problem:
+        raise MjcfError([Problem(str(source)[:200], 0, "", str(problem), getattr(problem, "hint", ""))]) from None
+    return parse(data, name), resources
+
+
+def _check_root(root: Node) -> None:
+    if root.tag == "robot":
+        raise UnsupportedError([Problem(root.file, root.line, root.label, "URDF is not supported yet", "", True)])
+    if root.tag != "mujoco":
+        message = "the root of a model is <mujoco>"
+        raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
+
+
+# ------------------------------------------------------------------------------------------------- nodes to elements
+
+
+def _element(
+    node: Node, cls: type[AnyElement], parent: Element | None, problems: Problems, in_default: bool, depth: int = 0
+) -> AnyElement:
+    """The element that `node` says, with its children; whatever is wrong is noted, the rest is read all the same."""
+    element = cls(
+        tag=node.tag, file=node.file, line=node.line, parent=parent, **_values(node, cls, problems, in_default)
+    )
+    if cls.unsupported:
+        problems.unsupported(element, cls.unsupported)
+    _check_alternatives(element, problems)
+    if depth > DEEPEST:
+        problems.add(element, f"elements are nested more than {DEEPEST} deep")
+        return element
+    legal = children_of(cls)
+    found: set[str] = set()
+    for child in node.children:
+        rule = legal.get(child.tag)
+        if rule is None:
+            _unknown_element(child, element, problems)
+            continue
+        if rule.once and child.tag in found:
+            problems.add(child, f"stands more than once in {element.label}")
+        found.add(child.tag)
+        inside = in_default or isinstance(element, Default)
+        element.children.append(_element(child, rule.cls, element, problems, inside, depth + 1))
+    return element
+
+
+def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool) -> dict[str, Any]:
+    """The values of the attributes of a node, by field name."""
+    if node.tag == "worldbody":
+        for name in node.attributes:
+            problems.add(node, f"attribute '{name}': the world body has no attributes")
+        return {"name": "world"}
+    legal = cls.legal(in_default)
+    field_names = {xml_name(field_name): field_name for field_name in legal}
+    values: dict[str, Any] = {}
+    for name, text in node.attributes.items():
+        if name not in field_names:
+            _unknown_attribute(node, name, cls, field_names, problems)
+            continue
+        try:
+            values[field_names[name]] = legal[field_names[name]].parse(text)
+        except BadValue as bad:
+            problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
+    for field_name, kind in legal.items():
+        absent = xml_name(field_name) not in node.attributes or values.get(field_name, 0) is None
+        if kind.required and absent and not in_default:
+            problems.add(node, f"attribute '{xml_name(field_name)}' is required")
+    return values
+
+
+def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterable[str], problems: Problems) -> None:
+    if name in {xml_name(field_name) for field_name in cls.legal()}:
+        problems.add(node, f"attribute '{name}' is not allowed in a default class")
+    else:
+        problems.add(node, f"unknown attribute '{name}'", near_match(name, legal, listed=8))
+
+
+def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
+    hint = near_match(node.tag, children_of(type(parent)), listed=8)
+    known = node.tag in SECTIONS or any(node.tag in children_of(cls) for cls in SECTIONS.values())
+    message = f"is not allowed in <{parent.tag}>" if known else f"unknown element in <{parent.tag}>"
+    problems.add(node, message, hint)
+
+
+def _check_alternatives(element: Element, problems: Problems) -> None:
+    for group in element.alternatives:
+        given = [xml_name(name) for name in group if getattr(element, name) is not None]
+        if len(given) > 1:
+            problems.add(element, f"attributes {' and '.join(given)} cannot both be given")
+
+
+# ------------------------------------------------------------------------------------------------- elements to spec
+
+
+def _spec(root: Mujoco, resources: Resources, problems: Problems) -> Spec:
+    """The model as views of its elements: settings merged, one world body, default classes built."""
+    root.children = _with_one_world(root)
+    return Spec(
+        root=root,
+        compiler=_merged(root.each(Compiler), Compiler),
+        option=_merged(root.each(Option), Option),
+        size=_merged(root.each(Size), Size),
+        visual=_merged(root.each(Visual), Visual),
+        statistic=_merged(root.each(Statistic), Statistic),
+        worldbody=root.each(Body)[0],
+        defaults=Defaults(root.each(Default), problems),
+        resources=resources,
+    )
+
+
+def _with_one_world(root: Mujoco) -> list[Element]:
+    """The sections of a model with all world bodies merged into one, the last section."""
+    worlds = root.each(Body)
+    place = worlds[0] if worlds else root
+    world = Body(tag="worldbody", name="world", parent=root, file=place.file, line=place.line)
+    for part in worlds:
+        for child in part.children:
+            child.parent = world
+            world.children.append(child)
+    return [section for section in root.children if not isinstance(section, Body)] + [world]
+
+
+def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
+    """Repeated settings as one, filled: the last value wins, for the sub-elements too."""
+    sections = list(sections)
+    last = sections[-1] if sections else cls()
+    merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)
+    for section in sections:
+        for name, value in section.given().items():
+            setattr(merged, name, section.attributes()[name].over(getattr(merged, name), value))
+    parts = [child for section in sections for child in section.children]
+    merged.children = [
+        _merged([part for part in parts if type(part) is rule.cls], rule.cls) for rule in children_of(cls).values()
+    ]
+    return merged.filled()
+
+
+def _check(spec: Spec, problems: Problems) -> None:
+    """What only shows when the whole model is there."""
+    for element in spec.root.walk():
+        element.check(problems)
+    spec.names = index_names(spec, problems)
+    check_references(spec, problems)

@@ -1,0 +1,106 @@
+"""Where a model's files come from: the folder tree of the model, or a dict of files in memory. Nothing else is opened.
+
+Models are input from strangers: a file outside the model's folder tree is refused unless the user allows it, links are
+followed before that is judged, only regular files of bounded size are read, and there is no network.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+LARGEST_XML = 64 * 2**20
+LARGEST_ASSET = 2**30
+
+
+class ResourceError(Exception):
+    """A file that cannot be had; the message says why, `hint` how to mend it."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Resources:
+    """Reads files by the names that a model uses for them.
+
+    folder: the model's own folder; None for a model that came as text.
+    assets: files in memory by name, looked at first.
+    allow_outside: whether files outside of `folder` may be read.
+    """
+
+    def __init__(
+        self, folder: Path | None, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False
+    ) -> None:
+        self.folder = folder.resolve() if folder is not None else None
+        self.assets = {_tidy(name): data for name, data in (assets or {}).items()}
+        self.allow_outside = allow_outside
+
+    def xml(self, name: str, near: str = "") -> tuple[str, bytes]:
+        """An included file: its full name and its contents; looked for in the model's folder, then beside `near`."""
+        return self._read(_places(name, "", near), LARGEST_XML)
+
+    def asset(self, name: str, folder: str = "", near: str = "", strippath: bool = False) -> bytes:
+        """The contents of a mesh, image or height field, below `folder` of the model's folder, or beside file `near`."""
+        wanted = PurePosixPath(_tidy(name)).name if strippath else name
+        return self._read(_places(wanted, folder, near), LARGEST_ASSET)[1]
+
+    def _read(self, places: list[str], largest: int) -> tuple[str, bytes]:
+        for place in places:
+            if place in self.assets:
+                return place, _bounded(place, self.assets[place], largest)
+        base = PurePosixPath(places[0]).name
+        if base in self.assets:
+            return base, _bounded(base, self.assets[base], largest)
+        for place in places:
+            path = self._path(place)
+            if path is not None and path.is_file():
+                return place, self._open(place, path, largest)
+        if self.folder is None:
+            hint = "give it in assets={name: bytes}, or load the model by its path"
+        else:
+            hint = f"looked in {self.folder}"
+        raise ResourceError(f"file '{places[0]}' is not there", hint)
+
+    def _path(self, place: str) -> Path | None:
+        """Where on the disk a name points to; None if there is no disk to look at."""
+        if self.folder is None and not self.allow_outside:
+            return None
+        try:
+            path = ((self.folder or Path.cwd()) / place).resolve()
+        except (OSError, ValueError, RuntimeError) as problem:
+            raise ResourceError(f"'{place[:80]}' is no file name ({problem})") from None
+        inside = self.folder is not None and path.is_relative_to(self.folder)
+        if not inside and not self.allow_outside:
+            raise ResourceError(
+                f"file '{place}' is outside of the model's folder", "pass allow_outside=True to allow it"
+            )
+        return path
+
+    @staticmethod
+    def _open(place: str, path: Path, largest: int) -> bytes:
+        try:
+            if path.stat().st_size > largest:
+                raise ResourceError(f"file '{place}' is larger than {largest >> 20} MiB")
+            return path.read_bytes()
+        except OSError as problem:
+            raise ResourceError(f"file '{place}' cannot be read: {problem.strerror}") from None
+
+
+def _tidy(name: str) -> str:
+    """A name with forward slashes and without `.` and `..` parts that can be resolved; upward parts remain."""
+    return os.path.normpath(name.replace("\\", "/")) if name else ""
+
+
+def _places(name: str, folder: str, near: str) -> list[str]:
+    """Where a name may point to, relative to the model's folder, best first."""
+    beside = str(PurePosixPath(near.replace("\\", "/")).parent) if near else ""
+    candidates = [os.path.join(folder, name), os.path.join(folder, beside, name), os.path.join(beside, folder, name)]
+    return list(dict.fromkeys(_tidy(candidate) for candidate in candidates))
+
+
+def _bounded(name: str, data: bytes, largest: int) -> bytes:
+    if isinstance(data, str):
+        data = data.encode()
+    if len(data) > largest:
+        raise ResourceError(f"file '{name}' is larger than {largest >> 20} MiB")
+    return data

@@ -1,0 +1,107 @@
+"""XML text as a plain tree of tags, attributes and places. Hardened: the text may come from anybody.
+
+Document types are refused before the parser sees the text, so there are no entities to expand and nothing to fetch;
+comments are blanked out first, because MJCF in the wild has comments that strict XML forbids (`<!-- -- -->`).
+"""
+
+import codecs
+import re
+from dataclasses import dataclass, field
+
+from lxml import etree
+
+from diffsim.errors import MjcfError, Problem
+
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>", re.DOTALL)
+_ENCODING = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+@dataclass(eq=False)
+class Node:
+    """One XML element and where it stands; `label` is its start in short."""
+
+    tag: str
+    attributes: dict[str, str]
+    file: str
+    line: int
+    children: "list[Node]" = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        name = self.attributes.get("name")
+        return f'<{self.tag} name="{name}">' if name else f"<{self.tag}>"
+
+
+def parse(text: bytes | str, file: str) -> Node:
+    """The tree of an XML document; `file` is what messages call it. Raises MjcfError if it is not sound XML."""
+    plain = _without_declaration(_COMMENT.sub(_blank, _decoded(text, file)))
+    if not plain.strip():
+        raise _refused(file, 0, "the file is empty")
+    doctype = plain.find("<!DOCTYPE")
+    if doctype >= 0:
+        message = "document types and entities are not allowed in a model"
+        raise _refused(file, 1 + plain.count("\n", 0, doctype), message, "remove <!DOCTYPE ...>")
+    parser = etree.XMLParser(
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    try:
+        root = etree.fromstring(plain.encode("utf-8", "surrogatepass"), parser)
+    except (etree.XMLSyntaxError, UnicodeError, ValueError) as problem:
+        line = getattr(problem, "lineno", 0) or 0
+        reason = re.sub(r", line \d+, column \d+( \(.*\))?$", "", str(problem)) or "not well formed"
+        raise _refused(file, line, f"not sound XML: {reason}") from None
+    return _node(root, file)
+
+
+def _node(element: "etree._Element", file: str) -> Node:
+    root = Node(str(element.tag), _texts(element), file, element.sourceline or 0)
+    waiting = [(element, root)]
+    while waiting:
+        source, node = waiting.pop()
+        for child in source:
+            if isinstance(child.tag, str):
+                made = Node(child.tag, _texts(child), file, child.sourceline or 0)
+                node.children.append(made)
+                waiting.append((child, made))
+    return root
+
+
+def _texts(element: "etree._Element") -> dict[str, str]:
+    return {str(name): str(value) for name, value in element.attrib.items()}
+
+
+def _decoded(text: bytes | str, file: str) -> str:
+    if isinstance(text, str):
+        return text.removeprefix("\ufeff")
+    declared = _ENCODING.match(text[:400])
+    encoding = declared.group(1).decode("ascii") if declared else "utf-8"
+    for mark, name in _MARKS.items():
+        if text.startswith(mark):
+            encoding = name
+    try:
+        return text.decode(encoding)
+    except (LookupError, UnicodeError):
+        raise _refused(file, 0, f"not text in encoding {encoding}") from None
+
+
+def _without_declaration(text: str) -> str:
+    found = _DECLARATION.match(text)
+    return _blank(found) + text[found.end() :] if found else text
+
+
+def _blank(found: "re.Match[str]") -> str:
+    """Nothing, on as many lines."""
+    return "\n" * found.group().count("\n")
+
+
+def _refused(file: str, line: int, message: str, hint: str = "") -> MjcfError:
+    return MjcfError([Problem(file, line, "", message, hint)])
