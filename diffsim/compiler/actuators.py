@@ -1,0 +1,146 @@
+"""Actuators: transmission, limits, activations. One row each, of the general actuator that every shortcut became.
+
+dampratio stands as a positive biasprm[2] until reference.py turns it into damping at qpos0.
+Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
+"""
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft, Fields, Node, check_limits
+from diffsim.compiler.topology import addresses, or_minus_one
+from diffsim.enums import BiasType, DynType, GainType, JointType, TrnType
+
+Array = np.ndarray
+
+KIND = {
+    TrnType.JOINT: "joint",
+    TrnType.JOINTINPARENT: "joint",
+    TrnType.TENDON: "tendon",
+    TrnType.SLIDERCRANK: "site",
+    TrnType.SITE: "site",
+    TrnType.BODY: "body",
+}
+REFLECTING = (TrnType.JOINT, TrnType.JOINTINPARENT, TrnType.TENDON)
+
+
+def actuator_rows(draft: Draft) -> None:
+    """Rows of all actuators, addresses of activations and histories."""
+    nodes = draft.nodes["actuator"]
+    for node in nodes:
+        node.row = _actuator_row(draft, node)
+    draft.problems.raise_if_any()
+    draft.columns("actuator")
+    numbers = np.array([node.row["actuator_actnum"] for node in nodes], int)
+    samples = np.array([max(0, node.e.nsample) for node in nodes], int)
+    histories = np.where(samples > 0, 2 + 2 * samples, 0)
+    draft.fields.update(
+        na=int(numbers.sum()),
+        nhistory=int(histories.sum()),
+        actuator_actadr=or_minus_one(addresses(numbers), numbers),
+        actuator_historyadr=or_minus_one(addresses(histories), histories),
+    )
+
+
+def _actuator_row(draft: Draft, node: Node) -> Fields:
+    e = node.e
+    transmission, name = e.target
+    target = draft.find(node.source, KIND[transmission], name)
+    if transmission not in REFLECTING and (e.damping.any() or e.armature):
+        draft.problems.add(node.source, "damping and armature need a joint or tendon as the target")
+    ranges = _inherited_ranges(draft, node, transmission, target)
+    _check(draft, node)
+    return {
+        "actuator_trntype": transmission,
+        "actuator_trnid": (target.id if target else -1, _second_target(draft, node, transmission)),
+        "actuator_dyntype": e.dyntype,
+        "actuator_gaintype": e.gaintype,
+        "actuator_biastype": e.biastype,
+        "actuator_actnum": _activations(draft, node),
+        "actuator_group": e.group,
+        "actuator_history": (e.nsample, e.interp),
+        "actuator_delay": e.delay,
+        "actuator_ctrllimited": check_limits(draft, node, "ctrl", e.ctrllimited, ranges["ctrlrange"]),
+        "actuator_forcelimited": check_limits(draft, node, "force", e.forcelimited, e.forcerange),
+        "actuator_actlimited": _activation_limited(draft, node, ranges["actrange"]),
+        "actuator_actearly": e.actearly,
+        "actuator_cranklength": e.cranklength,
+        "actuator_gear": e.gear,
+        "actuator_damping": e.damping[0],
+        "actuator_dampingpoly": e.damping[1:],
+        "actuator_armature": e.armature,
+        "actuator_dynprm": e.dynprm,
+        "actuator_gainprm": e.gainprm,
+        "actuator_biasprm": e.biasprm,
+        "actuator_ctrlrange": ranges["ctrlrange"],
+        "actuator_forcerange": e.forcerange,
+        "actuator_actrange": ranges["actrange"],
+        "actuator_lengthrange": e.lengthrange,
+    }
+
+
+def _second_target(draft: Draft, node: Node, transmission: TrnType) -> int:
+    """The slider site of a crank, the reference site of a site, otherwise -1."""
+    if transmission == TrnType.SLIDERCRANK:
+        if node.e.cranklength <= 0:
+            draft.problems.add(node.source, "cranklength must be positive")
+        return draft.optional(node, "site", node.e.slidersite)
+    return draft.optional(node, "site", node.e.refsite) if transmission == TrnType.SITE else -1
+
+
+def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> dict[str, Array]:
+    """ctrlrange and actrange, one of them from the target's range where inheritrange asks for it."""
+    e = node.e
+    ranges = {"ctrlrange": np.array(e.ctrlrange), "actrange": np.array(e.actrange)}
+    servo = e.gaintype == GainType.FIXED and e.biastype == BiasType.AFFINE and e.gainprm[0] == -e.biasprm[1]
+    if not servo or e.inheritrange <= 0 or target is None:
+        return ranges
+    which = {
+        DynType.NONE: "ctrlrange",
+        DynType.FILTEREXACT: "ctrlrange",
+        DynType.INTEGRATOR: "actrange",
+    }.get(e.dyntype)
+    scalar = transmission == TrnType.JOINT and target.e.type in (JointType.HINGE, JointType.SLIDE)
+    if which is None or not (scalar or transmission == TrnType.TENDON):
+        draft.problems.add(node.source, "inheritrange is for position and intvelocity on a hinge, slide or tendon")
+        return ranges
+    lower, upper = target.row["jnt_range" if scalar else "tendon_range"]
+    if lower == upper:
+        draft.problems.add(node.source, f"inheritrange, but '{target.name}' has no range")
+    middle, radius = (lower + upper) / 2, (upper - lower) / 2 * e.inheritrange
+    ranges[which] = np.array([middle - radius, middle + radius])
+    return ranges
+
+
+def _activation_limited(draft: Draft, node: Node, limits: Array) -> bool:
+    limited = check_limits(draft, node, "act", node.e.actlimited, limits)
+    if limited and node.e.dyntype == DynType.NONE:
+        draft.problems.add(node.source, "actrange is given but dyntype is 'none'")
+    return limited
+
+
+def _activations(draft: Draft, node: Node) -> int:
+    """Number of activation variables."""
+    kind, given = node.e.dyntype, node.e.actdim
+    stateless = kind in (DynType.NONE, DynType.DCMOTOR)
+    if given > 1 and kind not in (DynType.USER, DynType.DCMOTOR):
+        draft.problems.add(node.source, "actdim > 1 is only for dyntype 'user' and 'dcmotor'")
+    if (given == 1 and kind == DynType.NONE) or (given == 0 and not stateless):
+        draft.problems.add(node.source, f"actdim {given} does not go with dyntype '{kind.name.lower()}'")
+    return given if given >= 0 else int(not stateless)
+
+
+def _check(draft: Draft, node: Node) -> None:
+    """Rules on parameters and on the history buffer."""
+    e, place = node.e, node.source
+    if e.dyntype == DynType.DCMOTOR and not e.actearly:
+        draft.problems.add(place, "actearly cannot be false for a DC motor")
+    if e.delay > 0 and e.nsample <= 0:
+        draft.problems.add(place, "delay needs a history buffer: give nsample")
+    muscles = [(e.gaintype == GainType.MUSCLE, e.gainprm), (e.biastype == BiasType.MUSCLE, e.biasprm)]
+    for parameters in (values for muscle, values in muscles if muscle):
+        if parameters[0] >= parameters[1]:
+            draft.problems.add(place, "range of a muscle must increase")
+        if not parameters[4] < 1 < parameters[5]:
+            draft.problems.add(place, "a muscle requires lmin < 1 < lmax")
+        if (parameters[[3, 6, 7, 8]] <= 0).any():
+            draft.problems.add(place, "a muscle requires positive scale, vmax, fpmax, fvmax")

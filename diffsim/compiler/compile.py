@@ -1,0 +1,123 @@
+"""compile: the passes in their order, and the derived constants.
+
+The derived constants are our own physics in JAX. They are computed once per load, on the CPU, in float64, with XLA's
+optimizations off: what counts here is the time to compile them.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+import numpy as np
+
+from diffsim.compiler import complete, settings
+from diffsim.compiler.actuators import actuator_rows
+from diffsim.compiler.attachments import attachment_rows
+from diffsim.compiler.bodies import body_inertias, body_poses
+from diffsim.compiler.contacts import exclude_rows, pair_rows
+from diffsim.compiler.draft import Draft
+from diffsim.compiler.equality import equality_rows
+from diffsim.compiler.geoms import geom_rows
+from diffsim.compiler.joints import configuration, joint_rows
+from diffsim.compiler.keyframes import key_rows
+from diffsim.compiler.pack import pack
+from diffsim.compiler.sensors import sensor_rows
+from diffsim.compiler.support import check_support
+from diffsim.compiler.tendons import tendon_rows
+from diffsim.compiler.topology import DOF_WIDTH
+from diffsim.compiler.tree import flatten
+from diffsim.mjcf.spec import Spec
+from diffsim.reference import MINIMUM, constants
+from diffsim.types.model import Model
+
+# statistics that the file may fix
+FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
+
+PASSES: tuple[Callable[[Draft], None], ...] = (
+    flatten,
+    check_support,
+    settings.options,
+    settings.materials,
+    body_poses,
+    joint_rows,
+    geom_rows,
+    attachment_rows,
+    body_inertias,
+    complete.rows,
+    complete.tree,
+    configuration,
+    pair_rows,
+    exclude_rows,
+    equality_rows,
+    tendon_rows,
+    actuator_rows,
+    sensor_rows,
+    settings.numerics,
+    settings.tuples,
+    complete.sizes,
+    key_rows,
+    complete.empty_fields,
+    complete.relations,
+)
+
+
+def compile(
+    spec: Spec,
+    max_contacts: int | None = None,
+    max_pairs: int | None = None,
+    keep: Collection[str] = (),
+) -> Model:
+    """Compiles a Spec.
+
+    Args:
+      spec: the model as read.
+      max_contacts, max_pairs: contact capacities; None for the rule of `diffsim.collision`.
+      keep: switch fields that stay in the program although they are zero (see `Model.replace`).
+
+    Returns:
+      The Model, on the default device and in the default precision.
+
+    Raises:
+      MjcfError: the model is wrong. UnsupportedError: the model uses what diffsim lacks.
+    """
+    draft = Draft(spec)
+    for each in PASSES:
+        each(draft)
+        draft.problems.raise_if_any()
+    names, texts = complete.names(draft), settings.texts(draft)
+
+    def packed(fields: dict[str, Any]) -> Model:
+        return pack(fields, names, texts, max_contacts, max_pairs, keep)
+
+    derive(draft, packed)
+    return packed(draft.fields)
+
+
+def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
+    """Complete the fields with derived constants, and with what depends on these."""
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        derived = _constants(packed(draft.fields))
+        derived = jax.tree.map(np.asarray, derived)
+    draft.fields.update(derived)
+    _spring_dampers(draft)
+    for name in FIXED:
+        value = getattr(draft.spec.statistic, name)
+        if value is not None:
+            draft.fields["stat"][name] = value
+
+
+_constants = jax.jit(constants, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def _spring_dampers(draft: Draft) -> None:
+    """Stiffness and damping of joints that are given by time constant and damping ratio."""
+    fields = draft.fields
+    for node in draft.nodes["joint"]:
+        timeconst, dampratio = node.e.springdamper
+        if timeconst <= 0 or dampratio <= 0:
+            continue
+        width = DOF_WIDTH[fields["jnt_type"][node.id]]
+        dofs = slice(fields["jnt_dofadr"][node.id], fields["jnt_dofadr"][node.id] + width)
+        inertia = width / max(MINIMUM, fields["dof_invweight0"][dofs].sum())
+        fields["jnt_stiffness"][node.id] = inertia / max(MINIMUM, (timeconst * dampratio) ** 2)
+        fields["dof_damping"][dofs] = 2 * inertia / max(MINIMUM, timeconst)

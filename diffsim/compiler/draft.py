@@ -1,0 +1,122 @@
+"""Draft: a model while it is being compiled. The passes read elements and write rows under mjModel's names.
+
+A `Node` is one object of the model: its element with every attribute filled, its index, the body it hangs on, the pose of
+the `<frame>`s around it, and the row of mjModel fields that the passes have found so far. At the end `columns` turns the
+rows of each kind into arrays.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from diffsim.compiler.orientation import IDENTITY
+from diffsim.errors import Problems, near_match
+from diffsim.mjcf.schema import Element, Tristate
+
+Array = np.ndarray
+Fields = dict[str, Any]
+Pose = tuple[Array, Array]
+
+# object kinds as `Topology.names` calls them
+KINDS = (
+    "body", "joint", "geom", "site", "camera", "light", "material", "pair", "exclude", "equality", "tendon",
+    "actuator", "sensor", "numeric", "text", "tuple", "key",
+)  # fmt: skip
+
+
+def origin() -> Pose:
+    """The pose that changes nothing."""
+    return np.zeros(3), np.array(IDENTITY)
+
+
+@dataclass(eq=False)
+class Node:
+    """One object: `e` is its element with all attributes filled, `source` the element as the file has it."""
+
+    e: Any
+    source: Element
+    id: int
+    body: "Node | None" = None
+    frame: Pose = field(default_factory=origin)
+    row: Fields = field(default_factory=dict)
+    # of bodies
+    parent: "Node | None" = None
+    under: dict[str, list["Node"]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The object's name, empty if it has none."""
+        return getattr(self.e, "name", None) or ""
+
+
+class Draft:
+    """The model so far: objects by kind, fields that are complete, and what was found wrong."""
+
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+        self.problems = Problems()
+        self.nodes: dict[str, list[Node]] = {kind: [] for kind in KINDS}
+        self.fields: Fields = {}
+        self._index: dict[str, dict[str, Node]] = {}
+
+    @property
+    def degree(self) -> bool:
+        """Whether angles in the file are degrees."""
+        return self.spec.compiler.degree
+
+    def add(self, kind: str, node: Node) -> Node:
+        """Append an object."""
+        self.nodes[kind].append(node)
+        return node
+
+    def find(self, place: Element, kind: str, name: str | None) -> Node | None:
+        """The object of that kind and name; None, and a problem noted, if there is none."""
+        index = self._names(kind)
+        if name and name not in index:
+            self.problems.add(place, f"no {kind} is called '{name}'", near_match(name, index))
+        return index.get(name or "")
+
+    def optional(self, node: Node, kind: str, name: str | None) -> int:
+        """The index of the object that an attribute names, -1 if it names none."""
+        found = self.find(node.source, kind, name) if name else None
+        return found.id if found else -1
+
+    def _names(self, kind: str) -> dict[str, Node]:
+        nodes = self.nodes[kind]
+        index = self._index.get(kind)
+        if index is None or len(index) != len(nodes):
+            index = self._index[kind] = {node.name or f"\0{node.id}": node for node in nodes}
+        return index
+
+    def columns(self, kind: str) -> None:
+        """Turn the rows of all objects of a kind into arrays of `fields`."""
+        self.fields.update(columns(node.row for node in self.nodes[kind]))
+
+
+def columns(rows: Iterable[Fields]) -> Fields:
+    """Rows with the same keys -> one array per key. No rows, no keys: `complete` makes empty arrays of those."""
+    rows = list(rows)
+    if not rows:
+        return {}
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def is_limited(limited: Tristate, limits: Array) -> bool:
+    """Whether limits act: said so, or left to the range, which is then given and not empty."""
+    return limited == Tristate.TRUE or (limited == Tristate.AUTO and bool(limits[0] < limits[1]))
+
+
+def check_limits(draft: Draft, node: Node, word: str, limited: Tristate, limits: Array, flag: str = "") -> bool:
+    """`is_limited`, noting a missing flag when autolimits is off, and a range that is empty."""
+    flag = flag or word + "limited"
+    limits_name = {"": "range"}.get(word, word + "range")
+    if limited == Tristate.AUTO and not draft.spec.compiler.autolimits and np.any(limits):
+        draft.problems.add(
+            node.source, f"'{limits_name}' without '{flag}' while autolimits is false", f"set {flag} or autolimits"
+        )
+    active = is_limited(limited, limits)
+    if active and limits[0] >= limits[1]:
+        draft.problems.add(node.source, f"{limits_name} must be increasing, not {limits[0]:g} {limits[1]:g}")
+    return active

@@ -1,0 +1,78 @@
+"""Equality constraints. One row each; what depends on poses in eq_data is completed by reference.py.
+
+eq_data of a connect: [0:3] anchor on the first body, [3:6] on the second. Of a weld, the other way round: [0:3] anchor on
+the second body, [3:6] on the first, [6:10] relative orientation (all zero: take it from qpos0), [10] torque scale.
+Of a joint or tendon: [0:5] polynomial. Source: MuJoCo "Computation", constraint model; mjModel's eq_data.
+"""
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft, Node
+from diffsim.enums import JointType, ObjType
+from diffsim.mjcf.elements.equality import Connect, Equality, JointEquality, TendonEquality, Weld
+
+Array = np.ndarray
+Ends = tuple[ObjType, str, str | None, str | None]
+
+SCALAR = (JointType.HINGE, JointType.SLIDE)
+
+
+def equality_rows(draft: Draft) -> None:
+    """Rows of all equality constraints."""
+    for node in draft.nodes["equality"]:
+        objtype, kind, first, second = _ends(node.e)
+        one, two = draft.find(node.source, kind, first), draft.find(node.source, kind, second)
+        # a body constraint without second body holds on to the world
+        missing = 0 if objtype == ObjType.BODY else -1
+        ids = (one.id if one else -1, two.id if two else missing)
+        if ids[0] == ids[1] and one is not None:
+            draft.problems.add(node.source, f"{kind} '{first}' is constrained to itself")
+        if isinstance(node.e, JointEquality):
+            _check_scalar(draft, node, one, two)
+        node.row = {
+            "eq_type": node.source.type,  # type: ignore[attr-defined]
+            "eq_objtype": objtype,
+            "eq_obj1id": ids[0],
+            "eq_obj2id": ids[1],
+            "eq_active0": node.e.active,
+            "eq_solref": node.e.solref,
+            "eq_solimp": node.e.solimp,
+            "eq_data": _data(node.e),
+        }
+    draft.columns("equality")
+
+
+def _ends(e: Equality) -> Ends:
+    """What the constraint holds together: object type, kind, names."""
+    if isinstance(e, JointEquality):
+        return ObjType.UNKNOWN, "joint", e.joint1, e.joint2
+    if isinstance(e, TendonEquality):
+        return ObjType.UNKNOWN, "tendon", e.tendon1, e.tendon2
+    assert isinstance(e, Connect | Weld)
+    if e.site1 is not None:
+        return ObjType.SITE, "site", e.site1, e.site2
+    return ObjType.BODY, "body", e.body1, e.body2
+
+
+def _data(e: Equality) -> Array:
+    """eq_data [11] as far as the file says it; MuJoCo's defaults are 1 at [1] and [10]."""
+    data = np.zeros(11)
+    data[1] = data[10] = 1.0
+    if isinstance(e, JointEquality | TendonEquality):
+        data[:5] = e.polycoef
+    elif isinstance(e, Connect) and e.anchor is not None:
+        data[:3] = e.anchor
+    elif isinstance(e, Weld):
+        if e.body1 is not None:
+            data[:3] = e.anchor if e.anchor is not None else 0.0
+            data[3:10] = e.relpose if e.relpose is not None else 0.0
+        data[10] = e.torquescale
+    return data
+
+
+def _check_scalar(draft: Draft, node: Node, *joints: Node | None) -> None:
+    for joint in joints:
+        if joint is not None and joint.e.type not in SCALAR:
+            draft.problems.add(node.source, f"joint '{joint.name}' is not a hinge or slide")
+
+

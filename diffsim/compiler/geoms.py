@@ -1,0 +1,145 @@
+"""Geoms: pose, size, bounds, mass and inertia. One row per geom; mass and inertia go to the body.
+
+fromto gives center, half length and a z axis that points from the second point to the first. Mass is given, or density
+times the volume (times the surface for shells). Source: MuJoCo "Modeling", geom; shape formulas in shape.py.
+"""
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.fluid import fluid_coefficients
+from diffsim.compiler.orientation import (
+    TINY,
+    compose,
+    from_axes,
+    from_axis_angle,
+    from_euler,
+    from_z_axis,
+    unit,
+)
+from diffsim.compiler.shape import SHAPES, Shape, bounding_box
+from diffsim.enums import GeomType
+
+Array = np.ndarray
+
+EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BOX)
+
+
+def orientation(draft: Draft, node: Node, e: object | None = None) -> Array:
+    """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler."""
+    e = e or node.e
+    ways = {
+        "axisangle": lambda value: from_axis_angle(value, draft.degree),
+        "xyaxes": from_axes,
+        "zaxis": from_z_axis,
+        "euler": lambda value: from_euler(value, draft.spec.compiler.eulerseq, draft.degree),
+    }
+    for name, convert in ways.items():
+        value = getattr(e, name, None)
+        if value is not None:
+            try:
+                return convert(value)
+            except ValueError as error:
+                draft.problems.add(node.source, str(error))
+    return unit(getattr(e, "quat"))[0]
+
+
+def shaped_pose(draft: Draft, node: Node, kind: GeomType) -> tuple[Array, Array, Array]:
+    """Position, quaternion and sizes of a geom or site in its body's frame."""
+    e = node.e
+    size = np.array(e.size, float)
+    size = np.append(size, np.zeros(3 - len(size)))
+    if e.fromto is None:
+        pos, quat = np.array(e.pos, float), orientation(draft, node)
+    else:
+        pos, quat, size = _from_to(draft, node, kind, size)
+    return *compose(*node.frame, pos, quat), size
+
+
+def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Array, Array, Array]:
+    """Center, orientation and sizes of a geom between two points."""
+    first, second = node.e.fromto[:3], node.e.fromto[3:]
+    axis, length = unit(first - second)
+    if kind not in EXTENDED:
+        draft.problems.add(node.source, "fromto requires a capsule, cylinder, box or ellipsoid")
+    elif np.any(node.e.pos):
+        draft.problems.add(node.source, "both pos and fromto are given")
+    elif length < TINY:
+        draft.problems.add(node.source, "the points of fromto are too close")
+    if kind in (GeomType.ELLIPSOID, GeomType.BOX):
+        size = np.array([size[0], size[0], length / 2])
+    else:
+        size[1] = length / 2
+    return (first + second) / 2, from_z_axis(axis) if length else np.array([1.0, 0, 0, 0]), size
+
+
+def check_size(draft: Draft, node: Node, kind: GeomType, size: Array) -> None:
+    """Sizes that a shape needs are positive; of a plane only the third, the grid spacing of the drawing."""
+    needed = [2] if kind == GeomType.PLANE else range(SHAPES[kind].sizes)
+    for index in needed:
+        if not size[index] > 0:
+            draft.problems.add(node.source, f"size {index + 1} of a {kind.name.lower()} must be positive")
+            size[index] = 1.0
+
+
+def geom_rows(draft: Draft) -> None:
+    """Rows of all geoms."""
+    for node in draft.nodes["geom"]:
+        kind = GeomType(node.e.type)
+        if kind in SHAPES:
+            node.row = _geom_row(draft, node, kind)
+    draft.problems.raise_if_any()
+
+
+def _geom_row(draft: Draft, node: Node, kind: GeomType) -> dict:
+    e, body = node.e, node.body
+    pos, quat, size = shaped_pose(draft, node, kind)
+    check_size(draft, node, kind, size)
+    if kind == GeomType.PLANE and body is not None and moves(body):
+        draft.problems.add(node.source, "a plane may only stand on a body that does not move")
+    mass, inertia = _mass(draft, node, SHAPES[kind], size)
+    fluid = fluid_coefficients(kind, size, e.fluidcoef) if e.fluidshape else np.zeros(12)
+    return {
+        "geom_type": kind,
+        "geom_bodyid": body.id if body else 0,
+        "geom_contype": e.contype,
+        "geom_conaffinity": e.conaffinity,
+        "geom_condim": e.condim,
+        "geom_dataid": -1,
+        "geom_matid": draft.optional(node, "material", e.material),
+        "geom_group": e.group,
+        "geom_priority": e.priority,
+        "geom_solmix": e.solmix,
+        "geom_solref": e.solref,
+        "geom_solimp": e.solimp,
+        "geom_size": size,
+        "geom_aabb": bounding_box(kind, size),
+        "geom_rbound": SHAPES[kind].radius(size),
+        "geom_pos": pos,
+        "geom_quat": quat,
+        "geom_friction": e.friction,
+        "geom_margin": e.margin,
+        "geom_gap": e.gap,
+        "geom_fluid": fluid,
+        "geom_rgba": e.rgba,
+        "mass": mass,
+        "inertia": inertia,
+    }
+
+
+def moves(body: Node) -> bool:
+    """Whether the body or one of its ancestors has a joint."""
+    return bool(body.under.get("joint")) or (body.parent is not None and moves(body.parent))
+
+
+def _mass(draft: Draft, node: Node, shape: Shape, size: Array) -> tuple[float, Array]:
+    """Mass and principal moments of inertia about the geom's center."""
+    e = node.e
+    volume, unit_inertia = (shape.area, shape.shell) if e.shellinertia else (shape.volume, shape.solid)
+    amount = volume(size)
+    mass = e.mass if e.mass is not None else e.density * amount
+    if mass < 0 or e.density < 0:
+        draft.problems.add(node.source, "mass and density cannot be negative")
+    if mass == 0 or (e.mass is not None and amount < TINY):
+        return 0.0, np.zeros(3)
+    return float(mass), mass * unit_inertia(size)

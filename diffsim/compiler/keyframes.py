@@ -1,0 +1,56 @@
+"""Keyframes: states to start from. What a key does not say is the initial value; quaternions become unit ones.
+
+Source: MuJoCo XML reference, keyframe.
+"""
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft, Fields, Node, columns
+from diffsim.compiler.orientation import unit
+from diffsim.enums import JointType
+
+
+def key_rows(draft: Draft) -> None:
+    """Rows of all keyframes; `<size nkey>` may ask for more than the file has."""
+    fields = draft.fields
+    mocap = fields["body_mocapid"] >= 0
+    initial = {
+        "qpos": fields["qpos0"],
+        "qvel": np.zeros(int(fields["nv"])),
+        "act": np.zeros(int(fields["na"])),
+        "mpos": fields["body_pos"][mocap].ravel(),
+        "mquat": fields["body_quat"][mocap].ravel(),
+        "ctrl": np.zeros(int(fields["nu"])),
+    }
+    for node in draft.nodes["key"]:
+        node.row = {"key_time": node.e.time} | {
+            f"key_{name}": _given(draft, node, name, value) for name, value in initial.items()
+        }
+        _normalize(draft, node.row)
+    missing = max(0, draft.spec.size.nkey - len(draft.nodes["key"]))
+    spare = {"key_time": 0.0} | {f"key_{name}": value for name, value in initial.items()}
+    draft.fields.update(columns([node.row for node in draft.nodes["key"]] + missing * [spare]))
+    draft.fields["nkey"] = len(draft.nodes["key"]) + missing
+
+
+def _given(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarray:
+    """The numbers that the key gives, or the initial ones."""
+    value = getattr(node.e, name)
+    if value is None:
+        return initial
+    if len(value) != len(initial):
+        draft.problems.add(node.source, f"{name} takes {len(initial)} numbers, {len(value)} given")
+        return initial
+    return np.array(value, float)
+
+
+def _normalize(draft: Draft, row: Fields) -> None:
+    """Make the quaternions of qpos and mquat unit ones."""
+    starts = {JointType.FREE: 3, JointType.BALL: 0}
+    for kind, address in zip(draft.fields.get("jnt_type", ()), draft.fields["jnt_qposadr"], strict=True):
+        if kind in starts:
+            part = slice(address + starts[kind], address + starts[kind] + 4)
+            row["key_qpos"] = row["key_qpos"].copy()
+            row["key_qpos"][part] = unit(row["key_qpos"][part])[0]
+    quats = [unit(quat)[0] for quat in row["key_mquat"].reshape(-1, 4)]
+    row["key_mquat"] = np.concatenate(quats) if quats else np.zeros(0)

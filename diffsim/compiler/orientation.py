@@ -1,0 +1,183 @@
+"""Orientations and frames on the host, in numpy float64: the five ways of MJCF to say a rotation.
+
+MJCF gives an orientation as quat, axisangle, xyaxes, zaxis or euler; the compiled model has unit quaternions
+(w, x, y, z) only. The small tolerances here (1e-14, 1e-12) decide branches exactly as MuJoCo's compiler does, so that
+compiled fields agree to rounding. Source: MuJoCo "Modeling", frame orientations; Eberly, eigenvectors by Jacobi sweeps.
+"""
+
+from collections.abc import Sequence
+from math import atan2, cos, pi, sin, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+Vector = np.ndarray
+
+TINY = 1e-14
+EIGEN_TINY = 1e-12
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
+
+
+def unit(vector: ArrayLike) -> tuple[Vector, float]:
+    """Unit vector and length; a vector shorter than 1e-7 stays as it is and has length 0."""
+    vector = np.array(vector, float)
+    square = float(vector @ vector)
+    if square < TINY:
+        return vector, 0.0
+    length = sqrt(square)
+    return (vector / length if abs(length - 1) > TINY else vector), length
+
+
+def multiply(a: ArrayLike, b: ArrayLike) -> Vector:
+    """Quaternion product a b: the rotation b, then a."""
+    aw, ax, ay, az = (float(x) for x in a)  # type: ignore[union-attr]
+    bw, bx, by, bz = (float(x) for x in b)  # type: ignore[union-attr]
+    return np.array(
+        [
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ]
+    )
+
+
+def conjugate(quat: ArrayLike) -> Vector:
+    """Inverse of a unit quaternion."""
+    return np.array(quat, float) * (1.0, -1.0, -1.0, -1.0)
+
+
+def matrix(quat: ArrayLike) -> Vector:
+    """Rotation matrix [3, 3] of a unit quaternion."""
+    w, x, y, z = (float(value) for value in quat)  # type: ignore[union-attr]
+    return np.array(
+        [
+            [w * w + x * x - y * y - z * z, 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), w * w - x * x + y * y - z * z, 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z],
+        ]
+    )
+
+
+def rotate(quat: ArrayLike, vector: ArrayLike) -> Vector:
+    """The vector turned by the quaternion."""
+    return matrix(quat) @ np.asarray(vector, float)
+
+
+def compose(pos: ArrayLike, quat: ArrayLike, child_pos: ArrayLike, child_quat: ArrayLike) -> tuple[Vector, Vector]:
+    """Pose of the child frame seen from the frame that (pos, quat) is given in."""
+    return np.asarray(pos, float) + rotate(quat, child_pos), multiply(quat, child_quat)
+
+
+def invert(pos: ArrayLike, quat: ArrayLike) -> tuple[Vector, Vector]:
+    """Inverse pose."""
+    inverse = conjugate(quat)
+    return -rotate(inverse, pos), inverse
+
+
+def from_axis_angle(axisangle: Sequence[float], degree: bool) -> Vector:
+    """Quaternion of (axis, angle); the axis need not be a unit vector. Raises ValueError on a zero axis."""
+    axis, length = unit(axisangle[:3])
+    if not length:
+        raise ValueError("axisangle too small")
+    half = (axisangle[3] / 180.0 * pi if degree else axisangle[3]) / 2
+    return np.array([cos(half), *(sin(half) * axis)])
+
+
+def from_z_axis(zaxis: ArrayLike) -> Vector:
+    """Quaternion of the smallest rotation that takes (0, 0, 1) to `zaxis`, by way of x if they are opposite."""
+    direction, length = unit(zaxis)
+    if not length:
+        raise ValueError("zaxis too small")
+    axis, sine = unit([-direction[1], direction[0], 0.0])
+    if sine < 1e-10:
+        axis = np.array([1.0, 0.0, 0.0])
+    half = atan2(sine, direction[2]) / 2
+    return np.array([cos(half), *(sin(half) * axis)])
+
+
+def from_axes(xyaxes: ArrayLike) -> Vector:
+    """Quaternion of the frame with the given x axis and, after orthogonalization, y axis [6]."""
+    x, length_x = unit(np.asarray(xyaxes, float)[:3])
+    if not length_x:
+        raise ValueError("xaxis too small")
+    y = np.asarray(xyaxes, float)[3:]
+    y, length_y = unit(y - x * float(x @ y))
+    if not length_y:
+        raise ValueError("yaxis too small")
+    z, length_z = unit(np.cross(x, y))
+    if not length_z:
+        raise ValueError("cross(xaxis, yaxis) too small")
+    return from_matrix(np.stack([x, y, z], axis=1))
+
+
+def from_matrix(m: Vector) -> Vector:
+    """Quaternion of a rotation matrix, dividing by the largest component."""
+    trace = m[0, 0] + m[1, 1] + m[2, 2]
+    antisymmetric = np.array([m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]])
+    quat = np.zeros(4)
+    if trace > 0:
+        quat[0] = 0.5 * sqrt(1 + trace)
+        quat[1:] = 0.25 * antisymmetric / quat[0]
+    else:
+        i = int(m[1, 1] >= m[0, 0])
+        if m[2, 2] >= m[i, i]:
+            i = 2
+        j, k = (i + 1) % 3, (i + 2) % 3
+        quat[1 + i] = 0.5 * sqrt(1 + m[i, i] - m[j, j] - m[k, k])
+        quat[0] = 0.25 * antisymmetric[i] / quat[1 + i]
+        quat[1 + j] = 0.25 * (m[j, i] + m[i, j]) / quat[1 + i]
+        quat[1 + k] = 0.25 * (m[k, i] + m[i, k]) / quat[1 + i]
+    return unit(quat)[0]
+
+
+def from_euler(euler: Sequence[float], sequence: str, degree: bool) -> Vector:
+    """Quaternion of three rotations: a lower case letter turns about the moving axis, upper case about the fixed."""
+    quat = np.array(IDENTITY)
+    for angle, letter in zip(euler, sequence, strict=True):
+        half = (angle / 180.0 * pi if degree else angle) / 2
+        turn = np.array([cos(half), 0.0, 0.0, 0.0])
+        turn[1 + "xyz".index(letter.lower())] = sin(half)
+        quat = multiply(quat, turn) if letter.islower() else multiply(turn, quat)
+    return unit(quat)[0]
+
+
+def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
+    """Eigenvalues, decreasing, and the quaternion of their axes, by Jacobi rotations held as quaternions.
+
+    The order of the sweeps fixes which of the equivalent sets of axes comes out: it is MuJoCo's.
+    """
+    quat = np.array(IDENTITY)
+    for _ in range(500):
+        axes = matrix(quat)
+        d = axes.T @ symmetric @ axes
+        off = abs(d[0, 1]), abs(d[0, 2]), abs(d[1, 2])
+        row, column = (0, 1) if off[0] > off[1] and off[0] > off[2] else (0, 2) if off[1] > off[2] else (1, 2)
+        if abs(d[row, column]) < EIGEN_TINY:
+            break
+        tau = (d[column, column] - d[row, row]) / (2 * d[row, column])
+        tangent = 1 / (tau + sqrt(1 + tau * tau)) if tau >= 0 else -1 / (-tau + sqrt(1 + tau * tau))
+        cosine = 1 / sqrt(1 + tangent * tangent)
+        if cosine > 1 - EIGEN_TINY:
+            break
+        quat = unit(multiply(quat, _jacobi_turn(3 - row - column, tau, cosine)))[0]
+    return _sort_axes(np.diag(d).copy(), quat)
+
+
+def _jacobi_turn(axis: int, tau: float, cosine: float) -> Vector:
+    """Quaternion of the plane rotation that zeroes one off-diagonal element."""
+    half_sine = sqrt(0.5 - 0.5 * cosine) * (-1 if tau >= 0 else 1) * (-1 if axis == 1 else 1)
+    turn = np.zeros(4)
+    turn[0], turn[1 + axis] = sqrt(1 - half_sine * half_sine), half_sine
+    return unit(turn)[0]
+
+
+def _sort_axes(values: Vector, quat: Vector) -> tuple[Vector, Vector]:
+    """Eigenvalues in decreasing order by three exchanges, each a quarter turn of the axes."""
+    for lead in (0, 1, 0):
+        if values[lead] + EIGEN_TINY < values[lead + 1]:
+            values[[lead, lead + 1]] = values[[lead + 1, lead]]
+            turn = np.zeros(4)
+            turn[0] = turn[(lead + 2) % 3 + 1] = 0.707106781186548
+            quat = unit(multiply(quat, turn))[0]
+    return values, quat

@@ -1,0 +1,80 @@
+"""Settings of the model and its custom data: options, statistics that the user fixes, materials, numerics, texts, tuples.
+
+Source: MuJoCo XML reference, option, statistic, custom.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft
+from diffsim.compiler.topology import addresses
+from diffsim.mjcf.elements.settings import Flags
+from diffsim.types.model import Option
+
+# object types of tuples, as the file calls them, and the kind that `Draft.find` knows
+TUPLE_KINDS = {"xbody": "body", "camera": "camera"}
+
+
+def options(draft: Draft) -> None:
+    """fields["opt"]: mjOption, the flags as bit masks."""
+    settings = draft.spec.option
+    found: dict[str, Any] = {
+        f.name: getattr(settings, f.name) for f in dataclasses.fields(Option) if hasattr(settings, f.name)
+    }
+    flags = (settings.first(Flags) or Flags()).filled()
+    found["disableflags"], found["enableflags"] = int(flags.disableflags), int(flags.enableflags)
+    draft.fields["opt"] = found
+
+
+def materials(draft: Draft) -> None:
+    """mat_rgba."""
+    for node in draft.nodes["material"]:
+        node.row = {"mat_rgba": node.e.rgba}
+    draft.columns("material")
+
+
+def numerics(draft: Draft) -> None:
+    """numeric_adr, numeric_size, numeric_data."""
+    data, sizes = [], []
+    for node in draft.nodes["numeric"]:
+        given = node.e.data if node.e.data is not None else np.zeros(0)
+        size = node.e.size if node.e.size is not None else len(given)
+        if not 1 <= size <= 500:
+            draft.problems.add(node.source, f"a custom numeric holds 1 to 500 numbers, not {size}")
+        if size < len(given):
+            draft.problems.add(node.source, f"size {size} is smaller than the {len(given)} numbers given")
+        data.append(np.append(given[:size], np.zeros(max(0, size - len(given)))))
+        sizes.append(size)
+    draft.fields.update(
+        numeric_size=np.array(sizes, int),
+        numeric_adr=addresses(np.array(sizes, int)),
+        numeric_data=np.concatenate(data) if data else np.zeros(0),
+    )
+
+
+def texts(draft: Draft) -> tuple[str, ...]:
+    """Contents of the custom texts."""
+    return tuple(node.e.data for node in draft.nodes["text"])
+
+
+def tuples(draft: Draft) -> None:
+    """tuple_adr, tuple_size and the objects in the tuples."""
+    rows, sizes = [], []
+    for node in draft.nodes["tuple"]:
+        elements = [element.filled() for element in node.source.children]
+        for element in elements:
+            kind = element.objtype
+            found = draft.find(element, object_kind(kind), element.objname)
+            rows.append((int(kind), found.id if found else -1, element.prm))
+        sizes.append(len(elements))
+        if not elements:
+            draft.problems.add(node.source, "a tuple needs at least one element")
+    draft.fields.update(
+        tuple_size=np.array(sizes, int),
+        tuple_adr=addresses(np.array(sizes, int)),
+        tuple_objtype=np.array([row[0] for row in rows], int),
+        tuple_objid=np.array([row[1] for row in rows], int),
+        tuple_objprm=np.array([row[2] for row in rows], float),
+    )

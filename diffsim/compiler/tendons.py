@@ -1,0 +1,117 @@
+"""Tendons and their paths: one row per tendon, one per wrap object.
+
+wrap_prm is the coefficient of a joint, the divisor of a pulley, the index of the side site of a geom (-1 if none).
+Source: MuJoCo "Modeling", tendon.
+"""
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft, Fields, Node, check_limits, columns
+from diffsim.compiler.topology import addresses
+from diffsim.enums import GeomType, JointType, WrapType
+from diffsim.mjcf.elements.tendon import Fixed, Pulley, WrapGeom, WrapJoint, WrapSite
+from diffsim.mjcf.schema import Element
+
+WRAPPED_SHAPES = {GeomType.SPHERE: WrapType.SPHERE, GeomType.CYLINDER: WrapType.CYLINDER}
+
+
+def tendon_rows(draft: Draft) -> None:
+    """Rows of all tendons and of their paths."""
+    paths = [[_wrap(draft, wrap) for wrap in node.source.children] for node in draft.nodes["tendon"]]
+    for node, path in zip(draft.nodes["tendon"], paths, strict=True):
+        _check_path(draft, node, [row["wrap_type"] for row in path])
+        node.row = _tendon_row(draft, node)
+    draft.columns("tendon")
+    counts = np.array([len(path) for path in paths], int)
+    draft.fields.update(columns(row for path in paths for row in path))
+    draft.fields.update(tendon_num=counts, tendon_adr=addresses(counts), nwrap=int(counts.sum()))
+
+
+def _tendon_row(draft: Draft, node: Node) -> Fields:
+    e = node.e
+    force_limited = check_limits(draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange)
+    lower, upper = e.actuatorfrcrange
+    if force_limited and (lower > 0 or upper < 0):
+        draft.problems.add(node.source, "actuatorfrcrange of a tendon must contain 0")
+    if e.springlength[0] > e.springlength[1]:
+        draft.problems.add(node.source, "springlength must not decrease")
+    return {
+        "tendon_group": e.group,
+        "tendon_limited": check_limits(draft, node, "", e.limited, e.range),
+        "tendon_actfrclimited": force_limited,
+        "tendon_range": e.range,
+        "tendon_actfrcrange": e.actuatorfrcrange,
+        "tendon_margin": e.margin,
+        "tendon_solref_lim": e.solreflimit,
+        "tendon_solimp_lim": e.solimplimit,
+        "tendon_solref_fri": e.solreffriction,
+        "tendon_solimp_fri": e.solimpfriction,
+        "tendon_stiffness": e.stiffness[0],
+        "tendon_stiffnesspoly": e.stiffness[1:],
+        "tendon_damping": e.damping[0],
+        "tendon_dampingpoly": e.damping[1:],
+        "tendon_armature": e.armature,
+        "tendon_frictionloss": e.frictionloss,
+        "tendon_lengthspring": e.springlength,
+    }
+
+
+def _wrap(draft: Draft, source: Element) -> Fields:
+    """One object on the path."""
+    if isinstance(source, WrapJoint):
+        joint = draft.find(source, "joint", source.joint)
+        if joint is not None and joint.e.type not in (JointType.HINGE, JointType.SLIDE):
+            draft.problems.add(source, f"joint '{source.joint}' is not a hinge or slide")
+        return _row(WrapType.JOINT, joint, source.coef)
+    if isinstance(source, WrapSite):
+        return _row(WrapType.SITE, draft.find(source, "site", source.site), 0.0)
+    if isinstance(source, Pulley):
+        if source.divisor < 0:
+            draft.problems.add(source, "the divisor of a pulley cannot be negative")
+        return _row(WrapType.PULLEY, None, source.divisor)
+    assert isinstance(source, WrapGeom)
+    geom = draft.find(source, "geom", source.geom)
+    kind = GeomType(geom.e.type) if geom else GeomType.SPHERE
+    if kind not in WRAPPED_SHAPES:
+        draft.problems.add(source, f"geom '{source.geom}' is not a sphere or cylinder")
+    side = draft.find(source, "site", source.sidesite) if source.sidesite else None
+    return _row(WRAPPED_SHAPES.get(kind, WrapType.SPHERE), geom, float(side.id) if side else -1.0)
+
+
+def _row(kind: WrapType, target: Node | None, parameter: float) -> Fields:
+    return {"wrap_type": kind, "wrap_objid": target.id if target else -1, "wrap_prm": parameter}
+
+
+def _check_path(draft: Draft, node: Node, path: list[WrapType]) -> None:
+    """What may follow what on a path."""
+    place = node.source
+    if not path:
+        draft.problems.add(place, "the path of a tendon cannot be empty")
+    if isinstance(place, Fixed) or not path:
+        return
+    if len(path) < 2:
+        draft.problems.add(place, "the path of a spatial tendon needs at least two objects")
+    if node.e.width <= 0:
+        draft.problems.add(place, "width must be positive")
+    if node.e.armature < 0:
+        draft.problems.add(place, "armature cannot be negative")
+    # the path between two ends, which count as pulleys
+    around = [WrapType.PULLEY, *path, WrapType.PULLEY]
+    for before, kind, after in zip(around, path, around[2:], strict=False):
+        _check_wrap(draft, node, before, kind, after)
+    if path[-1] == WrapType.PULLEY:
+        draft.problems.add(place, "the path ends with a pulley")
+
+
+def _check_wrap(draft: Draft, node: Node, before: WrapType, kind: WrapType, after: WrapType) -> None:
+    """One object of a spatial path with its neighbors."""
+    place = node.source
+    if kind == WrapType.PULLEY and after == WrapType.PULLEY:
+        draft.problems.add(place, "a pulley follows a pulley, or ends the path")
+    if kind == WrapType.SITE and before == after == WrapType.PULLEY:
+        draft.problems.add(place, "a site on the path needs a neighbor that is not a pulley")
+    if kind in (WrapType.SPHERE, WrapType.CYLINDER):
+        if before != WrapType.SITE or after != WrapType.SITE:
+            draft.problems.add(place, "a geom on the path must stand between two sites")
+        if node.e.armature:
+            draft.problems.add(place, "armature is not possible with geoms on the path")

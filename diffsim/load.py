@@ -1,0 +1,36 @@
+"""load: a model file or text -> Model."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from diffsim import mjcf
+from diffsim.compiler import compile
+from diffsim.types.model import Model
+
+
+def load(
+    path_or_text: str | Path,
+    assets: Mapping[str, bytes] | None = None,
+    allow_outside: bool = False,
+    max_contacts: int | None = None,
+    max_pairs: int | None = None,
+    keep: Collection[str] = (),
+) -> Model:
+    """Loads an MJCF model.
+
+    Args:
+      path_or_text: path of an XML file, or XML text (anything that begins with `<`).
+      assets: files in memory, by name; they come before files on disk.
+      allow_outside: let includes and assets lie outside the folder of the model.
+      max_contacts, max_pairs: contact capacities; None for the rule of `diffsim.collision`.
+      keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
+
+    Returns:
+      The Model. Equal content gives an equal `topology`, and so shares every compilation.
+
+    Raises:
+      MjcfError: the model is wrong; the message lists every problem with file, line and element.
+      UnsupportedError: the model uses a feature that diffsim lacks.
+    """
+    spec = mjcf.read(path_or_text, assets=assets, allow_outside=allow_outside)
+    return compile(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)
