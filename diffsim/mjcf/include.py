@@ -1,7 +1,7 @@
 """include: every `<include file="..."/>` is replaced by the children of the root of that file.
 
-A file may be included once, and the file that includes may not include itself. Settings in an included file hold for the
-whole model, as if they stood in its place.
+A file may be included once, and the file that includes may not include itself. Settings in an included file hold for
+the whole model, as if they stood in its place.
 Source: MuJoCo XML reference, "include"; IncludeXML of xml.cc (3.8.1).
 """
 
@@ -30,7 +30,7 @@ def expand_includes(root: Node, resources: Resources, problems: Problems) -> Non
 
 
 def _included(node: Node, resources: Resources, problems: Problems, seen: dict[str, int]) -> list[Node]:
-    """What stands in the place of an include; nothing where there is a problem. `seen`: how deep each file was found."""
+    """What stands in place of an include; nothing where there is a problem. `seen`: how deep each file was found."""
     name = node.attributes.get("file")
     unknown = [attribute for attribute in node.attributes if attribute != "file"]
     if not name:

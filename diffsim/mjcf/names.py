@@ -1,13 +1,14 @@
 """Names and references: every name is unique among its kind, every reference points to something that is there.
 
-References are checked on resolved elements, so that a material that comes from a default class is looked up too. Bodies,
-frames and everything else have name spaces of their own; a free joint is a joint, `xbody` is a body.
+References are checked on resolved elements, so that a material that comes from a default class is looked up too.
+Bodies, frames and everything else have name spaces of their own; a free joint is a joint, `xbody` is a body.
 """
 
 from diffsim.enums import ObjType
 from diffsim.errors import Problems, near_match
 from diffsim.mjcf.elements.asset import FileAsset
-from diffsim.mjcf.schema import Element, NameKind, ReferenceKind, xml_name
+from diffsim.mjcf.kinds import NameKind, ReferenceKind
+from diffsim.mjcf.schema import Element, xml_name
 from diffsim.mjcf.spec import Spec
 
 _SPACE_OF = {ObjType.XBODY: "body"}
@@ -49,7 +50,7 @@ def _space(element: Element, kind: ReferenceKind) -> str:
     if not kind.by:
         return kind.space
     of = getattr(element, kind.by)
-    return _SPACE_OF.get(of, of.name.lower()) if of is not None else ""
+    return "" if of is None else _SPACE_OF.get(of) or str(of.name).lower()
 
 
 def _look_up(spec: Spec, element: Element, attribute: str, space: str, name: str, problems: Problems) -> None:

@@ -40,7 +40,7 @@ class Resources:
         return self._read(_places(name, "", near), LARGEST_XML)
 
     def asset(self, name: str, folder: str = "", near: str = "", strippath: bool = False) -> bytes:
-        """The contents of a mesh, image or height field, below `folder` of the model's folder, or beside file `near`."""
+        """The contents of a mesh, image or height field, below `folder` of the model's folder or beside file `near`."""
         wanted = PurePosixPath(_tidy(name)).name if strippath else name
         return self._read(_places(wanted, folder, near), LARGEST_ASSET)[1]
 

@@ -8,7 +8,7 @@ import codecs
 import re
 from dataclasses import dataclass, field
 
-from lxml import etree
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from diffsim.errors import MjcfError, Problem
 

@@ -1,7 +1,7 @@
 """Spec: a model as its files say it, typed and checked; what the compiler reads.
 
-Elements are as written: fields that the files do not set are None. `resolve` fills them. Settings (compiler, option, size,
-visual, statistic) are already merged over their sections and filled.
+Elements are as written: fields that the files do not set are None. `resolve` fills them. Settings (compiler, option,
+size, visual, statistic) are already merged over their sections and filled.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,9 @@ from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.elements.settings import Compiler, Flags, Option, Size, Statistic
 from diffsim.mjcf.elements.tendon import Tendon
 from diffsim.mjcf.elements.visual import Visual
+from diffsim.mjcf.kinds import FileKind
 from diffsim.mjcf.resources import Resources
-from diffsim.mjcf.schema import AnyElement, Element, FileKind
+from diffsim.mjcf.schema import AnyElement, Element
 
 
 @dataclass(eq=False)

@@ -7,6 +7,7 @@ Source: MuJoCo XML reference, "actuator"; mjs_setTo* of user_api.cc (3.8.1).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -299,7 +300,7 @@ _MUSCLE_GAIN = (
 )
 
 
-def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], own: list[float | None]) -> Vector:
+def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], own: Sequence[float | None]) -> Vector:
     """Inherited values with the muscle's defaults where they are not set, and the element's own where not negative."""
     entries: dict[int, float] = {}
     for index, ((nothing, usual), value) in enumerate(zip(unset, own, strict=True)):

@@ -32,7 +32,7 @@ def Polynomial() -> Any:
 
 @dataclass(eq=False)
 class Oriented(Element):
-    """An element with a frame: `quat`, or one of its alternatives, which wins if it is there (angles as compiler says)."""
+    """An element with a frame: `quat`, or one of its alternatives, which wins (angles as the compiler settings say)."""
 
     alternatives = (ORIENTATIONS,)
     supersede = (ORIENTATIONS[1:],)

@@ -1,8 +1,11 @@
 """The DC motor: electrical, thermal and friction parameters packed into the general actuator's parameter vectors.
 
-Layout (MuJoCo 3.8.1): gainprm = R, K, alpha, T0, kp, ki, kd, v_max, input; dynprm = te, (di/dt)_max, RT, C, Ta, sigma0,
-sigma1, slewmax, Imax; biasprm = cogging amplitude, periodicity, phase, tau_c, tau_s, omega_s. Activation slots in order:
-slew, integral, temperature, bristle, current. Source: MuJoCo XML reference, "dcmotor"; mjs_setToDCMotor of user_api.cc.
+Layout (MuJoCo 3.8.1):
+  gainprm  R, K, alpha, T0, kp, ki, kd, v_max, input
+  dynprm   te, (di/dt)_max, RT, C, Ta, sigma0, sigma1, slewmax, Imax
+  biasprm  cogging amplitude, periodicity, phase, tau_c, tau_s, omega_s
+  act      slew, integral, temperature, bristle, current: those that are there, in this order
+Source: MuJoCo XML reference, "dcmotor"; mjs_setToDCMotor of user_api.cc.
 """
 
 import math

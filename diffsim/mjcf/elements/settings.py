@@ -1,6 +1,6 @@
 """Settings of the whole model: compiler, option, size and statistic. Repeated sections merge, the last value wins.
 
-Source: MuJoCo XML reference, "compiler", "option", "size", "statistic"; defaults of mj_defaultOption and mjs_defaultSpec.
+Source: MuJoCo XML reference, "compiler", "option", "size", "statistic"; mj_defaultOption and mjs_defaultSpec.
 """
 
 import re
@@ -220,7 +220,7 @@ class Size(Element):
 
 @dataclass(eq=False)
 class Statistic(Element):
-    """Statistics of the model that are to be taken instead of the computed ones; meaninertia scales solver tolerances."""
+    """Statistics that are to be taken instead of the computed ones; meaninertia scales solver tolerances."""
 
     meaninertia: float | None = Real()
     meanmass: float | None = Real()

@@ -1,0 +1,280 @@
+"""Kinds of MJCF attributes: how each is read from text, checked, defaulted, and laid over an inherited value.
+
+One small class per kind; schema.py gives them the names with which element classes declare their fields. `parse` turns
+text into a value (None where MuJoCo takes an empty text as absent) and raises BadValue; `over` says what an element's
+own value leaves of an inherited one: a short vector overwrites only the first numbers.
+Source: mjXUtil of xml_util.cc (3.8.1).
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diffsim.errors import near_match
+
+Vector = npt.NDArray[np.float64]
+IntVector = npt.NDArray[np.int64]
+
+_REAL = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
+
+
+class Tristate(IntEnum):
+    """Values of the attributes that take true, false or auto."""
+
+    FALSE = 0
+    TRUE = 1
+    AUTO = 2
+
+
+class BadValue(ValueError):
+    """Text that is no value of its attribute's kind; carries the message and a hint for the user."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+# ---------------------------------------------------------------------------------------------- kinds of attributes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What every attribute declares.
+
+    default: the value when neither the file nor a default class says anything.
+    required: the file must give it.
+    defaultable: may stand in a `<default>` class.
+    unsupported: why diffsim cannot honour it; empty when it can.
+    """
+
+    default: Any = None
+    required: bool = False
+    defaultable: bool = True
+    unsupported: str = ""
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` stands for, None if the text counts as absent. Raises BadValue."""
+        raise NotImplementedError
+
+    def over(self, inherited: Any, own: Any) -> Any:
+        """The value when `own` is written on an element that inherits `inherited`."""
+        return own if own is not None else inherited
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextKind(Kind):
+    """Any text; `length` fixes the number of characters, `letters` those that may appear."""
+
+    length: int | None = None
+    letters: str = ""
+
+    def parse(self, text: str) -> Any:
+        if self.length is not None and len(text) != self.length:
+            raise BadValue(f"must have {self.length} characters, not {len(text)}")
+        wrong = [letter for letter in text if self.letters and letter not in self.letters]
+        if wrong:
+            raise BadValue(f"'{wrong[0]}' is not one of '{self.letters}'")
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class NameKind(TextKind):
+    """The element's own name, unique among the elements of `space`."""
+
+    space: str
+    defaultable: bool = False
+
+    def parse(self, text: str) -> Any:
+        return text or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceKind(TextKind):
+    """The name of another element: one of `space`, or of the kind that the attribute `by` of this element names."""
+
+    space: str = ""
+    by: str = ""
+
+    def parse(self, text: str) -> Any:
+        return text or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileKind(TextKind):
+    """A file's name, looked for below the folder that the compiler setting `folder` names."""
+
+    folder: str = ""
+
+    def parse(self, text: str) -> Any:
+        return text or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeywordKind(Kind):
+    """One of a fixed set of words; the value is what the word stands for."""
+
+    words: Mapping[str, Any]
+
+    def parse(self, text: str) -> Any:
+        if text not in self.words:
+            shown = near_match(text, self.words) or "expected one of: " + ", ".join(self.words)
+            raise BadValue(f"unknown keyword '{text}'", shown)
+        return self.words[text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeywordsKind(KeywordKind):
+    """Several different words separated by blanks; `ordered`: in the order in which `words` lists them."""
+
+    ordered: bool = False
+
+    def parse(self, text: str) -> Any:
+        found = text.split()
+        values = tuple(super(KeywordsKind, self).parse(word) for word in found)
+        if len(set(found)) < len(found):
+            raise BadValue("a keyword is repeated")
+        if self.ordered and list(found) != [word for word in self.words if word in found]:
+            raise BadValue("keywords are out of order", "the order is: " + ", ".join(self.words))
+        return values or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerKind(Kind):
+    """One integer, from `least` to `most` where these are given."""
+
+    least: int | None = None
+    most: int | None = None
+
+    def parse(self, text: str) -> int | None:
+        tokens = text.split()
+        if not tokens:
+            return None
+        if len(tokens) > 1:
+            raise BadValue(f"takes 1 integer, {len(tokens)} given")
+        return _integer(tokens[0], self.least, self.most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegersKind(Kind):
+    """From `fewest` to `length` integers (any number if `length` is None), each from `least` to `most`."""
+
+    length: int | None
+    fewest: int = 0
+    least: int | None = None
+    most: int | None = None
+
+    def parse(self, text: str) -> IntVector | None:
+        tokens = text.split()
+        if not tokens:
+            return None
+        _count(tokens, self.fewest, self.length, "integer")
+        return frozen([_integer(token, self.least, self.most) for token in tokens], np.int64)
+
+    def over(self, inherited: Any, own: Any) -> Any:
+        return _overlay(inherited, own) if self.length else super().over(inherited, own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealKind(Kind):
+    """One finite number, bounded as `above` (excluded), `least` and `most` say."""
+
+    above: float | None = None
+    least: float | None = None
+    most: float | None = None
+
+    def parse(self, text: str) -> float | None:
+        tokens = text.split()
+        if not tokens:
+            return None
+        if len(tokens) > 1:
+            raise BadValue(f"takes 1 number, {len(tokens)} given")
+        value = _real(tokens[0], infinite=False)
+        if self.above is not None and value <= self.above:
+            raise BadValue(f"must be greater than {self.above:g}, not {value:g}")
+        if self.least is not None and value < self.least:
+            raise BadValue(f"must be at least {self.least:g}, not {value:g}")
+        if self.most is not None and value > self.most:
+            raise BadValue(f"must be at most {self.most:g}, not {value:g}")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealsKind(Kind):
+    """From `fewest` to `length` numbers (any number if `length` is None).
+
+    repeat: a single number stands for all of them. infinite: infinities are allowed. nonzero: not all may be zero.
+    Where fewer than `length` are given, the others keep the value that is inherited.
+    """
+
+    length: int | None
+    fewest: int = 0
+    infinite: bool = False
+    nonzero: bool = False
+    repeat: bool = False
+
+    def parse(self, text: str) -> Vector | None:
+        tokens = text.split()
+        if not tokens:
+            return None
+        _count(tokens, self.fewest, self.length, "number")
+        values = [_real(token, self.infinite) for token in tokens]
+        if self.nonzero and not any(values):
+            raise BadValue("all numbers are zero")
+        if self.repeat and self.length and len(values) == 1:
+            values = values * self.length
+        return frozen(values, np.float64)
+
+    def over(self, inherited: Any, own: Any) -> Any:
+        return _overlay(inherited, own) if self.length else super().over(inherited, own)
+
+
+def _integer(token: str, least: int | None, most: int | None) -> int:
+    if not _INTEGER.fullmatch(token):
+        raise BadValue(f"'{_shown(token)}' is not an integer")
+    value = int(token)
+    if least is not None and value < least:
+        raise BadValue(f"must be at least {least}, not {value}")
+    if value > (2**31 - 1 if most is None else most):
+        raise BadValue(f"must be at most {2**31 - 1 if most is None else most}, not {value}")
+    return value
+
+
+def _real(token: str, infinite: bool) -> float:
+    if not _REAL.fullmatch(token):
+        raise BadValue(f"'{_shown(token)}' is not a number")
+    value = float(token)
+    if math.isnan(value) or (math.isinf(value) and not infinite):
+        raise BadValue(f"'{_shown(token)}' is not a finite number")
+    return value
+
+
+def _count(tokens: Sequence[str], fewest: int, length: int | None, what: str) -> None:
+    if len(tokens) >= fewest and (length is None or len(tokens) <= length):
+        return
+    wanted = str(length) if fewest == length else f"{fewest} to {length}"
+    raise BadValue(f"takes {wanted} {what}{'' if wanted == '1' else 's'}, {len(tokens)} given")
+
+
+def _shown(token: str) -> str:
+    return token if len(token) <= 40 else token[:37] + "..."
+
+
+def frozen(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    array = np.array(values, dtype)
+    array.flags.writeable = False
+    return array
+
+
+def _overlay(inherited: Any, own: Any) -> Any:
+    """`own` over the first entries of `inherited`: a short vector leaves the rest as it was."""
+    if own is None or inherited is None or len(own) >= len(inherited):
+        return own if own is not None else inherited
+    return frozen(np.concatenate([own, inherited[len(own) :]]), own.dtype)
