@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 
-from diffsim.collision import plane, primitives
+from diffsim.collision import box, plane, primitives
 from diffsim.collision.shapes import Shape, Touch
 from diffsim.enums import GeomType
 
@@ -36,6 +36,8 @@ COLLIDERS: dict[Types, Collider] = {
     (PLANE, BOX): Collider(plane.plane_box, 4),
     (SPHERE, SPHERE): Collider(primitives.sphere_sphere, 1),
     (SPHERE, CAPSULE): Collider(primitives.sphere_capsule, 1),
+    (SPHERE, BOX): Collider(box.sphere_box, 1),
+    (CAPSULE, BOX): Collider(box.capsule_box, 2),
     (SPHERE, CYLINDER): Collider(primitives.sphere_cylinder, 1),
     (CAPSULE, CAPSULE): Collider(primitives.capsule_capsule, 2),
 }
@@ -46,10 +48,8 @@ NEVER: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, H
 CONVEX = "smooth convex pairs are not implemented yet"
 UNSUPPORTED: dict[Types, str] = {
     (SPHERE, ELLIPSOID): CONVEX,
-    (SPHERE, BOX): "not implemented yet",
     (CAPSULE, ELLIPSOID): CONVEX,
     (CAPSULE, CYLINDER): CONVEX,
-    (CAPSULE, BOX): "not implemented yet",
     (ELLIPSOID, ELLIPSOID): CONVEX,
     (ELLIPSOID, CYLINDER): CONVEX,
     (ELLIPSOID, BOX): CONVEX,

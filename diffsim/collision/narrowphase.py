@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.collision.layout import ContactLayout, contact_layout
 from diffsim.collision.pairs import Pairs
 from diffsim.collision.parameters import PairParameters, pair_parameters
-from diffsim.collision.shapes import Shape, Touch
+from diffsim.collision.shapes import Shape, Touch, negligible, unit_x
 from diffsim.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
@@ -137,11 +137,21 @@ def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
 
 
 def _frame(normal: Array, tangent: Array) -> Array:
-    """Contact frames (n, 3, 3), rows normal and two tangents; the first follows `tangent` where there is a wish."""
+    """Contact frames (n, 3, 3), rows normal and two tangents; the first follows `tangent` where there is a wish.
+
+    A wish parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
+    """
     usual = frame_from_z(normal)
-    across = tangent - scale(normal, dot(normal, tangent))
-    squared = dot(across, across)
-    wished = jax.lax.stop_gradient(squared) > (1e-30 if squared.dtype == jnp.float64 else 1e-12)
-    unit = safe.normalize(jnp.where(wished[:, None], across, usual[:, 1]))
-    first = jnp.where(wished[:, None], unit, usual[:, 1])
+    x_axis = jnp.broadcast_to(unit_x(normal), normal.shape)
+    aside, distinct = _tangential(x_axis, normal, usual[:, 1], 0.01)
+    fallback = jnp.where(distinct[:, None], aside, usual[:, 1])
+    across, _ = _tangential(tangent, normal, fallback, negligible(normal) ** 2)
+    first = jnp.where(dot(tangent, tangent)[:, None] > 0.25, across, usual[:, 1])
     return jnp.stack([normal, first, cross(normal, first)], axis=-2)
+
+
+def _tangential(wish: Array, normal: Array, fallback: Array, limit: float) -> tuple[Array, Array]:
+    """Unit vectors along the part of `wish` that is normal to `normal`, and where there is such a part."""
+    across = wish - scale(normal, dot(normal, wish))
+    exists = jax.lax.stop_gradient(dot(across, across)) > limit
+    return safe.normalize(jnp.where(exists[:, None], across, fallback)), exists
