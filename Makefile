@@ -30,7 +30,7 @@ bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoC
 	$(BIN)/python -m diffsim bench mujoco/mjx/test_data/humanoid/humanoid.xml --batch 512 4096 --against mjx c
 
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
-	$(BIN)/python -m tests.sweep
+	$(BIN)/python tests/sweep.py
 
 clean:
 	rm -rf $(VENV) .jax_cache out *.egg-info

@@ -161,3 +161,11 @@ def assert_same_contacts(contacts: Any, data: mujoco.MjData, atol: float) -> Non
         errors = [np.max(np.abs(np.subtract(row[2:], theirs[k][2:]))) for k in same]
         assert min(errors) <= atol, f"contact of geoms {row[:2]} differs by {min(errors)}"
         unmatched.remove(same[int(np.argmin(errors))])
+
+
+def contact_forces_of(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+    """Force and torque of every contact in its own frame, (ncon, 6)."""
+    forces = np.zeros((data.ncon, 6))
+    for k in range(data.ncon):
+        mujoco.mj_contactForce(mjmodel, data, k, forces[k])
+    return forces

@@ -140,7 +140,10 @@ class Smooth(Record):
 
 @record
 class Solution(Record):
-    """The constrained acceleration and what the solver says of itself."""
+    """The constrained acceleration and what the solver says of itself.
+
+    `solver_stalled`: the iteration limit came before the tolerance.
+    """
 
     qacc: Array = leaf("nv")
     qfrc_constraint: Array = leaf("nv")

@@ -1,0 +1,97 @@
+"""The public types: records that check what they are given, names that help, states and batches made right."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+
+PENDULUM = """
+<mujoco>
+  <worldbody>
+    <body name="upper arm" mocap="false">
+      <joint name="shoulder" axis="0 1 0" damping="0.1"/>
+      <geom name="link" type="capsule" fromto="0 0 0 0 0 -1" size="0.05"/>
+    </body>
+    <body name="marker" mocap="true" pos="1 2 3"><geom size="0.1" contype="0" conaffinity="0"/></body>
+  </worldbody>
+  <actuator><motor name="drive" joint="shoulder"/></actuator>
+  <keyframe><key name="up" time="2" qpos="3.14" qvel="0.5" ctrl="0.25"/></keyframe>
+</mujoco>
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> diffsim.Model:
+    return diffsim.load(PENDULUM)
+
+
+def test_names_go_both_ways_and_errors_list_near_matches(model: diffsim.Model) -> None:
+    assert model.id("body", "upper arm") == 1
+    assert model.name("joint", 0) == "shoulder"
+    with pytest.raises(KeyError, match="did you mean 'shoulder'"):
+        model.id("joint", "sholder")
+    with pytest.raises(KeyError, match="did you mean 'joint'"):
+        model.id("joints", "shoulder")
+
+
+def test_replace_checks_names_shapes_and_presence(model: diffsim.Model) -> None:
+    heavier = model.replace(body_mass=model.body_mass * 2)
+    assert heavier.body_mass.dtype == model.body_mass.dtype
+    with pytest.raises(TypeError, match="did you mean 'body_mass'"):
+        model.replace(body_mas=1)
+    with pytest.raises(ValueError, match="body_mass has shape"):
+        model.replace(body_mass=np.ones(7))
+    with pytest.raises(ValueError, match="keep=\\('dof_frictionloss',\\)"):
+        model.replace(dof_frictionloss=np.ones(1))
+    kept = diffsim.load(PENDULUM, keep=("dof_frictionloss",))
+    assert float(kept.replace(dof_frictionloss=np.ones(1)).dof_frictionloss[0]) == 1
+    with pytest.raises(ValueError, match="not one of the switch fields"):
+        diffsim.load(PENDULUM, keep=("body_mass",))
+
+
+def test_states_and_inputs_come_from_keyframes(model: diffsim.Model) -> None:
+    state = diffsim.make_state(model, "up")
+    assert float(state.time) == 2 and float(state.qpos[0]) == 3.14 and float(state.qvel[0]) == 0.5
+    assert float(diffsim.make_inputs(model, 0).ctrl[0]) == 0.25
+    np.testing.assert_array_equal(diffsim.make_inputs(model).mocap_pos, [[1, 2, 3]])
+    with pytest.raises(KeyError, match="did you mean 'up'"):
+        diffsim.make_state(model, "upp")
+    with pytest.raises(IndexError, match="1 keyframes"):
+        diffsim.make_state(model, 1)
+
+
+def test_rollout_and_axes_refuse_what_they_cannot_use(model: diffsim.Model) -> None:
+    with pytest.raises(ValueError, match="expected \\(T, 1\\)"):
+        diffsim.rollout(model, diffsim.make_state(model), jnp.zeros((3, 2)))
+    with pytest.raises(ValueError, match="did you mean 'body_mass'"):
+        diffsim.model_axes(model, "body_masses")
+
+
+def test_worlds_differ_by_the_batched_leaves(model: diffsim.Model) -> None:
+    state = diffsim.make_state(model, "up")
+    lengths = jnp.linspace(0.5, 2, 4)
+    models = model.replace(body_mass=model.body_mass * lengths[:, None], opt=model.opt.replace(timestep=0.01 * lengths))
+    axes = diffsim.model_axes(model, "body_mass", "opt.timestep")
+    after = jax.vmap(diffsim.step, in_axes=(axes, None))(models, state)
+    np.testing.assert_allclose(after.time, 2 + 0.01 * lengths)
+    assert len({float(v) for v in after.qvel[:, 0]}) == 4
+
+
+def test_the_readout_sees_every_step(model: diffsim.Model) -> None:
+    state = diffsim.make_state(model)
+    final, times = diffsim.rollout(model, state, jnp.ones((5, 1)), lambda state, data: state.time)
+    np.testing.assert_allclose(times, 0.002 * np.arange(5), atol=1e-12)
+    assert float(final.time) == pytest.approx(0.01)
+    final, states = diffsim.rollout(model, state, jnp.ones((5, 1)))
+    assert states.qpos.shape == (5, 1)
+
+
+def test_gradients_of_a_model_are_a_model(model: diffsim.Model) -> None:
+    loss = lambda m: diffsim.step(m, diffsim.make_state(model, "up")).qvel[0]  # noqa: E731
+    slope = jax.grad(loss)(model)
+    assert isinstance(slope, diffsim.Model)
+    # v' = v + h (tau - b v) / I: the derivative by damping is -h v / I to first order
+    assert float(slope.dof_damping[0]) < 0
+    assert slope.topology is model.topology
