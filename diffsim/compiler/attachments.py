@@ -11,6 +11,7 @@ from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.geoms import check_size, orientation, shaped_pose
 from diffsim.compiler.orientation import IDENTITY, compose, rotate, unit
 from diffsim.enums import GeomType, LightType
+from diffsim.mjcf.elements.visual import Map
 
 SITE_SHAPES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX)
 
@@ -82,7 +83,7 @@ def _lengths(e, length: str, pixel: str) -> np.ndarray:
 def _intrinsic(draft: Draft, e, sized: bool) -> np.ndarray:
     """Focal lengths and principal point in length units."""
     if not sized:
-        near = draft.znear
+        near = (draft.spec.visual.first(Map) or Map()).filled().znear
         return np.array([near, near, 0.0, 0.0])
     return np.concatenate([_lengths(e, "focal", "focalpixel"), _lengths(e, "principal", "principalpixel")])
 

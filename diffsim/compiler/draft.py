@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.orientation import IDENTITY
+from diffsim.enums import ObjType
 from diffsim.errors import Problems, near_match
 from diffsim.mjcf.schema import Element, Tristate
+from diffsim.mjcf.spec import Spec
 
 Array = np.ndarray
 Fields = dict[str, Any]
@@ -24,6 +26,9 @@ KINDS = (
     "body", "joint", "geom", "site", "camera", "light", "material", "pair", "exclude", "equality", "tendon",
     "actuator", "sensor", "numeric", "text", "tuple", "key",
 )  # fmt: skip
+
+# the kind of object that an object type of sensors and tuples names
+OBJECT_KIND = {ObjType[kind.upper()]: kind for kind in KINDS} | {ObjType.XBODY: "body"}
 
 
 def origin() -> Pose:
@@ -54,7 +59,7 @@ class Node:
 class Draft:
     """The model so far: objects by kind, fields that are complete, and what was found wrong."""
 
-    def __init__(self, spec: Any) -> None:
+    def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.problems = Problems()
         self.nodes: dict[str, list[Node]] = {kind: [] for kind in KINDS}

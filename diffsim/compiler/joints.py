@@ -127,5 +127,5 @@ def configuration(draft: Draft) -> None:
     draft.fields["qpos_spring"] = np.concatenate(spring) if spring else np.zeros(0)
     if draft.nodes["joint"]:
         widths = DOF_WIDTH[draft.fields["jnt_type"]]
-        for name in [name for name in draft.fields if name.startswith("dof_")]:
+        for name in [name for name in draft.nodes["joint"][0].row if name.startswith("dof_")]:
             draft.fields[name] = np.repeat(draft.fields[name], widths, axis=0)

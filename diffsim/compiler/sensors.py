@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.draft import OBJECT_KIND, Draft, Node
 from diffsim.enums import ConDataField, DataType, GeomType, JointType, ObjType, RayDataField, SensorType, Stage
 from diffsim.mjcf.elements import sensor as elements
 from diffsim.mjcf.schema import Element
@@ -17,12 +17,6 @@ from diffsim.mjcf.schema import Element
 # object type and name
 End = tuple[ObjType, str | None]
 NOTHING: End = (ObjType.UNKNOWN, None)
-
-KIND = {ObjType.BODY: "body", ObjType.XBODY: "body", ObjType.JOINT: "joint", ObjType.GEOM: "geom"}
-KIND |= {ObjType.SITE: "site", ObjType.CAMERA: "camera", ObjType.LIGHT: "light", ObjType.TENDON: "tendon"}
-KIND |= {ObjType.ACTUATOR: "actuator", ObjType.SENSOR: "sensor", ObjType.EQUALITY: "equality", ObjType.KEY: "key"}
-KIND |= {ObjType.MATERIAL: "material", ObjType.PAIR: "pair", ObjType.EXCLUDE: "exclude", ObjType.TUPLE: "tuple"}
-KIND |= {ObjType.NUMERIC: "numeric", ObjType.TEXT: "text"}
 
 CONTACT_WIDTH = dict(zip(ConDataField, (1, 3, 3, 1, 3, 3, 3), strict=True))
 RAY_WIDTH = dict(zip(RayDataField, (1, 3, 3, 3, 3, 1), strict=True))
@@ -105,8 +99,8 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
     user = kind == S.USER
     attached = next(attached for cls, attached in ATTACHED.items() if isinstance(e, cls))
     (objtype, objname), (reftype, refname) = attached(e)
-    target = draft.find(node.source, KIND[objtype], objname) if objname else None
-    reference = draft.find(node.source, KIND[reftype], refname) if refname else None
+    target = draft.find(node.source, OBJECT_KIND[objtype], objname) if objname else None
+    reference = draft.find(node.source, OBJECT_KIND[reftype], refname) if refname else None
     datatype = e.datatype if user else DATATYPE.get(kind, DataType.REAL)
     _check(draft, node, kind, datatype, target, reference)
     return {

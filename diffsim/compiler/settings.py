@@ -8,13 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler.draft import Draft
+from diffsim.compiler.draft import OBJECT_KIND, Draft
 from diffsim.compiler.topology import addresses
-from diffsim.mjcf.elements.settings import Flags
 from diffsim.types.model import Option
-
-# object types of tuples, as the file calls them, and the kind that `Draft.find` knows
-TUPLE_KINDS = {"xbody": "body", "camera": "camera"}
 
 
 def options(draft: Draft) -> None:
@@ -23,7 +19,7 @@ def options(draft: Draft) -> None:
     found: dict[str, Any] = {
         f.name: getattr(settings, f.name) for f in dataclasses.fields(Option) if hasattr(settings, f.name)
     }
-    flags = (settings.first(Flags) or Flags()).filled()
+    flags = draft.spec.flags
     found["disableflags"], found["enableflags"] = int(flags.disableflags), int(flags.enableflags)
     draft.fields["opt"] = found
 
@@ -66,7 +62,7 @@ def tuples(draft: Draft) -> None:
         elements = [element.filled() for element in node.source.children]
         for element in elements:
             kind = element.objtype
-            found = draft.find(element, object_kind(kind), element.objname)
+            found = draft.find(element, OBJECT_KIND[kind], element.objname)
             rows.append((int(kind), found.id if found else -1, element.prm))
         sizes.append(len(elements))
         if not elements:

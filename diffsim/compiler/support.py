@@ -16,7 +16,7 @@ class Gap:
     """Objects of `kind` for which `lacks` holds cannot be simulated, for a reason that the user is told."""
 
     kind: str
-    lacks: Callable[[Node], bool]
+    lacks: Callable[[Node], object]
     reason: str
 
 
@@ -24,7 +24,7 @@ GAPS: tuple[Gap, ...] = (
     Gap("geom", lambda node: node.e.type == GeomType.MESH, "mesh geoms are not supported yet"),
     Gap("geom", lambda node: node.e.type == GeomType.HFIELD, "height fields are not supported yet"),
     Gap("geom", lambda node: node.e.type == GeomType.SDF, "signed distance fields are not supported yet"),
-    Gap("geom", lambda node: node.e.mesh is not None, "fitting a shape to a mesh is not supported yet"),
+    Gap("geom", lambda node: node.e.mesh and node.e.type != GeomType.MESH, "fitting a shape to a mesh is not supported yet"),
     Gap("tendon", lambda node: isinstance(node.source, Spatial), "spatial tendons are not supported yet"),
     Gap("actuator", lambda node: node.e.target[0] == TrnType.BODY, "adhesion is not supported yet"),
     Gap("actuator", lambda node: node.e.dyntype == DynType.DCMOTOR, "DC motors are not supported yet"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits, columns
 from diffsim.compiler.topology import addresses
-from diffsim.enums import GeomType, JointType, WrapType
+from diffsim.enums import GeomType, WrapType
 from diffsim.mjcf.elements.tendon import Fixed, Pulley, WrapGeom, WrapJoint, WrapSite
 from diffsim.mjcf.schema import Element
 
@@ -59,10 +59,7 @@ def _tendon_row(draft: Draft, node: Node) -> Fields:
 def _wrap(draft: Draft, source: Element) -> Fields:
     """One object on the path."""
     if isinstance(source, WrapJoint):
-        joint = draft.find(source, "joint", source.joint)
-        if joint is not None and joint.e.type not in (JointType.HINGE, JointType.SLIDE):
-            draft.problems.add(source, f"joint '{source.joint}' is not a hinge or slide")
-        return _row(WrapType.JOINT, joint, source.coef)
+        return _row(WrapType.JOINT, draft.find(source, "joint", source.joint), source.coef)
     if isinstance(source, WrapSite):
         return _row(WrapType.SITE, draft.find(source, "site", source.site), 0.0)
     if isinstance(source, Pulley):

@@ -4,12 +4,15 @@ Bodies come depth first, their joints, geoms, sites, cameras and lights body by 
 handed down to what stands in it.
 """
 
+from collections.abc import Callable, Sequence
+
 from diffsim.compiler.draft import Draft, Node, Pose, origin
 from diffsim.compiler.geoms import orientation
 from diffsim.compiler.orientation import compose
 from diffsim.enums import JointType
 from diffsim.mjcf.elements.body import Body, Camera, Frame, FreeJoint, Geom, Joint, Light, Site
 from diffsim.mjcf.schema import Element
+from diffsim.mjcf.spec import Spec
 
 # what hangs on a body, by class
 ON_BODY: dict[type[Element], str] = {
@@ -21,15 +24,33 @@ ON_BODY: dict[type[Element], str] = {
     Light: "light",
 }
 
+# what stands in sections of its own
+SECTIONS: dict[str, Callable[[Spec], Sequence[Element]]] = {
+    "material": lambda spec: spec.materials,
+    "pair": lambda spec: spec.pairs,
+    "exclude": lambda spec: spec.excludes,
+    "equality": lambda spec: spec.equalities,
+    "tendon": lambda spec: spec.tendons,
+    "actuator": lambda spec: spec.actuators,
+    "sensor": lambda spec: spec.sensors,
+    "numeric": lambda spec: spec.numerics,
+    "text": lambda spec: spec.texts,
+    "tuple": lambda spec: spec.tuples,
+    "key": lambda spec: spec.keys,
+}
+
 
 def flatten(draft: Draft) -> None:
-    """Fill `draft.nodes` with everything that stands in the world body."""
+    """Fill `draft.nodes`: what stands in the world body, then the sections, in file order."""
     _add_body(draft, draft.spec.worldbody, None, origin())
     for kind in dict.fromkeys(ON_BODY.values()):
         for body in draft.nodes["body"]:
             for node in body.under.get(kind, []):
                 node.id = len(draft.nodes[kind])
                 draft.add(kind, node)
+    for kind, sources in SECTIONS.items():
+        for source in sources(draft.spec):
+            draft.add(kind, Node(draft.spec.resolve(source), source, len(draft.nodes[kind])))
 
 
 def _add_body(draft: Draft, source: Body, parent: Node | None, frame: Pose) -> None:
