@@ -1,13 +1,13 @@
 """The vocabulary in which the MJCF elements are declared: kinds of attributes, elements, and who may contain whom.
 
-An MJCF attribute is one typed field of one element class. Its kind (kinds.py: a number, a keyword, a reference ...) says
-how the text is read and checked, what its value is when the file says nothing, and how a value is laid over one that is
-inherited from a default class. Reader, default classes, messages and writer all work from these declarations, so a fact
-about an attribute is written once.
+An MJCF attribute is one typed field of one element class. Its kind (kinds.py: a number, a keyword, a reference) says
+how the text is read and checked, what its value is when the file says nothing, and how a value is laid over one that
+is inherited from a default class. Reader, default classes, messages and writer all work from these declarations, so a
+fact about an attribute is written once.
 
 A field holds None where the file says nothing; `Spec.resolve(element)` gives a copy in which every field is filled.
-Field names are MJCF's (`class` is `class_`). Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc and the
-XML reference.
+Field names are MJCF's (`class` is `class_`).
+Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML reference.
 """
 
 import dataclasses

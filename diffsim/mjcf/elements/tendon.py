@@ -32,7 +32,8 @@ class Tendon(Element):
     class_: str | None = Class()
     group: int = Integer(0)
     limited: Tristate = AutoFlag()
-    actuatorfrclimited: Tristate = AutoFlag()
+    # 3.8.1 starts tendons with false here, although the reference says auto
+    actuatorfrclimited: Tristate = AutoFlag(Tristate.FALSE)
     range: Vector = Reals(2, (0, 0), infinite=True)
     actuatorfrcrange: Vector = Reals(2, (0, 0), infinite=True)
     solreflimit: Vector = Solref()
