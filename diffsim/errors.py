@@ -86,7 +86,12 @@ class Problems:
         """Raise UnsupportedError if nothing is wrong but something is unsupported, MjcfError if anything is wrong."""
         if self._found:
             only_unsupported = all(problem.unsupported for problem in self._found)
-            raise (UnsupportedError if only_unsupported else MjcfError)(self._found)
+            raise (UnsupportedError if only_unsupported else MjcfError)(self._in_file_order())
+
+    def _in_file_order(self) -> list[Problem]:
+        """Findings line by line, files in the order in which they turned up."""
+        files = list(dict.fromkeys(problem.file for problem in self._found))
+        return sorted(self._found, key=lambda problem: (files.index(problem.file), problem.line))
 
     def __bool__(self) -> bool:
         return bool(self._found)

@@ -174,11 +174,13 @@ class Element:
         """The first direct child of class `kind`, None if there is none."""
         return next((child for child in self.children if isinstance(child, kind)), None)
 
-    def walk(self) -> "Iterator[Element]":
+    def walk(self) -> Iterator["Element"]:
         """The element and everything below it, in file order."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        waiting = [self]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting.extend(reversed(element.children))
 
     def replace(self, **values: Any) -> Self:
         """A copy with other values; it stands at the same place and shares its children."""

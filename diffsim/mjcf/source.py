@@ -1,7 +1,9 @@
 """XML text as a plain tree of tags, attributes and places. Hardened: the text may come from anybody.
 
 Document types are refused before the parser sees the text, so there are no entities to expand and nothing to fetch;
-comments are blanked out first, because MJCF in the wild has comments that strict XML forbids (`<!-- -- -->`).
+resources.py bounds the size of files and reader.py the depth of nesting (so that `huge_tree`, which kinematic chains of
+more than 256 links need, lets nothing else in). Comments are blanked out first, because MJCF in the wild has comments
+that strict XML forbids (`<!-- -- -->`).
 """
 
 import codecs
@@ -49,7 +51,7 @@ def parse(text: bytes | str, file: str) -> Node:
         no_network=True,
         load_dtd=False,
         dtd_validation=False,
-        huge_tree=False,
+        huge_tree=True,
         remove_comments=True,
         remove_pis=True,
     )

@@ -154,12 +154,11 @@ def differences(ours, reference):
         other = NAMES.get(name, name)
         if name in SKIPPED or not hasattr(reference, other):
             continue
-        value, expected = getattr(ours, name), getattr(reference, other)
-        if name == "resolution" or not np.array_equal(np.asarray(value, float), np.asarray(expected, float).ravel()):
-            if not np.allclose(
-                np.ravel(np.asarray(value, float)), np.ravel(np.asarray(expected, float)), rtol=1e-7, atol=0
-            ):
-                found.append((ours.label, ours.line, name, value, expected))
+        value, expected = (
+            np.ravel(np.asarray(each, float)) for each in (getattr(ours, name), getattr(reference, other))
+        )
+        if not np.allclose(value, expected, rtol=1e-7, atol=0):
+            found.append((ours.label, ours.line, name, value, expected))
     return found
 
 

@@ -4,6 +4,7 @@ Source: MuJoCo XML reference, "body", "inertial", "joint", "freejoint", "geom", 
 "replicate"; defaults of user_init.c.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diffsim.enums import CamLightMode, CamOutBit, GeomType, JointType, LightType, Projection, SleepPolicy
@@ -93,9 +94,18 @@ class Body(Oriented):
 
     def check(self, problems: Problems) -> None:
         if self.is_world:
-            for child in self.children:
+            for child in _standing_in(self):
                 if isinstance(child, (Inertial, Joint, FreeJoint)):
-                    problems.add(child, f"the world body cannot have a {child.tag}")
+                    problems.add(child, f"the world body cannot have <{child.tag}>")
+
+
+def _standing_in(body: Element) -> Iterator[Element]:
+    """What belongs to a body, also inside of frames, without the bodies that hang on it."""
+    for child in body.children:
+        if isinstance(child, (Frame, Replicate)):
+            yield from _standing_in(child)
+        elif not isinstance(child, Body):
+            yield child
 
 
 @dataclass(eq=False)
