@@ -1,0 +1,146 @@
+"""Small models, one per corner of the compiler: XML by name. `body` makes a world with one falling geom beside."""
+
+BALL = '<geom size=".1"/>'
+
+
+def world(inside: str, around: str = "") -> str:
+    """XML of a model with the given world body and the given sections."""
+    return f"<mujoco>{around}<worldbody>{inside}</worldbody></mujoco>"
+
+
+ORIENTATIONS = """
+<body pos="0 0 1" {}><freejoint/><geom type="box" size=".1 .2 .3" {}/><site pos=".1 0 0" {}/><camera {}/></body>
+<frame pos="1 2 3" {}><body pos=".1 .2 .3" {}><joint axis="1 2 3" range="-10 20"/>
+<frame pos="0 0 .1" {}><geom type="capsule" size=".1 .2" pos="1 0 0"/><light pos="1 1 1" dir="1 0 -1"/></frame>
+<frame {}><joint type="slide" pos=".1 .2 .3" axis="0 1 1"/><site size=".01" fromto="0 0 0 1 2 3" type="capsule"/></frame>
+</body></frame>"""
+
+
+def _oriented(how: str) -> str:
+    return ORIENTATIONS.format(*([how] * ORIENTATIONS.count("{}")))
+
+
+SHAPES = "".join(
+    f'<body pos="0 0 {height}"><freejoint/><geom type="{kind}" size=".11 .23 .17" {options}/></body>'
+    for height, kind in enumerate(("sphere", "capsule", "ellipsoid", "cylinder", "box"))
+    for options in (
+        "",
+        'shellinertia="true"',
+        'mass="2.5"',
+        'density="400" shellinertia="true" fluidshape="ellipsoid" fluidcoef=".1 .2 .3 .4 .5"',
+        'fluidshape="ellipsoid"',
+    )
+)
+
+COMPOUND = """
+<body><freejoint/><geom size=".1" pos="1 0 0"/><geom type="box" size=".1 .2 .3" pos="0 1 0" euler="10 20 30"/>
+ <geom type="capsule" size=".05" fromto="0 0 0 .3 .4 1"/><geom size=".1" mass="0"/><geom size=".2" group="3"/>
+ <body pos="0 0 1"><geom type="cylinder" size=".1 .2" density="0"/><site name="s"/>
+  <body><joint type="ball"/><geom type="ellipsoid" size=".1 .2 .3" fromto="0 0 0 0 0 -1"/></body></body></body>"""
+
+INERTIAL = """
+<body name="full"><freejoint/><inertial pos=".1 .2 .3" mass="2" fullinertia="1 2 2.5 .1 -.2 .3"/></body>
+<body><freejoint/><inertial pos="0 0 0" mass="1" diaginertia="1 2 2.5" euler="0 45 10"/><geom size="1"/></body>
+<body><freejoint/><inertial pos="0 0 0" mass="1" fullinertia="2 2 2 0 0 0"/></body>
+<body><freejoint/><inertial pos="0 0 0" mass="1" fullinertia="1 3 2.5 0 0 0"/></body>"""
+
+JOINTS = """
+<body pos="0 0 1" euler="0 30 0"><joint name="a" type="slide" axis="1 1 0" range="-1 2" ref=".3" springref=".1" stiffness="1 .2 .3"
+  damping=".1 .2" armature=".1" frictionloss=".2" margin=".01" solreflimit=".03" solimplimit=".8" actuatorfrcrange="-1 1"/>
+ <joint name="b" type="hinge" axis="0 1 0" range="-90 45" ref="30" springref="10" limited="true" actuatorgravcomp="true"/>
+ <joint name="c" type="hinge" pos="0 0 .1" range="-90 45" limited="false" solreffriction=".1 1.5" group="2"/>
+ <geom size=".1"/>
+ <body pos=".3 0 0" gravcomp=".5"><joint name="d" type="ball" range="0 60" springdamper=".2 .7"/><geom size=".1" pos=".1 0 0"/>
+  <body pos="0 0 .2"><joint name="e" springdamper=".1 1"/><geom type="box" size=".1 .1 .2"/></body></body></body>
+<body name="m" mocap="true" pos="1 2 3" quat="1 1 0 0"><geom size=".1" contype="0"/></body>
+<body pos="0 1 0"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/><geom size=".1"/></body>"""
+
+CONTACT = """<contact><exclude name="x" body1="two" body2="one"/><exclude body1="one" body2="world"/>
+<pair geom1="g2" geom2="g1" friction="2 2 .1" solref=".01" margin=".1" gap=".05" condim="4" solreffriction="-100 -10"/>
+<pair name="p" geom1="floor" geom2="g1"/></contact>"""
+
+EQUALITY = """<equality><connect body1="one" body2="two" anchor=".1 .2 .3"/><connect body1="two" anchor="1 0 0" active="false"/>
+<connect site1="s1" site2="s2"/><weld body1="one" body2="two"/><weld body1="two" anchor="0 1 0" torquescale=".5"/>
+<weld body1="one" body2="two" relpose="1 2 3 2 0 0 0" solref=".1 1"/><weld site1="s1" site2="s2"/>
+<joint joint1="j2" polycoef=".1 2" solimp=".5"/><joint joint1="j2" joint2="j3"/>
+<tendon tendon1="t1" tendon2="t2" polycoef="0 1 .1"/></equality>
+<tendon><fixed name="t1"><joint joint="j2" coef="2"/><joint joint="j3" coef="-1"/></fixed>
+<fixed name="t2" range="-1 1" stiffness="1 2" damping="1" springlength=".1 .2" armature=".3" frictionloss=".1"
+ actuatorfrcrange="-1 2" margin=".1"><joint joint="j3" coef="1"/></fixed></tendon>"""
+
+TWO = """<geom name="floor" type="plane" size="1 1 .1"/>
+<body name="one" pos="0 0 1" euler="10 20 30"><freejoint/><geom name="g1" size=".1"/><site name="s1" pos=".1 0 0"/>
+ <body name="two" pos="0 .5 0"><joint name="j2" axis="1 0 0" ref="20"/><geom name="g2" type="box" size=".1 .2 .1"/>
+ <site name="s2"/><body pos="0 .3 0"><joint name="j3" type="slide"/><geom name="g3" size=".05"/></body></body></body>"""
+
+SERVOS = """<default><general gear="2"/><default class="strong"><position kp="50" dampratio=".7"/></default></default>
+<actuator><motor joint="j2" ctrlrange="-1 1"/><position class="strong" joint="j2"/><position joint="j3" kp="3" kv="1" forcerange="-1 1"/>
+<position joint="j3" kp="10" dampratio="1.2" timeconst=".1"/><velocity joint="j2" kv="2" gear="3"/>
+<intvelocity joint="j3" kp="5" actrange="-2 2"/><damper joint="j3" kv="4" ctrlrange="0 1"/>
+<cylinder joint="j2" timeconst=".2" diameter=".3" bias="1 2 3"/><general joint="j2" dyntype="filter" dynprm=".3" biastype="affine" gainprm="2" biasprm="1 2 3"/>
+<motor tendon="t1" group="2" gear="-1"/><position tendon="t2" inheritrange=".5" kp="2"/>
+<general joint="j3" damping="1 2" armature=".1"/><motor site="s1" gear="0 0 1 0 0 .5"/><motor site="s2" refsite="s1" gear="1 0 0 0 0 0"/>
+<motor jointinparent="j2"/></actuator>"""
+
+SENSORS = """<sensor><touch site="s1"/><accelerometer site="s1" cutoff="3"/><velocimeter site="s1" noise=".1"/><gyro site="s2"/>
+<force site="s2"/><torque site="s2"/><magnetometer site="s1"/><rangefinder site="s1" data="dist point normal"/><jointpos joint="j2"/>
+<jointvel joint="j3"/><jointactuatorfrc joint="j2"/><tendonpos tendon="t1"/><tendonvel tendon="t2"/><tendonlimitpos tendon="t2"/>
+<framepos objtype="site" objname="s1" reftype="body" refname="two"/><framequat objtype="xbody" objname="one"/>
+<framexaxis objtype="geom" objname="g1"/><framelinvel objtype="body" objname="two"/><frameangacc objtype="camera" objname="eye"/>
+<subtreecom body="one"/><subtreeangmom body="two"/><distance geom1="g1" body2="two"/><normal geom1="g1" geom2="g3" cutoff="1"/>
+<fromto body1="one" body2="two"/><insidesite site="s1" objtype="geom" objname="g2"/><camprojection site="s1" camera="eye"/>
+<contact geom1="g1" data="found force normal" num="3" reduce="mindist"/><contact subtree1="one" body2="world"/><clock/><e_potential/>
+<e_kinetic/></sensor>"""
+EYES = """<camera name="eye" pos="1 1 1" xyaxes="0 1 0 -1 0 1" resolution="320 240" focal=".02 .03" sensorsize=".04 .03"/>
+<camera mode="targetbodycom" target="one" fovy="60" ipd=".1" output="rgb depth"/><light mode="trackcom" type="directional" pos="1 0 2"/>
+<light mode="targetbody" target="two" active="false" castshadow="false"/>"""
+
+CUSTOM = """<custom><numeric name="n" data="1 2 3" size="5"/><numeric name="k" data="4"/><text name="t" data="hello"/>
+<tuple name="u"><element objtype="body" objname="one" prm="3"/><element objtype="geom" objname="g1"/></tuple></custom>
+<keyframe><key name="up" qpos="0 0 2 2 0 0 0 .1 .2" qvel="1 2 3 4 5 6 7 8"/><key time="3"/></keyframe><size nkey="4" nuserdata="7"/>"""
+
+OPTIONS = """<option timestep=".01" gravity="1 2 3" density="1.2" viscosity=".1" integrator="implicitfast" cone="elliptic"
+ solver="CG" iterations="7" tolerance="1e-5" impratio="3" wind="1 0 0" o_friction=".5"><flag contact="disable" energy="enable" eulerdamp="disable"/></option>
+<statistic meaninertia="3" extent="5"/><compiler angle="radian" eulerseq="ZYX"/>"""
+
+FEATURES: dict[str, str] = {
+    "quat": world(_oriented('quat="1 2 3 4"')),
+    "axisangle": world(_oriented('axisangle="1 2 3 40"')),
+    "xyaxes": world(_oriented('xyaxes="1 1 0 -1 1 1"')),
+    "zaxis": world(_oriented('zaxis="1 -2 3"')),
+    "zaxis_down": world(_oriented('zaxis="0 0 -1"')),
+    "euler": world(_oriented('euler="10 20 30"')),
+    "euler_fixed": world(_oriented('euler=".1 .2 .3"'), '<compiler eulerseq="ZxY" angle="radian"/>'),
+    "shapes": world(SHAPES),
+    "compound": world(COMPOUND),
+    "compound_groups": world(COMPOUND, '<compiler inertiagrouprange="0 2"/>'),
+    "inertial": world(INERTIAL),
+    "inertia_from_geom": world(
+        '<body><freejoint/><inertial pos="1 0 0" mass="3" diaginertia="1 1 1"/><geom size="1"/></body>',
+        '<compiler inertiafromgeom="true"/>',
+    ),
+    "bounds": world(
+        '<body><joint/><geom size=".01"/></body><body><joint/><inertial pos="0 0 0" mass="1" diaginertia="1 1 3"/></body>',
+        '<compiler boundmass=".5" boundinertia=".1" balanceinertia="true" settotalmass="7"/>',
+    ),
+    "alignfree": world(
+        '<body pos="1 2 3" euler="10 0 0"><freejoint align="true"/><geom size=".1" pos="1 0 0"/>'
+        '<geom type="box" size=".1 .2 .3" pos="0 1 1"/><site/><camera/><light/></body><body><freejoint/>'
+        '<geom size=".1" pos="1 1 1"/></body>',
+    ),
+    "joints": world(JOINTS),
+    "contact": world(TWO, CONTACT),
+    "equality": world(TWO, EQUALITY),
+    "servos": world(TWO, EQUALITY + SERVOS),
+    "sensors": world(TWO + EYES, EQUALITY + SENSORS),
+    "custom": world(TWO, CUSTOM),
+    "options": world(TWO, OPTIONS),
+    "empty": world(""),
+    "static": world('<geom type="plane" size="0 0 1"/><body pos="1 0 0"><geom size="1"/></body><body pos="1 2 3"/>'),
+    "classes": world(
+        '<body childclass="small"><joint/><geom friction=".7"/><body><joint class="stiff" damping="3"/><geom class="main" '
+        'size=".2" solref=".1"/></body></body>',
+        '<default><geom size=".3" friction=".5 .1 .2"/><joint damping="1 2 3"/><default class="small"><geom type="capsule" '
+        'size=".1 .2" solimp=".5 .6"/><default class="stiff"><joint stiffness="4" range="-1 1"/></default></default></default>',
+    ),
+}

@@ -1,0 +1,47 @@
+"""Everything that the oracle's compiler computes, field by field, on small models of one feature and on real ones."""
+
+import oracle
+import pytest
+from compare import differences
+from corpus import CORPUS
+from features import FEATURES
+
+import diffsim.compiler
+from diffsim.errors import UnsupportedError
+from diffsim.load import load
+
+# of the same packages, with what they need
+REFUSED = {
+    "dm_control/suite/ball_in_cup.xml": "spatial tendons",
+    "dm_control/suite/quadruped.xml": "height fields",
+    "dm_control/suite/dog.xml": "mesh geoms",
+    "mujoco/mjx/test_data/convex.xml": "mesh geoms",
+    "mujoco/mjx/test_data/actuator/arm26.xml": "spatial tendons",
+    "dm_control/locomotion/walkers/assets/fruitfly_v2/fruitfly.xml": "adhesion",
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_a_feature_compiles_as_in_the_oracle(name: str) -> None:
+    assert differences(load(FEATURES[name]), oracle.load_oracle(FEATURES[name])) == []
+
+
+@pytest.mark.parametrize("path", CORPUS)
+def test_a_real_model_compiles_as_in_the_oracle(path: str) -> None:
+    model = load(oracle.package_path(path))
+    assert differences(model, oracle.load_oracle(path)) == []
+    converted = diffsim.compiler.from_mujoco(oracle.load_oracle(path))
+    assert model.topology.names == converted.topology.names
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_what_is_not_supported_is_refused_by_name(path: str) -> None:
+    with pytest.raises(UnsupportedError, match=REFUSED[path]) as caught:
+        load(oracle.package_path(path))
+    assert all(problem.line > 0 and problem.file.endswith(".xml") for problem in caught.value.problems)
+
+
+def test_equal_content_gives_an_equal_topology() -> None:
+    text = FEATURES["joints"]
+    assert load(text).topology == load(text.replace('damping=".1', 'damping=".3')).topology
+    assert load(text).topology != load(text.replace('name="a"', 'name="z"')).topology
