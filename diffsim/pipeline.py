@@ -71,7 +71,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     # what only sensors and users read
     forces = contact_forces(model, contacts, rows, solution)
     wrenches = constraint_wrenches(model, contacts, rows, solution, com)
-    loads = body_forces(model, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
+    loads = body_forces(model, qvel, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
     joules = energy(model, qpos, qvel, poses, com, paths, inertia)
     records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
     data = Data.collect(*records, contact=contacts, efc=rows, sensordata=None, status=None)

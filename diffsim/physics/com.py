@@ -45,7 +45,7 @@ def subtree_com(model: Model, xipos: Array) -> Array:
 
 
 def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
-    """(nbody, 10) inertias about the points that lie `offset` before the centres of mass: R diag R^T + m (o^2 1 - o o^T)."""
+    """(nbody, 10) inertias R diag R^T + m (o^2 1 - o o^T), about the points that lie `offset` before the centres."""
     columns = [scale(ximat[..., k], diagonal[:, k]) for k in range(3)]
 
     def rotated(i: int, j: int) -> Array:

@@ -17,12 +17,15 @@ from diffsim.enums import JointType
 from diffsim.math.rotation import (
     axis_angle_to_quat,
     quat_integrate,
+    quat_log,
     quat_normalize,
     quat_sub,
     rotate,
+    rotate_inv,
 )
 from diffsim.math.spatial import join
-from diffsim.math.vector import cross, scale, transpose
+from diffsim.math.vector import cross, dot, scale, transpose
+from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -50,6 +53,7 @@ class JointKind:
       axes: (xaxis, xmat, offset) -> (nv, 6) motion axes about the point that lies `offset` from the anchor.
       difference: (qpos, reference) -> (nv,) velocity that takes reference to qpos in unit time.
       integrate: (qpos, qvel, dt) -> qpos after moving with constant qvel.
+      drive: (qpos, gear (6,), in_parent) -> length () and moment (nv,) of an actuator on this joint.
     """
 
     nq: int
@@ -62,6 +66,7 @@ class JointKind:
     axes: Callable[[Array, Array, Array], Array]
     difference: Callable[[Array, Array], Array]
     integrate: Callable[[Array, Array, Array], Array]
+    drive: Callable[[Array, Array, bool], tuple[Array, Array]]
 
 
 def _about_anchor(pos: Array, quat: Array) -> JointPose:
@@ -89,6 +94,26 @@ def _free_difference(qpos: Array, reference: Array) -> Array:
 
 def _free_integrate(qpos: Array, qvel: Array, dt: Array) -> Array:
     return jnp.concatenate([qpos[:3] + dt * qvel[:3], _ball_integrate(qpos[3:], qvel[3:], dt)])
+
+
+def _free_drive(qpos: Array, gear: Array, in_parent: bool) -> tuple[Array, Array]:
+    # a free joint has no meaningful length
+    torque = _turned(qpos[3:], gear[3:], in_parent)
+    return jnp.zeros((), qpos.dtype), jnp.concatenate([gear[:3], torque])
+
+
+def _turned(quat: Array, axis: Array, in_parent: bool) -> Array:
+    """An axis in the joint's frame, given there or (`in_parent`) in the parent's frame."""
+    return rotate_inv(quat_normalize(quat), axis) if in_parent else axis
+
+
+def _ball_drive(qpos: Array, gear: Array, in_parent: bool) -> tuple[Array, Array]:
+    axis = _turned(qpos, gear[:3], in_parent)
+    return dot(quat_log(quat_normalize(qpos)), axis), axis
+
+
+def _scalar_drive(qpos: Array, gear: Array, in_parent: bool) -> tuple[Array, Array]:
+    return qpos[0] * gear[0], gear[:1]
 
 
 def _ball_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
@@ -144,6 +169,7 @@ JOINTS: dict[JointType, JointKind] = {
         axes=_free_axes,
         difference=_free_difference,
         integrate=_free_integrate,
+        drive=_free_drive,
     ),
     JointType.BALL: JointKind(
         nq=4,
@@ -156,6 +182,7 @@ JOINTS: dict[JointType, JointKind] = {
         axes=_ball_axes,
         difference=_ball_difference,
         integrate=_ball_integrate,
+        drive=_ball_drive,
     ),
     JointType.SLIDE: JointKind(
         nq=1,
@@ -168,6 +195,7 @@ JOINTS: dict[JointType, JointKind] = {
         axes=_slide_axes,
         difference=_scalar_difference,
         integrate=_scalar_integrate,
+        drive=_scalar_drive,
     ),
     JointType.HINGE: JointKind(
         nq=1,
@@ -180,6 +208,7 @@ JOINTS: dict[JointType, JointKind] = {
         axes=_hinge_axes,
         difference=_scalar_difference,
         integrate=_scalar_integrate,
+        drive=_scalar_drive,
     ),
 }
 
@@ -259,8 +288,9 @@ def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> 
     return _assemble(topology, "dofs", parts, jnp.zeros((0, 6), xaxis.dtype))
 
 
-def difference(topology: Topology, qpos: Array, reference: Array) -> Array:
+def position_difference(model: Model, qpos: Array, reference: Array) -> Array:
     """(nv,) velocity that takes `reference` (nq,) to `qpos` (nq,) in unit time; quaternions are normalized on use."""
+    topology = model.topology
     parts = [
         jax.vmap(group.kind.difference)(qpos[group.qpos], reference[group.qpos]).reshape(-1)
         for group in groups(topology)
@@ -268,15 +298,11 @@ def difference(topology: Topology, qpos: Array, reference: Array) -> Array:
     return _assemble(topology, "dofs", parts, jnp.zeros((0,), qpos.dtype))
 
 
-def integrate_qpos(topology: Topology, qpos: Array, qvel: Array, dt: Array) -> Array:
-    """(nq,) position after moving with constant velocity for dt; quaternions come out normalized."""
+def integrate_position(model: Model, qpos: Array, qvel: Array, dt: Array) -> Array:
+    """(nq,) position after moving with constant velocity (nv,) for dt (s); quaternions come out normalized."""
+    topology = model.topology
     parts = [
         jax.vmap(group.kind.integrate, in_axes=(0, 0, None))(qpos[group.qpos], qvel[group.dofs], dt).reshape(-1)
         for group in groups(topology)
     ]
     return _assemble(topology, "qpos", parts, qpos)
-
-
-def normalize_qpos(topology: Topology, qpos: Array) -> Array:
-    """qpos with unit quaternions."""
-    return integrate_qpos(topology, qpos, jnp.zeros((topology.nv,), qpos.dtype), jnp.zeros((), qpos.dtype))

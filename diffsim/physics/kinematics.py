@@ -46,7 +46,7 @@ def kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -
 
 
 def _base_poses(model: Model, mocap_pos: Array, mocap_quat: Array, qpos: Array) -> tuple[Array, Array]:
-    """Body frames in their parents, joints at zero; free bodies start from the world frame, mocap bodies from inputs."""
+    """Body frames in their parents, joints at zero; identities for free bodies, the inputs for mocap bodies."""
     absolute, mocap = _replaced_frames(model.topology)
     identity = jnp.array([1, 0, 0, 0], dtype=qpos.dtype)[None]
     pos = jnp.where(absolute[:, None], 0, model.body_pos)
@@ -69,7 +69,7 @@ def _replaced_frames(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 
 @per_topology
 def _joint_rounds(topology: Topology) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]:
-    """For each k: the k-th joints of all bodies that have one, their bodies, and each body's row among these (or -1)."""
+    """For each k: the k-th joints of bodies, these bodies, and each body's row among them (or -1)."""
     rounds = []
     for k in range(int(topology.body_jntnum.max(initial=0))):
         bodies = np.flatnonzero(topology.body_jntnum > k)

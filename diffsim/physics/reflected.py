@@ -35,7 +35,8 @@ def _driven_tendons(topology: Topology, field: str) -> tuple[np.ndarray, np.ndar
 
 def _has(topology: Topology, field: str) -> np.ndarray:
     """(nu,) whether an actuator's switch field can be non-zero."""
-    return topology.present[field].reshape(topology.nu, -1).any(axis=1)
+    present = topology.present[field]
+    return present.any(axis=tuple(range(1, present.ndim)))
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

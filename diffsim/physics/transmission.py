@@ -1,0 +1,196 @@
+"""Actuator lengths and moment arms: how an actuator's force acts on the joints.
+
+Kinds of transmission are rows of a table. `moment` is d length / d qpos in tangent coordinates, except where a length
+has no meaning (wrenches on free joints and sites). Source: MuJoCo documentation, "Computation", "Transmission".
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import TrnType
+from diffsim.math import safe
+from diffsim.math.rotation import quat_mul, quat_sub
+from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
+from diffsim.physics.jacobian import body_dof_mask, point_jacobian
+from diffsim.physics.joint import JointGroup, groups
+from diffsim.physics.place import place
+from diffsim.types.data import ComFrame, Kinematics, Tendons, Transmission
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+
+class Pose(NamedTuple):
+    """What a transmission may depend on."""
+
+    qpos: Array
+    kinematics: Kinematics
+    com: ComFrame
+    tendons: Tendons
+
+
+# (model, actuators (n,), pose) -> length (n,), moment (n, nv)
+Kind = Callable[[Model, np.ndarray, Pose], tuple[Array, Array]]
+
+
+def transmission(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame, tendons: Tendons) -> Transmission:
+    """actuator_length (nu,) and actuator_moment (nu, nv), gears included."""
+    pose = Pose(qpos, kinematics, com, tendons)
+    lengths, moments, ids = [], [], []
+    for kind, function in TRANSMISSIONS.items():
+        actuators = np.flatnonzero(model.topology.actuator_trntype == kind)
+        if actuators.size:
+            length, moment = function(model, actuators, pose)
+            lengths.append(length)
+            moments.append(moment)
+            ids.append(actuators)
+    if not ids:
+        empty = jnp.zeros((0,), qpos.dtype)
+        return Transmission(actuator_length=empty, actuator_moment=jnp.zeros((0, model.nv), qpos.dtype))
+    order = np.concatenate(ids)
+    return Transmission(
+        actuator_length=place(model.nu, order, jnp.concatenate(lengths)),
+        actuator_moment=place(model.nu, order, jnp.concatenate(moments)),
+    )
+
+
+@per_topology
+def _driven(topology: Topology, kind: TrnType) -> tuple[tuple[JointGroup, np.ndarray, np.ndarray], ...]:
+    """For each joint type: its group, the rows of the joints that actuators of this kind drive, and these actuators."""
+    drives = topology.actuator_trntype == kind
+    target = topology.actuator_trnid[:, 0]
+    found = []
+    for group in groups(topology):
+        actuators = np.flatnonzero(drives & np.isin(target, group.joints))
+        if actuators.size:
+            found.append((group, np.searchsorted(group.joints, target[actuators]), actuators))
+    return tuple(found)
+
+
+def _on_joint(model: Model, actuators: np.ndarray, pose: Pose, kind: TrnType) -> tuple[Array, Array]:
+    """Force along a scalar joint, or a wrench on a ball or free joint, in the child's frame or the parent's."""
+    in_parent = kind == TrnType.JOINTINPARENT
+    lengths, moments, ids = [], [], []
+    for group, rows, driving in _driven(model.topology, kind):
+        drive = jax.vmap(lambda q, gear, group=group: group.kind.drive(q, gear, in_parent))
+        length, arm = drive(pose.qpos[group.qpos[rows]], model.actuator_gear[driving])
+        table = jnp.zeros((len(driving), model.nv), arm.dtype)
+        lengths.append(length)
+        moments.append(table.at[np.arange(len(driving))[:, None], group.dofs[rows]].set(arm))
+        ids.append(driving)
+    order = np.searchsorted(actuators, np.concatenate(ids))
+    count = len(actuators)
+    return place(count, order, jnp.concatenate(lengths)), place(count, order, jnp.concatenate(moments))
+
+
+def _joint(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    return _on_joint(model, actuators, pose, TrnType.JOINT)
+
+
+def _joint_in_parent(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    return _on_joint(model, actuators, pose, TrnType.JOINTINPARENT)
+
+
+def _tendon(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    """Force along a tendon: its length and moment arms times the gear."""
+    tendon = model.topology.actuator_trnid[actuators, 0]
+    gear = model.actuator_gear[actuators, 0]
+    return pose.tendons.ten_length[tendon] * gear, scale(pose.tendons.ten_J[tendon], gear)
+
+
+def _project(jacobian: Array, direction: Array) -> Array:
+    """(n, nv) rows of Jacobians (n, 3, nv) along directions (n, 3)."""
+    return mul_vec_t(jacobian, direction)
+
+
+def _site(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    """Wrench in a site's frame, or force and torque along the displacement of a site in a reference site's frame."""
+    topology = model.topology
+    has_reference = topology.actuator_trnid[actuators, 1] >= 0
+    lengths, moments, ids = [], [], []
+    for rows, function in ((~has_reference, _site_wrench), (has_reference, _site_in_reference)):
+        chosen = np.flatnonzero(rows)
+        if chosen.size:
+            length, moment = function(model, actuators[chosen], pose)
+            lengths.append(length)
+            moments.append(moment)
+            ids.append(chosen)
+    order, count = np.concatenate(ids), len(actuators)
+    return place(count, order, jnp.concatenate(lengths)), place(count, order, jnp.concatenate(moments))
+
+
+def _site_jacobian(model: Model, pose: Pose, site: np.ndarray) -> tuple[Array, Array]:
+    return point_jacobian(model, pose.com, pose.kinematics.site_xpos[site], model.topology.site_bodyid[site])
+
+
+def _site_wrench(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    site = model.topology.actuator_trnid[actuators, 0]
+    gear, mat = model.actuator_gear[actuators], pose.kinematics.site_xmat[site]
+    translation, rotation = _site_jacobian(model, pose, site)
+    moment = _project(translation, mul_vec(mat, gear[:, :3])) + _project(rotation, mul_vec(mat, gear[:, 3:]))
+    # a wrench has no length
+    return jnp.zeros_like(gear[:, 0]), moment
+
+
+def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    topology, poses = model.topology, pose.kinematics
+    site, reference = topology.actuator_trnid[actuators].T
+    gear, mat = model.actuator_gear[actuators], poses.site_xmat[reference]
+    displacement = mul_vec_t(mat, poses.site_xpos[site] - poses.site_xpos[reference])
+    turn = quat_sub(_site_quat(model, poses, site), _site_quat(model, poses, reference))
+    length = dot(displacement, gear[:, :3]) + dot(turn, gear[:, 3:])
+
+    # dofs that move both sites move neither relative to the other
+    moves = body_dof_mask(topology)
+    shared = moves[topology.site_bodyid[site]] & moves[topology.site_bodyid[reference]]
+    here, there = _site_jacobian(model, pose, site), _site_jacobian(model, pose, reference)
+    translation, rotation = (jnp.where(shared[:, None], 0, a - b) for a, b in zip(here, there, strict=True))
+    moment = _project(translation, mul_vec(mat, gear[:, :3])) + _project(rotation, mul_vec(mat, gear[:, 3:]))
+    return length, moment
+
+
+def _site_quat(model: Model, poses: Kinematics, site: np.ndarray) -> Array:
+    # the factors stand in MuJoCo's order, which is not that of a composition; lengths follow it
+    return quat_mul(model.site_quat[site], poses.xquat[model.topology.site_bodyid[site]])
+
+
+def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    """A slider on an axis, joined by a rod to a crank: length = a.v - sqrt((a.v)^2 + r^2 - v.v)."""
+    crank, slider = model.topology.actuator_trnid[actuators].T
+    rod, gear = model.actuator_cranklength[actuators], model.actuator_gear[actuators, 0]
+    poses = pose.kinematics
+    axis = poses.site_xmat[slider][:, :, 2]
+    arm = poses.site_xpos[crank] - poses.site_xpos[slider]
+
+    # where the rod is too short to reach, the root is taken as zero
+    along = dot(arm, axis)
+    root = safe.sqrt(along * along + rod * rod - dot(arm, arm))
+    reach = root > 0
+    inverse = safe.divide(jnp.ones_like(root), root)
+    share = jnp.where(reach, 1 - along * inverse, 1)
+    by_arm = scale(axis, share) + scale(arm, jnp.where(reach, inverse, 0))
+    by_axis = scale(arm, share)
+
+    base, turning = _site_jacobian(model, pose, slider)
+    tip, _ = _site_jacobian(model, pose, crank)
+    # d axis = rotation x axis, so by_axis . d axis = rotation . (axis x by_axis)
+    moment = _project(tip - base, by_arm) + _project(turning, cross(axis, by_axis))
+    return (along - root) * gear, scale(moment, gear)
+
+
+TRANSMISSIONS: dict[TrnType, Kind] = {
+    TrnType.JOINT: _joint,
+    TrnType.JOINTINPARENT: _joint_in_parent,
+    TrnType.SLIDERCRANK: _slider_crank,
+    TrnType.TENDON: _tendon,
+    TrnType.SITE: _site,
+}
+UNSUPPORTED: dict[TrnType, str] = {
+    TrnType.BODY: "adhesion is not supported yet",
+    TrnType.UNDEFINED: "an actuator needs a transmission",
+}
