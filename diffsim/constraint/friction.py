@@ -1,0 +1,50 @@
+"""Dry friction of dofs and tendons: rows that oppose motion with a force of at most `frictionloss`.
+
+The rows exist where frictionloss was not zero when the model was compiled; a value of zero at run time gives no
+force. Source: MuJoCo documentation, "Computation", friction loss.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.constraint.rows import Draft, Sources
+from diffsim.types.constraints import Law
+
+
+def dof_friction(source: Sources) -> Draft | None:
+    """Dry friction on all dofs; J is the identity."""
+    model, topology = source.model, source.model.topology
+    if not topology.has("dof_frictionloss"):
+        return None
+    none = jnp.zeros_like(source.state.qvel)
+    return Draft(
+        law=Law.BOUNDED,
+        pos=none,
+        margin=none,
+        active=jnp.asarray(topology.present["dof_frictionloss"]) & (model.dof_frictionloss != 0),
+        diagonal=model.dof_invweight0,
+        solref=model.dof_solref,
+        solimp=model.dof_solimp,
+        sign=1,
+        frictionloss=model.dof_frictionloss,
+    )
+
+
+def tendon_friction(source: Sources) -> Draft | None:
+    """Dry friction along tendons."""
+    model = source.model
+    tendon = np.flatnonzero(model.topology.present["tendon_frictionloss"])
+    if not len(tendon):
+        return None
+    loss = model.tendon_frictionloss[tendon]
+    return Draft(
+        law=Law.BOUNDED,
+        pos=jnp.zeros_like(loss),
+        margin=jnp.zeros_like(loss),
+        active=loss > 0,
+        diagonal=model.tendon_invweight0[tendon],
+        solref=model.tendon_solref_fri[tendon],
+        solimp=model.tendon_solimp_fri[tendon],
+        jacobian=source.tendons.ten_J[tendon],
+        frictionloss=loss,
+    )

@@ -1,0 +1,135 @@
+"""Limits of joints and tendons: one-sided rows, active where the distance to the bound is below the margin.
+
+A hinge or slide has a lower row (dist = q - range0, J = +1) and an upper row (dist = range1 - q, J = -1); both may be
+active. A ball joint has one row on its rotation angle. Source: MuJoCo documentation, "Computation", limits.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.constraint.rows import Draft, Sources
+from diffsim.enums import JointType
+from diffsim.math import safe
+from diffsim.math.rotation import quat_log, quat_normalize
+from diffsim.math.vector import scale
+from diffsim.types.constraints import Law
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+
+class LimitLayout(NamedTuple):
+    """Which dofs, ball joints and tendons are limited."""
+
+    # (nv,) whether the dof is a limited hinge or slide, and its coordinate
+    dof: np.ndarray
+    dof_qposadr: np.ndarray
+    ball: np.ndarray
+    # (nball, 3, nv) 0/1: places the three dofs of each ball joint
+    ball_dofs: np.ndarray
+    ball_qpos: np.ndarray
+    tendon: np.ndarray
+
+
+@per_topology
+def limit_layout(topology: Topology) -> LimitLayout:
+    """Index work of this file."""
+    limited = topology.jnt_limited != 0
+    scalar = np.isin(topology.jnt_type, [JointType.HINGE, JointType.SLIDE])
+    joint = topology.dof_jntid
+    ball = np.flatnonzero(limited & (topology.jnt_type == JointType.BALL))
+    dofs = topology.jnt_dofadr[ball][:, None] + np.arange(3)
+    return LimitLayout(
+        dof=(limited & scalar)[joint],
+        dof_qposadr=topology.jnt_qposadr[joint],
+        ball=ball,
+        ball_dofs=(dofs[:, :, None] == np.arange(topology.nv)).astype(float),
+        ball_qpos=topology.jnt_qposadr[ball][:, None] + np.arange(4),
+        tendon=np.flatnonzero(topology.tendon_limited),
+    )
+
+
+def _joint_side(source: Sources, side: int) -> Draft | None:
+    model, topology = source.model, source.model.topology
+    layout = limit_layout(topology)
+    if not layout.dof.any():
+        return None
+    joint = topology.dof_jntid
+    value = source.state.qpos[layout.dof_qposadr]
+    bound = model.jnt_range[joint, max(side, 0)]
+    pos, margin = side * (bound - value), model.jnt_margin[joint]
+    return Draft(
+        law=Law.ONE_SIDED,
+        pos=pos,
+        margin=margin,
+        active=jnp.asarray(layout.dof) & (pos < margin),
+        diagonal=model.dof_invweight0,
+        solref=model.jnt_solref[joint],
+        solimp=model.jnt_solimp[joint],
+        sign=-side,
+    )
+
+
+def joint_lower(source: Sources) -> Draft | None:
+    """Lower limits of hinges and slides, on all dofs."""
+    return _joint_side(source, -1)
+
+
+def joint_upper(source: Sources) -> Draft | None:
+    """Upper limits of hinges and slides, on all dofs."""
+    return _joint_side(source, 1)
+
+
+def ball(source: Sources) -> Draft | None:
+    """Limits of the rotation angle of ball joints: dist = max(range) - angle, J = -axis."""
+    model, layout = source.model, limit_layout(source.model.topology)
+    joint = layout.ball
+    if not len(joint):
+        return None
+    rotvec = quat_log(quat_normalize(source.state.qpos[layout.ball_qpos]))
+    axis = safe.normalize(rotvec)
+    pos = jnp.maximum(model.jnt_range[joint, 0], model.jnt_range[joint, 1]) - safe.norm(rotvec)
+    place = jnp.asarray(layout.ball_dofs, axis.dtype)
+    jacobian = -sum(scale(place[:, i], axis[:, i]) for i in range(3))
+    margin = model.jnt_margin[joint]
+    return Draft(
+        law=Law.ONE_SIDED,
+        pos=pos,
+        margin=margin,
+        active=pos < margin,
+        diagonal=model.dof_invweight0[source.model.topology.jnt_dofadr[joint]],
+        solref=model.jnt_solref[joint],
+        solimp=model.jnt_solimp[joint],
+        jacobian=jnp.asarray(jacobian),
+    )
+
+
+def _tendon_side(source: Sources, side: int) -> Draft | None:
+    model, tendon = source.model, limit_layout(source.model.topology).tendon
+    if not len(tendon):
+        return None
+    pos = side * (model.tendon_range[tendon, max(side, 0)] - source.tendons.ten_length[tendon])
+    margin = model.tendon_margin[tendon]
+    return Draft(
+        law=Law.ONE_SIDED,
+        pos=pos,
+        margin=margin,
+        active=pos < margin,
+        diagonal=model.tendon_invweight0[tendon],
+        solref=model.tendon_solref_lim[tendon],
+        solimp=model.tendon_solimp_lim[tendon],
+        jacobian=-side * source.tendons.ten_J[tendon],
+    )
+
+
+def tendon_lower(source: Sources) -> Draft | None:
+    """Lower limits of tendons."""
+    return _tendon_side(source, -1)
+
+
+def tendon_upper(source: Sources) -> Draft | None:
+    """Upper limits of tendons."""
+    return _tendon_side(source, 1)

@@ -1,0 +1,33 @@
+"""The derivative of the solution by the implicit function theorem.
+
+At the optimum gradient(a; M, qfrc_smooth, rows) = 0, so da = -H^-1 d gradient at fixed a, with H the Hessian there.
+One product with the tangents and one solve, whatever the number of iterations; line search, stopping and warm start
+are never differentiated. The tangent is linear, so reverse mode is its transpose and memory does not grow with
+iterations.
+"""
+
+import jax
+
+from diffsim.math.linalg import cho_solve, cholesky, matmul
+from diffsim.solver.objective import gradient, hessian, residuals
+from diffsim.types.constraints import Constraints
+
+Array = jax.Array
+
+
+@jax.custom_jvp
+def at_optimum(qacc: Array, qM: Array, qfrc_smooth: Array, constraints: Constraints) -> Array:
+    """qacc, as a differentiable function of the problem that it solves; its own tangent is ignored."""
+    return qacc
+
+
+@at_optimum.defjvp
+def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    _, *problem = primals
+    _, *changes = tangents
+    qacc = at_optimum(*primals)
+    _, change = jax.jvp(lambda *parts: gradient(*parts, qacc), tuple(problem), tuple(changes))
+    qM, _, constraints = problem
+    x = residuals(constraints, qacc, matmul(constraints.J, qacc))
+    factor = cholesky(hessian(qM, constraints, x))
+    return qacc, -cho_solve(factor, change)

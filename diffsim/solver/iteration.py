@@ -1,0 +1,153 @@
+"""The iteration that all primal solvers share: direction, exact line search, step, test.
+
+Accelerations, M a and J a are updated together, so that one iteration costs one direction, one product with M and one
+with J. With solver_gradient = "implicit" it is a while loop that nobody differentiates; "unroll" is a scan of
+opt.iterations iterations, differentiated step by step (line search and stopping excepted).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math.linalg import matmul
+from diffsim.solver.line_search import line_search
+from diffsim.solver.objective import along_line, forces, generalized, project, residuals
+from diffsim.types.constraints import Constraints
+
+Array = jax.Array
+
+# a gradient this many machine epsilons below the forces that make it up is rounding
+ROUNDING = 16.0
+
+
+class Problem(NamedTuple):
+    """What is minimized, and when to stop (scaled to the objective's units)."""
+
+    qM: Array
+    qfrc_smooth: Array
+    constraints: Constraints
+    # Cholesky factor of M, for the solvers that precondition with it
+    factor: Array
+    tolerance: Array
+    ls_tolerance: Array
+    iterations: int
+    ls_iterations: int
+    # whether the first trial of the line search is 1, the minimum of the quadratic model
+    full_step: bool
+
+
+class Iterate(NamedTuple):
+    """A point, with M a, J a and the gradient there."""
+
+    qacc: Array
+    inertia_product: Array
+    rows_product: Array
+    gradient: Array
+
+
+class Direction(NamedTuple):
+    """A search direction; the gradient and preconditioned step that it was made from."""
+
+    search: Array
+    gradient: Array
+    step: Array
+
+
+class Progress(NamedTuple):
+    """State of the loop."""
+
+    point: Iterate
+    direction: Direction
+    iterations: Array
+    improvement: Array
+    done: Array
+
+
+Rule = Callable[[Problem, Iterate, Direction], Direction]
+
+
+def iterate(problem: Problem, rule: Rule, qacc: Array, unroll: bool) -> Progress:
+    """Minimizes from `qacc`; a fixed number of iterations if `unroll`."""
+    start = _start(problem, qacc)
+
+    def advance(progress: Progress) -> Progress:
+        direction = rule(problem, progress.point, progress.direction)
+        return _step(problem, progress, direction)
+
+    if unroll:
+        return jax.lax.scan(
+            lambda progress, _: (_hold(progress, advance(progress)), None), start, length=problem.iterations
+        )[0]
+    if problem.iterations == 1:
+        return advance(start)
+
+    def unfinished(progress: Progress) -> Array:
+        return ~progress.done & (progress.iterations < problem.iterations)
+
+    return jax.lax.while_loop(unfinished, advance, start)
+
+
+def _hold(old: Progress, new: Progress) -> Progress:
+    """The old state once it is done."""
+    return jax.tree.map(lambda a, b: jnp.where(old.done, a, b), old, new)
+
+
+def _start(problem: Problem, qacc: Array) -> Progress:
+    point = _evaluate(problem, qacc, matmul(problem.qM, qacc), matmul(problem.constraints.J, qacc))
+    none = jnp.zeros_like(qacc)
+    zero = jnp.zeros((), qacc.dtype)
+    return Progress(point, Direction(none, none, none), jnp.zeros((), jnp.int32), zero, _flat(problem, point))
+
+
+def _evaluate(problem: Problem, qacc: Array, inertia_product: Array, rows_product: Array) -> Iterate:
+    force = generalized(
+        problem.constraints, forces(problem.constraints, residuals(problem.constraints, qacc, rows_product))
+    )
+    return Iterate(qacc, inertia_product, rows_product, inertia_product - problem.qfrc_smooth - force)
+
+
+def _flat(problem: Problem, point: Iterate) -> Array:
+    """Whether the gradient is below tolerance, or below the rounding of the forces that make it up."""
+    scale = jnp.linalg.norm(point.inertia_product) + jnp.linalg.norm(problem.qfrc_smooth)
+    rounding = ROUNDING * float(jnp.finfo(scale.dtype).eps) * scale
+    return ~(jnp.linalg.norm(point.gradient) > jnp.maximum(problem.tolerance, rounding))
+
+
+def _step(problem: Problem, progress: Progress, direction: Direction) -> Progress:
+    """Line search along the direction, the new point, and whether it is the last."""
+    point, constraints, search = progress.point, problem.constraints, direction.search
+    inertia_product, rows_product = matmul(problem.qM, search), matmul(constraints.J, search)
+    x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, search, rows_product)
+    linear = jnp.vdot(search, point.inertia_product - problem.qfrc_smooth)
+    quadratic = jnp.vdot(search, inertia_product)
+
+    def derivatives(alpha: Array) -> tuple[Array, Array]:
+        here = jax.tree.map(lambda a, b: a + alpha * b, x, v)
+        slope, bend = along_line(constraints, here, v)
+        return linear + alpha * quadratic + slope, quadratic + bend
+
+    slope = jnp.vdot(search, point.gradient)
+    alpha = jax.lax.stop_gradient(_length(problem, derivatives, search, slope))
+    moved = _evaluate(
+        problem,
+        point.qacc + alpha * search,
+        point.inertia_product + alpha * inertia_product,
+        point.rows_product + alpha * rows_product,
+    )
+    # exact where no row changes zone: the derivative goes linearly to zero
+    improvement = -0.5 * alpha * slope
+    done = ~(improvement > problem.tolerance) | _flat(problem, moved)
+    return Progress(moved, direction, progress.iterations + 1, improvement, done)
+
+
+def _length(
+    problem: Problem, derivatives: Callable[[Array], tuple[Array, Array]], search: Array, slope: Array
+) -> Array:
+    """Step length: zero where the direction does not descend."""
+    one = jnp.ones((), slope.dtype)
+    first = one if problem.full_step else -slope / derivatives(jnp.zeros_like(one))[1]
+    tolerance = problem.ls_tolerance * jnp.linalg.norm(search)
+    alpha = line_search(derivatives, first, slope, tolerance, max(problem.ls_iterations, 1))
+    return jnp.where(slope < 0, alpha, 0)

@@ -1,0 +1,120 @@
+"""solve: the constrained acceleration and the constraint force, by the solver that the model names.
+
+(M, qfrc_smooth, rows) -> qacc. Primal solvers only: they minimize over accelerations (objective.py).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import DisableBit, Solver
+from diffsim.errors import Problem as Finding
+from diffsim.errors import UnsupportedError
+from diffsim.math.linalg import cho_solve, cholesky, solve_spd
+from diffsim.solver.adjoint import at_optimum
+from diffsim.solver.conjugate_gradient import conjugate_direction
+from diffsim.solver.iteration import Problem, Progress, Rule, iterate
+from diffsim.solver.newton import newton_direction
+from diffsim.solver.objective import constraint_force
+from diffsim.types import Model
+from diffsim.types.constraints import Constraints
+from diffsim.types.data import Smooth, Solution
+
+Array = jax.Array
+
+
+class Method(NamedTuple):
+    """A solver: how it chooses directions, and what it needs."""
+
+    direction: Rule
+    needs_factor: bool
+    full_step: bool
+
+
+SOLVERS = {
+    Solver.NEWTON: Method(newton_direction, needs_factor=False, full_step=True),
+    Solver.CG: Method(conjugate_direction, needs_factor=True, full_step=False),
+}
+UNSUPPORTED = {Solver.PGS: "projected Gauss-Seidel works on the dual problem, which diffsim does not build"}
+
+
+def smooth_acceleration(qM: Array, qfrc_smooth: Array) -> Smooth:
+    """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
+    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_spd(qM, qfrc_smooth))
+
+
+def solve(
+    model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, constraints: Constraints
+) -> Solution:
+    """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
+
+    Args:
+      qM: (nv, nv) inertia matrix.
+      qfrc_smooth: (nv,) all other forces.
+      qacc_warmstart: (nv,) where to start; has no influence on derivatives.
+      constraints: the rows.
+    """
+    method = method_of(model)
+    unroll = model.opt.solver_gradient == "unroll"
+    given = (qM, qfrc_smooth, constraints)
+    # as a while loop the search is a constant for derivatives
+    posed = given if unroll else jax.lax.stop_gradient(given)
+    progress = _minimize(model, method, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
+    qacc = progress.point.qacc if unroll else at_optimum(progress.point.qacc, *given)
+    stats = jax.lax.stop_gradient((progress.improvement, jnp.linalg.norm(progress.point.gradient)))
+    scale = jax.lax.stop_gradient(_scale(model))
+    return Solution(
+        qacc=qacc,
+        qfrc_constraint=constraint_force(constraints, qacc),
+        solver_niter=progress.iterations,
+        solver_stalled=~progress.done,
+        solver_improvement=stats[0] * scale,
+        solver_gradient_norm=stats[1] * scale,
+    )
+
+
+def method_of(model: Model) -> Method:
+    """The model's solver.
+
+    Raises:
+      UnsupportedError: it has no row in `SOLVERS`.
+    """
+    solver = model.opt.solver
+    if solver not in SOLVERS:
+        raise UnsupportedError(
+            [Finding("", 0, "<option solver>", UNSUPPORTED[solver], "use Newton", unsupported=True)]
+        )
+    return SOLVERS[solver]
+
+
+def _scale(model: Model) -> Array:
+    """MuJoCo's scaling of costs and gradients, 1 / (meaninertia max(1, nv))."""
+    return 1 / (model.stat.meaninertia * max(1, model.nv))
+
+
+def _minimize(
+    model: Model,
+    method: Method,
+    qM: Array,
+    qfrc_smooth: Array,
+    constraints: Constraints,
+    start: Array,
+    unroll: bool,
+) -> Progress:
+    opt = model.opt
+    scale = jax.lax.stop_gradient(_scale(model))
+    cold = opt.disabled(DisableBit.WARMSTART) or not constraints.families
+    factor = cholesky(qM) if method.needs_factor or cold else qM
+    problem = Problem(
+        qM=qM,
+        qfrc_smooth=qfrc_smooth,
+        constraints=constraints,
+        factor=factor,
+        tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
+        ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
+        iterations=opt.iterations,
+        ls_iterations=opt.ls_iterations,
+        full_step=method.full_step,
+    )
+    return iterate(problem, method.direction, cho_solve(factor, qfrc_smooth) if cold else start, unroll)
