@@ -12,6 +12,10 @@ from difflib import get_close_matches
 from typing import Protocol
 
 
+# a hint is not worth comparing a word with more than this many others
+MOST_COMPARED = 2000
+
+
 class Place(Protocol):
     """Where something stands in the user's files; every MJCF element is one."""
 
@@ -66,7 +70,7 @@ class Problems:
     """Collects the findings of one pass. Truthy when there is any."""
 
     def __init__(self) -> None:
-        self._found: list[Problem] = []
+        self._found: dict[Problem, None] = {}
 
     def add(self, place: Place | None, message: str, hint: str = "") -> None:
         """Note that the model is wrong at `place` (an element; None for a fact about the whole model)."""
@@ -78,9 +82,7 @@ class Problems:
 
     def _note(self, place: Place | None, message: str, hint: str, unsupported: bool) -> None:
         file, line, label = (place.file, place.line, place.label) if place is not None else ("", 0, "")
-        problem = Problem(file, line, label, message, hint, unsupported)
-        if problem not in self._found:
-            self._found.append(problem)
+        self._found[Problem(file, line, label, message, hint, unsupported)] = None
 
     def raise_if_any(self) -> None:
         """Raise UnsupportedError if nothing is wrong but something is unsupported, MjcfError if anything is wrong."""
@@ -106,7 +108,7 @@ class Problems:
 def near_match(word: str, known: Iterable[str], listed: int = 0) -> str:
     """A hint for a word that is not among `known`: the nearest one, else all of them if there are at most `listed`."""
     words = sorted(set(known))
-    near = get_close_matches(word, words, n=1, cutoff=0.6)
+    near = get_close_matches(word, words[:MOST_COMPARED], n=1, cutoff=0.6)
     if near:
         return f"did you mean '{near[0]}'?"
     if 0 < len(words) <= listed:

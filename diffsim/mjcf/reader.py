@@ -199,4 +199,5 @@ def _check(spec: Spec, problems: Problems) -> None:
     for element in spec.root.walk():
         element.check(problems)
     spec.names = index_names(spec, problems)
-    check_references(spec, problems)
+    if not any(problem.unsupported for problem in problems):  # what is not read may hold the names
+        check_references(spec, problems)

@@ -176,7 +176,7 @@ class Element:
 
     def walk(self) -> Iterator["Element"]:
         """The element and everything below it, in file order."""
-        waiting = [self]
+        waiting: list[Element] = [self]
         while waiting:
             element = waiting.pop()
             yield element

@@ -26,6 +26,7 @@ from diffsim.mjcf.schema import (
     Real,
     Reals,
     Reference,
+    Text,
     Tristate,
     Vector,
 )
@@ -370,5 +371,5 @@ class PluginActuator(Actuator):
     unsupported = "plugins are not supported"
     omits = frozenset({"gaintype", "biastype", "gainprm", "biasprm", "inheritrange", "body", "refsite"})
 
-    plugin: str | None = Reference("plugin")
+    plugin: str | None = Text()
     instance: str | None = Reference("plugin")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from diffsim.enums import ConDataField, DataType, ObjType, RayDataField, SensorType, Stage
 from diffsim.errors import Problems
 from diffsim.mjcf.elements.custom import OBJECTS
-from diffsim.mjcf.schema import Element, Integer, Keyword, Keywords, Name, Real, Reals, Reference, Vector
+from diffsim.mjcf.schema import Element, Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector
 
 INTERPOLATIONS = {"zoh": 0, "linear": 1, "cubic": 2}
 REDUCTIONS = {"none": 0, "mindist": 1, "maxforce": 2, "netforce": 3}
@@ -219,7 +219,7 @@ class PluginSensor(Sensor):
     unsupported = "plugins are not supported"
     omits = frozenset({"nsample", "interp", "delay", "interval", "noise"})
 
-    plugin: str | None = Reference("plugin")
+    plugin: str | None = Text()
     instance: str | None = Reference("plugin")
     objtype: ObjType | None = Keyword(OBJECTS)
     objname: str | None = Reference(by="objtype")

@@ -1,0 +1,240 @@
+"""Wrong models: each says what is wrong, where, and how to mend it; everything at once, nothing else than MjcfError."""
+
+import random
+
+import oracle
+import pytest
+
+from diffsim.errors import DiffsimError, MjcfError, Problem, UnsupportedError
+from diffsim.mjcf import read
+
+
+def model(body="", sections=""):
+    return f"<mujoco>{sections}<worldbody>{body}</worldbody></mujoco>"
+
+
+def section(tag, content):
+    return model('<body name="b"><joint name="j"/><geom name="g" size="1"/></body>', f"<{tag}>{content}</{tag}>")
+
+
+# text, parts of the message
+WRONG = [
+    ("", ["the model is empty"]),
+    ("<mujoco", ["<xml>:1", "not sound XML"]),
+    ("<mujoco><worldbody></mujoco>", ["tag mismatch"]),
+    (b"<mujoco model='\xff'/>", ["not text in encoding utf-8"]),
+    (b"\x7fELF\x00\x01\x02", ["not sound XML"]),
+    (b"\xff\xfe<\x00", ["not sound XML"]),
+    (b"<?xml version='1.0' encoding='klingon'?><mujoco/>", ["not text in encoding klingon"]),
+    ('<!DOCTYPE m [<!ENTITY a "b">]><mujoco model="&a;"/>', ["document types and entities are not allowed"]),
+    ('<mujoco model="&a;"/>', ["not sound XML", "Entity 'a' not defined"]),
+    ("<scene/>", ["<scene>: the root of a model is <mujoco>"]),
+    ("no/such/file.xml", ["no/such/file.xml", "is not there"]),
+    ("a\0b", ["is no file name"]),
+    ("<mujoco><worldbdy/></mujoco>", ["unknown element in <mujoco>; did you mean 'worldbody'?"]),
+    ("<mujoco><geom/></mujoco>", ["<geom>: is not allowed in <mujoco>"]),
+    ("<mujoco colour='red'/>", ["unknown attribute 'colour'"]),
+    ("<mujoco><worldbody pos='0 0 0'/></mujoco>", ["the world body has no attributes"]),
+    (model("<gem/>"), ["unknown element in <worldbody>; did you mean 'geom'?"]),
+    (model('<geom sise="1"/>'), ["unknown attribute 'sise'; did you mean 'size'?"]),
+    (model('<geom size="1 2 3 4"/>'), ["attribute 'size': takes 1 to 3 numbers, 4 given"]),
+    (model('<geom size="1,2"/>'), ["'1,2' is not a number"]),
+    (model('<geom size="nan"/>'), ["'nan' is not a finite number"]),
+    (model('<geom mass="inf"/>'), ["'inf' is not a finite number"]),
+    (model('<geom pos="1 2"/>'), ["attribute 'pos': takes 3 numbers, 2 given"]),
+    (model('<geom mass="1 2"/>'), ["takes 1 number, 2 given"]),
+    (model('<geom type="Box"/>'), ["unknown keyword 'Box'; did you mean 'box'?"]),
+    (model('<geom condim="1.5"/>'), ["'1.5' is not an integer"]),
+    (model('<geom condim="99999999999"/>'), ["must be at most 2147483647"]),
+    (model('<geom quat="0 0 0 0"/>'), ["all numbers are zero"]),
+    (model('<geom quat="1 0 0 0" euler="0 0 0"/>'), ["attributes quat and euler cannot both be given"]),
+    (model('<geom class="x"/>'), ["there is no default class 'x'"]),
+    (model('<geom material="x"/>'), ["there is no material 'x'"]),
+    (model('<body childclass="x"/>'), ["attribute 'childclass': there is no default class 'x'"]),
+    (model('<geom name="a"/><geom name="a"/>'), ['the name is already used by <geom name="a"> at <xml>:1']),
+    (model('<body name="world"/>'), ['already used by <worldbody name="world">']),
+    (model("<joint/>"), ["the world body cannot have <joint>"]),
+    (model("<frame><freejoint/></frame>"), ["the world body cannot have <freejoint>"]),
+    (model('<body><inertial mass="1"/></body>'), ["attribute 'pos' is required"]),
+    (model('<body><inertial pos="0 0 0" mass=" "/></body>'), ["attribute 'mass' is required"]),
+    (model('<body><inertial pos="0 0 0" mass="1"/><inertial pos="0 0 0" mass="1"/></body>'), ["more than once"]),
+    (
+        model('<body><inertial pos="0 0 0" mass="1" quat="1 0 0 0" fullinertia="1 1 1 0 0 0"/></body>'),
+        ["fullinertia and quat cannot both be given"],
+    ),
+    (model('<light directional="true" type="spot"/>'), ["directional and type cannot both be given"]),
+    (model('<camera fovy="40" sensorsize="1 1"/>'), ["fovy and sensorsize cannot both be given"]),
+    (section("default", '<geom name="x"/>'), ["attribute 'name' is not allowed in a default class"]),
+    (section("default", "<geom/><geom/>"), ["stands more than once in <default>"]),
+    (section("default", "<freejoint/>"), ["is not allowed in <default>; did you mean 'joint'?"]),
+    (section("default", "<default/>"), ["a nested default class needs attribute 'class'"]),
+    (section("default", "<default class='a'/><default class='a'/>"), ["default class 'a' already exists"]),
+    (section("default", "<geom material='m'/>"), ["(from default class 'main'): there is no material 'm'"]),
+    ("<mujoco><default class='x'/></mujoco>", ["the outermost default class is 'main'; nest class 'x' in it"]),
+    ("<mujoco><compiler coordinate='global'/></mujoco>", ["global coordinates are no longer part of MJCF"]),
+    ("<mujoco><compiler eulerseq='xyw'/></mujoco>", ["'w' is not one of 'xyzXYZ'"]),
+    ("<mujoco><compiler eulerseq='xy'/></mujoco>", ["must have 3 characters"]),
+    ("<mujoco><option><flag gravity='false'/></option></mujoco>", ["expected one of: disable, enable"]),
+    ("<mujoco><option integrator='euler'/></mujoco>", ["did you mean 'Euler'?"]),
+    ("<mujoco><option actuatorgroupdisable='31'/></mujoco>", ["must be at most 30, not 31"]),
+    ("<mujoco><size memory='3X'/></mujoco>", ["'3X' is not a size"]),
+    ("<mujoco><size nuser_geom='-2'/></mujoco>", ["must be at least -1"]),
+    ("<mujoco><statistic extent='0'/></mujoco>", ["must be greater than 0"]),
+    (section("actuator", "<motor/>"), ["has no transmission target; give one of joint"]),
+    (section("actuator", "<motor joint='k'/>"), ["attribute 'joint': there is no joint 'k'"]),
+    (section("actuator", "<motor joint='j' site='s'/>"), ["attributes joint and site cannot both be given"]),
+    (section("actuator", "<motor joint='j' refsite='s'/>"), ["'refsite' is only for actuators with a site"]),
+    (
+        section("actuator", "<motor joint='j' cranklength='1'/>"),
+        ["'cranklength' is only for actuators with a cranksite"],
+    ),
+    (section("actuator", "<motor joint='j' kp='1'/>"), ["unknown attribute 'kp'"]),
+    (section("actuator", "<position joint='j' kv='1' dampratio='1'/>"), ["kv and dampratio cannot both be given"]),
+    (section("actuator", "<position joint='j' kv='-1'/>"), ["attribute 'kv': cannot be negative"]),
+    (section("actuator", "<position joint='j' inheritrange='1' ctrlrange='0 1'/>"), ["ctrlrange and inheritrange"]),
+    (section("actuator", "<damper joint='j' ctrlrange='-1 1'/>"), ["'ctrlrange': cannot be negative"]),
+    (section("actuator", "<dcmotor joint='j' resistance='1'/>"), ["the motor constant must be positive"]),
+    (section("equality", "<connect body1='b'/>"), ["give body1 and anchor, or site1 and site2"]),
+    (section("equality", "<weld body1='b' site1='s'/>"), ["site1 and body1 cannot both be given"]),
+    (section("equality", "<distance geom1='g' geom2='g'/>"), ["expected one of: connect, flex"]),
+    (section("tendon", "<fixed><joint joint='j'/></fixed>"), ["attribute 'coef' is required"]),
+    (section("tendon", "<fixed><site site='s'/></fixed>"), ["<site>: is not allowed in <fixed>"]),
+    (section("contact", "<pair geom1='g'/>"), ["attribute 'geom2' is required"]),
+    (section("contact", "<exclude body1='b' body2='c'/>"), ["there is no body 'c'"]),
+    (section("sensor", "<framepos objtype='joint' objname='j'/>"), ["expected one of: body, xbody"]),
+    (section("sensor", "<framepos objtype='xbody' objname='g'/>"), ["attribute 'objname': there is no body 'g'"]),
+    (section("sensor", "<framepos objtype='body' objname='b' refname='b'/>"), ["'reftype' is missing"]),
+    (section("sensor", "<rangefinder/>"), ["give exactly one of site, camera"]),
+    (section("sensor", "<contact data='force found'/>"), ["keywords are out of order; the order is: found, force"]),
+    (section("sensor", "<contact data='force force'/>"), ["a keyword is repeated"]),
+    (section("sensor", "<contact geom1='g' body1='b'/>"), ["geom1 and body1 cannot both be given"]),
+    (section("sensor", "<user objname='b' dim='1'/>"), ["'objtype' is missing"]),
+    (section("custom", "<numeric data='1'/>"), ["attribute 'name' is required"]),
+    (section("custom", "<numeric name='n' size='1' data='1 2'/>"), ["takes at most size = 1 numbers, 2 given"]),
+    (section("custom", "<text name='t' data=''/>"), ["cannot be empty"]),
+    (section("asset", "<mesh builtin='sphere'/>"), ["needs attribute 'params'"]),
+    (section("asset", "<hfield nrow='2' ncol='2' size='1 1 1 1' elevation='1'/>"), ["needs nrow*ncol = 4 numbers"]),
+    ("<mujoco><include/></mujoco>", ["attribute 'file' is required"]),
+    ("<mujoco><include file='a.xml'/></mujoco>", ["'a.xml' is not there; give it in assets"]),
+    (model("<body>" * 1000 + "</body>" * 1000), ["elements are nested more than 400 deep"]),
+]
+UNSUPPORTED = [
+    ("<robot/>", "URDF"),
+    (section("extension", "<plugin plugin='mujoco.pid'/>"), "plugins"),
+    (section("actuator", "<plugin joint='j' plugin='mujoco.pid'/>"), "plugins"),
+    (section("sensor", "<plugin plugin='mujoco.sensor.touch_grid'/>"), "plugins"),
+    (model("<body><plugin plugin='x'/></body>"), "plugins"),
+    (model("<composite type='cable'/>"), "composites"),
+    (model("<flexcomp name='f'/>"), "flexcomps"),
+    (section("deformable", "<flex name='f' body='b' element='0 1'/>"), "flexes"),
+    (section("asset", "<model name='m' file='m.xml'/>"), "attaching"),
+]
+GOLDEN = """\
+<xml>:3 <option>: attribute 'timestep': '2ms' is not a number
+<xml>:4 <flag>: unknown attribute 'gravty'; did you mean 'gravity'?
+<xml>:8 <joint>: unknown attribute 'dampin'; did you mean 'damping'?
+<xml>:13 <light>: attribute 'pos': takes 3 numbers, 2 given
+<xml>:15 <joint name="knee">: attribute 'type': unknown keyword 'hing'; did you mean 'hinge'?
+<xml>:15 <joint name="knee">: attribute 'range': '90deg' is not a number
+<xml>:16 <geom name="shin">: attributes quat and euler cannot both be given
+<xml>:17 <geom name="shin">: the name is already used by <geom name="shin"> at <xml>:16
+<xml>:18 <sphere>: unknown element in <body>
+<xml>:22 <motor name="m">: attribute 'joint': there is no joint 'kne'; did you mean 'knee'?
+<xml>:23 <position>: has no transmission target; give one of joint, jointinparent, tendon, cranksite, site
+<xml>:26 <accelerometer>: attribute 'site' is required"""
+GOLDEN_MODEL = """<mujoco>
+  <!-- twelve mistakes -- and a comment that strict XML would refuse -->
+  <option timestep="2ms">
+    <flag gravty="disable"/>
+  </option>
+  <default>
+    <default class="leg">
+      <joint dampin="1"/>
+      <geom density="900"/>
+    </default>
+  </default>
+  <worldbody>
+    <light pos="0 0"/>
+    <body name="leg" childclass="leg">
+      <joint name="knee" type="hing" range="0 90deg"/>
+      <geom name="shin" size="0.1" quat="1 0 0 0" euler="0 0 90"/>
+      <geom name="shin" size="0.1"/>
+      <sphere/>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor name="m" joint="kne"/>
+    <position kp="1"/>
+  </actuator>
+  <sensor>
+    <accelerometer/>
+  </sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize(("text", "parts"), WRONG)
+def test_wrong_model(text, parts):
+    with pytest.raises(MjcfError) as caught:
+        read(text)
+    assert not isinstance(caught.value, UnsupportedError)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "part"), UNSUPPORTED)
+def test_unsupported(text, part):
+    with pytest.raises(NotImplementedError, match=part) as caught:
+        read(text)
+    assert isinstance(caught.value, MjcfError)
+    assert all(problem.line > 0 for problem in caught.value.problems)
+
+
+def test_everything_at_once():
+    with pytest.raises(MjcfError) as caught:
+        read(GOLDEN_MODEL)
+    assert str(caught.value) == GOLDEN
+
+
+def test_wrong_outweighs_unsupported():
+    with pytest.raises(MjcfError) as caught:
+        read(model("<composite type='cable'/><geom sise='1'/>"))
+    assert type(caught.value) is MjcfError
+    assert [problem.unsupported for problem in caught.value.problems] == [True, False]
+    assert isinstance(caught.value, DiffsimError)
+
+
+def test_problem_text():
+    problem = Problem(
+        "humanoid.xml", 41, '<joint name="knee">', "unknown attribute 'dampin'", "did you mean 'damping'?"
+    )
+    assert str(problem) == "humanoid.xml:41 <joint name=\"knee\">: unknown attribute 'dampin'; did you mean 'damping'?"
+
+
+def mutated(text, seed):
+    """The text with a few characters or pieces removed, doubled, replaced or swapped."""
+    rng = random.Random(seed)
+    for _ in range(rng.randint(1, 4)):
+        start = rng.randrange(len(text))
+        end = min(len(text), start + rng.choice([1, 1, 3, 10, 60]))
+        piece = text[start:end]
+        junk = rng.choice(["", piece * 2, "<", '"', "nan ", "-1", "1e999", "\x01", "<geom/>", "&", "\u00e9", "  "])
+        text = text[:start] + junk + text[end:]
+    return text
+
+
+def test_mutations_load_or_raise_mjcf_error():
+    text = oracle.package_path("dm_control/suite/finger.xml").read_text()
+    text = text.replace('<include file="./common/skybox.xml"/>', "").replace(
+        '<include file="./common/visual.xml"/>', ""
+    )
+    text = text.replace('<include file="./common/materials.xml"/>', "")
+    outcomes = {True: 0, False: 0}
+    for seed in range(200):
+        try:
+            read(mutated(text, seed))
+            outcomes[True] += 1
+        except MjcfError as error:
+            assert error.problems
+            outcomes[False] += 1
+    assert min(outcomes.values()) > 0 or outcomes[False] == 200

@@ -1,0 +1,120 @@
+"""Files: paths and text, includes, files in memory, what may be opened; sections that are repeated."""
+
+import numpy as np
+import oracle
+import pytest
+
+from diffsim.enums import DisableBit, Integrator
+from diffsim.errors import MjcfError
+from diffsim.mjcf import ResourceError, read
+from diffsim.mjcf.elements import Geom, Key, Mesh
+
+PACKAGES = ("dm_control/suite", "gymnasium/envs/mujoco/assets", "mujoco/mjx/test_data")
+FILES = [path for package in PACKAGES for path in sorted(oracle.package_path(package).rglob("*.xml"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_real_models_read(path):
+    spec = read(path)
+    assert spec.all(Geom) or spec.root.children
+
+
+def test_text_in_every_form():
+    text = "\n <?xml version='1.0'?>\n<!-- a -- b --><mujoco model='x'/>"
+    for source in (text, text.encode(), b"\xef\xbb\xbf" + text.strip().encode(), text.strip().encode("utf-16")):
+        assert read(source).model == "x"
+
+
+def test_lines_survive_comments_and_declaration():
+    with pytest.raises(MjcfError, match="<xml>:4 <gem>"):
+        read("<?xml version='1.0'?>\n<!-- two\nlines --><mujoco><worldbody>\n<gem/></worldbody></mujoco>")
+
+
+def test_include_from_memory():
+    assets = {
+        "parts/a.xml": b"<x><option timestep='0.1'/><worldbody><geom name='a'/></worldbody><include file='b.xml'/></x>",
+        "parts/b.xml": b"<x><worldbody><geom name='b' clas='c'/></worldbody></x>",
+    }
+    text = "<mujoco><include file='parts/a.xml'/></mujoco>"
+    with pytest.raises(MjcfError, match=r"parts/b\.xml:1 <geom name=\"b\">: unknown attribute 'clas'"):
+        read(text, assets)
+    assets["parts/b.xml"] = b"<x><worldbody><geom name='b'/></worldbody></x>"
+    spec = read(text, assets)
+    assert [geom.name for geom in spec.all(Geom)] == ["a", "b"]
+    assert spec.option.timestep == 0.1
+
+
+@pytest.mark.parametrize(
+    ("assets", "message"),
+    [
+        ({"a.xml": b"<x><include file='a.xml'/></x>"}, "a.xml:1 <include>: file 'a.xml' is already included"),
+        (
+            {"a.xml": b"<x><include file='b.xml'/><include file='b.xml'/></x>", "b.xml": b"<x><size/></x>"},
+            "already included",
+        ),
+        ({"a.xml": b"<x>"}, "a.xml:1: not sound XML"),
+        ({"a.xml": b""}, "a.xml: the file is empty"),
+        ({"a.xml": b"<x/>"}, "contains no elements"),
+        ({"a.xml": b"<!DOCTYPE x><x/>"}, "document types"),
+    ],
+)
+def test_wrong_includes(assets, message):
+    with pytest.raises(MjcfError) as caught:
+        read("<mujoco><include file='a.xml'/></mujoco>", assets)
+    assert message in str(caught.value)
+
+
+def test_files_stay_in_the_models_folder(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.xml").write_text("<x><worldbody><geom name='s'/></worldbody></x>")
+    main = folder / "main.xml"
+    main.write_text("<mujoco><include file='../secret.xml'/></mujoco>")
+    with pytest.raises(MjcfError, match=r"main.xml:1 <include>: file '../secret.xml' is outside of the model's folder"):
+        read(main)
+    assert read(main, allow_outside=True).all(Geom)[0].name == "s"
+    (folder / "link.xml").symlink_to(tmp_path / "secret.xml")
+    main.write_text("<mujoco><include file='link.xml'/></mujoco>")
+    with pytest.raises(MjcfError, match="outside"):
+        read(main)
+
+
+def test_asset_files(tmp_path):
+    (tmp_path / "meshes").mkdir()
+    (tmp_path / "meshes" / "cube.stl").write_bytes(b"solid")
+    main = tmp_path / "main.xml"
+    main.write_text(
+        "<mujoco><asset><mesh file='cube.stl'/><mesh file='no.stl'/></asset><compiler meshdir='meshes'/></mujoco>"
+    )
+    spec = read(main)
+    cube, missing = spec.all(Mesh)
+    assert spec.read_file(cube) == b"solid"
+    assert cube.known_as == "cube" and spec.names["mesh"]["cube"] is cube
+    with pytest.raises(ResourceError, match=r"meshes/no\.stl' is not there"):
+        spec.read_file(missing)
+
+
+def test_repeated_sections_merge():
+    spec = read(
+        """<mujoco>
+        <option timestep="0.1" o_friction="3"><flag gravity="disable" limit="disable"/></option>
+        <worldbody><body name="a"/></worldbody>
+        <option integrator="RK4" o_friction="4 5"><flag gravity="enable"/></option>
+        <keyframe><key name="k" qpos="1 2"/></keyframe>
+        <worldbody><body name="b"/></worldbody>
+        <option o_friction="6"/>
+        </mujoco>"""
+    )
+    assert (spec.option.timestep, spec.option.integrator) == (0.1, Integrator.RK4)
+    np.testing.assert_array_equal(spec.option.o_friction, [6, 5, 0.005, 0.0001, 0.0001])
+    assert spec.flags.disableflags == DisableBit.LIMIT
+    assert spec.flags.enableflags == 0
+    assert [body.name for body in spec.worldbody.children] == ["a", "b"]
+    np.testing.assert_array_equal(spec.all(Key)[0].qpos, [1, 2])
+
+
+def test_settings_without_sections():
+    spec = read("<mujoco/>")
+    assert (spec.model, spec.compiler.degree, spec.compiler.eulerseq) == ("MuJoCo Model", True, "xyz")
+    assert spec.worldbody.name == "world" and spec.flags.disableflags == 0
+    assert spec.size.nkey == 0 and spec.statistic.extent is None
