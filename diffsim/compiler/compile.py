@@ -1,15 +1,13 @@
 """compile: the passes in their order, and the derived constants.
 
-The derived constants are our own physics in JAX. They are computed once per load, on the CPU, in float64, with XLA's
-optimizations off: what counts here is the time to compile them.
+The derived constants are our own physics in JAX. They are computed once per load, on the host, in float64, without XLA:
+evaluate.py says why and how.
 """
 
 from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
-import numpy as np
-
 from diffsim.compiler import complete, settings
 from diffsim.compiler.actuators import actuator_rows
 from diffsim.compiler.attachments import attachment_rows
@@ -19,6 +17,7 @@ from diffsim.compiler.draft import Draft
 from diffsim.compiler.equality import equality_rows
 from diffsim.compiler.geoms import geom_rows
 from diffsim.compiler.joints import configuration, joint_rows
+from diffsim.compiler.evaluate import evaluate
 from diffsim.compiler.keyframes import key_rows
 from diffsim.compiler.pack import pack
 from diffsim.compiler.sensors import sensor_rows
@@ -96,17 +95,13 @@ def compile(
 def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
     """Complete the fields with derived constants, and with what depends on these."""
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        derived = _constants(packed(draft.fields))
-        derived = jax.tree.map(np.asarray, derived)
+        derived = evaluate(constants, packed(draft.fields))
     draft.fields.update(derived)
     _spring_dampers(draft)
     for name in FIXED:
         value = getattr(draft.spec.statistic, name)
         if value is not None:
             draft.fields["stat"][name] = value
-
-
-_constants = jax.jit(constants, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _spring_dampers(draft: Draft) -> None:

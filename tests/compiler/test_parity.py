@@ -2,9 +2,9 @@
 
 import oracle
 import pytest
-from compare import differences
+from compiler.compare import differences
 from corpus import CORPUS
-from features import FEATURES
+from compiler.features import FEATURES
 
 import diffsim.compiler
 from diffsim.errors import UnsupportedError

@@ -1,0 +1,224 @@
+"""evaluate: run a JAX function once, in numpy, without compiling it.
+
+The derived constants of a model are computed once per load, by physics written in JAX. XLA would take seconds to compile
+what numpy runs in milliseconds, so the traced function is interpreted: each of its operations by the numpy function in
+`NUMPY`, or by JAX itself where the table has none. The result is the same; only the time differs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+from scipy.linalg import solve_triangular
+
+Array = np.ndarray
+Values = Sequence[Any]
+Rule = Callable[..., Any]
+
+
+def evaluate(function: Callable[..., Any], *arguments: Any) -> Any:
+    """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
+    results = _run(closed, leaves)
+    return jax.tree.unflatten(jax.tree.structure(shape), results)
+
+
+def _run(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
+    """The results of a traced function."""
+    jaxpr = closed.jaxpr
+    known: dict[Any, Any] = dict(zip(jaxpr.constvars, map(np.asarray, closed.consts), strict=True))
+    known.update(zip(jaxpr.invars, arguments, strict=True))
+    for equation in jaxpr.eqns:
+        inputs = [np.asarray(v.val) if isinstance(v, Literal) else known[v] for v in equation.invars]
+        outputs = _apply(equation.primitive, inputs, equation.params)
+        known.update(zip(equation.outvars, outputs, strict=True))
+    return [np.asarray(v.val) if isinstance(v, Literal) else known[v] for v in jaxpr.outvars]
+
+
+def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
+    """The outputs of one operation."""
+    inner = next((params[name] for name in ("jaxpr", "call_jaxpr") if name in params), None)
+    if isinstance(inner, ClosedJaxpr):
+        return _run(inner, inputs)
+    if primitive.name == "cond":
+        branches = params["branches"]
+        return _run(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
+    rule = NUMPY.get(primitive.name)
+    result = NotImplemented if rule is None else rule(*inputs, **params)
+    if result is NotImplemented:
+        result = primitive.bind(*map(jax.numpy.asarray, inputs), **params)
+        return [np.asarray(each) for each in (result if primitive.multiple_results else [result])]
+    return [np.asarray(result)]
+
+
+def _plain(operation: Callable[..., Any]) -> Rule:
+    """An operation whose parameters say nothing more than the shapes and types of its inputs."""
+    return lambda *inputs, **params: operation(*inputs)
+
+
+def _over_axes(operation: Callable[..., Any]) -> Rule:
+    return lambda operand, *, axes, **params: operation(operand, axis=tuple(axes))
+
+
+def _select(which: Array, *cases: Array, **params: Any) -> Array:
+    return np.choose(which.astype(int), cases) if len(cases) > 2 else np.where(which, cases[1], cases[0])
+
+
+def _slice(operand: Array, *, start_indices: Values, limit_indices: Values, strides: Values | None, **params: Any) -> Array:
+    steps = strides or [1] * operand.ndim
+    return operand[tuple(map(slice, start_indices, limit_indices, steps))]
+
+
+def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, **params: Any) -> Array:
+    spread = [1] * len(shape)
+    for axis, size in zip(broadcast_dimensions, operand.shape, strict=True):
+        spread[axis] = size
+    return np.broadcast_to(operand.reshape(spread), shape)
+
+
+def _iota(*, dtype: Any, shape: Values, dimension: int, **params: Any) -> Array:
+    line = np.arange(shape[dimension], dtype=dtype)
+    return np.broadcast_to(line.reshape([-1 if axis == dimension else 1 for axis in range(len(shape))]), shape)
+
+
+def _dot(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Any:
+    (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
+    return NotImplemented if batch_a or batch_b else np.tensordot(a, b, axes=(contract_a, contract_b))
+
+
+def _window(operand: Array, indices: Array, mapped: Values, dropped: Values, batching: Values, windows: Values, shape: Values) -> Any:
+    """Index arrays that pick the windows of a gather or scatter: one per axis of the operand, of `shape` once broadcast.
+
+    indices: first element of each window, for the axes `mapped`. dropped: axes of the operand that the result lacks.
+    windows: axes of the result that run inside a window. None where an index lies outside, or for batched indices.
+    """
+    if batching:
+        return None
+    kept = dict(zip([axis for axis in range(operand.ndim) if axis not in dropped], windows, strict=True))
+    outer = [axis for axis in range(len(shape)) if axis not in windows]
+    result = []
+    for axis in range(operand.ndim):
+        index = np.zeros([1] * len(shape), int)
+        if axis in kept:
+            index = index + np.arange(shape[kept[axis]]).reshape([-1 if a == kept[axis] else 1 for a in range(len(shape))])
+        if axis in mapped:
+            spread = [1] * len(shape)
+            for place, size in zip(outer, indices.shape[:-1], strict=True):
+                spread[place] = size
+            index = index + indices[..., list(mapped).index(axis)].reshape(spread)
+        if np.any((index < 0) | (index >= operand.shape[axis])):
+            return None
+        result.append(index)
+    return tuple(result)
+
+
+def _gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_sizes: Values, **params: Any) -> Any:
+    """Windows of the operand; anything out of the ordinary is left to JAX."""
+    numbers = dimension_numbers
+    windows, rank = numbers.offset_dims, indices.ndim - 1 + len(numbers.offset_dims)
+    sizes = [size for axis, size in enumerate(slice_sizes) if axis not in numbers.collapsed_slice_dims]
+    batch = iter(indices.shape[:-1])
+    shape = [sizes[list(windows).index(axis)] if axis in windows else next(batch) for axis in range(rank)]
+    batching = numbers.operand_batching_dims
+    index = _window(operand, indices, numbers.start_index_map, numbers.collapsed_slice_dims, batching, windows, shape)
+    return NotImplemented if index is None else operand[index]
+
+
+def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
+    """operand.at[...].set, add or max."""
+
+    def rule(operand: Array, indices: Array, updates: Array, *, dimension_numbers: Any, **params: Any) -> Any:
+        numbers, result = dimension_numbers, operand.copy()
+        mapped, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
+        batching, windows = numbers.operand_batching_dims, numbers.update_window_dims
+        index = _window(operand, indices, mapped, dropped, batching, windows, updates.shape)
+        if index is None:
+            return NotImplemented
+        combine(result, index, updates)
+        return result
+
+    return rule
+
+
+def _triangular_solve(
+    a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
+) -> Any:
+    if not left_side or a.ndim != 2:
+        return NotImplemented
+    options = {"lower": lower, "trans": int(transpose_a), "unit_diagonal": unit_diagonal, "check_finite": False}
+    return solve_triangular(a, b, **options) if b.size else b
+
+
+def _cholesky(matrix: Array, **params: Any) -> Array:
+    """The lower factor; not a number, as in JAX, where there is none."""
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return np.full_like(matrix, np.nan)
+
+
+def _rsqrt(x: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 1 / np.sqrt(x)
+
+
+def _sqrt(x: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(x)
+
+
+def _divide(a: Array, b: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return a // b if np.issubdtype(a.dtype, np.integer) else a / b
+
+
+NUMPY: dict[str, Rule] = {
+    "abs": _plain(np.abs),
+    "add": _plain(np.add),
+    "and": _plain(np.logical_and),
+    "atan2": _plain(np.arctan2),
+    "broadcast_in_dim": _broadcast,
+    "cholesky": _cholesky,
+    "concatenate": lambda *inputs, dimension, **params: np.concatenate(inputs, dimension),
+    "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),
+    "cos": _plain(np.cos),
+    "div": _plain(_divide),
+    "dot_general": _dot,
+    "eq": _plain(np.equal),
+    "gather": _gather,
+    "ge": _plain(np.greater_equal),
+    "gt": _plain(np.greater),
+    "integer_pow": lambda x, *, y, **params: x**y,
+    "iota": _iota,
+    "le": _plain(np.less_equal),
+    "lt": _plain(np.less),
+    "max": _plain(np.maximum),
+    "min": _plain(np.minimum),
+    "mul": _plain(np.multiply),
+    "ne": _plain(np.not_equal),
+    "neg": _plain(np.negative),
+    "not": _plain(np.logical_not),
+    "or": _plain(np.logical_or),
+    "reduce_max": _over_axes(np.max),
+    "reduce_min": _over_axes(np.min),
+    "reduce_or": _over_axes(np.any),
+    "reduce_sum": _over_axes(np.sum),
+    "reshape": lambda x, *, new_sizes, dimensions, **params: x.reshape(new_sizes),
+    "rsqrt": _plain(_rsqrt),
+    "scatter": _scatter(lambda target, where, rows: target.__setitem__(where, rows)),
+    "scatter-add": _scatter(np.add.at),
+    "scatter-max": _scatter(np.maximum.at),
+    "select_n": _select,
+    "sin": _plain(np.sin),
+    "slice": _slice,
+    "sqrt": _plain(_sqrt),
+    "squeeze": lambda x, *, dimensions, **params: x.reshape([n for i, n in enumerate(x.shape) if i not in dimensions]),
+    "stack": lambda *inputs, axis, **params: np.stack(inputs, axis),
+    "stop_gradient": _plain(np.asarray),
+    "sub": _plain(np.subtract),
+    "triangular_solve": _triangular_solve,
+    "transpose": lambda x, *, permutation, **params: np.transpose(x, permutation),
+}
