@@ -34,16 +34,24 @@ def index_names(spec: Spec, problems: Problems) -> Names:
     return names
 
 
+def references(element: Element) -> list[tuple[str, str, str]]:
+    """What an element refers to: (field, kind of the other element, its name)."""
+    found = []
+    for attribute, kind in element.attributes().items():
+        if isinstance(kind, ReferenceKind):
+            value = getattr(element, attribute)
+            space = _space(element, kind)
+            if value and space:
+                found.append((attribute, space, value))
+    return found
+
+
 def check_references(spec: Spec, problems: Problems) -> None:
     """Note every reference that leads nowhere."""
     for element in spec.walk():
         filled = element.resolved(spec.defaults.inherited(element), problems)
-        for attribute, kind in element.attributes().items():
-            if isinstance(kind, ReferenceKind):
-                value = getattr(filled, attribute, None)
-                space = _space(filled, kind)
-                if value and space:
-                    _look_up(spec, element, attribute, space, value, problems)
+        for attribute, space, value in references(filled):
+            _look_up(spec, element, attribute, space, value, problems)
 
 
 def _space(element: Element, kind: ReferenceKind) -> str:

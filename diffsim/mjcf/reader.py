@@ -1,9 +1,9 @@
 """read: MJCF text to Spec. All that is wrong in a file is found in one go.
 
 Passes: parse the XML; put included files in their place; turn every node into an element of its class, attribute by
-attribute; merge settings, build default classes; check each element; check names and references. Sections may stand in
-any order and may be repeated: settings merge, the last value wins, everything else is appended, and since names are
-looked up at the end, references may point forward.
+attribute; merge settings, build default classes; check each element; expand macros; check names and references.
+Sections may stand in any order and may be repeated: settings merge, the last value wins, everything else is appended,
+and since names are looked up at the end, references may point forward.
 Source: MuJoCo XML reference; mjXReader::Parse and mjXSchema::Check (3.8.1).
 """
 
@@ -17,6 +17,7 @@ from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
 from diffsim.mjcf.elements.visual import Visual
+from diffsim.mjcf.expand import expand
 from diffsim.mjcf.include import expand_includes
 from diffsim.mjcf.names import check_references, index_names
 from diffsim.mjcf.resources import ResourceError, Resources
@@ -198,6 +199,7 @@ def _check(spec: Spec, problems: Problems) -> None:
     """What only shows when the whole model is there."""
     for element in spec.root.walk():
         element.check(problems)
+    expand(spec.root, spec.compiler, problems)
     spec.names = index_names(spec, problems)
     if not any(problem.unsupported for problem in problems):  # what is not read may hold the names
         check_references(spec, problems)

@@ -121,8 +121,6 @@ class Frame(Oriented):
 class Replicate(Element):
     """What stands in it, `count` times, each copy moved on by `offset` and `euler`."""
 
-    unsupported = "replicate is not supported yet"
-
     count: int = Integer(required=True, least=1, most=1_000_000)
     offset: Vector = Reals(3, (0, 0, 0))
     euler: Vector = Reals(3, (0, 0, 0))
