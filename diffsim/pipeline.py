@@ -75,5 +75,5 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     joules = energy(model, qpos, qvel, poses, com, paths, inertia)
     records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
     data = Data.collect(*records, contact=contacts, efc=rows, sensordata=None, status=None)
-    data = dataclasses.replace(data, sensordata=sensors(model, state, inputs, data, forces).sensordata)
+    data = dataclasses.replace(data, sensordata=sensors(model, state, inputs, data, forces))
     return dataclasses.replace(data, status=status(model, state, inputs, data))

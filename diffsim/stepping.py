@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from diffsim.enums import DisableBit, Integrator
 from diffsim.math.linalg import solve_spd
 from diffsim.physics.actuation import advance_activation
-from diffsim.physics.joint import integrate_qpos
+from diffsim.physics.joint import integrate_position
 from diffsim.physics.passive import damping_derivative
+from diffsim.physics.reflected import has_dof_damping
 from diffsim.pipeline import forward
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs
@@ -66,7 +67,7 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
         fraction, weight = row
         point = state.replace(
             time=state.time + fraction * h,
-            qpos=integrate_qpos(model.topology, state.qpos, qvel, fraction * h),
+            qpos=integrate_position(model, state.qpos, qvel, fraction * h),
             qvel=state.qvel + fraction * h * qacc,
             act=state.act + fraction * h * act_dot,
         )
@@ -92,8 +93,8 @@ UNSUPPORTED = {
 def _implicit_damping(model: Model) -> bool:
     """Whether Euler must solve with the damping added to the inertia."""
     off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
-    fields = ("dof_damping", "dof_dampingpoly", "actuator_damping", "actuator_dampingpoly")
-    return not off and any(model.topology.has(field) for field in fields)
+    damped = has_dof_damping(model.topology) or has_dof_damping(model.topology, poly=True)
+    return damped and not off
 
 
 def _advance(model: Model, state: State, act_dot: Array, qacc: Array, qvel: Array | None, warmstart: Array) -> State:
@@ -102,7 +103,7 @@ def _advance(model: Model, state: State, act_dot: Array, qacc: Array, qvel: Arra
     next_qvel = state.qvel + h * qacc
     return state.replace(
         time=state.time + h,
-        qpos=integrate_qpos(model.topology, state.qpos, next_qvel if qvel is None else qvel, h),
+        qpos=integrate_position(model, state.qpos, next_qvel if qvel is None else qvel, h),
         qvel=next_qvel,
         act=advance_activation(model, state.act, act_dot),
         # the next solve starts here; where it starts does not change where it ends, so it carries no gradient

@@ -16,7 +16,7 @@ import pytest
 
 import diffsim
 from diffsim.enums import Cone, Integrator
-from diffsim.physics.joint import integrate_qpos
+from diffsim.physics.joint import integrate_position
 
 Array = jax.Array
 
@@ -52,7 +52,7 @@ def build(path: str, integrator: Integrator, cone: Cone) -> tuple[Any, dict[str,
     def result(variation: dict[str, Array], count: Array) -> Array:
         changed = model.replace(**{name: getattr(model, name) + variation[name] for name in GROUPS[3:]})
         start = state.replace(
-            qpos=integrate_qpos(model.topology, state.qpos, variation["qpos"], jnp.ones(())),
+            qpos=integrate_position(model, state.qpos, variation["qpos"], jnp.ones(())),
             qvel=state.qvel + variation["qvel"],
         )
         now = inputs.replace(ctrl=inputs.ctrl + variation["ctrl"])
