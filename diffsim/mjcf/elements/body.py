@@ -119,12 +119,13 @@ class Frame(Oriented):
 
 @dataclass(eq=False)
 class Replicate(Element):
-    """What stands in it, `count` times, each copy moved on by `offset` and `euler`."""
+    """What stands in it, `count` times, each copy moved on by `offset` and `euler`; MuJoCo ignores `prefix`."""
 
     count: int = Integer(required=True, least=1, most=1_000_000)
     offset: Vector = Reals(3, (0, 0, 0))
     euler: Vector = Reals(3, (0, 0, 0))
     sep: str = Text("")
+    prefix: str | None = Text()
     childclass: str | None = Reference("default", defaultable=False)
 
 
