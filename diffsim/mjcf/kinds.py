@@ -268,6 +268,7 @@ def _shown(token: str) -> str:
 
 
 def frozen(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The values as an array that cannot be written to, so that defaults can be shared."""
     array = np.array(values, dtype)
     array.flags.writeable = False
     return array
