@@ -34,7 +34,9 @@ def contacts_of(model: Model, data: Any) -> tuple[Contacts, dict[int, int]]:
     slots: dict[int, int] = {}
     for index in range(data.ncon):
         contact = data.contact[index]
-        fits = (layout.dim == contact.dim) & np.all((layout.geom == contact.geom) | (layout.geom == -1), axis=1)
+        fits = (layout.dim == contact.dim) & np.all(
+            (layout.geom == contact.geom) | (layout.geom == -1), axis=1
+        )
         slot = next(s for s in np.flatnonzero(fits) if s not in slots.values())
         slots[index] = int(slot)
         for name, column in fields.items():
@@ -98,13 +100,17 @@ def _find(constraints, topology, fed, kind, name, part, jacobian, data) -> Row:
     if kind == ConstraintType.FRICTION_DOF:
         return _one(constraints, constraints.dof_friction, name)
     if kind == ConstraintType.FRICTION_TENDON:
-        return _one(constraints, constraints.tendon_friction, _rank(topology.present["tendon_frictionloss"], name))
+        return _one(
+            constraints, constraints.tendon_friction, _rank(topology.present["tendon_frictionloss"], name)
+        )
     if kind == ConstraintType.LIMIT_JOINT:
         ball = (topology.jnt_limited != 0) & (topology.jnt_type == 1)
         if ball[name]:
             return _one(constraints, constraints.limit_ball, _rank(ball, name))
         dof = topology.jnt_dofadr[name]
-        return _one(constraints, constraints.limit_lower if jacobian[dof] > 0 else constraints.limit_upper, dof)
+        return _one(
+            constraints, constraints.limit_lower if jacobian[dof] > 0 else constraints.limit_upper, dof
+        )
     if kind == ConstraintType.LIMIT_TENDON:
         index = _rank(topology.tendon_limited, name)
         lower = _one(constraints, constraints.tendon_lower, index)
@@ -139,6 +145,6 @@ def _rank(mask: np.ndarray, name: int) -> int:
 
 def oracle_jacobian(nv: int, data: Any) -> np.ndarray:
     """efc_J as a dense matrix."""
-    if data.efc_J.size == data.nefc * nv and not data.efc_J_rownnz.any():
+    if data.efc_J.size == data.nefc * nv:
         return data.efc_J.reshape(data.nefc, nv)
     return sparse(data.efc_J.ravel(), data.efc_J_rownnz, data.efc_J_rowadr, data.efc_J_colind, nv)
