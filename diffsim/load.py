@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from diffsim import mjcf
 from diffsim.compiler import compile
+from diffsim.mjcf import read
 from diffsim.types.model import Model
 
 
@@ -32,5 +32,5 @@ def load(
       MjcfError: the model is wrong; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
     """
-    spec = mjcf.read(path_or_text, assets=assets, allow_outside=allow_outside)
+    spec = read(path_or_text, assets=assets, allow_outside=allow_outside)
     return compile(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)

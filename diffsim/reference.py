@@ -1,9 +1,9 @@
 """set_const: what the model needs to know of itself at its reference poses, by our own physics.
 
 Masses of subtrees, inverse weights (the diagonal of J M^-1 J^T that scales soft constraints), lengths of tendons and
-actuators, camera and light offsets, relative poses of equality constraints, damping from damping ratios, statistics. Pure
-and differentiable: after changing masses or poses, `set_const(model.replace(body_mass=m))` makes the model whole again.
-Runs once per load, in float64. Source: MuJoCo mj_setConst; "Computation", constraint model (diagApprox).
+actuators, camera and light offsets, relative poses of equality constraints, damping from damping ratios, statistics.
+Pure and differentiable: after changing masses or poses, `set_const(model.replace(body_mass=m))` makes the model whole
+again. Runs once per load, in float64. Source: MuJoCo mj_setConst; "Computation", constraint model (diagApprox).
 """
 
 import dataclasses
@@ -43,9 +43,9 @@ def set_const(model: Model) -> Model:
       model: any model; its `topology` does not change.
 
     Returns:
-      A model whose derived fields (`body_subtreemass`, `body_invweight0`, `dof_invweight0`, `dof_M0`, `tendon_length0`,
-      `actuator_acc0`, `cam_pos0`, `eq_data` ..., `stat`) belong to its other fields. A positive `actuator_biasprm[:, 2]`
-      of a position servo (a damping ratio) becomes damping, a `tendon_lengthspring` of -1 the length at `qpos_spring`.
+      A model whose derived fields (`body_subtreemass`, `body_invweight0`, `dof_M0`, `tendon_length0`, `actuator_acc0`,
+      `cam_pos0`, `eq_data`, `stat` ...) belong to its other fields. A positive `actuator_biasprm[:, 2]` of a position
+      servo (a damping ratio) becomes damping, a `tendon_lengthspring` of -1 the length at `qpos_spring`.
     """
     found = constants(model)
     stat = model.stat.replace(**found.pop("stat"))
@@ -109,7 +109,9 @@ def _inverse_weights(model: Model, poses: Kinematics, com: ComFrame, factor: Arr
     )
     return {
         "body_invweight0": jnp.where(moving[:, None], weight, 0.0),
-        "dof_invweight0": _joint_means(topology, jnp.where(slides[topology.dof_bodyid], by_mass[topology.dof_bodyid], diagonal)),
+        "dof_invweight0": _joint_means(
+            topology, jnp.where(slides[topology.dof_bodyid], by_mass[topology.dof_bodyid], diagonal)
+        ),
     }
 
 
@@ -277,7 +279,7 @@ def _statistics(model: Model, poses: Kinematics, inertia: Inertia, sizes: Array)
 
 
 def _bounding_box(model: Model, poses: Kinematics) -> tuple[Array, Array]:
-    """Center and longest side of the box around bodies, joints, sites and geoms; a plane counts with a tenth of its size."""
+    """Center and longest side of the box around everything; a plane counts with a tenth of its size."""
     width = jnp.maximum(model.geom_size[:, 0], model.geom_size[:, 1])
     plane = jnp.where(width > 0, 0.1 * width, 1.0)
     flat = model.topology.geom_type == GeomType.PLANE

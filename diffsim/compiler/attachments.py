@@ -4,6 +4,7 @@ Source: MuJoCo "Modeling", site, camera, light.
 """
 
 from math import atan2, pi
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
     }
 
 
-def _lengths(e, length: str, pixel: str) -> np.ndarray:
+def _lengths(e: Any, length: str, pixel: str) -> np.ndarray:
     """A camera length in length units: given in pixels, which win, or as it is."""
     value = np.zeros(2) if getattr(e, length) is None else np.array(getattr(e, length), float)
     pixels = getattr(e, pixel)
@@ -80,7 +81,7 @@ def _lengths(e, length: str, pixel: str) -> np.ndarray:
     return np.where(pixels != 0, pixels * e.sensorsize / e.resolution, value)
 
 
-def _intrinsic(draft: Draft, e, sized: bool) -> np.ndarray:
+def _intrinsic(draft: Draft, e: Any, sized: bool) -> np.ndarray:
     """Focal lengths and principal point in length units."""
     if not sized:
         near = (draft.spec.visual.first(Map) or Map()).filled().znear
@@ -88,7 +89,7 @@ def _intrinsic(draft: Draft, e, sized: bool) -> np.ndarray:
     return np.concatenate([_lengths(e, "focal", "focalpixel"), _lengths(e, "principal", "principalpixel")])
 
 
-def _field_of_view(e) -> float:
+def _field_of_view(e: Any) -> float:
     """Vertical field of view in degrees of a camera with a sensor size."""
     return atan2(e.sensorsize[1] / 2, _lengths(e, "focal", "focalpixel")[1]) * 360.0 / pi
 

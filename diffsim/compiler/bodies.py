@@ -147,9 +147,7 @@ def _align_free(draft: Draft, node: Node) -> None:
         return
     row = node.row
     back = invert(row["body_ipos"], row["body_iquat"])
-    row["body_pos"], row["body_quat"] = compose(
-        row["body_pos"], row["body_quat"], row["body_ipos"], row["body_iquat"]
-    )
+    row["body_pos"], row["body_quat"] = compose(row["body_pos"], row["body_quat"], row["body_ipos"], row["body_iquat"])
     row["body_ipos"], row["body_iquat"] = np.zeros(3), np.array([1.0, 0, 0, 0])
     for kind, prefix in (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light")):
         for child in node.under.get(kind, []):

@@ -68,7 +68,7 @@ def _count(fields: dict[str, Any], size: str | int) -> int:
 
 
 def relations(draft: Draft) -> None:
-    """What bodies, tendons and actuators mean for each other: coincident frames, simple bodies, reflecting actuators."""
+    """What bodies, tendons and actuators mean for each other: coincident frames, simple bodies, reflections."""
     fields = draft.fields
     fields.update(topology.same_frames(fields))
     fields.update(topology.simple_bodies(fields))

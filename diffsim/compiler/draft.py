@@ -1,8 +1,8 @@
 """Draft: a model while it is being compiled. The passes read elements and write rows under mjModel's names.
 
-A `Node` is one object of the model: its element with every attribute filled, its index, the body it hangs on, the pose of
-the `<frame>`s around it, and the row of mjModel fields that the passes have found so far. At the end `columns` turns the
-rows of each kind into arrays.
+A `Node` is one object of the model: its element with every attribute filled, its index, the body it hangs on, the
+pose of the `<frame>`s around it, and the row of mjModel fields that the passes have found so far. At the end
+`columns` turns the rows of each kind into arrays.
 """
 
 from collections.abc import Iterable

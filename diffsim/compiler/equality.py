@@ -1,7 +1,7 @@
 """Equality constraints. One row each; what depends on poses in eq_data is completed by reference.py.
 
-eq_data of a connect: [0:3] anchor on the first body, [3:6] on the second. Of a weld, the other way round: [0:3] anchor on
-the second body, [3:6] on the first, [6:10] relative orientation (all zero: take it from qpos0), [10] torque scale.
+eq_data of a connect: [0:3] anchor on the first body, [3:6] on the second. Of a weld, the other way round: [0:3] anchor
+on the second body, [3:6] on the first, [6:10] relative orientation (all zero: take it from qpos0), [10] torque scale.
 Of a joint or tendon: [0:5] polynomial. Source: MuJoCo "Computation", constraint model; mjModel's eq_data.
 """
 
@@ -30,7 +30,7 @@ def equality_rows(draft: Draft) -> None:
         if isinstance(node.e, JointEquality):
             _check_scalar(draft, node, one, two)
         node.row = {
-            "eq_type": node.source.type,  # type: ignore[attr-defined]
+            "eq_type": node.e.type,
             "eq_objtype": objtype,
             "eq_obj1id": ids[0],
             "eq_obj2id": ids[1],
@@ -74,5 +74,3 @@ def _check_scalar(draft: Draft, node: Node, *joints: Node | None) -> None:
     for joint in joints:
         if joint is not None and joint.e.type not in SCALAR:
             draft.problems.add(node.source, f"joint '{joint.name}' is not a hinge or slide")
-
-

@@ -1,8 +1,8 @@
 """evaluate: run a JAX function once, in numpy, without compiling it.
 
-The derived constants of a model are computed once per load, by physics written in JAX. XLA would take seconds to compile
-what numpy runs in milliseconds, so the traced function is interpreted: each of its operations by the numpy function in
-`NUMPY`, or by JAX itself where the table has none. The result is the same; only the time differs.
+The derived constants of a model are computed once per load, by physics written in JAX. XLA would take seconds to
+compile what numpy runs in milliseconds, so the traced function is interpreted: each of its operations by the numpy
+function in `NUMPY`, or by JAX itself where the table has none. The result is the same; only the time differs.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,10 +64,12 @@ def _over_axes(operation: Callable[..., Any]) -> Rule:
 
 
 def _select(which: Array, *cases: Array, **params: Any) -> Array:
-    return np.choose(which.astype(int), cases) if len(cases) > 2 else np.where(which, cases[1], cases[0])
+    return np.choose(which.astype(int), np.broadcast_arrays(*cases))
 
 
-def _slice(operand: Array, *, start_indices: Values, limit_indices: Values, strides: Values | None, **params: Any) -> Array:
+def _slice(
+    operand: Array, *, start_indices: Values, limit_indices: Values, strides: Values | None, **params: Any
+) -> Array:
     steps = strides or [1] * operand.ndim
     return operand[tuple(map(slice, start_indices, limit_indices, steps))]
 
@@ -89,8 +91,10 @@ def _dot(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Any:
     return NotImplemented if batch_a or batch_b else np.tensordot(a, b, axes=(contract_a, contract_b))
 
 
-def _window(operand: Array, indices: Array, mapped: Values, dropped: Values, batching: Values, windows: Values, shape: Values) -> Any:
-    """Index arrays that pick the windows of a gather or scatter: one per axis of the operand, of `shape` once broadcast.
+def _window(
+    operand: Array, indices: Array, mapped: Values, dropped: Values, batching: Values, windows: Values, shape: Values
+) -> Any:
+    """Index arrays that pick the windows of a gather or scatter, one per axis of the operand; they have `shape`.
 
     indices: first element of each window, for the axes `mapped`. dropped: axes of the operand that the result lacks.
     windows: axes of the result that run inside a window. None where an index lies outside, or for batched indices.
@@ -103,7 +107,9 @@ def _window(operand: Array, indices: Array, mapped: Values, dropped: Values, bat
     for axis in range(operand.ndim):
         index = np.zeros([1] * len(shape), int)
         if axis in kept:
-            index = index + np.arange(shape[kept[axis]]).reshape([-1 if a == kept[axis] else 1 for a in range(len(shape))])
+            index = index + np.arange(shape[kept[axis]]).reshape(
+                [-1 if a == kept[axis] else 1 for a in range(len(shape))]
+            )
         if axis in mapped:
             spread = [1] * len(shape)
             for place, size in zip(outer, indices.shape[:-1], strict=True):

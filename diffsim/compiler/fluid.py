@@ -1,7 +1,7 @@
 """Fluid interaction coefficients of a geom with fluidshape="ellipsoid": geom_fluid [12].
 
-The geom is taken as an ellipsoid; the added (virtual) mass and inertia follow from the kappa integrals of potential flow,
-done by Gauss-Kronrod quadrature on [0, inf) with l = x^3 / (1 - x)^2. Host only, once per geom.
+The geom is taken as an ellipsoid; the added (virtual) mass and inertia follow from the kappa integrals of potential
+flow, done by Gauss-Kronrod quadrature on [0, inf) with l = x^3 / (1 - x)^2. Host only, once per geom.
 Source: MuJoCo "Computation", fluid forces, ellipsoid model; Lamb 1932, art. 114 and 115.
 """
 

@@ -4,6 +4,8 @@ fromto gives center, half length and a z axis that points from the second point 
 times the volume (times the surface for shells). Source: MuJoCo "Modeling", geom; shape formulas in shape.py.
 """
 
+from typing import Any
+
 import numpy as np
 
 from diffsim.compiler.draft import Draft, Node
@@ -25,7 +27,7 @@ Array = np.ndarray
 EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BOX)
 
 
-def orientation(draft: Draft, node: Node, e: object | None = None) -> Array:
+def orientation(draft: Draft, node: Node, e: Any = None) -> Array:
     """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler."""
     e = e or node.e
     ways = {
@@ -41,7 +43,7 @@ def orientation(draft: Draft, node: Node, e: object | None = None) -> Array:
                 return convert(value)
             except ValueError as error:
                 draft.problems.add(node.source, str(error))
-    return unit(getattr(e, "quat"))[0]
+    return unit(e.quat)[0]
 
 
 def shaped_pose(draft: Draft, node: Node, kind: GeomType) -> tuple[Array, Array, Array]:

@@ -1,7 +1,7 @@
 """Joints and their dofs: units, limits, axes, qpos0, qpos_spring. One row per joint, repeated per dof.
 
-Degrees become radians for the range of limited hinges and balls and for ref and springref of hinges; slides are lengths.
-Source: MuJoCo "Modeling", joint; its compiler's joint rules.
+Degrees become radians for the range of limited hinges and balls and for ref and springref of hinges; slides are
+lengths. Source: MuJoCo "Modeling", joint; its compiler's joint rules.
 """
 
 from math import pi
@@ -73,7 +73,7 @@ def _limits(draft: Draft, node: Node, kind: JointType) -> tuple[bool, Array]:
     if kind == JointType.BALL:
         limited = is_limited(node.e.limited, limits)
         if limited and limits[0]:
-            draft.problems.add(node.source, "the range of a ball joint begins with 0, not {:g}".format(limits[0]))
+            draft.problems.add(node.source, f"the range of a ball joint begins with 0, not {limits[0]:g}")
     else:
         limited = check_limits(draft, node, "", node.e.limited, limits)
     if limited and kind != JointType.SLIDE and draft.degree:

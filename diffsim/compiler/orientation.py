@@ -147,7 +147,7 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
 
     The order of the sweeps fixes which of the equivalent sets of axes comes out: it is MuJoCo's.
     """
-    quat = np.array(IDENTITY)
+    quat, d = np.array(IDENTITY), symmetric
     for _ in range(500):
         axes = matrix(quat)
         d = axes.T @ symmetric @ axes

@@ -54,12 +54,18 @@ ATTACHED: dict[type[Element], Callable[[Any], tuple[End, End]]] = {
 }
 
 S = SensorType
-WIDTH: dict[SensorType, int] = dict.fromkeys(
-    (S.ACCELEROMETER, S.VELOCIMETER, S.GYRO, S.FORCE, S.TORQUE, S.MAGNETOMETER, S.BALLANGVEL, S.FRAMEPOS)
-    + (S.FRAMEXAXIS, S.FRAMEYAXIS, S.FRAMEZAXIS, S.FRAMELINVEL, S.FRAMEANGVEL, S.FRAMELINACC, S.FRAMEANGACC)
-    + (S.SUBTREECOM, S.SUBTREELINVEL, S.SUBTREEANGMOM, S.GEOMNORMAL),
-    3,
-) | {S.CAMPROJECTION: 2, S.GEOMFROMTO: 6, S.BALLQUAT: 4, S.FRAMEQUAT: 4}
+THREE_AXES = (
+    S.ACCELEROMETER, S.VELOCIMETER, S.GYRO, S.FORCE, S.TORQUE, S.MAGNETOMETER, S.BALLANGVEL, S.FRAMEPOS, S.FRAMEXAXIS,
+    S.FRAMEYAXIS, S.FRAMEZAXIS, S.FRAMELINVEL, S.FRAMEANGVEL, S.FRAMELINACC, S.FRAMEANGACC, S.SUBTREECOM,
+    S.SUBTREELINVEL, S.SUBTREEANGMOM, S.GEOMNORMAL,
+)  # fmt: skip
+WIDTH: dict[SensorType, int] = {
+    **dict.fromkeys(THREE_AXES, 3),
+    S.CAMPROJECTION: 2,
+    S.GEOMFROMTO: 6,
+    S.BALLQUAT: 4,
+    S.FRAMEQUAT: 4,
+}
 
 ACCELERATION_STAGE = {
     S.TOUCH, S.ACCELEROMETER, S.FORCE, S.TORQUE, S.ACTUATORFRC, S.JOINTACTFRC, S.TENDONACTFRC, S.JOINTLIMITFRC,
@@ -95,10 +101,9 @@ def sensor_rows(draft: Draft) -> None:
 
 
 def _sensor_row(draft: Draft, node: Node) -> dict:
-    e, kind = node.e, SensorType(node.source.type)  # type: ignore[attr-defined]
+    e, kind = node.e, SensorType(node.e.type)
     user = kind == S.USER
-    attached = next(attached for cls, attached in ATTACHED.items() if isinstance(e, cls))
-    (objtype, objname), (reftype, refname) = attached(e)
+    (objtype, objname), (reftype, refname) = _ends(e)
     target = draft.find(node.source, OBJECT_KIND[objtype], objname) if objname else None
     reference = draft.find(node.source, OBJECT_KIND[reftype], refname) if refname else None
     datatype = e.datatype if user else DATATYPE.get(kind, DataType.REAL)
@@ -119,6 +124,11 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
         "sensor_interval": e.interval,
         "sensor_history": (e.nsample, e.interp),
     }
+
+
+def _ends(e: elements.Sensor) -> tuple[End, End]:
+    """What the sensor is attached to, and its reference frame."""
+    return next(attached for cls, attached in ATTACHED.items() if isinstance(e, cls))(e)
 
 
 def _stage(kind: SensorType) -> Stage:
@@ -142,7 +152,7 @@ def _dim(e: Any, kind: SensorType, target: Node | None) -> int:
     if isinstance(e, elements.Rangefinder):
         rays = int(np.prod(target.e.resolution)) if target is not None and e.camera is not None else 1
         return rays * sum(RAY_WIDTH[field] for field in e.data)
-    return e.dim if kind == S.USER else WIDTH.get(kind, 1)
+    return int(e.dim) if kind == S.USER else WIDTH.get(kind, 1)
 
 
 def _check(
@@ -154,15 +164,16 @@ def _check(
     user = kind == S.USER
     shape = {DataType.AXIS: 3, DataType.QUATERNION: 4}.get(datatype)
     fixed = (datatype == DataType.AXIS and kind != S.GEOMNORMAL) or datatype == DataType.QUATERNION
-    limited = {"joint": "jnt_limited", "tendon": "tendon_limited"}
-    e, start, phase = node.e, *node.e.interval
+    e: Any = node.e
+    start, phase = e.interval
+    distance = isinstance(node.e, elements.GeomDistance)
     rules = [
         (kind in SCALAR_JOINT and target is not None and not scalar, "the joint must be a hinge or slide"),
         (kind in BALL_JOINT and target is not None and joint != JointType.BALL, "the joint must be a ball joint"),
-        (kind in LIMITED_JOINT and target and not target.row[limited["joint"]], "the joint must be limited"),
-        (kind in LIMITED_TENDON and target and not target.row[limited["tendon"]], "the tendon must be limited"),
-        (isinstance(e, elements.GeomDistance) and target is reference, "the two objects must be different"),
-        (isinstance(e, elements.GeomDistance) and _hfield(target, reference), "height fields have no distance"),
+        (kind in LIMITED_JOINT and target and not target.row["jnt_limited"], "the joint must be limited"),
+        (kind in LIMITED_TENDON and target and not target.row["tendon_limited"], "the tendon must be limited"),
+        (distance and target is reference, "the two objects must be different"),
+        (distance and _hfield(target, reference), "height fields have no distance"),
         (user and shape is not None and e.dim != shape, f"datatype {datatype.name.lower()} requires dim {shape}"),
         (e.cutoff > 0 and fixed, "cutoff cannot be applied to an axis or quaternion"),
         (e.cutoff < 0, "cutoff cannot be negative"),

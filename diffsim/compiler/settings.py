@@ -1,4 +1,4 @@
-"""Settings of the model and its custom data: options, statistics that the user fixes, materials, numerics, texts, tuples.
+"""Settings of the model and its custom data: options, materials, numerics, texts, tuples.
 
 Source: MuJoCo XML reference, option, statistic, custom.
 """
@@ -10,6 +10,7 @@ import numpy as np
 
 from diffsim.compiler.draft import OBJECT_KIND, Draft
 from diffsim.compiler.topology import addresses
+from diffsim.mjcf.elements.custom import TupleElement
 from diffsim.types.model import Option
 
 
@@ -59,7 +60,7 @@ def tuples(draft: Draft) -> None:
     """tuple_adr, tuple_size and the objects in the tuples."""
     rows, sizes = [], []
     for node in draft.nodes["tuple"]:
-        elements = [element.filled() for element in node.source.children]
+        elements = [element.filled() for element in node.source.each(TupleElement)]
         for element in elements:
             kind = element.objtype
             found = draft.find(element, OBJECT_KIND[kind], element.objname)

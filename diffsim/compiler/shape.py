@@ -1,7 +1,7 @@
 """Volume, inertia and bounds of the primitive shapes, in numpy float64.
 
-A row of `SHAPES` says all that the compiler has to know of a geom type: how many sizes it has, its volume (or surface for
-shells, where density is per area), its unit-mass inertia about the center, its bounding radius and box. Host only.
+A row of `SHAPES` says all that the compiler has to know of a geom type: how many sizes it has, its volume (or surface
+for shells, where density is per area), its unit-mass inertia about the center, its bounding radius and box. Host only.
 Source: MuJoCo "Modeling" (geom sizes, shellinertia); Thomsen's formula for the area of an ellipsoid.
 """
 
@@ -11,7 +11,6 @@ from math import pi, sqrt
 
 import numpy as np
 
-from diffsim.compiler.orientation import TINY
 from diffsim.enums import GeomType
 
 Vector = np.ndarray
@@ -23,7 +22,7 @@ def _cross_sum(squares: Vector) -> Vector:
 
 
 def _ellipsoid_area(size: Vector) -> float:
-    a, b, c = size ** 1.6075
+    a, b, c = size**1.6075
     return 4 * pi * ((a * b + b * c + c * a) / 3) ** (1 / 1.6075)
 
 

@@ -1,14 +1,22 @@
-"""What MJCF has and the physics has not: one table, checked at load. A row is deleted when its feature lands.
+"""What MJCF has and the physics has not, said at load with file, line, element and reason.
 
-Rooms that keep tables of what they know (sensors, integrators, ...) are asked for them, so that nothing is listed twice.
+Rooms keep tables of what they know; those are asked, so that nothing is listed twice and a feature is known here as
+soon as it has its row there. `GAPS` holds the rest; a row of it is deleted when its feature lands.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import BiasType, DynType, GainType, GeomType, TrnType
+from diffsim.enums import DynType, GeomType
 from diffsim.mjcf.elements.tendon import Spatial
+from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
+from diffsim.physics.transmission import TRANSMISSIONS
+from diffsim.sensor import unsupported_sensors
+from diffsim.solver.solve import SOLVERS
+from diffsim.stepping import INTEGRATORS
+from diffsim.types.model import Model
 
 
 @dataclass(frozen=True)
@@ -24,13 +32,20 @@ GAPS: tuple[Gap, ...] = (
     Gap("geom", lambda node: node.e.type == GeomType.MESH, "mesh geoms are not supported yet"),
     Gap("geom", lambda node: node.e.type == GeomType.HFIELD, "height fields are not supported yet"),
     Gap("geom", lambda node: node.e.type == GeomType.SDF, "signed distance fields are not supported yet"),
-    Gap("geom", lambda node: node.e.mesh and node.e.type != GeomType.MESH, "fitting a shape to a mesh is not supported yet"),
+    Gap(
+        "geom",
+        lambda node: node.e.mesh and node.e.type not in (GeomType.MESH, GeomType.SDF),
+        "fitting a shape to a mesh is not supported yet",
+    ),
     Gap("tendon", lambda node: isinstance(node.source, Spatial), "spatial tendons are not supported yet"),
-    Gap("actuator", lambda node: node.e.target[0] == TrnType.BODY, "adhesion is not supported yet"),
-    Gap("actuator", lambda node: node.e.dyntype == DynType.DCMOTOR, "DC motors are not supported yet"),
-    Gap("actuator", lambda node: node.e.dyntype == DynType.USER, "user dynamics have no callback here"),
-    Gap("actuator", lambda node: node.e.gaintype == GainType.USER, "user gains have no callback here"),
-    Gap("actuator", lambda node: node.e.biastype == BiasType.USER, "user biases have no callback here"),
+    Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
+    Gap(
+        "actuator",
+        lambda node: node.e.dyntype not in (DynType.NONE, *DYNAMICS),
+        "this dyntype is not supported",
+    ),
+    Gap("actuator", lambda node: node.e.gaintype not in GAINS, "this gaintype is not supported"),
+    Gap("actuator", lambda node: node.e.biastype not in BIASES, "this biastype is not supported"),
     Gap("actuator", lambda node: node.e.nsample > 0, "delayed controls are not supported yet"),
     Gap("sensor", lambda node: node.e.nsample > 0, "delayed sensors are not supported yet"),
 )
@@ -42,8 +57,8 @@ SETTINGS = {
 }
 
 
-def check_support(draft: Draft) -> None:
-    """Note everything that the model uses and diffsim lacks."""
+def check_elements(draft: Draft) -> None:
+    """Note every element that diffsim cannot compile or simulate."""
     for gap in GAPS:
         for node in draft.nodes[gap.kind]:
             if gap.lacks(node):
@@ -51,3 +66,27 @@ def check_support(draft: Draft) -> None:
     for name, reason in SETTINGS.items():
         if getattr(draft.spec.compiler, name):
             draft.problems.unsupported(draft.spec.compiler, reason)
+
+
+def check_model(draft: Draft, model: Model) -> None:
+    """Note what only shows in the compiled model: solver, integrator, sensors, pairs of geoms that may touch."""
+    option = draft.spec.option
+    if model.opt.solver not in SOLVERS:
+        draft.problems.unsupported(option, f"solver {model.opt.solver.name} is not supported")
+    if model.opt.integrator not in INTEGRATORS:
+        draft.problems.unsupported(option, f"integrator {model.opt.integrator.name.lower()} is not supported yet")
+    for sensor, reason in unsupported_sensors(model.topology):
+        draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
+    _check_pairs(draft, model)
+
+
+def _check_pairs(draft: Draft, model: Model) -> None:
+    """One finding for each two types of geoms that may touch and that diffsim cannot collide."""
+    seen: set[frozenset[GeomType]] = set()
+    for first, second, reason in unsupported_pairs(model.topology, model.opt.disableflags):
+        nodes = [draft.nodes["geom"][geom] for geom in (first, second)]
+        kinds = frozenset(GeomType(node.e.type) for node in nodes)
+        if kinds not in seen:
+            seen.add(kinds)
+            message = f"contact with {nodes[1].source.label} at line {nodes[1].source.line}: {reason}"
+            draft.problems.unsupported(nodes[0].source, message, "filter it out with contype, conaffinity or <exclude>")

@@ -1,7 +1,7 @@
 """The kinematic tree as integer arrays: parents, addresses, trees, simple bodies. Pure numpy, no Spec.
 
-Everything here follows from a few integer arrays and from poses (two frames count as the same when they are within 1e-6),
-and is asked again nowhere else. Bodies are in depth-first order, joints in body order, dofs in joint order.
+Everything here follows from a few integer arrays and from poses (two frames count as the same when they are within
+1e-6), and is asked again nowhere else. Bodies are in depth-first order, joints in body order, dofs in joint order.
 Source: MuJoCo "Computation" (kinematic tree) and mjModel's field comments.
 """
 
@@ -55,7 +55,7 @@ def joint_addresses(fields: Fields) -> Fields:
 
 
 def body_ancestry(fields: Fields) -> Fields:
-    """body_rootid: the ancestor that is a child of the world; body_weldid: the nearest ancestor that moves by itself."""
+    """body_rootid: the ancestor that is a child of the world; body_weldid: the nearest one that moves by itself."""
     parent, joints = fields["body_parentid"], fields["body_jntnum"]
     root, weld = np.zeros_like(parent), np.zeros_like(parent)
     for body in range(1, len(parent)):

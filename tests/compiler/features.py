@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Small models, one per corner of the compiler: XML by name. `body` makes a world with one falling geom beside."""
 
 BALL = '<geom size=".1"/>'

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
+
 from diffsim.compiler import complete, settings
 from diffsim.compiler.actuators import actuator_rows
 from diffsim.compiler.attachments import attachment_rows
@@ -15,13 +16,13 @@ from diffsim.compiler.bodies import body_inertias, body_poses
 from diffsim.compiler.contacts import exclude_rows, pair_rows
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.equality import equality_rows
+from diffsim.compiler.evaluate import evaluate
 from diffsim.compiler.geoms import geom_rows
 from diffsim.compiler.joints import configuration, joint_rows
-from diffsim.compiler.evaluate import evaluate
 from diffsim.compiler.keyframes import key_rows
 from diffsim.compiler.pack import pack
 from diffsim.compiler.sensors import sensor_rows
-from diffsim.compiler.support import check_support
+from diffsim.compiler.support import check_elements, check_model
 from diffsim.compiler.tendons import tendon_rows
 from diffsim.compiler.topology import DOF_WIDTH
 from diffsim.compiler.tree import flatten
@@ -34,7 +35,7 @@ FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
     flatten,
-    check_support,
+    check_elements,
     settings.options,
     settings.materials,
     body_poses,
@@ -88,6 +89,8 @@ def compile(
     def packed(fields: dict[str, Any]) -> Model:
         return pack(fields, names, texts, max_contacts, max_pairs, keep)
 
+    check_model(draft, packed(draft.fields))
+    draft.problems.raise_if_any()
     derive(draft, packed)
     return packed(draft.fields)
 
