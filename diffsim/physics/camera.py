@@ -12,8 +12,8 @@ import numpy as np
 
 from diffsim.enums import CamLightMode
 from diffsim.math import safe
-from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
-from diffsim.math.vector import cross, transpose
+from diffsim.math.rotation import quat_normalize, quat_to_mat
+from diffsim.math.vector import cross, mul_mat, mul_vec, transpose
 from diffsim.physics.com import subtree_com
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -58,15 +58,15 @@ def light_modes(topology: Topology) -> Modes:
     return _modes(topology.light_mode, topology.light_targetbodyid)
 
 
-def cameras_and_lights(model: Model, xpos: Array, xquat: Array, xipos: Array) -> dict[str, Array]:
+def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> dict[str, Array]:
     """cam_xpos, cam_xmat, light_xpos, light_xdir in the world, from body poses."""
     topology = model.topology
     cameras, lights = camera_modes(topology), light_modes(topology)
     centre = subtree_com(model, xipos) if np.any(cameras.by_com) or np.any(lights.by_com) else xpos
 
     body = topology.cam_bodyid
-    cam_pos = xpos[body] + rotate(xquat[body], model.cam_pos)
-    cam_mat = quat_to_mat(quat_mul(xquat[body], quat_normalize(model.cam_quat)))
+    cam_pos = xpos[body] + mul_vec(xmat[body], model.cam_pos)
+    cam_mat = mul_mat(xmat[body], quat_to_mat(quat_normalize(model.cam_quat)))
     if not cameras.fixed:
         initial = model.cam_mat0.reshape(-1, 3, 3)
         cam_pos = _track(cameras, body, cam_pos, xpos, centre, model.cam_pos0, model.cam_poscom0)
@@ -75,8 +75,8 @@ def cameras_and_lights(model: Model, xpos: Array, xquat: Array, xipos: Array) ->
         cam_mat = jnp.where(cameras.target[:, None, None], aimed, cam_mat)
 
     body = topology.light_bodyid
-    light_pos = xpos[body] + rotate(xquat[body], model.light_pos)
-    light_dir = rotate(xquat[body], model.light_dir)
+    light_pos = xpos[body] + mul_vec(xmat[body], model.light_pos)
+    light_dir = mul_vec(xmat[body], model.light_dir)
     if not lights.fixed:
         light_pos = _track(lights, body, light_pos, xpos, centre, model.light_pos0, model.light_poscom0)
         light_dir = jnp.where(lights.track[:, None], model.light_dir0, light_dir)

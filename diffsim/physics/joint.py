@@ -1,13 +1,12 @@
 """Joint types as rows of a table: the only file that knows what a free, ball, slide or hinge joint is.
 
-A row holds the widths, the pose that a joint adds, its motion axes, the difference of two positions and the
+A row holds the widths, the motion that a joint adds, its motion axes, the difference of two positions and the
 integration of a velocity. Functions are for one joint; `groups` lists the joints of each type, callers `vmap`.
 Source: MuJoCo documentation, "Computation", "Coordinate frames"; Featherstone 2008, ch. 4.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,23 +19,14 @@ from diffsim.math.rotation import (
     quat_log,
     quat_normalize,
     quat_sub,
-    rotate,
     rotate_inv,
 )
 from diffsim.math.spatial import join
-from diffsim.math.vector import cross, dot, scale, transpose
+from diffsim.math.vector import cross, dot, transpose
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
-
-
-class JointPose(NamedTuple):
-    """What a joint adds to the frame before it: its anchor (3,), a translation (3,), a rotation (4,)."""
-
-    anchor: Array
-    pos: Array
-    quat: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +35,12 @@ class JointKind:
 
     Attributes:
       nq, nv: widths in qpos and qvel.
-      absolute: whether the joint's frame replaces the body's frame in its parent.
+      absolute: whether the first three of qpos are the anchor in the world, whatever the body's frame in its parent.
       sees: for each own dof, how many own dofs before it move its axis.
       blocks: own dofs (start, stop) that share one displacement vector (spring, limit).
       angular: for each own dof, whether it is a rotation.
-      pose: (qpos, qpos0, jnt_pos, jnt_axis) -> JointPose, in the frame before the joint.
+      rotation: (qpos, qpos0, jnt_axis) -> (4,) the rotation that the joint adds to the frame before it.
+      shift: (qpos, qpos0, jnt_pos, jnt_axis) -> (3,) the frame after the joint, seen from the joint's anchor.
       axes: (xaxis, xmat, offset) -> (nv, 6) motion axes about the point that lies `offset` from the anchor.
       difference: (qpos, reference) -> (nv,) velocity that takes reference to qpos in unit time.
       integrate: (qpos, qvel, dt) -> qpos after moving with constant qvel.
@@ -62,16 +53,17 @@ class JointKind:
     sees: tuple[int, ...]
     blocks: tuple[tuple[int, int], ...]
     angular: tuple[bool, ...]
-    pose: Callable[[Array, Array, Array, Array], JointPose]
+    rotation: Callable[[Array, Array, Array], Array]
+    shift: Callable[[Array, Array, Array, Array], Array]
     axes: Callable[[Array, Array, Array], Array]
     difference: Callable[[Array, Array], Array]
     integrate: Callable[[Array, Array, Array], Array]
     drive: Callable[[Array, Array, bool], tuple[Array, Array]]
 
 
-def _about_anchor(pos: Array, quat: Array) -> JointPose:
-    """Rotation about a point: x -> p + R (x - p)."""
-    return JointPose(pos, pos - rotate(quat, pos), quat)
+def _pivot(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
+    # the frame turns about the anchor, which stays at jnt_pos in it
+    return -pos
 
 
 def _rotation_axes(axes: Array, offset: Array) -> Array:
@@ -79,8 +71,12 @@ def _rotation_axes(axes: Array, offset: Array) -> Array:
     return join(axes, cross(axes, jnp.broadcast_to(offset, axes.shape)))
 
 
-def _free_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
-    return JointPose(qpos[:3], qpos[:3], quat_normalize(qpos[3:]))
+def _free_rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:
+    return quat_normalize(qpos[3:])
+
+
+def _free_shift(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
+    return jnp.zeros_like(pos)
 
 
 def _free_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
@@ -116,8 +112,8 @@ def _scalar_drive(qpos: Array, gear: Array, in_parent: bool) -> tuple[Array, Arr
     return qpos[0] * gear[0], gear[:1]
 
 
-def _ball_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
-    return _about_anchor(pos, quat_normalize(qpos))
+def _ball_rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:
+    return quat_normalize(qpos)
 
 
 def _ball_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
@@ -132,17 +128,20 @@ def _ball_integrate(qpos: Array, qvel: Array, dt: Array) -> Array:
     return quat_integrate(qpos, qvel, dt)
 
 
-def _slide_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
-    identity = jnp.array([1, 0, 0, 0], dtype=qpos.dtype)
-    return JointPose(pos, scale(axis, qpos[0] - qpos0[0]), identity)
+def _slide_rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:
+    return jnp.array([1, 0, 0, 0], dtype=qpos.dtype)
+
+
+def _slide_shift(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
+    return axis * (qpos - qpos0) - pos
 
 
 def _slide_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
     return join(jnp.zeros_like(xaxis), xaxis)[None]
 
 
-def _hinge_pose(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
-    return _about_anchor(pos, axis_angle_to_quat(axis, qpos[0] - qpos0[0]))
+def _hinge_rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:
+    return axis_angle_to_quat(axis, qpos[0] - qpos0[0])
 
 
 def _hinge_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
@@ -165,7 +164,8 @@ JOINTS: dict[JointType, JointKind] = {
         sees=(0, 0, 0, 3, 3, 3),
         blocks=((0, 3), (3, 6)),
         angular=(False,) * 3 + (True,) * 3,
-        pose=_free_pose,
+        rotation=_free_rotation,
+        shift=_free_shift,
         axes=_free_axes,
         difference=_free_difference,
         integrate=_free_integrate,
@@ -178,7 +178,8 @@ JOINTS: dict[JointType, JointKind] = {
         sees=(0, 0, 0),
         blocks=((0, 3),),
         angular=(True,) * 3,
-        pose=_ball_pose,
+        rotation=_ball_rotation,
+        shift=_pivot,
         axes=_ball_axes,
         difference=_ball_difference,
         integrate=_ball_integrate,
@@ -191,7 +192,8 @@ JOINTS: dict[JointType, JointKind] = {
         sees=(0,),
         blocks=((0, 1),),
         angular=(False,),
-        pose=_slide_pose,
+        rotation=_slide_rotation,
+        shift=_slide_shift,
         axes=_slide_axes,
         difference=_scalar_difference,
         integrate=_scalar_integrate,
@@ -204,7 +206,8 @@ JOINTS: dict[JointType, JointKind] = {
         sees=(0,),
         blocks=((0, 1),),
         angular=(True,),
-        pose=_hinge_pose,
+        rotation=_hinge_rotation,
+        shift=_pivot,
         axes=_hinge_axes,
         difference=_scalar_difference,
         integrate=_scalar_integrate,
@@ -267,16 +270,24 @@ def _assemble(topology: Topology, field: str, parts: list[Array], empty: Array) 
     return joined if order is None else joined[order]
 
 
-def joint_poses(topology: Topology, qpos: Array, qpos0: Array, pos: Array, axis: Array) -> JointPose:
-    """Poses of all joints in the frames before them: (njnt, 3), (njnt, 3), (njnt, 4)."""
+def joint_rotations(model: Model, qpos: Array) -> Array:
+    """(njnt, 4) the rotation that each joint adds to the frame before it."""
     parts = [
-        jax.vmap(group.kind.pose)(qpos[group.qpos], qpos0[group.qpos], pos[group.joints], axis[group.joints])
-        for group in groups(topology)
+        jax.vmap(group.kind.rotation)(qpos[group.qpos], model.qpos0[group.qpos], model.jnt_axis[group.joints])
+        for group in groups(model.topology)
     ]
-    empties = JointPose(pos, pos, jnp.zeros((0, 4), pos.dtype))
-    return JointPose(
-        *(_assemble(topology, "joints", [part[i] for part in parts], empty) for i, empty in enumerate(empties))
-    )
+    return _assemble(model.topology, "joints", parts, jnp.zeros((0, 4), qpos.dtype))
+
+
+def joint_shifts(model: Model, qpos: Array) -> Array:
+    """(njnt, 3) the frame after each joint, seen from the joint's anchor in that frame."""
+    parts = [
+        jax.vmap(group.kind.shift)(
+            qpos[group.qpos], model.qpos0[group.qpos], model.jnt_pos[group.joints], model.jnt_axis[group.joints]
+        )
+        for group in groups(model.topology)
+    ]
+    return _assemble(model.topology, "joints", parts, jnp.zeros((0, 3), qpos.dtype))
 
 
 def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> Array:

@@ -3,7 +3,7 @@
 Spatial quantities of one tree share one frame (the tree's centre of mass), so every recursion over it is a plain sum
 over ancestors or over a subtree: a product with a static 0/1 mask. Masks grow as n^2, so trees with many nodes use
 pointer jumping instead: after round k each node holds the sum over its 2^k nearest ancestors, and points to the next
-one. Poses compose in the same way, as products. (Pointer jumping: Hillis and Steele 1986.)
+one. Rotations compose in the same way, as products (frames.py). (Pointer jumping: Hillis and Steele 1986.)
 """
 
 import jax
@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.linalg import matmul
-from diffsim.math.rotation import quat_mul, rotate
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -84,21 +83,6 @@ def _body_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
 @per_topology
 def _dof_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
     return jump_rounds(topology.dof_parentid)
-
-
-@per_topology
-def _pose_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
-    """Rounds with the world as the sentinel, which composes as the identity."""
-    parent = np.where(topology.body_parentid == 0, -1, topology.body_parentid)
-    return tuple(np.where(pointer == topology.nbody, 0, pointer) for pointer in jump_rounds(parent))
-
-
-def chain_poses(topology: Topology, pos: Array, quat: Array) -> tuple[Array, Array]:
-    """World poses (nbody, 3), (nbody, 4) from poses in the parent's frame; the world's must be the identity."""
-    for pointer in _pose_rounds(topology):
-        above = quat[pointer]
-        pos, quat = pos[pointer] + rotate(above, pos), quat_mul(above, quat)
-    return pos, quat
 
 
 def sum_subtree(topology: Topology, values: Array) -> Array:
