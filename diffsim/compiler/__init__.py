@@ -4,5 +4,5 @@ Each pass reads the elements and what earlier passes found, and writes rows unde
 that is wrong in a pass is raised at once. The only place where numpy becomes jax is pack.py.
 """
 
-from diffsim.compiler.passes import compile as compile
 from diffsim.compiler.convert import from_mujoco as from_mujoco
+from diffsim.compiler.passes import compile as compile
