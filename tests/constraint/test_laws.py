@@ -1,0 +1,113 @@
+"""The laws: force and curvature are the derivatives of the cost; nothing is infinite at the singular points."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import assert_close
+
+from diffsim.constraint import laws
+from diffsim.constraint.laws import LAWS
+from diffsim.types.constraints import Law, Rows
+
+COUNT = 300
+
+
+def rows_of(law: Law, dim: int, friction: float = 0.6, seed: int = 0) -> Rows:
+    rng = np.random.default_rng(seed)
+    none = np.zeros(0)
+    contact = dim > 1
+    table = friction * rng.uniform(0.5, 1.5, size=(dim - 1, COUNT)) if contact else np.zeros((0, COUNT))
+    return Rows(
+        law=law,
+        dim=dim,
+        sign=0,
+        start=0,
+        pos=np.zeros(COUNT),
+        margin=np.zeros(COUNT),
+        vel=np.zeros((dim, COUNT)),
+        aref=np.zeros((dim, COUNT)),
+        D=rng.uniform(1, 50, size=(1 if law == Law.PYRAMID else dim, COUNT)),
+        frictionloss=rng.uniform(1, 9, size=COUNT) if law == Law.BOUNDED else none,
+        friction=table,
+        mu=0.8 * table[0] if contact else none,
+    )
+
+
+KINDS = [
+    (Law.QUADRATIC, 1),
+    (Law.BOUNDED, 1),
+    (Law.ONE_SIDED, 1),
+    *[(law, dim) for law in (Law.PYRAMID, Law.CONE) for dim in (3, 4, 6)],
+]
+
+
+def cone_consistent(rows: Rows) -> Rows:
+    """Elliptic weights as make_constraints builds them, which make the zones meet smoothly."""
+    if rows.law != Law.CONE:
+        return rows
+    impratio = (rows.friction[0] / rows.mu) ** 2
+    sides = rows.D[:1] * impratio * (rows.friction / rows.friction[:1]) ** 2
+    return rows.replace(D=np.concatenate([rows.D[:1], sides]))
+
+
+def test_kinds_cover_the_table():
+    assert {law for law, _ in KINDS} == set(LAWS) == set(Law)
+
+
+@pytest.mark.parametrize(("law", "dim"), KINDS)
+def test_force_and_curvature_are_derivatives_of_the_cost(law, dim):
+    rows = cone_consistent(rows_of(law, dim))
+    x = np.random.default_rng(1).normal(size=(dim, COUNT))
+
+    def cost(x):
+        return jnp.sum(laws.cost(rows, tuple(x)))
+
+    def force(x):
+        return jnp.stack(laws.force(rows, tuple(x)))
+
+    assert_close("force", force(x), -np.asarray(jax.grad(cost)(x)), 1e-12, rtol=1e-12)
+    k = laws.curvature(rows, tuple(jnp.asarray(x)))
+    for i in range(dim):
+        way = np.zeros((dim, COUNT))
+        way[i] = 1
+        column = -np.asarray(jax.jvp(force, (x,), (way,))[1])
+        for j in range(dim):
+            entry = k.get((max(i, j), min(i, j)), np.zeros(COUNT))
+            assert_close(f"K[{j},{i}]", column[j], np.asarray(entry), 1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize(("law", "dim"), KINDS)
+def test_the_cost_is_smooth_across_zones(law, dim):
+    rows = cone_consistent(rows_of(law, dim))
+    rng = np.random.default_rng(2)
+    x, way = rng.normal(size=(2, dim, COUNT))
+    steps = np.linspace(-3, 3, 4001)
+    force = jax.vmap(lambda t: jnp.stack(laws.force(rows, tuple(x + t * way))))(steps)
+    jump = np.max(np.abs(np.diff(force, axis=0)))
+    assert jump < 200 * (steps[1] - steps[0]) * np.max(rows.D) / 50 * 10
+
+
+SINGULAR = {
+    "tip": lambda dim: np.zeros((dim, COUNT)),
+    "no slip, pressed": lambda dim: np.concatenate([-np.ones((1, COUNT)), np.zeros((dim - 1, COUNT))]),
+    "no slip, apart": lambda dim: np.concatenate([np.ones((1, COUNT)), np.zeros((dim - 1, COUNT))]),
+    "tiny slip": lambda dim: np.full((dim, COUNT), -1e-160),
+}
+
+
+@pytest.mark.parametrize("where", SINGULAR)
+@pytest.mark.parametrize("friction", [0.6, 0.0])
+@pytest.mark.parametrize(("law", "dim"), KINDS)
+def test_nothing_is_infinite_at_singular_points(law, dim, friction, where):
+    rows, x = rows_of(law, dim, friction), SINGULAR[where](dim)
+
+    def total(D, frictionloss, table, mu, x):
+        changed = rows.replace(D=D, frictionloss=frictionloss, friction=table, mu=mu)
+        k = laws.curvature(changed, tuple(x))
+        return sum(jnp.sum(part) for part in [*laws.force(changed, tuple(x)), *k.values()])
+
+    arguments = [jnp.asarray(a) for a in (rows.D, rows.frictionloss, rows.friction, rows.mu, x)]
+    value, gradients = jax.value_and_grad(total, argnums=(0, 1, 2, 3, 4))(*arguments)
+    assert np.isfinite(value)
+    assert all(np.all(np.isfinite(part)) for part in gradients)

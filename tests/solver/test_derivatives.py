@@ -1,0 +1,222 @@
+"""The implicit derivative against central differences, forward against reverse, and through vmap, scan, checkpoint."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import assert_close, inputs_of, record_of, state_of
+
+from diffsim.constraint import make_constraints
+from diffsim.solver import solve
+from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
+from tests.constraint.cases import ELLIPTIC, HUMANOID, PYRAMIDAL, cases
+
+DIFFERENTIATED = [
+    ("constraint_rows", PYRAMIDAL),
+    ("contact_dims", PYRAMIDAL),
+    ("contact_dims", ELLIPTIC),
+    (HUMANOID, PYRAMIDAL),
+]
+LEAVES = ("D", "aref", "frictionloss", "friction", "mu")
+
+
+def acceleration(model, problem):
+    """Both outputs as one vector."""
+    solution = solve(model, *problem)
+    return jnp.concatenate([solution.qacc, solution.qfrc_constraint])
+
+
+value = jax.jit(acceleration)
+forward = jax.jit(
+    lambda model, problem, way: jax.jvp(lambda p: acceleration(model, p), (problem,), (way,))[1]
+)
+backward = jax.jit(
+    lambda model, problem, weight: jax.vjp(lambda p: acceleration(model, p), problem)[1](weight)[0]
+)
+
+
+def richardson(f, step):
+    """Central difference of f at 0, fourth order."""
+    wide = (np.asarray(f(2 * step)) - np.asarray(f(-2 * step))) / (4 * step)
+    return (4 * (np.asarray(f(step)) - np.asarray(f(-step))) / (2 * step) - wide) / 3
+
+
+def directions(problem, seed):
+    """One random direction per input: qM (symmetric), qfrc_smooth, J, and each leaf of the rows, all rows at once."""
+    rng = np.random.default_rng(seed)
+    qM, smooth, _, rows = problem
+    zero = jax.tree.map(np.zeros_like, problem)
+
+    def scaled(leaf):
+        leaf = np.asarray(leaf)
+        return np.abs(leaf) * rng.normal(size=leaf.shape)
+
+    noise = rng.normal(size=qM.shape) * np.sqrt(np.outer(np.diag(qM), np.diag(qM)))
+    yield "qM", (0.01 * (noise + noise.T), *zero[1:])
+    yield "qfrc_smooth", (zero[0], 10 * rng.normal(size=smooth.shape), *zero[2:])
+    yield "J", (*zero[:3], zero[3].replace(J=scaled(rows.J)))
+    for name in LEAVES:
+        families = {
+            f.name: getattr(zero[3], f.name).replace(**{name: scaled(getattr(getattr(rows, f.name), name))})
+            for f in dataclasses.fields(rows)
+            if f.name not in ("J", "eq_anchor")
+        }
+        yield name, (*zero[:3], zero[3].replace(**families))
+
+
+def along(problem, way, t):
+    return jax.tree.map(lambda a, b: np.asarray(a) + t * b, problem, way)
+
+
+@pytest.mark.parametrize(("path", "cone"), DIFFERENTIATED)
+def test_against_differences(path, cone):
+    checked = set()
+    for index, case in enumerate(cases(path, cone)):
+        for name, way in directions(case.problem, index):
+            expected = richardson(lambda t: value(case.model, along(case.problem, way, t)), 1e-5)  # noqa: B023
+            tangent = np.asarray(forward(case.model, case.problem, way))
+            scale = max(1.0, np.max(np.abs(expected)))
+            assert_close(f"d qacc / d {name}", tangent / scale, expected / scale, 1e-6)
+            if np.any(expected):
+                checked.add(name)
+    assert {"qM", "qfrc_smooth", "J", "D", "aref"} <= checked
+
+
+@pytest.mark.parametrize(("path", "cone"), DIFFERENTIATED)
+def test_reverse_is_the_transpose(path, cone):
+    for index, case in enumerate(cases(path, cone)):
+        weight = np.random.default_rng(9).normal(size=2 * case.model.nv)
+        cotangent = backward(case.model, case.problem, weight)
+        for name, way in directions(case.problem, index):
+            reverse = sum(
+                np.vdot(a, b) for a, b in zip(jax.tree.leaves(cotangent), jax.tree.leaves(way), strict=True)
+            )
+            expected = np.vdot(weight, forward(case.model, case.problem, way))
+            assert abs(reverse - expected) <= 1e-9 * max(1.0, abs(expected)), name
+
+
+def inputs_and_rows(case):
+    """The numbers that the rows come from, as one pytree, and the function from them to the accelerations."""
+    records = [record_of(cls, case.mjmodel, case.data) for cls in (Kinematics, ComFrame, Tendons, Velocities)]
+    numbers = (case.model, state_of(case.data), tuple(records), case.fed.contacts)
+    qM, smooth, start, _ = case.problem
+
+    def run(numbers):
+        model, state, records, contacts = numbers
+        rows = make_constraints(model, state, inputs_of(case.data), *records, contacts)
+        return acceleration(case.model, (qM, smooth, start, rows))
+
+    return numbers, run
+
+
+PARAMETERS = {
+    "constraint_rows": """jnt_range jnt_solref jnt_solimp jnt_margin dof_frictionloss dof_solref dof_invweight0
+        tendon_range tendon_frictionloss tendon_invweight0 tendon_solref_lim eq_data eq_solref eq_solimp
+        body_invweight0 qpos0""",
+    "contact_dims": "body_invweight0",
+}
+
+
+@pytest.mark.parametrize(("path", "cone"), DIFFERENTIATED[:3])
+def test_through_the_rows(path, cone):
+    """aref depends on state, impedance and parameters: all of it arrives in qacc."""
+    case = cases(path, cone)[1]
+    numbers, run = inputs_and_rows(case)
+    rng = np.random.default_rng(3)
+    zero = jax.tree.map(
+        lambda a: np.zeros_like(a) if a.dtype == float else np.zeros(a.shape, jax.dtypes.float0), numbers
+    )
+    model, state, _, contacts = numbers
+    ways = {"qvel": (zero[0], zero[1].replace(qvel=rng.normal(size=state.qvel.shape)), *zero[2:])}
+    for name in PARAMETERS[path].split():
+        leaf = np.asarray(getattr(model, name))
+        way = 0.1 * np.abs(leaf) * rng.normal(size=leaf.shape)
+        ways[name] = (dataclasses.replace(zero[0], **{name: way}), *zero[1:])
+    for name in ("impratio", "timestep"):
+        opt = dataclasses.replace(zero[0].opt, **{name: np.ones(())})
+        ways[name] = (dataclasses.replace(zero[0], opt=opt), *zero[1:])
+    for name in ("dist", "pos", "friction", "solref", "solimp", "solreffriction", "includemargin"):
+        leaf = np.where(contacts.geom[:, 0] >= 0, 1.0, 0.0)
+        leaf = leaf.reshape(-1, *[1] * (getattr(contacts, name).ndim - 1)) * np.abs(getattr(contacts, name))
+        way = 0.01 * leaf * rng.normal(size=leaf.shape)
+        ways[name] = (*zero[:3], dataclasses.replace(zero[3], **{name: way}))
+    tangent_of = jax.jit(lambda way: jax.jvp(run, (numbers,), (way,))[1])
+    value_of = jax.jit(run)
+    for name, way in ways.items():
+        expected = richardson(lambda t: value_of(shifted(numbers, way, t)), 1e-5)  # noqa: B023
+        scale = max(1.0, np.max(np.abs(expected)))
+        assert_close(f"d qacc / d {name}", np.asarray(tangent_of(way)) / scale, expected / scale, 1e-6)
+
+
+def no_change(leaf):
+    return np.zeros_like(leaf) if leaf.dtype == float else np.zeros(leaf.shape, jax.dtypes.float0)
+
+
+def shifted(numbers, way, t):
+    return jax.tree.map(
+        lambda a, b: a if b.dtype == jax.dtypes.float0 else np.asarray(a) + t * b, numbers, way
+    )
+
+
+def test_composes_with_transformations():
+    """vmap, scan and checkpoint of reverse mode agree with the plain gradient."""
+    group = cases("contact_dims", ELLIPTIC)[:2]
+    model = group[0].model
+    problems = jax.tree.map(
+        lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *[c.problem for c in group]
+    )
+
+    def loss(smooth, problem):
+        return jnp.sum(jnp.sin(acceleration(model, (problem[0], smooth, *problem[2:]))))
+
+    plain = jax.jit(jax.grad(loss))
+    expected = np.stack(
+        [plain(jnp.asarray(c.problem[1]), jax.tree.map(jnp.asarray, c.problem)) for c in group]
+    )
+    mapped = jax.jit(jax.vmap(jax.grad(loss)))(problems[1], problems)
+    assert_close("vmap", mapped, expected, 1e-9, rtol=1e-9)
+
+    def scanned(smooth):
+        body = jax.checkpoint(lambda total, xs: (total + loss(*xs), None))
+        return jax.lax.scan(body, jnp.zeros(()), (smooth, problems))[0]
+
+    assert_close("scan", jax.jit(jax.grad(scanned))(problems[1]), expected, 1e-9, rtol=1e-9)
+
+
+def test_unrolled_gradient_agrees_at_convergence():
+    case = cases("contact_dims", ELLIPTIC)[0]
+    opt = dataclasses.replace(case.model.opt, solver_gradient="unroll", iterations=12, ls_iterations=30)
+    way = dict(directions(case.problem, 0))["aref"]
+    unrolled = forward(case.model.replace(opt=opt), case.problem, way)
+    implicit = forward(case.model, case.problem, way)
+    assert_close("tangent", unrolled, np.asarray(implicit), 1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cone", [PYRAMIDAL, ELLIPTIC])
+@pytest.mark.parametrize("kind", ["nothing active", "no slip", "no friction", "tip"])
+def test_gradient_is_finite_where_rows_degenerate(cone, kind):
+    case = cases("contact_dims", cone)[0]
+    qM, smooth, start, rows = case.problem
+    changes = {
+        "nothing active": {"D": 0.0},
+        "no slip": {"aref": None},
+        "no friction": {"friction": 0.0, "mu": 0.0},
+        "tip": {"aref": 0.0},
+    }[kind]
+    families = {}
+    for name in ("contact1", "contact3", "contact4", "contact6"):
+        family = getattr(rows, name)
+        aref = np.array(family.aref)
+        aref[1:] = 0
+        wanted = {
+            k: aref if v is None else np.full_like(np.asarray(getattr(family, k)), v)
+            for k, v in changes.items()
+        }
+        families[name] = family.replace(**wanted)
+    changed = rows.replace(**families)
+    if kind in ("no slip", "tip"):
+        smooth = np.zeros_like(smooth)
+    cotangent = backward(case.model, (qM, smooth, start, changed), np.ones(2 * case.model.nv))
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(cotangent))

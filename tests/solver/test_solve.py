@@ -1,0 +1,100 @@
+"""The solution against the oracle, both run to convergence; the optimum does not depend on how it was found."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import assert_close
+
+from diffsim.enums import DisableBit, Solver
+from diffsim.errors import UnsupportedError
+from diffsim.solver import solve
+from diffsim.solver.objective import gradient
+from diffsim.solver.solve import SOLVERS, UNSUPPORTED
+from tests.constraint.cases import CASES, ELLIPTIC, HUMANOID, PYRAMIDAL, cases, strict_pair
+
+solve_jit = jax.jit(solve)
+
+
+def with_options(model, **options):
+    return model.replace(opt=dataclasses.replace(model.opt, **options))
+
+
+@pytest.mark.parametrize(("path", "cone"), CASES)
+def test_solution_matches(path, cone):
+    for case in cases(path, cone):
+        solution = solve_jit(case.model, *case.problem)
+        assert_close("qacc", solution.qacc, case.data.qacc, 1e-7, rtol=1e-7)
+        assert_close("qfrc_constraint", solution.qfrc_constraint, case.data.qfrc_constraint, 1e-7, rtol=1e-7)
+        assert not solution.solver_stalled
+        assert solution.solver_niter < 20
+
+
+def test_every_solver_is_a_row():
+    assert set(SOLVERS) | set(UNSUPPORTED) == set(Solver)
+    assert not set(SOLVERS) & set(UNSUPPORTED)
+
+
+def test_projected_gauss_seidel_is_refused():
+    case = cases("dm_control/suite/hopper.xml", PYRAMIDAL)[0]
+    with pytest.raises(UnsupportedError, match="dual"):
+        solve(with_options(case.model, solver=Solver.PGS), *case.problem)
+
+
+@pytest.mark.parametrize(("path", "cone"), [("contact_dims", PYRAMIDAL), ("contact_dims", ELLIPTIC)])
+def test_conjugate_gradient_finds_the_same_optimum(path, cone):
+    model, _ = strict_pair(path, cone, Solver.CG)
+    for case in cases(path, cone):
+        solution = solve_jit(model, *case.problem)
+        assert_close("qacc", solution.qacc, case.data.qacc, 1e-6, rtol=1e-6)
+
+
+def test_start_does_not_change_the_optimum():
+    case = cases(HUMANOID, PYRAMIDAL)[3]
+    qM, smooth, start, rows = case.problem
+    reference = solve_jit(case.model, qM, smooth, start, rows)
+    far = solve_jit(
+        case.model, qM, smooth, start + 1e3 * np.random.default_rng(0).normal(size=start.shape), rows
+    )
+    assert_close("qacc", far.qacc, np.asarray(reference.qacc), 1e-8, rtol=1e-8)
+    cold = with_options(case.model, disableflags=int(DisableBit.WARMSTART))
+    assert_close("qacc", solve_jit(cold, *case.problem).qacc, np.asarray(reference.qacc), 1e-8, rtol=1e-8)
+
+
+def test_one_iteration_descends():
+    # MJX's setting: a fixed small budget must still give a usable step
+    case = cases(HUMANOID, PYRAMIDAL)[3]
+    model = with_options(case.model, iterations=1, ls_iterations=4)
+    solution = solve_jit(model, *case.problem)
+    qM, smooth, start, rows = case.problem
+    before = np.linalg.norm(gradient(qM, smooth, rows, jnp.asarray(start)))
+    assert np.linalg.norm(gradient(qM, smooth, rows, solution.qacc)) < before
+    assert solution.solver_niter == 1
+
+
+def test_float32_does_not_stall():
+    """Rounding ends the search before the tolerance of 1e-8 does."""
+    for case in cases(HUMANOID, PYRAMIDAL):
+        model = with_options(case.model, iterations=100, ls_iterations=50, tolerance=jnp.asarray(1e-8))
+        single = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (model, *case.problem))
+        solution = solve_jit(*single)
+        assert solution.qacc.dtype == jnp.float32
+        assert not solution.solver_stalled
+        assert solution.solver_niter <= 12
+        scale = np.max(np.abs(case.data.qacc))
+        assert_close("qacc", np.asarray(solution.qacc) / scale, case.data.qacc / scale, 1e-4)
+
+
+def test_batch_equals_loop():
+    group = cases(HUMANOID, PYRAMIDAL)
+    model = group[0].model
+    stacked = jax.tree.map(
+        lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *[c.problem for c in group]
+    )
+    batch = jax.jit(jax.vmap(solve, in_axes=(None, 0, 0, 0, 0)))(model, *stacked)
+    for index, case in enumerate(group):
+        alone = solve_jit(model, *case.problem)
+        assert_close("qacc", batch.qacc[index], np.asarray(alone.qacc), 1e-9, rtol=1e-9)
+        assert batch.solver_niter[index] == alone.solver_niter
