@@ -22,7 +22,7 @@ def load(
       path_or_text: path of an XML file, or XML text (anything that begins with `<`).
       assets: files in memory, by name; they come before files on disk.
       allow_outside: let includes and assets lie outside the folder of the model.
-      max_contacts, max_pairs: contact capacities; None for the rule of `diffsim.collision`.
+      max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
       keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
 
     Returns:

@@ -8,7 +8,8 @@ import numpy as np
 
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
 from diffsim.compiler.topology import addresses, or_minus_one
-from diffsim.enums import BiasType, DynType, GainType, JointType, TrnType
+from diffsim.enums import BiasType, DynType, GainType, JointType, LRMode, TrnType
+from diffsim.mjcf.elements.settings import LengthRange
 
 Array = np.ndarray
 
@@ -47,6 +48,7 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
     target = draft.find(node.source, KIND[transmission], name)
     if transmission not in REFLECTING and (e.damping.any() or e.armature):
         draft.problems.add(node.source, "damping and armature need a joint or tendon as the target")
+    lengthrange = _length_range(draft, node, transmission, target)
     ranges = _inherited_ranges(draft, node, transmission, target)
     _check(draft, node)
     return {
@@ -74,7 +76,7 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
         "actuator_ctrlrange": ranges["ctrlrange"],
         "actuator_forcerange": e.forcerange,
         "actuator_actrange": ranges["actrange"],
-        "actuator_lengthrange": e.lengthrange,
+        "actuator_lengthrange": lengthrange,
     }
 
 
@@ -109,6 +111,24 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
     middle, radius = (lower + upper) / 2, (upper - lower) / 2 * e.inheritrange
     ranges[which] = np.array([middle - radius, middle + radius])
     return ranges
+
+
+def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
+    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, for those that need one."""
+    e, given = node.e, np.array(node.e.lengthrange)
+    settings = (draft.spec.compiler.first(LengthRange) or LengthRange()).filled()
+    muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
+    user = e.gaintype == GainType.USER or e.biastype == BiasType.USER
+    wanted = {LRMode.NONE: False, LRMode.MUSCLE: muscle, LRMode.MUSCLEUSER: muscle or user, LRMode.ALL: True}
+    if not wanted[settings.mode] or (settings.useexisting and given[0] < given[1]):
+        return given
+    kind = {TrnType.JOINT: "jnt", TrnType.JOINTINPARENT: "jnt", TrnType.TENDON: "tendon"}.get(transmission)
+    if settings.uselimit and kind and target and target.row[f"{kind}_limited"]:
+        return np.array(target.row[f"{kind}_range"])
+    draft.problems.unsupported(
+        node.source, "finding the length range by simulation is not supported yet", "give lengthrange"
+    )
+    return given
 
 
 def _activation_limited(draft: Draft, node: Node, limits: Array) -> bool:

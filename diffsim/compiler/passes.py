@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from diffsim.collision import capacities_of_numerics
 from diffsim.compiler import complete, settings
 from diffsim.compiler.actuators import actuator_rows
 from diffsim.compiler.attachments import attachment_rows
@@ -71,7 +72,8 @@ def compile(
 
     Args:
       spec: the model as read.
-      max_contacts, max_pairs: contact capacities; None for the rule of `diffsim.collision`.
+      max_contacts, max_pairs: contact capacities; None for what the model's custom numerics `max_contact_points` and
+        `max_geom_pairs` ask for, else for the rule of `diffsim.collision`.
       keep: switch fields that stay in the program although they are zero (see `Model.replace`).
 
     Returns:
@@ -86,8 +88,12 @@ def compile(
         draft.problems.raise_if_any()
     names, texts = complete.names(draft), settings.texts(draft)
 
+    asked = capacities_of_numerics(names["numeric"], draft.fields["numeric_data"][draft.fields["numeric_adr"]])
+    given = {"max_contacts": max_contacts, "max_pairs": max_pairs}
+    capacities = asked | {name: number for name, number in given.items() if number is not None}
+
     def packed(fields: dict[str, Any]) -> Model:
-        return pack(fields, names, texts, max_contacts, max_pairs, keep)
+        return pack(fields, names, texts, **capacities, keep=keep)
 
     check_model(draft, packed(draft.fields))
     draft.problems.raise_if_any()

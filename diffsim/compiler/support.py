@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import DynType, GeomType
+from diffsim.enums import DynType, EnableBit, GeomType
 from diffsim.mjcf.elements.tendon import Spatial
 from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
 from diffsim.physics.transmission import TRANSMISSIONS
 from diffsim.sensor import unsupported_sensors
 from diffsim.solver.solve import SOLVERS
 from diffsim.stepping import INTEGRATORS
-from diffsim.types.model import Model
+from diffsim.types.model import Model, Option
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,12 @@ SETTINGS = {
     "discardvisual": "discarding visual geoms is not supported yet",
 }
 
+# options that would change the motion
+OPTIONS: tuple[tuple[Callable[[Option], object], str], ...] = (
+    (lambda opt: opt.noslip_iterations > 0, "the noslip solver is not supported yet"),
+    (lambda opt: opt.enabled(EnableBit.SLEEP), "sleeping is not supported yet"),
+)
+
 
 def check_elements(draft: Draft) -> None:
     """Note every element that diffsim cannot compile or simulate."""
@@ -71,6 +77,9 @@ def check_elements(draft: Draft) -> None:
 def check_model(draft: Draft, model: Model) -> None:
     """Note what only shows in the compiled model: solver, integrator, sensors, pairs of geoms that may touch."""
     option = draft.spec.option
+    for lacks, reason in OPTIONS:
+        if lacks(model.opt):
+            draft.problems.unsupported(option, reason)
     if model.opt.solver not in SOLVERS:
         draft.problems.unsupported(option, f"solver {model.opt.solver.name} is not supported")
     if model.opt.integrator not in INTEGRATORS:

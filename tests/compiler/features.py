@@ -81,7 +81,7 @@ SERVOS = """<default><general gear="2"/><default class="strong"><position kp="50
 <cylinder joint="j2" timeconst=".2" diameter=".3" bias="1 2 3"/><general joint="j2" dyntype="filter" dynprm=".3" biastype="affine" gainprm="2" biasprm="1 2 3"/>
 <motor tendon="t1" group="2" gear="-1"/><position tendon="t2" inheritrange=".5" kp="2"/>
 <general joint="j3" damping="1 2" armature=".1"/><motor site="s1" gear="0 0 1 0 0 .5"/><motor site="s2" refsite="s1" gear="1 0 0 0 0 0"/>
-<motor jointinparent="j2"/></actuator>"""
+<motor jointinparent="j2"/><muscle joint="j3" lengthrange="-1 2" force="10"/><muscle joint="j2" lengthrange="0 1" range=".7 1"/></actuator>"""
 
 SENSORS = """<sensor><touch site="s1"/><accelerometer site="s1" cutoff="3"/><velocimeter site="s1" noise=".1"/><gyro site="s2"/>
 <force site="s2"/><torque site="s2"/><magnetometer site="s1"/><rangefinder site="s1" data="dist point normal"/><jointpos joint="j2"/>

@@ -95,6 +95,9 @@ LACKS = {
     "user": (world(TWO, '<actuator><general joint="j2" dyntype="user" actdim="1"/></actuator>'), "dyntype"),
     "delay": (world(TWO, '<actuator><motor joint="j2" nsample="3" delay=".1"/></actuator>'), "delayed controls"),
     "sensor": (world(TWO, '<sensor><user dim="1"/></sensor>'), "user sensors"),
+    "noslip": (world(TWO, '<option noslip_iterations="3"/>'), "noslip"),
+    "sleep": (world(TWO, '<option><flag sleep="enable"/></option>'), "sleeping"),
+    "lengthrange": (world(TWO, '<actuator><muscle joint="j2"/></actuator>'), "length range"),
     "fusestatic": (world(TWO, '<compiler fusestatic="true"/>'), "fusing static"),
 }
 

@@ -51,3 +51,11 @@ def test_equal_content_gives_an_equal_topology() -> None:
     text = FEATURES["joints"]
     assert load(text).topology == load(text.replace('damping=".1', 'damping=".3')).topology
     assert load(text).topology != load(text.replace('name="a"', 'name="z"')).topology
+
+
+def test_capacities_come_from_the_call_then_from_the_model() -> None:
+    numerics = '<custom><numeric name="max_contact_points" data="7"/><numeric name="max_geom_pairs" data="5"/></custom>'
+    text = FEATURES["contact"].replace("<contact>", numerics + "<contact>")
+    assert (load(text).topology.max_contacts, load(text).topology.max_pairs) == (7, 5)
+    assert load(text, max_contacts=3).topology.max_contacts == 3
+    assert load(FEATURES["contact"]).topology.max_contacts is None
