@@ -1,9 +1,11 @@
 """Rays against primitive shapes: where a half line first meets a surface, and the surface's normal there.
 
-Each shape is a pair of functions in its own frame, centred at its middle: `distance(size, origin, direction)` gives
-the smallest x >= 0 at which origin + x direction lies on the surface, or -1; `normal(size, point)` is the outward unit
-normal at a point on the surface. Both broadcast over leading axes. Distances have finite derivatives everywhere, also
-where a ray grazes. `cast` sends rays through a whole model.
+Each shape is three functions in its own frame, centred at its middle: `distance(size, origin, direction)` is the
+smallest x >= 0 at which origin + x direction lies on the surface, or -1; `surface(size, point)` is a signed distance
+to first order near the surface; `normal(size, point)` is the outward unit normal at a point of the surface.
+
+The search is not differentiated. One Newton step on `surface` from the distance found, x - F(o + x v) / (n . v), has
+the value x and its exact first derivatives with respect to pose, size, origin and direction, in a few operations.
 Source: MuJoCo documentation, "mj_ray"; the quadratics are the textbook ones (Ericson 2005, ch. 5.3).
 """
 
@@ -58,6 +60,11 @@ def plane_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest([(x, steep & (direction[..., 2] < 0) & inside[..., 0] & inside[..., 1])])
 
 
+def plane_surface(size: Array, point: Array) -> Array:
+    """Height."""
+    return point[..., 2]
+
+
 def plane_normal(size: Array, point: Array) -> Array:
     """The z axis."""
     return jnp.broadcast_to(jnp.asarray([0, 0, 1], point.dtype), point.shape)
@@ -68,6 +75,11 @@ def sphere_distance(size: Array, origin: Array, direction: Array) -> Array:
     radius = size[..., 0]
     x0, x1, real = _roots(dot(direction, direction), dot(direction, origin), dot(origin, origin) - radius * radius)
     return _nearest([(x0, real), (x1, real)])
+
+
+def sphere_surface(size: Array, point: Array) -> Array:
+    """Distance from the centre less the radius."""
+    return safe.norm(point) - size[..., 0]
 
 
 def sphere_normal(size: Array, point: Array) -> Array:
@@ -92,10 +104,14 @@ def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest(candidates)
 
 
+def capsule_surface(size: Array, point: Array) -> Array:
+    """Distance from the axis segment less the radius."""
+    return safe.norm(_off_axis(size, point)) - size[..., 0]
+
+
 def capsule_normal(size: Array, point: Array) -> Array:
     """Away from the nearest point of the axis."""
-    height = size[..., 1]
-    return safe.normalize(_shift_z(point, -safe.clip(point[..., 2], -height, height)))
+    return safe.normalize(_off_axis(size, point))
 
 
 def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
@@ -103,6 +119,12 @@ def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
     p, v = origin / size, direction / size
     x0, x1, real = _roots(dot(v, v), dot(v, p), dot(p, p) - 1)
     return _nearest([(x0, real), (x1, real)])
+
+
+def ellipsoid_surface(size: Array, point: Array) -> Array:
+    """The quadric over the length of its gradient."""
+    scaled = point / size
+    return safe.divide(dot(scaled, scaled) - 1, 2 * safe.norm(scaled / size))
 
 
 def ellipsoid_normal(size: Array, point: Array) -> Array:
@@ -123,11 +145,18 @@ def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest(candidates)
 
 
+def cylinder_surface(size: Array, point: Array) -> Array:
+    """Distance from the side or from an end, whichever is nearer."""
+    beyond, above = safe.norm(_flat(point)) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
+    return jnp.where(jnp.abs(beyond) <= jnp.abs(above), beyond, above)
+
+
 def cylinder_normal(size: Array, point: Array) -> Array:
     """Radial on the side, along z on the ends; the surface that the point is nearer to decides."""
     radial = _flat(point)
-    side = jnp.abs(safe.norm(radial) - size[..., 0]) <= jnp.abs(jnp.abs(point[..., 2]) - size[..., 1])
-    zero = jnp.zeros_like(point[..., 0])
+    beyond, above = safe.norm(radial) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
+    side = jnp.abs(beyond) <= jnp.abs(above)
+    zero = jnp.zeros_like(beyond)
     end = pack([zero, zero, jnp.sign(point[..., 2])])
     return jnp.where(side[..., None], safe.normalize(radial), end)
 
@@ -144,11 +173,24 @@ def box_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest(candidates)
 
 
+def box_surface(size: Array, point: Array) -> Array:
+    """Distance from the nearest face's plane."""
+    beyond = jnp.where(_nearest_face(size, point), jnp.abs(point) - size, 0)
+    return beyond[..., 0] + beyond[..., 1] + beyond[..., 2]
+
+
 def box_normal(size: Array, point: Array) -> Array:
-    """The axis of the face that the point is nearest to."""
-    gap = jnp.abs(jnp.abs(point) - size)
-    nearest = jnp.argmin(gap, axis=-1)[..., None] == jnp.arange(3).reshape((1,) * (point.ndim - 1) + (3,))
-    return jnp.where(nearest, jnp.sign(point), 0)
+    """The axis of the nearest face."""
+    return jnp.where(_nearest_face(size, point), jnp.sign(point), 0)
+
+
+def _nearest_face(size: Array, point: Array) -> Array:
+    """Which axis (..., 3) leads to the face that a point is nearest to."""
+    gap = jax.lax.stop_gradient(jnp.abs(jnp.abs(point) - size))
+    x, y, z = gap[..., 0], gap[..., 1], gap[..., 2]
+    first = (x <= y) & (x <= z)
+    second = ~first & (y <= z)
+    return pack([first, second, ~first & ~second])
 
 
 def _side_roots(size: Array, origin: Array, direction: Array) -> tuple[Array, Array, Array]:
@@ -165,6 +207,12 @@ def _shift_z(point: Array, amount: Array) -> Array:
     return pack([point[..., 0], point[..., 1], point[..., 2] + amount])
 
 
+def _off_axis(size: Array, point: Array) -> Array:
+    """From the nearest point of the axis segment to the point."""
+    height = size[..., 1]
+    return _shift_z(point, -safe.clip(point[..., 2], -height, height))
+
+
 def _flat(point: Array) -> Array:
     return pack([point[..., 0], point[..., 1], jnp.zeros_like(point[..., 2])])
 
@@ -174,16 +222,17 @@ class Shape:
     """What a ray needs to know of a geom type."""
 
     distance: Callable[[Array, Array, Array], Array]
+    surface: Callable[[Array, Array], Array]
     normal: Callable[[Array, Array], Array]
 
 
 SHAPES = {
-    GeomType.PLANE: Shape(plane_distance, plane_normal),
-    GeomType.SPHERE: Shape(sphere_distance, sphere_normal),
-    GeomType.CAPSULE: Shape(capsule_distance, capsule_normal),
-    GeomType.ELLIPSOID: Shape(ellipsoid_distance, ellipsoid_normal),
-    GeomType.CYLINDER: Shape(cylinder_distance, cylinder_normal),
-    GeomType.BOX: Shape(box_distance, box_normal),
+    GeomType.PLANE: Shape(plane_distance, plane_surface, plane_normal),
+    GeomType.SPHERE: Shape(sphere_distance, sphere_surface, sphere_normal),
+    GeomType.CAPSULE: Shape(capsule_distance, capsule_surface, capsule_normal),
+    GeomType.ELLIPSOID: Shape(ellipsoid_distance, ellipsoid_surface, ellipsoid_normal),
+    GeomType.CYLINDER: Shape(cylinder_distance, cylinder_surface, cylinder_normal),
+    GeomType.BOX: Shape(box_distance, box_surface, box_normal),
 }
 
 UNSUPPORTED = {
@@ -214,36 +263,74 @@ def cast(
       exclude: static (k,), a body whose geoms each ray passes through, -1 for none.
 
     Returns:
-      Hits. The choice of the geom is discrete; distance and normal are differentiable.
+      Hits. The choice of the geom is discrete; distance and normal are differentiable once.
     """
-    topology = model.topology
-    order, groups = _visible_groups(topology)
-    count = len(origin)
+    order, groups = _visible_groups(model.topology)
     if not len(order):
-        return Hits(-jnp.ones_like(origin[:, 0]), -jnp.ones(count, jnp.int32), jnp.zeros_like(origin))
-    passed = topology.geom_bodyid[order][None] == np.asarray(exclude)[:, None]
-    seen = (_alpha(model)[order] != 0)[None] & ~passed
-    distances, normals = [], []
-    for shape_type, geoms in groups:
-        shape, matrix = SHAPES[shape_type], geom_xmat[geoms][None]
-        local_origin = mul_vec_t(matrix, origin[:, None] - geom_xpos[geoms][None])
-        local_direction = mul_vec_t(matrix, jnp.broadcast_to(direction[:, None], local_origin.shape))
-        size = jnp.broadcast_to(model.geom_size[geoms][None], local_origin.shape)
-        x = shape.distance(size, local_origin, local_direction)
-        distances.append(x)
-        normals.append(mul_vec(matrix, shape.normal(size, local_origin + scale(local_direction, x))))
-    return _first(jnp.concatenate(distances, 1), jnp.concatenate(normals, 1), seen, order)
-
-
-def _first(distance: Array, normal: Array, seen: Array, order: np.ndarray) -> Hits:
-    """The nearest of all geoms for each ray, from (k, m) distances and (k, m, 3) normals."""
-    hit = seen & (distance >= 0)
-    best = jnp.argmin(jnp.where(hit, jax.lax.stop_gradient(distance), jnp.inf), axis=1)[:, None]
-    any_hit = jnp.take_along_axis(hit, best, 1)[:, 0]
-    chosen = jnp.take_along_axis(distance, best, 1)[:, 0]
-    facing = jnp.take_along_axis(normal, best[..., None], 1)[:, 0]
+        return Hits(-jnp.ones_like(origin[:, 0]), -jnp.ones(len(origin), jnp.int32), jnp.zeros_like(origin))
+    poses = (geom_xpos, geom_xmat, model.geom_size)
+    searched = jax.lax.stop_gradient((*poses, origin, direction))
+    distance = jnp.concatenate([_distances(kind, geoms, *searched) for kind, geoms in groups], axis=1)
+    passed = model.topology.geom_bodyid[order][None] == np.asarray(exclude)[:, None]
+    hit = (distance >= 0) & (_alpha(model)[order] != 0)[None] & ~passed
+    best = jnp.argmin(jnp.where(hit, distance, jnp.inf), axis=1)[:, None]
+    found = jnp.take_along_axis(hit, best, 1)[:, 0]
+    distance = jnp.take_along_axis(distance, best, 1)[:, 0]
     geom = jnp.asarray(order, jnp.int32)[best[:, 0]]
-    return Hits(jnp.where(any_hit, chosen, -1), jnp.where(any_hit, geom, -1), jnp.where(any_hit[:, None], facing, 0))
+    kinds = [kind for kind, _ in groups]
+    distance, normal = _refine(model, kinds, poses, geom, origin, direction, distance)
+    return Hits(jnp.where(found, distance, -1), jnp.where(found, geom, -1), jnp.where(found[:, None], normal, 0))
+
+
+def _distances(
+    kind: GeomType, geoms: np.ndarray, xpos: Array, xmat: Array, size: Array, origin: Array, direction: Array
+) -> Array:
+    """Distances (k, m) along k rays to m geoms of one type."""
+    matrix = xmat[geoms][None]
+    local_origin = mul_vec_t(matrix, origin[:, None] - xpos[geoms][None])
+    local_direction = mul_vec_t(matrix, jnp.broadcast_to(direction[:, None], local_origin.shape))
+    return SHAPES[kind].distance(jnp.broadcast_to(size[geoms][None], local_origin.shape), local_origin, local_direction)
+
+
+def _refine(
+    model: Model,
+    kinds: list[GeomType],
+    poses: tuple[Array, Array, Array],
+    geom: Array,
+    origin: Array,
+    direction: Array,
+    distance: Array,
+) -> tuple[Array, Array]:
+    """Differentiable distance (k,) and world normal (k, 3) on the geom that each ray was found to meet."""
+    xpos, xmat, size = (values[geom] for values in poses)
+    local_origin = mul_vec_t(xmat, origin - xpos)
+    local_direction = mul_vec_t(xmat, direction)
+    kind = jnp.asarray(np.asarray(model.topology.geom_type))[geom]
+    distance = jax.lax.stop_gradient(distance)
+    point = local_origin + scale(local_direction, distance)
+    slope = jax.lax.stop_gradient(dot(_normal(kinds, kind, size, point), local_direction))
+    beyond = jnp.zeros_like(distance)
+    for each in kinds:
+        own, sized = _own(each, kind, size)
+        beyond = jnp.where(own, SHAPES[each].surface(sized, point), beyond)
+    # a ray that grazes has no derivative: it keeps its distance
+    distance = distance - safe.divide(beyond, slope)
+    return distance, mul_vec(xmat, _normal(kinds, kind, size, local_origin + scale(local_direction, distance)))
+
+
+def _normal(kinds: list[GeomType], kind: Array, size: Array, point: Array) -> Array:
+    """Outward unit normals (k, 3) at points of k shapes of several types, each in its own frame."""
+    normal = jnp.zeros_like(point)
+    for each in kinds:
+        own, sized = _own(each, kind, size)
+        normal = jnp.where(own[:, None], SHAPES[each].normal(sized, point), normal)
+    return normal
+
+
+def _own(each: GeomType, kind: Array, size: Array) -> tuple[Array, Array]:
+    """Which shapes are of one type, and their sizes; others get 1, since a size that a type lacks is 0."""
+    own = kind == each
+    return own, jnp.where(own[:, None], size, 1)
 
 
 def _alpha(model: Model) -> Array:
