@@ -169,3 +169,31 @@ def contact_forces_of(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarra
     for k in range(data.ncon):
         mujoco.mj_contactForce(mjmodel, data, k, forces[k])
     return forces
+
+
+def constraint_wrenches(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+    """(nbody, 6) wrenches of contacts, connects and welds; leaves `cacc`, `cfrc_int`, `cfrc_ext` evaluated."""
+    applied = data.xfrc_applied.copy()
+    data.xfrc_applied[:] = 0
+    mujoco.mj_rnePostConstraint(mjmodel, data)
+    wrenches = data.cfrc_ext.copy()
+    data.xfrc_applied[:] = applied
+    mujoco.mj_rnePostConstraint(mjmodel, data)
+    return wrenches
+
+
+def applied_force(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+    """(nv,) qfrc_applied + J^T xfrc_applied."""
+    total = data.qfrc_applied.copy()
+    for body in range(mjmodel.nbody):
+        force, torque = data.xfrc_applied[body, :3], data.xfrc_applied[body, 3:]
+        mujoco.mj_applyFT(mjmodel, data, force, torque, data.xipos[body], body, total)
+    return total
+
+
+def next_activation(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+    """(na,) activations after one Euler step."""
+    copy = mujoco.MjData(mjmodel)
+    mujoco.mj_copyData(copy, mjmodel, data)
+    mujoco.mj_Euler(mjmodel, copy)
+    return copy.act

@@ -6,7 +6,6 @@ are rows of tables. Source: MuJoCo documentation, "Computation", "Actuation mode
 """
 
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 
 import jax
 import jax.numpy as jnp
@@ -70,11 +69,15 @@ BIASES: dict[BiasType, Curve] = {
     BiasType.AFFINE: _affine,
     BiasType.MUSCLE: muscle_bias,
 }
-UNSUPPORTED: dict[IntEnum, str] = {
+UNSUPPORTED_DYNAMICS: dict[DynType, str] = {
     DynType.DCMOTOR: "DC motors are not supported yet",
     DynType.USER: "user dynamics have no callback here",
+}
+UNSUPPORTED_GAINS: dict[GainType, str] = {
     GainType.DCMOTOR: "DC motors are not supported yet",
     GainType.USER: "user gains have no callback here",
+}
+UNSUPPORTED_BIASES: dict[BiasType, str] = {
     BiasType.DCMOTOR: "DC motors are not supported yet",
     BiasType.USER: "user biases have no callback here",
 }
