@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from diffsim.collision import box, plane, primitives
+from diffsim.collision.convex import convex_pair
 from diffsim.collision.shapes import Shape, Touch
 from diffsim.enums import GeomType
 
@@ -40,21 +41,31 @@ COLLIDERS: dict[Types, Collider] = {
     (CAPSULE, BOX): Collider(box.capsule_box, 2),
     (SPHERE, CYLINDER): Collider(primitives.sphere_cylinder, 1),
     (CAPSULE, CAPSULE): Collider(primitives.capsule_capsule, 2),
+    **{
+        (kind1, kind2): Collider(convex_pair(kind1, kind2, rows), rows)
+        for kind1, kind2, rows in (
+            (SPHERE, ELLIPSOID, 1),
+            (CAPSULE, ELLIPSOID, 1),
+            (ELLIPSOID, ELLIPSOID, 1),
+            (ELLIPSOID, CYLINDER, 1),
+            (ELLIPSOID, BOX, 1),
+            (CAPSULE, CYLINDER, 5),
+            (CYLINDER, CYLINDER, 5),
+            (CYLINDER, BOX, 5),
+        )
+    },
+}
+
+# with the `multiccd` flag disabled
+SINGLE: dict[Types, Collider] = {
+    (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1)
+    for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX))
 }
 
 # pairs that the oracle does not collide either
 NEVER: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
 
-CONVEX = "smooth convex pairs are not implemented yet"
 UNSUPPORTED: dict[Types, str] = {
-    (SPHERE, ELLIPSOID): CONVEX,
-    (CAPSULE, ELLIPSOID): CONVEX,
-    (CAPSULE, CYLINDER): CONVEX,
-    (ELLIPSOID, ELLIPSOID): CONVEX,
-    (ELLIPSOID, CYLINDER): CONVEX,
-    (ELLIPSOID, BOX): CONVEX,
-    (CYLINDER, CYLINDER): CONVEX,
-    (CYLINDER, BOX): CONVEX,
     (BOX, BOX): "not implemented yet",
     **{
         (HFIELD, kind): "height fields are not implemented yet"

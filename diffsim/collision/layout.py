@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.collision.capacity import contact_capacity, pair_capacity
-from diffsim.collision.colliders import COLLIDERS, Collider
+from diffsim.collision.colliders import COLLIDERS, SINGLE, Collider
 from diffsim.collision.pairs import Pairs, candidate_pairs, pair_types, unsupported_pairs
-from diffsim.enums import GeomType
+from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.types.topology import Topology, per_topology
 
@@ -90,7 +90,8 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
     types = [types[i] for i in examined]
-    groups = tuple(Group(COLLIDERS[types[a]], a, b) for a, b in _starts(types))
+    colliders = COLLIDERS | SINGLE if disableflags & DisableBit.MULTICCD else COLLIDERS
+    groups = tuple(Group(colliders[types[a]], a, b) for a, b in _starts(types))
     row_pair = np.concatenate(
         [np.repeat(np.arange(g.start, g.stop), g.collider.rows) for g in groups] or [np.zeros(0, int)]
     )
