@@ -23,7 +23,7 @@ def family_force(constraints: Constraints, rows: Rows, qacc: Array) -> Array:
     else:
         block = constraints.J[rows.start : rows.start + rows.height]
         product = matmul(block, qacc).reshape(rows.dim, rows.count)
-    return jnp.stack(laws.force(rows, tuple((product - rows.aref)[i] for i in range(rows.dim))))
+    return laws.force(rows, product - rows.aref)
 
 
 def contact_forces(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from diffsim.math.linalg import matmul
 from diffsim.solver.line_search import line_search
-from diffsim.solver.objective import along_line, forces, generalized, project, residuals
+from diffsim.solver.objective import along_line, generalized, project, residuals
 from diffsim.types.constraints import Constraints
 
 Array = jax.Array
@@ -102,9 +102,8 @@ def _start(problem: Problem, qacc: Array) -> Progress:
 
 
 def _evaluate(problem: Problem, qacc: Array, inertia_product: Array, rows_product: Array) -> Iterate:
-    force = generalized(
-        problem.constraints, forces(problem.constraints, residuals(problem.constraints, qacc, rows_product))
-    )
+    x = residuals(problem.constraints, qacc, rows_product)
+    force = generalized(problem.constraints, x)
     return Iterate(qacc, inertia_product, rows_product, inertia_product - problem.qfrc_smooth - force)
 
 
@@ -124,7 +123,7 @@ def _step(problem: Problem, progress: Progress, direction: Direction) -> Progres
     quadratic = jnp.vdot(search, inertia_product)
 
     def derivatives(alpha: Array) -> tuple[Array, Array]:
-        here = jax.tree.map(lambda a, b: a + alpha * b, x, v)
+        here = tuple(a + alpha * b for a, b in zip(x, v, strict=True))
         slope, bend = along_line(constraints, here, v)
         return linear + alpha * quadratic + slope, quadratic + bend
 
@@ -146,8 +145,7 @@ def _length(
     problem: Problem, derivatives: Callable[[Array], tuple[Array, Array]], search: Array, slope: Array
 ) -> Array:
     """Step length: zero where the direction does not descend."""
-    one = jnp.ones((), slope.dtype)
-    first = one if problem.full_step else -slope / derivatives(jnp.zeros_like(one))[1]
+    first = jnp.full((), 1.0 if problem.full_step else 0.0, slope.dtype)
     tolerance = problem.ls_tolerance * jnp.linalg.norm(search)
     alpha = line_search(derivatives, first, slope, tolerance, max(problem.ls_iterations, 1))
     return jnp.where(slope < 0, alpha, 0)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from diffsim.math import safe
 
 Array = jax.Array
+Derivatives = Callable[[Array], tuple[Array, Array]]
 
 # relative accuracy beyond which rounding decides, in units of the machine epsilon
 ROUNDING = 64.0
@@ -22,70 +23,62 @@ FAR = 1e30
 
 
 class _Search(NamedTuple):
+    # the next trial, or the result once done
     alpha: Array
-    slope: Array
-    bend: Array
     lower: Array
     lower_slope: Array
     upper: Array
     upper_slope: Array
     tried: Array
+    done: Array
 
 
-def line_search(
-    derivatives: Callable[[Array], tuple[Array, Array]],
-    first: Array,
-    slope: Array,
-    tolerance: Array,
-    limit: int,
-) -> Array:
+def line_search(derivatives: Derivatives, first: Array, slope: Array, tolerance: Array, limit: int) -> Array:
     """The step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
 
     Args:
       derivatives: alpha -> first and second derivative.
-      first: first trial, the Newton step from 0.
+      first: first trial: the Newton step if it is known, else 0.
       slope: derivative at 0, negative.
       tolerance: for the absolute derivative; raised to what rounding allows.
       limit: largest number of evaluations.
     """
     epsilon = float(jnp.finfo(slope.dtype).eps)
     tolerance = jnp.maximum(tolerance, ROUNDING * epsilon * jnp.abs(slope))
-    zero = jnp.zeros_like(slope)
-    start = _tried(
-        _Search(first, *derivatives(first), zero, slope, zero + FAR, zero, jnp.ones((), jnp.int32)),
-    )
+    zero, count = jnp.zeros_like(slope), jnp.zeros((), jnp.int32)
+    start = _Search(first, zero, slope, zero + FAR, zero, count, jnp.zeros((), bool))
 
     def unfinished(search: _Search) -> Array:
-        inside = (search.lower < search.alpha) & (search.alpha < search.upper)
-        return (jnp.abs(search.slope) > tolerance) & (search.tried < limit) & (inside | (search.tried == 1))
+        return ~search.done & (search.tried < limit)
 
-    def again(search: _Search) -> _Search:
-        return _tried(_next(search, derivatives))
+    def advance(search: _Search) -> _Search:
+        return _advance(search, derivatives, tolerance)
 
-    final = jax.lax.while_loop(unfinished, again, start) if limit > 1 else start
-    return jnp.where(jnp.abs(final.slope) <= tolerance, final.alpha, _best(final))
+    final = jax.lax.while_loop(unfinished, advance, start) if limit > 1 else advance(start)
+    return jnp.where(final.done, final.alpha, _secant(final))
 
 
-def _tried(search: _Search) -> _Search:
-    """The point just evaluated becomes a bound."""
-    left = search.slope < 0
-    return search._replace(
-        lower=jnp.where(left, search.alpha, search.lower),
-        lower_slope=jnp.where(left, search.slope, search.lower_slope),
-        upper=jnp.where(left, search.upper, search.alpha),
-        upper_slope=jnp.where(left, search.upper_slope, search.slope),
+def _advance(search: _Search, derivatives: Derivatives, tolerance: Array) -> _Search:
+    """Evaluates the trial, which becomes a bound, and chooses the next one."""
+    slope, bend = derivatives(search.alpha)
+    left = slope < 0
+    lower, upper = jnp.where(left, search.alpha, search.lower), jnp.where(left, search.upper, search.alpha)
+    newton = search.alpha - safe.divide(slope, bend)
+    trial = jnp.where((lower < newton) & (newton < upper), newton, 0.5 * (lower + upper))
+    # also done where no number lies between the bounds, or the slope is not a number
+    done = ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
+    return _Search(
+        alpha=jnp.where(done, search.alpha, trial),
+        lower=lower,
+        lower_slope=jnp.where(left, slope, search.lower_slope),
+        upper=upper,
+        upper_slope=jnp.where(left, search.upper_slope, slope),
+        tried=search.tried + 1,
+        done=done,
     )
 
 
-def _next(search: _Search, derivatives: Callable[[Array], tuple[Array, Array]]) -> _Search:
-    newton = search.alpha - safe.divide(search.slope, search.bend)
-    inside = (search.lower < newton) & (newton < search.upper)
-    alpha = jnp.where(inside, newton, 0.5 * (search.lower + search.upper))
-    slope, bend = derivatives(alpha)
-    return search._replace(alpha=alpha, slope=slope, bend=bend, tried=search.tried + 1)
-
-
-def _best(search: _Search) -> Array:
+def _secant(search: _Search) -> Array:
     """Where the secant between the bounds vanishes; the lower bound if there is no upper one."""
     span = safe.divide(search.lower_slope, search.lower_slope - search.upper_slope)
     secant = search.lower + span * (search.upper - search.lower)
