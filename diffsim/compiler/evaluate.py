@@ -40,9 +40,8 @@ def _run(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
 
 def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
     """The outputs of one operation."""
-    inner = next((params[name] for name in ("jaxpr", "call_jaxpr") if name in params), None)
-    if isinstance(inner, ClosedJaxpr):
-        return _run(inner, inputs)
+    if primitive.name in CALLS:
+        return _run(params[CALLS[primitive.name]], inputs)
     if primitive.name == "cond":
         branches = params["branches"]
         return _run(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
@@ -50,8 +49,7 @@ def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
     result = NotImplemented if rule is None else rule(*inputs, **params)
     if result is NotImplemented:
         result = primitive.bind(*map(jax.numpy.asarray, inputs), **params)
-        return [np.asarray(each) for each in (result if primitive.multiple_results else [result])]
-    return [np.asarray(result)]
+    return [np.asarray(each) for each in (result if primitive.multiple_results else [result])]
 
 
 def _plain(operation: Callable[..., Any]) -> Rule:
@@ -181,6 +179,9 @@ def _divide(a: Array, b: Array) -> Array:
         return a // b if np.issubdtype(a.dtype, np.integer) else a / b
 
 
+# operations that only call a function, and the parameter that holds it
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+
 NUMPY: dict[str, Rule] = {
     "abs": _plain(np.abs),
     "add": _plain(np.add),
@@ -220,6 +221,7 @@ NUMPY: dict[str, Rule] = {
     "select_n": _select,
     "sin": _plain(np.sin),
     "slice": _slice,
+    "split": lambda x, *, sizes, axis, **params: np.split(x, np.cumsum(sizes)[:-1], axis),
     "sqrt": _plain(_sqrt),
     "squeeze": lambda x, *, dimensions, **params: x.reshape([n for i, n in enumerate(x.shape) if i not in dimensions]),
     "stack": lambda *inputs, axis, **params: np.stack(inputs, axis),

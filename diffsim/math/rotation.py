@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.vector import cross, dot, pack, scale
+from diffsim.math.vector import cross, cross_components, dot, pack, scale, unpack
 
 Array = jax.Array
 
 
 def quat_mul(p: Array, q: Array) -> Array:
     """Hamilton product p q: first q, then p."""
-    pw, px, py, pz = (p[..., i] for i in range(4))
-    qw, qx, qy, qz = (q[..., i] for i in range(4))
+    pw, px, py, pz = unpack(p)
+    qw, qx, qy, qz = unpack(q)
     return pack(
         [
             pw * qw - px * qx - py * qy - pz * qz,
@@ -28,14 +28,15 @@ def quat_mul(p: Array, q: Array) -> Array:
 
 def quat_conj(q: Array) -> Array:
     """Inverse of a unit quaternion."""
-    return pack([q[..., 0], -q[..., 1], -q[..., 2], -q[..., 3]])
+    return q * jnp.asarray([1, -1, -1, -1], q.dtype).reshape((1,) * (q.ndim - 1) + (4,))
 
 
 def rotate(q: Array, v: Array) -> Array:
     """v rotated by the unit quaternion q: v + 2 w (u x v) + 2 u x (u x v)."""
-    u = q[..., 1:]
-    t = 2 * cross(u, v)
-    return v + scale(t, q[..., 0]) + cross(u, t)
+    w, *u = unpack(q)
+    x = unpack(v)
+    t = [2 * c for c in cross_components(u, x)]
+    return pack([a + w * b + c for a, b, c in zip(x, t, cross_components(u, t), strict=True)])
 
 
 def rotate_inv(q: Array, v: Array) -> Array:
@@ -50,14 +51,14 @@ def quat_normalize(q: Array) -> Array:
 
 def quat_to_mat(q: Array) -> Array:
     """Rotation matrix (..., 3, 3) of a unit quaternion."""
-    w, x, y, z = (q[..., i] for i in range(4))
+    w, x, y, z = unpack(q)
     ww, xx, yy, zz = w * w, x * x, y * y, z * z
-    rows = [
-        pack([ww + xx - yy - zz, 2 * (x * y - w * z), 2 * (x * z + w * y)]),
-        pack([2 * (x * y + w * z), ww - xx + yy - zz, 2 * (y * z - w * x)]),
-        pack([2 * (x * z - w * y), 2 * (y * z + w * x), ww - xx - yy + zz]),
+    entries = [
+        *(ww + xx - yy - zz, 2 * (x * y - w * z), 2 * (x * z + w * y)),
+        *(2 * (x * y + w * z), ww - xx + yy - zz, 2 * (y * z - w * x)),
+        *(2 * (x * z - w * y), 2 * (y * z + w * x), ww - xx - yy + zz),
     ]
-    return jnp.stack(rows, axis=-2)
+    return pack(entries).reshape(*w.shape, 3, 3)
 
 
 def axis_angle_to_quat(axis: Array, angle: Array) -> Array:

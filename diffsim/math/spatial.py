@@ -7,7 +7,7 @@ An inertia is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m) about that poi
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.vector import cross, pack, scale
+from diffsim.math.vector import Components, cross, cross_components, dot_components, pack, unpack
 
 Array = jax.Array
 
@@ -17,38 +17,45 @@ def join(rotation: Array, translation: Array) -> Array:
     return jnp.concatenate([rotation, translation], axis=-1)
 
 
+def _halves(v: Array) -> tuple[list[Array], list[Array]]:
+    """Components of the rotation and of the translation."""
+    parts = unpack(v)
+    return parts[:3], parts[3:]
+
+
+def _sum(a: Components, b: Components) -> list[Array]:
+    return [x + y for x, y in zip(a, b, strict=True)]
+
+
 def cross_motion(v: Array, m: Array) -> Array:
     """v x m: rate of change of a motion vector m that moves with velocity v."""
-    w, u = v[..., :3], v[..., 3:]
-    return join(cross(w, m[..., :3]), cross(w, m[..., 3:]) + cross(u, m[..., :3]))
+    (w, u), (rotation, translation) = _halves(v), _halves(m)
+    linear = _sum(cross_components(w, translation), cross_components(u, rotation))
+    return pack([*cross_components(w, rotation), *linear])
 
 
 def cross_force(v: Array, f: Array) -> Array:
     """v x* f: rate of change of a force vector f that moves with velocity v."""
-    w, u = v[..., :3], v[..., 3:]
-    return join(cross(w, f[..., :3]) + cross(u, f[..., 3:]), cross(w, f[..., 3:]))
+    (w, u), (torque, force) = _halves(v), _halves(f)
+    angular = _sum(cross_components(w, torque), cross_components(u, force))
+    return pack([*angular, *cross_components(w, force)])
 
 
 def inertia_mul(inertia: Array, v: Array) -> Array:
     """I v: momentum (angular, linear) of a body with inertia (..., 10) that moves with velocity (..., 6)."""
-    xx, yy, zz, xy, xz, yz = (inertia[..., i] for i in range(6))
-    moment, mass = inertia[..., 6:9], inertia[..., 9]
-    w, u = v[..., :3], v[..., 3:]
-    rotated = pack(
-        [
-            xx * w[..., 0] + xy * w[..., 1] + xz * w[..., 2],
-            xy * w[..., 0] + yy * w[..., 1] + yz * w[..., 2],
-            xz * w[..., 0] + yz * w[..., 1] + zz * w[..., 2],
-        ]
-    )
-    return join(rotated + cross(moment, u), scale(u, mass) - cross(moment, w))
+    xx, yy, zz, xy, xz, yz, *moment, mass = unpack(inertia)
+    w, u = _halves(v)
+    rotated = [dot_components(row, w) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
+    angular = _sum(rotated, cross_components(moment, u))
+    linear = [mass * a - b for a, b in zip(u, cross_components(moment, w), strict=True)]
+    return pack([*angular, *linear])
 
 
 def transport_force(force: Array, offset: Array) -> Array:
-    """A wrench (torque, force) acting at a point, taken to the point that lies `offset` before it: torque + offset x force."""
+    """A wrench (torque, force) that acts at a point, taken to the point `offset` before it: torque + offset x force."""
     return join(force[..., :3] + cross(offset, force[..., 3:]), force[..., 3:])
 
 
 def transport_motion(motion: Array, offset: Array) -> Array:
-    """A velocity (angular, linear) of a point, at the point that lies `offset` further on: linear + angular x offset."""
+    """A velocity (angular, linear) of a point, at the point `offset` further on: linear + angular x offset."""
     return join(motion[..., :3], motion[..., 3:] + cross(motion[..., :3], offset))

@@ -1,4 +1,9 @@
-"""Vectors and matrices of 3, 4 or 6 elements, with every sum written out."""
+"""Vectors and matrices of 3, 4 or 6 elements, with every sum written out.
+
+`unpack` and `pack` turn the last axis into separate arrays and back; formulas are then written on components, where
+elementwise operations fuse. Unpacking is one `split`, whose transpose is one concatenation: indexing would cost a
+padding and an addition per element in reverse mode.
+"""
 
 from collections.abc import Sequence
 
@@ -6,14 +11,43 @@ import jax
 import jax.numpy as jnp
 
 Array = jax.Array
+Components = Sequence[Array]
+
+
+def unpack(v: Array, axis: int = -1) -> list[Array]:
+    """The elements along an axis as separate arrays."""
+    axis = axis % v.ndim
+    return [jax.lax.squeeze(part, [axis]) for part in jax.lax.split(v, (1,) * v.shape[axis], axis)]
+
+
+def pack(components: Components) -> Array:
+    """Components as the last axis of one array."""
+    shape = jnp.broadcast_shapes(*(c.shape for c in components))
+    columns = [jax.lax.expand_dims(jnp.broadcast_to(c, shape), [len(shape)]) for c in components]
+    return jax.lax.concatenate(columns, len(shape))
+
+
+def total(terms: Sequence[Array]) -> Array:
+    """Sum of several arrays."""
+    result = terms[0]
+    for term in terms[1:]:
+        result = result + term
+    return result
+
+
+def dot_components(a: Components, b: Components) -> Array:
+    """a_i b_i on components."""
+    return total([x * y for x, y in zip(a, b, strict=True)])
+
+
+def cross_components(a: Components, b: Components) -> list[Array]:
+    """a x b on components."""
+    return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 
 
 def dot(a: Array, b: Array) -> Array:
     """Sum of products over the last axis, a_i b_i."""
-    total = a[..., 0] * b[..., 0]
-    for i in range(1, a.shape[-1]):
-        total = total + a[..., i] * b[..., i]
-    return total
+    return total(unpack(a * b))
 
 
 def scale(v: Array, factor: Array) -> Array:
@@ -21,20 +55,9 @@ def scale(v: Array, factor: Array) -> Array:
     return v * factor[..., None]
 
 
-def pack(components: Sequence[Array]) -> Array:
-    """Components as the last axis of one array."""
-    return jnp.stack(components, axis=-1)
-
-
 def cross(a: Array, b: Array) -> Array:
     """Cross product a x b of 3-vectors."""
-    return pack(
-        [
-            a[..., 1] * b[..., 2] - a[..., 2] * b[..., 1],
-            a[..., 2] * b[..., 0] - a[..., 0] * b[..., 2],
-            a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0],
-        ]
-    )
+    return pack(cross_components(unpack(a), unpack(b)))
 
 
 def mul_vec(matrix: Array, v: Array) -> Array:
@@ -44,18 +67,13 @@ def mul_vec(matrix: Array, v: Array) -> Array:
 
 def mul_vec_t(matrix: Array, v: Array) -> Array:
     """Transposed matrix (..., n, m) times vector (..., n), n small: takes world vectors to a local frame."""
-    total = matrix[..., 0, :] * v[..., 0, None]
-    for i in range(1, matrix.shape[-2]):
-        total = total + matrix[..., i, :] * v[..., i, None]
-    return total
+    return total(unpack(matrix * v[..., :, None], axis=-2))
 
 
 def mul_mat(a: Array, b: Array) -> Array:
     """Product of small matrices (..., l, m) (..., m, n)."""
-    total = a[..., :, 0, None] * b[..., None, 0, :]
-    for i in range(1, a.shape[-1]):
-        total = total + a[..., :, i, None] * b[..., None, i, :]
-    return total
+    columns, rows = unpack(a, axis=-1), unpack(b, axis=-2)
+    return total([column[..., :, None] * row[..., None, :] for column, row in zip(columns, rows, strict=True)])
 
 
 def transpose(matrix: Array) -> Array:
