@@ -89,26 +89,18 @@ class _Feature(NamedTuple):
 def _nearest_feature(center: Array, half: Array, size: Array) -> _Feature:
     """The nearest of both ends of the segment, where they face a side of the box, and all twelve edges."""
     squared, along, face = _facing_end(center, half, size)
-    edge_squared, edge_along, position, side = _edges(center, half, size)
-    nothing = jnp.zeros((), jnp.int32)
-    best = (squared, along, jnp.asarray(True), nothing, jnp.zeros(3, bool), jnp.zeros_like(along), nothing)
+    edge_squared, edge_along, position, side = (part.reshape(12) for part in _edges(center, half, size))
     # a later feature must be nearer by more than rounding
     slack = 1e-15 if center.dtype == jnp.float64 else 1e-9
-    for axis in range(3):
-        for k in range(4):
-            corner = jnp.asarray(EDGES[axis, k] > 0) | (jnp.arange(3) == axis) & (side[axis, k] > 0)
-            edge = (
-                edge_squared[axis, k],
-                edge_along[axis, k],
-                jnp.asarray(False),
-                jnp.asarray(axis, jnp.int32),
-                corner,
-                position[axis, k],
-                side[axis, k],
-            )
-            best = choose(edge[0] < best[0] - slack, edge, best)
-    _, along, is_face, axis, corner, position, side = best
-    return _Feature(along, is_face, face, axis, corner, position, side != 0)
+    best, index = squared, jnp.full((), -1, jnp.int32)
+    for k in range(12):
+        nearer = edge_squared[k] < best - slack
+        best, index = jnp.where(nearer, edge_squared[k], best), jnp.where(nearer, k, index)
+    edge = jnp.maximum(index, 0)
+    axis = edge // 4
+    corner = jnp.where(jnp.arange(3) == axis, side[edge] > 0, jnp.asarray(EDGES.reshape(12, 3) > 0)[edge])
+    along = jnp.where(index < 0, along, edge_along[edge])
+    return _Feature(along, index < 0, face, axis, corner, position[edge], side[edge] != 0)
 
 
 def _facing_end(center: Array, half: Array, size: Array) -> tuple[Array, Array, Array]:

@@ -2,7 +2,7 @@
 
 The closest points come from separation.py. Where both shapes have flat directions (cylinders, capsules, boxes), MuJoCo
 runs four more times with the shapes tilted against each other and keeps the points that are new (`multiccd`); the
-same is done here, with all four runs side by side.
+same is done here, with the four runs side by side.
 """
 
 import functools
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.collision.separation import Bodies, Ellipsoid, Segment, separate
 from diffsim.collision.shapes import Shape, Touch, stack, touch
@@ -22,7 +23,6 @@ Array = jax.Array
 Kinds = tuple[GeomType, GeomType]
 
 TILT = 1e-3  # rad
-TILTS = ((1, -TILT), (1, TILT), (2, -TILT), (2, TILT))  # row of the contact frame, angle
 DISTINCT = 1e-3  # of the smaller bounding radius
 
 
@@ -36,19 +36,27 @@ def _closest(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Touch
 
 
 def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Touch:
-    dist, pos, normal = separate(_bodies(kinds, shape1, shape2))
-    axes = frame_from_z(normal)
-    turns = [quat_to_mat(axis_angle_to_quat(axes[row], jnp.full_like(dist, angle))) for row, angle in TILTS]
-    tilted = jax.vmap(functools.partial(_tilted, kinds, shape1, shape2, pos))(jnp.stack(turns))
+    # the same program runs upright, then tilted about what it found
+    def run(pivot: tuple[Array, Array], angles: Array) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
+        point, normal = pivot
+        axes = frame_from_z(normal)[np.array([1, 1, 2, 2])]
+        turns = quat_to_mat(axis_angle_to_quat(axes, angles))
+        found = jax.vmap(functools.partial(_tilted, kinds, shape1, shape2, point))(turns)
+        return (found[1][0], found[2][0]), found
+
+    angles = TILT * np.array([[0, 0, 0, 0], [-1, 1, -1, 1]])
+    start = (shape1.pos, shape1.axis)
+    _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(angles, margin.dtype))
+    dist = dists[0, 0]
     radius = jnp.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
-    rows = [touch(dist, pos, normal)]
-    for other, point, direction in zip(*tilted, strict=True):
+    rows = [touch(dist, points[0, 0], normals[0, 0])]
+    for k in range(4):
         # a point counts if it touches and is away from those before it
-        distinct = jax.lax.stop_gradient(other) < jax.lax.stop_gradient(margin)
+        distinct = jax.lax.stop_gradient(dists[1, k]) < jax.lax.stop_gradient(margin)
         for row in rows:
-            apart = jax.lax.stop_gradient(safe.norm(row.pos - point)) > DISTINCT * radius
+            apart = jax.lax.stop_gradient(safe.norm(row.pos - points[1, k])) > DISTINCT * radius
             distinct = distinct & (apart | ~row.valid)
-        rows.append(touch(dist, point, direction, valid=distinct))
+        rows.append(touch(dist, points[1, k], normals[1, k], valid=distinct))
     return stack(rows)
 
 

@@ -154,30 +154,33 @@ def _turn(bodies: Bodies, normals: Array) -> Array:
 def _starts(bodies: Bodies, toward: Array) -> tuple[Array, list[int]]:
     """Directions (s, 3) to climb from, and the circle that each stays on (-1: the whole sphere)."""
     look = jnp.asarray(LOOK / np.linalg.norm(LOOK, axis=1, keepdims=True), toward.dtype)
-    around = [mul_vec(ellipsoid.mat[None], look) for ellipsoid in bodies.ellipsoids]
-    starts, circles = [toward[None], _best(bodies, jnp.concatenate([toward[None], *around]), 4)], [-1] * 5
-    for i, segment in enumerate(bodies.segments):
-        axis = safe.normalize(segment.half)
-        first, second = frame_from_z(axis)[1:]
-        angles = jnp.asarray(np.pi / 8 * np.arange(8), toward.dtype)[:, None]
-        circle = jnp.cos(angles) * first[None] + jnp.sin(angles) * second[None]
+    sphere = jnp.concatenate([mul_vec(ellipsoid.mat[None], look) for ellipsoid in bodies.ellipsoids])
+    angles = jnp.asarray(np.pi / 8 * np.arange(8), toward.dtype)[None, :, None]
+    frames = frame_from_z(_circle_axes(bodies, list(range(len(bodies.segments)))))
+    around = jnp.cos(angles) * frames[:, None, 1] + jnp.sin(angles) * frames[:, None, 2]
+    seeds = _turn(bodies, jnp.concatenate([sphere, around.reshape(-1, 3)]))
+    gaps = jax.vmap(gap, (None, 0))(bodies, seeds)
+    starts, circles = [toward[None], _greatest(gaps[: len(sphere)], seeds[: len(sphere)], 4)], [-1] * 5
+    for i in range(len(bodies.segments)):
+        part = slice(len(sphere) + 8 * i, len(sphere) + 8 * i + 8)
+        axis = frames[i, 0]
         near = safe.normalize(toward - scale(axis, dot(axis, toward)))
-        starts += [near[None], _best(bodies, circle, 2)]
+        starts += [near[None], _greatest(gaps[part], seeds[part], 2)]
         circles += [i, i, i]
     return jnp.concatenate(starts), circles
 
 
-def _best(bodies: Bodies, seeds: Array, count: int) -> Array:
+def _greatest(gaps: Array, seeds: Array, count: int) -> Array:
     """The directions (count, 3) with the greatest gaps."""
-    turned = _turn(bodies, seeds)
-    _, index = jax.lax.top_k(jax.vmap(gap, (None, 0))(bodies, turned), count)
-    return turned[index]
+    return seeds[jax.lax.top_k(gaps, count)[1]]
 
 
 def _circle_axes(bodies: Bodies, circles: list[int]) -> Array:
     """Unit axes (s, 3) of the circles, zero for the whole sphere."""
-    none = jnp.zeros_like(bodies.center1)
-    return jnp.stack([none if i < 0 else safe.normalize(bodies.segments[i].half) for i in circles])
+    none = jnp.zeros((1, 3), bodies.center1.dtype)
+    halves = [segment.half[None] for segment in bodies.segments]
+    axes = jnp.concatenate([none, *(safe.normalize(half) for half in halves)])
+    return axes[np.array(circles, int) + 1]
 
 
 def _climb(bodies: Bodies, start: Array, circle: Array) -> Array:
@@ -192,8 +195,9 @@ def _climb(bodies: Bodies, start: Array, circle: Array) -> Array:
         gradient, hessian = _derivatives(bodies, normal, basis, value)
         trial = safe.normalize(normal + _combine(basis, _newton(gradient, hessian, damping)))
         trial_value = gap(bodies, trial)
-        better = trial_value > value
         size = jnp.abs(hessian[0]) + jnp.abs(hessian[2]) + jnp.abs(value)
+        # near the maximum rounding decides; the step is still the better direction
+        better = trial_value > value - 1e-4 * _slack(value) * size
         return (
             jnp.where(better, trial, normal),
             jnp.where(better, trial_value, value),
@@ -201,13 +205,7 @@ def _climb(bodies: Bodies, start: Array, circle: Array) -> Array:
         )
 
     carry = (start, gap(bodies, start), jnp.zeros_like(start[0]))
-    normal, value, _ = jax.lax.fori_loop(0, ITERATIONS, improve, carry)
-    # a last step without the test of progress, which rounding decides near the maximum
-    basis = _tangents(normal, circle)
-    gradient, hessian = _derivatives(bodies, normal, basis, value)
-    polished = safe.normalize(normal + _combine(basis, _newton(gradient, hessian, jnp.zeros_like(value))))
-    slack = 1e-3 * _slack(value) * (jnp.abs(value) + jnp.abs(hessian[0]) + jnp.abs(hessian[2]))
-    return jnp.where(gap(bodies, polished) > value - slack, polished, normal)
+    return jax.lax.fori_loop(0, ITERATIONS, improve, carry)[0]
 
 
 def _tangents(normal: Array, circle: Array) -> tuple[Array, Array]:
