@@ -1,18 +1,21 @@
-"""Sensors of joint and tendon limits: how far inside or beyond, and how fast; zero while the limit is inactive.
+"""Sensors of joint and tendon limits: distance, its rate, and force; zero while the limit is inactive.
 
 A limit is active while the distance to it is below its margin. If both sides of a joint are active, the lower one is
-read. Source: MuJoCo XML reference, "sensor/jointlimitpos".
+read. The compiler admits limited joints and tendons only. Source: MuJoCo XML reference, "sensor/jointlimitpos".
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.constraint.forces import family_force
+from diffsim.constraint.limit import limit_layout
 from diffsim.enums import DisableBit, JointType
 from diffsim.math import safe
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import dot
-from diffsim.sensor.readings import Group, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.types.constraints import Rows
 
 Array = jax.Array
 
@@ -37,43 +40,66 @@ def tendon_limit_velocity(readings: Readings, group: Group) -> Array:
     return _tendon_limit(readings, group)[1][:, None]
 
 
+def joint_limit_force(readings: Readings, group: Group) -> Array:
+    """Force of the limit, N or N m, (n, 1)."""
+    topology, joint, rows = readings.topology, group.objid, readings.data.efc
+    if topology.jnt_type[joint[0]] != JointType.BALL:
+        return _active_force(readings, rows.limit_lower, rows.limit_upper, topology.jnt_dofadr[joint])
+    return _row_force(readings, rows.limit_ball, np.searchsorted(limit_layout(topology).ball, joint))[:, None]
+
+
+def tendon_limit_force(readings: Readings, group: Group) -> Array:
+    """Force of the limit along the tendon, N, (n, 1)."""
+    rows = readings.data.efc
+    index = np.searchsorted(limit_layout(readings.topology).tendon, group.objid)
+    return _active_force(readings, rows.tendon_lower, rows.tendon_upper, index)
+
+
+def _active_force(readings: Readings, lower: Rows, upper: Rows, index: Ints) -> Array:
+    """Force of the active side, (n, 1)."""
+    below, above = (_row_force(readings, rows, index) for rows in (lower, upper))
+    if not lower.count:
+        return below[:, None]
+    active = take(lower.pos, index) < take(lower.margin, index)
+    return jnp.where(active, below, above)[:, None]
+
+
+def _row_force(readings: Readings, rows: Rows, index: Ints) -> Array:
+    """Forces (n,) of some rows of a family with one row per constraint; zero where limits are disabled."""
+    if not rows.count:
+        return jnp.zeros(len(index), readings.state.qpos.dtype)
+    return take(family_force(readings.data.efc, rows, readings.data.qacc)[0], index)
+
+
 def _tendon_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
     model, data, tendon = readings.model, readings.data, group.objid
     limits, margin = take(model.tendon_range, tendon), take(model.tendon_margin, tendon)
-    limited = readings.topology.tendon_limited[tendon] != 0
-    length, speed = take(data.ten_length, tendon), take(data.ten_velocity, tendon)
-    return _interval(readings, limited, length, speed, limits, margin)
+    return _interval(readings, take(data.ten_length, tendon), take(data.ten_velocity, tendon), limits, margin)
 
 
 def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
     model, topology, joint = readings.model, readings.topology, group.objid
     limits, margin = take(model.jnt_range, joint), take(model.jnt_margin, joint)
-    limited = topology.jnt_limited[joint] != 0
     start, dof = topology.jnt_qposadr[joint], topology.jnt_dofadr[joint]
     qpos, qvel = readings.state.qpos, readings.state.qvel
     if topology.jnt_type[joint[0]] != JointType.BALL:
-        return _interval(readings, limited, take(qpos, start), take(qvel, dof), limits, margin)
+        return _interval(readings, take(qpos, start), take(qvel, dof), limits, margin)
     # a ball is limited by its angle from the reference; both bounds of the range mean the same
     turn = quat_log(quat_normalize(qpos[start[:, None] + [[0, 1, 2, 3]]]))
     distance = jnp.maximum(limits[:, 0], limits[:, 1]) - safe.norm(turn)
     rate = -dot(safe.normalize(turn), qvel[dof[:, None] + [[0, 1, 2]]])
-    return _where_active(readings, limited, distance, rate, margin)
+    return _where_active(readings, distance, rate, margin)
 
 
-def _interval(
-    readings: Readings, limited: np.ndarray, value: Array, rate: Array, limits: Array, margin: Array
-) -> tuple[Array, Array]:
+def _interval(readings: Readings, value: Array, rate: Array, limits: Array, margin: Array) -> tuple[Array, Array]:
     """The active side of an interval: the lower one if both are."""
     below, above = value - limits[:, 0], limits[:, 1] - value
     lower = below < margin
-    distance, speed = jnp.where(lower, below, above), jnp.where(lower, rate, -rate)
-    return _where_active(readings, limited, distance, speed, margin)
+    return _where_active(readings, jnp.where(lower, below, above), jnp.where(lower, rate, -rate), margin)
 
 
-def _where_active(
-    readings: Readings, limited: np.ndarray, distance: Array, rate: Array, margin: Array
-) -> tuple[Array, Array]:
+def _where_active(readings: Readings, distance: Array, rate: Array, margin: Array) -> tuple[Array, Array]:
     option = readings.model.opt
-    enabled = not (option.disabled(DisableBit.LIMIT) or option.disabled(DisableBit.CONSTRAINT))
-    active = (distance < margin) & (limited & enabled)
+    disabled = option.disabled(DisableBit.LIMIT) or option.disabled(DisableBit.CONSTRAINT)
+    active = (distance < margin) & (not disabled)
     return jnp.where(active, distance - margin, 0), jnp.where(active, rate, 0)

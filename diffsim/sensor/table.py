@@ -87,8 +87,10 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.BALLANGVEL: Sensor(VEL, 3, joint.ball_velocity),
     SensorType.JOINTLIMITPOS: Sensor(POS, 1, limit.joint_limit_position, variant=_joint_type),
     SensorType.JOINTLIMITVEL: Sensor(VEL, 1, limit.joint_limit_velocity, variant=_joint_type),
+    SensorType.JOINTLIMITFRC: Sensor(ACC, 1, limit.joint_limit_force, variant=_joint_type),
     SensorType.TENDONLIMITPOS: Sensor(POS, 1, limit.tendon_limit_position),
     SensorType.TENDONLIMITVEL: Sensor(VEL, 1, limit.tendon_limit_velocity),
+    SensorType.TENDONLIMITFRC: Sensor(ACC, 1, limit.tendon_limit_force),
     SensorType.FRAMEPOS: Sensor(POS, 3, frame.frame_position),
     SensorType.FRAMEQUAT: Sensor(POS, 4, frame.frame_quaternion, DataType.QUATERNION),
     SensorType.FRAMEXAXIS: Sensor(POS, 3, frame.frame_x_axis, DataType.AXIS),
@@ -109,8 +111,6 @@ SENSORS: dict[SensorType, Sensor] = {
 }
 
 UNSUPPORTED: dict[SensorType, str] = {
-    SensorType.JOINTLIMITFRC: "limit force sensors are not computed yet",
-    SensorType.TENDONLIMITFRC: "limit force sensors are not computed yet",
     SensorType.GEOMDIST: "geom distance sensors are not computed yet",
     SensorType.GEOMNORMAL: "geom distance sensors are not computed yet",
     SensorType.GEOMFROMTO: "geom distance sensors are not computed yet",

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from oracle import contact_forces_of, field_of, inputs_of, load_pair, record_of, state_of
 
+from diffsim.constraint import make_constraints
 from diffsim.sensor import sensors
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import (
@@ -23,7 +24,25 @@ from diffsim.types.data import (
 RECORDS = (Kinematics, ComFrame, Tendons, Transmission, Velocities, Actuation, BodyForces, Energy)
 FAR = 1e10
 
+# limits of every kind, active on both sides in the course of a simulation, without contacts
+LIMITS = """<mujoco><option gravity='3 2 -9.8'/><default><geom contype='0' conaffinity='0'/></default><worldbody>
+  <body><joint name='ball' type='ball' range='0 20' limited='true'/><geom size='.1' pos='.3 0 0'/>
+    <body pos='.3 0 0'><joint name='hinge' axis='0 1 0' range='-5 5' limited='true' margin='.05'/>
+      <geom size='.1' pos='.3 .1 0'/>
+      <body pos='.3 0 0'><joint name='slide' type='slide' axis='1 0 0' range='-.02 .01' limited='true'/>
+        <geom size='.1' pos='.3 .1 0'/>
+        <body pos='.3 0 0'><joint name='loose' axis='0 0 1'/><geom size='.1' pos='.2 .1 0'/></body></body></body></body>
+  </worldbody>
+  <tendon><fixed name='free'><joint joint='hinge' coef='1'/></fixed>
+    <fixed name='tight' range='-.02 .03' limited='true'><joint joint='hinge' coef='.3'/><joint joint='slide' coef='1'/>
+    </fixed></tendon>
+  <sensor><jointlimitfrc joint='ball'/><jointlimitfrc joint='slide'/>
+    <jointlimitfrc joint='hinge'/><tendonlimitfrc tendon='tight'/>
+    <jointlimitpos joint='hinge'/><jointlimitvel joint='slide'/><tendonlimitpos tendon='tight'/>
+    <tendonlimitvel tendon='tight'/></sensor></mujoco>"""
+
 evaluate = jax.jit(sensors)
+constrain = jax.jit(make_constraints)
 
 
 def contacts_of(mjdata: Any, slots: int) -> Contacts:
@@ -54,13 +73,19 @@ def contacts_of(mjdata: Any, slots: int) -> Contacts:
 def readings_of(path: str, mjdata: Any, slots: int = 24) -> tuple[Model, State, Inputs, Data, np.ndarray]:
     """The arguments of `sensors`, all from the oracle."""
     model, mjmodel = load_pair(path)
-    parts = [record_of(cls, mjmodel, mjdata) for cls in RECORDS]
-    given = {name for part in parts for name in vars(part)}
-    others = {name: None for name in Data.__dataclass_fields__ if name not in {*given, "contact"}}
-    data = Data.collect(*parts, **others, contact=contacts_of(mjdata, slots))
-    forces = np.zeros((slots, 6))
+    state, inputs = state_of(mjdata), inputs_of(mjdata)
+    parts = {cls: record_of(cls, mjmodel, mjdata) for cls in RECORDS}
+    contacts = contacts_of(mjdata, 0 if path == LIMITS else slots)
+    rows = None
+    if path == LIMITS:
+        sources = (parts[cls] for cls in (Kinematics, ComFrame, Tendons, Velocities))
+        rows = constrain(model, state, inputs, *sources, contacts)
+    given = {name for part in parts.values() for name in vars(part)} | {"qacc", "contact", "efc"}
+    others = {name: None for name in Data.__dataclass_fields__ if name not in given}
+    data = Data.collect(*parts.values(), **others, qacc=np.array(mjdata.qacc), contact=contacts, efc=rows)
+    forces = np.zeros((len(contacts.dist), 6))
     forces[: mjdata.ncon] = contact_forces_of(mjmodel, mjdata)
-    return model, state_of(mjdata), inputs_of(mjdata), data, forces
+    return model, state, inputs, data, forces
 
 
 def oracle_values(mjmodel: Any, mjdata: Any) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from oracle import MODELS, load_pair, sample, visited_states
 
 from diffsim.sensor import sensors
@@ -37,20 +36,33 @@ FIELDS = (
 )
 
 
-def split(arguments: Any) -> tuple[list, Any]:
-    """The float leaves that are varied, and a function that puts them back."""
+def floats_of(arguments: Any) -> list:
+    """The float leaves of the arguments of `sensors` that are varied."""
+    model, *others = arguments
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(others)]
+    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)] + [
+        getattr(model, name) for name in FIELDS
+    ]
+
+
+def evaluate(arguments: Any, values: list) -> Array:
+    """sensors, with other values for those leaves."""
     model, *others = arguments
     leaves, tree = jax.tree.flatten(others)
-    floats = [i for i, leaf in enumerate(leaves) if np.issubdtype(np.asarray(leaf).dtype, np.floating)]
+    rest = iter(values)
+    merged = [next(rest) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else leaf for leaf in leaves]
+    changed = dict(zip(FIELDS, rest, strict=True))
+    return sensors(model.replace(**changed), *jax.tree.unflatten(tree, merged))
 
-    def join(values: list) -> Any:
-        merged = list(leaves)
-        for i, value in zip(floats, values, strict=False):
-            merged[i] = value
-        changed = dict(zip(FIELDS, values[len(floats) :], strict=True))
-        return model.replace(**changed), *jax.tree.unflatten(tree, merged)
 
-    return [jnp.asarray(leaves[i]) for i in floats] + [getattr(model, name) for name in FIELDS], join
+@jax.jit
+def push(arguments: Any, values: list, direction: list) -> tuple[Array, Array]:
+    return jax.jvp(lambda v: evaluate(arguments, v), (values,), (direction,))
+
+
+@jax.jit
+def pull(arguments: Any, values: list, weights: Array) -> list:
+    return jax.vjp(lambda v: evaluate(arguments, v), values)[1](weights)[0]
 
 
 def direction_of(values: list, seed: int) -> list:
@@ -73,33 +85,22 @@ def richardson(function: Any, values: list, direction: list) -> np.ndarray:
     return (4 * central(STEP / 2) - central(STEP)) / 3
 
 
-@pytest.fixture(scope="module")
-def case() -> Any:
-    _, mjmodel = load_pair(XML)
-    arguments = readings_of(XML, visited_states(mjmodel, 3)[2])
-    values, join = split(arguments)
+def test_jvp_and_vjp_against_differences() -> None:
+    arguments = readings_of(XML, visited_states(load_pair(XML)[1], 3)[2])
+    values = floats_of(arguments)
     direction = direction_of(values, 0)
-    evaluate = jax.jit(lambda values: sensors(*join(values)))
-    return values, direction, evaluate
-
-
-def test_jvp_and_vjp_against_differences(case: Any) -> None:
-    values, direction, evaluate = case
-    out, tangent = jax.jit(lambda v, d: jax.jvp(evaluate, (v,), (d,)))(values, direction)
-    numeric = richardson(evaluate, values, direction)
+    out, tangent = push(arguments, values, direction)
+    numeric = richardson(lambda v: push(arguments, v, direction)[0], values, direction)
     scale = 1 + np.abs(numeric)
     np.testing.assert_allclose(np.asarray(tangent) / scale, numeric / scale, rtol=0, atol=1e-6)
     weights = jnp.asarray(np.random.default_rng(1).normal(size=out.shape)) / (1 + jnp.abs(tangent))
-    pulled = jax.jit(lambda v, w: jax.vjp(evaluate, v)[1](w)[0])(values, weights)
+    pulled = pull(arguments, values, weights)
     product = sum(float(jnp.vdot(a, b)) for a, b in zip(pulled, direction, strict=True))
     np.testing.assert_allclose(product, float(jnp.vdot(weights, tangent)), rtol=1e-9)
 
 
 def test_finite_at_rest_without_contacts() -> None:
-    _, mjmodel = load_pair(XML)
+    model, mjmodel = load_pair(XML)
     arguments = readings_of(XML, sample(mjmodel, 0, speed=0.0, spread=0.0))
-    values, join = split(arguments)
-    jacobian = jax.jit(lambda v, w: jax.vjp(lambda v: sensors(*join(v)), v)[1](w)[0])
-    size = sensors(*arguments).shape
-    for value in jacobian(values, jnp.ones(size)):
-        assert np.all(np.isfinite(value))
+    pulled = pull(arguments, floats_of(arguments), jnp.ones(model.topology.nsensordata))
+    assert all(np.all(np.isfinite(value)) for value in pulled)

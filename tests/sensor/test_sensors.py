@@ -10,10 +10,11 @@ from diffsim.enums import DisableBit, SensorType
 from diffsim.errors import UnsupportedError
 from diffsim.sensor import sensors, unsupported_sensors
 from diffsim.sensor.table import SENSORS, UNSUPPORTED
-from tests.sensor.feed import evaluate, oracle_values, readings_of
+from tests.sensor.feed import LIMITS, evaluate, oracle_values, readings_of
 
 MODELS = [
     "sensors",
+    LIMITS,
     "mujoco/mjx/test_data/sensor/sensor.xml",
     "dm_control/suite/finger.xml",
     "dm_control/suite/hopper.xml",
@@ -23,7 +24,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("path", MODELS)
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.split("/")[-1].strip("<> \n"))
 def test_parity(path: str) -> None:
     model, mjmodel = load_pair(path)
     assert not unsupported_sensors(model.topology)
@@ -47,7 +48,7 @@ def test_every_kind_is_compared() -> None:
     assert set(SENSORS) <= kinds
 
 
-@pytest.mark.parametrize("path", MODELS)
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.split("/")[-1].strip("<> \n"))
 def test_table_agrees_with_the_compiler(path: str) -> None:
     topology = load_pair(path)[0].topology
     for i, kind in enumerate(topology.sensor_type):
@@ -66,11 +67,11 @@ def test_disabled_sensors_are_zero() -> None:
 
 
 def test_unsupported_sensor_is_named() -> None:
-    xml = """<mujoco><worldbody><body><geom name='a' size='1'/><joint name='j' limited='true' range='0 1'/></body>
-    </worldbody><sensor><jointlimitfrc name='stop' joint='j'/></sensor></mujoco>"""
+    xml = """<mujoco><worldbody><geom name='a' size='1'/><geom name='b' size='1'/></worldbody>
+    <sensor><distance name='gap' geom1='a' geom2='b'/></sensor></mujoco>"""
     model, _ = load_pair(xml)
     assert unsupported_sensors(model.topology)[0][0] == 0
-    with pytest.raises(UnsupportedError, match="jointlimitfrc 'stop'"):
+    with pytest.raises(UnsupportedError, match="geomdist 'gap'"):
         sensors(model, None, None, None, None)
 
 
