@@ -232,7 +232,8 @@ def _limit_on_tendons(model: Model, force: Array) -> Array:
     bounds = model.tendon_actfrcrange[tendon]
     bound = safe.clip(total, bounds[:, 0], bounds[:, 1])
     factor = jnp.where(bound == total, 1, safe.divide(bound, total, 1.0))
-    return force.at[actuators].multiply(factor)
+    pulls = np.isin(np.arange(model.nu), actuators)
+    return force * jnp.where(pulls, place(model.nu, actuators, factor), 1)
 
 
 def _joint_forces(model: Model, force: Array, passive: Passive) -> Array:
