@@ -113,15 +113,18 @@ def is_limited(limited: Tristate, limits: Array) -> bool:
     return limited == Tristate.TRUE or (limited == Tristate.AUTO and bool(limits[0] < limits[1]))
 
 
-def check_limits(draft: Draft, node: Node, word: str, limited: Tristate, limits: Array, flag: str = "") -> bool:
-    """`is_limited`, noting a missing flag when autolimits is off, and a range that is empty."""
-    flag = flag or word + "limited"
-    limits_name = {"": "range"}.get(word, word + "range")
-    if limited == Tristate.AUTO and not draft.spec.compiler.autolimits and np.any(limits):
-        draft.problems.add(
-            node.source, f"'{limits_name}' without '{flag}' while autolimits is false", f"set {flag} or autolimits"
-        )
+def check_limits(draft: Draft, node: Node, word: str, limited: Tristate, limits: Array) -> bool:
+    """`is_limited` of the attributes `word`range and `word`limited, noting what is wrong with them."""
+    name, flag = word + "range", word + "limited"
+    check_flag(draft, node, name, flag, limited, limits)
     active = is_limited(limited, limits)
     if active and limits[0] >= limits[1]:
-        draft.problems.add(node.source, f"{limits_name} must be increasing, not {limits[0]:g} {limits[1]:g}")
+        draft.problems.add(node.source, f"{name} must be increasing, not {limits[0]:g} {limits[1]:g}")
     return active
+
+
+def check_flag(draft: Draft, node: Node, name: str, flag: str, limited: Tristate, limits: Array) -> None:
+    """Note a range that nobody asked to act, where the compiler may not guess."""
+    if limited == Tristate.AUTO and not draft.spec.compiler.autolimits and np.any(limits):
+        message = f"'{name}' without '{flag}' while autolimits is false"
+        draft.problems.add(node.source, message, f"set {flag} or autolimits")

@@ -8,11 +8,10 @@ from math import pi
 
 import numpy as np
 
-from diffsim.compiler.draft import Draft, Node, check_limits, is_limited
+from diffsim.compiler.draft import Draft, Node, check_flag, check_limits, is_limited
 from diffsim.compiler.orientation import IDENTITY, compose, rotate, unit
 from diffsim.compiler.topology import DOF_WIDTH
 from diffsim.enums import JointType
-from diffsim.mjcf.schema import Tristate
 
 Array = np.ndarray
 
@@ -67,10 +66,9 @@ def _limits(draft: Draft, node: Node, kind: JointType) -> tuple[bool, Array]:
     """Whether the joint is limited, and its range in final units."""
     limits = np.array(node.e.range)
     if kind == JointType.FREE:
-        if node.e.limited == Tristate.TRUE:
-            draft.problems.add(node.source, "a free joint cannot be limited")
         return False, limits
     if kind == JointType.BALL:
+        check_flag(draft, node, "range", "limited", node.e.limited, limits)
         limited = is_limited(node.e.limited, limits)
         if limited and limits[0]:
             draft.problems.add(node.source, f"the range of a ball joint begins with 0, not {limits[0]:g}")

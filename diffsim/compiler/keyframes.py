@@ -1,4 +1,4 @@
-"""Keyframes: states to start from. What a key does not say is the initial value; quaternions become unit ones.
+"""Keyframes: states to start from. What a key does not say, or breaks off, is the initial value.
 
 Source: MuJoCo XML reference, keyframe.
 """
@@ -34,14 +34,13 @@ def key_rows(draft: Draft) -> None:
 
 
 def _given(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarray:
-    """The numbers that the key gives, or the initial ones."""
+    """The numbers that the key gives, followed by the initial ones that it does not reach."""
     value = getattr(node.e, name)
     if value is None:
         return initial
-    if len(value) != len(initial):
+    if len(value) > len(initial):
         draft.problems.add(node.source, f"{name} takes {len(initial)} numbers, {len(value)} given")
-        return initial
-    return np.array(value, float)
+    return np.append(value, initial[len(value) :])[: len(initial)]
 
 
 def _normalize(draft: Draft, row: Fields) -> None:

@@ -98,7 +98,7 @@ EYES = """<camera name="eye" pos="1 1 1" xyaxes="0 1 0 -1 0 1" resolution="320 2
 
 CUSTOM = """<custom><numeric name="n" data="1 2 3" size="5"/><numeric name="k" data="4"/><text name="t" data="hello"/>
 <tuple name="u"><element objtype="body" objname="one" prm="3"/><element objtype="geom" objname="g1"/></tuple></custom>
-<keyframe><key name="up" qpos="0 0 2 2 0 0 0 .1 .2" qvel="1 2 3 4 5 6 7 8"/><key time="3"/></keyframe><size nkey="4" nuserdata="7"/>"""
+<keyframe><key name="up" qpos="0 0 2 2 0 0 0 .1 .2" qvel="1 2 3 4 5 6 7 8"/><key time="3" qvel="1 2 3"/></keyframe><size nkey="4" nuserdata="7"/>"""
 
 OPTIONS = """<option timestep=".01" gravity="1 2 3" density="1.2" viscosity=".1" integrator="implicitfast" cone="elliptic"
  solver="CG" iterations="7" tolerance="1e-5" impratio="3" wind="1 0 0" o_friction=".5"><flag contact="disable" energy="enable" eulerdamp="disable"/></option>

@@ -20,7 +20,6 @@ WRONG = {
     "free_not_on_top": (world(f"<body><joint/>{BALL}<body><freejoint/>{BALL}</body></body>"), "child of the world"),
     "rotation_after_ball": (world(f'<body><joint type="ball"/><joint/>{BALL}</body>'), "followed by a rotation"),
     "ball_range": (world(f'<body><joint type="ball" range="1 2"/>{BALL}</body>'), "begins with 0"),
-    "free_limited": (world(f'<body><joint type="free" limited="true"/>{BALL}</body>'), "cannot be limited"),
     "autolimits": (
         world(f'<body><joint range="0 1"/>{BALL}</body>', '<compiler autolimits="false"/>'),
         "set limited or autolimits",
@@ -74,7 +73,7 @@ WRONG = {
         world(TWO, '<actuator><position joint="j2" inheritrange="1"/></actuator>'),
         "has no range",
     ),
-    "key_length": (world(TWO, '<keyframe><key qpos="1 2"/></keyframe>'), "takes 9 numbers, 2 given"),
+    "key_length": (world(TWO, '<keyframe><key ctrl="1 2"/></keyframe>'), "takes 0 numbers, 2 given"),
     "sensor_joint": (
         world(f'<body><joint name="b" type="ball"/>{BALL}</body>', '<sensor><jointpos joint="b"/></sensor>'),
         "hinge or slide",
