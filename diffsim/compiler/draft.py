@@ -101,11 +101,12 @@ class Draft:
 
 
 def columns(rows: Iterable[Fields]) -> Fields:
-    """Rows with the same keys -> one array per key. No rows, no keys: `complete` makes empty arrays of those."""
+    """Rows with the same keys -> one array per key, flags as 0 and 1 as in mjModel. No rows, no keys: see `complete`."""
     rows = list(rows)
     if not rows:
         return {}
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    arrays = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return {name: array.astype(np.int32) if array.dtype == bool else array for name, array in arrays.items()}
 
 
 def is_limited(limited: Tristate, limits: Array) -> bool:
