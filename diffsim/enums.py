@@ -8,6 +8,8 @@ from enum import IntEnum, IntFlag
 
 
 class DisableBit(IntFlag):
+    """Bits of `opt.disableflags`: features that are on unless disabled (mjtDisableBit)."""
+
     CONSTRAINT = 1
     EQUALITY = 2
     FRICTIONLOSS = 4
@@ -31,6 +33,8 @@ class DisableBit(IntFlag):
 
 
 class EnableBit(IntFlag):
+    """Bits of `opt.enableflags`: features that are off unless enabled (mjtEnableBit)."""
+
     OVERRIDE = 1
     ENERGY = 2
     FWDINV = 4
@@ -39,6 +43,8 @@ class EnableBit(IntFlag):
 
 
 class JointType(IntEnum):
+    """Types of joints (mjtJoint)."""
+
     FREE = 0
     BALL = 1
     SLIDE = 2
@@ -46,6 +52,8 @@ class JointType(IntEnum):
 
 
 class GeomType(IntEnum):
+    """Types of geoms (mjtGeom)."""
+
     PLANE = 0
     HFIELD = 1
     SPHERE = 2
@@ -61,11 +69,15 @@ class GeomType(IntEnum):
 
 
 class Projection(IntEnum):
+    """Camera projections (mjtProjection)."""
+
     PERSPECTIVE = 0
     ORTHOGRAPHIC = 1
 
 
 class CamLightMode(IntEnum):
+    """How a camera or light follows its body (mjtCamLight)."""
+
     FIXED = 0
     TRACK = 1
     TRACKCOM = 2
@@ -74,6 +86,8 @@ class CamLightMode(IntEnum):
 
 
 class LightType(IntEnum):
+    """Types of lights (mjtLightType)."""
+
     SPOT = 0
     DIRECTIONAL = 1
     POINT = 2
@@ -81,12 +95,16 @@ class LightType(IntEnum):
 
 
 class TextureType(IntEnum):
+    """Types of textures (mjtTexture)."""
+
     TWO_D = 0
     CUBE = 1
     SKYBOX = 2
 
 
 class TextureRole(IntEnum):
+    """What a texture is used for (mjtTextureRole)."""
+
     USER = 0
     RGB = 1
     OCCLUSION = 2
@@ -100,12 +118,16 @@ class TextureRole(IntEnum):
 
 
 class ColorSpace(IntEnum):
+    """Colour spaces of textures (mjtColorSpace)."""
+
     AUTO = 0
     LINEAR = 1
     SRGB = 2
 
 
 class Integrator(IntEnum):
+    """Integrators (mjtIntegrator)."""
+
     EULER = 0
     RK4 = 1
     IMPLICIT = 2
@@ -113,23 +135,31 @@ class Integrator(IntEnum):
 
 
 class Cone(IntEnum):
+    """Friction cones (mjtCone)."""
+
     PYRAMIDAL = 0
     ELLIPTIC = 1
 
 
 class Jacobian(IntEnum):
+    """Layouts of the constraint Jacobian; without effect on physics (mjtJacobian)."""
+
     DENSE = 0
     SPARSE = 1
     AUTO = 2
 
 
 class Solver(IntEnum):
+    """Constraint solvers (mjtSolver)."""
+
     PGS = 0
     CG = 1
     NEWTON = 2
 
 
 class EqType(IntEnum):
+    """Types of equality constraints (mjtEq)."""
+
     CONNECT = 0
     WELD = 1
     JOINT = 2
@@ -141,6 +171,8 @@ class EqType(IntEnum):
 
 
 class WrapType(IntEnum):
+    """What a tendon path passes (mjtWrap)."""
+
     NONE = 0
     JOINT = 1
     PULLEY = 2
@@ -150,6 +182,8 @@ class WrapType(IntEnum):
 
 
 class TrnType(IntEnum):
+    """What an actuator acts on (mjtTrn)."""
+
     JOINT = 0
     JOINTINPARENT = 1
     SLIDERCRANK = 2
@@ -160,6 +194,8 @@ class TrnType(IntEnum):
 
 
 class DynType(IntEnum):
+    """Activation dynamics (mjtDyn)."""
+
     NONE = 0
     INTEGRATOR = 1
     FILTER = 2
@@ -170,6 +206,8 @@ class DynType(IntEnum):
 
 
 class GainType(IntEnum):
+    """Actuator gains (mjtGain)."""
+
     FIXED = 0
     AFFINE = 1
     MUSCLE = 2
@@ -178,6 +216,8 @@ class GainType(IntEnum):
 
 
 class BiasType(IntEnum):
+    """Actuator biases (mjtBias)."""
+
     NONE = 0
     AFFINE = 1
     MUSCLE = 2
@@ -186,6 +226,8 @@ class BiasType(IntEnum):
 
 
 class ObjType(IntEnum):
+    """Kinds of objects (mjtObj)."""
+
     UNKNOWN = 0
     BODY = 1
     XBODY = 2
@@ -218,6 +260,8 @@ class ObjType(IntEnum):
 
 
 class SensorType(IntEnum):
+    """Types of sensors (mjtSensor)."""
+
     TOUCH = 0
     ACCELEROMETER = 1
     VELOCIMETER = 2
@@ -270,6 +314,8 @@ class SensorType(IntEnum):
 
 
 class Stage(IntEnum):
+    """Stages of the pipeline that a sensor needs (mjtStage)."""
+
     NONE = 0
     POS = 1
     VEL = 2
@@ -277,6 +323,8 @@ class Stage(IntEnum):
 
 
 class DataType(IntEnum):
+    """What the numbers of a sensor are (mjtDataType)."""
+
     REAL = 0
     POSITIVE = 1
     AXIS = 2
@@ -284,6 +332,8 @@ class DataType(IntEnum):
 
 
 class ConDataField(IntEnum):
+    """Fields of contact sensors (mjtConDataField)."""
+
     FOUND = 0
     FORCE = 1
     TORQUE = 2
@@ -294,6 +344,8 @@ class ConDataField(IntEnum):
 
 
 class RayDataField(IntEnum):
+    """Fields of range finders (mjtRayDataField)."""
+
     DIST = 0
     DIR = 1
     ORIGIN = 2
@@ -303,6 +355,8 @@ class RayDataField(IntEnum):
 
 
 class CamOutBit(IntFlag):
+    """Bits of camera outputs (mjtCamOutBit)."""
+
     RGB = 1
     DEPTH = 2
     DIST = 4
@@ -311,6 +365,8 @@ class CamOutBit(IntFlag):
 
 
 class SameFrame(IntEnum):
+    """Which frames of a body coincide (mjtSameFrame)."""
+
     NONE = 0
     BODY = 1
     INERTIA = 2
@@ -319,6 +375,8 @@ class SameFrame(IntEnum):
 
 
 class SleepPolicy(IntEnum):
+    """Whether a tree may sleep (mjtSleepPolicy)."""
+
     AUTO = 0
     AUTO_NEVER = 1
     AUTO_ALLOWED = 2
@@ -328,6 +386,8 @@ class SleepPolicy(IntEnum):
 
 
 class LRMode(IntEnum):
+    """For which actuators length ranges are computed (mjtLRMode)."""
+
     NONE = 0
     MUSCLE = 1
     MUSCLEUSER = 2
@@ -335,6 +395,8 @@ class LRMode(IntEnum):
 
 
 class StateBit(IntFlag):
+    """Bits of the parts of the state (mjtState)."""
+
     TIME = 1
     QPOS = 2
     QVEL = 4
@@ -352,6 +414,8 @@ class StateBit(IntFlag):
 
 
 class ConstraintType(IntEnum):
+    """Families of constraint rows (mjtConstraint)."""
+
     EQUALITY = 0
     FRICTION_DOF = 1
     FRICTION_TENDON = 2
@@ -363,6 +427,8 @@ class ConstraintType(IntEnum):
 
 
 class ConstraintState(IntEnum):
+    """Zones of a constraint row (mjtConstraintState)."""
+
     SATISFIED = 0
     QUADRATIC = 1
     LINEARNEG = 2

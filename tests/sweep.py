@@ -34,9 +34,7 @@ def states(model: diffsim.Model, count: int, rng: np.random.Generator) -> diffsi
     move = spread * rng.normal(size=(count, model.nv)) * rng.choice([0.0, 1.0], size=(count, model.nv))
     one = diffsim.make_state(model)
     dtype = one.qpos.dtype
-    qpos = jax.vmap(lambda d: integrate_position(model, one.qpos, d, jnp.ones((), dtype)))(
-        jnp.asarray(move, dtype)
-    )
+    qpos = jax.vmap(lambda d: integrate_position(model, one.qpos, d, jnp.ones((), dtype)))(jnp.asarray(move, dtype))
     length = jnp.asarray(rng.choice([1.0, 0.5, 2.0], size=(count, 1)), dtype)
     quaternions = np.flatnonzero(np.isin(np.arange(model.nq), quaternion_entries(model)))
     qpos = qpos.at[:, quaternions].multiply(length)

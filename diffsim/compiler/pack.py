@@ -85,8 +85,7 @@ def _numbers(cls: type, values: Fields) -> Any:
 
 def _option(values: Fields) -> Option:
     leaves = {f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(Option)}
-    choices = {
-        f.name: int(values[f.name]) for f in dataclasses.fields(Option) if f.metadata.get("static") and f.name in values
-    }
+    static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
+    choices: dict[str, Any] = {name: int(values[name]) for name in static if name in values}
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
     return Option(**leaves, **choices)

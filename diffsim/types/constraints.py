@@ -98,6 +98,4 @@ class Constraints(Record):
     @property
     def contacts(self) -> tuple[Rows, ...]:
         """The contact families that have rows, by dimension."""
-        return tuple(
-            family for family in (self.contact1, self.contact3, self.contact4, self.contact6) if family.count
-        )
+        return tuple(family for family in (self.contact1, self.contact3, self.contact4, self.contact6) if family.count)

@@ -6,11 +6,14 @@ MuJoCo's size names and drives checking, packing and documentation, so that no s
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from diffsim.errors import near_match
 
 C = TypeVar("C", bound=type)
 
@@ -93,12 +96,10 @@ def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
     return jnp.asarray(array, dtype=old.dtype)
 
 
-def near(name: str, known: Any) -> str:
-    """A hint that lists near matches of a misspelt name, or an empty string."""
-    import difflib
-
-    matches = difflib.get_close_matches(name, list(known), n=3)
-    return f"; did you mean {' or '.join(repr(m) for m in matches)}?" if matches else ""
+def near(name: str, known: Iterable[str]) -> str:
+    """The near match of a misspelt name, as the end of a message; empty if there is none."""
+    hint = near_match(name, known)
+    return f"; {hint}" if hint else ""
 
 
 def _describe(value: Any) -> str:

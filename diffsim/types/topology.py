@@ -237,7 +237,8 @@ class Topology:
         return self is other or (isinstance(other, Topology) and self._digest == other._digest)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
-        return f"Topology(nbody={self.nbody}, nq={self.nq}, nv={self.nv}, nu={self.nu}, ngeom={self.ngeom}, digest={self.digest[:8]})"
+        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in ("nbody", "nq", "nv", "nu", "ngeom"))
+        return f"Topology({sizes}, digest={self.digest[:8]})"
 
     def id(self, kind: str, name: str) -> int:
         """Index of a named object; see `Model.id`."""
