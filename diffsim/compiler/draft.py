@@ -101,7 +101,7 @@ class Draft:
 
 
 def columns(rows: Iterable[Fields]) -> Fields:
-    """Rows with the same keys -> one array per key, flags as 0 and 1 as in mjModel. No rows, no keys: see `complete`."""
+    """Rows with the same keys -> one array per key, flags as 0 and 1 (mjModel's). No rows, no keys: see complete.py."""
     rows = list(rows)
     if not rows:
         return {}

@@ -5,6 +5,7 @@ evaluate.py says why and how.
 """
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -103,7 +104,7 @@ def compile(
 
 def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
     """Complete the fields with derived constants, and with what depends on these."""
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with jax.enable_x64(True), _on_host():
         derived = evaluate(constants, packed(draft.fields))
     draft.fields.update(derived)
     _spring_dampers(draft)
@@ -111,6 +112,14 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
         value = getattr(draft.spec.statistic, name)
         if value is not None:
             draft.fields["stat"][name] = value
+
+
+def _on_host() -> AbstractContextManager[Any]:
+    """Arrays stay on the CPU, where JAX has been told that there is one."""
+    try:
+        return jax.default_device(jax.devices("cpu")[0])
+    except RuntimeError:
+        return nullcontext()
 
 
 def _spring_dampers(draft: Draft) -> None:
