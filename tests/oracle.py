@@ -197,3 +197,15 @@ def next_activation(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
     mujoco.mj_copyData(copy, mjmodel, data)
     mujoco.mj_Euler(mjmodel, copy)
     return copy.act
+
+
+def rays_of(
+    mjmodel: mujoco.MjModel, data: mujoco.MjData, origin: np.ndarray, direction: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distance (k,), geom (k,) and normal (k, 3) of what rays (k, 3) meet."""
+    distance, geom, normal = np.zeros(len(origin)), np.zeros(len(origin), np.int32), np.zeros((len(origin), 3))
+    for k in range(len(origin)):
+        found = np.zeros(1, np.int32)
+        distance[k] = mujoco.mj_ray(mjmodel, data, origin[k], direction[k], None, 1, -1, found, normal[k])
+        geom[k] = found[0]
+    return distance, geom, normal

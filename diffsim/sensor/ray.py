@@ -252,15 +252,22 @@ class Hits:
 
 
 def cast(
-    model: Model, geom_xpos: Array, geom_xmat: Array, origin: Array, direction: Array, exclude: np.ndarray
+    model: Model,
+    geom_xpos: Array,
+    geom_xmat: Array,
+    origin: Array,
+    direction: Array,
+    exclude: np.ndarray,
+    seen: Array | None = None,
 ) -> Hits:
     """Sends rays through a model and finds the nearest visible geom.
 
     Args:
-      model: the model; geoms with alpha 0 (their own, or their material's) are not seen.
+      model: the model.
       geom_xpos, geom_xmat: poses of all geoms, (ngeom, 3) and (ngeom, 3, 3).
       origin, direction: the rays, (k, 3), world; distances are in units of |direction|.
       exclude: static (k,), a body whose geoms each ray passes through, -1 for none.
+      seen: (ngeom,) which geoms rays meet; by default those whose alpha (their own or their material's) is not 0.
 
     Returns:
       Hits. The choice of the geom is discrete; distance and normal are differentiable once.
@@ -268,11 +275,12 @@ def cast(
     order, groups = _visible_groups(model.topology)
     if not len(order):
         return Hits(-jnp.ones_like(origin[:, 0]), -jnp.ones(len(origin), jnp.int32), jnp.zeros_like(origin))
+    seen = rgba(model)[:, 3] != 0 if seen is None else seen
     poses = (geom_xpos, geom_xmat, model.geom_size)
     searched = jax.lax.stop_gradient((*poses, origin, direction))
     distance = jnp.concatenate([_distances(kind, geoms, *searched) for kind, geoms in groups], axis=1)
     passed = model.topology.geom_bodyid[order][None] == np.asarray(exclude)[:, None]
-    hit = (distance >= 0) & (_alpha(model)[order] != 0)[None] & ~passed
+    hit = (distance >= 0) & seen[order][None] & ~passed
     best = jnp.argmin(jnp.where(hit, distance, jnp.inf), axis=1)[:, None]
     found = jnp.take_along_axis(hit, best, 1)[:, 0]
     distance = jnp.take_along_axis(distance, best, 1)[:, 0]
@@ -333,13 +341,12 @@ def _own(each: GeomType, kind: Array, size: Array) -> tuple[Array, Array]:
     return own, jnp.where(own[:, None], size, 1)
 
 
-def _alpha(model: Model) -> Array:
-    """Opacity of every geom, (ngeom,): its material's if it has one."""
+def rgba(model: Model) -> Array:
+    """Colour and opacity of every geom, (ngeom, 4): its material's if it has one."""
     material = model.topology.geom_matid
-    own = model.geom_rgba[:, 3]
     if not len(model.mat_rgba):
-        return own
-    return jnp.where(material >= 0, model.mat_rgba[np.maximum(material, 0), 3], own)
+        return model.geom_rgba
+    return jnp.where((material >= 0)[:, None], model.mat_rgba[np.maximum(material, 0)], model.geom_rgba)
 
 
 @per_topology

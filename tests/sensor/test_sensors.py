@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from oracle import assert_close, load_pair, visited_states
@@ -79,3 +80,11 @@ def test_rays_refuse_geoms_that_they_would_miss() -> None:
     model, _ = load_pair("dm_control/suite/quadruped.xml")
     reasons = {reason for _, reason in unsupported_sensors(model.topology)}
     assert reasons == {"rays do not see height fields yet"}
+
+
+def test_float32_stays_float32() -> None:
+    mjmodel = load_pair("sensors")[1]
+    arguments = readings_of("sensors", visited_states(mjmodel, 1)[0])
+    shrunk = jax.tree.map(lambda x: np.float32(x) if np.asarray(x).dtype == np.float64 else x, arguments)
+    out = jax.eval_shape(sensors, *shrunk)
+    assert out.dtype == np.float32 and not out.weak_type
