@@ -196,12 +196,13 @@ def _climb(bodies: Bodies, start: Array, circle: Array) -> Array:
         trial = safe.normalize(normal + _combine(basis, _newton(gradient, hessian, damping)))
         trial_value = gap(bodies, trial)
         size = jnp.abs(hessian[0]) + jnp.abs(hessian[2]) + jnp.abs(value)
+        relaxed = jnp.where(damping < 0.02 * size, 0, 0.1 * damping)
         # near the maximum rounding decides; the step is still the better direction
         better = trial_value > value - 1e-4 * _slack(value) * size
         return (
             jnp.where(better, trial, normal),
             jnp.where(better, trial_value, value),
-            jnp.where(better, 0.1 * damping, jnp.maximum(8 * damping, 0.1 * size)),
+            jnp.where(better, relaxed, jnp.maximum(8 * damping, 0.1 * size)),
         )
 
     carry = (start, gap(bodies, start), jnp.zeros_like(start[0]))
@@ -246,7 +247,8 @@ def _derivatives(
         h11 = h11 - (dot(w1, w1) - v1 * v1) * inverse
         h12 = h12 - (dot(w1, w2) - v1 * v2) * inverse
         h22 = h22 - (dot(w2, w2) - v2 * v2) * inverse
-    return (first, second), (h11, h12, h22)
+    # on a circle there is no second direction; a copy of the first keeps the matrix definite
+    return (first, second), (h11, h12, jnp.where(dot(basis[1], basis[1]) > 0.5, h22, h11))
 
 
 def _newton(gradient: tuple[Array, Array], hessian: tuple[Array, ...], damping: Array) -> tuple[Array, Array]:
