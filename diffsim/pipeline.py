@@ -56,7 +56,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     # velocity
     rates = velocities(model, qvel, com, paths, moments)
     passives = passive(model, qpos, qvel, poses, com, paths, rates, moments)
-    coriolis = bias(model, qvel, com, rates, paths)
+    coriolis = bias(model, qvel, poses, com, rates, paths)
 
     # actuation and acceleration
     drive = actuation(model, state.act, inputs.ctrl, paths, moments, rates, passives)

@@ -1,6 +1,7 @@
 """Coriolis, centrifugal and gravitational forces: recursive Newton-Euler at zero acceleration, as sums over the tree.
 
 cacc = -gravity + sum of cdof_dot qvel; f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over the subtree).
+Tendon armature adds J^T a (dJ/dt qvel).
 Source: Featherstone 2008, ch. 5.
 """
 
@@ -8,22 +9,36 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import DisableBit
+from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, inertia_mul
 from diffsim.math.vector import dot, scale
+from diffsim.physics.reflected import has_tendon_armature, tendon_armature
+from diffsim.physics.tendon import spatial_paths, tendon_drift
 from diffsim.physics.tree import sum_chain, sum_subtree
-from diffsim.types.data import Bias, ComFrame, Tendons, Velocities
+from diffsim.types.data import Bias, ComFrame, Kinematics, Tendons, Velocities
 from diffsim.types.model import Model
 
 Array = jax.Array
 
 
-def bias(model: Model, qvel: Array, com: ComFrame, velocities: Velocities, tendons: Tendons) -> Bias:
+def bias(
+    model: Model,
+    qvel: Array,
+    kinematics: Kinematics,
+    com: ComFrame,
+    velocities: Velocities,
+    tendons: Tendons,
+) -> Bias:
     """qfrc_bias (nv,): the force that keeps qvel (nv,) constant without other forces."""
     topology = model.topology
     acceleration = rest_acceleration(model)[None] + sum_chain(topology, scale(velocities.cdof_dot, qvel))
     force = body_force(com.cinert, velocities.cvel, acceleration)
     total = sum_subtree(topology, force)
-    return Bias(qfrc_bias=dot(com.cdof, total[topology.dof_bodyid]))
+    force = dot(com.cdof, total[topology.dof_bodyid])
+    if has_tendon_armature(topology) and spatial_paths(topology)[0].tendon.size:
+        drift = tendon_drift(model, qvel, kinematics, com, velocities)
+        force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)
+    return Bias(qfrc_bias=force)
 
 
 def rest_acceleration(model: Model) -> Array:

@@ -1,0 +1,207 @@
+"""Wrapping of a tendon around a sphere or a cylinder: where the path touches, and how long it is on the surface.
+
+The problem is planar: seen along the cylinder's axis, or in the plane of the two ends and the sphere's centre. The path
+goes outside around a circle, or, when the side site lies inside the geom, touches it once from within. Which of two
+ways is taken, and whether any is, is a discrete choice and not differentiated; lengths and points are. Source: MuJoCo
+documentation, "Modeling", "Spatial tendons"; the choices follow MuJoCo 3.8.1.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math import safe
+from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
+
+Array = jax.Array
+
+MINIMUM = 1e-15
+# the search for the touching point from within: iterations, first guess, tolerance in radians
+ITERATIONS, START, TOLERANCE = 20, 1 - 1e-7, 1e-6
+
+
+class Wrap(NamedTuple):
+    """A wrapped path: whether it touches (), its first and last point on the surface (3,), the length between ()."""
+
+    active: Array
+    first: Array
+    last: Array
+    length: Array
+
+
+class Planar(NamedTuple):
+    """The same in the plane: points (2,)."""
+
+    active: Array
+    first: Array
+    last: Array
+    length: Array
+
+
+def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, side: Array, has_side: Array) -> Wrap:
+    """The path between two points around one geom.
+
+    Args:
+      ends: (2, 3) world positions of the sites before and after the geom.
+      pos, mat: (3,), (3, 3) the geom's frame.
+      radius: () the geom's radius.
+      is_sphere: () sphere, else cylinder along the frame's z.
+      side: (3,) world position of the side site, if `has_side` ().
+    """
+    local = mul_vec_t(mat[None], ends - pos[None])
+    x, y = _plane(local, is_sphere)
+    flat = jnp.stack([dot(local, x[None]), dot(local, y[None])], axis=-1)
+    lateral = mul_vec_t(mat, side - pos)
+    direction = safe.normalize(jnp.stack([dot(lateral, x), dot(lateral, y)]))
+    inside = has_side & (dot(lateral, lateral) < radius * radius)
+    around = _around(flat, radius, direction, has_side)
+    within = _within(flat, radius, inside)
+    flatly = Planar(*(jnp.where(inside, a, b) for a, b in zip(within, around, strict=True)))
+
+    # on a cylinder the height grows evenly along the path
+    before, after = safe.norm(flat[0] - flatly.first), safe.norm(flat[1] - flatly.last)
+    rate = safe.divide(local[1, 2] - local[0, 2], before + flatly.length + after)
+    rate = jnp.where(is_sphere, 0, rate)
+    low, climb = local[0, 2] + rate * before, rate * flatly.length
+    height = jnp.array([0, 0, 1], ends.dtype)
+    base = jnp.where(is_sphere, 0, low)
+    first = x * flatly.first[0] + y * flatly.first[1] + height * base
+    last = x * flatly.last[0] + y * flatly.last[1] + height * (base + climb)
+    return Wrap(
+        active=flatly.active & jnp.all(dot(local, local) > MINIMUM**2),
+        first=pos + mul_vec(mat, first),
+        last=pos + mul_vec(mat, last),
+        length=safe.sqrt(flatly.length * flatly.length + climb * climb),
+    )
+
+
+def _plane(local: Array, is_sphere: Array) -> tuple[Array, Array]:
+    """Two axes (3,) of the plane of the circle, in the geom's frame, for ends (2, 3)."""
+    first = safe.normalize(local[0])
+    normal = cross(local[0], local[1])
+    # with ends in line with the centre, any plane through them will do: away from the largest component
+    largest = jnp.argmax(jnp.abs(jax.lax.stop_gradient(first)))
+    other = cross(first, jnp.where(jnp.arange(3) == largest, 0, 1).astype(first.dtype))
+    aligned = dot(normal, normal) < MINIMUM**2
+    normal = safe.normalize(jnp.where(aligned, other, normal))
+    second = safe.normalize(cross(normal, first))
+    x_axis, y_axis = jnp.array([1, 0, 0], first.dtype), jnp.array([0, 1, 0], first.dtype)
+    return jnp.where(is_sphere, first, x_axis), jnp.where(is_sphere, second, y_axis)
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """Plane cross product of (..., 2)."""
+    return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+
+
+def _crosses(a: Array, b: Array, c: Array, d: Array) -> Array:
+    """() whether the segments a-b and c-d in the plane meet."""
+    along, across, between = b - a, d - c, a - c
+    determinant = _cross(along, across)
+    valid = jnp.abs(determinant) >= MINIMUM
+    inverse = 1 / jnp.where(valid, determinant, 1)
+    s, t = _cross(across, between) * inverse, _cross(along, between) * inverse
+    return valid & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
+
+
+def _nearest(flat: Array) -> tuple[Array, Array, Array]:
+    """Where on the segment of ends (2, 2) the origin is nearest: share (), point (2,), and the squared length ()."""
+    along = flat[1] - flat[0]
+    square = dot(along, along)
+    share = -dot(along, flat[0]) / jnp.where(square < MINIMUM, 1, square)
+    return share, flat[0] + safe.clip(share, 0, 1) * along, square
+
+
+def _around(flat: Array, radius: Array, side: Array, has_side: Array) -> Planar:
+    """Around the outside of a circle, from end 0 to end 1, past `side` if given, else the shorter way."""
+    square = radius * radius
+    lengths = dot(flat, flat)
+    _, nearest, gap = _nearest(jax.lax.stop_gradient(flat))
+    clear = (dot(nearest, nearest) > square) & (~has_side | (dot(side, nearest) >= 0))
+    active = jnp.all(lengths >= square) & (radius >= MINIMUM) & (gap >= MINIMUM) & ~clear
+
+    # tangent points: end 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
+    tangent = safe.sqrt(lengths - square)
+    shift = radius * scale(jnp.stack([flat[:, 1], -flat[:, 0]], axis=-1), tangent)
+    turn = jnp.array([[1, -1], [-1, 1]], flat.dtype)
+    inverse = 1 / jnp.where(lengths > 0, lengths, 1)
+    points = scale(square * flat[None] + turn[:, :, None] * shift[None], jnp.broadcast_to(inverse, (2, 2)))
+    choice = _better(jax.lax.stop_gradient((flat, points, side)), has_side)
+    first, last = points[choice, 0], points[choice, 1]
+    active &= ~_crosses(flat[0], first, flat[1], last)
+
+    # the angle from first to last in the sense of the chosen way, from 0 to 2 pi
+    sense = jnp.where(choice == 0, -1, 1).astype(flat.dtype)
+    angle = safe.arctan2(sense * _cross(first, last), dot(first, last))
+    return Planar(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
+
+
+def _better(problem: tuple[Array, Array, Array], has_side: Array) -> Array:
+    """() which of the two solutions: nearer to the side site, or shorter, and if possible not crossing itself."""
+    flat, points, side = problem
+    middle = safe.normalize(points[:, 0] + points[:, 1])
+    apart = points[:, 0] - points[:, 1]
+    good = jnp.where(has_side, dot(middle, side[None]), -dot(apart, apart))
+    crossed = jax.vmap(lambda pair: _crosses(flat[0], pair[0], flat[1], pair[1]))(points)
+    good = jnp.where(crossed, -10000, good)
+    return jnp.where(good[0] > good[1], 0, 1)
+
+
+def _within(flat: Array, radius: Array, wanted: Array) -> Planar:
+    """From end 0 to end 1 touching the circle from within at one point; searched only if `wanted`."""
+    lengths = safe.norm(flat)
+    share, nearest, gap = _nearest(jax.lax.stop_gradient(flat))
+    hits = (gap > MINIMUM) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)
+    outside = jnp.all(lengths > radius) & (radius >= MINIMUM)
+    cosine = dot(flat[0], flat[1]) / jnp.where(outside, lengths[0] * lengths[1], 1)
+    active = outside & ~hits & (cosine >= -1 + MINIMUM)
+
+    opening = safe.arctan2(jnp.abs(_cross(flat[0], flat[1])), dot(flat[0], flat[1]))
+    ratio = radius / jnp.where(outside, lengths, 2 * radius + 1)
+    sine, found = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINIMUM))
+
+    # turn from one end towards the other; without a solution touch halfway
+    ahead = _cross(flat[0], flat[1]) > 0
+    start, part = jnp.where(ahead, flat[0], flat[1]), jnp.where(ahead, ratio[0], ratio[1])
+    angle = jnp.arcsin(sine) - jnp.arcsin(part * sine)
+    unit, c, s = safe.normalize(start), jnp.cos(angle), jnp.sin(angle)
+    turned = jnp.stack([c * unit[0] - s * unit[1], s * unit[0] + c * unit[1]])
+    point = radius * jnp.where(found, turned, safe.normalize(0.5 * (flat[0] + flat[1])))
+    return Planar(active, point, point, jnp.zeros_like(radius))
+
+
+def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, Array]:
+    """z with asin(a z) + asin(b z) - 2 asin(z) + opening = 0 for ratios (a, b), by Newton's method, and success.
+
+    The iterations stop as MuJoCo's do. The derivative is that of the implicit function.
+    """
+
+    def excess(z: Array, ratio: Array, opening: Array) -> Array:
+        return jnp.arcsin(ratio[0] * z) + jnp.arcsin(ratio[1] * z) - 2 * jnp.arcsin(z) + opening
+
+    def slope(z: Array, ratio: Array) -> Array:
+        terms = [r / jnp.maximum(MINIMUM, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
+        return terms[0] + terms[1] - 2 / jnp.maximum(MINIMUM, jnp.sqrt(1 - z * z))
+
+    a, g, on = jax.lax.stop_gradient((ratio, opening, wanted))
+    start = jnp.asarray(START, a.dtype)
+
+    def searching(carry: tuple[Array, Array, Array]) -> Array:
+        z, count, good = carry
+        return good & (count < ITERATIONS) & (jnp.abs(excess(z, a, g)) > TOLERANCE)
+
+    def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        z, count, _ = carry
+        steep = slope(z, a)
+        moved = z - excess(z, a, g) / jnp.where(steep < 0, steep, -1)
+        good = (steep <= -MINIMUM) & (moved <= z) & (excess(moved, a, g) <= TOLERANCE)
+        return moved, count + 1, good
+
+    good = on & (excess(start, a, g) <= 0)
+    z, count, good = jax.lax.while_loop(searching, improve, (start, jnp.zeros((), jnp.int32), good))
+    good &= (count < ITERATIONS) & (jnp.abs(z) < 1)
+    z = jnp.where(good, z, 0.5)
+    steep = slope(z, a)
+    correction = (excess(z, ratio, opening) - excess(z, a, g)) / jnp.where(good, steep, 1)
+    return jnp.where(good, z - correction, 0.5), good
