@@ -15,7 +15,7 @@ from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
 from diffsim.sensor.inside import in_site
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.sensor.subtree import descendants
-from diffsim.sensor.touch import contact_bodies
+from diffsim.sensor.touch import on_body
 
 Array = jax.Array
 
@@ -58,14 +58,13 @@ def _involved(readings: Readings, kind: ObjType, objid: Ints) -> Array:
     """(n, ncon, 2): whether the object has a part in each side of each contact."""
     geom = readings.data.contact.geom[None]
     wanted = objid.reshape(-1, 1, 1)
-    body = contact_bodies(readings)[None]
     if kind == ObjType.GEOM:
         return geom == wanted
     if kind == ObjType.BODY:
-        return body == wanted
+        return on_body(readings.topology, geom[0], objid)
     if kind == ObjType.XBODY:
-        below = jnp.asarray(descendants(readings.topology)[objid])
-        return jnp.take(below, jnp.maximum(body[0], 0), axis=1) & (body >= 0)
+        below = descendants(readings.topology)[objid][:, readings.topology.geom_bodyid]
+        return jnp.take(jnp.asarray(below), jnp.maximum(geom[0], 0), axis=1) & (geom >= 0)
     return jnp.ones((len(objid), *geom.shape[1:]), bool)
 
 

@@ -7,12 +7,12 @@ Source: MuJoCo XML reference, "sensor/touch".
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from diffsim.enums import GeomType
 from diffsim.math.vector import mul_vec_t, scale
 from diffsim.sensor.ray import SHAPES
-from diffsim.sensor.readings import Group, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.types import Topology
 
 Array = jax.Array
 
@@ -27,10 +27,8 @@ def touch(readings: Readings, group: Group) -> Array:
 def _in_zone(readings: Readings, group: Group) -> Array:
     """(n, ncon): whether the contact is on the site's body and its force ray meets the site."""
     topology, data, contacts = readings.topology, readings.data, readings.data.contact
-    body = topology.site_bodyid[group.objid][:, None]
-    touching = contact_bodies(readings)
-    second = touching[None, :, 1] == body
-    on_body = second | (touching[None, :, 0] == body)
+    touching = on_body(topology, contacts.geom, topology.site_bodyid[group.objid])
+    second = touching[:, :, 1]
     # the contact normal leads from geom1 to geom2
     normal = contacts.frame[None, :, 0]
     ray = scale(jnp.broadcast_to(normal, (*second.shape, 3)), jnp.where(second, -1, 1).astype(normal.dtype))
@@ -38,11 +36,11 @@ def _in_zone(readings: Readings, group: Group) -> Array:
     offset = contacts.pos[None] - take(data.site_xpos, group.objid)[:, None]
     size = jnp.broadcast_to(take(readings.model.site_size, group.objid)[:, None], offset.shape)
     shape = SHAPES[GeomType(topology.site_type[group.objid[0]])]
-    return on_body & (shape.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0)
+    return (touching[:, :, 0] | second) & (shape.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0)
 
 
-def contact_bodies(readings: Readings) -> Array:
-    """The two bodies of every contact slot, (ncon, 2); -1 in unused slots."""
-    geom = readings.data.contact.geom
-    body = jnp.asarray(np.asarray(readings.topology.geom_bodyid), geom.dtype)
-    return jnp.where(geom >= 0, body[jnp.maximum(geom, 0)], -1)
+def on_body(topology: Topology, geom: Array, body: Ints) -> Array:
+    """(n, ncon, 2): whether contact geoms (ncon, 2) belong to n bodies, whose geoms are a run of indices."""
+    start = topology.body_geomadr[body].reshape(-1, 1, 1)
+    stop = start + topology.body_geomnum[body].reshape(-1, 1, 1)
+    return (geom[None] >= start) & (geom[None] < stop)
