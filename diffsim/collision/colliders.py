@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 
-from diffsim.collision import box, plane, primitives
+from diffsim.collision import box, box_box, plane, primitives
 from diffsim.collision.convex import convex_pair
 from diffsim.collision.shapes import Shape, Touch
 from diffsim.enums import GeomType
@@ -40,6 +40,7 @@ COLLIDERS: dict[Types, Collider] = {
     (SPHERE, BOX): Collider(box.sphere_box, 1),
     (CAPSULE, BOX): Collider(box.capsule_box, 2),
     (SPHERE, CYLINDER): Collider(primitives.sphere_cylinder, 1),
+    (BOX, BOX): Collider(box_box.box_box, box_box.ROWS),
     (CAPSULE, CAPSULE): Collider(primitives.capsule_capsule, 2),
     **{
         (kind1, kind2): Collider(convex_pair(kind1, kind2, rows), rows)
@@ -66,7 +67,6 @@ SINGLE: dict[Types, Collider] = {
 NEVER: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
 
 UNSUPPORTED: dict[Types, str] = {
-    (BOX, BOX): "not implemented yet",
     **{
         (HFIELD, kind): "height fields are not implemented yet"
         for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)

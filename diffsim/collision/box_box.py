@@ -1,0 +1,317 @@
+"""Two boxes: separating axes, then the overlap of two faces, up to eight points.
+
+The axis of least penetration among 6 face normals and 9 edge products chooses a reference face on one box and a face
+(or edge, or corner) of the other, the incident one. The incident feature is projected along the contact normal to the
+reference face and clipped by it. The 24 candidate points (16 crossings of edges, 4 corners of the reference face, 4
+of the incident one) and the rules that drop some of them are MuJoCo's (`engine_collision_box.c`, 3.8.1), so that
+contact sets agree; all of them are computed side by side, and the first eight that remain are rows.
+Source: Gottschalk et al. 1996 for the axes; Ericson 2005, ch. 5.5, for the clipping.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.collision.shapes import Shape, Touch
+from diffsim.math import safe
+from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, scale, transpose
+
+Array = jax.Array
+
+ROWS = 8
+OUTSIDE = 1.01  # relative size of the box outside of which points are dropped
+# rotations that take the face normals +x, +y, +z, -x, -y, -z to +z
+TO_FACE = np.array(
+    [
+        [[0, 0, -1], [0, 1, 0], [1, 0, 0]],
+        [[1, 0, 0], [0, 0, -1], [0, 1, 0]],
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [[0, 0, 1], [0, 1, 0], [-1, 0, 0]],
+        [[1, 0, 0], [0, 0, 1], [0, -1, 0]],
+        [[-1, 0, 0], [0, 1, 0], [0, 0, -1]],
+    ]
+)
+# for each axis the two others, in MuJoCo's order, which decides ties
+OTHERS = np.array([[1, 2], [0, 2], [1, 0]])
+# the edges of a parallelogram: start in units of its sides, and direction
+EDGES = np.array([[[0, 0], [1, 0]], [[0, 0], [0, 1]], [[1, 0], [0, 1]], [[0, 1], [1, 0]]])
+CORNERS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+
+
+class _Axis(NamedTuple):
+    """The axis of least penetration: `depth` (m, negative apart) and its code.
+
+    0..5: face +x..-z of box 1 (towards box 2), 6..11: of box 2, 12..20: edge i of box 1 with edge j of box 2. `away`
+    tells that an edge product points from box 2 to box 1.
+    """
+
+    depth: Array
+    code: Array
+    away: Array
+
+
+class _Overlap(NamedTuple):
+    """Reference face and incident parallelogram, in the frame of the reference face (z up, origin in its centre).
+
+    `frame` (3, 3) and `origin` lead back to the world; `half` (2,) is the size of the face; `normal` the direction of
+    projection; `start`, `side1`, `side2` the parallelogram; `count` how many sides it has, 2 for edge contacts.
+    """
+
+    frame: Array
+    origin: Array
+    half: Array
+    normal: Array
+    start: Array
+    side1: Array
+    side2: Array
+    count: Array
+    is_edge: Array
+    sign: Array
+
+
+class _Points(NamedTuple):
+    """Candidates: signed distances (n,), points (n, 3) in the frame of the face, whether they count (n,)."""
+
+    depth: Array
+    point: Array
+    valid: Array
+
+
+def box_box(box1: Shape, box2: Shape, margin: Array) -> Touch:
+    """Up to eight points of the overlap of two faces; one normal for all of them."""
+    axis = _least_axis(jax.lax.stop_gradient(box1), jax.lax.stop_gradient(box2))
+    face, edge = _face_overlap(box1, box2, axis), _edge_overlap(box1, box2, axis)
+    is_edge = axis.code >= 12
+    overlap = _Overlap(*(jnp.where(is_edge, b, a) for a, b in zip(face, edge, strict=True)))
+    points = _clip(overlap, margin)
+    pos = overlap.origin[None] + mul_vec(overlap.frame[None], points.point)
+    valid = points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin)
+    valid &= ~_repeated(pos, valid)
+    # the first eight, in MuJoCo's order
+    order = jnp.where(valid, 0, 100) + jnp.arange(valid.shape[0])
+    rows = jax.lax.top_k(-order, ROWS)[1]
+    normal = scale(mul_vec(overlap.frame, overlap.normal), overlap.sign)
+    normals = jnp.broadcast_to(normal, (ROWS, 3))
+    return Touch(points.depth[rows], pos[rows], normals, jnp.zeros_like(normals), valid[rows])
+
+
+def _least_axis(box1: Shape, box2: Shape) -> _Axis:
+    """The axis with the least penetration, faces before edges."""
+    rotation = mul_mat(transpose(box1.mat), box2.mat)
+    size1, size2, absolute = box1.size, box2.size, jnp.abs(rotation)
+    offset1, offset2 = mul_vec_t(box1.mat, box2.pos - box1.pos), mul_vec_t(box2.mat, box1.pos - box2.pos)
+    depth1 = size1 + mul_vec(absolute, size2) - jnp.abs(offset1)
+    depth2 = size2 + mul_vec_t(absolute, size1) - jnp.abs(offset2)
+    best = _Axis(jnp.full_like(size1[0], jnp.inf), jnp.full((), 0, jnp.int32), jnp.asarray(False))
+    for i in range(3):
+        for depth, offset, first in ((depth1, offset1, 0), (depth2, offset2, 6)):
+            code = jnp.where(offset[i] < 0, i + 3 + first, i + first).astype(jnp.int32)
+            best = _lesser(best, _Axis(depth[i], code, jnp.asarray(False)), depth[i] < best.depth)
+    least_length = 1e-15 if size1.dtype == jnp.float64 else 1e-3
+    for i in range(3):
+        for j in range(3):
+            normal = cross(jnp.eye(3, dtype=size1.dtype)[i], rotation[:, j])
+            length = safe.norm(normal)
+            usable = length > least_length
+            inverse = 1 / jnp.where(usable, length, 1)
+            along = dot(offset1, normal) * inverse
+            reach1 = sum(size1[k] * jnp.abs(normal[k]) for k in range(3) if k != i) * inverse
+            reach2 = sum(size2[k] * absolute[i, 3 - k - j] for k in range(3) if k != j) * inverse
+            depth = reach1 + reach2 - jnp.abs(along)
+            # an edge must win by more than rounding; apart from that the smaller overlap counts, also below zero
+            wins = usable & (depth < best.depth * (1 - 1e-12))
+            best = _lesser(best, _Axis(depth, jnp.full((), 12 + 3 * i + j, jnp.int32), along < 0), wins)
+    return best
+
+
+def _lesser(best: _Axis, other: _Axis, wins: Array) -> _Axis:
+    return _Axis(*(jnp.where(wins, a, b) for a, b in zip(other, best, strict=True)))
+
+
+def _column(matrix: Array, index: Array) -> Array:
+    """Column of a (3, 3) matrix by a traced index."""
+    return jnp.where(index == 0, matrix[:, 0], jnp.where(index == 1, matrix[:, 1], matrix[:, 2]))
+
+
+def _entry(vector: Array, index: Array) -> Array:
+    """Entry of a (3,) vector by a traced index."""
+    return jnp.where(index == 0, vector[0], jnp.where(index == 1, vector[1], vector[2]))
+
+
+def _face_overlap(box1: Shape, box2: Shape, axis: _Axis) -> _Overlap:
+    """A face of one box, and of the other the lowest corner with its sides that rise by less than 30 degrees."""
+    second = (axis.code >= 6) & (axis.code < 12)
+    face, other = (
+        Shape(*(jnp.where(second, b, a) for a, b in zip(*pair, strict=True))) for pair in ((box1, box2), (box2, box1))
+    )
+    turn = jnp.asarray(TO_FACE, box1.size.dtype)[axis.code % 6]
+    frame = mul_mat(face.mat, transpose(turn))
+    half = jnp.abs(mul_vec(turn, face.size))
+    origin = face.pos + scale(frame[:, 2], half[2])
+    sides = mul_mat(transpose(frame), other.mat)
+    upward = jax.lax.stop_gradient(sides[2])
+    signs = jnp.where(upward < 0, 1, -1).astype(half.dtype)
+    start = mul_vec_t(frame, other.pos - origin) + mul_vec(sides, other.size * signs)
+    lengths = -2 * other.size * signs
+    flat = jnp.abs(upward) < 0.5
+    number = flat[0].astype(jnp.int32) + flat[1] + flat[2]
+    first = jnp.where(flat[0], 0, jnp.where(flat[1], 1, 2))
+    second_side = jnp.where(flat[2] & (number == 2), 2, 1)
+    side1, side2 = (scale(_column(sides, k), _entry(lengths, k)) for k in (first, second_side))
+    normal = jnp.asarray([0, 0, 1], half.dtype)
+    sign = jnp.where(second, -1, 1).astype(half.dtype)
+    return _Overlap(frame, origin, half[:2], normal, start, side1, side2, number, jnp.asarray(False), sign)
+
+
+def _edge_overlap(box1: Shape, box2: Shape, axis: _Axis) -> _Overlap:
+    """Two edges: the faces beside them that the other edge is least inclined to."""
+    edge1, edge2 = jnp.maximum(axis.code - 12, 0) // 3, jnp.maximum(axis.code - 12, 0) % 3
+    rotation = mul_mat(transpose(box1.mat), box2.mat)
+    toward = jnp.where(axis.away, -1, 1).astype(rotation.dtype)
+    # product of the edges, in the frame of box 1
+    one_hot = (jnp.arange(3) == edge1).astype(rotation.dtype)
+    normal = safe.normalize(cross(one_hot, _column(rotation, edge2)))
+    # which face of each box: of the axes across the edge, the one less along the other edge is its normal
+    absolute = jnp.abs(jax.lax.stop_gradient(rotation))
+    _, normal1 = _order(edge1, _column(absolute, edge2))
+    side2, _ = _order(edge2, _column(transpose(absolute), edge1))
+    facing = jax.lax.stop_gradient(normal * toward)
+    turn = jnp.asarray(TO_FACE, rotation.dtype)[jnp.where(_entry(facing, normal1) > 0, normal1, normal1 + 3)]
+    frame = mul_mat(box1.mat, transpose(turn))
+    half = jnp.abs(mul_vec(turn, box1.size))
+    origin = box1.pos + scale(frame[:, 2], half[2])
+    sides = mul_mat(turn, rotation)
+    # corner of box 2 at the end of its edge that touches
+    outward = -mul_vec_t(jax.lax.stop_gradient(rotation), facing)
+    signs = jnp.where(outward > 0, 1, -1).astype(half.dtype)
+    signs = jnp.where(jnp.arange(3) == edge2, 1, signs)
+    start = mul_vec_t(frame, box2.pos - origin) + mul_vec(sides, box2.size * signs)
+    lengths = -2 * box2.size * signs
+    along, across = (scale(_column(sides, k), _entry(lengths, k)) for k in (edge2, side2))
+    count = jnp.full((), 2, jnp.int32)
+    return _Overlap(
+        frame, origin, half[:2], mul_vec(turn, normal), start, along, across, count, jnp.asarray(True), toward
+    )
+
+
+def _order(edge: Array, inclination: Array) -> tuple[Array, Array]:
+    """The two axes other than `edge`: first the one with the greater inclination, in ties the first."""
+    first, second = jnp.asarray(OTHERS)[edge]
+    swap = _entry(inclination, first) < _entry(inclination, second)
+    return jnp.where(swap, second, first), jnp.where(swap, first, second)
+
+
+def _clip(overlap: _Overlap, margin: Array) -> _Points:
+    """The candidate points of the overlap of face and projected parallelogram, 24 of them."""
+    corners = jnp.asarray(CORNERS, overlap.start.dtype)
+    points = overlap.start[None] + corners[:, :1] * overlap.side1[None] + corners[:, 1:] * overlap.side2[None]
+    slope = 1 / jnp.where(jnp.abs(overlap.normal[2]) > 1e-15, overlap.normal[2], 1)
+    # projected along the normal to the plane of the face
+    flat = points - scale(jnp.broadcast_to(overlap.normal, points.shape), points[:, 2] * slope)
+    height = slope * overlap.sign
+    height = jnp.where(overlap.is_edge, height, 1)
+    crossings = _crossings(overlap, points, flat, height, margin)
+    number = jnp.sum(crossings.valid)
+    lower = _face_corners(overlap, points, flat, number, margin)
+    upper = _incident_corners(overlap, points, flat, height, number, number + jnp.sum(lower.valid), margin)
+    return _Points(*(jnp.concatenate(parts) for parts in zip(crossings, lower, upper, strict=True)))
+
+
+def _crossings(overlap: _Overlap, points: Array, flat: Array, height: Array, margin: Array) -> _Points:
+    """Where the four projected edges cross the four sides of the face."""
+    start = (EDGES[:, 0] @ np.array([1, 2])).tolist()
+    direction = [int(edge[1, 1]) + 1 for edge in EDGES]
+    begin, sweep = points[np.array(start)], points[np.array(direction)] - points[:1]
+    flat_begin, flat_sweep = flat[np.array(start)], flat[np.array(direction)] - flat[:1]
+    enabled = jnp.asarray([0, 1, 1, 1]) < overlap.count
+    found = []
+    for q in range(2):
+        for sign in (-1, 1):
+            bound = sign * overlap.half[q]
+            slope = flat_sweep[:, q]
+            crosses = jnp.abs(slope) > 1e-15
+            t = (bound - flat_begin[:, q]) / jnp.where(crosses, slope, 1)
+            other = flat_begin[:, 1 - q] + flat_sweep[:, 1 - q] * t
+            depth = (begin[:, 2] + sweep[:, 2] * t) * height
+            within = crosses & (t >= 0) & (t <= 1) & (jnp.abs(other) <= overlap.half[1 - q]) & enabled
+            side = jnp.full_like(other, bound)
+            on_face = jnp.stack([side, other] if q == 0 else [other, side], axis=-1)
+            above = begin + scale(sweep, t)
+            point = jnp.concatenate([0.5 * (above[:, :2] + on_face), 0.5 * above[:, 2:]], axis=-1)
+            found.append(_Points(depth, point, within & (depth <= margin)))
+    # edge by edge, as MuJoCo counts them
+    return _Points(*(jnp.stack(parts, axis=1).reshape(16, *parts[0].shape[1:]) for parts in zip(*found, strict=True)))
+
+
+def _face_corners(overlap: _Overlap, points: Array, flat: Array, crossings: Array, margin: Array) -> _Points:
+    """Corners of the face under the parallelogram."""
+    signs = np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]])
+    corner = jnp.asarray(signs, flat.dtype) * overlap.half[None]
+    side1, side2 = flat[1, :2] - flat[0, :2], flat[2, :2] - flat[0, :2]
+    divisor = side1[0] * side2[1] - side2[0] * side1[1]
+    found = []
+    for k in range(4):
+        offset = corner[k] - flat[0, :2]
+        inverse = safe.divide(jnp.ones_like(divisor), divisor)
+        u = (offset[0] * side2[1] - offset[1] * side2[0]) * inverse
+        v = (offset[1] * side1[0] - offset[0] * side1[1]) * inverse
+        inside_u, inside_v = (u >= 0) & (u <= 1), (v >= 0) & (v <= 1)
+        strictly = (u > 0) & (u < 1) & (v > 0) & (v < 1)
+        near = jnp.where(crossings == 0, inside_u | inside_v, inside_u & inside_v)
+        above = points[0] + safe.clip(u, 0, 1) * (points[1] - points[0]) + safe.clip(v, 0, 1) * (points[2] - points[0])
+        below = jnp.concatenate([corner[k], jnp.zeros_like(corner[k, :1])])
+        squared = dot(below - above, below - above)
+        length = safe.sqrt(squared)
+        depth = jnp.where(overlap.is_edge, jnp.where(above[2] < 0, -length, length), above[2])
+        reached = jnp.where(overlap.is_edge, (above[2] <= 0) | (length <= margin), above[2] <= margin)
+        valid = jnp.where(overlap.is_edge, near, strictly & (overlap.count == 2)) & reached
+        found.append(_Points(depth, 0.5 * (below + above), valid))
+        # after an edge contact MuJoCo divides by the squared length, where it kept the determinant
+        divisor = jnp.where(overlap.is_edge & near, squared, divisor)
+    return _Points(*(jnp.stack(parts) for parts in zip(*found, strict=True)))
+
+
+def _incident_corners(
+    overlap: _Overlap, points: Array, flat: Array, height: Array, crossings: Array, found: Array, margin: Array
+) -> _Points:
+    """Corners of the parallelogram over the face."""
+    inside = jnp.abs(flat[:, :2]) <= overlap.half[None]
+    strictly = jnp.abs(flat[:, :2]) < overlap.half[None]
+    either = inside[:, 0] | inside[:, 1] | (found == 0)
+    near = jnp.where(crossings == 0, either, inside[:, 0] & inside[:, 1])
+    # of face contacts the lowest corner is always a candidate
+    first = jnp.arange(4) == 0
+    exists = jnp.asarray([0, 1, 2, 2]) <= overlap.count
+    face_valid = exists & (first | (strictly[:, 0] & strictly[:, 1])) & (points[:, 2] <= margin)
+    half = jnp.broadcast_to(overlap.half, (4, 2))
+    clamped = safe.clip(flat[:, :2], -half, half)
+    excess = flat[:, :2] - clamped
+    raised = points[:, 2] * height
+    length = safe.sqrt(dot(excess, excess) + raised * raised)
+    edge_valid = near & ((points[:, 2] <= 0) | (length <= margin))
+    depth = jnp.where(overlap.is_edge, jnp.where(points[:, 2] < 0, -length, length), points[:, 2])
+    base = jnp.where(overlap.is_edge, clamped, points[:, :2])
+    point = jnp.concatenate([0.5 * (base + points[:, :2]), 0.5 * points[:, 2:]], axis=-1)
+    return _Points(depth, point, jnp.where(overlap.is_edge, edge_valid, face_valid))
+
+
+def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:
+    """False for points well outside one box that are not well inside the other."""
+    outside, inside = [], []
+    for box in (box1, box2):
+        local = jnp.abs(mul_vec_t(box.mat[None], pos - box.pos[None]))
+        size = (box.size + margin)[None]
+        out, within = local > size * OUTSIDE, local < size / OUTSIDE
+        outside.append(out[:, 0] | out[:, 1] | out[:, 2])
+        inside.append(within[:, 0] & within[:, 1] & within[:, 2])
+    return ~((outside[0] & ~inside[1]) | (outside[1] & ~inside[0]))
+
+
+def _repeated(pos: Array, valid: Array) -> Array:
+    """True for points that occur again later."""
+    same = valid[None] & (jnp.arange(len(pos))[None] > jnp.arange(len(pos))[:, None])
+    for k in range(3):
+        same &= pos[:, None, k] == pos[None, :, k]
+    return jnp.any(same, axis=1)
