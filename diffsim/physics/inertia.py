@@ -30,5 +30,7 @@ def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     mass = jnp.where(lower, product, jnp.where(lower.T, product.T, 0))
     mass = mass + jnp.where(np.eye(topology.nv, dtype=bool), dof_armature(model)[:, None], 0)
     if has_tendon_armature(topology):
-        mass = mass + matmul(tendons.ten_J.T, scale(tendons.ten_J, tendon_armature(model)))
+        coupling = matmul(tendons.ten_J.T, scale(tendons.ten_J, tendon_armature(model)))
+        # as in MuJoCo, whose M has no entries for dofs of different branches, those couple nothing
+        mass = mass + jnp.where(lower | lower.T, coupling, 0)
     return Inertia(crb=crb, qM=mass)

@@ -20,7 +20,7 @@ from tests.physics import stages
 
 Array = jax.Array
 
-MODELS = ["smooth"]
+MODELS = ["smooth", "wrapping"]
 
 
 def weigh(record: Any) -> Array:

@@ -9,6 +9,7 @@ BAR = 1e-10
 
 FIRST = [
     "smooth",
+    "wrapping",
     "mujoco/mjx/test_data/humanoid/humanoid.xml",
     "mujoco/mjx/test_data/pendula.xml",
     "mujoco/mjx/test_data/constraints.xml",
@@ -20,6 +21,21 @@ FIRST = [
     "gymnasium/envs/mujoco/assets/pusher.xml",
 ]
 OTHERS = ["dm_control/suite/dog.xml", "dm_control/suite/lqr.xml"]
+OTHERS += [
+    f"mujoco/mjx/test_data/{name}.xml"
+    for name in (
+        "actuator/arm21",
+        "actuator/arm26",
+        "actuator/tendon_force_clamp",
+        "tendon/armature",
+        "tendon/fixed_site_wrap",
+        "tendon/pulley_fixed_site_wrap",
+        "tendon/pulley_site_wrap",
+        "tendon/pulley_wrap",
+        "tendon/tendon",
+        "tendon/wrap_sidesite",
+    )
+]
 REST = [path for path in [*corpus.CORPUS, *OTHERS] if path not in FIRST]
 
 
