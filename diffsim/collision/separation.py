@@ -154,7 +154,9 @@ def _turn(bodies: Bodies, normals: Array) -> Array:
 def _starts(bodies: Bodies, toward: Array) -> tuple[Array, list[int]]:
     """Directions (s, 3) to climb from, and the circle that each stays on (-1: the whole sphere)."""
     look = jnp.asarray(LOOK / np.linalg.norm(LOOK, axis=1, keepdims=True), toward.dtype)
-    sphere = jnp.concatenate([mul_vec(ellipsoid.mat[None], look) for ellipsoid in bodies.ellipsoids])
+    # two boxes have no ellipsoid: any axes do
+    sphere = [mul_vec(ellipsoid.mat[None], look) for ellipsoid in bodies.ellipsoids] or [look]
+    sphere = jnp.concatenate(sphere)
     angles = jnp.asarray(np.pi / 8 * np.arange(8), toward.dtype)[None, :, None]
     frames = frame_from_z(_circle_axes(bodies, list(range(len(bodies.segments)))))
     around = jnp.cos(angles) * frames[:, None, 1] + jnp.sin(angles) * frames[:, None, 2]

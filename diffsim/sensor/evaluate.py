@@ -13,6 +13,7 @@ import numpy as np
 from diffsim.enums import DataType, DisableBit, GeomType, ObjType, SensorType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.sensor import ray
+from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings, take
 from diffsim.sensor.table import SENSORS, UNSUPPORTED
 from diffsim.types import Data, Inputs, Model, State, Topology
@@ -61,6 +62,8 @@ def _refusal(topology: Topology, sensor: int) -> str:
         return UNSUPPORTED[kind]
     if topology.sensor_history[sensor, 0] > 0:
         return "sensor delays, intervals and histories are not kept yet"
+    if kind in (SensorType.GEOMDIST, SensorType.GEOMNORMAL, SensorType.GEOMFROMTO):
+        return unsupported_distance(topology, sensor)
     if kind == SensorType.RANGEFINDER:
         return _unseen_geoms(topology, sensor)
     return ""

@@ -14,6 +14,7 @@ from diffsim.sensor import (
     actuator,
     camera,
     contact,
+    distance,
     frame,
     imu,
     inside,
@@ -104,6 +105,9 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.SUBTREELINVEL: Sensor(VEL, 3, subtree.subtree_velocity),
     SensorType.SUBTREEANGMOM: Sensor(VEL, 3, subtree.subtree_momentum),
     SensorType.INSIDESITE: Sensor(POS, 1, inside.inside_site, DataType.POSITIVE, _reference_site_type),
+    SensorType.GEOMDIST: Sensor(POS, 1, distance.geom_distance),
+    SensorType.GEOMNORMAL: Sensor(POS, 3, distance.geom_normal, DataType.AXIS),
+    SensorType.GEOMFROMTO: Sensor(POS, 6, distance.geom_segment, clipped=False),
     SensorType.CONTACT: Sensor(ACC, None, contact.contact, variant=_contact_site_type, clipped=False),
     SensorType.E_POTENTIAL: Sensor(POS, 1, world.potential_energy),
     SensorType.E_KINETIC: Sensor(POS, 1, world.kinetic_energy),
@@ -111,9 +115,6 @@ SENSORS: dict[SensorType, Sensor] = {
 }
 
 UNSUPPORTED: dict[SensorType, str] = {
-    SensorType.GEOMDIST: "geom distance sensors are not computed yet",
-    SensorType.GEOMNORMAL: "geom distance sensors are not computed yet",
-    SensorType.GEOMFROMTO: "geom distance sensors are not computed yet",
     SensorType.TACTILE: "tactile sensors need signed distance fields, which diffsim has not",
     SensorType.PLUGIN: "plugins are compiled C code",
     SensorType.USER: "user sensors are C callbacks; compute the value from Data in Python instead",

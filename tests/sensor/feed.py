@@ -41,6 +41,32 @@ LIMITS = """<mujoco><option gravity='3 2 -9.8'/><default><geom contype='0' conaf
     <jointlimitpos joint='hinge'/><jointlimitvel joint='slide'/><tendonlimitpos tendon='tight'/>
     <tendonlimitvel tendon='tight'/></sensor></mujoco>"""
 
+# distances of round and of boxy shapes, in both orders and between bodies; the convex pairs take long to compile
+BODIES = "".join(
+    f"<body pos='{x} {y} {z}' euler='{90 * x + 20} {70 * z} {80 * y + 10}'><freejoint/>"
+    f"<geom name='{name}' type='{kind}' size='{size}'/></body>"
+    for name, kind, size, x, y, z in (
+        ("sphere", "sphere", ".1", 0, 0, 0.3),
+        ("capsule", "capsule", ".06 .1", 0.2, 0, 0.3),
+        ("rod", "capsule", ".05 .2", 0.1, 0.1, 0.3),
+        ("box", "box", ".1 .08 .12", 0.2, 0.15, 0.35),
+        ("brick", "box", ".1 .2 .05", -0.2, 0.3, 0.4),
+        ("cylinder", "cylinder", ".08 .12", -0.1, -0.1, 0.5),
+    )
+)
+PAIRS = ("sphere rod", "rod capsule", "sphere box", "box rod", "cylinder sphere", "box brick", "cylinder box")
+DISTANCES = f"""<mujoco><option ccd_tolerance='1e-13' ccd_iterations='200'/><default><geom contype='0' conaffinity='0'/>
+  </default><worldbody><geom name='floor' type='plane' size='5 5 .1'/>{BODIES}
+  <body name='two' pos='0 0 .8'><freejoint/><geom size='.1'/><geom type='capsule' size='.1 .1' pos='.3 0 0'/></body>
+  </worldbody><sensor>
+  {"".join("<distance geom1='{}' geom2='{}' cutoff='9'/>".format(*pair.split()) for pair in PAIRS)}
+  {"".join("<fromto geom1='{}' geom2='{}' cutoff='9'/>".format(*pair.split()) for pair in PAIRS)}
+  <normal geom1='sphere' geom2='floor' cutoff='9'/><normal geom1='rod' geom2='sphere' cutoff='9'/>
+  <distance geom1='cylinder' geom2='floor' cutoff='9'/><distance geom1='floor' geom2='box' cutoff='9'/>
+  <distance geom1='sphere' geom2='floor' cutoff='.01'/><fromto geom1='sphere' geom2='floor' cutoff='.01'/>
+  <distance body1='two' body2='world' cutoff='2'/><fromto body1='two' geom2='capsule' cutoff='2'/>
+  </sensor></mujoco>"""
+
 evaluate = jax.jit(sensors)
 constrain = jax.jit(make_constraints)
 

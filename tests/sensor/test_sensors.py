@@ -11,11 +11,12 @@ from diffsim.enums import DisableBit, SensorType
 from diffsim.errors import UnsupportedError
 from diffsim.sensor import sensors, unsupported_sensors
 from diffsim.sensor.table import SENSORS, UNSUPPORTED
-from tests.sensor.feed import LIMITS, evaluate, oracle_values, readings_of
+from tests.sensor.feed import DISTANCES, LIMITS, evaluate, oracle_values, readings_of
 
 MODELS = [
     "sensors",
     LIMITS,
+    DISTANCES,
     "mujoco/mjx/test_data/sensor/sensor.xml",
     "dm_control/suite/finger.xml",
     "dm_control/suite/hopper.xml",
@@ -23,9 +24,10 @@ MODELS = [
     "dm_control/suite/manipulator.xml",
     "dm_control/suite/humanoid_CMU.xml",
 ]
+NAMES = ["sensors", "limits", "distances", *(path.split("/")[-1] for path in MODELS[3:])]
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.split("/")[-1].strip("<> \n"))
+@pytest.mark.parametrize("path", MODELS, ids=NAMES)
 def test_parity(path: str) -> None:
     model, mjmodel = load_pair(path)
     assert not unsupported_sensors(model.topology)
@@ -49,7 +51,7 @@ def test_every_kind_is_compared() -> None:
     assert set(SENSORS) <= kinds
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.split("/")[-1].strip("<> \n"))
+@pytest.mark.parametrize("path", MODELS, ids=NAMES)
 def test_table_agrees_with_the_compiler(path: str) -> None:
     topology = load_pair(path)[0].topology
     for i, kind in enumerate(topology.sensor_type):
@@ -68,11 +70,10 @@ def test_disabled_sensors_are_zero() -> None:
 
 
 def test_unsupported_sensor_is_named() -> None:
-    xml = """<mujoco><worldbody><geom name='a' size='1'/><geom name='b' size='1'/></worldbody>
-    <sensor><distance name='gap' geom1='a' geom2='b'/></sensor></mujoco>"""
+    xml = "<mujoco><sensor><user name='mine' dim='2'/></sensor></mujoco>"
     model, _ = load_pair(xml)
     assert unsupported_sensors(model.topology)[0][0] == 0
-    with pytest.raises(UnsupportedError, match="geomdist 'gap'"):
+    with pytest.raises(UnsupportedError, match="user 'mine'"):
         sensors(model, None, None, None, None)
 
 

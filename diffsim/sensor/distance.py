@@ -1,0 +1,139 @@
+"""Distance sensors: how far two geoms, or the geoms of two bodies, are apart, and the segment between them.
+
+Only distances below the sensor's cutoff count; where there is none, the distance is the cutoff, normal and segment are
+zero. The pair functions are those of collisions, with true signed distances also when geoms are apart; pairs that
+MuJoCo gives to its convex collider use the direction of greatest separation. The nearest pair is a discrete choice,
+its distance is differentiable. Source: MuJoCo XML reference, "sensor/distance"; `mj_geomDistance`.
+"""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.collision.colliders import COLLIDERS, NEVER, UNSUPPORTED, Collider
+from diffsim.collision.convex import convex_pair
+from diffsim.collision.shapes import Shape
+from diffsim.enums import GeomType, ObjType
+from diffsim.math.vector import scale
+from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.types import Topology
+from diffsim.types.topology import per_topology
+
+Array = jax.Array
+
+ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
+
+
+class Pairs(NamedTuple):
+    """Pairs of geoms of two types, the smaller type first; `flip` where the sensor names them the other way round."""
+
+    collider: Collider
+    geom1: Ints
+    geom2: Ints
+    flip: np.ndarray
+    owner: Ints
+
+
+class Closest(NamedTuple):
+    """For n sensors: signed distance (n,), midpoint and unit normal from the first object (n, 3), and if any counts."""
+
+    dist: Array
+    pos: Array
+    normal: Array
+    found: Array
+
+
+def geom_distance(readings: Readings, group: Group) -> Array:
+    """Signed distance, m, at most the cutoff, (n, 1)."""
+    return _closest(readings, group).dist[:, None]
+
+
+def geom_normal(readings: Readings, group: Group) -> Array:
+    """Unit vector from the first object's nearest point to the second's, (n, 3); it turns round in penetration."""
+    nearest = _closest(readings, group)
+    sign = jnp.where(nearest.dist < 0, -1, 1).astype(nearest.pos.dtype)
+    return jnp.where(nearest.found[:, None], scale(nearest.normal, sign), 0)
+
+
+def geom_segment(readings: Readings, group: Group) -> Array:
+    """The two nearest points, (n, 6)."""
+    nearest = _closest(readings, group)
+    half = scale(nearest.normal, nearest.dist / 2)
+    points = jnp.concatenate([nearest.pos - half, nearest.pos + half], axis=1)
+    return jnp.where(nearest.found[:, None], points, 0)
+
+
+def unsupported_distance(topology: Topology, sensor: int) -> str:
+    """Why a distance sensor cannot be evaluated; empty if it can."""
+    first = _geoms(topology, topology.sensor_objtype[sensor], topology.sensor_objid[sensor])
+    second = _geoms(topology, topology.sensor_reftype[sensor], topology.sensor_refid[sensor])
+    kinds = {_kinds(topology, one, other) for one in first for other in second}
+    return next((UNSUPPORTED[pair] for pair in sorted(kinds) if pair in UNSUPPORTED), "")
+
+
+def _closest(readings: Readings, group: Group) -> Closest:
+    model, data = readings.model, readings.data
+    cutoff = take(model.sensor_cutoff, group.sensors)
+    rows, owners = [], []
+    ends = (tuple(group.objid.tolist()), tuple(group.refid.tolist()))
+    for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):
+        shapes = [
+            Shape(data.geom_xpos[geom], data.geom_xmat[geom], model.geom_size[geom])
+            for geom in (pairs.geom1, pairs.geom2)
+        ]
+        touch = jax.vmap(pairs.collider.function)(*shapes, cutoff[pairs.owner])
+        sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
+        normal = touch.normal * jnp.asarray(sign, touch.normal.dtype)
+        rows.append([each.reshape(-1, *each.shape[2:]) for each in (touch.dist, touch.pos, normal, touch.valid)])
+        owners.append(np.repeat(pairs.owner, pairs.collider.rows))
+    if not rows:
+        nowhere = jnp.zeros((group.size, 3), cutoff.dtype)
+        return Closest(cutoff, nowhere, nowhere, jnp.zeros(group.size, bool))
+    dist, pos, normal, valid = (jnp.concatenate(columns) for columns in zip(*rows, strict=True))
+    own = np.concatenate(owners)[None] == np.arange(group.size)[:, None]
+    counts = own & valid[None] & (dist[None] < cutoff[:, None])
+    best = jnp.argmin(jnp.where(counts, jax.lax.stop_gradient(dist)[None], jnp.inf), axis=1)
+    found = jnp.any(counts, axis=1)
+    return Closest(jnp.where(found, dist[best], cutoff), pos[best], normal[best], found)
+
+
+@per_topology
+def _pairs(
+    topology: Topology, objtype: int, reftype: int, objid: tuple[int, ...], refid: tuple[int, ...]
+) -> list[Pairs]:
+    """All pairs of geoms between the objects of n sensors, grouped by types."""
+    found: dict[tuple, list[tuple[int, int, bool, int]]] = defaultdict(list)
+    for owner, ends in enumerate(zip(objid, refid, strict=True)):
+        for one in _geoms(topology, objtype, ends[0]):
+            for other in _geoms(topology, reftype, ends[1]):
+                flip = bool(topology.geom_type[one] > topology.geom_type[other])
+                row = (other, one, flip, owner) if flip else (one, other, flip, owner)
+                found[_kinds(topology, one, other)].append(row)
+    return [
+        Pairs(_collider(*kinds), *(np.array(column) for column in zip(*rows, strict=True)))
+        for kinds, rows in found.items()
+        if kinds not in NEVER
+    ]
+
+
+def _collider(kind1: GeomType, kind2: GeomType) -> Collider:
+    """The pair function of collisions, or one row of nearest points where MuJoCo runs its convex collider."""
+    exact = kind1 == GeomType.PLANE or (kind1, kind2) == (GeomType.SPHERE, GeomType.CYLINDER)
+    convex = kind1 in ROUND or kind2 in ROUND or kind1 == kind2 == GeomType.BOX
+    return Collider(convex_pair(kind1, kind2, 1), 1) if convex and not exact else COLLIDERS[kind1, kind2]
+
+
+def _kinds(topology: Topology, one: int, other: int) -> tuple[GeomType, GeomType]:
+    first, second = sorted((topology.geom_type[one], topology.geom_type[other]))
+    return GeomType(first), GeomType(second)
+
+
+def _geoms(topology: Topology, objtype: int, index: int) -> list[int]:
+    """The geoms of a geom or body."""
+    if objtype == ObjType.GEOM:
+        return [int(index)]
+    start = int(topology.body_geomadr[index])
+    return list(range(start, start + int(topology.body_geomnum[index])))
