@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.math.linalg import matmul
 from diffsim.math.rotation import quat_mul
 from diffsim.physics.joint import groups
+from diffsim.physics.place import settle
 from diffsim.physics.tree import MASK_LIMIT, ancestor_mask, jump_rounds
 from diffsim.types.topology import Topology, per_topology
 
@@ -50,9 +51,9 @@ def chain(topology: Topology) -> Chain:
     parent, owner, joint = [0], [0], [-1]
     last = np.zeros(topology.nbody, dtype=np.int32)
     for body in range(1, topology.nbody):
-        above = last[topology.body_parentid[body]]
-        start = topology.body_jntadr[body]
-        own = range(start, start + topology.body_jntnum[body]) if topology.body_jntnum[body] else (-1,)
+        above = int(last[topology.body_parentid[body]])
+        start, count = int(topology.body_jntadr[body]), int(topology.body_jntnum[body])
+        own = range(start, start + count) if count else (-1,)
         for member in own:
             parent.append(above)
             owner.append(body)
@@ -85,7 +86,7 @@ def compose_rotations(links: Chain, quat: Array) -> Array:
     """(n, 4) world rotations from rotations in the parent's frame; node 0 must be the identity."""
     for pointer in links.rounds:
         # without the barrier each round would compute all rounds before it again, for each of its inputs
-        quat = jax.lax.optimization_barrier(quat_mul(quat[pointer], quat))
+        quat = settle(quat_mul(quat[pointer], quat))
     return quat
 
 

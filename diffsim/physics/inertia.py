@@ -10,7 +10,8 @@ import numpy as np
 
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import inertia_mul
-from diffsim.math.vector import scale
+from diffsim.math.vector import scale, total, unpack
+from diffsim.physics.place import settle
 from diffsim.physics.reflected import dof_armature, has_tendon_armature, tendon_armature
 from diffsim.physics.tree import dof_mask, sum_subtree
 from diffsim.types.data import ComFrame, Inertia, Tendons
@@ -23,14 +24,18 @@ def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     """crb (nbody, 10) and qM (nv, nv), symmetric, armature of joints, actuators and tendons included."""
     topology = model.topology
     crb = sum_subtree(topology, com.cinert).at[0].set(0)
-    momentum = inertia_mul(crb[topology.dof_bodyid], com.cdof)
+    momentum = settle(inertia_mul(crb[topology.dof_bodyid], com.cdof))
     # entry (i, j) with j before i on the chain comes from row i, its mirror image from row j
     lower = dof_mask(topology)
-    product = matmul(momentum, com.cdof.T)
-    mass = jnp.where(lower, product, jnp.where(lower.T, product.T, 0))
+    mass = jnp.where(lower, _pairs(momentum, com.cdof), jnp.where(lower.T, _pairs(com.cdof, momentum), 0))
     mass = mass + jnp.where(np.eye(topology.nv, dtype=bool), dof_armature(model)[:, None], 0)
     if has_tendon_armature(topology):
         coupling = matmul(tendons.ten_J.T, scale(tendons.ten_J, tendon_armature(model)))
         # as in MuJoCo, whose M has no entries for dofs of different branches, those couple nothing
         mass = mass + jnp.where(lower | lower.T, coupling, 0)
     return Inertia(crb=crb, qM=mass)
+
+
+def _pairs(a: Array, b: Array) -> Array:
+    """(nv, nv) a_i . b_j of spatial vectors (nv, 6), as a sum of outer products: one elementwise operation."""
+    return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])

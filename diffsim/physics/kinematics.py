@@ -14,13 +14,11 @@ from diffsim.math.vector import mul_mat, mul_vec
 from diffsim.physics.camera import cameras_and_lights
 from diffsim.physics.frames import Chain, chain, compose_rotations, sum_offsets
 from diffsim.physics.joint import joint_rotations, joint_shifts
+from diffsim.physics.place import settle
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 
 Array = jax.Array
-
-# results that several consumers read are computed once: fusion would compute them again for each
-settle = jax.lax.optimization_barrier
 
 
 def kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Kinematics:

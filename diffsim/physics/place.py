@@ -1,10 +1,16 @@
-"""Static picking and placing of rows: gathers, which cost less than scatters, and nothing where nothing moves."""
+"""Static picking and placing of rows: gathers, which cost less than scatters, and nothing where nothing moves.
+
+`settle` marks what is computed once: XLA would otherwise fuse cheap operations into each consumer, and compute them
+again for each of its elements.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
+
+settle = jax.lax.optimization_barrier
 
 
 def pick(values: Array, ids: np.ndarray) -> Array:

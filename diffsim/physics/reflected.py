@@ -19,7 +19,7 @@ def _driven_dofs(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray
     """(actuators, dofs): each dof of each joint that an actuator with `field` drives."""
     drives = np.isin(topology.actuator_trntype, (TrnType.JOINT, TrnType.JOINTINPARENT))
     pairs = [
-        (actuator, dof)
+        (int(actuator), int(dof))
         for actuator in np.flatnonzero(drives & _has(topology, field))
         for dof in np.flatnonzero(topology.dof_jntid == topology.actuator_trnid[actuator, 0])
     ]
@@ -30,13 +30,13 @@ def _driven_dofs(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray
 def _driven_tendons(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
     """(actuators, tendons): the tendon of each actuator with `field` that drives one."""
     drives = (topology.actuator_trntype == TrnType.TENDON) & _has(topology, field)
-    return _columns([(actuator, topology.actuator_trnid[actuator, 0]) for actuator in np.flatnonzero(drives)])
+    return _columns([(int(k), int(topology.actuator_trnid[k, 0])) for k in np.flatnonzero(drives)])
 
 
 def _has(topology: Topology, field: str) -> np.ndarray:
     """(nu,) whether an actuator's switch field can be non-zero."""
     present = topology.present[field]
-    return present.any(axis=tuple(range(1, present.ndim)))
+    return np.any(present.reshape(len(present), -1), axis=1) if present.size else np.zeros(len(present), dtype=bool)
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

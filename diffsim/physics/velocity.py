@@ -5,12 +5,13 @@ axis, crossed with it: what the dofs before it do. Source: Featherstone 2008, ch
 """
 
 import jax
+import numpy as np
 
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_motion
 from diffsim.math.vector import scale
 from diffsim.physics.joint import earlier_dof
-from diffsim.physics.tree import sum_chain, sum_dofs
+from diffsim.physics.tree import last_dof, sum_dofs
 from diffsim.types.data import ComFrame, Tendons, Transmission, Velocities
 from diffsim.types.model import Model
 
@@ -21,10 +22,11 @@ def velocities(model: Model, qvel: Array, com: ComFrame, tendons: Tendons, trans
     """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,)."""
     topology = model.topology
     motion = scale(com.cdof, qvel)
-    carrier = sum_dofs(topology, motion, earlier_dof(topology))
+    # bodies, and the frames that carry each motion axis, in one product
+    sums = sum_dofs(topology, motion, np.concatenate([last_dof(topology), earlier_dof(topology)]))
     return Velocities(
-        cvel=sum_chain(topology, motion),
-        cdof_dot=cross_motion(carrier, com.cdof),
+        cvel=sums[: topology.nbody],
+        cdof_dot=cross_motion(sums[topology.nbody :], com.cdof),
         ten_velocity=matmul(tendons.ten_J, qvel),
         actuator_velocity=matmul(transmission.actuator_moment, qvel),
     )
