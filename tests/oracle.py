@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 
 from diffsim.compiler.convert import from_mujoco
+from diffsim.load import load
 from diffsim.types import Inputs, Model, State
 
 MODELS = pathlib.Path(__file__).parent / "models"
@@ -37,6 +38,19 @@ def load_pair(path: str) -> tuple[Model, mujoco.MjModel]:
     """(ours, oracle), ours converted from the oracle's compiled model, so that compiler differences play no part."""
     mjmodel = load_oracle(path)
     return from_mujoco(mjmodel), mjmodel
+
+
+@functools.cache
+def converged(path: str) -> tuple[Model, mujoco.MjModel]:
+    """(ours by our own compiler, oracle) of a package's file, both solvers run to convergence."""
+    file = str(package_path(path))
+    settings = {"tolerance": 1e-15, "iterations": 500, "ls_iterations": 200, "ls_tolerance": 1e-6}
+    model, mjmodel = load(file), mujoco.MjModel.from_xml_path(file)
+    for name, value in settings.items():
+        setattr(mjmodel.opt, name, value)
+    # a dual solver stops early; its optimum is that of Newton
+    mjmodel.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    return model.replace(opt=model.opt.replace(**settings)), mjmodel
 
 
 def sample(mjmodel: mujoco.MjModel, seed: int, speed: float = 1.0, spread: float = 0.3) -> mujoco.MjData:

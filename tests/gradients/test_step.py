@@ -1,8 +1,12 @@
 """Gradients through whole steps: reverse = forward mode, and both against Richardson differences of our own step.
 
-Every model starts in a state with active contacts or limits (found by the oracle). What is varied: position (in its
+Every model starts in states with active contacts or limits (visited by the oracle). What is varied: position (in its
 tangent space), velocity, control, and the model's masses, damping and friction. Steps beyond the asked number are
 masked, so that one compilation serves one and ten steps.
+
+A contact that begins or ends during the rollout makes the map discontinuous (MuJoCo's reference acceleration damps as
+soon as there is contact), and a difference across it means nothing. So a state counts only if the differences agree
+with themselves at two step sizes; derivatives by AD play no part in that choice.
 """
 
 import functools
@@ -16,7 +20,7 @@ import pytest
 
 import diffsim
 from diffsim.enums import Cone, Integrator
-from diffsim.physics.joint import integrate_position
+from diffsim.physics.joint import integrate_position, position_difference
 
 Array = jax.Array
 
@@ -24,10 +28,10 @@ MODELS = [
     "dm_control/suite/hopper.xml",
     "dm_control/suite/walker.xml",
     "dm_control/suite/finger.xml",
-    "dm_control/suite/reacher.xml",
+    "dm_control/suite/cheetah.xml",
     "gymnasium/envs/mujoco/assets/half_cheetah.xml",
     "gymnasium/envs/mujoco/assets/ant.xml",
-    "gymnasium/envs/mujoco/assets/inverted_double_pendulum.xml",
+    "gymnasium/envs/mujoco/assets/walker2d.xml",
     "mujoco/mjx/test_data/humanoid/humanoid.xml",
 ]
 CASES = [(m, Integrator.EULER, Cone.PYRAMIDAL) for m in MODELS]
@@ -37,92 +41,90 @@ CASES += [(m, Integrator.RK4, cone) for m in MODELS[:4] for cone in Cone]
 GROUPS = ("qpos", "qvel", "ctrl", "body_mass", "dof_damping", "geom_friction")
 
 
-@functools.cache
-def build(path: str, integrator: Integrator, cone: Cone) -> tuple[Any, dict[str, Array], Any]:
-    """(function of the variations and the number of steps, zero variations, its jitted derivatives)."""
-    file = str(oracle.package_path(path))
-    keep = ("dof_damping",)
-    model = diffsim.load(file, keep=keep)
-    model = model.replace(opt=model.opt.replace(integrator=integrator, cone=cone, tolerance=1e-13, iterations=100))
-    data = touching(path)
-    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
-    rng = np.random.default_rng(0)
-    weight = jnp.asarray(rng.normal(size=(2, model.nv)))
+STEPS = (1e-5, 1e-6, 1e-7)
+Variation = dict[str, Array]
+Start = tuple[diffsim.State, diffsim.Inputs]
 
-    def result(variation: dict[str, Array], count: Array) -> Array:
+
+@functools.cache
+def build(path: str, integrator: Integrator, cone: Cone) -> tuple[Variation, Any, Any]:
+    """(zero variation, gradient, value and tangent): jitted, of (variation, ..., start, number of steps)."""
+    model = diffsim.load(str(oracle.package_path(path)), keep=("dof_damping",))
+    model = model.replace(opt=model.opt.replace(integrator=integrator, cone=cone, tolerance=1e-13, iterations=100))
+    weight = jnp.asarray(np.random.default_rng(0).normal(size=(2, model.nv)))
+
+    def result(variation: Variation, start: Start, count: Array) -> Array:
+        state, inputs = start
         changed = model.replace(**{name: getattr(model, name) + variation[name] for name in GROUPS[3:]})
-        start = state.replace(
-            qpos=integrate_position(model, state.qpos, variation["qpos"], jnp.ones(())),
-            qvel=state.qvel + variation["qvel"],
-        )
+        qpos = integrate_position(model, state.qpos, variation["qpos"], jnp.ones(()))
+        first = state.replace(qpos=qpos, qvel=state.qvel + variation["qvel"])
         now = inputs.replace(ctrl=inputs.ctrl + variation["ctrl"])
 
         def advance(carry: diffsim.State, i: Array) -> tuple[diffsim.State, None]:
             after = diffsim.step(changed, carry, now)
             return jax.tree.map(lambda new, old: jnp.where(i < count, new, old), after, carry), None
 
-        final, _ = jax.lax.scan(advance, start, jnp.arange(10))
-        moved = jnp.concatenate([final.qpos, jnp.zeros(max(0, model.nv - model.nq))])[: model.nv]
-        return weight[0] @ moved + weight[1] @ final.qvel
+        final, _ = jax.lax.scan(advance, first, jnp.arange(10))
+        return weight[0] @ position_difference(model, final.qpos, model.qpos0) + weight[1] @ final.qvel
 
     zero = {"qpos": jnp.zeros(model.nv), "qvel": jnp.zeros(model.nv), "ctrl": jnp.zeros(model.nu)}
     zero |= {name: jnp.zeros_like(getattr(model, name)) for name in GROUPS[3:]}
-    return (
-        jax.jit(result),
-        zero,
-        jax.jit(jax.grad(result)),
-        jax.jit(lambda v, t, n: jax.jvp(lambda x: result(x, n), (v,), (t,))[1]),
-    )
+
+    def value_and_tangent(variation: Variation, along: Variation, start: Start, count: Array) -> tuple[Array, Array]:
+        return jax.jvp(lambda v: result(v, start, count), (variation,), (along,))
+
+    return zero, jax.jit(jax.grad(result)), jax.jit(value_and_tangent)
 
 
 @functools.cache
-def touching(path: str) -> oracle.mujoco.MjData:
-    """A state with contacts or limits active, away from the moment they begin."""
-    mjmodel = oracle.load_oracle(path)
-    states = oracle.visited_states(mjmodel, 8, seed=3)
-    return max(states, key=lambda d: d.nefc)
+def touching(path: str) -> list[Start]:
+    """States with contacts or limits active, most rows first."""
+    visited = [d for d in oracle.visited_states(oracle.load_oracle(path), 10, seed=3) if d.nefc > 0]
+    return [(oracle.state_of(d), oracle.inputs_of(d)) for d in sorted(visited, key=lambda d: -d.nefc)]
 
 
-def direction(zero: dict[str, Array], group: str) -> dict[str, Array]:
-    """A random unit variation of one group."""
-    rng = np.random.default_rng(sum(map(ord, group)))
-    value = rng.normal(size=zero[group].shape)
+def direction(zero: Variation, group: str) -> Variation:
+    """A random unit variation of one group; the world keeps its mass."""
+    value = np.random.default_rng(sum(map(ord, group))).normal(size=zero[group].shape)
     if group == "body_mass":
         value[0] = 0
-    return {**zero, group: jnp.asarray(value / max(1e-9, np.linalg.norm(value)))}
+    return {**zero, group: jnp.asarray(value / np.linalg.norm(value))}
 
 
-def richardson(function: Any, zero: dict[str, Array], tangent: dict[str, Array], count: int) -> float:
-    """Extrapolated central differences along a direction."""
+def richardson(function: Any, along: Variation, start: Start, count: int) -> float | None:
+    """Extrapolated central differences along a direction; None where no two step sizes agree."""
 
     def central(step: float) -> float:
-        ahead, behind = (jax.tree.map(lambda z, t, h=h: z + h * t, zero, tangent) for h in (step, -step))
-        return (float(function(ahead, count)) - float(function(behind, count))) / (2 * step)
+        ahead, behind = (jax.tree.map(lambda t, h=h: h * t, along) for h in (step, -step))
+        value = [float(function(variation, along, start, count)[0]) for variation in (ahead, behind)]
+        return (value[0] - value[1]) / (2 * step)
 
-    step = 1e-5
-    return (4 * central(step / 2) - central(step)) / 3
+    estimates = []
+    for step in STEPS:
+        coarse, fine = central(step), central(step / 2)
+        estimates.append((abs(coarse - fine), (4 * fine - coarse) / 3))
+    spread, best = min(estimates)
+    return best if spread <= 1e-6 * max(1.0, abs(best)) else None
 
 
 @pytest.mark.parametrize(("path", "integrator", "cone"), CASES)
-def test_step_gradients(path: str, integrator: Integrator, cone: Cone) -> None:
-    function, zero, gradient, tangent_of = build(path, integrator, cone)
-    assert touching(path).nefc > 0
-    for count in (1, 10):
-        reverse = gradient(zero, count)
+@pytest.mark.parametrize("count", [1, 10])
+def test_step_gradients(path: str, integrator: Integrator, cone: Cone, count: int) -> None:
+    zero, gradient, function = build(path, integrator, cone)
+    compared = dict.fromkeys((group for group in GROUPS if zero[group].size), 0)
+    for start in touching(path):
+        reverse = gradient(zero, start, count)
         assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(reverse))
-        for group in GROUPS:
-            if not zero[group].size:
-                continue
-            tangent = direction(zero, group)
-            forward = float(tangent_of(zero, tangent, count))
-            backward = float(
-                sum(jnp.vdot(g, t) for g, t in zip(jax.tree.leaves(reverse), jax.tree.leaves(tangent), strict=True))
-            )
+        for group in [group for group, done in compared.items() if not done]:
+            along = direction(zero, group)
+            forward = float(function(zero, along, start, count)[1])
+            backward = float(jnp.vdot(reverse[group], along[group]))
             scale = max(1.0, abs(forward))
-            assert abs(forward - backward) <= 1e-9 * scale, (
-                f"{group}, {count} steps: forward {forward}, reverse {backward}"
-            )
-            difference = richardson(function, zero, tangent, count)
-            assert abs(forward - difference) <= 1e-6 * scale, (
-                f"{group}, {count} steps: AD {forward}, differences {difference}"
-            )
+            assert abs(forward - backward) <= 1e-9 * scale, f"{group}: forward {forward}, reverse {backward}"
+            difference = richardson(function, along, start, count)
+            if difference is not None:
+                assert abs(forward - difference) <= 1e-6 * scale, f"{group}: AD {forward}, differences {difference}"
+                compared[group] += 1
+        if all(compared.values()):
+            return
+    raise AssertionError(f"no state in which differences agree with themselves: {compared}")

@@ -1,7 +1,5 @@
 """The whole of `forward` beside the oracle: our compiler and stages, states with contacts, both solvers converged."""
 
-import functools
-
 import jax
 import numpy as np
 import oracle
@@ -38,22 +36,9 @@ FIELDS = {
 STATES = 5
 
 
-@functools.cache
-def converged(path: str) -> tuple[diffsim.Model, oracle.mujoco.MjModel]:
-    """Both models with the solver run to convergence."""
-    model = diffsim.load(str(oracle.package_path(path)))
-    mjmodel = oracle.mujoco.MjModel.from_xml_path(str(oracle.package_path(path)))
-    settings = {"tolerance": 1e-15, "iterations": 500, "ls_iterations": 200, "ls_tolerance": 1e-6}
-    for name, value in settings.items():
-        setattr(mjmodel.opt, name, value)
-    # the oracle's dual solver stops early; its optimum is that of Newton
-    mjmodel.opt.solver = oracle.mujoco.mjtSolver.mjSOL_NEWTON
-    return model.replace(opt=model.opt.replace(**settings)), mjmodel
-
-
 @pytest.mark.parametrize("path", CORPUS)
 def test_forward_equals_the_oracle(path: str) -> None:
-    model, mjmodel = converged(path)
+    model, mjmodel = oracle.converged(path)
     forward = jax.jit(diffsim.forward)
     for data in oracle.visited_states(mjmodel, STATES):
         ours = forward(model, oracle.state_of(data), oracle.inputs_of(data))

@@ -1,0 +1,76 @@
+"""The examples run as a user runs them, print their results and leave their pictures; the notebook runs from top to end."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import nbclient
+import nbformat
+import pytest
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(name: str, out: pathlib.Path, **settings: int) -> dict[str, float | str]:
+    """Runs an example in a process of its own; its results by key."""
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "--out", str(out)]
+    command += [text for key, value in settings.items() for text in (f"--{key}", str(value))]
+    environment = {**os.environ, "MPLBACKEND": "Agg", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=out, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    pairs = [
+        line.removeprefix("RESULT ").split("=", 1) for line in done.stdout.splitlines() if line.startswith("RESULT")
+    ]
+    results: dict[str, float | str] = {}
+    for key, value in pairs:
+        try:
+            results[key] = float(value)
+        except ValueError:
+            results[key] = value
+    return results
+
+
+def assert_picture(path: pathlib.Path) -> None:
+    """A picture of some size that is not of one colour."""
+    image = Image.open(path).convert("RGB")
+    assert min(image.size) >= 300
+    assert len(image.getcolors(maxcolors=1 << 24)) > 50
+
+
+def test_many_worlds(tmp_path: pathlib.Path) -> None:
+    results = run("many_worlds", tmp_path, worlds=256, steps=40)
+    assert float(results["steps_per_second"]) > 1000
+    assert 0.0 <= float(results["standing"]) <= 1.0
+    assert_picture(tmp_path / "many_worlds.png")
+
+
+def test_throw_to_target_misses_by_less_than_a_centimetre(tmp_path: pathlib.Path) -> None:
+    results = run("throw_to_target", tmp_path)
+    assert float(results["miss"]) < 0.01
+    assert results["bounced"] == "True"
+    assert_picture(tmp_path / "throw_to_target.png")
+
+
+def test_identify_arm_finds_the_truth_to_two_percent(tmp_path: pathlib.Path) -> None:
+    results = run("identify_arm", tmp_path)
+    assert float(results["worst_error"]) < 0.02
+    assert_picture(tmp_path / "identify_arm.png")
+
+
+def test_demo(tmp_path: pathlib.Path) -> None:
+    results = run("demo", tmp_path, worlds=64, chunks=2)
+    assert float(results["gradient_relative_error"]) < 1e-5
+    assert_picture(tmp_path / "demo.png")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+@pytest.mark.filterwarnings("ignore")
+def test_notebook(path: pathlib.Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    client = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}})
+    client.execute()
+    texts = [o.get("text", "") for cell in notebook.cells for o in cell.get("outputs", [])]
+    assert any("did you mean 'damping'" in text for text in texts)
+    assert any("BAD_QVEL" in text for text in texts)
