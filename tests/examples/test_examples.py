@@ -1,4 +1,4 @@
-"""The examples run as a user runs them, print their results and leave their pictures; the notebook runs from top to end."""
+"""The examples run as a user runs them, print results and leave pictures; the notebook runs from top to end."""
 
 import os
 import pathlib
