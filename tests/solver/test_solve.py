@@ -74,9 +74,10 @@ def test_one_iteration_descends():
     assert solution.solver_niter == 1
 
 
-def test_float32_does_not_stall():
+@pytest.mark.parametrize("path", [HUMANOID, "contact_dims"])
+def test_float32_does_not_stall(path):
     """Rounding ends the search before the tolerance of 1e-8 does."""
-    for case in cases(HUMANOID, PYRAMIDAL):
+    for case in cases(path, PYRAMIDAL):
         model = with_options(case.model, iterations=100, ls_iterations=50, tolerance=jnp.asarray(1e-8))
         single = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (model, *case.problem))
         solution = solve_jit(*single)
