@@ -45,11 +45,23 @@ def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
     if primitive.name == "cond":
         branches = params["branches"]
         return _run(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
+    if primitive.name == "while":
+        return _while(inputs, **params)
     rule = NUMPY.get(primitive.name)
     result = NotImplemented if rule is None else rule(*inputs, **params)
     if result is NotImplemented:
         result = primitive.bind(*map(jax.numpy.asarray, inputs), **params)
     return [np.asarray(each) for each in (result if primitive.multiple_results else [result])]
+
+
+def _while(
+    inputs: Values, *, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **params: Any
+) -> Values:
+    asked, told = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
+    state = inputs[cond_nconsts + body_nconsts :]
+    while _run(cond_jaxpr, [*asked, *state])[0].any():
+        state = _run(body_jaxpr, [*told, *state])
+    return state
 
 
 def _plain(operation: Callable[..., Any]) -> Rule:
@@ -191,6 +203,8 @@ NUMPY: dict[str, Rule] = {
     "abs": _plain(np.abs),
     "add": _plain(np.add),
     "and": _plain(np.logical_and),
+    "argmax": lambda x, *, axes, index_dtype: np.argmax(x, axis=axes[0]).astype(index_dtype),
+    "asin": _plain(np.arcsin),
     "atan2": _plain(np.arctan2),
     "broadcast_in_dim": _broadcast,
     "cholesky": _cholesky,
@@ -216,6 +230,7 @@ NUMPY: dict[str, Rule] = {
     "optimization_barrier": lambda *inputs, **params: inputs,
     "or": _plain(np.logical_or),
     "platform_index": _cpu,
+    "reduce_and": _over_axes(np.all),
     "reduce_max": _over_axes(np.max),
     "reduce_min": _over_axes(np.min),
     "reduce_or": _over_axes(np.any),

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
 from diffsim.enums import DynType, EnableBit, GeomType
-from diffsim.mjcf.elements.tendon import Spatial
 from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
 from diffsim.physics.transmission import TRANSMISSIONS
 from diffsim.sensor import unsupported_sensors
@@ -37,7 +36,6 @@ GAPS: tuple[Gap, ...] = (
         lambda node: node.e.mesh and node.e.type not in (GeomType.MESH, GeomType.SDF),
         "fitting a shape to a mesh is not supported yet",
     ),
-    Gap("tendon", lambda node: isinstance(node.source, Spatial), "spatial tendons are not supported yet"),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",

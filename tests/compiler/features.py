@@ -70,7 +70,7 @@ EQUALITY = """<equality><connect body1="one" body2="two" anchor=".1 .2 .3"/><con
  actuatorfrcrange="-1 2" margin=".1"><joint joint="j3" coef="1"/></fixed></tendon>"""
 
 TWO = """<geom name="floor" type="plane" size="1 1 .1"/>
-<body name="one" pos="0 0 1" euler="10 20 30"><freejoint/><geom name="g1" size=".1"/><site name="s1" pos=".1 0 0"/>
+<body name="one" pos="0 0 1" euler="10 20 30"><freejoint/><geom name="g1" size=".1"/><site name="s1" pos=".15 .02 .01"/>
  <body name="two" pos="0 .5 0"><joint name="j2" axis="1 0 0" ref="20"/><geom name="g2" type="box" size=".1 .2 .1"/>
  <site name="s2"/><body pos="0 .3 0"><joint name="j3" type="slide"/><geom name="g3" size=".05"/></body></body></body>"""
 
@@ -104,6 +104,10 @@ OPTIONS = """<option timestep=".01" gravity="1 2 3" density="1.2" viscosity=".1"
  solver="CG" iterations="7" tolerance="1e-5" impratio="3" wind="1 0 0" o_friction=".5"><flag contact="disable" energy="enable" eulerdamp="disable"/></option>
 <statistic meaninertia="3" extent="5"/><compiler angle="radian" eulerseq="ZYX"/>"""
 
+SPATIAL = """<tendon><spatial range="0 1" limited="true" springlength=".2" damping=".1 .2" width=".01"><site site="s1"/><site site="s2"/></spatial>
+<spatial stiffness="3"><site site="s1"/><geom geom="g1" sidesite="s2"/><site site="s2"/><pulley divisor="2"/><site site="s1"/><geom geom="g3"/>
+<site site="s2"/></spatial><spatial armature=".2"><site site="s1"/><site site="s2"/></spatial></tendon>"""
+
 FEATURES: dict[str, str] = {
     "quat": world(_oriented('quat="1 2 3 4"')),
     "axisangle": world(_oriented('axisangle="1 2 3 40"')),
@@ -132,6 +136,7 @@ FEATURES: dict[str, str] = {
     "joints": world(JOINTS),
     "contact": world(TWO, CONTACT),
     "equality": world(TWO, EQUALITY),
+    "spatial": world(TWO, SPATIAL),
     "servos": world(TWO, EQUALITY + SERVOS),
     "sensors": world(TWO + EYES, EQUALITY + SENSORS),
     "custom": world(TWO, CUSTOM),

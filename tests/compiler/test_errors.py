@@ -57,6 +57,19 @@ WRONG = {
         "not a hinge or slide",
     ),
     "empty_tendon": (world(TWO, "<tendon><fixed/></tendon>"), "cannot be empty"),
+    "short_path": (world(TWO, '<tendon><spatial><site site="s1"/></spatial></tendon>'), "at least two"),
+    "last_pulley": (
+        world(TWO, '<tendon><spatial><site site="s1"/><site site="s2"/><pulley divisor="2"/></spatial></tendon>'),
+        "ends",
+    ),
+    "lone_geom": (
+        world(TWO, '<tendon><spatial><geom geom="g1"/><site site="s2"/></spatial></tendon>'),
+        "between two sites",
+    ),
+    "wrapped_box": (
+        world(TWO, '<tendon><spatial><site site="s1"/><geom geom="g2"/><site site="s2"/></spatial></tendon>'),
+        "not a sphere or cylinder",
+    ),
     "springlength": (
         world(TWO, '<tendon><fixed springlength="2 1"><joint joint="j2" coef="1"/></fixed></tendon>'),
         "must not decrease",
@@ -85,10 +98,6 @@ LACKS = {
     "mesh": (
         world('<geom type="mesh" mesh="m"/>', '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'),
         "mesh geoms",
-    ),
-    "spatial": (
-        world(TWO, '<tendon><spatial><site site="s1"/><site site="s2"/></spatial></tendon>'),
-        "spatial tendons",
     ),
     "adhesion": (world(TWO, '<actuator><adhesion body="one" ctrlrange="0 1"/></actuator>'), "transmission"),
     "user": (world(TWO, '<actuator><general joint="j2" dyntype="user" actdim="1"/></actuator>'), "dyntype"),
