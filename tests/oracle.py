@@ -70,6 +70,14 @@ def sample(mjmodel: mujoco.MjModel, seed: int, speed: float = 1.0, spread: float
     return data
 
 
+def posed(mjmodel: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
+    """The position stage at given coordinates, at rest."""
+    data = mujoco.MjData(mjmodel)
+    data.qpos[:] = qpos
+    mujoco.mj_fwdPosition(mjmodel, data)
+    return data
+
+
 def state_of(data: mujoco.MjData) -> State:
     """The oracle's state as ours."""
     return State(**{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)})

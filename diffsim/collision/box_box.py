@@ -8,6 +8,7 @@ contact sets agree; all of them are computed side by side, and the first eight t
 Source: Gottschalk et al. 1996 for the axes; Ericson 2005, ch. 5.5, for the clipping.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -35,9 +36,9 @@ TO_FACE = np.array(
 )
 # for each axis the two others, in MuJoCo's order, which decides ties
 OTHERS = np.array([[1, 2], [0, 2], [1, 0]])
-# the edges of a parallelogram: start in units of its sides, and direction
-EDGES = np.array([[[0, 0], [1, 0]], [[0, 0], [0, 1]], [[1, 0], [0, 1]], [[0, 1], [1, 0]]])
+# corners of a parallelogram in units of its sides, and the corners that its edges join
 CORNERS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+EDGES = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
 
 
 class _Axis(NamedTuple):
@@ -204,97 +205,107 @@ def _order(edge: Array, inclination: Array) -> tuple[Array, Array]:
 
 
 def _clip(overlap: _Overlap, margin: Array) -> _Points:
-    """The candidate points of the overlap of face and projected parallelogram, 24 of them."""
+    """The candidate points of the overlap of face and projected parallelogram, 24 of them.
+
+    Edge by edge and corner by corner in two scans: side by side, XLA would compile the overlap into each of them.
+    """
     corners = jnp.asarray(CORNERS, overlap.start.dtype)
     points = overlap.start[None] + corners[:, :1] * overlap.side1[None] + corners[:, 1:] * overlap.side2[None]
     slope = 1 / jnp.where(jnp.abs(overlap.normal[2]) > 1e-15, overlap.normal[2], 1)
     # projected along the normal to the plane of the face
     flat = points - scale(jnp.broadcast_to(overlap.normal, points.shape), points[:, 2] * slope)
-    height = slope * overlap.sign
-    height = jnp.where(overlap.is_edge, height, 1)
-    crossings = _crossings(overlap, points, flat, height, margin)
+    raise_by = jnp.where(overlap.is_edge, slope * overlap.sign, 1)
+    start, stop = EDGES.T
+    edges = (points[start], points[stop], flat[start], flat[stop], jnp.asarray([0, 1, 1, 1]) < overlap.count)
+    ends = (points, flat, jnp.asarray([0, 1, 2, 2]) <= overlap.count, jnp.arange(4) == 0)
+    _, (crossings, incident) = jax.lax.scan(
+        functools.partial(_edge_and_corner, overlap, margin, raise_by), None, (edges, ends)
+    )
+    crossings = _Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
     number = jnp.sum(crossings.valid)
-    lower = _face_corners(overlap, points, flat, number, margin)
-    upper = _incident_corners(overlap, points, flat, height, number, number + jnp.sum(lower.valid), margin)
-    return _Points(*(jnp.concatenate(parts) for parts in zip(crossings, lower, upper, strict=True)))
+    side1, side2 = flat[1, :2] - flat[0, :2], flat[2, :2] - flat[0, :2]
+    signs = jnp.asarray([[-1, -1], [-1, 1], [1, -1], [1, 1]], flat.dtype)
+    determinant = side1[0] * side2[1] - side2[0] * side1[1]
+    sides = (points[0], points[1] - points[0], points[2] - points[0], flat[0, :2], side1, side2)
+    _, below = jax.lax.scan(functools.partial(_face_corner, overlap, margin, number == 0, sides), determinant, signs)
+    # corners beside the face count only where nothing else was found
+    either, both, points_above = incident
+    only = (number == 0) & (either | (jnp.sum(below.valid) == 0))
+    above = points_above._replace(valid=points_above.valid & (both | (overlap.is_edge & only)))
+    return _Points(*(jnp.concatenate(parts) for parts in zip(crossings, below, above, strict=True)))
 
 
-def _crossings(overlap: _Overlap, points: Array, flat: Array, height: Array, margin: Array) -> _Points:
-    """Where the four projected edges cross the four sides of the face."""
-    start = (EDGES[:, 0] @ np.array([1, 2])).tolist()
-    direction = [int(edge[1, 1]) + 1 for edge in EDGES]
-    begin, sweep = points[np.array(start)], points[np.array(direction)] - points[:1]
-    flat_begin, flat_sweep = flat[np.array(start)], flat[np.array(direction)] - flat[:1]
-    enabled = jnp.asarray([0, 1, 1, 1]) < overlap.count
+def _edge_and_corner(
+    overlap: _Overlap, margin: Array, raise_by: Array, carry: None, parts: tuple[tuple[Array, ...], tuple[Array, ...]]
+) -> tuple[None, tuple[_Points, tuple[Array, Array, _Points]]]:
+    """One step of the scan over the parallelogram."""
+    edge, corner = parts
+    return carry, (_crossings(overlap, margin, raise_by, edge), _incident(overlap, margin, raise_by, *corner))
+
+
+def _crossings(overlap: _Overlap, margin: Array, raise_by: Array, edge: tuple[Array, ...]) -> _Points:
+    """Where one projected edge crosses the four sides of the face."""
+    begin, end, flat_begin, flat_end, enabled = edge
+    sweep, flat_sweep = end - begin, flat_end - flat_begin
     found = []
     for q in range(2):
+        crosses = jnp.abs(flat_sweep[q]) > 1e-15
+        inverse = 1 / jnp.where(crosses, flat_sweep[q], 1)
         for sign in (-1, 1):
             bound = sign * overlap.half[q]
-            slope = flat_sweep[:, q]
-            crosses = jnp.abs(slope) > 1e-15
-            t = (bound - flat_begin[:, q]) / jnp.where(crosses, slope, 1)
-            other = flat_begin[:, 1 - q] + flat_sweep[:, 1 - q] * t
-            depth = (begin[:, 2] + sweep[:, 2] * t) * height
+            t = (bound - flat_begin[q]) * inverse
+            other = flat_begin[1 - q] + flat_sweep[1 - q] * t
+            depth = (begin[2] + sweep[2] * t) * raise_by
             within = crosses & (t >= 0) & (t <= 1) & (jnp.abs(other) <= overlap.half[1 - q]) & enabled
-            side = jnp.full_like(other, bound)
-            on_face = jnp.stack([side, other] if q == 0 else [other, side], axis=-1)
-            above = begin + scale(sweep, t)
-            point = jnp.concatenate([0.5 * (above[:, :2] + on_face), 0.5 * above[:, 2:]], axis=-1)
+            on_face = jnp.stack([bound, other] if q == 0 else [other, bound])
+            above = begin + sweep * t
+            point = jnp.concatenate([0.5 * (above[:2] + on_face), 0.5 * above[2:]])
             found.append(_Points(depth, point, within & (depth <= margin)))
-    # edge by edge, as MuJoCo counts them
-    return _Points(*(jnp.stack(parts, axis=1).reshape(16, *parts[0].shape[1:]) for parts in zip(*found, strict=True)))
-
-
-def _face_corners(overlap: _Overlap, points: Array, flat: Array, crossings: Array, margin: Array) -> _Points:
-    """Corners of the face under the parallelogram."""
-    signs = np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]])
-    corner = jnp.asarray(signs, flat.dtype) * overlap.half[None]
-    side1, side2 = flat[1, :2] - flat[0, :2], flat[2, :2] - flat[0, :2]
-    divisor = side1[0] * side2[1] - side2[0] * side1[1]
-    found = []
-    for k in range(4):
-        offset = corner[k] - flat[0, :2]
-        inverse = safe.divide(jnp.ones_like(divisor), divisor)
-        u = (offset[0] * side2[1] - offset[1] * side2[0]) * inverse
-        v = (offset[1] * side1[0] - offset[0] * side1[1]) * inverse
-        inside_u, inside_v = (u >= 0) & (u <= 1), (v >= 0) & (v <= 1)
-        strictly = (u > 0) & (u < 1) & (v > 0) & (v < 1)
-        near = jnp.where(crossings == 0, inside_u | inside_v, inside_u & inside_v)
-        above = points[0] + safe.clip(u, 0, 1) * (points[1] - points[0]) + safe.clip(v, 0, 1) * (points[2] - points[0])
-        below = jnp.concatenate([corner[k], jnp.zeros_like(corner[k, :1])])
-        squared = dot(below - above, below - above)
-        length = safe.sqrt(squared)
-        depth = jnp.where(overlap.is_edge, jnp.where(above[2] < 0, -length, length), above[2])
-        reached = jnp.where(overlap.is_edge, (above[2] <= 0) | (length <= margin), above[2] <= margin)
-        valid = jnp.where(overlap.is_edge, near, strictly & (overlap.count == 2)) & reached
-        found.append(_Points(depth, 0.5 * (below + above), valid))
-        # after an edge contact MuJoCo divides by the squared length, where it kept the determinant
-        divisor = jnp.where(overlap.is_edge & near, squared, divisor)
     return _Points(*(jnp.stack(parts) for parts in zip(*found, strict=True)))
 
 
-def _incident_corners(
-    overlap: _Overlap, points: Array, flat: Array, height: Array, crossings: Array, found: Array, margin: Array
-) -> _Points:
-    """Corners of the parallelogram over the face."""
-    inside = jnp.abs(flat[:, :2]) <= overlap.half[None]
-    strictly = jnp.abs(flat[:, :2]) < overlap.half[None]
-    either = inside[:, 0] | inside[:, 1] | (found == 0)
-    near = jnp.where(crossings == 0, either, inside[:, 0] & inside[:, 1])
+def _face_corner(
+    overlap: _Overlap, margin: Array, alone: Array, sides: tuple[Array, ...], divisor: Array, signs: Array
+) -> tuple[Array, _Points]:
+    """One corner of the face, and the point of the parallelogram over it."""
+    start, rise1, rise2, flat_start, side1, side2 = sides
+    corner = signs * overlap.half
+    offset = corner - flat_start
+    inverse = safe.divide(jnp.ones_like(divisor), divisor)
+    u = (offset[0] * side2[1] - offset[1] * side2[0]) * inverse
+    v = (offset[1] * side1[0] - offset[0] * side1[1]) * inverse
+    inside_u, inside_v = (u >= 0) & (u <= 1), (v >= 0) & (v <= 1)
+    strictly = (u > 0) & (u < 1) & (v > 0) & (v < 1)
+    near = (inside_u & inside_v) | (alone & (inside_u | inside_v))
+    above = start + safe.clip(u, 0, 1) * rise1 + safe.clip(v, 0, 1) * rise2
+    below = jnp.concatenate([corner, jnp.zeros_like(corner[:1])])
+    squared = dot(below - above, below - above)
+    length = safe.sqrt(squared)
+    depth = jnp.where(overlap.is_edge, jnp.where(above[2] < 0, -length, length), above[2])
+    reached = jnp.where(overlap.is_edge, (above[2] <= 0) | (length <= margin), above[2] <= margin)
+    valid = jnp.where(overlap.is_edge, near, strictly & (overlap.count == 2)) & reached
+    # after an edge contact MuJoCo divides by the squared length, where it kept the determinant
+    divisor = jnp.where(overlap.is_edge & near, squared, divisor)
+    return divisor, _Points(depth, 0.5 * (below + above), valid)
+
+
+def _incident(
+    overlap: _Overlap, margin: Array, raise_by: Array, point: Array, flat: Array, exists: Array, lowest: Array
+) -> tuple[Array, Array, _Points]:
+    """One corner of the parallelogram: whether it is over the face in one direction, in both, and the candidate."""
+    inside = jnp.abs(flat[:2]) <= overlap.half
+    strictly = jnp.abs(flat[:2]) < overlap.half
     # of face contacts the lowest corner is always a candidate
-    first = jnp.arange(4) == 0
-    exists = jnp.asarray([0, 1, 2, 2]) <= overlap.count
-    face_valid = exists & (first | (strictly[:, 0] & strictly[:, 1])) & (points[:, 2] <= margin)
-    half = jnp.broadcast_to(overlap.half, (4, 2))
-    clamped = safe.clip(flat[:, :2], -half, half)
-    excess = flat[:, :2] - clamped
-    raised = points[:, 2] * height
+    over_face = lowest | (strictly[0] & strictly[1])
+    clamped = safe.clip(flat[:2], -overlap.half, overlap.half)
+    excess, raised = flat[:2] - clamped, point[2] * raise_by
     length = safe.sqrt(dot(excess, excess) + raised * raised)
-    edge_valid = near & ((points[:, 2] <= 0) | (length <= margin))
-    depth = jnp.where(overlap.is_edge, jnp.where(points[:, 2] < 0, -length, length), points[:, 2])
-    base = jnp.where(overlap.is_edge, clamped, points[:, :2])
-    point = jnp.concatenate([0.5 * (base + points[:, :2]), 0.5 * points[:, 2:]], axis=-1)
-    return _Points(depth, point, jnp.where(overlap.is_edge, edge_valid, face_valid))
+    depth = jnp.where(overlap.is_edge, jnp.where(point[2] < 0, -length, length), point[2])
+    reached = jnp.where(overlap.is_edge, (point[2] <= 0) | (length <= margin), exists & (point[2] <= margin))
+    base = jnp.where(overlap.is_edge, clamped, point[:2])
+    middle = jnp.concatenate([0.5 * (base + point[:2]), 0.5 * point[2:]])
+    both = jnp.where(overlap.is_edge, inside[0] & inside[1], over_face)
+    return inside[0] | inside[1], both, _Points(depth, middle, reached)
 
 
 def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:

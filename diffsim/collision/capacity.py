@@ -1,9 +1,9 @@
 """How many pairs are looked at, and how many contacts are kept.
 
 Default rule. Per (type pair, contact dimension) all pairs are examined up to `PAIRS`; above that the nearest `PAIRS`
-by bounding spheres. Per contact dimension all rows are kept up to `CONTACTS`; above that the nearest, with room for
-`PER_BODY` contacts of every moving body that has geoms. Small models are therefore exact, and static. What does not
-fit is counted in `ncon_dropped`, never silent.
+by bounding spheres. Per contact dimension all rows are kept up to `CONTACTS`; above that the nearest, with room for two
+contacts of every moving body that has geoms, four if it has a flat one. Small models are therefore exact, and static.
+What does not fit is counted in `ncon_dropped`, never silent.
 
 `max_pairs` and `max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from the
 custom numerics of MJX. MuJoCo's `size nconmax` is ignored.
@@ -11,11 +11,12 @@ custom numerics of MJX. MuJoCo's `size nconmax` is ignored.
 
 import numpy as np
 
+from diffsim.enums import GeomType
 from diffsim.types.topology import Topology
 
 PAIRS = 1024
-CONTACTS = 32
-PER_BODY = 2
+CONTACTS = 40
+FLAT = (GeomType.CYLINDER, GeomType.BOX, GeomType.MESH)
 
 NUMERICS = {"max_contacts": "max_contact_points", "max_pairs": "max_geom_pairs"}
 
@@ -29,8 +30,10 @@ def contact_capacity(topology: Topology, rows: int) -> int:
     """Number of contact slots of one contact dimension, out of `rows` that the pair functions return."""
     if topology.max_contacts is not None:
         return min(rows, topology.max_contacts)
-    moving = np.unique(topology.geom_bodyid[topology.body_weldid[topology.geom_bodyid] != 0])
-    return min(rows, max(CONTACTS, PER_BODY * len(moving)))
+    moves = topology.body_weldid[topology.geom_bodyid] != 0
+    flat = np.unique(topology.geom_bodyid[moves & np.isin(topology.geom_type, FLAT)])
+    moving = np.unique(topology.geom_bodyid[moves])
+    return min(rows, max(CONTACTS, 2 * len(moving) + 2 * len(flat)))
 
 
 def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[str, int]:

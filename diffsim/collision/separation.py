@@ -253,11 +253,13 @@ def _derivatives(
     return (first, second), (h11, h12, jnp.where(dot(basis[1], basis[1]) > 0.5, h22, h11))
 
 
-def _newton(gradient: tuple[Array, Array], hessian: tuple[Array, ...], damping: Array) -> tuple[Array, Array]:
-    """The step -(H - shift)^-1 g, the shift making H negative; never longer than half a radian or so."""
+def _newton(
+    gradient: tuple[Array, Array], hessian: tuple[Array, ...], damping: Array, flattest: float = 1e-3
+) -> tuple[Array, Array]:
+    """The step -(H - shift)^-1 g, the shift making H negative; never longer than 0.7 rad."""
     h11, h12, h22 = hessian
     mean, spread = 0.5 * (h11 + h22), jnp.sqrt((0.5 * (h11 - h22)) ** 2 + h12 * h12 + 1e-30)
-    floor = 1e-3 * (jnp.abs(mean) + spread)
+    floor = flattest * (jnp.abs(mean) + spread)
     # where the Hessian is not negative, its greatest eigenvalue changes sign
     greatest = mean + spread
     shift = jnp.where(greatest > -floor, jnp.abs(greatest) + greatest + floor, 0) + damping
@@ -294,7 +296,7 @@ def _implicit_normal(bodies: Bodies, best: Stratum) -> Array:
     start = safe.normalize(best.normal - scale(axis, dot(axis, best.normal)))
     basis = _tangents(start, axis)
     gradient, hessian = _derivatives(bodies, start, basis, gap(bodies, start))
-    step = _newton(gradient, jax.lax.stop_gradient(hessian), jnp.zeros_like(hessian[0]))
+    step = _newton(gradient, jax.lax.stop_gradient(hessian), jnp.zeros_like(hessian[0]), _slack(start))
     free = safe.normalize(start + _combine(basis, step))
     return jnp.where((best.pole >= 0) | (best.second >= 0), closed, free)
 

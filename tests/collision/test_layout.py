@@ -1,0 +1,116 @@
+"""Candidate pairs, capacities and what is refused."""
+
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+from collision.scenes import PLANE
+
+from diffsim.collision import capacities_of_numerics, collide, contact_layout, unsupported_pairs
+from diffsim.collision.colliders import COLLIDERS, NEVER, UNSUPPORTED
+from diffsim.compiler.convert import from_mujoco
+from diffsim.enums import DisableBit, GeomType
+from diffsim.errors import UnsupportedError
+from diffsim.types.data import Kinematics
+
+CHAIN = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
+<body name="a"><freejoint/><geom name="ga" size=".1"/>
+  <body name="weld" pos="0 0 .1"><geom name="gweld" size=".1" condim="4"/>
+    <body name="b" pos="0 0 .2"><joint/><geom name="gb" size=".1"/>
+      <body name="c" pos="0 0 .2"><joint/><geom name="gc" size=".1" type="capsule" fromto="0 0 0 0 0 .1" priority="1" condim="1"/>
+</body></body></body></body></worldbody>{contact}</mujoco>"""
+
+
+def pairs_of(xml: str, disableflags: int = 0) -> set[frozenset[str]]:
+    model, _ = oracle.load_pair(xml)
+    pairs = contact_layout(model.topology, disableflags).pairs
+    name = model.topology.names["geom"]
+    return {frozenset((name[a], name[b])) for a, b in zip(pairs.geom1, pairs.geom2, strict=True)}
+
+
+def named(text: str) -> set[frozenset[str]]:
+    return {frozenset(pair.split("-")) for pair in text.split()}
+
+
+FLOOR = "floor-ga floor-gweld floor-gb floor-gc "
+
+
+def test_bodies_welded_or_parent_and_child_do_not_collide() -> None:
+    assert pairs_of(CHAIN.format(contact="")) == named(FLOOR + "ga-gc gweld-gc")
+    everything = named(FLOOR + "ga-gc gweld-gc ga-gb gweld-gb gb-gc")
+    assert pairs_of(CHAIN.format(contact=""), int(DisableBit.FILTERPARENT)) == everything
+    assert pairs_of(CHAIN.format(contact=""), int(DisableBit.CONTACT)) == set()
+
+
+def test_excludes_and_explicit_pairs() -> None:
+    assert pairs_of(CHAIN.format(contact='<contact><exclude body1="a" body2="c"/></contact>')) == named(
+        FLOOR + "gweld-gc"
+    )
+    model, _ = oracle.load_pair(
+        CHAIN.format(
+            contact='<contact><pair geom1="ga" geom2="gb"/><pair geom1="floor" geom2="gc" condim="6"/></contact>'
+        )
+    )
+    layout = contact_layout(model.topology, 0)
+    # explicit pairs ignore the filter, and replace the dynamic pair
+    assert len(layout.pairs.geom1) == 7
+    assert sorted(layout.pairs.pair.tolist()) == [-1] * 5 + [0, 1]
+
+
+def test_slots_are_ordered_by_dimension_and_static() -> None:
+    model, _ = oracle.load_pair(CHAIN.format(contact=""))
+    layout = contact_layout(model.topology, 0)
+    assert layout.dim.tolist() == sorted(layout.dim.tolist())
+    assert layout.static and np.all(layout.geom >= 0)
+    # higher priority decides the dimension of every pair with the capsule
+    capsule = model.topology.id("geom", "gc")
+    assert set(layout.dim[np.any(layout.geom == capsule, axis=1)].tolist()) == {1}
+
+
+def test_capacity_keeps_the_nearest_and_counts_the_rest() -> None:
+    balls = "".join(
+        f'<body pos="{0.15 * i} 0 {0.05 - 0.01 * i}"><freejoint/><geom size=".1"/></body>' for i in range(5)
+    )
+    mjmodel = oracle.load_oracle(f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{balls}</worldbody></mujoco>')
+    data = oracle.posed(mjmodel, mjmodel.qpos0)
+    poses = oracle.record_of(Kinematics, mjmodel, data)
+    everything = collide(from_mujoco(mjmodel), poses)
+    active = int(np.sum(np.asarray(everything.dist) < 0))
+    assert active == data.ncon == 9
+    few = collide(from_mujoco(mjmodel, max_contacts=3), poses)
+    assert len(few.dist) == 3
+    assert int(few.ncon_dropped) == active - 3
+    np.testing.assert_allclose(np.sort(few.dist), np.sort(everything.dist)[:3])
+    culled = collide(from_mujoco(mjmodel, max_pairs=2), poses)
+    assert len(culled.dist) == 4
+    assert int(culled.ncon_dropped) == active - 4
+
+
+def test_tables_are_complete() -> None:
+    kinds = [kind for kind in GeomType if kind <= GeomType.SDF]
+    pairs = {(a, b) for a in kinds for b in kinds if a <= b}
+    assert set(COLLIDERS) | set(UNSUPPORTED) | NEVER == pairs
+    assert not set(COLLIDERS) & set(UNSUPPORTED)
+    assert (PLANE, PLANE) in NEVER
+
+
+def test_unsupported_pairs_are_refused_by_name() -> None:
+    model, _ = oracle.load_pair(
+        '<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset><worldbody><geom name="ball" size="1"/>'
+        '<body><freejoint/><geom name="hull" type="mesh" mesh="m"/></body></worldbody></mujoco>'
+    )
+    assert len(unsupported_pairs(model.topology, 0)) == 1
+    with pytest.raises(UnsupportedError, match="'ball'.*'hull'"):
+        contact_layout(model.topology, 0)
+
+
+def test_capacities_of_numerics() -> None:
+    names = ("max_contact_points", "other", "max_geom_pairs")
+    assert capacities_of_numerics(names, np.array([8.0, 1.0, -1.0])) == {"max_contacts": 8}
+
+
+def test_nothing_to_collide() -> None:
+    model, mjmodel = oracle.load_pair("<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>")
+    contacts = collide(model, oracle.record_of(Kinematics, mjmodel, oracle.posed(mjmodel, mjmodel.qpos0)))
+    assert contacts.dist.shape == (0,) and contacts.geom.shape == (0, 2)
+    assert contacts.dist.dtype == jnp.asarray(0.0).dtype
