@@ -14,6 +14,9 @@ import numpy as np
 
 from diffsim.collision.layout import contact_layout
 from diffsim.constraint.impedance import (
+    MAXIMP,
+    MINIMP,
+    MINVAL,
     Reference,
     at_least,
     damping,
@@ -35,7 +38,6 @@ from diffsim.types.topology import Topology, per_topology
 Array = jax.Array
 
 DIMENSIONS = (1, 3, 4, 6)
-MINVAL = 1e-15
 
 
 class Slots(NamedTuple):
@@ -172,7 +174,7 @@ def side_damping(source: Sources, contacts: Contacts, ref: Reference) -> Array:
     """B of elliptic friction rows: from solreffriction where it is set, else that of the normal row."""
     own = usable_solref(contacts.solreffriction, (0.0, 0.0), source.model.opt.timestep, refsafe(source.model))
     is_set = (own[:, 0] != 0) | (own[:, 1] != 0)
-    dmax = safe.clip(contacts.solimp[:, 1], 1e-4, 0.9999)
+    dmax = safe.clip(contacts.solimp[:, 1], MINIMP, MAXIMP)
     return jnp.where(is_set, damping(own, dmax), ref.damping)
 
 

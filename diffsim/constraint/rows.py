@@ -1,6 +1,5 @@
 """Building blocks of the families: what a family knows of its rows, and how that becomes `Rows`."""
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -109,8 +108,3 @@ def no_rows(law: Law, dim: int, dtype: jnp.dtype) -> Rows:
         friction=table[1:],
         mu=none,
     )
-
-
-def at_start(rows: Rows, start: int) -> Rows:
-    """The family with its rows of J beginning at `start`."""
-    return dataclasses.replace(rows, start=start)

@@ -23,11 +23,13 @@ def at_optimum(qacc: Array, qM: Array, qfrc_smooth: Array, constraints: Constrai
 
 @at_optimum.defjvp
 def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    _, *problem = primals
-    _, *changes = tangents
+    _, qM, qfrc_smooth, constraints = primals
     qacc = at_optimum(*primals)
-    _, change = jax.jvp(lambda *parts: gradient(*parts, qacc), tuple(problem), tuple(changes))
-    qM, _, constraints = problem
+
+    def at_fixed_qacc(qM: Array, qfrc_smooth: Array, constraints: Constraints) -> Array:
+        return gradient(qM, qfrc_smooth, constraints, qacc)
+
+    _, change = jax.jvp(at_fixed_qacc, (qM, qfrc_smooth, constraints), tangents[1:])
     x = residuals(constraints, qacc, matmul(constraints.J, qacc))
     factor = cholesky(hessian(qM, constraints, x))
     return qacc, -cho_solve(factor, change)
