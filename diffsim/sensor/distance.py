@@ -80,11 +80,11 @@ def _closest(readings: Readings, group: Group) -> Closest:
     rows, owners = [], []
     ends = (tuple(group.objid.tolist()), tuple(group.refid.tolist()))
     for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):
-        shapes = [
+        first, second = (
             Shape(data.geom_xpos[geom], data.geom_xmat[geom], model.geom_size[geom])
             for geom in (pairs.geom1, pairs.geom2)
-        ]
-        touch = jax.vmap(pairs.collider.function)(*shapes, cutoff[pairs.owner])
+        )
+        touch = jax.vmap(pairs.collider.function)(first, second, cutoff[pairs.owner])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
         normal = touch.normal * jnp.asarray(sign, touch.normal.dtype)
         rows.append([each.reshape(-1, *each.shape[2:]) for each in (touch.dist, touch.pos, normal, touch.valid)])

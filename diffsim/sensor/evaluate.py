@@ -58,7 +58,7 @@ def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
 def _refusal(topology: Topology, sensor: int) -> str:
     """Why a sensor cannot be evaluated; empty if it can."""
     kind = SensorType(topology.sensor_type[sensor])
-    if kind in UNSUPPORTED:
+    if kind not in SENSORS:
         return UNSUPPORTED[kind]
     if topology.sensor_history[sensor, 0] > 0:
         return "sensor delays, intervals and histories are not kept yet"

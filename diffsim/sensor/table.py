@@ -1,7 +1,8 @@
 """All kinds of sensors, one row each: when it can be read, its size, what its numbers are, and its function.
 
 To add a sensor, write `function(readings, group) -> (n, dim)` and a row here; the compiler, the evaluation and the
-tests read this table. `UNSUPPORTED` says why the other types are refused.
+tests read this table. `UNSUPPORTED` says why the other types are refused. Before a model is first evaluated, a user may
+give `SENSORS[SensorType.USER]` a row of their own.
 """
 
 from collections.abc import Callable

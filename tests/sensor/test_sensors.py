@@ -3,14 +3,15 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import assert_close, load_pair, visited_states
 
-from diffsim.enums import DisableBit, SensorType
+from diffsim.enums import DisableBit, SensorType, Stage
 from diffsim.errors import UnsupportedError
-from diffsim.sensor import sensors, unsupported_sensors
-from diffsim.sensor.table import SENSORS, UNSUPPORTED
+from diffsim.sensor import Group, Readings, sensors, unsupported_sensors
+from diffsim.sensor.table import SENSORS, UNSUPPORTED, Sensor
 from tests.sensor.feed import DISTANCES, LIMITS, evaluate, oracle_values, readings_of
 
 MODELS = [
@@ -89,3 +90,17 @@ def test_float32_stays_float32() -> None:
     shrunk = jax.tree.map(lambda x: np.float32(x) if np.asarray(x).dtype == np.float64 else x, arguments)
     out = jax.eval_shape(sensors, *shrunk)
     assert out.dtype == np.float32 and not out.weak_type
+
+
+def test_a_user_sensor_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def speed(readings: Readings, group: Group) -> jax.Array:
+        return jnp.broadcast_to(jnp.abs(readings.state.qvel).sum(), (group.size, group.dim))
+
+    monkeypatch.setitem(SENSORS, SensorType.USER, Sensor(Stage.VEL, None, speed))
+    xml = """<mujoco><worldbody><body><geom size='1'/><freejoint/></body></worldbody><sensor><clock/>
+    <user dim='2' cutoff='.5' needstage='vel' datatype='positive'/></sensor></mujoco>"""
+    mjmodel = load_pair(xml)[1]
+    mjdata = visited_states(mjmodel, 1)[0]
+    ours = sensors(*readings_of(xml, mjdata, slots=0))
+    expected = min(0.5, float(np.abs(mjdata.qvel).sum()))
+    np.testing.assert_allclose(ours, [mjdata.time, expected, expected])
