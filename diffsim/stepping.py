@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import DisableBit, Integrator
+from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.linalg import solve_spd
 from diffsim.physics.actuation import advance_activation
 from diffsim.physics.joint import integrate_position
@@ -42,8 +43,14 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
+
+    Raises:
+      UnsupportedError: the integrator is not implemented.
     """
-    return INTEGRATORS[model.opt.integrator](model, state, inputs, data)
+    integrator = model.opt.integrator
+    if integrator not in INTEGRATORS:
+        raise UnsupportedError([Problem("", 0, "<option integrator>", UNSUPPORTED[integrator], unsupported=True)])
+    return INTEGRATORS[integrator](model, state, inputs, data)
 
 
 def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:

@@ -1,6 +1,6 @@
 """The main job in three minutes: a batch of robots with contacts, a gradient through them, a picture.
 
-Simulates a batch of quadrupeds that hold random poses, prints the throughput; differentiates a rollout with contacts and
+Simulates a batch of quadrupeds in random poses and prints the throughput; differentiates a rollout with contacts and
 compares with a finite difference; draws what happened.
 """
 

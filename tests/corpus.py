@@ -46,7 +46,6 @@ MJX = [
         "constraints",
         "pendula",
         "quadratic_frictionloss",
-        "actuator/general_dyntype",
         "tendon/fixed",
         "tendon/no_tendon",
     )

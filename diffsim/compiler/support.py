@@ -13,7 +13,6 @@ from diffsim.enums import DynType, EnableBit, GeomType
 from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
 from diffsim.physics.transmission import TRANSMISSIONS
 from diffsim.sensor import unsupported_sensors
-from diffsim.solver.solve import SOLVERS
 from diffsim.stepping import INTEGRATORS
 from diffsim.types.model import Model, Option
 
@@ -78,8 +77,6 @@ def check_model(draft: Draft, model: Model) -> None:
     for lacks, reason in OPTIONS:
         if lacks(model.opt):
             draft.problems.unsupported(option, reason)
-    if model.opt.solver not in SOLVERS:
-        draft.problems.unsupported(option, f"solver {model.opt.solver.name} is not supported")
     if model.opt.integrator not in INTEGRATORS:
         draft.problems.unsupported(option, f"integrator {model.opt.integrator.name.lower()} is not supported yet")
     for sensor, reason in unsupported_sensors(model.topology):

@@ -21,8 +21,7 @@ PerFamily = tuple[Array, ...]
 def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerFamily:
     """J v of each family: from v (nv,) for rows on dofs, from J v (nrow,) for the others."""
     return tuple(
-        family.sign * vector[None] if family.sign else _part(family, rows_product)
-        for family in constraints.families
+        family.sign * vector[None] if family.sign else _part(family, rows_product) for family in constraints.families
     )
 
 

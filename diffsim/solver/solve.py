@@ -3,14 +3,13 @@
 (M, qfrc_smooth, rows) -> qacc. Primal solvers only: they minimize over accelerations (objective.py).
 """
 
+import warnings
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.enums import DisableBit, Solver
-from diffsim.errors import Problem as Finding
-from diffsim.errors import UnsupportedError
 from diffsim.math.linalg import cho_solve, cholesky, solve_spd
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
@@ -32,11 +31,14 @@ class Method(NamedTuple):
     full_step: bool
 
 
+_NEWTON = Method(newton_direction, needs_factor=False, full_step=True)
+
 SOLVERS = {
-    Solver.NEWTON: Method(newton_direction, needs_factor=False, full_step=True),
+    Solver.NEWTON: _NEWTON,
     Solver.CG: Method(conjugate_direction, needs_factor=True, full_step=False),
+    # the dual and the primal problem have one solution; `method_of` tells the user
+    Solver.PGS: _NEWTON,
 }
-UNSUPPORTED = {Solver.PGS: "projected Gauss-Seidel works on the dual problem, which diffsim does not build"}
 
 
 def smooth_acceleration(qM: Array, qfrc_smooth: Array) -> Smooth:
@@ -44,9 +46,7 @@ def smooth_acceleration(qM: Array, qfrc_smooth: Array) -> Smooth:
     return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_spd(qM, qfrc_smooth))
 
 
-def solve(
-    model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, constraints: Constraints
-) -> Solution:
+def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, constraints: Constraints) -> Solution:
     """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
 
     Args:
@@ -75,17 +75,11 @@ def solve(
 
 
 def method_of(model: Model) -> Method:
-    """The model's solver.
-
-    Raises:
-      UnsupportedError: it has no row in `SOLVERS`.
-    """
-    solver = model.opt.solver
-    if solver not in SOLVERS:
-        raise UnsupportedError(
-            [Finding("", 0, "<option solver>", UNSUPPORTED[solver], "use Newton", unsupported=True)]
-        )
-    return SOLVERS[solver]
+    """The model's solver. A model that asks for PGS gets its solution by Newton's method, and a warning."""
+    if model.opt.solver == Solver.PGS:
+        text = "solver PGS works on the dual problem; diffsim finds the same solution by Newton's method"
+        warnings.warn(text + " (set solver='Newton' to silence this)", stacklevel=2)
+    return SOLVERS[model.opt.solver]
 
 
 def _scale(model: Model) -> Array:
