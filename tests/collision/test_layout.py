@@ -17,7 +17,8 @@ CHAIN = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
 <body name="a"><freejoint/><geom name="ga" size=".1"/>
   <body name="weld" pos="0 0 .1"><geom name="gweld" size=".1" condim="4"/>
     <body name="b" pos="0 0 .2"><joint/><geom name="gb" size=".1"/>
-      <body name="c" pos="0 0 .2"><joint/><geom name="gc" size=".1" type="capsule" fromto="0 0 0 0 0 .1" priority="1" condim="1"/>
+      <body name="c" pos="0 0 .2"><joint/>
+        <geom name="gc" size=".1" type="capsule" fromto="0 0 0 0 0 .1" priority="1" condim="1"/>
 </body></body></body></body></worldbody>{contact}</mujoco>"""
 
 
@@ -96,11 +97,12 @@ def test_tables_are_complete() -> None:
 
 def test_unsupported_pairs_are_refused_by_name() -> None:
     model, _ = oracle.load_pair(
-        '<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset><worldbody><geom name="ball" size="1"/>'
+        '<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
+        '<worldbody><geom name="ball" size="1"/>'
         '<body><freejoint/><geom name="hull" type="mesh" mesh="m"/></body></worldbody></mujoco>'
     )
     assert len(unsupported_pairs(model.topology, 0)) == 1
-    with pytest.raises(UnsupportedError, match="'ball'.*'hull'"):
+    with pytest.raises(UnsupportedError, match=r"'ball'.*'hull'"):
         contact_layout(model.topology, 0)
 
 

@@ -34,12 +34,12 @@ def contacts_of(model, mjmodel, states) -> list[Contacts]:
 
 def assert_same_parameters(contacts: Contacts, data) -> None:
     """Every contact of the oracle has a slot with its pair, point, frame and parameters."""
-    for contact in data.contact[data.contact.exclude == 0] if data.ncon else ():
+    for contact in (contact for contact in data.contact if contact.exclude == 0):
         same = np.flatnonzero(np.all(contacts.geom == contact.geom, axis=1))
         slot = same[np.argmin(np.max(np.abs(contacts.pos[same] - contact.pos), axis=1))]
         oracle.assert_close("frame", contacts.frame[slot], contact.frame.reshape(3, 3), 1e-9)
         for name in PARAMETERS:
-            oracle.assert_close(name, getattr(contacts, name)[slot], getattr(contact, name), 1e-12)
+            oracle.assert_close(name, getattr(contacts, name)[slot], np.asarray(getattr(contact, name)), 1e-12)
 
 
 @pytest.mark.parametrize("types", CLOSED_FORM, ids=name_of)
@@ -94,9 +94,9 @@ def test_convex_pairs(types: tuple) -> None:
     states = [oracle.posed(mjmodel, random_qpos(2, rng)) for _ in range(100)]
     for ours, data in zip(contacts_of(model, mjmodel, states), states, strict=True):
         active = (ours.geom[:, 0] >= 0) & (ours.dist < ours.includemargin)
-        theirs = data.contact[data.contact.exclude == 0] if data.ncon else []
+        theirs = [contact for contact in data.contact if contact.exclude == 0]
         if len(theirs) == 0:
             assert not np.any(active & (ours.dist < ours.includemargin - 1e-5))
             continue
-        assert abs(np.min(ours.dist) - np.min(theirs.dist)) < 2e-5
-        assert np.max(np.abs(ours.frame[0, 0] - theirs.frame[0, :3])) < 0.05
+        assert abs(np.min(ours.dist) - min(contact.dist for contact in theirs)) < 2e-5
+        assert np.max(np.abs(ours.frame[0, 0] - theirs[0].frame[:3])) < 0.05
