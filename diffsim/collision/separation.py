@@ -28,7 +28,7 @@ from diffsim.types.record import Record, child, leaf, record, static
 
 Array = jax.Array
 
-ITERATIONS = 12
+ITERATIONS = 20
 NEVER = -1e10
 # a first look around: the faces, edges and corners of a cube, one of each opposite pair
 LOOK = np.array([d for d in np.ndindex(3, 3, 3) if d > (1, 1, 1)]) - 1
