@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Protocol
 
-
 # a hint is not worth comparing a word with more than this many others
 MOST_COMPARED = 2000
 

@@ -62,9 +62,7 @@ def contact_plan(topology: Topology, disableflags: int) -> ContactPlan:
     edges = [int(np.searchsorted(layout.dim, dim)) for dim in DIMENSIONS] + [len(layout.dim)]
     groups = [Slots(dim, edges[i], edges[i + 1]) for i, dim in enumerate(DIMENSIONS)]
     static = bool(np.all(layout.body >= 0))
-    return ContactPlan(
-        tuple(group for group in groups if group.stop > group.start), layout.body if static else None
-    )
+    return ContactPlan(tuple(group for group in groups if group.stop > group.start), layout.body if static else None)
 
 
 class Bodies(NamedTuple):

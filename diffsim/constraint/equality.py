@@ -65,9 +65,7 @@ def joint_equality(source: Sources) -> Draft | None:
         return None
     value = (source.state.qpos - model.qpos0)[topology.jnt_qposadr]
     identity = np.eye(topology.nv)[topology.jnt_dofadr]
-    return _couple(
-        source, plan, value, jnp.asarray(identity, value.dtype), model.dof_invweight0[topology.jnt_dofadr]
-    )
+    return _couple(source, plan, value, jnp.asarray(identity, value.dtype), model.dof_invweight0[topology.jnt_dofadr])
 
 
 def tendon_equality(source: Sources) -> Draft | None:

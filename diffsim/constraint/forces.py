@@ -30,9 +30,7 @@ def contact_forces(model: Model, contacts: Contacts, constraints: Constraints, s
     """(ncon, 6) force (N) and torque (N m) of each contact on body 2, in the contact frame (normal first)."""
     if not constraints.contacts:
         return jnp.zeros((contacts.dist.shape[0], 6), contacts.dist.dtype)
-    forces = {
-        f"contact{rows.dim}": family_force(constraints, rows, solution.qacc) for rows in constraints.contacts
-    }
+    forces = {f"contact{rows.dim}": family_force(constraints, rows, solution.qacc) for rows in constraints.contacts}
     return contact.contact_forces(model, contacts, forces)
 
 

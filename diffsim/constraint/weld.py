@@ -77,10 +77,7 @@ def anchors(source: Sources) -> Array:
 def _difference(source: Sources, motion: Axes, plan: Joined, wrench1: Array, wrench2: Array) -> Array:
     """(3 n, nv) rows of body 1 minus rows of body 2, from wrenches (3, n, 6)."""
     topology, dtype = source.model.topology, wrench1.dtype
-    rows = [
-        rows_of(motion, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv)
-        for wrench in (wrench1, wrench2)
-    ]
+    rows = [rows_of(motion, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
     masks = [body_mask(topology, plan.body[:, i], dtype)[None] for i in range(2)]
     return (rows[0] * masks[0] - rows[1] * masks[1]).reshape(-1, source.model.nv)
 
@@ -212,10 +209,7 @@ def _rotation_jacobian(source: Sources, motion: Axes, plan: Joined, turn: Turn, 
     inverse = quat_conj(turn.second)
     unit = np.eye(3)
     columns = [
-        0.5
-        * _sandwich(
-            inverse, jnp.broadcast_to(jnp.asarray(unit[k], inverse.dtype), (len(plan.id), 3)), turn.first
-        )
+        0.5 * _sandwich(inverse, jnp.broadcast_to(jnp.asarray(unit[k], inverse.dtype), (len(plan.id), 3)), turn.first)
         for k in range(3)
     ]
     # (3 residual components, n, 3 axes)

@@ -136,7 +136,7 @@ def _step(problem: Problem, progress: Progress, direction: Direction) -> Progres
         return linear + alpha * quadratic + slope, quadratic + bend
 
     slope = jnp.vdot(search, point.gradient)
-    alpha = jax.lax.stop_gradient(_length(problem, derivatives, search, slope))
+    alpha = jax.lax.stop_gradient(_length(problem, derivatives, search, slope, progress.done))
     moved = _evaluate(
         problem,
         point.qacc + alpha * search,
@@ -152,10 +152,11 @@ def _step(problem: Problem, progress: Progress, direction: Direction) -> Progres
 
 
 def _length(
-    problem: Problem, derivatives: Callable[[Array], tuple[Array, Array]], search: Array, slope: Array
+    problem: Problem, derivatives: Callable[[Array], tuple[Array, Array]], search: Array, slope: Array, done: Array
 ) -> Array:
-    """Step length: zero where the direction does not descend."""
+    """Step length: zero where the direction does not descend, or where the search is over."""
     first = jnp.full((), 1.0 if problem.full_step else 0.0, slope.dtype)
     tolerance = problem.ls_tolerance * jnp.linalg.norm(search)
-    alpha = line_search(derivatives, first, slope, tolerance, max(problem.ls_iterations, 1))
-    return jnp.where(slope < 0, alpha, 0)
+    idle = done | ~(slope < 0)
+    alpha = line_search(derivatives, first, slope, tolerance, max(problem.ls_iterations, 1), idle)
+    return jnp.where(idle, 0, alpha)

@@ -33,7 +33,9 @@ class _Search(NamedTuple):
     done: Array
 
 
-def line_search(derivatives: Derivatives, first: Array, slope: Array, tolerance: Array, limit: int) -> Array:
+def line_search(
+    derivatives: Derivatives, first: Array, slope: Array, tolerance: Array, limit: int, idle: Array
+) -> Array:
     """The step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
 
     Args:
@@ -42,11 +44,13 @@ def line_search(derivatives: Derivatives, first: Array, slope: Array, tolerance:
       slope: derivative at 0, negative.
       tolerance: for the absolute derivative; raised to what rounding allows.
       limit: largest number of evaluations.
+      idle: whether there is nothing to search, as in a world that is done while others of its batch are not. It would
+        chase rounding noise up to the limit, and the whole batch with it.
     """
     epsilon = float(jnp.finfo(slope.dtype).eps)
     tolerance = jnp.maximum(tolerance, ROUNDING * epsilon * jnp.abs(slope))
     zero, count = jnp.zeros_like(slope), jnp.zeros((), jnp.int32)
-    start = _Search(first, zero, slope, zero + FAR, zero, count, jnp.zeros((), bool))
+    start = _Search(first, zero, slope, zero + FAR, zero, count, idle)
 
     def unfinished(search: _Search) -> Array:
         return ~search.done & (search.tried < limit)

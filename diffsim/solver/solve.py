@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.enums import DisableBit, Solver
 from diffsim.math.linalg import cho_solve, cholesky, solve_spd
@@ -21,6 +22,10 @@ from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
 
 Array = jax.Array
+
+
+# name of the solver's result for `jax.checkpoint` policies
+OPTIMUM = "solver_optimum"
 
 
 class Method(NamedTuple):
@@ -61,7 +66,9 @@ def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, co
     # as a while loop the search is a constant for derivatives
     posed = given if unroll else jax.lax.stop_gradient(given)
     progress = _minimize(model, method, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
-    qacc = progress.point.qacc if unroll else at_optimum(progress.point.qacc, *given)
+    # named, so that a rematerialized step can keep the optimum and need not search for it again
+    found = checkpoint_name(progress.point.qacc, OPTIMUM)
+    qacc = found if unroll else at_optimum(found, *given)
     stats = jax.lax.stop_gradient((progress.improvement, jnp.linalg.norm(progress.point.gradient)))
     scale = jax.lax.stop_gradient(_scale(model))
     return Solution(

@@ -72,7 +72,9 @@ def test_rollout_and_axes_refuse_what_they_cannot_use(model: diffsim.Model) -> N
 def test_worlds_differ_by_the_batched_leaves(model: diffsim.Model) -> None:
     state = diffsim.make_state(model, "up")
     lengths = jnp.linspace(0.5, 2, 4)
-    models = model.replace(body_mass=model.body_mass[None] * lengths[:, None], opt=model.opt.replace(timestep=0.01 * lengths))
+    models = model.replace(
+        body_mass=model.body_mass[None] * lengths[:, None], opt=model.opt.replace(timestep=0.01 * lengths)
+    )
     axes = diffsim.model_axes(model, "body_mass", "opt.timestep")
     after = jax.vmap(diffsim.step, in_axes=(axes, None))(models, state)
     np.testing.assert_allclose(after.time, 2 + 0.01 * lengths)

@@ -34,9 +34,7 @@ def contacts_of(model: Model, data: Any) -> tuple[Contacts, dict[int, int]]:
     slots: dict[int, int] = {}
     for index in range(data.ncon):
         contact = data.contact[index]
-        fits = (layout.dim == contact.dim) & np.all(
-            (layout.geom == contact.geom) | (layout.geom == -1), axis=1
-        )
+        fits = (layout.dim == contact.dim) & np.all((layout.geom == contact.geom) | (layout.geom == -1), axis=1)
         slot = next(s for s in np.flatnonzero(fits) if s not in slots.values())
         slots[index] = int(slot)
         for name, column in fields.items():
@@ -100,17 +98,13 @@ def _find(constraints, topology, fed, kind, name, part, jacobian, data) -> Row:
     if kind == ConstraintType.FRICTION_DOF:
         return _one(constraints, constraints.dof_friction, name)
     if kind == ConstraintType.FRICTION_TENDON:
-        return _one(
-            constraints, constraints.tendon_friction, _rank(topology.present["tendon_frictionloss"], name)
-        )
+        return _one(constraints, constraints.tendon_friction, _rank(topology.present["tendon_frictionloss"], name))
     if kind == ConstraintType.LIMIT_JOINT:
         ball = (topology.jnt_limited != 0) & (topology.jnt_type == 1)
         if ball[name]:
             return _one(constraints, constraints.limit_ball, _rank(ball, name))
         dof = topology.jnt_dofadr[name]
-        return _one(
-            constraints, constraints.limit_lower if jacobian[dof] > 0 else constraints.limit_upper, dof
-        )
+        return _one(constraints, constraints.limit_lower if jacobian[dof] > 0 else constraints.limit_upper, dof)
     if kind == ConstraintType.LIMIT_TENDON:
         index = _rank(topology.tendon_limited, name)
         lower = _one(constraints, constraints.tendon_lower, index)

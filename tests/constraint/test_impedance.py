@@ -32,9 +32,7 @@ def test_solref_formats(given, refsafe, expected):
     [(0.0, 0.9), (-0.0005, 0.925), (0.0005, 0.925), (-0.00025, 0.90625), (-0.001, 0.95), (-1.0, 0.95)],
 )
 def test_impedance_curve(violation, expected):
-    np.testing.assert_allclose(
-        impedance(jnp.asarray(SOLIMP), jnp.asarray([violation])), [expected], rtol=1e-12
-    )
+    np.testing.assert_allclose(impedance(jnp.asarray(SOLIMP), jnp.asarray([violation])), [expected], rtol=1e-12)
 
 
 def test_standard_and_direct_formats():

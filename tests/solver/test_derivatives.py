@@ -30,12 +30,8 @@ def acceleration(model, problem):
 
 
 value = jax.jit(acceleration)
-forward = jax.jit(
-    lambda model, problem, way: jax.jvp(lambda p: acceleration(model, p), (problem,), (way,))[1]
-)
-backward = jax.jit(
-    lambda model, problem, weight: jax.vjp(lambda p: acceleration(model, p), problem)[1](weight)[0]
-)
+forward = jax.jit(lambda model, problem, way: jax.jvp(lambda p: acceleration(model, p), (problem,), (way,))[1])
+backward = jax.jit(lambda model, problem, weight: jax.vjp(lambda p: acceleration(model, p), problem)[1](weight)[0])
 
 
 def richardson(f, step):
@@ -91,9 +87,7 @@ def test_reverse_is_the_transpose(path, cone):
         weight = np.random.default_rng(9).normal(size=2 * case.model.nv)
         cotangent = backward(case.model, case.problem, weight)
         for name, way in directions(case.problem, index):
-            reverse = sum(
-                np.vdot(a, b) for a, b in zip(jax.tree.leaves(cotangent), jax.tree.leaves(way), strict=True)
-            )
+            reverse = sum(np.vdot(a, b) for a, b in zip(jax.tree.leaves(cotangent), jax.tree.leaves(way), strict=True))
             expected = np.vdot(weight, forward(case.model, case.problem, way))
             assert abs(reverse - expected) <= 1e-9 * max(1.0, abs(expected)), name
 
@@ -156,9 +150,7 @@ def no_change(leaf):
 
 
 def shifted(numbers, way, t):
-    return jax.tree.map(
-        lambda a, b: a if b.dtype == jax.dtypes.float0 else np.asarray(a) + t * b, numbers, way
-    )
+    return jax.tree.map(lambda a, b: a if b.dtype == jax.dtypes.float0 else np.asarray(a) + t * b, numbers, way)
 
 
 def test_composes_with_transformations():
@@ -173,9 +165,7 @@ def test_composes_with_transformations():
         return jnp.sum(jnp.sin(acceleration(model, (problem[0], smooth, *problem[2:]))))
 
     plain = jax.jit(jax.grad(loss))
-    expected = np.stack(
-        [plain(jnp.asarray(c.problem[1]), jax.tree.map(jnp.asarray, c.problem)) for c in group]
-    )
+    expected = np.stack([plain(jnp.asarray(c.problem[1]), jax.tree.map(jnp.asarray, c.problem)) for c in group])
     mapped = jax.jit(jax.vmap(jax.grad(loss)))(problems[1], problems)
     assert_close("vmap", mapped, expected, 1e-9, rtol=1e-9)
 
@@ -211,10 +201,7 @@ def test_gradient_is_finite_where_rows_degenerate(cone, kind):
         family = getattr(rows, name)
         aref = np.array(family.aref)
         aref[1:] = 0
-        wanted = {
-            k: aref if v is None else np.full_like(np.asarray(getattr(family, k)), v)
-            for k, v in changes.items()
-        }
+        wanted = {k: aref if v is None else np.full_like(np.asarray(getattr(family, k)), v) for k, v in changes.items()}
         families[name] = family.replace(**wanted)
     changed = rows.replace(**families)
     if kind in ("no slip", "tip"):
