@@ -5,6 +5,7 @@ MJX and C MuJoCo are imported here, and only when asked for.
 """
 
 import dataclasses
+import importlib
 import os
 import time
 from typing import Any, Protocol
@@ -107,8 +108,8 @@ class Mjx:
     """MJX on JAX, converted from the same file."""
 
     def __init__(self, workload: Workload) -> None:
-        import mujoco
-        from mujoco import mjx
+        mujoco: Any = importlib.import_module("mujoco")
+        mjx: Any = importlib.import_module("mujoco.mjx")
 
         self.workload, self.mjx, self.mujoco = workload, mjx, mujoco
         self.mjmodel = mujoco.MjModel.from_xml_path(workload.path)
@@ -141,8 +142,9 @@ class Mjx:
 
 def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str, float]:
     """C MuJoCo: steps per second of one thread, and of all threads by `mujoco.rollout`."""
-    import mujoco
-    from mujoco import rollout as threaded
+    # the oracle's modules have no types
+    mujoco: Any = importlib.import_module("mujoco")
+    threaded: Any = importlib.import_module("mujoco.rollout")
 
     model = mujoco.MjModel.from_xml_path(workload.path)
     for name, value in workload.options().items():

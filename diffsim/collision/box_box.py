@@ -57,7 +57,7 @@ class _Overlap(NamedTuple):
     """Reference face and incident parallelogram, in the frame of the reference face (z up, origin in its centre).
 
     `frame` (3, 3) and `origin` lead back to the world; `half` (2,) is the size of the face; `normal` the direction of
-    projection; `start`, `side1`, `side2` the parallelogram; `count` how many sides it has, 2 for edge contacts.
+    projection; `start`, `side1`, `side2` the parallelogram; `sides` how many sides it has, 2 for edge contacts.
     """
 
     frame: Array
@@ -67,7 +67,7 @@ class _Overlap(NamedTuple):
     start: Array
     side1: Array
     side2: Array
-    count: Array
+    sides: Array
     is_edge: Array
     sign: Array
 
@@ -216,8 +216,8 @@ def _clip(overlap: _Overlap, margin: Array) -> _Points:
     flat = points - scale(jnp.broadcast_to(overlap.normal, points.shape), points[:, 2] * slope)
     raise_by = jnp.where(overlap.is_edge, slope * overlap.sign, 1)
     start, stop = EDGES.T
-    edges = (points[start], points[stop], flat[start], flat[stop], jnp.asarray([0, 1, 1, 1]) < overlap.count)
-    ends = (points, flat, jnp.asarray([0, 1, 2, 2]) <= overlap.count, jnp.arange(4) == 0)
+    edges = (points[start], points[stop], flat[start], flat[stop], jnp.asarray([0, 1, 1, 1]) < overlap.sides)
+    ends = (points, flat, jnp.asarray([0, 1, 2, 2]) <= overlap.sides, jnp.arange(4) == 0)
     _, (crossings, incident) = jax.lax.scan(
         functools.partial(_edge_and_corner, overlap, margin, raise_by), None, (edges, ends)
     )
@@ -283,7 +283,7 @@ def _face_corner(
     length = safe.sqrt(squared)
     depth = jnp.where(overlap.is_edge, jnp.where(above[2] < 0, -length, length), above[2])
     reached = jnp.where(overlap.is_edge, (above[2] <= 0) | (length <= margin), above[2] <= margin)
-    valid = jnp.where(overlap.is_edge, near, strictly & (overlap.count == 2)) & reached
+    valid = jnp.where(overlap.is_edge, near, strictly & (overlap.sides == 2)) & reached
     # after an edge contact MuJoCo divides by the squared length, where it kept the determinant
     divisor = jnp.where(overlap.is_edge & near, squared, divisor)
     return divisor, _Points(depth, 0.5 * (below + above), valid)

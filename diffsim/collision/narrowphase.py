@@ -98,8 +98,8 @@ def _rows(model: Model, kinematics: Kinematics, layout: ContactLayout, examined:
     found = []
     for collider, start, stop in layout.groups:
         chosen = examined[start:stop]
-        shapes = (_shapes(model, kinematics, geom, chosen) for geom in (layout.pairs.geom1, layout.pairs.geom2))
-        rows = jax.vmap(collider.function)(*shapes, table.margin[chosen])
+        first, second = (_shapes(model, kinematics, geom, chosen) for geom in (layout.pairs.geom1, layout.pairs.geom2))
+        rows = jax.vmap(collider.function)(first, second, table.margin[chosen])
         found.append(Touch(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
     if not found:
         return _no_rows(kinematics.geom_xpos)

@@ -6,7 +6,7 @@ differentiated, then distance, position and normal follow from the chosen featur
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from diffsim.math.vector import cross, dot, scale
 
 Array = jax.Array
+Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
 
 
 class Shape(NamedTuple):
@@ -92,6 +93,6 @@ def ball_ball(
     return dist, center1 + scale(normal, radius1 + 0.5 * dist), normal
 
 
-def choose(condition: Array, yes: Sequence[Array], no: Sequence[Array]) -> tuple[Array, ...]:
+def choose(condition: Array, yes: Arrays, no: Arrays) -> Arrays:
     """Selects between two tuples of arrays by one scalar condition."""
-    return tuple(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True))
+    return cast(Arrays, tuple(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True)))
