@@ -8,3 +8,4 @@ from diffsim.mjcf.resources import ResourceError as ResourceError
 from diffsim.mjcf.schema import Element as Element
 from diffsim.mjcf.schema import Tristate as Tristate
 from diffsim.mjcf.spec import Spec as Spec
+from diffsim.mjcf.writer import write as write

@@ -44,6 +44,14 @@ class Resources:
         wanted = PurePosixPath(_tidy(name)).name if strippath else name
         return self._read(_places(wanted, folder, near), LARGEST_ASSET)[1]
 
+    def locate(self, name: str, folder: str = "", near: str = "") -> str:
+        """Where an asset is, from the model's folder, without reading it; empty if it is nowhere."""
+        for place in _places(name, folder, near):
+            path = None if place in self.assets else self._path(place)
+            if place in self.assets or (path is not None and path.is_file()):
+                return place
+        return ""
+
     def _read(self, places: list[str], largest: int) -> tuple[str, bytes]:
         for place in places:
             if place in self.assets:

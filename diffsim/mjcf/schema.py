@@ -184,7 +184,9 @@ class Element:
 
     def replace(self, **values: Any) -> Self:
         """A copy with other values; it stands at the same place and shares its children."""
-        return dataclasses.replace(self, **values)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **values)
+        return made
 
     def over(self, inherited: "Element") -> Self:
         """A copy laid over `inherited`: what it does not say itself, it takes from there, else from MJCF's defaults."""
