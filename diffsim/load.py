@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from diffsim.compiler import compile
+from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.types.model import Model
 
@@ -33,4 +33,4 @@ def load(
       UnsupportedError: the model uses a feature that diffsim lacks.
     """
     spec = read(path_or_text, assets=assets, allow_outside=allow_outside)
-    return compile(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)
+    return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)

@@ -28,6 +28,7 @@ from diffsim.compiler.support import check_elements, check_model
 from diffsim.compiler.tendons import tendon_rows
 from diffsim.compiler.topology import DOF_WIDTH
 from diffsim.compiler.tree import flatten
+from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
 from diffsim.reference import MINIMUM, constants
 from diffsim.types.model import Model
@@ -83,13 +84,18 @@ def compile(
     Raises:
       MjcfError: the model is wrong. UnsupportedError: the model uses what diffsim lacks.
     """
+    check(spec)
     return compile_all(spec, max_contacts, max_pairs, keep, refuse=True)
 
 
 def compile_all(
-    spec: Spec, max_contacts: int | None, max_pairs: int | None, keep: Collection[str], refuse: bool
+    spec: Spec,
+    max_contacts: int | None = None,
+    max_pairs: int | None = None,
+    keep: Collection[str] = (),
+    refuse: bool = True,
 ) -> Model:
-    """`compile`; without `refuse` also what the physics lacks, for comparing compilers."""
+    """`compile` for a Spec that has been checked; without `refuse` also what the physics lacks, to compare compilers."""
     draft = Draft(spec)
     for each in PASSES:
         each(draft)

@@ -14,21 +14,11 @@ import numpy as np
 
 from diffsim.errors import Problems
 from diffsim.mjcf.elements.body import Frame, Replicate
-from diffsim.mjcf.elements.sections import (
-    ActuatorSection,
-    ContactSection,
-    CustomSection,
-    EqualitySection,
-    SensorSection,
-    TendonSection,
-)
+from diffsim.mjcf.elements.sections import REFERRING
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.names import references
 from diffsim.mjcf.schema import Element, Vector
-
-# sections whose elements follow what they refer to, in the order in which MuJoCo copies them
-REFERRING = (ContactSection, TendonSection, EqualitySection, ActuatorSection, SensorSection, CustomSection)
 
 MOST_COPIES = 200_000
 

@@ -29,6 +29,8 @@ TEXT_NAME = "<xml>"
 ROOTS = ("mujoco",)
 DEEPEST = 400
 
+_SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
+
 
 def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:
     """Read a model from a path, or from XML text (what begins with `<`).
@@ -45,6 +47,13 @@ def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, 
     spec = _spec(model, resources, problems)
     _check(spec, problems)
     problems.raise_if_any()
+    return spec
+
+
+def new(model: str = "MuJoCo Model") -> Spec:
+    """An empty model, to be filled by a program."""
+    spec = read("<mujoco/>")
+    spec.root.model = model
     return spec
 
 
@@ -183,7 +192,7 @@ def _with_one_world(root: Mujoco) -> list[Element]:
 def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
     """Repeated settings as one, filled: the last value wins, for the sub-elements too."""
     sections = list(sections)
-    last = sections[-1] if sections else cls()
+    last = sections[-1] if sections else cls(tag=_SETTING_TAGS.get(cls, ""))
     merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)
     for section in sections:
         for name, value in section.given().items():
@@ -193,6 +202,40 @@ def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement
         _merged([part for part in parts if type(part) is rule.cls], rule.cls) for rule in children_of(cls).values()
     ]
     return merged.filled()
+
+
+def check(spec: Spec) -> None:
+    """Check a Spec that a program may have changed, as `read` checks files; expand macros, index names.
+
+    Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
+    """
+    problems = Problems()
+    spec.defaults = Defaults(spec.root.each(Default), problems)
+    for section in spec.root.children:
+        _check_given(section, isinstance(section, Default), problems)
+    for name in ("compiler", "option", "size", "visual", "statistic"):
+        setattr(spec, name, _merged([getattr(spec, name)], type(getattr(spec, name))))
+    _check(spec, problems)
+    problems.raise_if_any()
+
+
+def _check_given(section: Element, in_default: bool, problems: Problems) -> None:
+    """What reading a section would have found: missing, illegal and contradicting attributes, children out of place."""
+    for element in section.walk():
+        legal = element.legal(in_default)
+        for name in element.given():
+            if name not in legal and element.tag != "worldbody":
+                problems.add(element, f"attribute '{xml_name(name)}' is not allowed here")
+        for name, kind in legal.items():
+            if kind.required and getattr(element, name) is None and not in_default:
+                problems.add(element, f"attribute '{xml_name(name)}' is required")
+        _check_alternatives(element, problems)
+        if element.unsupported:
+            problems.unsupported(element, element.unsupported)
+        for child in element.children:
+            child.parent = element
+            if child.tag not in children_of(type(element)):
+                _unknown_element(Node(child.tag, {}, child.file, child.line), element, problems)
 
 
 def _check(spec: Spec, problems: Problems) -> None:

@@ -17,6 +17,7 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
 from diffsim.mjcf.kinds import FileKind, Kind
+from diffsim.mjcf.reader import check
 from diffsim.mjcf.schema import Element, children_of, xml_name
 from diffsim.mjcf.spec import Spec
 
@@ -33,8 +34,9 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
     """The MJCF text of a Spec, also written to `path` if that is given.
 
     Reading the text gives the same model. Names of asset files stay relative to the model's own folder: write beside
-    them, or give the files in `assets` when reading.
+    them, or give the files in `assets` when reading. Raises MjcfError if the model is wrong.
     """
+    check(spec)
     root = etree.Element("mujoco")
     if spec.root.model is not None:
         root.set("model", spec.root.model)
