@@ -95,7 +95,7 @@ def compile_all(
     keep: Collection[str] = (),
     refuse: bool = True,
 ) -> Model:
-    """`compile` for a Spec that has been checked; without `refuse` also what the physics lacks, to compare compilers."""
+    """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
     draft = Draft(spec)
     for each in PASSES:
         each(draft)

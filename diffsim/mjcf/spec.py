@@ -14,8 +14,8 @@ A program changes a Spec through its elements:
     spec.delete(spec.find("joint", "wrist"), cascade=True)
     model = diffsim.compile(spec)
 
-Values are checked as they are set, links between elements by `diffsim.compile` (or `diffsim.mjcf.check`). Numbers are in
-the units of the file: angles in degrees unless `spec.compiler.angle` is "radian".
+Values are checked as they are set, links between elements by `diffsim.compile` (or `diffsim.mjcf.check`). Numbers are
+in the units of the file: angles in degrees unless `spec.compiler.angle` is "radian".
 """
 
 from collections.abc import Iterator

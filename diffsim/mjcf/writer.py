@@ -1,8 +1,8 @@
 """write: a Spec as MJCF text, which loads to the same model.
 
-Attributes are written as the elements hold them: in the file's own units and orientations, shortcuts as shortcuts, class
-by class. Left out is what the element would have anyhow, from its default class or from MJCF. Settings are written
-once, merged; included files, replicates and comments are gone, for the reader has put their contents in place.
+Attributes are written as the elements hold them: in the file's own units and orientations, shortcuts as shortcuts,
+class by class. Left out is what the element would have anyhow, from its default class or from MJCF. Settings are
+written once, merged; included files, replicates and comments are gone, for the reader has put their contents in place.
 Each attribute's kind says how its value reads as text, in as many digits as the number needs.
 Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
 """

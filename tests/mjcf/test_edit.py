@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """A Spec in Python: find, add, change, delete; beside what mujoco.MjSpec makes of the same edits."""
 
 import numpy as np

@@ -57,16 +57,23 @@ def test_the_oracle_reads_what_we_write(name: str) -> None:
 def test_only_what_differs_from_the_defaults_is_written() -> None:
     spec = mjcf.read(
         "<mujoco><option timestep='0.002'/><default><geom friction='.5'/><default class='k'><geom/></default></default>"
-        "<worldbody><body><geom size='0.1' friction='.5' pos='0 0 0' condim='4'/><joint type='hinge'/></body></worldbody>"
+        "<worldbody><geom size='0.1' friction='.5' pos='0 0 0' condim='4'/><site type='sphere'/></worldbody>"
         "<sensor/></mujoco>"
     )
-    assert (
-        mjcf.write(spec).split()
-        == (
-            '<mujoco> <default> <geom friction="0.5"/> <default class="k"> <geom/> </default> </default> <worldbody> <body> '
-            '<geom condim="4" size="0.1"/> <joint/> </body> </worldbody> </mujoco>'
-        ).split()
-    )
+    expected = """<mujoco>
+  <default>
+    <geom friction="0.5"/>
+    <default class="k">
+      <geom/>
+    </default>
+  </default>
+  <worldbody>
+    <geom condim="4" size="0.1"/>
+    <site/>
+  </worldbody>
+</mujoco>
+"""
+    assert mjcf.write(spec) == expected
 
 
 def test_numbers_keep_every_digit_and_text_every_letter(tmp_path) -> None:
