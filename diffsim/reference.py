@@ -279,7 +279,10 @@ def _statistics(model: Model, poses: Kinematics, inertia: Inertia, sizes: Array)
 
 
 def _bounding_box(model: Model, poses: Kinematics) -> tuple[Array, Array]:
-    """Center and longest side of the box around everything; a plane counts with a tenth of its size."""
+    """Center and longest side of the box around everything; a plane counts with a tenth of its size.
+
+    Where all is in one plane across x, MuJoCo keeps the extent that was there.
+    """
     width = jnp.maximum(model.geom_size[:, 0], model.geom_size[:, 1])
     plane = jnp.where(width > 0, 0.1 * width, 1.0)
     flat = model.topology.geom_type == GeomType.PLANE
@@ -290,4 +293,5 @@ def _bounding_box(model: Model, poses: Kinematics) -> tuple[Array, Array]:
     if not len(lower):
         return jnp.zeros_like(model.stat.center), model.stat.extent
     lower, upper = jnp.min(lower, axis=0), jnp.max(upper, axis=0)
-    return (lower + upper) / 2, jnp.maximum(jnp.max(upper - lower), SMALLEST_SIZE)
+    extent = jnp.maximum(jnp.max(upper - lower), SMALLEST_SIZE)
+    return (lower + upper) / 2, jnp.where(upper[0] > lower[0], extent, model.stat.extent)

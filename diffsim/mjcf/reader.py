@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diffsim.errors import MjcfError, Problem, Problems, UnsupportedError, near_match
+from diffsim.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
@@ -24,16 +24,17 @@ from diffsim.mjcf.resources import ResourceError, Resources
 from diffsim.mjcf.schema import AnyElement, BadValue, Element, children_of, xml_name
 from diffsim.mjcf.source import Node, parse
 from diffsim.mjcf.spec import Spec
+from diffsim.mjcf.urdf import translate
 
 TEXT_NAME = "<xml>"
-ROOTS = ("mujoco",)
+ROOTS = ("mujoco", "robot")
 DEEPEST = 400
 
 _SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
 
 
 def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:
-    """Read a model from a path, or from XML text (what begins with `<`).
+    """Read a model, MJCF or URDF, from a path, or from XML text (what begins with `<`).
 
     assets: files in memory by name. allow_outside: whether files outside of the model's folder may be read.
     Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
@@ -41,7 +42,10 @@ def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, 
     root, resources = _open(source, assets, allow_outside)
     problems = Problems()
     _check_root(root)
-    expand_includes(root, resources, problems)
+    if root.tag == "robot":
+        root = translate(root, resources, problems)
+    else:
+        expand_includes(root, resources, problems)
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
     spec = _spec(model, resources, problems)
@@ -75,10 +79,8 @@ def _open(
 
 
 def _check_root(root: Node) -> None:
-    if root.tag == "robot":
-        raise UnsupportedError([Problem(root.file, root.line, root.label, "URDF is not supported yet", "", True)])
-    if root.tag != "mujoco":
-        message = "the root of a model is <mujoco>"
+    if root.tag not in ROOTS:
+        message = "the root of a model is <mujoco> or, of a URDF, <robot>"
         raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
 
 

@@ -1,0 +1,131 @@
+# ruff: noqa: E402
+"""`make corpus`: every XML and URDF of the downloaded packages, compiled by us and by the oracle: a table and counts.
+
+python tests/corpus_parity.py [--only TEXT] [--log FILE]
+
+Each file is one line of the log (JSON): both verdicts, our message, the fields that differ, both times. The summary says
+how many have the same verdict and equal fields, and the reasons of the others: those of the ledger, those that are not
+built yet (UnsupportedError), and the rest, which are findings.
+"""
+
+import argparse
+import collections
+import contextlib
+import io
+import json
+import pathlib
+import re
+import sys
+import time
+import warnings
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import oracle
+from compiler.compare import differences
+from corpus_ledger import LEDGER, SLOW
+
+from diffsim import mjcf
+from diffsim.compiler.passes import compile_all
+from diffsim.errors import DiffsimError, UnsupportedError
+
+FILES = HERE.parent / ".corpus" / "files"
+
+Line = dict[str, Any]
+
+
+def models(only: str) -> list[pathlib.Path]:
+    """Every file whose root is a model's."""
+    found = [path for kind in ("*.xml", "*.urdf") for path in sorted(FILES.rglob(kind)) if only in str(path)]
+    root = re.compile(rb"<(mujoco|robot)[\s>]")
+    return [path for path in found if root.search(path.read_bytes()[:20000])]
+
+
+def compare(path: pathlib.Path) -> Line:
+    """One file, both ways."""
+    name = str(path.relative_to(FILES))
+    line: Line = {"path": name, "oracle": "", "ours": "", "differences": []}
+    start = time.perf_counter()
+    theirs = model = None
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            theirs = oracle.mujoco.MjModel.from_xml_path(str(path))
+    except ValueError as problem:
+        line["oracle"] = str(problem)[:300]
+    line["oracle_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    try:
+        model = compile_all(mjcf.read(path, allow_outside=True), refuse=False)
+    except UnsupportedError as problem:
+        line["ours"] = f"unsupported: {problem.problems[0].message}"
+    except DiffsimError as problem:
+        line["ours"] = f"refused: {str(problem)[:300]}"
+    except Exception as problem:
+        line["ours"] = f"crashed: {problem!r}"[:300]
+    line["ours_s"] = time.perf_counter() - start
+    if theirs is not None and model is not None:
+        line["differences"] = differences(model, theirs)
+    return line
+
+
+def verdict(line: Line) -> str:
+    """What one line comes to."""
+    ours, theirs = line["ours"], line["oracle"]
+    if line["path"] in LEDGER:
+        return "ledger"
+    if theirs:
+        return "both refuse" if ours else "only the oracle refuses"
+    if ours:
+        return ours.partition(":")[0]
+    return "different" if line["differences"] else "equal"
+
+
+def summary(lines: list[Line]) -> None:
+    """Counts by verdict and package, and the reasons."""
+    packages = collections.defaultdict(collections.Counter)
+    for line in lines:
+        packages[line["path"].split("/")[0]][verdict(line)] += 1
+    for package, counts in packages.items():
+        print(f"{package}: {sum(counts.values())} files, " + ", ".join(f"{n} {what}" for what, n in counts.most_common()))
+    total = collections.Counter(verdict(line) for line in lines)
+    good = total["equal"] + total["both refuse"]
+    print(f"CORPUS {len(lines)} files, {good} same ({100 * good / max(1, len(lines)):.1f}%): {dict(total)}")
+    reasons = collections.Counter(line["ours"] for line in lines if verdict(line) == "unsupported")
+    for reason, count in reasons.most_common():
+        print(f"  {count:4d}  {reason}")
+    timed = [line for line in lines if verdict(line) == "equal"]
+    ratios = sorted(line["ours_s"] / line["oracle_s"] for line in timed)
+    if ratios:
+        print(f"time: median {ratios[len(ratios) // 2]:.1f}x the oracle's, ours at most {max(line['ours_s'] for line in timed):.2f} s")
+    for line in lines:
+        if verdict(line) in ("different", "refused", "crashed", "only the oracle refuses"):
+            print(f"FINDING {line['path']}: {line['ours'] or line['oracle'] or line['differences'][:3]}")
+
+
+def main() -> int:
+    """Runs the corpus; 1 if there are findings."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="files whose path contains this")
+    parser.add_argument("--log", type=pathlib.Path, default=FILES.parent / "log.jsonl")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    lines = []
+    with options.log.open("w") as log:
+        for path in models(options.only):
+            if str(path.relative_to(FILES)) in SLOW:
+                continue
+            lines.append(compare(path))
+            log.write(json.dumps(lines[-1]) + "\n")
+            log.flush()
+    summary(lines)
+    return int(any(verdict(line) in ("different", "refused", "crashed") for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
