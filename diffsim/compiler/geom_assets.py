@@ -1,7 +1,7 @@
 """Geoms that get their shape from an asset: meshes, height fields, and primitives fitted to a mesh.
 
 A mesh geom stands where its mesh's inertial frame is. A fitted primitive takes its sizes from the box of equal inertia,
-or with the compiler setting `fitaabb` from the bounding box, and keeps nothing else of the mesh but its place.
+or with the compiler setting `fitaabb` from the bounding box, and keeps nothing else of the mesh but its place and number.
 Source: MuJoCo "XML reference", geom, mesh and fitscale.
 """
 
@@ -37,14 +37,13 @@ BY_BOUNDS: dict[GeomType, Fit] = {
     GeomType.BOX: lambda box: list(box),
 }
 
+FITTED = BY_INERTIA.keys()
+
 
 def fitted(draft: Draft, node: Node, kind: GeomType, mesh: Mesh, size: Array) -> tuple[Array, Array]:
     """Sizes of a primitive that stands for a mesh, and its center in the mesh's frame."""
     by_bounds = draft.spec.compiler.fitaabb
     table = BY_BOUNDS if by_bounds else BY_INERTIA
-    if kind not in table:
-        draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
-        return size, np.zeros(3)
     found = table[kind]((mesh.high - mesh.low) / 2 if by_bounds else mesh.box)
     size = np.concatenate([found, size[len(found) :]]) * node.e.fitscale
     return size, (mesh.high + mesh.low) / 2 if by_bounds else np.zeros(3)

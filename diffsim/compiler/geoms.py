@@ -11,7 +11,7 @@ import numpy as np
 
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.fluid import fluid_coefficients
-from diffsim.compiler.geom_assets import fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
+from diffsim.compiler.geom_assets import FITTED, fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
 from diffsim.compiler.meshes import Mesh
 from diffsim.compiler.orientation import (
     TINY,
@@ -130,24 +130,25 @@ def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
     return _Form(pos, quat, size, SHAPES[kind], -1, e.material)
 
 
-def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _Form) -> _Form:
+def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _Form) -> _Form | None:
     """The form of a mesh geom, or of a primitive fitted to a mesh."""
     mesh: Mesh = asset.row["mesh"]
     if node.e.fromto is not None:
         draft.problems.add(node.source, "fromto cannot be used with a mesh")
     if kind == GeomType.MESH:
-        size, center, shape, data = mesh.reach, np.zeros(3), mesh_shape(mesh), asset.id
+        size, center, shape = mesh.reach, np.zeros(3), mesh_shape(mesh)
         if node.e.shellinertia:
-            draft.problems.add(
-                node.source, "shellinertia does not apply to a mesh geom", 'give the mesh inertia="shell"'
-            )
-    else:
+            hint = 'give the mesh inertia="shell"'
+            draft.problems.add(node.source, "shellinertia does not apply to a mesh geom", hint)
+    elif kind in FITTED:
         size, center = fitted(draft, node, kind, mesh, form.size)
-        shape, data = SHAPES.get(kind, form.shape), -1
-        if kind in SHAPES:
-            check_size(draft, node, kind, size)
+        shape = SHAPES[kind]
+        check_size(draft, node, kind, size)
+    else:
+        draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
+        return None
     pos, quat = compose(form.pos, form.quat, *mesh_place(mesh, center))
-    return _Form(pos, quat, size, shape, data, form.material or asset.e.material)
+    return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material)
 
 
 def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:

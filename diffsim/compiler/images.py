@@ -1,6 +1,7 @@
 """PNG images: what their header says, and their gray values. Nothing is inflated before its size is known to be small.
 
-Textures are only looked at: the files must be there and be of a bounded size; whoever renders decodes them.
+Textures are only looked at: files inside the model's folder must be there and be of a bounded size. Whoever renders
+decodes them.
 Source: the PNG specification (header); gray values as the oracle's decoder makes them: 8 bits of the first channel.
 """
 
@@ -9,8 +10,9 @@ import warnings
 
 import numpy as np
 
-from diffsim.compiler.assets import MOST_PIXELS, AssetError, check_count, contents, refuse
+from diffsim.compiler.assets import MOST_PIXELS, AssetError, check_count, refuse
 from diffsim.compiler.draft import Draft, Node
+from diffsim.mjcf.resources import OutsideError, ResourceError
 
 Array = np.ndarray
 
@@ -66,7 +68,14 @@ def _check_texture(draft: Draft, node: Node) -> None:
     check_count(max(0, e.width) * max(0, e.height), MOST_PIXELS, f"pixels ({e.width} by {e.height})")
     for attribute in TEXTURE_FILES:
         name = getattr(e, attribute)
-        if name:
-            data = contents(draft, node, attribute)
-            if data[:8] == SIGNATURE:
-                png_size(data)
+        if not name:
+            continue
+        try:
+            data = draft.spec.read_file(node.source, attribute)
+        except OutsideError:
+            # nobody opens it, so it does no harm that it is there
+            continue
+        except ResourceError as error:
+            raise AssetError(str(error), error.hint) from None
+        if data[:8] == SIGNATURE:
+            png_size(data)

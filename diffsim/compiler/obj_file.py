@@ -1,7 +1,7 @@
 """OBJ files -> Surface: vertices, normals, texture coordinates, and the polygons of the first object as triangles.
 
-Vertices stay as they are, also those that no polygon uses. A quadrilateral is cut along its shorter diagonal; polygons
-with more corners lose one ear after another. Groups after the first that has polygons are left out, as the oracle does.
+Vertices stay as they are, also those that no polygon uses. A polygon loses one ear after another, beginning with its
+first three corners, until a triangle is left. Groups after the first that has polygons are left out, as the oracle does.
 Source: the format by Wavefront; the oracle reads it with tinyobjloader, whose cuts these are.
 """
 
@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from diffsim.compiler.assets import MOST_FACES, MOST_VERTICES, AssetError, check_count
-from diffsim.compiler.surface import Surface, cross_product, squares
+from diffsim.compiler.surface import Surface, cross_product
 
 Array = np.ndarray
 
@@ -26,6 +26,9 @@ _FORMS = (
 
 # a polygon with more corners is refused: cutting it takes time that grows with their square
 MOST_CORNERS = 1000
+
+# corners of the two halves of a quadrilateral
+FAN = np.array([[0, 1, 2], [0, 2, 3]])
 
 
 @dataclass
@@ -154,33 +157,37 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     place = np.cumsum(parts) - parts
     three, four = np.flatnonzero(count == 3), np.flatnonzero(count == 4)
     result[place[three]] = start[three][:, None] + np.arange(3)
-    first = _diagonal(vertex[corner[start[four][:, None] + np.arange(4)]])
-    for half in range(2):
-        result[place[four] + half] = start[four][:, None] + first[:, half]
+    quads = start[four][:, None] + np.arange(4)
+    for half, own in enumerate(FAN):
+        result[place[four] + half] = quads[:, own]
+    rest = np.concatenate([four[~_fans(vertex[corner[quads]])], np.flatnonzero(count > 4)])
     lost = np.zeros(len(result), bool)
-    for polygon in np.flatnonzero(count > 4).tolist():
+    for polygon in rest.tolist():
         own = slice(start[polygon], start[polygon] + count[polygon])
-        ears = _ears(vertex[corner[own]])
-        result[place[polygon] : place[polygon] + len(ears)] = start[polygon] + np.array(ears, int).reshape(-1, 3)
+        ears = np.array(_ears(vertex[corner[own]]), int).reshape(-1, 3)
+        result[place[polygon] : place[polygon] + len(ears)] = start[polygon] + ears
         lost[place[polygon] + len(ears) : place[polygon] + parts[polygon]] = True
     return result[~lost]
 
 
-def _diagonal(points: Array) -> Array:
-    """Corners (n, 2, 3) of the halves of quadrilaterals (n, 4, 3)."""
-    shorter = squares(points[:, 2] - points[:, 0]) < squares(points[:, 3] - points[:, 1])
-    return np.where(shorter[:, None, None], [[0, 1, 2], [0, 2, 3]], [[0, 1, 3], [1, 2, 3]])
+def _fans(points: Array) -> Array:
+    """Which quadrilaterals (n, 4, 3) are cut well from their first to their third corner: both halves face one way."""
+    diagonal = points[:, 2] - points[:, 0]
+    halves = cross_product(points[:, 1] - points[:, 0], diagonal), cross_product(diagonal, points[:, 3] - points[:, 0])
+    return (halves[0] * halves[1]).sum(axis=1) > 0
 
 
 def _ears(points: Array) -> list[list[int]]:
     """Triangles of one polygon (k, 3): ears are cut off in the plane of the two axes that show it best."""
     flat = points[:, _seen_along(points)]
+    x, y = flat.T
+    area = (x * np.roll(y, -1) - y * np.roll(x, -1)).sum()
     left, triangles, at, tries = list(range(len(points))), [], 0, len(points)
     while len(left) > 3 and tries > 0:
         at %= len(left)
         ear = [left[(at + step) % len(left)] for step in range(3)]
         others = [left[(at + step) % len(left)] for step in range(3, len(left))]
-        if _is_ear(flat, ear, others):
+        if _is_ear(flat, area, ear, others):
             triangles.append(ear)
             left.pop((at + 1) % len(left))
             tries = len(left)
@@ -202,11 +209,10 @@ def _seen_along(points: Array) -> list[int]:
     return [0, 1] if z > x and z > y else [0, 2]
 
 
-def _is_ear(flat: Array, ear: list[int], others: list[int]) -> bool:
+def _is_ear(flat: Array, area: float, ear: list[int], others: list[int]) -> bool:
     """Whether a corner points outwards and no other corner of the polygon lies in its triangle."""
     a, b, c = flat[ear]
     turn = (b[0] - a[0]) * (c[1] - b[1]) - (b[1] - a[1]) * (c[0] - b[0])
-    area = (a[0] * b[1] - a[1] * b[0]) / 2
     return not turn * area < 0 and not any(_inside(flat[ear], flat[other]) for other in others)
 
 
