@@ -100,10 +100,7 @@ def polygons(vertex: Array, hull: Hull) -> Polygons:
     side = _sides(hull.face, key, len(vertex))
     edges, owner = directed_edges(hull.face), np.repeat(side, 3)
     rim = (key[np.repeat(np.arange(len(key)), 3)] >= 0) & ~_inner(edges, owner, len(vertex))
-    edges, owner = edges[rim], owner[rim]
-    paths = _paths(edges, owner)
-    count = np.array([len(path) for path in paths], np.int32)
-    return Polygons(np.concatenate(paths).astype(np.int32) if paths else np.zeros(0, np.int32), count)
+    return _paths(edges[rim], owner[rim])
 
 
 def polygon_normals(vertex: Array, sides: Polygons) -> Array:
@@ -168,27 +165,36 @@ def _inner(edges: Array, owner: Array, nvert: int) -> Array:
     return np.isin(forth, back)
 
 
-def _paths(edges: Array, owner: Array) -> list[Array]:
-    """The rim of each polygon as a closed path of vertices."""
-    order = np.argsort(owner, kind="stable")
-    bounds = np.flatnonzero(np.diff(owner[order], prepend=-1))
-    paths = []
-    for rim in np.split(edges[order], bounds[1:]) if len(edges) else []:
-        path = rim[:, 0] if len(rim) == 3 else _trace(rim)
-        if len(path) >= 3:
-            paths.append(path)
-    return paths
+def _paths(edges: Array, owner: Array) -> Polygons:
+    """The rim of each side as a closed path of vertices that begins with its first edge."""
+    edges = edges[np.argsort(owner, kind="stable")]
+    count = np.bincount(owner)
+    start = np.cumsum(count) - count
+    vertex, kept = edges[:, 0].copy(), np.zeros(len(edges), bool)
+    # most rims are triangles: the third vertex is the one that the first edge lacks
+    three = start[count == 3]
+    vertex[three + 1] = edges[three, 1]
+    vertex[three + 2] = edges[three + 1, 0] + edges[three + 2, 0] - edges[three, 1]
+    kept[three[:, None] + np.arange(3)] = True
+    for side in np.flatnonzero(count > 3).tolist():
+        first = start[side]
+        path = _trace(edges[first : first + count[side]].tolist())
+        vertex[first : first + len(path)] = path
+        kept[first : first + len(path)] = True
+    lengths = np.add.reduceat(kept, start[count > 0], dtype=int) if len(kept) else np.zeros(0, int)
+    return Polygons(vertex[kept].astype(np.int32), lengths[lengths > 0].astype(np.int32))
 
 
-def _trace(rim: Array) -> Array:
+def _trace(rim: list[list[int]]) -> list[int]:
     """The path along directed edges from the first of them back to its beginning; nothing if it does not close."""
     follow: dict[int, int] = {}
-    for here, there in rim.tolist():
+    for here, there in rim:
         follow.setdefault(here, there)
-    start = int(rim[0, 0])
+    start = rim[0][0]
     path = [start]
-    for _ in range(len(rim)):
-        path.append(follow.get(path[-1], start))
-        if path[-1] == start:
-            return np.array(path[:-1])
-    return np.zeros(0, np.int32)
+    for _ in rim:
+        following = follow.get(path[-1], start)
+        if following == start:
+            return path if len(path) > 2 else []
+        path.append(following)
+    return []

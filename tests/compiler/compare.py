@@ -34,7 +34,9 @@ def differences(model: Model, mjmodel: Any, skip: set[str] = frozenset()) -> lis
     ]
     found = []
     for cls, ours, theirs, prefix in sources:
-        names = [f.name for f in dataclasses.fields(cls) if f.name not in OWN | UNORDERED | skip and hasattr(theirs, f.name)]
+        names = [
+            f.name for f in dataclasses.fields(cls) if f.name not in OWN | UNORDERED | skip and hasattr(theirs, f.name)
+        ]
         found += [
             text for name in names if (text := _difference(prefix + name, getattr(ours, name), getattr(theirs, name)))
         ]
