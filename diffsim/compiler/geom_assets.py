@@ -1,7 +1,8 @@
 """Geoms that get their shape from an asset: meshes, height fields, and primitives fitted to a mesh.
 
 A mesh geom stands where its mesh's inertial frame is. A fitted primitive takes its sizes from the box of equal inertia,
-or with the compiler setting `fitaabb` from the bounding box, and keeps nothing else of the mesh but its place and number.
+or with the compiler setting `fitaabb` from the bounding box, and keeps nothing else of the mesh but its place and its
+number.
 Source: MuJoCo "XML reference", geom, mesh and fitscale.
 """
 

@@ -1,7 +1,7 @@
 """OBJ files -> Surface: vertices, normals, texture coordinates, and the polygons of the first object as triangles.
 
 Vertices stay as they are, also those that no polygon uses. A polygon loses one ear after another, beginning with its
-first three corners, until a triangle is left. Groups after the first that has polygons are left out, as the oracle does.
+first three corners, until a triangle is left. Groups after the first that has polygons are left out, as by the oracle.
 Source: the format by Wavefront; the oracle reads it with tinyobjloader, whose cuts these are.
 """
 
