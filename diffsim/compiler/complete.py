@@ -16,6 +16,9 @@ from diffsim.types.topology import NAMED, Topology
 # integer fields with more than one column, by the number of their columns
 COLUMNS = {
     "cam_resolution": 2,
+    "mesh_face": 3,
+    "mesh_facenormal": 3,
+    "mesh_facetexcoord": 3,
     "actuator_trnid": 2,
     "actuator_history": 2,
     "sensor_intprm": 3,

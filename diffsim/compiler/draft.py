@@ -23,8 +23,8 @@ Pose = tuple[Array, Array]
 
 # object kinds as `Topology.names` calls them
 KINDS = (
-    "body", "joint", "geom", "site", "camera", "light", "material", "pair", "exclude", "equality", "tendon",
-    "actuator", "sensor", "numeric", "text", "tuple", "key",
+    "body", "joint", "geom", "site", "camera", "light", "mesh", "hfield", "texture", "material", "pair", "exclude",
+    "equality", "tendon", "actuator", "sensor", "numeric", "text", "tuple", "key",
 )  # fmt: skip
 
 # the kind of object that an object type of sensors and tuples names
@@ -53,7 +53,7 @@ class Node:
     @property
     def name(self) -> str:
         """The object's name, empty if it has none."""
-        return getattr(self.e, "name", None) or ""
+        return getattr(self.e, "known_as", None) or getattr(self.e, "name", None) or ""
 
 
 class Draft:

@@ -20,8 +20,11 @@ from diffsim.compiler.draft import Draft
 from diffsim.compiler.equality import equality_rows
 from diffsim.compiler.evaluate import evaluate
 from diffsim.compiler.geoms import geom_rows
+from diffsim.compiler.heightfields import hfield_rows
+from diffsim.compiler.images import texture_rows
 from diffsim.compiler.joints import configuration, joint_rows
 from diffsim.compiler.keyframes import key_rows
+from diffsim.compiler.meshes import mesh_rows
 from diffsim.compiler.pack import pack
 from diffsim.compiler.sensors import sensor_rows
 from diffsim.compiler.support import check_elements, check_model
@@ -41,6 +44,9 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     check_elements,
     settings.options,
     settings.materials,
+    texture_rows,
+    mesh_rows,
+    hfield_rows,
     body_poses,
     joint_rows,
     geom_rows,

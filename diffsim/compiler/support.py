@@ -27,14 +27,7 @@ class Gap:
 
 
 GAPS: tuple[Gap, ...] = (
-    Gap("geom", lambda node: node.e.type == GeomType.MESH, "mesh geoms are not supported yet"),
-    Gap("geom", lambda node: node.e.type == GeomType.HFIELD, "height fields are not supported yet"),
     Gap("geom", lambda node: node.e.type == GeomType.SDF, "signed distance fields are not supported yet"),
-    Gap(
-        "geom",
-        lambda node: node.e.mesh and node.e.type not in (GeomType.MESH, GeomType.SDF),
-        "fitting a shape to a mesh is not supported yet",
-    ),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",

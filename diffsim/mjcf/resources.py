@@ -20,6 +20,10 @@ class ResourceError(Exception):
         self.hint = hint
 
 
+class OutsideError(ResourceError):
+    """A file that lies outside of the model's folder; it was not looked at."""
+
+
 class Resources:
     """Reads files by the names that a model uses for them.
 
@@ -79,7 +83,7 @@ class Resources:
             raise ResourceError(f"'{place[:80]}' is no file name ({problem})") from None
         inside = self.folder is not None and path.is_relative_to(self.folder)
         if not inside and not self.allow_outside:
-            raise ResourceError(
+            raise OutsideError(
                 f"file '{place}' is outside of the model's folder", "pass allow_outside=True to allow it"
             )
         return path

@@ -136,6 +136,16 @@ class Model(Record):
     geom_rgba: Array = leaf("ngeom", 4)
     mat_rgba: Array = leaf("nmat", 4)
 
+    mesh_vert: Array = leaf("nmeshvert", 3)
+    mesh_normal: Array = leaf("nmeshnormal", 3)
+    mesh_texcoord: Array = leaf("nmeshtexcoord", 2)
+    mesh_polynormal: Array = leaf("nmeshpoly", 3)
+    mesh_scale: Array = leaf("nmesh", 3)
+    mesh_pos: Array = leaf("nmesh", 3)
+    mesh_quat: Array = leaf("nmesh", 4)
+    hfield_size: Array = leaf("nhfield", 4)
+    hfield_data: Array = leaf("nhfielddata")
+
     site_size: Array = leaf("nsite", 3)
     site_pos: Array = leaf("nsite", 3)
     site_quat: Array = leaf("nsite", 4)

@@ -111,7 +111,7 @@ class HField(FileAsset):
 
     name: str | None = Name("hfield")
     content_type: str | None = Text()
-    file_: str | None = File("assetdir")
+    file_: str | None = File("meshdir")
     nrow: int = Integer(0)
     ncol: int = Integer(0)
     size: Vector = Reals(4, required=True)
