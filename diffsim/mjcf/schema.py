@@ -118,6 +118,9 @@ def File(folder: str = "", **options: Any) -> Any:
 
 # -------------------------------------------------------------------------------------------------------- elements
 
+# characters of an attribute that `repr` shows
+LONGEST = 60
+
 
 @dataclass(eq=False)
 class Element:
@@ -144,6 +147,16 @@ class Element:
     line: int = field(default=0, kw_only=True)
     parent: "Element | None" = field(default=None, kw_only=True, repr=False)
     children: "list[Element]" = field(default_factory=list, kw_only=True, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        # else every dataclass would make its own, with all that is not set
+        cls.__repr__ = Element.__repr__
+
+    def __repr__(self) -> str:
+        kinds = self.attributes()
+        texts = {xml_name(name): kinds[name].text(value) for name, value in self.given().items()}
+        shown = [f'{name}="{text if len(text) <= LONGEST else text[:LONGEST] + "..."}"' for name, text in texts.items()]
+        return "<" + " ".join([self.tag or type(self).__name__.lower(), *shown]) + ("/>" if not self.children else ">")
 
     def __setattr__(self, name: str, value: Any) -> None:
         kind = self.attributes().get(name)

@@ -59,6 +59,12 @@ class Spec:
     resources: Resources
     names: dict[str, dict[str, Element]] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        counts = {
+            kind: len(self.all(cls)) for kind, cls in (("bodies", Body), ("actuators", Actuator), ("sensors", Sensor))
+        }
+        return f"<Spec {self.model!r}: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + ">"
+
     @property
     def model(self) -> str:
         """The model's name."""

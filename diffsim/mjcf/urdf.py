@@ -211,7 +211,7 @@ class _Robot:
         name = name.removeprefix("file://")
         if not name.startswith("package://") or self.settings.attributes.get("strippath") == "true":
             return name
-        full = name.removeprefix("package://")
+        full = name.removeprefix("package://").lstrip("/")
         inside = full.partition("/")[2] or full
         folder = self.settings.attributes.get("meshdir") or self.settings.attributes.get("assetdir") or ""
         for up in range(HIGHEST):

@@ -1,8 +1,9 @@
 """Saved models: a record as a file of arrays (npz), and back. Nothing in the file is code: no pickle.
 
-Arrays are stored under the path of their field (`opt/gravity`, `topology/body_parentid`), everything else as JSON in the
-array `facts`, with the format's version and the topology's digest, which is compared on loading: equal content shares
-the compilation, also across processes. Floats are stored in the precision that they have and loaded in the default one.
+Arrays are stored under the path of their field (`opt/gravity`, `topology/body_parentid`), everything else as JSON in
+the array `facts`, with the format's version and the topology's digest, which is compared on loading: equal content
+shares the compilation, also across processes. Floats are stored in the precision that they have and loaded in the
+default one.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -101,7 +102,7 @@ def _take_apart(key: str, value: Any, arrays: dict[str, np.ndarray], facts: dict
     elif isinstance(value, jax.Array | np.ndarray):
         arrays[key.rstrip("/")] = np.asarray(value)
     else:
-        facts[key.rstrip("/")] = int(value) if isinstance(value, Enum) else value
+        facts[key.rstrip("/")] = int(value) if isinstance(value, IntEnum) else value
 
 
 def _put_together(cls: type[T], prefix: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> T:

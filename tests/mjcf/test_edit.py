@@ -171,3 +171,8 @@ def test_replicates_of_a_program_are_expanded(spec) -> None:
     row = spec.worldbody.add("replicate", count=3, offset=[1, 0, 0])
     row.add("body", name="post").add("geom", size=[0.1])
     assert diffsim.compile(spec).id("body", "post2") == 5
+
+
+def test_elements_show_what_they_say(spec) -> None:
+    assert repr(spec.find("geom", "u")) == '<geom name="u" type="capsule" size="0.05 0.2" material="red"/>'
+    assert repr(spec) == "<Spec 'MuJoCo Model': 3 bodies, 3 actuators, 2 sensors>"

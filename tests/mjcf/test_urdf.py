@@ -7,9 +7,9 @@ from compiler.compare import differences
 
 import diffsim
 from diffsim import mjcf
-from diffsim.mjcf.elements import Geom
 from diffsim.compiler.passes import compile_all
 from diffsim.errors import MjcfError
+from diffsim.mjcf.elements import Geom
 
 PLAIN = '<mujoco><compiler fusestatic="false" discardvisual="false"/></mujoco>'
 HEAVY = '<inertial><mass value="2"/><inertia ixx="1" ixy=".1" ixz=".2" iyy="2" iyz=".3" izz="2.5"/></inertial>'
@@ -88,7 +88,13 @@ SETTINGS = {
     "defaults": "",
     "static kept": '<mujoco><compiler fusestatic="false" inertiafromgeom="true"/></mujoco>',
 }
-WHOLE = ROBOTS["colors"] + link("c") + joint("revolute", POSE + LIMIT, "b", "c") + link("d", shape(BALL)) + joint("fixed", POSE, "c", "d")
+WHOLE = (
+    ROBOTS["colors"]
+    + link("c")
+    + joint("revolute", POSE + LIMIT, "b", "c")
+    + link("d", shape(BALL))
+    + joint("fixed", POSE, "c", "d")
+)
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -121,7 +127,9 @@ def test_meshes_are_named_by_file_and_scale() -> None:
         scaled = f' scale="{scale}"' if scale else ""
         return shape(f'<mesh filename="{file}"{scaled}/>')
 
-    text = robot(link("a", HEAVY + mesh("x/part.stl") + mesh("file://part.stl") + mesh("part.obj", "2 2 2") + mesh("b.stl")))
+    text = robot(
+        link("a", HEAVY + mesh("x/part.stl") + mesh("file://part.stl") + mesh("part.obj", "2 2 2") + mesh("b.stl"))
+    )
     spec = mjcf.read(text, assets={"part.stl": b""})
     assert [(mesh.name, mesh.file_, mesh.scale.tolist()) for mesh in spec.meshes] == [
         ("part", "x/part.stl", [1, 1, 1]),
@@ -137,7 +145,9 @@ def test_packages_are_found_above_the_robot(place: str, tmp_path) -> None:
     (folder / "meshes").mkdir(parents=True)
     (folder / "robots").mkdir()
     (folder / "meshes" / "m.stl").write_bytes(b"")
-    (folder / place).write_text(robot(link("a", HEAVY + shape('<mesh filename="package://arm_description/meshes/m.stl"/>'))))
+    (folder / place).write_text(
+        robot(link("a", HEAVY + shape('<mesh filename="package://arm_description/meshes/m.stl"/>')))
+    )
     spec = mjcf.read(folder / place, allow_outside=True)
     assert spec.read_file(spec.meshes[0]) == b""
     if place == "r.urdf":
