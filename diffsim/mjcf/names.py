@@ -46,6 +46,17 @@ def references(element: Element) -> list[tuple[str, str, str]]:
     return found
 
 
+def own_names(element: Element) -> set[tuple[str, str]]:
+    """The names by which others may refer to an element: (kind, name). A file is a name where there is no other."""
+    found = set()
+    for attribute, kind in element.attributes().items():
+        if isinstance(kind, NameKind) and (name := getattr(element, attribute) or getattr(element, "known_as", None)):
+            found.add((kind.space, name))
+    if element.tag == "default":
+        found.add(("default", getattr(element, "class_", None) or "main"))
+    return found
+
+
 def check_references(spec: Spec, problems: Problems) -> None:
     """Note every reference that leads nowhere."""
     for element in spec.walk():

@@ -13,6 +13,7 @@ from typing import Any
 
 from diffsim.errors import MjcfError, Problem, Problems, UnsupportedError, near_match
 from diffsim.mjcf.defaults import Defaults
+from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
@@ -37,15 +38,49 @@ def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, 
     Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
     """
     root, resources = _open(source, assets, allow_outside)
+    return _read(root, resources, {root.file: None}, True)
+
+
+def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", complete: bool) -> Spec:
+    """The Spec of an XML tree. `files`: models read so far, None while they are being read.
+
+    complete: False for a model that is only there to be attached, whose references may lead out of it.
+    """
     problems = Problems()
     _check_root(root)
     expand_includes(root, resources, problems)
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
     spec = _spec(model, resources, problems)
-    _check(spec, problems)
+    _read_models(spec, files, problems)
+    _check(spec, complete, problems)
     problems.raise_if_any()
     return spec
+
+
+def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems) -> None:
+    """Read the models that `spec` attaches, each file once."""
+    for asset in spec.all(ModelAsset):
+        try:
+            file, data = spec.resources.xml(asset.file_ or "", near=asset.file)
+        except ResourceError as problem:
+            problems.add(asset, str(problem), problem.hint)
+            continue
+        if file in files and files[file] is None:
+            problems.add(asset, f"model '{asset.file_}' attaches itself")
+            continue
+        if file not in files:
+            files[file] = None
+            try:
+                files[file] = _read(parse(data, file), spec.resources, files, False)
+            except MjcfError as error:
+                problems.take(error)
+        child = files[file]
+        name = asset.name or (child.model if child is not None else "")
+        if name in spec.models:
+            problems.add(asset, f"a model '{name}' is already there", "give attribute 'name'")
+        elif child is not None:
+            spec.models[name] = child
 
 
 def _open(
@@ -195,11 +230,11 @@ def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement
     return merged.filled()
 
 
-def _check(spec: Spec, problems: Problems) -> None:
+def _check(spec: Spec, complete: bool, problems: Problems) -> None:
     """What only shows when the whole model is there."""
     for element in spec.root.walk():
         element.check(problems)
-    expand(spec.root, spec.compiler, problems)
+    expand(spec, problems)
     spec.names = index_names(spec, problems)
-    if not any(problem.unsupported for problem in problems):  # what is not read may hold the names
+    if complete and not any(problem.unsupported for problem in problems):  # what is not read may hold the names
         check_references(spec, problems)
