@@ -66,7 +66,7 @@ def _massless(node: Node) -> dict:
 
 
 def _inertia(draft: Draft, node: Node) -> dict:
-    settings = draft.spec.compiler
+    settings = draft.settings(node)
     given = node.source.first(Inertial)
     infer = settings.inertiafromgeom == Tristate.TRUE or (settings.inertiafromgeom == Tristate.AUTO and given is None)
     row = _given(draft, node, given) if given is not None else _massless(node)
@@ -97,7 +97,7 @@ def _given(draft: Draft, node: Node, given: Inertial) -> dict:
 
 def _from_geoms(draft: Draft, node: Node) -> dict:
     """Mass, center and principal axes of the geoms that count, nothing if none does."""
-    lowest, highest = draft.spec.compiler.inertiagrouprange
+    lowest, highest = draft.settings(node).inertiagrouprange
     rows = [geom.row for geom in node.under.get("geom", []) if lowest <= geom.row["geom_group"] <= highest]
     rows = [row for row in rows if row["mass"] > TINY]
     if len(rows) < 2:
@@ -119,7 +119,7 @@ def _bounded(draft: Draft, node: Node, inertia: Array) -> Array:
     """Principal moments that satisfy A + B >= C, made equal if the compiler may balance them."""
     if _triangle(inertia):
         return inertia
-    if draft.spec.compiler.balanceinertia:
+    if draft.settings(node).balanceinertia:
         return np.full(3, inertia.sum() / 3)
     draft.problems.add(node.source, "inertia must satisfy A + B >= C", "set balanceinertia to mend it")
     return inertia
@@ -143,7 +143,7 @@ def _align_free(draft: Draft, node: Node) -> None:
     if len(joints) != 1 or joints[0].e.type != JointType.FREE or node.under.get("body"):
         return
     align = getattr(joints[0].source, "align", None)
-    if align == Tristate.FALSE or (align != Tristate.TRUE and not draft.spec.compiler.alignfree):
+    if align == Tristate.FALSE or (align != Tristate.TRUE and not draft.settings(node).alignfree):
         return
     row = node.row
     back = invert(row["body_ipos"], row["body_iquat"])

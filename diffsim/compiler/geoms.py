@@ -32,12 +32,12 @@ EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BO
 
 def orientation(draft: Draft, node: Node, e: Any = None) -> Array:
     """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler."""
-    e = e or node.e
+    e, settings = e or node.e, draft.settings(node)
     ways = {
-        "axisangle": lambda value: from_axis_angle(value, draft.degree),
+        "axisangle": lambda value: from_axis_angle(value, settings.degree),
         "xyaxes": from_axes,
         "zaxis": from_z_axis,
-        "euler": lambda value: from_euler(value, draft.spec.compiler.eulerseq, draft.degree),
+        "euler": lambda value: from_euler(value, settings.eulerseq, settings.degree),
     }
     for name, convert in ways.items():
         value = getattr(e, name, None)

@@ -1,4 +1,4 @@
-"""Keyframes: states to start from. What a key does not say, or breaks off, is the initial value.
+"""Keyframes: states to start from. What a key does not say, breaks off, or gives as not a number is the initial value.
 
 Source: MuJoCo XML reference, keyframe.
 """
@@ -40,7 +40,8 @@ def _given(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarr
         return initial
     if len(value) > len(initial):
         draft.problems.add(node.source, f"{name} takes {len(initial)} numbers, {len(value)} given")
-    return np.append(value, initial[len(value) :])[: len(initial)]
+    whole = np.append(value, initial[len(value) :])[: len(initial)]
+    return np.where(np.isnan(whole), initial, whole)
 
 
 def _normalize(draft: Draft, row: Fields) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from diffsim.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.defaults import Defaults
+from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
@@ -40,6 +41,14 @@ def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, 
     Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
     """
     root, resources = _open(source, assets, allow_outside)
+    return _read(root, resources, {root.file: None}, True)
+
+
+def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", complete: bool) -> Spec:
+    """The Spec of an XML tree. `files`: models read so far, None while they are being read.
+
+    complete: False for a model that is only there to be attached, whose references may lead out of it.
+    """
     problems = Problems()
     _check_root(root)
     if root.tag == "robot":
@@ -49,7 +58,8 @@ def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, 
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
     spec = _spec(model, resources, problems)
-    _check(spec, problems)
+    _read_models(spec, files, problems)
+    _check(spec, complete, problems)
     problems.raise_if_any()
     return spec
 
@@ -59,6 +69,31 @@ def new(model: str = "MuJoCo Model") -> Spec:
     spec = read("<mujoco/>")
     spec.root.model = model
     return spec
+
+
+def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems) -> None:
+    """Read the models that `spec` attaches, each file once."""
+    for asset in spec.all(ModelAsset):
+        try:
+            file, data = spec.resources.xml(asset.file_ or "", near=asset.file)
+        except ResourceError as problem:
+            problems.add(asset, str(problem), problem.hint)
+            continue
+        if file in files and files[file] is None:
+            problems.add(asset, f"model '{asset.file_}' attaches itself")
+            continue
+        if file not in files:
+            files[file] = None
+            try:
+                files[file] = _read(parse(data, file), spec.resources, files, False)
+            except MjcfError as error:
+                problems.take(error)
+        child = files[file]
+        name = asset.name or (child.model if child is not None else "")
+        if name in spec.models:
+            problems.add(asset, f"a model '{name}' is already there", "give attribute 'name'")
+        elif child is not None:
+            spec.models[name] = child
 
 
 def _open(
@@ -217,7 +252,7 @@ def check(spec: Spec) -> None:
         _check_given(section, isinstance(section, Default), problems)
     for name in ("compiler", "option", "size", "visual", "statistic"):
         setattr(spec, name, _merged([getattr(spec, name)], type(getattr(spec, name))))
-    _check(spec, problems)
+    _check(spec, True, problems)
     problems.raise_if_any()
 
 
@@ -240,11 +275,11 @@ def _check_given(section: Element, in_default: bool, problems: Problems) -> None
                 _unknown_element(Node(child.tag, {}, child.file, child.line), element, problems)
 
 
-def _check(spec: Spec, problems: Problems) -> None:
+def _check(spec: Spec, complete: bool, problems: Problems) -> None:
     """What only shows when the whole model is there."""
     for element in spec.root.walk():
         element.check(problems)
-    expand(spec.root, spec.compiler, problems)
+    expand(spec, problems)
     spec.names = index_names(spec, problems)
-    if not any(problem.unsupported for problem in problems):  # what is not read may hold the names
+    if complete and not any(problem.unsupported for problem in problems):  # what is not read may hold the names
         check_references(spec, problems)

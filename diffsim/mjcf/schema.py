@@ -146,6 +146,7 @@ class Element:
     file: str = field(default="", kw_only=True)
     line: int = field(default=0, kw_only=True)
     parent: "Element | None" = field(default=None, kw_only=True, repr=False)
+    settings: "Element | None" = field(default=None, kw_only=True, repr=False)
     children: "list[Element]" = field(default_factory=list, kw_only=True, repr=False)
 
     def __init_subclass__(cls) -> None:

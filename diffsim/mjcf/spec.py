@@ -46,6 +46,7 @@ class Spec:
     """A model: `root` holds every element as written, the other fields are views of it.
 
     names: elements by kind ("body", "joint", ...) and name.
+    models: the models that `<asset><model/></asset>` lets this one attach, by name.
     """
 
     root: Mujoco
@@ -58,6 +59,7 @@ class Spec:
     defaults: Defaults
     resources: Resources
     names: dict[str, dict[str, Element]] = field(default_factory=dict)
+    models: "dict[str, Spec]" = field(default_factory=dict)
 
     def __repr__(self) -> str:
         counts = {
@@ -169,12 +171,17 @@ class Spec:
         """
         return element.resolved(self.defaults.inherited(element), Problems())  # type: ignore[return-value]
 
+    def compiler_of(self, element: Element) -> Compiler:
+        """The compiler settings that hold for an element: its own model's, if it was attached from another one."""
+        return element.settings if isinstance(element.settings, Compiler) else self.compiler
+
     def read_file(self, element: Element, attribute: str = "file_") -> bytes:
         """The contents of the file that an attribute of `element` names. Raises ResourceError if it cannot be had."""
         name = getattr(element, attribute)
         kind = element.attributes()[attribute]
-        folder = self.compiler.folder(kind.folder) if isinstance(kind, FileKind) and kind.folder else ""
-        return self.resources.asset(name, folder, element.file, self.compiler.strippath)
+        compiler = self.compiler_of(element)
+        folder = compiler.folder(kind.folder) if isinstance(kind, FileKind) and kind.folder else ""
+        return self.resources.asset(name, folder, element.file, compiler.strippath)
 
     @property
     def meshes(self) -> list[Mesh]:

@@ -127,7 +127,6 @@ UNSUPPORTED = [
     (model("<composite type='cable'/>"), "composites"),
     (model("<flexcomp name='f'/>"), "flexcomps"),
     (section("deformable", "<flex name='f' body='b' element='0 1'/>"), "flexes"),
-    (section("asset", "<model name='m' file='m.xml'/>"), "attaching"),
 ]
 GOLDEN = """\
 <xml>:3 <option>: attribute 'timestep': '2ms' is not a number

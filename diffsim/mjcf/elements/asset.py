@@ -223,9 +223,7 @@ class Bone(Element):
 
 @dataclass(eq=False)
 class ModelAsset(FileAsset):
-    """Another model, parts of which are attached to this one."""
-
-    unsupported = "attaching other models is not supported"
+    """Another model, parts of which are attached to this one; without `name` it has the name that it gives itself."""
 
     name: str | None = Name("model")
     file_: str | None = File(required=True)
