@@ -54,7 +54,7 @@ def set_const(model: Model) -> Model:
 
 def constants(model: Model) -> dict[str, Any]:
     """The derived fields alone, by name; `stat` is a dict of its own."""
-    poses, com, paths, inertia, moments = _position(model, model.qpos0)
+    poses, com, paths, inertia, moments = position(model, model.qpos0)
     factor = cholesky(inertia.qM)
     found: dict[str, Any] = {"body_subtreemass": _subtree_sums(model.topology, model.body_mass)}
     found |= _inverse_weights(model, poses, com, factor)
@@ -71,7 +71,7 @@ def constants(model: Model) -> dict[str, Any]:
     return found
 
 
-def _position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, Inertia, Transmission]:
+def position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, Inertia, Transmission]:
     """The position stage at a configuration."""
     inputs = make_inputs(model)
     poses = kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
@@ -190,7 +190,7 @@ def _spring_lengths(model: Model) -> Array:
     """tendon_lengthspring, where it is not given the length at qpos_spring."""
     if not model.topology.ntendon:
         return model.tendon_lengthspring
-    length = _position(model, model.qpos_spring)[2].ten_length
+    length = position(model, model.qpos_spring)[2].ten_length
     lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
     unset = (lower == -1) & (upper == -1)
     return jnp.where(unset[:, None], length[:, None], model.tendon_lengthspring)

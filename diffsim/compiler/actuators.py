@@ -114,7 +114,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
 
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
-    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, for those that need one."""
+    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by lengthrange.py."""
     e, given = node.e, np.array(node.e.lengthrange)
     settings = (draft.spec.compiler.first(LengthRange) or LengthRange()).filled()
     muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
@@ -125,9 +125,7 @@ def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node 
     kind = {TrnType.JOINT: "jnt", TrnType.JOINTINPARENT: "jnt", TrnType.TENDON: "tendon"}.get(transmission)
     if settings.uselimit and kind and target and target.row[f"{kind}_limited"]:
         return np.array(target.row[f"{kind}_range"])
-    draft.problems.unsupported(
-        node.source, "finding the length range by simulation is not supported yet", "give lengthrange"
-    )
+    draft.unmeasured.add(node.id)
     return given
 
 

@@ -51,12 +51,11 @@ def body_inertias(draft: Draft) -> None:
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
         node.row.update(_inertia(draft, node) if node.id else _massless(node))
     for node in draft.nodes["body"]:
-        if node.id and node.under.get("joint") and not _can_move(node):
+        if node.id and node.under.get("joint") and not _canmove(node):
             draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
     draft.problems.raise_if_any()
     for node in draft.nodes["body"]:
         _align_free(draft, node)
-    _set_total_mass(draft)
 
 
 def _massless(node: Node) -> dict:
@@ -130,11 +129,11 @@ def _triangle(inertia: Array) -> bool:
     return a + b >= c and a + c >= b and b + c >= a
 
 
-def _can_move(node: Node) -> bool:
+def _canmove(node: Node) -> bool:
     """Whether the body, or something that moves with it, has mass and inertia."""
     if node.row["body_mass"] >= MINIMUM and (node.row["body_inertia"] >= MINIMUM).all():
         return True
-    return any(not child.under.get("joint") and _can_move(child) for child in node.under.get("body", []))
+    return any(not child.under.get("joint") and _canmove(child) for child in node.under.get("body", []))
 
 
 def _align_free(draft: Draft, node: Node) -> None:
@@ -151,10 +150,10 @@ def _align_free(draft: Draft, node: Node) -> None:
     row["body_ipos"], row["body_iquat"] = np.zeros(3), np.array([1.0, 0, 0, 0])
     for kind, prefix in (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light")):
         for child in node.under.get(kind, []):
-            _move(child, prefix, *back)
+            move(child, prefix, *back)
 
 
-def _move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
+def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
     """Put a pose, or a position and a direction, behind another pose."""
     row = node.row
     turn = row.get(prefix + "_quat", np.array([1.0, 0, 0, 0]))
@@ -165,7 +164,7 @@ def _move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
         row[prefix + "_dir"] = matrix(quat) @ row[prefix + "_dir"]
 
 
-def _set_total_mass(draft: Draft) -> None:
+def total_mass(draft: Draft) -> None:
     """Scale all masses and inertias to the total that the compiler settings ask for."""
     wanted = draft.spec.compiler.settotalmass
     if wanted <= 0:

@@ -65,6 +65,8 @@ class Draft:
         self.problems = Problems()
         self.nodes: dict[str, list[Node]] = {kind: [] for kind in KINDS}
         self.fields: Fields = {}
+        # actuators whose length range is to be found by simulation
+        self.unmeasured: set[int] = set()
         self._index: dict[str, dict[str, Node]] = {}
 
     def settings(self, node: "Node") -> Compiler:

@@ -14,17 +14,19 @@ from diffsim.collision import capacities_of_numerics
 from diffsim.compiler import complete, settings
 from diffsim.compiler.actuators import actuator_rows
 from diffsim.compiler.attachments import attachment_rows
-from diffsim.compiler.bodies import body_inertias, body_poses
+from diffsim.compiler.bodies import body_inertias, body_poses, total_mass
 from diffsim.compiler.contacts import exclude_rows, pair_rows
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.equality import equality_rows
 from diffsim.compiler.evaluate import evaluate
+from diffsim.compiler.fuse import discard_visual, forget_materials, fuse_static
 from diffsim.compiler.geoms import geom_rows
 from diffsim.compiler.heightfields import hfield_rows
 from diffsim.compiler.images import texture_rows
 from diffsim.compiler.joints import configuration, joint_rows
 from diffsim.compiler.keyframes import key_rows
 from diffsim.compiler.meshes import mesh_rows
+from diffsim.compiler.lengthrange import length_ranges
 from diffsim.compiler.pack import pack
 from diffsim.compiler.sensors import sensor_rows
 from diffsim.compiler.support import check_elements, check_model
@@ -42,6 +44,7 @@ FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 PASSES: tuple[Callable[[Draft], None], ...] = (
     flatten,
     check_elements,
+    forget_materials,
     settings.options,
     settings.materials,
     texture_rows,
@@ -52,6 +55,9 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     geom_rows,
     attachment_rows,
     body_inertias,
+    fuse_static,
+    discard_visual,
+    total_mass,
     complete.rows,
     complete.tree,
     configuration,
@@ -125,9 +131,10 @@ def compile_all(
 def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
     """Complete the fields with derived constants, and with what depends on these."""
     with jax.enable_x64(True), _on_host():
-        derived = evaluate(constants, packed(draft.fields))
-    draft.fields.update(derived)
-    _spring_dampers(draft)
+        draft.fields.update(evaluate(constants, packed(draft.fields)))
+        _spring_dampers(draft)
+        length_ranges(draft, packed)
+    draft.problems.raise_if_any()
     for name in FIXED:
         value = getattr(draft.spec.statistic, name)
         if value is not None:

@@ -40,12 +40,6 @@ GAPS: tuple[Gap, ...] = (
     Gap("sensor", lambda node: node.e.nsample > 0, "delayed sensors are not supported yet"),
 )
 
-# settings of the compiler that would change the model
-SETTINGS = {
-    "fusestatic": "fusing static bodies is not supported yet",
-    "discardvisual": "discarding visual geoms is not supported yet",
-}
-
 # options that would change the motion
 OPTIONS: tuple[tuple[Callable[[Option], object], str], ...] = (
     (lambda opt: opt.noslip_iterations > 0, "the noslip solver is not supported yet"),
@@ -59,9 +53,6 @@ def check_elements(draft: Draft) -> None:
         for node in draft.nodes[gap.kind]:
             if gap.lacks(node):
                 draft.problems.unsupported(node.source, gap.reason)
-    for name, reason in SETTINGS.items():
-        if getattr(draft.spec.compiler, name):
-            draft.problems.unsupported(draft.spec.compiler, reason)
 
 
 def check_model(draft: Draft, model: Model) -> None:

@@ -108,6 +108,17 @@ SPATIAL = """<tendon><spatial range="0 1" limited="true" springlength=".2" dampi
 <spatial stiffness="3"><site site="s1"/><geom geom="g1" sidesite="s2"/><site site="s2"/><pulley divisor="2"/><site site="s1"/><geom geom="g3"/>
 <site site="s2"/></spatial><spatial armature=".2"><site site="s1"/><site site="s2"/></spatial></tendon>"""
 
+STATIC = """<body name="st" pos="1 0 0" euler="0 0 90"><geom size=".1" material="m"/><site name="s0"/><body name="mv" pos="1 0 0"><joint/><geom size=".3"/>
+<body pos="0 0 1" euler="10 20 30"><geom type="box" size=".1 .2 .3" pos=".1 0 0"/><camera name="c" pos="1 2 3"/><light pos="1 1 1" dir="1 0 0"/><site name="s1" pos="1 0 0"/>
+<body name="dp"><joint/><geom size=".1"/><body name="keep"><geom size=".1"/><site name="fs"/></body><body name="named" pos="0 1 0"><geom size=".2"/></body></body><body><geom contype="0" conaffinity="0" size=".5"/></body></body></body></body>
+<body name="mm" mocap="true"/>"""
+FELT = """<sensor><framepos objtype="body" objname="named"/><force site="fs"/></sensor><asset><material name="m"/></asset>"""
+
+MEASURED = """<body pos="0 0 1"><joint name="a" axis="0 1 0" range="-30 70" damping="1"/><geom type="capsule" size=".1" fromto="0 0 0 0 0 1"/>
+<body pos="0 0 1"><joint name="b" type="slide" axis="1 0 0" range="-.2 .3" limited="true"/><geom size=".1"/><site name="s"/></body></body><site name="o" pos=".5 0 1"/>"""
+MUSCLES = """<tendon><spatial name="t"><site site="o"/><site site="s"/></spatial></tendon><actuator><muscle tendon="t"/><motor joint="b"/>
+<motor joint="a" gear="2" lengthrange="0 1"/></actuator>"""
+
 FEATURES: dict[str, str] = {
     "quat": world(_oriented('quat="1 2 3 4"')),
     "axisangle": world(_oriented('axisangle="1 2 3 40"')),
@@ -141,6 +152,14 @@ FEATURES: dict[str, str] = {
     "sensors": world(TWO + EYES, EQUALITY + SENSORS),
     "custom": world(TWO, CUSTOM),
     "options": world(TWO, OPTIONS),
+    "fusestatic": world(STATIC, FELT + '<compiler fusestatic="true" settotalmass="9"/>'),
+    "discardvisual": world(STATIC, FELT + '<compiler discardvisual="true"/>'),
+    "fused_and_discarded": world(STATIC, FELT + '<compiler fusestatic="true" discardvisual="true"/>'),
+    "lengthrange": world(
+        MEASURED,
+        '<compiler><lengthrange mode="all" accel="10" maxforce="4" timestep=".02" inttotal="8" interval="1"/></compiler>' + MUSCLES,
+    ),
+    "lengthrange_limits": world(MEASURED, '<compiler><lengthrange uselimit="true" mode="none"/></compiler>' + MUSCLES),
     "empty": world(""),
     "ground": world('<geom type="plane" size="1 1 1"/>'),
     "flat": world('<body><joint/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/></body><body pos="0 1 2"/>'),

@@ -86,6 +86,11 @@ WRONG = {
         world(TWO, '<actuator><position joint="j2" inheritrange="1"/></actuator>'),
         "has no range",
     ),
+    "endless_length": (world(TWO, '<actuator><muscle joint="j2"/></actuator>'), "does not come to rest"),
+    "long_measurement": (
+        world(TWO, '<compiler><lengthrange timestep="1e-9"/></compiler><actuator><muscle joint="j2"/></actuator>'),
+        "more than 100000 steps",
+    ),
     "key_length": (world(TWO, '<keyframe><key ctrl="1 2"/></keyframe>'), "takes 0 numbers, 2 given"),
     "sensor_joint": (
         world(f'<body><joint name="b" type="ball"/>{BALL}</body>', '<sensor><jointpos joint="b"/></sensor>'),
@@ -105,8 +110,6 @@ LACKS = {
     "sensor": (world(TWO, '<sensor><user dim="1"/></sensor>'), "user sensors"),
     "noslip": (world(TWO, '<option noslip_iterations="3"/>'), "noslip"),
     "sleep": (world(TWO, '<option><flag sleep="enable"/></option>'), "sleeping"),
-    "lengthrange": (world(TWO, '<actuator><muscle joint="j2"/></actuator>'), "length range"),
-    "fusestatic": (world(TWO, '<compiler fusestatic="true"/>'), "fusing static"),
 }
 
 

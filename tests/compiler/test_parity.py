@@ -15,7 +15,6 @@ REFUSED = {
     "dm_control/suite/quadruped.xml": "height fields",
     "dm_control/suite/dog.xml": "mesh geoms",
     "mujoco/mjx/test_data/convex.xml": "mesh geoms",
-    "mujoco/mjx/test_data/actuator/arm26.xml": "length range",
     "dm_control/locomotion/walkers/assets/fruitfly_v2/fruitfly.xml": "transmission",
 }
 
@@ -36,6 +35,7 @@ MORE = [
     "dm_control/locomotion/walkers/assets/rodent.xml",
     "dm_control/locomotion/walkers/assets/jumping_ball/jumping_ball_with_head.xml",
     "dm_control/locomotion/soccer/assets/boxhead/boxhead.xml",
+    "mujoco/mjx/test_data/actuator/arm26.xml",
     "mujoco/mjx/test_data/tendon/tendon.xml",
     "mujoco/mjx/test_data/sensor/sensor.xml",
 ]
