@@ -54,7 +54,9 @@ def attach(spec: Spec, place: Attach, keys: list[AttachedKey], problems: Problem
     """Replace `place` by a frame with the copy, in place; keyframes are left in `keys`."""
     child = spec.models.get(place.model)
     if child is None:
-        problems.add(place, f"attribute 'model': there is no model '{place.model}'", near_match(place.model, spec.models))
+        problems.add(
+            place, f"attribute 'model': there is no model '{place.model}'", near_match(place.model, spec.models)
+        )
         return
     body = child.worldbody
     if place.body:
@@ -151,7 +153,9 @@ class _Copier:
         picked = body.children if whole else [body]
         self.inside |= {key for element in picked for part in element.walk() for key in own_names(part)}
         around = MAIN if whole else self.child.defaults.class_of(body.replace(childclass=None))
-        frame = Frame(tag="frame", file=place.file, line=place.line, parent=place.parent, childclass=self.prefix + around)
+        frame = Frame(
+            tag="frame", file=place.file, line=place.line, parent=place.parent, childclass=self.prefix + around
+        )
         frame.children = [self.copy(element, frame) for element in picked]
         assert place.parent is not None
         siblings = place.parent.children

@@ -247,13 +247,21 @@ def check(spec: Spec) -> None:
     Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
     """
     problems = Problems()
+    _recheck(spec, True, problems)
+    problems.raise_if_any()
+
+
+def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
+    """`check` without raising; first the models that are attached."""
+    for child in spec.models.values():
+        _recheck(child, False, problems)
+        spec.homes |= {id(child.compiler): child.resources, **child.homes}
     spec.defaults = Defaults(spec.root.each(Default), problems)
     for section in spec.root.children:
         _check_given(section, isinstance(section, Default), problems)
     for name in ("compiler", "option", "size", "visual", "statistic"):
         setattr(spec, name, _merged([getattr(spec, name)], type(getattr(spec, name))))
-    _check(spec, True, problems)
-    problems.raise_if_any()
+    _check(spec, complete, problems)
 
 
 def _check_given(section: Element, in_default: bool, problems: Problems) -> None:

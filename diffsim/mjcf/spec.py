@@ -47,6 +47,7 @@ class Spec:
 
     names: elements by kind ("body", "joint", ...) and name.
     models: the models that `<asset><model/></asset>` lets this one attach, by name.
+    homes: where the files of attached models are, by the identity of the compiler settings that came with them.
     """
 
     root: Mujoco
@@ -60,6 +61,7 @@ class Spec:
     resources: Resources
     names: dict[str, dict[str, Element]] = field(default_factory=dict)
     models: "dict[str, Spec]" = field(default_factory=dict)
+    homes: dict[int, Resources] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         counts = {
@@ -142,6 +144,25 @@ class Spec:
         for user, attribute, _ in users:
             self._forget(user, attribute)
 
+    def attach(self, model: "Spec", to: Element | None = None, body: str = "", prefix: str = "") -> None:
+        """Put a copy of another model's body, or of all that stands in its world, into this one.
+
+        It comes with the assets, default classes, actuators, sensors, keyframes that belong to it, all with `prefix`
+        before their names, and with the compiler settings of its own model. The copy is made by `diffsim.compile`, or
+        at once by `diffsim.mjcf.check(spec)`, after which `spec.find` finds it.
+
+        Args:
+          model: the other model; a later change of it changes the copies that are not made yet.
+          to: the body or frame of this model where it is put; the world if there is none given.
+          body: the name of a body of `model`; all that stands in its world if empty.
+          prefix: what the copies' names begin with.
+        """
+        name = next(
+            name for count in range(len(self.models) + 1) if (name := f"{model.model} {count}") not in self.models
+        )
+        self.models[name] = model
+        (to or self.worldbody).add("attach", model=name, prefix=prefix, **({"body": body} if body else {}))
+
     def _users(self, element: Element, names: set[tuple[str, str]]) -> list[tuple[Element, str, str]]:
         """What refers to `names` from outside of `element`: (element, attribute, what it refers to)."""
         within = {id(part) for part in element.walk()}
@@ -181,7 +202,11 @@ class Spec:
         kind = element.attributes()[attribute]
         compiler = self.compiler_of(element)
         folder = compiler.folder(kind.folder) if isinstance(kind, FileKind) and kind.folder else ""
-        return self.resources.asset(name, folder, element.file, compiler.strippath)
+        return self.home_of(element).asset(name, folder, element.file, compiler.strippath)
+
+    def home_of(self, element: Element) -> Resources:
+        """Where the files of an element are: with its own model's, if it was attached from another one."""
+        return self.homes.get(id(element.settings), self.resources)
 
     @property
     def meshes(self) -> list[Mesh]:

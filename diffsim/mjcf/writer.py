@@ -2,7 +2,9 @@
 
 Attributes are written as the elements hold them: in the file's own units and orientations, shortcuts as shortcuts,
 class by class. Left out is what the element would have anyhow, from its default class or from MJCF. Settings are
-written once, merged; included files, replicates and comments are gone, for the reader has put their contents in place.
+written once, merged; included files, macros and comments are gone, for the reader has put their contents in place.
+What was attached from another model must have been compiled with the same settings; its default class `main`, which
+starts from MJCF's values, becomes a class below our `main` in which these values are said.
 Each attribute's kind says how its value reads as text, in as many digits as the number needs.
 Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
 """
@@ -15,11 +17,20 @@ from typing import Any
 import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
+from diffsim.errors import Problem, Problems, UnsupportedError
+from diffsim.mjcf.defaults import MAIN, Defaults
+from diffsim.mjcf.elements.custom import Key
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
 from diffsim.mjcf.kinds import FileKind, Kind
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.schema import Element, children_of, xml_name
 from diffsim.mjcf.spec import Spec
+
+# settings that belong to the elements of a file, not to the whole model
+OWN_SETTINGS = (
+    "angle", "eulerseq", "autolimits", "boundmass", "boundinertia", "balanceinertia", "inertiafromgeom",
+    "inertiagrouprange", "alignfree", "fitaabb",
+)  # fmt: skip
 
 SETTINGS = ("compiler", "option", "size", "visual", "statistic")
 
@@ -37,14 +48,19 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
     them, or give the files in `assets` when reading. Raises MjcfError if the model is wrong.
     """
     check(spec)
+    _check_one_file(spec)
     root = etree.Element("mujoco")
     if spec.root.model is not None:
         root.set("model", spec.root.model)
     for name in SETTINGS:
         _append(root, spec, getattr(spec, name), name, _mjcf_defaults)
     order = list(SECTIONS)
-    for section in sorted(spec.root.children, key=lambda section: order.index(section.tag)):
-        if section.tag not in SETTINGS:
+    for section in sorted(
+        spec.root.children, key=lambda section: (order.index(section.tag), section.settings is not None)
+    ):
+        if isinstance(section, Default) and section.settings is not None:
+            _append_foreign(etree.SubElement(root, "default"), spec, section)
+        elif section.tag not in SETTINGS:
             inherited = _nothing if isinstance(section, Default) else _class_of(spec)
             _append(root, spec, section, section.tag, inherited)
     etree.indent(root)
@@ -65,6 +81,51 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
             waiting.append((child, made))
     if isinstance(element, Section) or tag in (*SETTINGS, "worldbody"):
         _prune(root, inherited is _mjcf_defaults)
+
+
+def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> None:
+    """The default classes of an attached model, in a class that undoes what our own `main` says."""
+    _append(parent, spec, section, "default", _nothing)
+    node, ours = parent[-1], spec.defaults.classes[MAIN]
+    for key, plain in Defaults([], Problems()).classes[MAIN].items():
+        undone = {
+            xml_name(name): kind.text(getattr(plain, name))
+            for name, kind in plain.legal(in_default=True).items()
+            if not np.array_equal(getattr(ours[key], name), getattr(plain, name))
+        }
+        if undone:
+            found = node.find(key)
+            first = etree.Element(key) if found is None else found
+            if found is None:
+                node.insert(0, first)
+            first.attrib.update({**undone, **first.attrib})
+
+
+def _check_one_file(spec: Spec) -> None:
+    """Refuse what an attached model has and one file cannot say."""
+    problems = Problems()
+    for element in spec.root.walk():
+        theirs = spec.compiler_of(element)
+        for name in OWN_SETTINGS if theirs is not spec.compiler else ():
+            if not np.array_equal(getattr(theirs, name), getattr(spec.compiler, name)):
+                problems.unsupported(element, f"comes from a model whose compiler setting '{name}' is another")
+    foreign = [section for section in spec.root.each(Default) if section.settings is not None]
+    for section in foreign:
+        if any(other is not section and other.class_ == section.class_ for other in foreign):
+            problems.unsupported(section, "an attached model has several sections of default classes")
+        elif _cannot_undo(spec):
+            problems.unsupported(section, "our class 'main' says what a class in it cannot undo")
+    problems.raise_if_any()
+
+
+def _cannot_undo(spec: Spec) -> bool:
+    """Whether our class `main` gives an attribute that has no value to go back to."""
+    ours = spec.defaults.classes[MAIN]
+    return any(
+        getattr(plain, name) is None and getattr(ours[key], name) is not None
+        for key, plain in Defaults([], Problems()).classes[MAIN].items()
+        for name in plain.legal(in_default=True)
+    )
 
 
 def _prune(root: "etree._Element", deep: bool) -> None:
@@ -98,6 +159,21 @@ def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]
         implied = name in before and not kind.required and name not in alone and _same(kind, before[name], value)
         if not implied:
             found[xml_name(name)] = _file_name(spec, element, kind, value) or kind.text(value)
+    return _without_gaps(element, found) if isinstance(element, Key) else found
+
+
+def _without_gaps(key: Element, texts: dict[str, str]) -> dict[str, str]:
+    """A keyframe's numbers up to the last one that it says: one that was attached may leave out the others."""
+    found = {}
+    for name, text in texts.items():
+        said = " ".join(text.split()).removesuffix(" nan")
+        while said.endswith(" nan"):
+            said = said.removesuffix(" nan")
+        if name != "name" and "nan" in said.split() and said != "nan":
+            message = "is a keyframe of an attached model, which leaves out numbers before others"
+            raise UnsupportedError([Problem(key.file, key.line, key.label, message, "delete it, or fill it in")])
+        if name == "name" or said != "nan":
+            found[name] = text if name == "name" else said
     return found
 
 
@@ -125,8 +201,15 @@ def _class_of(spec: Spec) -> Inherited:
 
 def _file_name(spec: Spec, element: Element, kind: Kind, value: Any) -> str:
     """A file that was found beside an included file, from the folder where a file of the model itself looks for it."""
-    if not isinstance(kind, FileKind) or not os.path.dirname(element.file) or spec.compiler.strippath:
+    foreign = element.settings is not None
+    if not isinstance(kind, FileKind) or not (foreign or os.path.dirname(element.file)):
         return ""
-    folder = spec.compiler.folder(kind.folder) if kind.folder else ""
-    place = spec.resources.locate(value, folder, element.file)
-    return os.path.relpath(place, folder or ".") if place else ""
+    compiler, home = spec.compiler_of(element), spec.home_of(element)
+    if compiler.strippath or (spec.compiler.strippath and foreign):
+        return ""
+    place = home.locate(value, compiler.folder(kind.folder) if kind.folder else "", element.file)
+    if not place:
+        return ""
+    if home.folder != spec.resources.folder:
+        place = os.path.relpath((home.folder or Path.cwd()) / place, spec.resources.folder or Path.cwd())
+    return os.path.relpath(place, (spec.compiler.folder(kind.folder) if kind.folder else "") or ".")

@@ -157,7 +157,8 @@ FEATURES: dict[str, str] = {
     "fused_and_discarded": world(STATIC, FELT + '<compiler fusestatic="true" discardvisual="true"/>'),
     "lengthrange": world(
         MEASURED,
-        '<compiler><lengthrange mode="all" accel="10" maxforce="4" timestep=".02" inttotal="8" interval="1"/></compiler>' + MUSCLES,
+        '<compiler><lengthrange mode="all" accel="10" maxforce="4" timestep=".02" inttotal="8" interval="1"/></compiler>'
+        + MUSCLES,
     ),
     "lengthrange_limits": world(MEASURED, '<compiler><lengthrange uselimit="true" mode="none"/></compiler>' + MUSCLES),
     "empty": world(""),
