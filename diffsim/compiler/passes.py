@@ -25,8 +25,8 @@ from diffsim.compiler.heightfields import hfield_rows
 from diffsim.compiler.images import texture_rows
 from diffsim.compiler.joints import configuration, joint_rows
 from diffsim.compiler.keyframes import key_rows
-from diffsim.compiler.meshes import mesh_rows
 from diffsim.compiler.lengthrange import length_ranges
+from diffsim.compiler.meshes import mesh_rows
 from diffsim.compiler.pack import pack
 from diffsim.compiler.sensors import sensor_rows
 from diffsim.compiler.support import check_elements, check_model
