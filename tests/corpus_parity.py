@@ -1,7 +1,7 @@
 # ruff: noqa: E402
 """`make corpus`: every XML and URDF of the downloaded packages, compiled by us and by the oracle: a table and counts.
 
-python tests/corpus_parity.py [--only TEXT] [--log FILE]
+python tests/corpus_parity.py [--only TEXT] [--log FILE] [--round-trip]
 
 Each file is one line of the log (JSON): both verdicts, our message, the fields that differ, both times. The summary
 says how many have the same verdict and equal fields, and the reasons of the others: those of the ledger, those that are
@@ -11,6 +11,7 @@ not built yet (UnsupportedError), and the rest, which are findings.
 import argparse
 import collections
 import contextlib
+import dataclasses
 import io
 import json
 import pathlib
@@ -28,6 +29,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
+import numpy as np
 import oracle
 from compiler.compare import differences
 from corpus_ledger import LEDGER, SLOW
@@ -35,6 +37,7 @@ from corpus_ledger import LEDGER, SLOW
 from diffsim import mjcf
 from diffsim.compiler.passes import compile_all
 from diffsim.errors import DiffsimError, UnsupportedError
+from diffsim.types import Model
 
 FILES = HERE.parent / ".corpus" / "files"
 
@@ -69,12 +72,26 @@ def load_oracle(path: pathlib.Path) -> Any:
     return oracle.mujoco.MjModel.from_xml_string(re.sub(r"package://([^\"']*)", full_name, text))
 
 
-def compare(path: pathlib.Path) -> Line:
+def written_and_read(spec: mjcf.Spec, model: Model) -> list[str]:
+    """The fields of a model that are not the same, to 1e-12, after writing and reading it."""
+    again = mjcf.read(mjcf.write(spec), allow_outside=True)
+    again.resources = spec.resources
+    other = compile_all(again, refuse=False)
+    found = [] if other.topology == model.topology and other.opt.integrator == model.opt.integrator else ["topology"]
+    for field in dataclasses.fields(Model):
+        leaves = [jax.tree.leaves(getattr(each, field.name)) for each in (model, other)]
+        for ours, theirs in zip(*leaves, strict=True) if field.name != "topology" else ():
+            same = ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
+            found += [] if same else [field.name]
+    return found
+
+
+def compare(path: pathlib.Path, round_trip: bool) -> Line:
     """One file, both ways."""
     name = str(path.relative_to(FILES))
     line: Line = {"path": name, "oracle": "", "ours": "", "differences": []}
     start = time.perf_counter()
-    theirs = model = None
+    theirs = model = spec = None
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             theirs = load_oracle(path)
@@ -83,7 +100,8 @@ def compare(path: pathlib.Path) -> Line:
     line["oracle_s"] = time.perf_counter() - start
     start = time.perf_counter()
     try:
-        model = compile_all(mjcf.read(path, allow_outside=True), refuse=False)
+        spec = mjcf.read(path, allow_outside=True)
+        model = compile_all(spec, refuse=False)
     except UnsupportedError as problem:
         line["ours"] = f"unsupported: {problem.problems[0].message}"
     except DiffsimError as problem:
@@ -91,6 +109,11 @@ def compare(path: pathlib.Path) -> Line:
     except Exception as problem:
         line["ours"] = f"crashed: {problem!r}"[:300]
     line["ours_s"] = time.perf_counter() - start
+    if spec is not None and model is not None and round_trip:
+        try:
+            line["round_trip"] = written_and_read(spec, model)
+        except DiffsimError as problem:
+            line["round_trip"] = [str(problem)[:300]]
     if theirs is not None and model is not None:
         line["differences"] = differences(model, theirs)
     return line
@@ -129,6 +152,11 @@ def summary(lines: list[Line]) -> None:
     if ratios:
         longest = max(line["ours_s"] for line in timed)
         print(f"time: median {ratios[len(ratios) // 2]:.1f}x the oracle's, ours at most {longest:.2f} s")
+    tried = [line for line in lines if "round_trip" in line]
+    failed = [line for line in tried if line["round_trip"]]
+    print(f"ROUND TRIP {len(tried)} files, {len(failed)} not the same")
+    for line in failed:
+        print(f"FINDING {line['path']}: {line['round_trip'][:3]} after writing and reading")
     for line in lines:
         if verdict(line) in ("different", "refused", "crashed", "only the oracle refuses"):
             print(f"FINDING {line['path']}: {line['ours'] or line['oracle'] or line['differences'][:3]}")
@@ -139,6 +167,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="files whose path contains this")
     parser.add_argument("--log", type=pathlib.Path, default=FILES.parent / "log.jsonl")
+    parser.add_argument("--round-trip", action="store_true", help="also write and read every model")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     unpack()
@@ -147,7 +176,7 @@ def main() -> int:
         for path in models(options.only):
             if str(path.relative_to(FILES)) in SLOW:
                 continue
-            lines.append(compare(path))
+            lines.append(compare(path, options.round_trip))
             log.write(json.dumps(lines[-1]) + "\n")
             log.flush()
     summary(lines)

@@ -119,7 +119,6 @@ WRONG = [
     (model("<body>" * 1000 + "</body>" * 1000), ["elements are nested more than 400 deep"]),
 ]
 UNSUPPORTED = [
-    ("<robot/>", "URDF"),
     (section("extension", "<plugin plugin='mujoco.pid'/>"), "plugins"),
     (section("actuator", "<plugin joint='j' plugin='mujoco.pid'/>"), "plugins"),
     (section("sensor", "<plugin plugin='mujoco.sensor.touch_grid'/>"), "plugins"),
