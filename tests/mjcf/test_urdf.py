@@ -82,6 +82,7 @@ ROBOTS = {
 }  # fmt: skip
 
 SETTINGS = {
+    "defaults": "",
     "options": '<mujoco><compiler fusestatic="false" discardvisual="false" angle="degree" boundmass="3" boundinertia="2" settotalmass="9" balanceinertia="true"/>'
     '<option timestep=".01" gravity="1 2 3"><flag contact="disable"/></option><size nuserdata="4"/></mujoco>',
     "visuals dropped": '<mujoco><compiler fusestatic="false"/></mujoco>',
