@@ -7,7 +7,8 @@ visual geoms discarded, which happens here.
 
 What MuJoCo 3.8.1 does and we follow: the rotation of an inertial origin is ignored; inertias that are all zero count as
 missing; limits also hold for continuous joints; limits of which only one is given, or that are the wrong way round, do
-not act; a collision geom has the color of the visual before it. Ignored like there: velocity limits, mimic, safety,
+not act; a collision geom has the color of the visual before it; the second geom with a mesh file in another scale than
+the file's first one gets the mesh in the first scale. Ignored like there: velocity limits, mimic, safety,
 calibration, transmissions, and elements of other programs.
 Source: http://wiki.ros.org/urdf/XML; MuJoCo "URDF extensions"; mjXURDF (3.8.1).
 """
@@ -66,7 +67,7 @@ class _Robot:
         self.sections = [] if extension is None else extension.children
         self.colors = self._colors()
         self.names: set[str] = set()
-        self.meshes: dict[str, list[tuple[Vector, str]]] = {}
+        self.meshes: dict[str, list[Vector]] = {}
         self.assets = Node("asset", {}, root.file, root.line)
         self.settings = self._compiler()
 
@@ -197,11 +198,11 @@ class _Robot:
         scale = np.array([float(value) for value in (self.numbers(source, "scale", 3) or "1 1 1").split()])
         stem = PurePosixPath(file.replace("\\", "/")).stem
         known = self.meshes.setdefault(stem, [])
-        for other, name in known:
-            if np.array_equal(other, scale):
-                return name
+        # as in 3.8.1: what comes again has the mesh of the first scale, whatever its own
+        if any(np.array_equal(other, scale) for other in known):
+            return stem
         name = f"{stem}{len(known)}" if known else stem
-        known.append((scale, name))
+        known.append(scale)
         attributes = {"name": name, "file": file, "scale": " ".join(map(number, scale))}
         self.assets.children.append(Node("mesh", attributes, source.file, source.line))
         return name
