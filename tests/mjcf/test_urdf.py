@@ -128,7 +128,15 @@ def test_meshes_are_named_by_file_and_scale() -> None:
         return shape(f'<mesh filename="{file}"{scaled}/>')
 
     text = robot(
-        link("a", HEAVY + mesh("x/part.stl") + mesh("file://part.stl") + mesh("part.obj", "2 2 2") + mesh("b.stl"))
+        link(
+            "a",
+            HEAVY
+            + mesh("x/part.stl")
+            + mesh("file://part.stl")
+            + mesh("part.obj", "2 2 2")
+            + mesh("part.stl", "2 2 2")
+            + mesh("b.stl"),
+        )
     )
     spec = mjcf.read(text, assets={"part.stl": b""})
     assert [(mesh.name, mesh.file_, mesh.scale.tolist()) for mesh in spec.meshes] == [
@@ -136,7 +144,7 @@ def test_meshes_are_named_by_file_and_scale() -> None:
         ("part1", "part.obj", [2, 2, 2]),
         ("b", "b.stl", [1, 1, 1]),
     ]
-    assert [geom.mesh for geom in spec.all(Geom)] == ["part", "part", "part1", "b"]
+    assert [geom.mesh for geom in spec.all(Geom)] == ["part", "part", "part1", "part", "b"]
 
 
 @pytest.mark.parametrize("place", ["robots/r.urdf", "r.urdf"])
