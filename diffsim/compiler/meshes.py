@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler import hull
 from diffsim.compiler.assets import (
     MOST_FACES,
     MOST_IN_ALL,
@@ -24,6 +23,7 @@ from diffsim.compiler.assets import (
     refuse,
 )
 from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.hull import Hull, Polygons, convex_hull, graph, polygon_normals, polygons, polygons_of_vertices
 from diffsim.compiler.mesh_files import KINDS, read_mesh
 from diffsim.compiler.mesh_shapes import builtin_surface
 from diffsim.compiler.orientation import IDENTITY, diagonalize, matrix, unit
@@ -67,8 +67,8 @@ class Mesh:
     box: Array
     low: Array
     high: Array
-    hull: hull.Hull | None
-    polygons: hull.Polygons | None
+    hull: Hull | None
+    polygons: Polygons | None
     polynormal: Array
 
     @property
@@ -175,8 +175,8 @@ def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
         raise AssetError(f"triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientation")
     rim = sides = None
     if collides or kind == "convex" or not len(source.face):
-        rim = hull.convex_hull(vertex, e.maxhullvert)
-        sides = hull.polygons(vertex, rim)
+        rim = convex_hull(vertex, e.maxhullvert)
+        sides = polygons(vertex, rim)
     surface = _completed(source, vertex, rim, e.smoothnormal)
     surface = _mirrored(surface) if e.scale.prod() <= 0 else surface
     vertex, normal = _placed(e, vertex, surface.normal.astype(float))
@@ -184,13 +184,13 @@ def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
     pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
     axes = matrix(quat)
     vertex = (vertex - pos) @ axes
-    polynormal = hull.polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
+    polynormal = polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
     low, high = vertex.min(axis=0), vertex.max(axis=0)
     surface = replace(surface, vertex=vertex.astype(np.float32), normal=(normal @ axes).astype(np.float32))
     return Mesh(surface, pos, quat, e.scale, volume, box, low, high, rim, sides, polynormal)
 
 
-def _completed(source: Surface, vertex: Array, rim: hull.Hull | None, smooth: bool) -> Surface:
+def _completed(source: Surface, vertex: Array, rim: Hull | None, smooth: bool) -> Surface:
     """A surface with triangles and normals: where the source has none, those of the hull, and means of the faces'."""
     face = source.face if len(source.face) or rim is None else rim.face
     normal, facenormal, facetexcoord = source.normal, source.facenormal, source.facetexcoord
@@ -292,13 +292,13 @@ def _texcoords(surfaces: list[Surface]) -> Fields:
 
 def _hull_fields(meshes: list[Mesh]) -> Fields:
     """Graphs and polygons of all hulls; polygons of vertices and vertices of polygons are numbered within a mesh."""
-    graphs = [hull.graph(mesh.hull) if mesh.hull else np.zeros(0, int) for mesh in meshes]
+    graphs = [graph(mesh.hull) if mesh.hull else np.zeros(0, int) for mesh in meshes]
     length = np.array([len(each) for each in graphs], int)
-    none = hull.Polygons(np.zeros(0, int), np.zeros(0, int))
+    none = Polygons(np.zeros(0, int), np.zeros(0, int))
     sides = [mesh.polygons or none for mesh in meshes]
     number = np.array([len(each.count) for each in sides], int)
     vertices = [len(mesh.surface.vertex) for mesh in meshes]
-    around = [hull.polygons_of_vertices(each, nvert) for each, nvert in zip(sides, vertices, strict=True)]
+    around = [polygons_of_vertices(each, nvert) for each, nvert in zip(sides, vertices, strict=True)]
     joined = {
         "mesh_graph": graphs,
         "mesh_polyvertnum": [each.count for each in sides],
