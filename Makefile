@@ -31,6 +31,7 @@ bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoC
 
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	$(BIN)/python tests/sweep.py
+	$(BIN)/python tests/sweep_assets.py
 
 clean:
 	rm -rf $(VENV) .jax_cache out *.egg-info

@@ -46,6 +46,9 @@ Fields = dict[str, Any]
 # how far a principal moment may exceed the sum of the two others, absolute and relative
 TRIANGLE_ABSOLUTE, TRIANGLE_RELATIVE = 1e-9, 1e-6
 
+# coordinates may be as large as everywhere in MuJoCo (mjMAXVAL)
+FURTHEST = 1e10
+
 # arrays of an element: what they are called in Surface, and their width
 INLINE = {"vertex": 3, "face": 3, "normal": 3, "texcoord": 2}
 
@@ -145,13 +148,18 @@ def _check(surface: Surface, obj: bool) -> None:
         raise AssetError(f"a mesh has at least 4 vertices, not {nvert}")
     check_count(nvert, MOST_VERTICES, "vertices")
     check_count(len(surface.face), MOST_FACES, "triangles")
-    if not np.isfinite(surface.vertex).all():
-        raise AssetError("a vertex is not finite")
+    _check_reach(surface.vertex)
     if len(surface.face) and not (surface.face.min() >= 0 and surface.face.max() < nvert):
         wrong = np.argmax(((surface.face < 0) | (surface.face >= nvert)).any(axis=1))
         raise AssetError(f"triangle {wrong} uses vertices {surface.face[wrong].tolist()}, of which there are {nvert}")
     if len(surface.texcoord) not in (0, nvert) and not len(surface.facetexcoord) and not obj:
         raise AssetError(f"{len(surface.texcoord)} texture coordinates for {nvert} vertices")
+
+
+def _check_reach(vertex: Array) -> None:
+    """Raises AssetError where a vertex is so far out that products of coordinates lose their meaning."""
+    if not (np.abs(vertex) <= FURTHEST).all():
+        raise AssetError(f"a vertex is not finite, or further out than {FURTHEST:g}")
 
 
 # ------------------------------------------------------------------------------------------------------------ compile
@@ -180,6 +188,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
     surface = _completed(source, vertex, rim, e.smoothnormal)
     surface = _mirrored(surface) if e.scale.prod() <= 0 else surface
     vertex, normal = _placed(e, vertex, surface.normal.astype(float))
+    _check_reach(vertex)
     solid = rim.face if kind == "convex" and rim else surface.face
     pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
     axes = matrix(quat)

@@ -53,7 +53,7 @@ def read_obj(data: bytes) -> Surface:
     corner, count = _polygons(lines.face)
     _check_corners(corner, [len(vertex), len(texcoord), len(normal)])
     corner, count = _without_degenerate(corner, count)
-    parts = corner[_cut(vertex, corner[:, 0], count)]
+    parts = corner[_cut(vertex.astype(float), corner[:, 0], count)]
     check_count(len(parts), MOST_FACES, "triangles")
     known = {"facenormal": parts[:, :, 2]} if len(normal) and len(parts) else {}
     known |= {"facetexcoord": parts[:, :, 1]} if len(texcoord) and len(parts) else {}
@@ -105,9 +105,9 @@ def _numbers(lines: list[bytes], fewest: int, width: int) -> Array:
         numbers = np.array(list(map(float, chain.from_iterable(rows)))).reshape(-1, width)
     except ValueError:
         raise AssetError("is not an OBJ file: not a number") from None
-    # beyond the range of float32 lies infinity, which the compiler refuses
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)
+    if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
+        raise AssetError("a coordinate is not finite")
+    return numbers.astype(np.float32)
 
 
 def _polygons(rows: list[bytes]) -> tuple[Array, Array]:
