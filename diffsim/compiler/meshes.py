@@ -51,6 +51,7 @@ FURTHEST = 1e10
 
 # arrays of an element: what they are called in Surface, and their width
 INLINE = {"vertex": 3, "face": 3, "normal": 3, "texcoord": 2}
+SEEN = ("normal", "texcoord")
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,9 @@ def _source(draft: Draft, node: Node) -> Surface:
             own[name] = np.clip(values, -(2**31), 2**31 - 1).astype(kind) if name == "face" else values.astype(kind)
         own[name] = own[name].reshape(-1, INLINE[name])
     found = replace(found, **own)
+    # what is only seen may be damaged: a normal that is no number will point up
+    seen = {name: np.where(np.isfinite(array), array, 0) for name in SEEN if len(array := getattr(found, name))}
+    found = replace(found, **seen)
     _check(found, obj=_kind(e) == "model/obj")
     return found
 

@@ -144,6 +144,13 @@ def test_ascii_stl_is_read_like_binary_stl() -> None:
     assert np.array_equal(text.mesh_vert, binary.mesh_vert)
 
 
+def test_normals_that_are_no_numbers_point_up(any_contact: None) -> None:
+    normal = np.tile([[np.nan, 0.0, 0.0], [np.inf, 0.0, 0.0]], (4, 1))
+    data = asset_files.msh(asset_files.crooked_box(), asset_files.TRIANGLES, normal)
+    model = load(model_of(['file="m.msh"']), assets={"m.msh": data})
+    assert np.isfinite(model.mesh_normal).all()
+
+
 def test_the_hull_holds_every_vertex_and_its_rims_close(any_contact: None) -> None:
     model = load(model_of(['builtin="supersphere" params="12 .4 1.7"']))
     vertices, edges, triangles = hull_of(model.topology, 0)
