@@ -267,7 +267,7 @@ def _statistics(model: Model, poses: Kinematics, inertia: Inertia, sizes: Array)
     """stat: bounding box of everything at qpos0, mean size, mass and inertia."""
     bodies = max(model.topology.nbody - 1, 1)
     center, extent = _bounding_box(model, poses)
-    mean_size = jnp.sum(sizes) / bodies
+    mean_size = jnp.sum(sizes) / bodies if model.nbody > 1 else model.stat.meansize
     stat = {"center": center, "extent": jnp.maximum(extent, 2 * mean_size), "meansize": mean_size}
     stat["meanmass"] = jnp.sum(model.body_mass[1:]) / bodies
     if model.topology.nv:

@@ -142,6 +142,7 @@ FEATURES: dict[str, str] = {
     "custom": world(TWO, CUSTOM),
     "options": world(TWO, OPTIONS),
     "empty": world(""),
+    "only_world": world(BALL),
     "static": world('<geom type="plane" size="0 0 1"/><body pos="1 0 0"><geom size="1"/></body><body pos="1 2 3"/>'),
     "classes": world(
         '<body childclass="small"><joint/><geom friction=".7"/><body><joint class="stiff" damping="3"/><geom class="main" '

@@ -151,6 +151,12 @@ def test_a_texture_bomb_is_refused() -> None:
     refused("100000000 pixels", '<texture name="t" file="t.png"/>', files={"t.png": bomb})
 
 
+def test_polygons_that_take_long_to_cut_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diffsim.compiler.obj_file.MOST_TRIES", 5)
+    prism, sides = asset_files.star()
+    refused("write it as triangles", '<mesh file="m.obj"/>', files={"m.obj": asset_files.obj(prism, sides)})
+
+
 def test_every_wrong_asset_is_named_at_once() -> None:
     meshes = '<mesh file="a.stl"/>\n<mesh file="b.obj"/>\n<mesh file="m.stl"/>'
     error = refused("is not there", meshes, files={"m.stl": STL})
