@@ -22,7 +22,7 @@ KINDS = {".stl": "model/stl", ".obj": "model/obj", ".msh": "model/vnd.mujoco.msh
 FURTHEST = 2.0**30
 
 _TRIANGLE = np.dtype([("normal", "<f4", 3), ("vertex", "<f4", (3, 3)), ("attribute", "<u2")])
-_STL_VERTEX = re.compile(rb"\bvertex\s+(\S+)\s+(\S+)\s+(\S+)")
+_STL_VERTEX = re.compile(rb"\bvertex\s++(\S++)\s++(\S++)\s++(\S++)")
 
 
 def read_mesh(name: str, data: bytes, content_type: str | None = None) -> Surface:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler import hull
 from diffsim.compiler.assets import (
     MOST_FACES,
     MOST_IN_ALL,
@@ -24,6 +23,7 @@ from diffsim.compiler.assets import (
     refuse,
 )
 from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.hull import Hull, Polygons, convex_hull, graph, polygon_normals, polygons, polygons_of_vertices
 from diffsim.compiler.mesh_files import KINDS, read_mesh
 from diffsim.compiler.mesh_shapes import builtin_surface
 from diffsim.compiler.orientation import IDENTITY, diagonalize, matrix, unit
@@ -46,8 +46,12 @@ Fields = dict[str, Any]
 # how far a principal moment may exceed the sum of the two others, absolute and relative
 TRIANGLE_ABSOLUTE, TRIANGLE_RELATIVE = 1e-9, 1e-6
 
+# coordinates may be as large as everywhere in MuJoCo (mjMAXVAL)
+FURTHEST = 1e10
+
 # arrays of an element: what they are called in Surface, and their width
 INLINE = {"vertex": 3, "face": 3, "normal": 3, "texcoord": 2}
+SEEN = ("normal", "texcoord")
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ class Mesh:
     box: Array
     low: Array
     high: Array
-    hull: hull.Hull | None
-    polygons: hull.Polygons | None
+    hull: Hull | None
+    polygons: Polygons | None
     polynormal: Array
 
     @property
@@ -121,6 +125,9 @@ def _source(draft: Draft, node: Node) -> Surface:
             own[name] = np.clip(values, -(2**31), 2**31 - 1).astype(kind) if name == "face" else values.astype(kind)
         own[name] = own[name].reshape(-1, INLINE[name])
     found = replace(found, **own)
+    # what is only seen may be damaged: a normal that is no number will point up
+    seen = {name: np.where(np.isfinite(array), array, 0) for name in SEEN if len(array := getattr(found, name))}
+    found = replace(found, **seen)
     _check(found, obj=_kind(e) == "model/obj")
     return found
 
@@ -145,13 +152,18 @@ def _check(surface: Surface, obj: bool) -> None:
         raise AssetError(f"a mesh has at least 4 vertices, not {nvert}")
     check_count(nvert, MOST_VERTICES, "vertices")
     check_count(len(surface.face), MOST_FACES, "triangles")
-    if not np.isfinite(surface.vertex).all():
-        raise AssetError("a vertex is not finite")
+    _check_reach(surface.vertex)
     if len(surface.face) and not (surface.face.min() >= 0 and surface.face.max() < nvert):
         wrong = np.argmax(((surface.face < 0) | (surface.face >= nvert)).any(axis=1))
         raise AssetError(f"triangle {wrong} uses vertices {surface.face[wrong].tolist()}, of which there are {nvert}")
     if len(surface.texcoord) not in (0, nvert) and not len(surface.facetexcoord) and not obj:
         raise AssetError(f"{len(surface.texcoord)} texture coordinates for {nvert} vertices")
+
+
+def _check_reach(vertex: Array) -> None:
+    """Raises AssetError where a vertex is so far out that products of coordinates lose their meaning."""
+    if not (np.abs(vertex) <= FURTHEST).all():
+        raise AssetError(f"a vertex is not finite, or further out than {FURTHEST:g}")
 
 
 # ------------------------------------------------------------------------------------------------------------ compile
@@ -175,22 +187,23 @@ def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
         raise AssetError(f"triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientation")
     rim = sides = None
     if collides or kind == "convex" or not len(source.face):
-        rim = hull.convex_hull(vertex, e.maxhullvert)
-        sides = hull.polygons(vertex, rim)
+        rim = convex_hull(vertex, e.maxhullvert)
+        sides = polygons(vertex, rim)
     surface = _completed(source, vertex, rim, e.smoothnormal)
     surface = _mirrored(surface) if e.scale.prod() <= 0 else surface
     vertex, normal = _placed(e, vertex, surface.normal.astype(float))
+    _check_reach(vertex)
     solid = rim.face if kind == "convex" and rim else surface.face
     pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
     axes = matrix(quat)
     vertex = (vertex - pos) @ axes
-    polynormal = hull.polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
+    polynormal = polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
     low, high = vertex.min(axis=0), vertex.max(axis=0)
     surface = replace(surface, vertex=vertex.astype(np.float32), normal=(normal @ axes).astype(np.float32))
     return Mesh(surface, pos, quat, e.scale, volume, box, low, high, rim, sides, polynormal)
 
 
-def _completed(source: Surface, vertex: Array, rim: hull.Hull | None, smooth: bool) -> Surface:
+def _completed(source: Surface, vertex: Array, rim: Hull | None, smooth: bool) -> Surface:
     """A surface with triangles and normals: where the source has none, those of the hull, and means of the faces'."""
     face = source.face if len(source.face) or rim is None else rim.face
     normal, facenormal, facetexcoord = source.normal, source.facenormal, source.facetexcoord
@@ -292,13 +305,13 @@ def _texcoords(surfaces: list[Surface]) -> Fields:
 
 def _hull_fields(meshes: list[Mesh]) -> Fields:
     """Graphs and polygons of all hulls; polygons of vertices and vertices of polygons are numbered within a mesh."""
-    graphs = [hull.graph(mesh.hull) if mesh.hull else np.zeros(0, int) for mesh in meshes]
+    graphs = [graph(mesh.hull) if mesh.hull else np.zeros(0, int) for mesh in meshes]
     length = np.array([len(each) for each in graphs], int)
-    none = hull.Polygons(np.zeros(0, int), np.zeros(0, int))
+    none = Polygons(np.zeros(0, int), np.zeros(0, int))
     sides = [mesh.polygons or none for mesh in meshes]
     number = np.array([len(each.count) for each in sides], int)
     vertices = [len(mesh.surface.vertex) for mesh in meshes]
-    around = [hull.polygons_of_vertices(each, nvert) for each, nvert in zip(sides, vertices, strict=True)]
+    around = [polygons_of_vertices(each, nvert) for each, nvert in zip(sides, vertices, strict=True)]
     joined = {
         "mesh_graph": graphs,
         "mesh_polyvertnum": [each.count for each in sides],

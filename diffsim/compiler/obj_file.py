@@ -24,8 +24,8 @@ _FORMS = (
     (re.compile(rb"(?:\d++/\d++\s*+)++"), (0, 1)),
 )
 
-# a polygon with more corners is refused: cutting it takes time that grows with their square
-MOST_CORNERS = 1000
+# cutting a polygon may take time that grows with the square of its corners
+MOST_CORNERS, MOST_TRIES = 1000, 50_000
 
 # corners of the two halves of a quadrilateral
 FAN = np.array([[0, 1, 2], [0, 2, 3]])
@@ -53,7 +53,7 @@ def read_obj(data: bytes) -> Surface:
     corner, count = _polygons(lines.face)
     _check_corners(corner, [len(vertex), len(texcoord), len(normal)])
     corner, count = _without_degenerate(corner, count)
-    parts = corner[_cut(vertex, corner[:, 0], count)]
+    parts = corner[_cut(vertex.astype(float), corner[:, 0], count)]
     check_count(len(parts), MOST_FACES, "triangles")
     known = {"facenormal": parts[:, :, 2]} if len(normal) and len(parts) else {}
     known |= {"facetexcoord": parts[:, :, 1]} if len(texcoord) and len(parts) else {}
@@ -105,9 +105,9 @@ def _numbers(lines: list[bytes], fewest: int, width: int) -> Array:
         numbers = np.array(list(map(float, chain.from_iterable(rows)))).reshape(-1, width)
     except ValueError:
         raise AssetError("is not an OBJ file: not a number") from None
-    # beyond the range of float32 lies infinity, which the compiler refuses
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)
+    if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
+        raise AssetError("a coordinate is not finite")
+    return numbers.astype(np.float32)
 
 
 def _polygons(rows: list[bytes]) -> tuple[Array, Array]:
@@ -161,10 +161,13 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     for half, own in enumerate(FAN):
         result[place[four] + half] = quads[:, own]
     rest = np.concatenate([four[~_fans(vertex[corner[quads]])], np.flatnonzero(count > 4)])
-    lost = np.zeros(len(result), bool)
+    lost, total = np.zeros(len(result), bool), 0
     for polygon in rest.tolist():
         own = slice(start[polygon], start[polygon] + count[polygon])
-        ears = np.array(_ears(vertex[corner[own]]), int).reshape(-1, 3)
+        triangles, tried = _ears(vertex[corner[own]])
+        total += tried
+        check_count(total, MOST_TRIES, "corners to try before its polygons are cut: write it as triangles")
+        ears = np.array(triangles, int).reshape(-1, 3)
         result[place[polygon] : place[polygon] + len(ears)] = start[polygon] + ears
         lost[place[polygon] + len(ears) : place[polygon] + parts[polygon]] = True
     return result[~lost]
@@ -177,23 +180,25 @@ def _fans(points: Array) -> Array:
     return (halves[0] * halves[1]).sum(axis=1) > 0
 
 
-def _ears(points: Array) -> list[list[int]]:
-    """Triangles of one polygon (k, 3): ears are cut off in the plane of the two axes that show it best."""
+def _ears(points: Array) -> tuple[list[list[int]], int]:
+    """Triangles of one polygon (k, 3), and how many corners were tried.
+
+    Ears are cut off in the plane of the two axes that show the polygon best.
+    """
     flat = points[:, _seen_along(points)]
     x, y = flat.T
     area = (x * np.roll(y, -1) - y * np.roll(x, -1)).sum()
-    left, triangles, at, tries = list(range(len(points))), [], 0, len(points)
+    left, triangles, at, tries, tried = list(range(len(points))), [], 0, len(points), 0
     while len(left) > 3 and tries > 0:
-        at %= len(left)
-        ear = [left[(at + step) % len(left)] for step in range(3)]
-        others = [left[(at + step) % len(left)] for step in range(3, len(left))]
-        if _is_ear(flat, area, ear, others):
-            triangles.append(ear)
+        at, tried = at % len(left), tried + 1
+        turned = left[at:] + left[:at]
+        if _is_ear(flat[turned], area):
+            triangles.append(turned[:3])
             left.pop((at + 1) % len(left))
             tries = len(left)
         else:
             at, tries = at + 1, tries - 1
-    return [*triangles, left] if len(left) == 3 else triangles
+    return ([*triangles, left] if len(left) == 3 else triangles), tried
 
 
 def _seen_along(points: Array) -> list[int]:
@@ -209,17 +214,18 @@ def _seen_along(points: Array) -> list[int]:
     return [0, 1] if z > x and z > y else [0, 2]
 
 
-def _is_ear(flat: Array, area: float, ear: list[int], others: list[int]) -> bool:
-    """Whether a corner points outwards and no other corner of the polygon lies in its triangle."""
-    a, b, c = flat[ear]
+def _is_ear(points: Array, area: float) -> bool:
+    """Whether the second corner (k, 2) points outwards and no corner but the first three lies in their triangle."""
+    a, b, c = points[:3]
     turn = (b[0] - a[0]) * (c[1] - b[1]) - (b[1] - a[1]) * (c[0] - b[0])
-    return not turn * area < 0 and not any(_inside(flat[ear], flat[other]) for other in others)
+    return not turn * area < 0 and not _inside(points[:3], points[3:]).any()
 
 
-def _inside(triangle: Array, point: Array) -> bool:
-    """Whether a point lies in a triangle: a ray along x crosses its rim an odd number of times."""
-    inside = False
+def _inside(triangle: Array, points: Array) -> Array:
+    """Which points lie in a triangle: a ray along x crosses its rim an odd number of times."""
+    inside = np.zeros(len(points), bool)
     for a, b in zip(triangle, np.roll(triangle, 1, axis=0), strict=True):
-        if (a[1] > point[1]) != (b[1] > point[1]):
-            inside ^= bool(point[0] < (b[0] - a[0]) * (point[1] - a[1]) / (b[1] - a[1]) + a[0])
+        crossed = (a[1] > points[:, 1]) != (b[1] > points[:, 1])
+        if crossed.any():
+            inside ^= crossed & (points[:, 0] < (b[0] - a[0]) * (points[:, 1] - a[1]) / (b[1] - a[1]) + a[0])
     return inside

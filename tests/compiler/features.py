@@ -164,6 +164,7 @@ FEATURES: dict[str, str] = {
     "empty": world(""),
     "ground": world('<geom type="plane" size="1 1 1"/>'),
     "flat": world('<body><joint/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/></body><body pos="0 1 2"/>'),
+    "only_world": world(BALL),
     "static": world('<geom type="plane" size="0 0 1"/><body pos="1 0 0"><geom size="1"/></body><body pos="1 2 3"/>'),
     "classes": world(
         '<body childclass="small"><joint/><geom friction=".7"/><body><joint class="stiff" damping="3"/><geom class="main" '

@@ -101,8 +101,11 @@ WRONG = {
 
 LACKS = {
     "mesh": (
-        world('<geom type="mesh" mesh="m"/>', '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'),
-        "mesh geoms",
+        world(
+            f'<geom type="mesh" mesh="m"/><body><freejoint/>{BALL}</body>',
+            '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>',
+        ),
+        "mesh collisions",
     ),
     "adhesion": (world(TWO, '<actuator><adhesion body="one" ctrlrange="0 1"/></actuator>'), "transmission"),
     "user": (world(TWO, '<actuator><general joint="j2" dyntype="user" actdim="1"/></actuator>'), "dyntype"),
