@@ -33,6 +33,15 @@ def load_oracle(path: str) -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_path(str(local if local.exists() else package_path(path)))
 
 
+def refuses(text: str) -> bool:
+    """Whether the oracle refuses a model that is given as XML text."""
+    try:
+        mujoco.MjModel.from_xml_string(text)
+    except (ValueError, RuntimeError, mujoco.FatalError):
+        return True
+    return False
+
+
 @functools.cache
 def load_pair(path: str) -> tuple[Model, mujoco.MjModel]:
     """(ours, oracle), ours converted from the oracle's compiled model, so that compiler differences play no part."""
