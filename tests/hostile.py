@@ -1,4 +1,4 @@
-"""Damaged, illegal and extreme models, seeded, and the judge: a model loads or is refused, soon, and in no other way."""
+"""Damaged, illegal and extreme models, seeded, and the judge: a model loads or is refused, soon, nothing else."""
 
 import pathlib
 import random
@@ -23,7 +23,19 @@ LONGEST = 2.0
 
 JUNK = ("", "<", ">", '"', "'", "&", "</body>", "<geom/>", "]]>", "\x01", "\u00e9", "nan ", "-1", "1e999", "  ", "\n")
 EXTREMES = (
-    *("0", "-1", "1e308", "-1e308", "1e-308", "nan", "inf", "-inf", "2147483647", "-2147483648", "99999999999999999999"),
+    *(
+        "0",
+        "-1",
+        "1e308",
+        "-1e308",
+        "1e-308",
+        "nan",
+        "inf",
+        "-inf",
+        "2147483647",
+        "-2147483648",
+        "99999999999999999999",
+    ),
     *("1e18", "0.0000000001", "65535", "1e7", "", "  ", "1e", "+", "0x1F", "1 " * 5000, "9" * 400),
 )
 WORDS = ("true", "auto", "none", "world", "b", "", "box", "1", "enable", "-", "main", "joint", "xyz", "../a", "\u00df")
@@ -34,10 +46,10 @@ def damaged(seed: int) -> str:
     rng = random.Random(seed)
     text = rng.choice(SOURCES)
     for _ in range(rng.randint(1, 5)):
-        start = rng.randrange(len(text))
+        start = rng.randrange(max(1, len(text)))
         end = min(len(text), start + rng.choice((1, 1, 2, 5, 20, 100)))
         piece = text[start:end]
-        text = text[:start] + rng.choice((*JUNK, piece * 2, piece[::-1], rng.choice(text))) + text[end:]
+        text = text[:start] + rng.choice((*JUNK, piece * 2, piece[::-1], rng.choice(text or " "))) + text[end:]
     return text
 
 
@@ -64,7 +76,9 @@ def _reword(rng: random.Random, elements: list, element: "etree._Element") -> No
 def _rename(rng: random.Random, elements: list, element: "etree._Element") -> None:
     if element.attrib:
         name = rng.choice(sorted(element.attrib))
-        element.set(rng.choice((name[:-1] or "x", name + "s", "name", "class", "pos", "joint")), element.attrib.pop(name))
+        element.set(
+            rng.choice((name[:-1] or "x", name + "s", "name", "class", "pos", "joint")), element.attrib.pop(name)
+        )
 
 
 def _retag(rng: random.Random, elements: list, element: "etree._Element") -> None:

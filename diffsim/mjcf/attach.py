@@ -6,8 +6,8 @@ tendons, actuators and so on do where everything that they refer to does. A pair
 to the world, or to something of this model, if another of its references has come along.
 
 Keyframes come along too: the numbers of joints, actuators and mocap bodies that were copied, put at their new places;
-everything else is not a number, which stands for the initial value. (MuJoCo 3.8.1 forgets to forget: what one attachment
-of a model leaves behind, its keyframes hand to the next one. Ours do not.)
+everything else is not a number, which stands for the initial value. (MuJoCo 3.8.1 forgets to forget: what one
+attachment of a model leaves behind, its keyframes hand to the next one. Ours do not.)
 Source: MuJoCo XML reference, "attach"; mjCModel::operator+=, StoreKeyframes and RestoreState (3.8.1).
 """
 
@@ -55,7 +55,9 @@ def attach(spec: Spec, place: Attach, keys: list[AttachedKey], problems: Problem
     """Replace `place` by a frame with the copy, in place; keyframes are left in `keys`."""
     child = spec.models.get(place.model)
     if child is None:
-        problems.add(place, f"attribute 'model': there is no model '{place.model}'", near_match(place.model, spec.models))
+        problems.add(
+            place, f"attribute 'model': there is no model '{place.model}'", near_match(place.model, spec.models)
+        )
         return
     body = child.worldbody
     if place.body:
@@ -152,7 +154,9 @@ class _Copier:
         picked = body.children if whole else [body]
         self.inside |= {key for element in picked for part in element.walk() for key in own_names(part)}
         around = MAIN if whole else self.child.defaults.class_of(body.replace(childclass=None))
-        frame = Frame(tag="frame", file=place.file, line=place.line, parent=place.parent, childclass=self.prefix + around)
+        frame = Frame(
+            tag="frame", file=place.file, line=place.line, parent=place.parent, childclass=self.prefix + around
+        )
         frame.children = [self.copy(element, frame) for element in picked]
         assert place.parent is not None
         siblings = place.parent.children

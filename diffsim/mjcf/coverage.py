@@ -6,7 +6,7 @@ it there, so that nothing is read from a file and then forgotten. Whole elements
 
 from diffsim.mjcf.elements import visual
 from diffsim.mjcf.elements.asset import Bone, FileAsset, HField, Layer, Material, Mesh, Skin, Texture
-from diffsim.mjcf.elements.body import Body, Light
+from diffsim.mjcf.elements.body import Body, Geom, Light
 from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element
 
@@ -49,12 +49,23 @@ KEPT: dict[type[Element], dict[str, str]] = {
         "autoreset": "a state that diverged is reported, not reset",
     },
     Material: dict.fromkeys(
-        ("texture", "texrepeat", "texuniform", "emission", "specular", "shininess", "reflectance", "metallic", "roughness"),
+        (
+            "texture",
+            "texrepeat",
+            "texuniform",
+            "emission",
+            "specular",
+            "shininess",
+            "reflectance",
+            "metallic",
+            "roughness",
+        ),
         _LOOKS,
     ),
     Light: dict.fromkeys(
         ("bulbradius", "intensity", "attenuation", "exponent", "ambient", "diffuse", "specular", "texture"), _LOOKS
     ),
+    Geom: dict.fromkeys(("hfield", "fitscale"), "geoms with files are refused in compiler/support.py"),
     Body: {"sleep": "nothing sleeps; the flag that lets bodies sleep is refused"},
     FileAsset: {"content_type": _BY_NAME},
     Mesh: {"smoothnormal": _LOOKS, "normal": _LOOKS, "texcoord": _LOOKS},

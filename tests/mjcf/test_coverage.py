@@ -13,7 +13,10 @@ from diffsim.types import Option
 ROOT = Path(diffsim.__file__).parent
 READERS = [
     *sorted((ROOT / "compiler").glob("*.py")),
-    *(ROOT / "mjcf" / f"{name}.py" for name in ("attach", "replicate", "expand", "spec", "defaults", "reader", "names")),
+    *(
+        ROOT / "mjcf" / f"{name}.py"
+        for name in ("attach", "replicate", "expand", "spec", "defaults", "reader", "names")
+    ),
     *(ROOT / "mjcf" / "elements" / f"{name}.py" for name in ("actuator", "dcmotor", "sensor", "settings")),
 ]
 TEXT = "\n".join(path.read_text() for path in READERS)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Models from strangers: damaged, illegal, extreme; too large; and files that are not theirs to open."""
 
 import os
@@ -24,14 +25,23 @@ def test_a_broken_model_loads_or_is_refused(kind: str) -> None:
 
 BOMBS = {
     "replicate": ('<worldbody><replicate count="1000000"><geom size="1"/></replicate></worldbody>', "200000"),
-    "nested": ("<worldbody>" + '<replicate count="99">' * 5 + "<site/>" + "</replicate>" * 5 + "</worldbody>", "200000"),
+    "nested": (
+        "<worldbody>" + '<replicate count="99">' * 5 + "<site/>" + "</replicate>" * 5 + "</worldbody>",
+        "200000",
+    ),
     "nkey": ('<size nkey="2000000000"/>', "at most 10000000"),
     "nuserdata": ('<size nuserdata="2000000000"/>', "at most 10000000"),
-    "keys": ('<size nkey="9999999"/><worldbody><body><freejoint/><geom size="1"/></body></worldbody>', "10000000 numbers"),
+    "keys": (
+        '<size nkey="9999999"/><worldbody><body><freejoint/><geom size="1"/></body></worldbody>',
+        "10000000 numbers",
+    ),
     "sensor": ('<sensor><user dim="2000000000"/></sensor>', "10000000 numbers"),
     "contact": ('<sensor><contact num="2000000000"/></sensor>', "10000000 numbers"),
     "numeric": ('<custom><numeric name="n" size="2000000000"/></custom>', "at most 500"),
-    "depth": ("<worldbody>" + "<body>" * 100_000 + "</body>" * 100_000 + "</worldbody>", "nested more than|not sound XML"),
+    "depth": (
+        "<worldbody>" + "<body>" * 100_000 + "</body>" * 100_000 + "</worldbody>",
+        "nested more than|not sound XML",
+    ),
 }
 
 
@@ -53,7 +63,7 @@ STYLE = '<?xml-stylesheet href="secret.xsl"?><mujoco><include file="file:///etc/
 
 @pytest.mark.parametrize("text", [LAUGHS, EXTERNAL, PARAMETER, XINCLUDE, STYLE])
 def test_no_entities_and_no_foreign_includes(text: str) -> None:
-    with pytest.raises(MjcfError, match="not allowed|unknown element|outside of the model|is not there"):
+    with pytest.raises(MjcfError, match=r"not allowed|unknown element|outside of the model|is not there"):
         read(text)
 
 
@@ -98,7 +108,7 @@ NAMES = ("../secret.xml", "link.xml", "up/secret.xml", "/etc/passwd", "device.xm
 def test_only_the_models_own_files_are_opened(model_folder: pathlib.Path, name: str, element: str) -> None:
     main = model_folder / "main.xml"
     main.write_text("<mujoco>" + element.format(name) + "</mujoco>")
-    with pytest.raises(MjcfError, match="outside of the model's folder|is not there|cannot be read"):
+    with pytest.raises(MjcfError, match=r"outside of the model's folder|is not there|cannot be read"):
         read(main)
 
 

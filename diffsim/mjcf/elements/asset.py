@@ -154,10 +154,10 @@ class Texture(FileAsset):
     nchannel: int = Integer(3)
 
     def check(self, problems: Problems) -> None:
-        if self.builtin not in (None, "none") and min(self.width or 0, self.height or 0) < 1:
-            # a cube has square faces, which the width alone measures
-            if (self.width or 0) < 1 or self.type is TextureType.TWO_D:
-                problems.add(self, "a builtin texture needs a positive width and height")
+        # the faces of a cube are square
+        sides = (self.width or 0, self.height or 0) if self.type is TextureType.TWO_D else (self.width or 0,)
+        if self.builtin not in (None, "none") and min(sides) < 1:
+            problems.add(self, "a builtin texture needs a positive width and height")
         if self.gridlayout is None:
             return
         cells = int(self.gridsize.prod()) if self.gridsize is not None else 1
