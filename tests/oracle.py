@@ -38,6 +38,15 @@ def load_with_assets(xml: str, assets: dict[str, bytes]) -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_string(xml, assets)
 
 
+def refuses(text: str) -> bool:
+    """Whether the oracle refuses a model that is given as XML text."""
+    try:
+        mujoco.MjModel.from_xml_string(text)
+    except (ValueError, RuntimeError, mujoco.FatalError):
+        return True
+    return False
+
+
 @functools.cache
 def load_pair(path: str) -> tuple[Model, mujoco.MjModel]:
     """(ours, oracle), ours converted from the oracle's compiled model, so that compiler differences play no part."""

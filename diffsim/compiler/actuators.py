@@ -9,7 +9,7 @@ import numpy as np
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import BiasType, DynType, GainType, JointType, LRMode, TrnType
-from diffsim.mjcf.elements.settings import LengthRange
+from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
 
 Array = np.ndarray
 
@@ -34,6 +34,10 @@ def actuator_rows(draft: Draft) -> None:
     numbers = np.array([node.row["actuator_actnum"] for node in nodes], int)
     samples = np.array([max(0, node.e.nsample) for node in nodes], int)
     histories = np.where(samples > 0, 2 + 2 * samples, 0)
+    if histories.sum() > MOST_NUMBERS:
+        longest = nodes[int(np.argmax(histories))].source
+        draft.problems.add(longest, f"all actuators together remember more than {MOST_NUMBERS} numbers")
+        draft.problems.raise_if_any()
     draft.fields.update(
         na=int(numbers.sum()),
         nhistory=int(histories.sum()),

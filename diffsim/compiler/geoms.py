@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.compiler.contacts import CONDIMS
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.fluid import fluid_coefficients
 from diffsim.compiler.geom_assets import FITTED, fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
@@ -155,6 +156,8 @@ def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
     e, body, size, shape = node.e, node.body, form.size, form.shape
     if kind == GeomType.PLANE and body is not None and moves(body):
         draft.problems.add(node.source, "a plane may only stand on a body that does not move")
+    if e.condim not in CONDIMS:
+        draft.problems.add(node.source, f"condim must be 1, 3, 4 or 6, not {e.condim}")
     mass, inertia = _mass(draft, node, shape, size)
     fluid = fluid_coefficients(kind, size, e.fluidcoef) if e.fluidshape else np.zeros(12)
     return {

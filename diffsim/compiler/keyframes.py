@@ -8,6 +8,7 @@ import numpy as np
 from diffsim.compiler.draft import Draft, Fields, Node, columns
 from diffsim.compiler.orientation import unit
 from diffsim.enums import JointType
+from diffsim.mjcf.elements.settings import MOST_NUMBERS
 
 
 def key_rows(draft: Draft) -> None:
@@ -28,6 +29,10 @@ def key_rows(draft: Draft) -> None:
         }
         _normalize(draft, node.row)
     missing = max(0, draft.spec.size.nkey - len(draft.nodes["key"]))
+    width = 1 + sum(len(value) for value in initial.values())
+    if (missing + len(draft.nodes["key"])) * width > MOST_NUMBERS:
+        draft.problems.add(draft.spec.size, f"all keyframes together hold more than {MOST_NUMBERS} numbers")
+        return
     spare = {"key_time": 0.0} | {f"key_{name}": value for name, value in initial.items()}
     draft.fields.update(columns([node.row for node in draft.nodes["key"]] + missing * [spare]))
     draft.fields["nkey"] = len(draft.nodes["key"]) + missing

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import numpy as np
 
 from diffsim.collision import capacities_of_numerics
 from diffsim.compiler import complete, settings
@@ -109,9 +110,7 @@ def compile_all(
 ) -> Model:
     """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
     draft = Draft(spec)
-    for each in PASSES:
-        each(draft)
-        draft.problems.raise_if_any()
+    run_passes(draft)
     names, texts = complete.names(draft), settings.texts(draft)
 
     asked = capacities_of_numerics(names["numeric"], draft.fields["numeric_data"][draft.fields["numeric_adr"]])
@@ -126,6 +125,15 @@ def compile_all(
         draft.problems.raise_if_any()
     derive(draft, packed)
     return packed(draft.fields)
+
+
+def run_passes(draft: Draft) -> None:
+    """All passes over the elements, then the check that the numbers of the file have led to numbers."""
+    # what overflows is found by the check, and told with its place
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for each in (*PASSES, complete.check_finite):
+            each(draft)
+            draft.problems.raise_if_any()
 
 
 def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:

@@ -6,8 +6,8 @@ tendons, actuators and so on do where everything that they refer to does. A pair
 to the world, or to something of this model, if another of its references has come along.
 
 Keyframes come along too: the numbers of joints, actuators and mocap bodies that were copied, put at their new places;
-everything else is not a number, which stands for the initial value. (MuJoCo 3.8.1 forgets to forget: what one attachment
-of a model leaves behind, its keyframes hand to the next one. Ours do not.)
+everything else is not a number, which stands for the initial value. (MuJoCo 3.8.1 forgets to forget: what one
+attachment of a model leaves behind, its keyframes hand to the next one. Ours do not.)
 Source: MuJoCo XML reference, "attach"; mjCModel::operator+=, StoreKeyframes and RestoreState (3.8.1).
 """
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Attached models against the oracle: names, classes, settings, keyframes, what comes along and what stays behind."""
 
 from typing import Any

@@ -154,6 +154,10 @@ class Texture(FileAsset):
     nchannel: int = Integer(3)
 
     def check(self, problems: Problems) -> None:
+        # the faces of a cube are square
+        sides = (self.width or 0, self.height or 0) if self.type is TextureType.TWO_D else (self.width or 0,)
+        if self.builtin not in (None, "none") and min(sides) < 1:
+            problems.add(self, "a builtin texture needs a positive width and height")
         if self.gridlayout is None:
             return
         cells = int(self.gridsize.prod()) if self.gridsize is not None else 1
@@ -183,6 +187,8 @@ class Material(Element):
     rgba: Vector = Reals(4, (1, 1, 1, 1))
 
     def check(self, problems: Problems) -> None:
+        if not self.name and (self.parent is None or self.parent.tag != "default"):
+            problems.add(self, "a material needs attribute 'name'")
         if self.texture is not None and self.children:
             problems.add(self.children[0], "a material with attribute 'texture' cannot have layers")
 
