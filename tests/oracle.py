@@ -33,6 +33,20 @@ def load_oracle(path: str) -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_path(str(local if local.exists() else package_path(path)))
 
 
+def load_with_assets(xml: str, assets: dict[str, bytes]) -> mujoco.MjModel:
+    """The oracle's model of XML text with files in memory."""
+    return mujoco.MjModel.from_xml_string(xml, assets)
+
+
+def refuses(text: str) -> bool:
+    """Whether the oracle refuses a model that is given as XML text."""
+    try:
+        mujoco.MjModel.from_xml_string(text)
+    except (ValueError, RuntimeError, mujoco.FatalError):
+        return True
+    return False
+
+
 @functools.cache
 def load_pair(path: str) -> tuple[Model, mujoco.MjModel]:
     """(ours, oracle), ours converted from the oracle's compiled model, so that compiler differences play no part."""
@@ -211,6 +225,15 @@ def applied_force(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
         force, torque = data.xfrc_applied[body, :3], data.xfrc_applied[body, 3:]
         mujoco.mj_applyFT(mjmodel, data, force, torque, data.xipos[body], body, total)
     return total
+
+
+def stepped(mjmodel: mujoco.MjModel, qvel: np.ndarray, count: int) -> mujoco.MjData:
+    """The oracle's data some steps after qpos0 with a velocity."""
+    data = mujoco.MjData(mjmodel)
+    data.qvel[:] = qvel
+    for _ in range(count):
+        mujoco.mj_step(mjmodel, data)
+    return data
 
 
 def next_activation(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:

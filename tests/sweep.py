@@ -8,6 +8,7 @@ import pathlib
 import sys
 from typing import Any
 
+import hostile
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,13 +83,33 @@ def count_nonfinite(path: str, cone: Cone, total: int, seed: int) -> tuple[int, 
     return int(bad[0]), int(bad[1])
 
 
+# hostile models: how many of each kind
+HOSTILE = {"damaged": 2000, "illegal": 3000, "extreme": 1000}
+
+
+def count_hostile(seed: int) -> int:
+    """How many hostile models ended otherwise than loaded or refused, or took too long; one line per kind."""
+    found = 0
+    for kind, number in HOSTILE.items():
+        counts = hostile.judge(kind, range(seed, seed + number))
+        print(
+            f"SWEEP hostile {kind} models={number} seed={seed} loaded={counts.loaded} refused={counts.refused}"
+            f" crashed={len(counts.crashed)} slow={len(counts.slow)}",
+            *counts.crashed,
+            *counts.slow,
+            flush=True,
+        )
+        found += counts.findings
+    return found
+
+
 def main() -> int:
     """Runs the sweeps; 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=2000, help="per precision, over all models and cones")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    found = 0
+    found = count_hostile(options.seed)
     for x64 in (False, True):
         with jax.enable_x64(x64):
             each = -(-options.states // (2 * len(MODELS)))

@@ -9,7 +9,7 @@ import numpy as np
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import BiasType, DynType, GainType, JointType, LRMode, TrnType
-from diffsim.mjcf.elements.settings import LengthRange
+from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
 
 Array = np.ndarray
 
@@ -34,6 +34,10 @@ def actuator_rows(draft: Draft) -> None:
     numbers = np.array([node.row["actuator_actnum"] for node in nodes], int)
     samples = np.array([max(0, node.e.nsample) for node in nodes], int)
     histories = np.where(samples > 0, 2 + 2 * samples, 0)
+    if histories.sum() > MOST_NUMBERS:
+        longest = nodes[int(np.argmax(histories))].source
+        draft.problems.add(longest, f"all actuators together remember more than {MOST_NUMBERS} numbers")
+        draft.problems.raise_if_any()
     draft.fields.update(
         na=int(numbers.sum()),
         nhistory=int(histories.sum()),
@@ -114,7 +118,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
 
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
-    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, for those that need one."""
+    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by lengthrange.py."""
     e, given = node.e, np.array(node.e.lengthrange)
     settings = (draft.spec.compiler.first(LengthRange) or LengthRange()).filled()
     muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
@@ -125,9 +129,7 @@ def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node 
     kind = {TrnType.JOINT: "jnt", TrnType.JOINTINPARENT: "jnt", TrnType.TENDON: "tendon"}.get(transmission)
     if settings.uselimit and kind and target and target.row[f"{kind}_limited"]:
         return np.array(target.row[f"{kind}_range"])
-    draft.problems.unsupported(
-        node.source, "finding the length range by simulation is not supported yet", "give lengthrange"
-    )
+    draft.unmeasured.add(node.id)
     return given
 
 

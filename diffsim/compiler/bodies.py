@@ -51,12 +51,11 @@ def body_inertias(draft: Draft) -> None:
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
         node.row.update(_inertia(draft, node) if node.id else _massless(node))
     for node in draft.nodes["body"]:
-        if node.id and node.under.get("joint") and not _can_move(node):
+        if node.id and node.under.get("joint") and not _canmove(node):
             draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
     draft.problems.raise_if_any()
     for node in draft.nodes["body"]:
         _align_free(draft, node)
-    _set_total_mass(draft)
 
 
 def _massless(node: Node) -> dict:
@@ -66,7 +65,7 @@ def _massless(node: Node) -> dict:
 
 
 def _inertia(draft: Draft, node: Node) -> dict:
-    settings = draft.spec.compiler
+    settings = draft.settings(node)
     given = node.source.first(Inertial)
     infer = settings.inertiafromgeom == Tristate.TRUE or (settings.inertiafromgeom == Tristate.AUTO and given is None)
     row = _given(draft, node, given) if given is not None else _massless(node)
@@ -97,7 +96,7 @@ def _given(draft: Draft, node: Node, given: Inertial) -> dict:
 
 def _from_geoms(draft: Draft, node: Node) -> dict:
     """Mass, center and principal axes of the geoms that count, nothing if none does."""
-    lowest, highest = draft.spec.compiler.inertiagrouprange
+    lowest, highest = draft.settings(node).inertiagrouprange
     rows = [geom.row for geom in node.under.get("geom", []) if lowest <= geom.row["geom_group"] <= highest]
     rows = [row for row in rows if row["mass"] > TINY]
     if len(rows) < 2:
@@ -119,7 +118,7 @@ def _bounded(draft: Draft, node: Node, inertia: Array) -> Array:
     """Principal moments that satisfy A + B >= C, made equal if the compiler may balance them."""
     if _triangle(inertia):
         return inertia
-    if draft.spec.compiler.balanceinertia:
+    if draft.settings(node).balanceinertia:
         return np.full(3, inertia.sum() / 3)
     draft.problems.add(node.source, "inertia must satisfy A + B >= C", "set balanceinertia to mend it")
     return inertia
@@ -130,11 +129,11 @@ def _triangle(inertia: Array) -> bool:
     return a + b >= c and a + c >= b and b + c >= a
 
 
-def _can_move(node: Node) -> bool:
+def _canmove(node: Node) -> bool:
     """Whether the body, or something that moves with it, has mass and inertia."""
     if node.row["body_mass"] >= MINIMUM and (node.row["body_inertia"] >= MINIMUM).all():
         return True
-    return any(not child.under.get("joint") and _can_move(child) for child in node.under.get("body", []))
+    return any(not child.under.get("joint") and _canmove(child) for child in node.under.get("body", []))
 
 
 def _align_free(draft: Draft, node: Node) -> None:
@@ -143,7 +142,7 @@ def _align_free(draft: Draft, node: Node) -> None:
     if len(joints) != 1 or joints[0].e.type != JointType.FREE or node.under.get("body"):
         return
     align = getattr(joints[0].source, "align", None)
-    if align == Tristate.FALSE or (align != Tristate.TRUE and not draft.spec.compiler.alignfree):
+    if align == Tristate.FALSE or (align != Tristate.TRUE and not draft.settings(node).alignfree):
         return
     row = node.row
     back = invert(row["body_ipos"], row["body_iquat"])
@@ -151,10 +150,10 @@ def _align_free(draft: Draft, node: Node) -> None:
     row["body_ipos"], row["body_iquat"] = np.zeros(3), np.array([1.0, 0, 0, 0])
     for kind, prefix in (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light")):
         for child in node.under.get(kind, []):
-            _move(child, prefix, *back)
+            move(child, prefix, *back)
 
 
-def _move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
+def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
     """Put a pose, or a position and a direction, behind another pose."""
     row = node.row
     turn = row.get(prefix + "_quat", np.array([1.0, 0, 0, 0]))
@@ -165,7 +164,7 @@ def _move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
         row[prefix + "_dir"] = matrix(quat) @ row[prefix + "_dir"]
 
 
-def _set_total_mass(draft: Draft) -> None:
+def total_mass(draft: Draft) -> None:
     """Scale all masses and inertias to the total that the compiler settings ask for."""
     wanted = draft.spec.compiler.settotalmass
     if wanted <= 0:

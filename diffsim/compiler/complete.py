@@ -16,6 +16,9 @@ from diffsim.types.topology import NAMED, Topology
 # integer fields with more than one column, by the number of their columns
 COLUMNS = {
     "cam_resolution": 2,
+    "mesh_face": 3,
+    "mesh_facenormal": 3,
+    "mesh_facetexcoord": 3,
     "actuator_trnid": 2,
     "actuator_history": 2,
     "sensor_intprm": 3,
@@ -44,8 +47,27 @@ def tree(draft: Draft) -> None:
     fields["ntree"] = int(fields["dof_treeid"].max(initial=-1)) + 1
 
 
+# user data by kind, and the setting that bounds how long it is
+USER = {
+    "body": "nuser_body",
+    "joint": "nuser_jnt",
+    "geom": "nuser_geom",
+    "site": "nuser_site",
+    "camera": "nuser_cam",
+    "tendon": "nuser_tendon",
+    "actuator": "nuser_actuator",
+    "sensor": "nuser_sensor",
+}
+
+
 def sizes(draft: Draft) -> None:
     """Counts of all kinds of objects, and of user data."""
+    for kind, setting in USER.items():
+        most = getattr(draft.spec.size, setting)
+        for node in draft.nodes[kind]:
+            user = getattr(node.e, "user", None)
+            if user is not None and 0 <= most < len(user):
+                draft.problems.add(node.source, f"user has {len(user)} numbers, more than {setting} = {most}")
     for kind, size in NAMED.items():
         draft.fields.setdefault(size, len(draft.nodes[kind]))
     draft.fields["nuserdata"] = draft.spec.size.nuserdata
@@ -65,6 +87,23 @@ def empty_fields(draft: Draft) -> None:
 
 def _count(fields: dict[str, Any], size: str | int) -> int:
     return size if isinstance(size, int) else int(fields.get(size, 0))
+
+
+# kinds of objects by the prefix of their fields, where they differ
+KIND_OF = {"jnt": "joint", "cam": "camera", "mat": "material", "eq": "equality"}
+
+
+def check_finite(draft: Draft) -> None:
+    """Note every object with a field that has overflowed, or is not a number. Ranges may be infinite."""
+    for name, values in draft.fields.items():
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range"):
+            continue
+        prefix = name.split("_")[0]
+        nodes = draft.nodes.get(KIND_OF.get(prefix, prefix), [])
+        wrong = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)) if len(values) else []
+        for index in wrong:
+            place = nodes[index].source if len(nodes) == len(values) else None
+            draft.problems.add(place, f"{name} is not a finite number", "some number of the file is too large")
 
 
 def relations(draft: Draft) -> None:

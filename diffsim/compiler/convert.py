@@ -14,7 +14,7 @@ from diffsim.types.model import Model, Option, Statistic
 from diffsim.types.topology import NAMED, Topology
 
 # name addresses in mjModel whose abbreviation is not the kind
-ADDRESS = {"joint": "jnt", "camera": "cam", "material": "mat", "equality": "eq"}
+ADDRESS = {"joint": "jnt", "camera": "cam", "material": "mat", "texture": "tex", "equality": "eq"}
 
 
 def from_mujoco(

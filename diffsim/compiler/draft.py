@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.compiler.orientation import IDENTITY
 from diffsim.enums import ObjType
 from diffsim.errors import Problems, near_match
+from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.schema import Element, Tristate
 from diffsim.mjcf.spec import Spec
 
@@ -23,8 +24,8 @@ Pose = tuple[Array, Array]
 
 # object kinds as `Topology.names` calls them
 KINDS = (
-    "body", "joint", "geom", "site", "camera", "light", "material", "pair", "exclude", "equality", "tendon",
-    "actuator", "sensor", "numeric", "text", "tuple", "key",
+    "body", "joint", "geom", "site", "camera", "light", "mesh", "hfield", "texture", "material", "pair", "exclude",
+    "equality", "tendon", "actuator", "sensor", "numeric", "text", "tuple", "key",
 )  # fmt: skip
 
 # the kind of object that an object type of sensors and tuples names
@@ -53,7 +54,7 @@ class Node:
     @property
     def name(self) -> str:
         """The object's name, empty if it has none."""
-        return getattr(self.e, "name", None) or ""
+        return getattr(self.e, "known_as", None) or getattr(self.e, "name", None) or ""
 
 
 class Draft:
@@ -64,12 +65,13 @@ class Draft:
         self.problems = Problems()
         self.nodes: dict[str, list[Node]] = {kind: [] for kind in KINDS}
         self.fields: Fields = {}
+        # actuators whose length range is to be found by simulation
+        self.unmeasured: set[int] = set()
         self._index: dict[str, dict[str, Node]] = {}
 
-    @property
-    def degree(self) -> bool:
-        """Whether angles in the file are degrees."""
-        return self.spec.compiler.degree
+    def settings(self, node: "Node") -> Compiler:
+        """The compiler settings that hold for an object: those of the file that it was attached from."""
+        return self.spec.compiler_of(node.source)
 
     def add(self, kind: str, node: Node) -> Node:
         """Append an object."""
@@ -126,6 +128,6 @@ def check_limits(draft: Draft, node: Node, word: str, limited: Tristate, limits:
 
 def check_flag(draft: Draft, node: Node, name: str, flag: str, limited: Tristate, limits: Array) -> None:
     """Note a range that nobody asked to act, where the compiler may not guess."""
-    if limited == Tristate.AUTO and not draft.spec.compiler.autolimits and np.any(limits):
+    if limited == Tristate.AUTO and not draft.settings(node).autolimits and np.any(limits):
         message = f"'{name}' without '{flag}' while autolimits is false"
         draft.problems.add(node.source, message, f"set {flag} or autolimits")

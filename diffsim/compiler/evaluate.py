@@ -191,6 +191,11 @@ def _sqrt(x: Array) -> Array:
         return np.sqrt(x)
 
 
+def _arcsin(x: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.arcsin(x)
+
+
 def _divide(a: Array, b: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         return a // b if np.issubdtype(a.dtype, np.integer) else a / b
@@ -204,7 +209,7 @@ NUMPY: dict[str, Rule] = {
     "add": _plain(np.add),
     "and": _plain(np.logical_and),
     "argmax": lambda x, *, axes, index_dtype: np.argmax(x, axis=axes[0]).astype(index_dtype),
-    "asin": _plain(np.arcsin),
+    "asin": _plain(_arcsin),
     "atan2": _plain(np.arctan2),
     "broadcast_in_dim": _broadcast,
     "cholesky": _cholesky,

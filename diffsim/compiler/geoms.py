@@ -4,12 +4,16 @@ fromto gives center, half length and a z axis that points from the second point 
 times the volume (times the surface for shells). Source: MuJoCo "Modeling", geom; shape formulas in shape.py.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from diffsim.compiler.contacts import CONDIMS
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.fluid import fluid_coefficients
+from diffsim.compiler.geom_assets import FITTED, fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
+from diffsim.compiler.meshes import Mesh
 from diffsim.compiler.orientation import (
     TINY,
     compose,
@@ -29,12 +33,12 @@ EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BO
 
 def orientation(draft: Draft, node: Node, e: Any = None) -> Array:
     """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler."""
-    e = e or node.e
+    e, settings = e or node.e, draft.settings(node)
     ways = {
-        "axisangle": lambda value: from_axis_angle(value, draft.degree),
+        "axisangle": lambda value: from_axis_angle(value, settings.degree),
         "xyaxes": from_axes,
         "zaxis": from_z_axis,
-        "euler": lambda value: from_euler(value, draft.spec.compiler.eulerseq, draft.degree),
+        "euler": lambda value: from_euler(value, settings.eulerseq, settings.degree),
     }
     for name, convert in ways.items():
         value = getattr(e, name, None)
@@ -88,18 +92,73 @@ def geom_rows(draft: Draft) -> None:
     """Rows of all geoms."""
     for node in draft.nodes["geom"]:
         kind = GeomType(node.e.type)
-        if kind in SHAPES:
-            node.row = _geom_row(draft, node, kind)
+        form = _form(draft, node, kind)
+        if form is not None:
+            node.row = _geom_row(draft, node, kind, form)
     draft.problems.raise_if_any()
 
 
-def _geom_row(draft: Draft, node: Node, kind: GeomType) -> dict:
-    e, body = node.e, node.body
+@dataclass(frozen=True)
+class _Form:
+    """Pose, sizes and shape of a geom; `data`: index of its mesh or height field; `material`: name of its material."""
+
+    pos: Array
+    quat: Array
+    size: Array
+    shape: Shape
+    data: int
+    material: str | None
+
+
+def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
+    """The form of a geom; None, and a problem noted, if it lacks its asset."""
+    e = node.e
+    mesh, field = draft.find(node.source, "mesh", e.mesh), draft.find(node.source, "hfield", e.hfield)
+    for needed, attribute, given in ((GeomType.MESH, "mesh", e.mesh), (GeomType.HFIELD, "hfield", e.hfield)):
+        if kind == needed and not given:
+            draft.problems.add(node.source, f"a {attribute} geom needs attribute '{attribute}'")
+    if e.hfield and kind != GeomType.HFIELD:
+        draft.problems.add(node.source, "attribute 'hfield' requires type 'hfield'")
     pos, quat, size = shaped_pose(draft, node, kind)
+    if mesh is not None:
+        return _mesh_form(draft, node, kind, mesh, _Form(pos, quat, size, SHAPES[GeomType.BOX], -1, e.material))
+    if kind == GeomType.HFIELD and field is not None:
+        size = hfield_size(field.e.size)
+        return _Form(pos, quat, size, hfield_shape(field.e.size), field.id, e.material)
+    if kind not in SHAPES:
+        return None
     check_size(draft, node, kind, size)
+    return _Form(pos, quat, size, SHAPES[kind], -1, e.material)
+
+
+def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _Form) -> _Form | None:
+    """The form of a mesh geom, or of a primitive fitted to a mesh."""
+    mesh: Mesh = asset.row["mesh"]
+    if node.e.fromto is not None:
+        draft.problems.add(node.source, "fromto cannot be used with a mesh")
+    if kind == GeomType.MESH:
+        size, center, shape = mesh.reach, np.zeros(3), mesh_shape(mesh)
+        if node.e.shellinertia:
+            hint = 'give the mesh inertia="shell"'
+            draft.problems.add(node.source, "shellinertia does not apply to a mesh geom", hint)
+    elif kind in FITTED:
+        size, center = fitted(draft, node, kind, mesh, form.size)
+        shape = SHAPES[kind]
+        check_size(draft, node, kind, size)
+    else:
+        draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
+        return None
+    pos, quat = compose(form.pos, form.quat, *mesh_place(mesh, center))
+    return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material)
+
+
+def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
+    e, body, size, shape = node.e, node.body, form.size, form.shape
     if kind == GeomType.PLANE and body is not None and moves(body):
         draft.problems.add(node.source, "a plane may only stand on a body that does not move")
-    mass, inertia = _mass(draft, node, SHAPES[kind], size)
+    if e.condim not in CONDIMS:
+        draft.problems.add(node.source, f"condim must be 1, 3, 4 or 6, not {e.condim}")
+    mass, inertia = _mass(draft, node, shape, size)
     fluid = fluid_coefficients(kind, size, e.fluidcoef) if e.fluidshape else np.zeros(12)
     return {
         "geom_type": kind,
@@ -107,18 +166,18 @@ def _geom_row(draft: Draft, node: Node, kind: GeomType) -> dict:
         "geom_contype": e.contype,
         "geom_conaffinity": e.conaffinity,
         "geom_condim": e.condim,
-        "geom_dataid": -1,
-        "geom_matid": draft.optional(node, "material", e.material),
+        "geom_dataid": form.data,
+        "geom_matid": draft.optional(node, "material", form.material),
         "geom_group": e.group,
         "geom_priority": e.priority,
         "geom_solmix": e.solmix,
         "geom_solref": e.solref,
         "geom_solimp": e.solimp,
         "geom_size": size,
-        "geom_aabb": bounding_box(kind, size),
-        "geom_rbound": SHAPES[kind].radius(size),
-        "geom_pos": pos,
-        "geom_quat": quat,
+        "geom_aabb": bounding_box(shape, size),
+        "geom_rbound": shape.radius(size),
+        "geom_pos": form.pos,
+        "geom_quat": form.quat,
         "geom_friction": e.friction,
         "geom_margin": e.margin,
         "geom_gap": e.gap,

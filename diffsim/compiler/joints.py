@@ -34,7 +34,7 @@ def _joint_row(draft: Draft, node: Node) -> dict:
     force_limited = kind in SCALAR and check_limits(
         draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange
     )
-    to_radians = pi / 180 if kind == JointType.HINGE and draft.degree else 1.0
+    to_radians = pi / 180 if kind == JointType.HINGE and draft.settings(node).degree else 1.0
     return {
         "jnt_type": kind,
         "jnt_bodyid": node.body.id if node.body else 0,
@@ -74,7 +74,7 @@ def _limits(draft: Draft, node: Node, kind: JointType) -> tuple[bool, Array]:
             draft.problems.add(node.source, f"the range of a ball joint begins with 0, not {limits[0]:g}")
     else:
         limited = check_limits(draft, node, "", node.e.limited, limits)
-    if limited and kind != JointType.SLIDE and draft.degree:
+    if limited and kind != JointType.SLIDE and draft.settings(node).degree:
         limits = limits * (pi / 180)
     return limited, limits
 

@@ -1,4 +1,4 @@
-"""Keyframes: states to start from. What a key does not say, or breaks off, is the initial value.
+"""Keyframes: states to start from. What a key does not say, breaks off, or gives as not a number is the initial value.
 
 Source: MuJoCo XML reference, keyframe.
 """
@@ -8,6 +8,7 @@ import numpy as np
 from diffsim.compiler.draft import Draft, Fields, Node, columns
 from diffsim.compiler.orientation import unit
 from diffsim.enums import JointType
+from diffsim.mjcf.elements.settings import MOST_NUMBERS
 
 
 def key_rows(draft: Draft) -> None:
@@ -28,6 +29,10 @@ def key_rows(draft: Draft) -> None:
         }
         _normalize(draft, node.row)
     missing = max(0, draft.spec.size.nkey - len(draft.nodes["key"]))
+    width = 1 + sum(len(value) for value in initial.values())
+    if (missing + len(draft.nodes["key"])) * width > MOST_NUMBERS:
+        draft.problems.add(draft.spec.size, f"all keyframes together hold more than {MOST_NUMBERS} numbers")
+        return
     spare = {"key_time": 0.0} | {f"key_{name}": value for name, value in initial.items()}
     draft.fields.update(columns([node.row for node in draft.nodes["key"]] + missing * [spare]))
     draft.fields["nkey"] = len(draft.nodes["key"]) + missing
@@ -40,7 +45,8 @@ def _given(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarr
         return initial
     if len(value) > len(initial):
         draft.problems.add(node.source, f"{name} takes {len(initial)} numbers, {len(value)} given")
-    return np.append(value, initial[len(value) :])[: len(initial)]
+    whole = np.append(value, initial[len(value) :])[: len(initial)]
+    return np.where(np.isnan(whole), initial, whole)
 
 
 def _normalize(draft: Draft, row: Fields) -> None:

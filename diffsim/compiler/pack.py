@@ -60,7 +60,7 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
         raise ValueError(f"keep: {sorted(unknown)[0]!r} is not one of the switch fields: {', '.join(switch_fields())}")
     tables = {Model: fields, Option: fields["opt"]}
     values = {name: np.asarray(tables[cls][name]) for name, cls in switch_fields().items()}
-    return {name: (value != 0) | (name in keep) for name, value in values.items()}
+    return {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
 
 
 def _leaves(cls: type) -> list[dataclasses.Field]:

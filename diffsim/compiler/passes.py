@@ -9,25 +9,32 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import numpy as np
 
 from diffsim.collision import capacities_of_numerics
 from diffsim.compiler import complete, settings
 from diffsim.compiler.actuators import actuator_rows
 from diffsim.compiler.attachments import attachment_rows
-from diffsim.compiler.bodies import body_inertias, body_poses
+from diffsim.compiler.bodies import body_inertias, body_poses, total_mass
 from diffsim.compiler.contacts import exclude_rows, pair_rows
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.equality import equality_rows
 from diffsim.compiler.evaluate import evaluate
+from diffsim.compiler.fuse import discard_visual, forget_materials, fuse_static
 from diffsim.compiler.geoms import geom_rows
+from diffsim.compiler.heightfields import hfield_rows
+from diffsim.compiler.images import texture_rows
 from diffsim.compiler.joints import configuration, joint_rows
 from diffsim.compiler.keyframes import key_rows
+from diffsim.compiler.lengthrange import length_ranges
+from diffsim.compiler.meshes import mesh_rows
 from diffsim.compiler.pack import pack
 from diffsim.compiler.sensors import sensor_rows
 from diffsim.compiler.support import check_elements, check_model
 from diffsim.compiler.tendons import tendon_rows
 from diffsim.compiler.topology import DOF_WIDTH
 from diffsim.compiler.tree import flatten
+from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
 from diffsim.reference import MINIMUM, constants
 from diffsim.types.model import Model
@@ -38,13 +45,20 @@ FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 PASSES: tuple[Callable[[Draft], None], ...] = (
     flatten,
     check_elements,
+    forget_materials,
     settings.options,
     settings.materials,
+    texture_rows,
+    mesh_rows,
+    hfield_rows,
     body_poses,
     joint_rows,
     geom_rows,
     attachment_rows,
     body_inertias,
+    fuse_static,
+    discard_visual,
+    total_mass,
     complete.rows,
     complete.tree,
     configuration,
@@ -83,10 +97,20 @@ def compile(
     Raises:
       MjcfError: the model is wrong. UnsupportedError: the model uses what diffsim lacks.
     """
+    check(spec)
+    return compile_all(spec, max_contacts, max_pairs, keep, refuse=True)
+
+
+def compile_all(
+    spec: Spec,
+    max_contacts: int | None = None,
+    max_pairs: int | None = None,
+    keep: Collection[str] = (),
+    refuse: bool = True,
+) -> Model:
+    """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
     draft = Draft(spec)
-    for each in PASSES:
-        each(draft)
-        draft.problems.raise_if_any()
+    run_passes(draft)
     names, texts = complete.names(draft), settings.texts(draft)
 
     asked = capacities_of_numerics(names["numeric"], draft.fields["numeric_data"][draft.fields["numeric_adr"]])
@@ -96,18 +120,29 @@ def compile(
     def packed(fields: dict[str, Any]) -> Model:
         return pack(fields, names, texts, **capacities, keep=keep)
 
-    check_model(draft, packed(draft.fields))
-    draft.problems.raise_if_any()
+    if refuse:
+        check_model(draft, packed(draft.fields))
+        draft.problems.raise_if_any()
     derive(draft, packed)
     return packed(draft.fields)
+
+
+def run_passes(draft: Draft) -> None:
+    """All passes over the elements, then the check that the numbers of the file have led to numbers."""
+    # what overflows is found by the check, and told with its place
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for each in (*PASSES, complete.check_finite):
+            each(draft)
+            draft.problems.raise_if_any()
 
 
 def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
     """Complete the fields with derived constants, and with what depends on these."""
     with jax.enable_x64(True), _on_host():
-        derived = evaluate(constants, packed(draft.fields))
-    draft.fields.update(derived)
-    _spring_dampers(draft)
+        draft.fields.update(evaluate(constants, packed(draft.fields)))
+        _spring_dampers(draft)
+        length_ranges(draft, packed)
+    draft.problems.raise_if_any()
     for name in FIXED:
         value = getattr(draft.spec.statistic, name)
         if value is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from diffsim.compiler.draft import OBJECT_KIND, Draft, Node
 from diffsim.enums import ConDataField, DataType, GeomType, JointType, ObjType, RayDataField, SensorType, Stage
 from diffsim.mjcf.elements import sensor as elements
+from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.mjcf.schema import Element
 
 # object type and name
@@ -96,6 +97,10 @@ def sensor_rows(draft: Draft) -> None:
         node.row["sensor_historyadr"] = history if samples else -1
         address += dim
         history += 2 + samples + samples * dim if samples else 0
+        if max(address, history) > MOST_NUMBERS:
+            draft.problems.add(node.source, f"all sensors together give more than {MOST_NUMBERS} numbers")
+            break
+    draft.problems.raise_if_any()
     draft.fields.update(nsensordata=address, nhistory=history)
     draft.columns("sensor")
 

@@ -81,6 +81,10 @@ def _box_shell(size: Vector) -> Vector:
     return inertia
 
 
+def _origin(size: Vector) -> Vector:
+    return np.zeros(3)
+
+
 @dataclass(frozen=True)
 class Shape:
     """What the compiler knows of one geom type; every function takes the three sizes."""
@@ -92,6 +96,7 @@ class Shape:
     shell: Callable[[Vector], Vector]
     radius: Callable[[Vector], float]
     half: Callable[[Vector], Vector]
+    center: Callable[[Vector], Vector] = _origin
 
 
 def _nothing(size: Vector) -> float:
@@ -111,6 +116,7 @@ SHAPES: dict[GeomType, Shape] = {
         shell=_no_inertia,
         radius=_nothing,
         half=lambda s: np.array([1e10, 1e10, 5e9]),
+        center=lambda s: np.array([0.0, 0.0, -5e9]),
     ),
     GeomType.SPHERE: Shape(
         sizes=1,
@@ -160,11 +166,9 @@ SHAPES: dict[GeomType, Shape] = {
 }
 
 
-def bounding_box(kind: GeomType, size: Vector) -> Vector:
+def bounding_box(shape: Shape, size: Vector) -> Vector:
     """Axis-aligned box in the geom frame as (center, half sizes) [6]; a plane fills the half space below it."""
-    half = SHAPES[kind].half(size)
-    center = np.array([0.0, 0.0, -5e9]) if kind == GeomType.PLANE else np.zeros(3)
-    return np.concatenate([center, half])
+    return np.concatenate([shape.center(size), shape.half(size)])
 
 
 def rotated_inertia(inertia: Vector, axes: Vector) -> Vector:

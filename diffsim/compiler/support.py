@@ -27,14 +27,7 @@ class Gap:
 
 
 GAPS: tuple[Gap, ...] = (
-    Gap("geom", lambda node: node.e.type == GeomType.MESH, "mesh geoms are not supported yet"),
-    Gap("geom", lambda node: node.e.type == GeomType.HFIELD, "height fields are not supported yet"),
     Gap("geom", lambda node: node.e.type == GeomType.SDF, "signed distance fields are not supported yet"),
-    Gap(
-        "geom",
-        lambda node: node.e.mesh and node.e.type not in (GeomType.MESH, GeomType.SDF),
-        "fitting a shape to a mesh is not supported yet",
-    ),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",
@@ -46,12 +39,6 @@ GAPS: tuple[Gap, ...] = (
     Gap("actuator", lambda node: node.e.nsample > 0, "delayed controls are not supported yet"),
     Gap("sensor", lambda node: node.e.nsample > 0, "delayed sensors are not supported yet"),
 )
-
-# settings of the compiler that would change the model
-SETTINGS = {
-    "fusestatic": "fusing static bodies is not supported yet",
-    "discardvisual": "discarding visual geoms is not supported yet",
-}
 
 # options that would change the motion
 OPTIONS: tuple[tuple[Callable[[Option], object], str], ...] = (
@@ -66,9 +53,6 @@ def check_elements(draft: Draft) -> None:
         for node in draft.nodes[gap.kind]:
             if gap.lacks(node):
                 draft.problems.unsupported(node.source, gap.reason)
-    for name, reason in SETTINGS.items():
-        if getattr(draft.spec.compiler, name):
-            draft.problems.unsupported(draft.spec.compiler, reason)
 
 
 def check_model(draft: Draft, model: Model) -> None:

@@ -26,6 +26,9 @@ ON_BODY: dict[type[Element], str] = {
 
 # what stands in sections of its own
 SECTIONS: dict[str, Callable[[Spec], Sequence[Element]]] = {
+    "mesh": lambda spec: spec.meshes,
+    "hfield": lambda spec: spec.hfields,
+    "texture": lambda spec: spec.textures,
     "material": lambda spec: spec.materials,
     "pair": lambda spec: spec.pairs,
     "exclude": lambda spec: spec.excludes,

@@ -3,7 +3,8 @@
 A nested class starts as a copy of the class around it, taken when it is opened; the elements of a class are laid over
 that copy before any class nested in it is opened, wherever they stand. A class keeps one complete element of each kind:
 one for all actuators, one for all equality constraints, one for all tendons. A later `<default>` section goes on with
-`main`, and does not reach the classes that were made before.
+`main`, and does not reach the classes that were made before. The classes of an attached model stand apart: its `main`,
+under a name of its own, starts from MJCF's values again.
 Source: MuJoCo XML reference, "default"; mjXReader::Default (3.8.1).
 """
 
@@ -24,8 +25,12 @@ class Defaults:
 
     def __init__(self, sections: Iterable[Default], problems: Problems) -> None:
         kinds = {cls.default_key: DEFAULTS[cls.default_key] for cls in DEFAULTS.values()}
-        self.classes: dict[str, Values] = {MAIN: {key: cls().filled() for key, cls in kinds.items()}}
+        first = {key: cls().filled() for key, cls in kinds.items()}
+        self.classes: dict[str, Values] = {MAIN: dict(first)}
         for section in sections:
+            if section.settings is not None and section.class_:
+                self._fill(section, self.classes.setdefault(section.class_, dict(first)), problems)
+                continue
             if section.class_ not in (None, "", MAIN):
                 problems.add(
                     section, f"the outermost default class is '{MAIN}'", f"nest class '{section.class_}' in it"

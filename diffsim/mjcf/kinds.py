@@ -1,8 +1,9 @@
-"""Kinds of MJCF attributes: how each is read from text, checked, defaulted, and laid over an inherited value.
+"""Kinds of MJCF attributes: how each is read from text, checked, defaulted, written, and laid over an inherited value.
 
 One small class per kind; schema.py gives them the names with which element classes declare their fields. `parse` turns
-text into a value (None where MuJoCo takes an empty text as absent) and raises BadValue; `over` says what an element's
-own value leaves of an inherited one: a short vector overwrites only the first numbers.
+text into a value (None where MuJoCo takes an empty text as absent) and raises BadValue; `accept` does so with a value
+of a Python program, and `text` turns it into text again; `over` says what an element's own value leaves of an inherited
+one: a short vector overwrites only the first numbers.
 Source: mjXUtil of xml_util.cc (3.8.1).
 """
 
@@ -64,6 +65,14 @@ class Kind:
         """The value that `text` stands for, None if the text counts as absent. Raises BadValue."""
         raise NotImplementedError
 
+    def accept(self, value: Any) -> Any:
+        """The value that a Python program means: text is parsed, numbers are checked like written ones. BadValue."""
+        return self.parse(value if isinstance(value, str) else str(value))
+
+    def text(self, value: Any) -> str:
+        """The text that `parse` turns into `value`; numbers in as many digits as they need."""
+        return str(value)
+
     def over(self, inherited: Any, own: Any) -> Any:
         """The value when `own` is written on an element that inherits `inherited`."""
         return own if own is not None else inherited
@@ -75,6 +84,11 @@ class TextKind(Kind):
 
     length: int | None = None
     letters: str = ""
+
+    def accept(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise BadValue(f"takes text, not {type(value).__name__}")
+        return self.parse(value)
 
     def parse(self, text: str) -> Any:
         if self.length is not None and len(text) != self.length:
@@ -103,6 +117,13 @@ class ReferenceKind(TextKind):
     space: str = ""
     by: str = ""
 
+    def accept(self, value: Any) -> Any:
+        """A name, or an element that has one."""
+        named = getattr(value, "known_as", None) or getattr(value, "name", None) or getattr(value, "class_", None)
+        if not isinstance(value, str) and not named:
+            raise BadValue(f"takes a name or an element that has one, not {_shown(str(value))}")
+        return super().accept(value if isinstance(value, str) else named)
+
     def parse(self, text: str) -> Any:
         return text or None
 
@@ -129,6 +150,14 @@ class KeywordKind(Kind):
             raise BadValue(f"unknown keyword '{text}'", shown)
         return self.words[text]
 
+    def accept(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.parse(value)
+        return self.parse(self.text(value))
+
+    def text(self, value: Any) -> str:
+        return next((word for word, meant in self.words.items() if meant == value), str(value))
+
 
 @dataclass(frozen=True, kw_only=True)
 class KeywordsKind(KeywordKind):
@@ -144,6 +173,16 @@ class KeywordsKind(KeywordKind):
         if self.ordered and list(found) != [word for word in self.words if word in found]:
             raise BadValue("keywords are out of order", "the order is: " + ", ".join(self.words))
         return values or None
+
+    def accept(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.parse(value)
+        single = super().text
+        return self.parse(" ".join(each if isinstance(each, str) else single(each) for each in value))
+
+    def text(self, value: Any) -> str:
+        single = super().text
+        return " ".join(single(each) for each in value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +200,9 @@ class IntegerKind(Kind):
             raise BadValue(f"takes 1 integer, {len(tokens)} given")
         return _integer(tokens[0], self.least, self.most)
 
+    def accept(self, value: Any) -> Any:
+        return self.parse(value if isinstance(value, str) else _plain(value))
+
 
 @dataclass(frozen=True, kw_only=True)
 class IntegersKind(Kind):
@@ -177,6 +219,14 @@ class IntegersKind(Kind):
             return None
         _count(tokens, self.fewest, self.length, "integer")
         return frozen([_integer(token, self.least, self.most) for token in tokens], np.int64)
+
+    def accept(self, value: Any) -> Any:
+        if _is_kept(value, np.int64):
+            return value
+        return self.parse(value if isinstance(value, str) else _plain(value))
+
+    def text(self, value: Any) -> str:
+        return " ".join(map(str, value.tolist()))
 
     def over(self, inherited: Any, own: Any) -> Any:
         return _overlay(inherited, own) if self.length else super().over(inherited, own)
@@ -196,7 +246,17 @@ class RealKind(Kind):
             return None
         if len(tokens) > 1:
             raise BadValue(f"takes 1 number, {len(tokens)} given")
-        value = _real(tokens[0], infinite=False)
+        return self._bounded(_real(tokens[0], infinite=False))
+
+    def accept(self, value: Any) -> Any:
+        if isinstance(value, float) and math.isfinite(value):
+            return self._bounded(float(value))
+        return self.parse(value if isinstance(value, str) else _plain(value))
+
+    def text(self, value: Any) -> str:
+        return number(value)
+
+    def _bounded(self, value: float) -> float:
         if self.above is not None and value <= self.above:
             raise BadValue(f"must be greater than {self.above:g}, not {value:g}")
         if self.least is not None and value < self.least:
@@ -232,8 +292,37 @@ class RealsKind(Kind):
             values = values * self.length
         return frozen(values, np.float64)
 
+    def accept(self, value: Any) -> Any:
+        if _is_kept(value, np.float64):
+            return value
+        return self.parse(value if isinstance(value, str) else _plain(value))
+
+    def text(self, value: Any) -> str:
+        return " ".join(map(number, value.tolist()))
+
     def over(self, inherited: Any, own: Any) -> Any:
         return _overlay(inherited, own) if self.length else super().over(inherited, own)
+
+
+def number(value: float) -> str:
+    """A number in the fewest digits from which the same float64 is read again."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def _plain(value: Any) -> str:
+    """Numbers of a Python program (one, a sequence, an array) as a file would have them."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf" or array.ndim > 2:
+            raise ValueError
+    except ValueError:
+        raise BadValue(f"takes numbers, not {_shown(str(value))}") from None
+    return " ".join(number(entry) for entry in array.ravel().tolist())
+
+
+def _is_kept(value: Any, dtype: npt.DTypeLike) -> bool:
+    """Whether this is an array that an element already holds: read, checked, and not to be written to."""
+    return isinstance(value, np.ndarray) and value.dtype == dtype and value.ndim == 1 and not value.flags.writeable
 
 
 def _integer(token: str, least: int | None, most: int | None) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diffsim.errors import MjcfError, Problem, Problems, UnsupportedError, near_match
+from diffsim.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.defaults import Defaults
+from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
@@ -24,28 +25,75 @@ from diffsim.mjcf.resources import ResourceError, Resources
 from diffsim.mjcf.schema import AnyElement, BadValue, Element, children_of, xml_name
 from diffsim.mjcf.source import Node, parse
 from diffsim.mjcf.spec import Spec
+from diffsim.mjcf.urdf import translate
 
 TEXT_NAME = "<xml>"
-ROOTS = ("mujoco",)
+ROOTS = ("mujoco", "robot")
 DEEPEST = 400
+
+_SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
 
 
 def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:
-    """Read a model from a path, or from XML text (what begins with `<`).
+    """Read a model, MJCF or URDF, from a path, or from XML text (what begins with `<`).
 
     assets: files in memory by name. allow_outside: whether files outside of the model's folder may be read.
     Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
     """
     root, resources = _open(source, assets, allow_outside)
+    return _read(root, resources, {root.file: None}, True)
+
+
+def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", complete: bool) -> Spec:
+    """The Spec of an XML tree. `files`: models read so far, None while they are being read.
+
+    complete: False for a model that is only there to be attached, whose references may lead out of it.
+    """
     problems = Problems()
     _check_root(root)
-    expand_includes(root, resources, problems)
+    if root.tag == "robot":
+        root = translate(root, resources, problems)
+    else:
+        expand_includes(root, resources, problems)
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
     spec = _spec(model, resources, problems)
-    _check(spec, problems)
+    _read_models(spec, files, problems)
+    _check(spec, complete, problems)
     problems.raise_if_any()
     return spec
+
+
+def new(model: str = "MuJoCo Model") -> Spec:
+    """An empty model, to be filled by a program."""
+    spec = read("<mujoco/>")
+    spec.root.model = model
+    return spec
+
+
+def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems) -> None:
+    """Read the models that `spec` attaches, each file once."""
+    for asset in spec.all(ModelAsset):
+        try:
+            file, data = spec.resources.xml(asset.file_ or "", near=asset.file)
+        except ResourceError as problem:
+            problems.add(asset, str(problem), problem.hint)
+            continue
+        if file in files and files[file] is None:
+            problems.add(asset, f"model '{asset.file_}' attaches itself")
+            continue
+        if file not in files:
+            files[file] = None
+            try:
+                files[file] = _read(parse(data, file), spec.resources, files, False)
+            except MjcfError as error:
+                problems.take(error)
+        child = files[file]
+        name = asset.name or (child.model if child is not None else "")
+        if name in spec.models:
+            problems.add(asset, f"a model '{name}' is already there", "give attribute 'name'")
+        elif child is not None:
+            spec.models[name] = child
 
 
 def _open(
@@ -66,10 +114,8 @@ def _open(
 
 
 def _check_root(root: Node) -> None:
-    if root.tag == "robot":
-        raise UnsupportedError([Problem(root.file, root.line, root.label, "URDF is not supported yet", "", True)])
-    if root.tag != "mujoco":
-        message = "the root of a model is <mujoco>"
+    if root.tag not in ROOTS:
+        message = "the root of a model is <mujoco> or, of a URDF, <robot>"
         raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
 
 
@@ -183,7 +229,7 @@ def _with_one_world(root: Mujoco) -> list[Element]:
 def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
     """Repeated settings as one, filled: the last value wins, for the sub-elements too."""
     sections = list(sections)
-    last = sections[-1] if sections else cls()
+    last = sections[-1] if sections else cls(tag=_SETTING_TAGS.get(cls, ""))
     merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)
     for section in sections:
         for name, value in section.given().items():
@@ -195,11 +241,53 @@ def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement
     return merged.filled()
 
 
-def _check(spec: Spec, problems: Problems) -> None:
+def check(spec: Spec) -> None:
+    """Check a Spec that a program may have changed, as `read` checks files; expand macros, index names.
+
+    Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
+    """
+    problems = Problems()
+    _recheck(spec, True, problems)
+    problems.raise_if_any()
+
+
+def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
+    """`check` without raising; first the models that are attached."""
+    for child in spec.models.values():
+        _recheck(child, False, problems)
+        spec.homes |= {id(child.compiler): child.resources, **child.homes}
+    spec.defaults = Defaults(spec.root.each(Default), problems)
+    for section in spec.root.children:
+        _check_given(section, isinstance(section, Default), problems)
+    for name in ("compiler", "option", "size", "visual", "statistic"):
+        setattr(spec, name, _merged([getattr(spec, name)], type(getattr(spec, name))))
+    _check(spec, complete, problems)
+
+
+def _check_given(section: Element, in_default: bool, problems: Problems) -> None:
+    """What reading a section would have found: missing, illegal and contradicting attributes, children out of place."""
+    for element in section.walk():
+        legal = element.legal(in_default)
+        for name in element.given():
+            if name not in legal and element.tag != "worldbody":
+                problems.add(element, f"attribute '{xml_name(name)}' is not allowed here")
+        for name, kind in legal.items():
+            if kind.required and getattr(element, name) is None and not in_default:
+                problems.add(element, f"attribute '{xml_name(name)}' is required")
+        _check_alternatives(element, problems)
+        if element.unsupported:
+            problems.unsupported(element, element.unsupported)
+        for child in element.children:
+            child.parent = element
+            if child.tag not in children_of(type(element)):
+                _unknown_element(Node(child.tag, {}, child.file, child.line), element, problems)
+
+
+def _check(spec: Spec, complete: bool, problems: Problems) -> None:
     """What only shows when the whole model is there."""
     for element in spec.root.walk():
         element.check(problems)
-    expand(spec.root, spec.compiler, problems)
+    expand(spec, problems)
     spec.names = index_names(spec, problems)
-    if not any(problem.unsupported for problem in problems):  # what is not read may hold the names
+    if complete and not any(problem.unsupported for problem in problems):  # what is not read may hold the names
         check_references(spec, problems)

@@ -20,6 +20,10 @@ class ResourceError(Exception):
         self.hint = hint
 
 
+class OutsideError(ResourceError):
+    """A file that lies outside of the model's folder; it was not looked at."""
+
+
 class Resources:
     """Reads files by the names that a model uses for them.
 
@@ -43,6 +47,14 @@ class Resources:
         """The contents of a mesh, image or height field, below `folder` of the model's folder or beside file `near`."""
         wanted = PurePosixPath(_tidy(name)).name if strippath else name
         return self._read(_places(wanted, folder, near), LARGEST_ASSET)[1]
+
+    def locate(self, name: str, folder: str = "", near: str = "") -> str:
+        """Where an asset is, from the model's folder, without reading it; empty if it is nowhere."""
+        for place in _places(name, folder, near):
+            path = None if place in self.assets else self._path(place)
+            if place in self.assets or (path is not None and path.is_file()):
+                return place
+        return ""
 
     def _read(self, places: list[str], largest: int) -> tuple[str, bytes]:
         for place in places:
@@ -71,7 +83,7 @@ class Resources:
             raise ResourceError(f"'{place[:80]}' is no file name ({problem})") from None
         inside = self.folder is not None and path.is_relative_to(self.folder)
         if not inside and not self.allow_outside:
-            raise ResourceError(
+            raise OutsideError(
                 f"file '{place}' is outside of the model's folder", "pass allow_outside=True to allow it"
             )
         return path

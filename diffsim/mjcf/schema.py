@@ -6,7 +6,8 @@ is inherited from a default class. Reader, default classes, messages and writer 
 fact about an attribute is written once.
 
 A field holds None where the file says nothing; `Spec.resolve(element)` gives a copy in which every field is filled.
-Field names are MJCF's (`class` is `class_`).
+Field names are MJCF's (`class` is `class_`, `file` is `file_`). What a Python program sets is checked at once, as if a
+file had said it: `geom.type = "box"; geom.size = [1, 2, 3]; geom.mass = None`.
 Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML reference.
 """
 
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from diffsim.errors import Problems
+from diffsim.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.kinds import BadValue as BadValue
 from diffsim.mjcf.kinds import (
     FileKind,
@@ -117,6 +118,9 @@ def File(folder: str = "", **options: Any) -> Any:
 
 # -------------------------------------------------------------------------------------------------------- elements
 
+# characters of an attribute that `repr` shows
+LONGEST = 60
+
 
 @dataclass(eq=False)
 class Element:
@@ -142,7 +146,58 @@ class Element:
     file: str = field(default="", kw_only=True)
     line: int = field(default=0, kw_only=True)
     parent: "Element | None" = field(default=None, kw_only=True, repr=False)
+    settings: "Element | None" = field(default=None, kw_only=True, repr=False)
     children: "list[Element]" = field(default_factory=list, kw_only=True, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        # else every dataclass would make its own, with all that is not set
+        cls.__repr__ = Element.__repr__
+
+    def __repr__(self) -> str:
+        kinds = self.attributes()
+        texts = {xml_name(name): kinds[name].text(value) for name, value in self.given().items()}
+        shown = [f'{name}="{text if len(text) <= LONGEST else text[:LONGEST] + "..."}"' for name, text in texts.items()]
+        return "<" + " ".join([self.tag or type(self).__name__.lower(), *shown]) + ("/>" if not self.children else ">")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = self.attributes().get(name)
+        if kind is not None and value is not None:
+            try:
+                value = kind.accept(value)
+            except BadValue as bad:
+                raise self._refused(f"attribute '{xml_name(name)}': {bad.message}", bad.hint) from None
+        elif kind is None and name not in _PLACE:
+            hint = near_match(name, self.attributes())
+            raise AttributeError(f"<{self.tag}> has no attribute '{name}'" + (f"; {hint}" if hint else ""), name=name)
+        object.__setattr__(self, name, value)
+
+    def add(self, tag: str, **attributes: Any) -> Any:
+        """Append a new sub-element: `spec.worldbody.add("geom", type="box", size=[1, 1, 1])`.
+
+        Args:
+          tag: an element that MJCF has here.
+          attributes: its attributes; text as in a file, or numbers, enums, and elements for what refers to elements.
+
+        Returns:
+          The new element.
+
+        Raises:
+          MjcfError: the element is not allowed here, or a value is wrong. AttributeError: an unknown attribute.
+        """
+        rule = children_of(type(self)).get(tag)
+        if rule is None:
+            hint = near_match(tag, children_of(type(self)), listed=8)
+            raise self._refused(f"<{tag}> is not allowed here", hint)
+        if rule.once and any(child.tag == tag for child in self.children):
+            raise self._refused(f"<{tag}> can stand here only once", "change the one that is there")
+        made = rule.cls(tag=tag, file=self.file, parent=self)
+        for name, value in attributes.items():
+            setattr(made, f"{name}_" if f"{name}_" in made.attributes() else name, value)
+        self.children.append(made)
+        return made
+
+    def _refused(self, message: str, hint: str = "") -> MjcfError:
+        return MjcfError([Problem(self.file, self.line, self.label, message, hint)])
 
     @property
     def label(self) -> str:
@@ -184,7 +239,9 @@ class Element:
 
     def replace(self, **values: Any) -> Self:
         """A copy with other values; it stands at the same place and shares its children."""
-        return dataclasses.replace(self, **values)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **values)
+        return made
 
     def over(self, inherited: "Element") -> Self:
         """A copy laid over `inherited`: what it does not say itself, it takes from there, else from MJCF's defaults."""
@@ -209,6 +266,9 @@ class Element:
 
 
 AnyElement = TypeVar("AnyElement", bound=Element)
+
+# the fields of an element that are not attributes
+_PLACE = frozenset(each.name for each in dataclasses.fields(Element))
 
 _cache: dict[type[Element], dict[str, Kind]] = {}
 

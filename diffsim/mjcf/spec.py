@@ -2,12 +2,27 @@
 
 Elements are as written: fields that the files do not set are None. `resolve` fills them. Settings (compiler, option,
 size, visual, statistic) are already merged over their sections and filled.
+
+A program changes a Spec through its elements:
+
+    spec = diffsim.mjcf.read("arm.xml")
+    spec.option.timestep = 0.001
+    hand = spec.find("body", "hand")
+    hand.pos = [0, 0, 0.2]
+    tip = hand.add("site", name="tip", size=0.01)
+    spec.sensor.add("framepos", objtype="site", objname=tip)
+    spec.delete(spec.find("joint", "wrist"), cascade=True)
+    model = diffsim.compile(spec)
+
+Values are checked as they are set, links between elements by `diffsim.compile` (or `diffsim.mjcf.check`). Numbers are
+in the units of the file: angles in degrees unless `spec.compiler.angle` is "radian".
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, overload
 
-from diffsim.errors import Problems
+from diffsim.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Texture
@@ -15,14 +30,15 @@ from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.contact import Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.equality import Equality
-from diffsim.mjcf.elements.sections import Default, Mujoco
+from diffsim.mjcf.elements.sections import REFERRING, Default, Mujoco
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.elements.settings import Compiler, Flags, Option, Size, Statistic
 from diffsim.mjcf.elements.tendon import Tendon
 from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.kinds import FileKind
+from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.resources import Resources
-from diffsim.mjcf.schema import AnyElement, Element
+from diffsim.mjcf.schema import AnyElement, Element, xml_name
 
 
 @dataclass(eq=False)
@@ -30,6 +46,8 @@ class Spec:
     """A model: `root` holds every element as written, the other fields are views of it.
 
     names: elements by kind ("body", "joint", ...) and name.
+    models: the models that `<asset><model/></asset>` lets this one attach, by name.
+    homes: where the files of attached models are, by the identity of the compiler settings that came with them.
     """
 
     root: Mujoco
@@ -42,6 +60,14 @@ class Spec:
     defaults: Defaults
     resources: Resources
     names: dict[str, dict[str, Element]] = field(default_factory=dict)
+    models: "dict[str, Spec]" = field(default_factory=dict)
+    homes: dict[int, Resources] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        counts = {
+            kind: len(self.all(cls)) for kind, cls in (("bodies", Body), ("actuators", Actuator), ("sensors", Sensor))
+        }
+        return f"<Spec {self.model!r}: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + ">"
 
     @property
     def model(self) -> str:
@@ -63,6 +89,101 @@ class Spec:
             if not isinstance(section, Default):
                 yield from section.walk()
 
+    @overload
+    def find(self, kind: type[AnyElement], name: str) -> AnyElement: ...
+
+    @overload
+    def find(self, kind: str, name: str) -> Any: ...
+
+    def find(self, kind: str | type[Element], name: str) -> Any:
+        """The element of a kind that has a name: `spec.find("body", "torso")`, `spec.find(Body, "torso")`.
+
+        Kinds: body, frame, joint, geom, site, camera, light, default, mesh, hfield, texture, material, pair, exclude,
+        equality, tendon, actuator, sensor, numeric, text, tuple, key, or a class of `diffsim.mjcf.elements`.
+
+        Raises:
+          KeyError: there is none; the message has the nearest name.
+        """
+        known: dict[str, dict[str, Element]] = {}
+        for element in self.root.walk():
+            for space, own in own_names(element):
+                if isinstance(kind, str) or isinstance(element, kind):
+                    known.setdefault(space if isinstance(kind, str) else "", {}).setdefault(own, element)
+        named = known.get(kind if isinstance(kind, str) else "", {})
+        if name in named:
+            return named[name]
+        what = kind if isinstance(kind, str) else kind.__name__.lower()
+        hint = near_match(name, named) or (near_match(what, known) if what not in known else "")
+        raise KeyError(f"no {what} is called '{name}'" + (f"; {hint}" if hint else ""))
+
+    def section(self, tag: str) -> Any:
+        """The section to which elements are added (`spec.section("asset").add("mesh", ...)`); made if there is none."""
+        found = [section for section in self.root.children if section.tag == tag]
+        return found[-1] if found else self.root.add(tag)
+
+    def delete(self, element: Element, cascade: bool = False) -> None:
+        """Remove an element and everything in it.
+
+        cascade: also remove the pairs, tendons, equalities, actuators, sensors and tuples that refer to it, and what
+        refers to these; other elements forget what they referred to (a geom its material).
+
+        Raises:
+          MjcfError: something refers to it, and `cascade` is not set; the message names all that does.
+        """
+        if element.parent is None or element is self.worldbody:
+            raise MjcfError([Problem(element.file, element.line, element.label, "cannot be deleted")])
+        inside = {name for part in element.walk() for name in own_names(part)}
+        users = self._users(element, inside)
+        if users and not cascade:
+            hint = "delete that first, or with cascade=True"
+            raise MjcfError(
+                [Problem(user.file, user.line, user.label, f"attribute '{attribute}' refers to {what}", hint)
+                 for user, attribute, what in users]
+            )  # fmt: skip
+        element.parent.children = [child for child in element.parent.children if child is not element]
+        for user, attribute, _ in users:
+            self._forget(user, attribute)
+
+    def attach(self, model: "Spec", to: Element | None = None, body: str = "", prefix: str = "") -> None:
+        """Put a copy of another model's body, or of all that stands in its world, into this one.
+
+        It comes with the assets, default classes, actuators, sensors, keyframes that belong to it, all with `prefix`
+        before their names, and with the compiler settings of its own model. The copy is made by `diffsim.compile`, or
+        at once by `diffsim.mjcf.check(spec)`, after which `spec.find` finds it.
+
+        Args:
+          model: the other model; a later change of it changes the copies that are not made yet.
+          to: the body or frame of this model where it is put; the world if there is none given.
+          body: the name of a body of `model`; all that stands in its world if empty.
+          prefix: what the copies' names begin with.
+        """
+        name = next(
+            name for count in range(len(self.models) + 1) if (name := f"{model.model} {count}") not in self.models
+        )
+        self.models[name] = model
+        (to or self.worldbody).add("attach", model=name, prefix=prefix, **({"body": body} if body else {}))
+
+    def _users(self, element: Element, names: set[tuple[str, str]]) -> list[tuple[Element, str, str]]:
+        """What refers to `names` from outside of `element`: (element, attribute, what it refers to)."""
+        within = {id(part) for part in element.walk()}
+        return [
+            (user, xml_name(attribute), f"{space} '{name}'")
+            for user in self.root.walk()
+            if id(user) not in within
+            for attribute, space, name in references(user)
+            if (space, name) in names
+        ]
+
+    def _forget(self, user: Element, attribute: str) -> None:
+        """Remove what cannot be without the element that it refers to; else the reference alone."""
+        around = user
+        while around.parent is not None and not isinstance(around.parent, REFERRING):
+            around = around.parent
+        if around.parent is None:
+            setattr(user, attribute if attribute in user.attributes() else f"{attribute}_", None)
+        elif any(child is around for child in around.parent.children):
+            self.delete(around, cascade=True)
+
     def resolve(self, element: AnyElement) -> AnyElement:
         """A copy of `element` in which every attribute is filled.
 
@@ -71,12 +192,21 @@ class Spec:
         """
         return element.resolved(self.defaults.inherited(element), Problems())  # type: ignore[return-value]
 
+    def compiler_of(self, element: Element) -> Compiler:
+        """The compiler settings that hold for an element: its own model's, if it was attached from another one."""
+        return element.settings if isinstance(element.settings, Compiler) else self.compiler
+
     def read_file(self, element: Element, attribute: str = "file_") -> bytes:
         """The contents of the file that an attribute of `element` names. Raises ResourceError if it cannot be had."""
         name = getattr(element, attribute)
         kind = element.attributes()[attribute]
-        folder = self.compiler.folder(kind.folder) if isinstance(kind, FileKind) and kind.folder else ""
-        return self.resources.asset(name, folder, element.file, self.compiler.strippath)
+        compiler = self.compiler_of(element)
+        folder = compiler.folder(kind.folder) if isinstance(kind, FileKind) and kind.folder else ""
+        return self.home_of(element).asset(name, folder, element.file, compiler.strippath)
+
+    def home_of(self, element: Element) -> Resources:
+        """Where the files of an element are: with its own model's, if it was attached from another one."""
+        return self.homes.get(id(element.settings), self.resources)
 
     @property
     def meshes(self) -> list[Mesh]:
@@ -133,3 +263,48 @@ class Spec:
     @property
     def tuples(self) -> list[Tuple]:
         return self.all(Tuple)
+
+    @property
+    def default(self) -> Any:
+        """The default class `main`; nested classes: `spec.find("default", name)`."""
+        return self.section("default")
+
+    @property
+    def asset(self) -> Any:
+        """Meshes, height fields, textures, materials."""
+        return self.section("asset")
+
+    @property
+    def contact(self) -> Any:
+        """Pairs and exclusions."""
+        return self.section("contact")
+
+    @property
+    def equality(self) -> Any:
+        """Equality constraints."""
+        return self.section("equality")
+
+    @property
+    def tendon(self) -> Any:
+        """Tendons."""
+        return self.section("tendon")
+
+    @property
+    def actuator(self) -> Any:
+        """Actuators."""
+        return self.section("actuator")
+
+    @property
+    def sensor(self) -> Any:
+        """Sensors."""
+        return self.section("sensor")
+
+    @property
+    def keyframe(self) -> Any:
+        """Keyframes."""
+        return self.section("keyframe")
+
+    @property
+    def custom(self) -> Any:
+        """Numerics, texts, tuples."""
+        return self.section("custom")

@@ -5,6 +5,7 @@ shapes the program is static, in `model.topology`, and in the static fields of `
 """
 
 import dataclasses
+from pathlib import Path
 from typing import Any, Self
 
 import jax
@@ -12,6 +13,7 @@ import jax.core
 import numpy as np
 
 from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
+from diffsim.types.archive import save
 from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.types.topology import Topology
 
@@ -134,6 +136,16 @@ class Model(Record):
     geom_rgba: Array = leaf("ngeom", 4)
     mat_rgba: Array = leaf("nmat", 4)
 
+    mesh_vert: Array = leaf("nmeshvert", 3)
+    mesh_normal: Array = leaf("nmeshnormal", 3)
+    mesh_texcoord: Array = leaf("nmeshtexcoord", 2)
+    mesh_polynormal: Array = leaf("nmeshpoly", 3)
+    mesh_scale: Array = leaf("nmesh", 3)
+    mesh_pos: Array = leaf("nmesh", 3)
+    mesh_quat: Array = leaf("nmesh", 4)
+    hfield_size: Array = leaf("nhfield", 4)
+    hfield_data: Array = leaf("nhfielddata")
+
     site_size: Array = leaf("nsite", 3)
     site_pos: Array = leaf("nsite", 3)
     site_quat: Array = leaf("nsite", 4)
@@ -227,6 +239,10 @@ class Model(Record):
     def name(self, kind: str, index: int) -> str:
         """Name of an object, empty if it has none: `model.name("body", 1)`."""
         return self.topology.name(kind, index)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model to a file (npz) that `diffsim.load` reads: arrays and JSON, no code."""
+        save(self, path)
 
     def replace(self, **fields: Any) -> Self:
         """A copy with some fields changed; names, shapes and dtypes are checked.

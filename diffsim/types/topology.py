@@ -27,6 +27,9 @@ NAMED = {
     "site": "nsite",
     "camera": "ncam",
     "light": "nlight",
+    "mesh": "nmesh",
+    "hfield": "nhfield",
+    "texture": "ntex",
     "material": "nmat",
     "pair": "npair",
     "exclude": "nexclude",
@@ -56,6 +59,18 @@ class Topology:
     nsite: int
     ncam: int
     nlight: int
+    nmesh: int
+    nmeshvert: int
+    nmeshnormal: int
+    nmeshtexcoord: int
+    nmeshface: int
+    nmeshgraph: int
+    nmeshpoly: int
+    nmeshpolyvert: int
+    nmeshpolymap: int
+    nhfield: int
+    nhfielddata: int
+    ntex: int
     nmat: int
     nmocap: int
     ntree: int
@@ -137,6 +152,34 @@ class Topology:
     light_type: Ints
     light_castshadow: Ints
     light_active: Ints
+
+    # meshes (nmesh): their vertices, faces, convex hulls (graph) and the polygons of these
+    mesh_vertadr: Ints
+    mesh_vertnum: Ints
+    mesh_faceadr: Ints
+    mesh_facenum: Ints
+    mesh_normaladr: Ints
+    mesh_normalnum: Ints
+    mesh_texcoordadr: Ints
+    mesh_texcoordnum: Ints
+    mesh_graphadr: Ints
+    mesh_face: Ints
+    mesh_facenormal: Ints
+    mesh_facetexcoord: Ints
+    mesh_graph: Ints
+    mesh_polynum: Ints
+    mesh_polyadr: Ints
+    mesh_polyvertadr: Ints
+    mesh_polyvertnum: Ints
+    mesh_polyvert: Ints
+    mesh_polymapadr: Ints
+    mesh_polymapnum: Ints
+    mesh_polymap: Ints
+
+    # height fields (nhfield)
+    hfield_nrow: Ints
+    hfield_ncol: Ints
+    hfield_adr: Ints
 
     # contact pairs and exclusions
     pair_dim: Ints

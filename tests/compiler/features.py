@@ -108,6 +108,46 @@ SPATIAL = """<tendon><spatial range="0 1" limited="true" springlength=".2" dampi
 <spatial stiffness="3"><site site="s1"/><geom geom="g1" sidesite="s2"/><site site="s2"/><pulley divisor="2"/><site site="s1"/><geom geom="g3"/>
 <site site="s2"/></spatial><spatial armature=".2"><site site="s1"/><site site="s2"/></spatial></tendon>"""
 
+STATIC = """<body name="st" pos="1 0 0" euler="0 0 90"><geom size=".1" material="m"/><site name="s0"/><body name="mv" pos="1 0 0"><joint/><geom size=".3"/>
+<body pos="0 0 1" euler="10 20 30"><geom type="box" size=".1 .2 .3" pos=".1 0 0"/><camera name="c" pos="1 2 3"/><light pos="1 1 1" dir="1 0 0"/><site name="s1" pos="1 0 0"/>
+<body name="dp"><joint/><geom size=".1"/><body name="keep"><geom size=".1"/><site name="fs"/></body><body name="named" pos="0 1 0"><geom size=".2"/></body></body><body><geom contype="0" conaffinity="0" size=".5"/></body></body></body></body>
+<body name="mm" mocap="true"/>"""
+FELT = """<sensor><framepos objtype="body" objname="named"/><force site="fs"/></sensor><asset><material name="m"/></asset>"""
+
+MEASURED = """<body pos="0 0 1"><joint name="a" axis="0 1 0" range="-30 70" damping="1"/><geom type="capsule" size=".1" fromto="0 0 0 0 0 1"/>
+<body pos="0 0 1"><joint name="b" type="slide" axis="1 0 0" range="-.2 .3" limited="true"/><geom size=".1"/><site name="s"/></body></body><site name="o" pos=".5 0 1"/>"""
+MUSCLES = """<tendon><spatial name="t"><site site="o"/><site site="s"/></spatial></tendon><actuator><muscle tendon="t"/><motor joint="b"/>
+<motor joint="a" gear="2" lengthrange="0 1"/></actuator>"""
+
+EVERY_ACTUATOR = """<mujoco><compiler inertiagrouprange="0 3"/><size nuser_actuator="3"/>
+<default><general group="2"/><default class="d"><dcmotor motorconst="0.05" resistance="2" thermal="1 0 4" lugre="1 2 3"/></default></default>
+<worldbody><camera name="c" resolution="3 2"/><body name="one"><freejoint/><geom name="g1" size=".1"/><site name="s1" pos=".2 0 0"/><body name="two" pos="0 .5 0"><joint name="j2" range="-30 40"/><geom size=".1"/><site name="s2"/><body pos="0 .3 0"><joint name="j3" type="slide" range="-1 2"/><geom size=".1"/></body></body></body>
+<body name="bb" pos="3 0 0"><joint name="ball" type="ball"/><geom size=".1"/></body></worldbody>
+<tendon><fixed name="t" range="0 1"><joint joint="j3" coef="1"/></fixed></tendon>
+<actuator>
+<adhesion name="a" body="one" gain="3" ctrlrange="0 2" forcerange="-1 1" group="1" user="1 2"/>
+<dcmotor name="d1" joint="j2" class="d" saturation="3 0 2" controller="1 2 3 4 5 6" input="position"/>
+<dcmotor name="d2" joint="j2" nominal="12 0.5 300" inductance="0.001 0.1" cogging="1 2 3" damping="0.001"/>
+<dcmotor name="d3" tendon="t" nominal="12 0 300" resistance="3" damping="0.01" saturation="0 2" ctrlrange="-2 2"/>
+<motor joint="j2" nsample="4" delay=".02" interp="linear" damping="0"/>
+<position joint="j3" kp="3" kv=".3" nsample="3" delay=".01" interp="cubic" forcelimited="true" forcerange="-1 1"/>
+<general joint="ball" gear="1 2 3" dyntype="user" actdim="3" actlimited="true" actrange="0 1" actearly="true" gaintype="user" biastype="user" dynprm="1 2 3" gainprm="4 5" biasprm="6"/>
+<general jointinparent="ball" gear="0 0 1" dyntype="filterexact" dynprm=".2" actearly="true"/>
+<motor cranksite="s1" slidersite="s2" cranklength=".3" gear="2" damping="0" armature="0"/>
+<general body="two" dyntype="integrator" damping="0" armature="0"/>
+<position tendon="t" inheritrange="1" timeconst=".1" dampratio="1"/>
+<intvelocity joint="j2" inheritrange=".9" kp="2" kv="1"/>
+<cylinder joint="j3" timeconst="2" area="3" bias="4 5 6"/>
+<damper damping=".1 .2 .3" armature=".1" joint="j2" kv="2" ctrlrange="0 3"/>
+<velocity site="s1" gear="0 0 0 1 0 0" damping="0" armature="0"/>
+</actuator>
+<sensor><clock name="s" nsample="4" delay=".01" interval=".01 -.002" interp="linear"/><jointpos joint="j2" nsample="2"/><user dim="3" user="1 2" datatype="axis" needstage="vel" objtype="site" objname="s1"/>
+<user dim="2" noise=".1" cutoff="3"/><gyro site="s1" nsample="5" interp="cubic" delay=".004"/><insidesite site="s1" objtype="xbody" objname="two"/><ballquat joint="ball"/><ballangvel joint="ball"/><jointlimitpos joint="j2"/><jointlimitvel joint="j2"/><jointlimitfrc joint="j2"/><tendonactuatorfrc tendon="t"/><tendonlimitvel tendon="t"/><tendonlimitfrc tendon="t"/><actuatorpos actuator="a"/><actuatorvel actuator="a"/><actuatorfrc actuator="d1"/>
+<framezaxis objtype="camera" objname="c" reftype="site" refname="s1"/><frameyaxis objtype="geom" objname="g1"/><frameangvel objtype="body" objname="one"/><framelinacc objtype="xbody" objname="one"/><subtreelinvel body="one"/><rangefinder camera="c" data="dist dir origin point normal depth"/><contact site="s1" num="2" data="found force torque dist pos normal tangent" reduce="netforce"/></sensor>
+<keyframe><key qpos="0 0 0 2 0 0 0"/></keyframe>
+<custom><tuple name="t"><element objtype="actuator" objname="a" prm="2"/><element objtype="sensor" objname="s"/></tuple></custom>
+</mujoco>"""
+
 FEATURES: dict[str, str] = {
     "quat": world(_oriented('quat="1 2 3 4"')),
     "axisangle": world(_oriented('axisangle="1 2 3 40"')),
@@ -141,7 +181,20 @@ FEATURES: dict[str, str] = {
     "sensors": world(TWO + EYES, EQUALITY + SENSORS),
     "custom": world(TWO, CUSTOM),
     "options": world(TWO, OPTIONS),
+    "fusestatic": world(STATIC, FELT + '<compiler fusestatic="true" settotalmass="9"/>'),
+    "discardvisual": world(STATIC, FELT + '<compiler discardvisual="true"/>'),
+    "fused_and_discarded": world(STATIC, FELT + '<compiler fusestatic="true" discardvisual="true"/>'),
+    "lengthrange": world(
+        MEASURED,
+        '<compiler><lengthrange mode="all" accel="10" maxforce="4" timestep=".02" inttotal="8" interval="1"/></compiler>'
+        + MUSCLES,
+    ),
+    "lengthrange_limits": world(MEASURED, '<compiler><lengthrange uselimit="true" mode="none"/></compiler>' + MUSCLES),
+    "every_actuator": EVERY_ACTUATOR,
     "empty": world(""),
+    "ground": world('<geom type="plane" size="1 1 1"/>'),
+    "flat": world('<body><joint/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/></body><body pos="0 1 2"/>'),
+    "only_world": world(BALL),
     "static": world('<geom type="plane" size="0 0 1"/><body pos="1 0 0"><geom size="1"/></body><body pos="1 2 3"/>'),
     "classes": world(
         '<body childclass="small"><joint/><geom friction=".7"/><body><joint class="stiff" damping="3"/><geom class="main" '

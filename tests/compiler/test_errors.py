@@ -86,6 +86,11 @@ WRONG = {
         world(TWO, '<actuator><position joint="j2" inheritrange="1"/></actuator>'),
         "has no range",
     ),
+    "endless_length": (world(TWO, '<actuator><muscle joint="j2"/></actuator>'), "does not come to rest"),
+    "long_measurement": (
+        world(TWO, '<compiler><lengthrange timestep="1e-9"/></compiler><actuator><muscle joint="j2"/></actuator>'),
+        "more than 100000 steps",
+    ),
     "key_length": (world(TWO, '<keyframe><key ctrl="1 2"/></keyframe>'), "takes 0 numbers, 2 given"),
     "sensor_joint": (
         world(f'<body><joint name="b" type="ball"/>{BALL}</body>', '<sensor><jointpos joint="b"/></sensor>'),
@@ -96,8 +101,11 @@ WRONG = {
 
 LACKS = {
     "mesh": (
-        world('<geom type="mesh" mesh="m"/>', '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'),
-        "mesh geoms",
+        world(
+            f'<geom type="mesh" mesh="m"/><body><freejoint/>{BALL}</body>',
+            '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>',
+        ),
+        "mesh collisions",
     ),
     "adhesion": (world(TWO, '<actuator><adhesion body="one" ctrlrange="0 1"/></actuator>'), "transmission"),
     "user": (world(TWO, '<actuator><general joint="j2" dyntype="user" actdim="1"/></actuator>'), "dyntype"),
@@ -105,8 +113,6 @@ LACKS = {
     "sensor": (world(TWO, '<sensor><user dim="1"/></sensor>'), "user sensors"),
     "noslip": (world(TWO, '<option noslip_iterations="3"/>'), "noslip"),
     "sleep": (world(TWO, '<option><flag sleep="enable"/></option>'), "sleeping"),
-    "lengthrange": (world(TWO, '<actuator><muscle joint="j2"/></actuator>'), "length range"),
-    "fusestatic": (world(TWO, '<compiler fusestatic="true"/>'), "fusing static"),
 }
 
 

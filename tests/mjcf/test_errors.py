@@ -119,7 +119,6 @@ WRONG = [
     (model("<body>" * 1000 + "</body>" * 1000), ["elements are nested more than 400 deep"]),
 ]
 UNSUPPORTED = [
-    ("<robot/>", "URDF"),
     (section("extension", "<plugin plugin='mujoco.pid'/>"), "plugins"),
     (section("actuator", "<plugin joint='j' plugin='mujoco.pid'/>"), "plugins"),
     (section("sensor", "<plugin plugin='mujoco.sensor.touch_grid'/>"), "plugins"),
@@ -127,7 +126,6 @@ UNSUPPORTED = [
     (model("<composite type='cable'/>"), "composites"),
     (model("<flexcomp name='f'/>"), "flexcomps"),
     (section("deformable", "<flex name='f' body='b' element='0 1'/>"), "flexes"),
-    (section("asset", "<model name='m' file='m.xml'/>"), "attaching"),
 ]
 GOLDEN = """\
 <xml>:3 <option>: attribute 'timestep': '2ms' is not a number

@@ -111,7 +111,7 @@ class HField(FileAsset):
 
     name: str | None = Name("hfield")
     content_type: str | None = Text()
-    file_: str | None = File("assetdir")
+    file_: str | None = File("meshdir")
     nrow: int = Integer(0)
     ncol: int = Integer(0)
     size: Vector = Reals(4, required=True)
@@ -154,6 +154,10 @@ class Texture(FileAsset):
     nchannel: int = Integer(3)
 
     def check(self, problems: Problems) -> None:
+        # the faces of a cube are square
+        sides = (self.width or 0, self.height or 0) if self.type is TextureType.TWO_D else (self.width or 0,)
+        if self.builtin not in (None, "none") and min(sides) < 1:
+            problems.add(self, "a builtin texture needs a positive width and height")
         if self.gridlayout is None:
             return
         cells = int(self.gridsize.prod()) if self.gridsize is not None else 1
@@ -183,6 +187,8 @@ class Material(Element):
     rgba: Vector = Reals(4, (1, 1, 1, 1))
 
     def check(self, problems: Problems) -> None:
+        if not self.name and (self.parent is None or self.parent.tag != "default"):
+            problems.add(self, "a material needs attribute 'name'")
         if self.texture is not None and self.children:
             problems.add(self.children[0], "a material with attribute 'texture' cannot have layers")
 
@@ -223,9 +229,7 @@ class Bone(Element):
 
 @dataclass(eq=False)
 class ModelAsset(FileAsset):
-    """Another model, parts of which are attached to this one."""
-
-    unsupported = "attaching other models is not supported"
+    """Another model, parts of which are attached to this one; without `name` it has the name that it gives itself."""
 
     name: str | None = Name("model")
     file_: str | None = File(required=True)

@@ -1,4 +1,4 @@
-"""Elements that are read and refused: deformables, macros that make bodies, attachments and plugins.
+"""Elements that are read and refused: deformables, macros that make bodies, and plugins; and attachments.
 
 They are declared in full, so that a model that uses them gets every message at once.
 Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "extension".
@@ -77,9 +77,7 @@ class Config(Element):
 
 @dataclass(eq=False)
 class Attach(Element):
-    """A body of another model, put here."""
-
-    unsupported = "attaching other models is not supported"
+    """A body of another model, or all that stands in its world, put here; see attach.py."""
 
     model: str = Reference("model", required=True)
     body: str | None = Text()

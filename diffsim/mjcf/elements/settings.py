@@ -44,6 +44,9 @@ SOLVERS = {"PGS": Solver.PGS, "CG": Solver.CG, "Newton": Solver.NEWTON}
 
 LARGEST_ACTUATOR_GROUP = 30
 
+# more than this of anything is a mistake, or an attack
+MOST_NUMBERS = 10_000_000
+
 
 @dataclass(eq=False)
 class LengthRange(Element):
@@ -149,7 +152,7 @@ class Flags(Element):
 class Option(Element):
     """Settings of the simulation, MuJoCo's mjOption."""
 
-    timestep: float = Real(0.002)
+    timestep: float = Real(0.002, above=0)
     impratio: float = Real(1)
     tolerance: float = Real(1e-8)
     ls_tolerance: float = Real(0.01)
@@ -169,12 +172,12 @@ class Option(Element):
     cone: Cone = Keyword(CONES, "pyramidal")
     jacobian: Jacobian = Keyword(JACOBIANS, "auto")
     solver: Solver = Keyword(SOLVERS, "Newton")
-    iterations: int = Integer(100)
-    ls_iterations: int = Integer(50)
-    noslip_iterations: int = Integer(0)
-    ccd_iterations: int = Integer(35)
-    sdf_iterations: int = Integer(10)
-    sdf_initpoints: int = Integer(40)
+    iterations: int = Integer(100, least=0)
+    ls_iterations: int = Integer(50, least=0)
+    noslip_iterations: int = Integer(0, least=0)
+    ccd_iterations: int = Integer(35, least=0)
+    sdf_iterations: int = Integer(10, least=0)
+    sdf_initpoints: int = Integer(40, least=0)
     actuatorgroupdisable: IntVector | None = Integers(None, least=0, most=LARGEST_ACTUATOR_GROUP)
 
     @property
@@ -202,8 +205,8 @@ class Size(Element):
     njmax: int = Integer(-1, least=-1)
     nconmax: int = Integer(-1, least=-1)
     nstack: int = Integer(-1, least=-1)
-    nuserdata: int = Integer(0, least=0)
-    nkey: int = Integer(0, least=0)
+    nuserdata: int = Integer(0, least=0, most=MOST_NUMBERS)
+    nkey: int = Integer(0, least=0, most=MOST_NUMBERS)
     nuser_body: int = _user()
     nuser_jnt: int = _user()
     nuser_geom: int = _user()

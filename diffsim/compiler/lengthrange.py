@@ -1,0 +1,120 @@
+"""actuator_lengthrange by simulation: how short and how long an actuator gets when it pulls one way, then the other.
+
+From qpos0, without gravity, springs, dampers, friction and contacts, a force along the actuator's moment arm speeds up
+the joints at a set rate, while velocities fade, until joint limits stop them; the extreme length of the last seconds
+is the range. All actuators and both directions run as one batch. Muscles are scaled by this range.
+Source: MuJoCo XML reference, compiler/lengthrange; mj_setLengthRange (3.8.1).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.compiler.draft import Draft
+from diffsim.enums import DisableBit, Integrator
+from diffsim.math.linalg import solve_spd
+from diffsim.mjcf.elements.settings import LengthRange
+from diffsim.pipeline import forward
+from diffsim.reference import position
+from diffsim.stepping import integrate
+from diffsim.types import Model, State
+from diffsim.types.state import make_inputs, make_state
+
+Array = jax.Array
+
+OFF = (
+    DisableBit.FRICTIONLOSS
+    | DisableBit.CONTACT
+    | DisableBit.SPRING
+    | DisableBit.DAMPER
+    | DisableBit.GRAVITY
+    | DisableBit.ACTUATION
+)
+MOST_STEPS = 100_000
+
+
+def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
+    """Complete actuator_lengthrange for the actuators that ask for it (`Draft.unmeasured`)."""
+    wanted = sorted(draft.unmeasured)
+    if not wanted:
+        return
+    settings = (draft.spec.compiler.first(LengthRange) or LengthRange()).filled()
+    timestep = settings.timestep if settings.timestep > 0 else draft.spec.option.timestep
+    counted = _window(settings, timestep)
+    if counted is None:
+        message = f"inttotal / timestep asks for more than {MOST_STEPS} steps"
+        draft.problems.add(draft.spec.compiler.first(LengthRange), message)
+        return
+    model = _prepared(packed(draft.fields), timestep)
+    lower, upper = _simulate(model, settings, np.array(wanted), counted)
+    for row, actuator in enumerate(wanted):
+        draft.fields["actuator_lengthrange"][actuator] = lower[0, row], upper[1, row]
+        _check(draft, actuator, lower[:, row], upper[:, row], settings.tolrange)
+
+
+def _window(settings: LengthRange, timestep: float) -> np.ndarray | None:
+    """For each step, whether its length counts; None if there are too many."""
+    if settings.inttotal > MOST_STEPS * timestep:
+        return None
+    time, counted = 0.0, []
+    while time < settings.inttotal:
+        time += timestep
+        counted.append(time > settings.inttotal - settings.interval)
+    return np.array(counted, bool)
+
+
+def _prepared(model: Model, timestep: float) -> Model:
+    """The model as it is simulated here."""
+    integrator = Integrator.EULER if model.opt.integrator == Integrator.RK4 else model.opt.integrator
+    changed = {"disableflags": OFF, "integrator": integrator, "timestep": jnp.asarray(timestep, model.qpos0.dtype)}
+    return model.replace(opt=model.opt.replace(**changed))
+
+
+def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counted: np.ndarray) -> Any:
+    """(shortest, longest) length in the window, each (2, k): pulling, pushing; k actuators."""
+    fade = float(np.exp(-float(model.opt.timestep) / max(0.01, settings.timeconst)))
+
+    def push(model: Model, state: State, actuator: Array, sign: Array) -> tuple[State, Array]:
+        """One step under a force along the moment arm; the length before it."""
+        state = state.replace(qvel=fade * state.qvel)
+        inertia, moments = position(model, state.qpos)[-2:]
+        moment = moments.actuator_moment[actuator]
+        rate = jnp.maximum(jnp.linalg.norm(solve_spd(inertia.qM, moment)), 1e-15)
+        force = moment * (sign * settings.accel / rate)
+        size = jnp.linalg.norm(force)
+        if settings.maxforce > 0:
+            force = jnp.where(size > settings.maxforce, force * (settings.maxforce / jnp.maximum(size, 1e-15)), force)
+        inputs = make_inputs(model).replace(qfrc_applied=force)
+        after = integrate(model, state, inputs, forward(model, state, inputs))
+        return after, moments.actuator_length[actuator]
+
+    def run(model: Model, actuator: Array, sign: Array) -> tuple[Array, Array]:
+        def advance(carry: tuple[State, Array, Array], counts: Array) -> tuple[tuple[State, Array, Array], None]:
+            state, lower, upper = carry
+            state, length = push(model, state, actuator, sign)
+            lower = jnp.where(counts, jnp.minimum(lower, length), lower)
+            return (state, lower, jnp.where(counts, jnp.maximum(upper, length), upper)), None
+
+        huge = jnp.full((), jnp.inf, model.qpos0.dtype)
+        (_, lower, upper), _ = jax.lax.scan(advance, (make_state(model), huge, -huge), jnp.asarray(counted))
+        return lower, upper
+
+    signs = jnp.repeat(jnp.array([-1.0, 1.0], model.qpos0.dtype), len(actuators))
+    both = jax.jit(jax.vmap(run, in_axes=(None, 0, 0)))(model, jnp.tile(jnp.asarray(actuators), 2), signs)
+    return tuple(np.asarray(each).reshape(2, len(actuators)) for each in both)
+
+
+def _check(draft: Draft, actuator: int, lower: np.ndarray, upper: np.ndarray, tolerance: float) -> None:
+    """The range is one, and each end of it was reached and held."""
+    source = draft.nodes["actuator"][actuator].source
+    hint = "give lengthrange, or limit the joints"
+    spread = upper[1] - lower[0]
+    if not np.isfinite([lower, upper]).all():
+        draft.problems.add(source, "the simulation that finds its length range is not stable", hint)
+    elif spread <= 0:
+        draft.problems.add(source, f"its length range would be empty: {lower[0]:g} to {upper[1]:g}", hint)
+    elif (upper - lower > tolerance * spread).any():
+        draft.problems.add(source, "the simulation that finds its length range does not come to rest", hint)

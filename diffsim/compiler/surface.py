@@ -1,0 +1,163 @@
+"""Surface: vertices and triangles of a mesh, and what follows from them: volume, center, inertia, normals.
+
+The volume is summed over pyramids from the triangles to the area-weighted center of all of them. Host only, numpy
+float64; all functions go over all triangles at once.
+Source: MuJoCo "Modeling" (mesh, inertia), user_mesh.cc (3.8.1) for what counts as too small.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+Array = np.ndarray
+
+# twice the area below which a triangle has none (mjMINVAL)
+SMALLEST = 1e-15
+# squared length below which a vector is not made a unit vector (mjEPS)
+TINY = 1e-14
+# a triangle whose normal is further than this (cosine) from that of its vertex does not count there
+SMOOTH = 0.8
+
+
+def _no_corners() -> Array:
+    return np.zeros((0, 3), np.int32)
+
+
+def _no_vectors() -> Array:
+    return np.zeros((0, 3), np.float32)
+
+
+def _no_points() -> Array:
+    return np.zeros((0, 2), np.float32)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A triangulated surface as its source has it; arrays without rows where the source has nothing.
+
+    vertex: (nvert, 3) float32. face: (nface, 3) vertices of the triangles, counterclockwise from outside.
+    normal: (nnormal, 3) float32. texcoord: (ntexcoord, 2) float32. facenormal, facetexcoord: their rows at the
+    triangles' corners.
+    """
+
+    vertex: Array
+    face: Array = field(default_factory=_no_corners)
+    normal: Array = field(default_factory=_no_vectors)
+    texcoord: Array = field(default_factory=_no_points)
+    facenormal: Array = field(default_factory=_no_corners)
+    facetexcoord: Array = field(default_factory=_no_corners)
+
+
+@dataclass(frozen=True)
+class Triangles:
+    """Triangles one by one: unit normal (n, 3) (0 where the area is), area (n,), center (n, 3)."""
+
+    normal: Array
+    area: Array
+    center: Array
+
+    @property
+    def centroid(self) -> Array:
+        """Area-weighted center of all triangles."""
+        total = self.area.sum()
+        return self.area @ self.center / (total if total >= SMALLEST else 1.0)
+
+
+def triangles(vertex: Array, face: Array) -> Triangles:
+    """Normals, areas and centers of triangles."""
+    first, second, third = (vertex[face[:, corner]] for corner in range(3))
+    cross = cross_product(second - first, third - first)
+    length = np.sqrt(squares(cross))
+    length[length < SMALLEST] = 0.0
+    normal = cross * np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
+    return Triangles(normal, length / 2, (first + second + third) / 3)
+
+
+def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[float, Array]:
+    """Volume of the pyramids over triangles and its center of mass; `absolute`: every one counts as positive."""
+    spoke = parts.center - apex
+    volume = (spoke * parts.normal).sum(axis=1) * parts.area / 3
+    volume = np.abs(volume) if absolute else volume
+    total = float(volume.sum())
+    center = volume @ (parts.center * 0.75 + apex * 0.25)
+    return total, center / total if total >= SMALLEST else center
+
+
+def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[float, Array]:
+    """Volume (area of a shell) and inertia matrix (3, 3) at unit density, about the origin of the vertices.
+
+    The second moment of a tetrahedron with one corner at the origin is V/20 (sum of x x^T over corners + s s^T), where
+    s is the sum of the corners; of a triangle A/12 instead of V/20.
+    """
+    parts = triangles(vertex, face)
+    weight = parts.area if shell else (parts.center * parts.normal).sum(axis=1) * parts.area / 3
+    weight = np.abs(weight) if absolute else weight
+    scaled = weight / (12 if shell else 20)
+    sums = 3 * parts.center
+    second = (sums * scaled[:, None]).T @ sums
+    for corner in range(3):
+        points = vertex[face[:, corner]]
+        second += (points * scaled[:, None]).T @ points
+    return float(weight.sum()), np.trace(second) * np.eye(3) - second
+
+
+def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
+    """Unit normals (nvert, 3): area-weighted means over the triangles around each vertex.
+
+    Unless `smooth`, triangles at a large angle to the mean leave it again. (0, 0, 1) where nothing remains.
+    """
+    first, second, third = (vertex[face[:, corner]] for corner in range(3))
+    weighted = cross_product(second - first, third - first)
+    weighted[squares(weighted) < TINY] = 0.0
+    total = _gather(weighted[:, None].repeat(3, axis=1), face, len(vertex))
+    if not smooth:
+        mean = _unit(total)[face]
+        aligned = (mean * _unit(weighted)[:, None]).sum(axis=2)
+        leaving = np.where((aligned < SMOOTH)[:, :, None], weighted[:, None], 0.0)
+        total = total - _gather(leaving, face, len(vertex))
+    return unit_or_up(total)
+
+
+def unit_or_up(vectors: Array) -> Array:
+    """Unit vectors, (0, 0, 1) for those without length."""
+    length = np.sqrt(squares(vectors))[:, None]
+    return np.where(length > SMALLEST, vectors / np.where(length > SMALLEST, length, 1.0), [0.0, 0.0, 1.0])
+
+
+def directed_edges(face: Array) -> Array:
+    """The edges of triangles (3 nface, 2), three of each in turn."""
+    return np.stack([face, np.roll(face, -1, axis=1)], axis=2).reshape(-1, 2)
+
+
+def repeated_edge(vertex: Array, face: Array) -> tuple[int, int] | None:
+    """An edge that two triangles run through in the same direction, so that one of them is turned inside out."""
+    sound = triangles(vertex, face).area > np.sqrt(SMALLEST)
+    edges = directed_edges(face[sound]).astype(np.int64)
+    keys = np.sort(edges[:, 0] * len(vertex) + edges[:, 1])
+    repeated = keys[1:][keys[1:] == keys[:-1]]
+    return (int(repeated[0] // len(vertex)), int(repeated[0] % len(vertex))) if len(repeated) else None
+
+
+def cross_product(a: Array, b: Array) -> Array:
+    """a x b over the last axis."""
+    x = a[..., 1] * b[..., 2] - a[..., 2] * b[..., 1]
+    y = a[..., 2] * b[..., 0] - a[..., 0] * b[..., 2]
+    z = a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+    return np.stack([x, y, z], axis=-1)
+
+
+def squares(vectors: Array) -> Array:
+    """Squared lengths over the last axis."""
+    return vectors[..., 0] ** 2 + vectors[..., 1] ** 2 + vectors[..., 2] ** 2
+
+
+def _unit(vectors: Array) -> Array:
+    """Unit vectors; those too short stay as they are."""
+    square = squares(vectors)
+    return vectors / np.sqrt(np.where(square < TINY, 1.0, square))[..., None]
+
+
+def _gather(values: Array, face: Array, count: int) -> Array:
+    """Sums (count, 3) over the corners (nface, 3, 3) that meet in each vertex."""
+    corners, index = values.reshape(-1, 3), face.ravel()
+    return np.stack([np.bincount(index, corners[:, axis], minlength=count) for axis in range(3)], axis=1)

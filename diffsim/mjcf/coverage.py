@@ -1,0 +1,82 @@
+"""What becomes of every attribute of MJCF: used, kept for pictures, kept or ignored for a reason, or refused.
+
+An attribute that stands in none of these tables has to be read by the compiler; tests/mjcf/test_coverage.py looks for
+it there, so that nothing is read from a file and then forgotten. Whole elements are refused by `Element.unsupported`.
+"""
+
+from diffsim.mjcf.elements import visual
+from diffsim.mjcf.elements.asset import Bone, FileAsset, HField, Layer, Material, Mesh, Skin, Texture
+from diffsim.mjcf.elements.body import Body, Geom, Light
+from diffsim.mjcf.elements.settings import Compiler, Flags, Size
+from diffsim.mjcf.schema import Element
+
+# elements that say only how things look: read, checked, kept for rendering and writing
+VISUAL: tuple[type[Element], ...] = (*visual.PARTS.values(), Texture, Layer, Skin, Bone)
+
+_LOOKS = "only rendering reads it"
+_MEMORY = "sizes of MuJoCo's own memory; ours follows from the model"
+_USER = "user data stays on the elements; the longest list counts"
+_UNITS = "read by way of Compiler.degree and Compiler.folder"
+_BY_NAME = "files are told apart by their contents and names"
+
+# attributes that the compiler does not read, with the reason
+KEPT: dict[type[Element], dict[str, str]] = {
+    Compiler: {
+        "coordinate": "local is the only value that is left",
+        "angle": _UNITS,
+        "meshdir": _UNITS,
+        "texturedir": _UNITS,
+        "assetdir": _UNITS,
+        "usethread": "the compiler has one thread",
+        "saveinertial": "concerns writing only",
+        "fitaabb": "read where meshes are",
+    },
+    Size: {
+        **dict.fromkeys(("memory", "njmax", "nconmax", "nstack"), _MEMORY),
+        **dict.fromkeys(
+            (
+                *("nuser_body", "nuser_jnt", "nuser_geom", "nuser_site"),
+                *("nuser_cam", "nuser_tendon", "nuser_actuator", "nuser_sensor"),
+            ),
+            _USER,
+        ),
+    },
+    Flags: {
+        "midphase": "a way of searching that does not change what is found",
+        "island": "a way of solving that does not change the solution",
+        "nativeccd": "there is one convex search",
+        "multiccd": "the convex search has its own manifold",
+        "autoreset": "a state that diverged is reported, not reset",
+    },
+    Material: dict.fromkeys(
+        (
+            "texture",
+            "texrepeat",
+            "texuniform",
+            "emission",
+            "specular",
+            "shininess",
+            "reflectance",
+            "metallic",
+            "roughness",
+        ),
+        _LOOKS,
+    ),
+    Light: dict.fromkeys(
+        ("bulbradius", "intensity", "attenuation", "exponent", "ambient", "diffuse", "specular", "texture"), _LOOKS
+    ),
+    Geom: dict.fromkeys(("hfield", "fitscale"), "geoms with files are refused in compiler/support.py"),
+    Body: {"sleep": "nothing sleeps; the flag that lets bodies sleep is refused"},
+    FileAsset: {"content_type": _BY_NAME},
+    Mesh: {"smoothnormal": _LOOKS, "normal": _LOOKS, "texcoord": _LOOKS},
+}
+
+# elements that are compiled with their files; see compiler/support.py for what is refused of them
+ASSETS: tuple[type[Element], ...] = (Mesh, HField)
+
+
+def kept(cls: type[Element], attribute: str) -> str:
+    """Why the compiler does not read an attribute; empty if it has to."""
+    if issubclass(cls, VISUAL):
+        return _LOOKS
+    return next((KEPT[base][attribute] for base in cls.__mro__ if attribute in KEPT.get(base, {})), "")

@@ -1,0 +1,372 @@
+"""URDF: rewritten as MJCF nodes, each at the place of the URDF element it comes from, then read like any MJCF.
+
+Links become bodies, nested as the joints say; links without a parent stand in the world, without a joint (add one to
+let the robot move freely). A link called "world" is the world, without its inertial. Angles are radians. Of a
+`<mujoco>` element inside the robot the sections compiler, option and size count; by default static bodies are fused and
+visual geoms discarded, which happens here.
+
+What MuJoCo 3.8.1 does and we follow: the rotation of an inertial origin is ignored; inertias that are all zero count as
+missing; limits also hold for continuous joints; limits of which only one is given, or that are the wrong way round, do
+not act; a collision geom has the color of the visual before it; the second geom with a mesh file in another scale than
+the file's first one gets the mesh in the first scale. Ignored like there: velocity limits, mimic, safety,
+calibration, transmissions, and elements of other programs.
+Source: http://wiki.ros.org/urdf/XML; MuJoCo "URDF extensions"; mjXURDF (3.8.1).
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from diffsim.errors import Problems, near_match
+from diffsim.mjcf.kinds import BadValue, RealsKind, Vector, number
+from diffsim.mjcf.resources import ResourceError, Resources
+from diffsim.mjcf.source import Node
+
+EXTENSION = ("compiler", "option", "size")
+WORLD = "world"
+
+# how many folders up a package is looked for
+HIGHEST = 8
+
+# names of the numbers of a symmetric matrix, in the order of fullinertia
+INERTIA = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
+
+# MJCF's joints for each type of URDF joint: (suffix of the name, type, axis: the joint's own, or a column of its frame)
+JOINTS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
+    "revolute": (("", "hinge", 2),),
+    "continuous": (("", "hinge", 2),),
+    "prismatic": (("", "slide", 2),),
+    "fixed": (),
+    "floating": (("", "free", 2),),
+    "planar": (("_TX", "slide", 0), ("_TY", "slide", 1), ("_RZ", "hinge", 2)),
+    "spherical": (("", "ball", 2),),
+}
+
+# MJCF's size for each shape: URDF's attributes, how many numbers each has, and what they are multiplied by
+SHAPES: Mapping[str, tuple[tuple[str, int, float], ...]] = {
+    "box": (("size", 3, 0.5),),
+    "cylinder": (("radius", 1, 1.0), ("length", 1, 0.5)),
+    "sphere": (("radius", 1, 1.0),),
+    "capsule": (("radius", 1, 1.0), ("length", 1, 0.5)),
+}
+
+
+def translate(root: Node, resources: Resources, problems: Problems) -> Node:
+    """The MJCF of a `<robot>`; what is wrong with the URDF is noted in `problems`."""
+    return _Robot(root, resources, problems).model()
+
+
+class _Robot:
+    """One robot while it is rewritten: its links by name, meshes and names so far."""
+
+    def __init__(self, root: Node, resources: Resources, problems: Problems) -> None:
+        self.root, self.resources, self.problems = root, resources, problems
+        extension = self.one(root, "mujoco")
+        self.sections = [] if extension is None else extension.children
+        self.colors = self._colors()
+        self.names: set[str] = set()
+        self.meshes: dict[str, list[Vector]] = {}
+        self.assets = Node("asset", {}, root.file, root.line)
+        self.settings = self._compiler()
+
+    def model(self) -> Node:
+        """The whole model."""
+        bodies = self._bodies()
+        top = self._hang(bodies)
+        world = bodies.pop(WORLD, None) or Node("worldbody", {}, self.root.file, self.root.line)
+        world.children += [body for body in top if body is not world]
+        kept = [self.settings, *(section for section in self.sections if section.tag in EXTENSION[1:])]
+        named = {"model": self.root.attributes["name"]} if self.root.attributes.get("name") else {}
+        return Node("mujoco", named, self.root.file, self.root.line, [*kept, self.assets, world])
+
+    # ------------------------------------------------------------------------------------------------------ settings
+
+    def _compiler(self) -> Node:
+        for tag in {section.tag for section in self.sections}:
+            same = [section for section in self.sections if section.tag == tag]
+            if tag not in EXTENSION:
+                self.problems.add(same[0], "is not read in a URDF", f"expected one of: {', '.join(EXTENSION)}")
+            elif len(same) > 1:
+                self.problems.add(same[1], f"there is more than one <{tag}>")
+        given = next((section for section in self.sections if section.tag == "compiler"), None)
+        place = given or self.root
+        attributes = {"fusestatic": "true", **(given.attributes if given else {}), "angle": "radian"}
+        self.discards = attributes.pop("discardvisual", "true") == "true"
+        return Node("compiler", attributes, place.file, place.line, given.children if given else [])
+
+    def _colors(self) -> dict[str, str]:
+        """Colors by the name of their material; the first one counts."""
+        colors: dict[str, str] = {}
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            waiting.extend(reversed(node.children))
+            name = node.attributes.get("name")
+            if node.tag == "material" and name and name not in colors:
+                color = self.one(node, "color")
+                if color is not None:
+                    colors[name] = self.numbers(color, "rgba", 4, required=True)
+        return colors
+
+    # --------------------------------------------------------------------------------------------------------- bodies
+
+    def _bodies(self) -> dict[str, Node]:
+        """A body for each link, by name, with everything but its joint and its place."""
+        bodies: dict[str, Node] = {}
+        for link in self.root.children:
+            if link.tag != "link":
+                continue
+            name = self.text(link, "name")
+            if name in bodies:
+                first = bodies[name]
+                self.problems.add(link, f"the name is already used by the link at {first.file}:{first.line}")
+            is_world = name == WORLD
+            body = Node("worldbody" if is_world else "body", {} if is_world else {"name": name}, link.file, link.line)
+            inertial = self.one(link, "inertial")
+            if inertial is not None and not is_world:
+                body.children.append(self._inertial(inertial))
+            body.children += self._geoms(link)
+            bodies[name] = body
+        return bodies
+
+    def _inertial(self, source: Node) -> Node:
+        attributes = self.pose(source) | {"mass": "0"}
+        mass, inertia = self.one(source, "mass", required=True), self.one(source, "inertia", required=True)
+        if mass is not None:
+            attributes["mass"] = self.numbers(mass, "value", 1, required=True)
+        if inertia is not None:
+            values = [self.numbers(inertia, name, 1, required=True) for name in INERTIA]
+            if any(float(value) for value in values):
+                attributes["fullinertia"] = " ".join(values)
+                attributes.pop("quat")
+        return Node("inertial", attributes, source.file, source.line)
+
+    def _geoms(self, link: Node) -> list[Node]:
+        geoms: list[Node] = []
+        rgba = ""
+        for source in link.children:
+            if source.tag == "visual":
+                rgba = self._color(source) or rgba
+                if self.discards:
+                    continue
+                free = {"contype": "0", "conaffinity": "0", "group": "1", "density": "0"}
+            elif source.tag == "collision":
+                free = {}
+            else:
+                continue
+            attributes = free | self.pose(source) | self._shape(source) | ({"rgba": rgba} if rgba else {})
+            name = source.attributes.get("name", "")
+            if name and name not in self.names:
+                attributes["name"] = name
+                self.names.add(name)
+            geoms.append(Node("geom", attributes, source.file, source.line))
+        return geoms
+
+    def _color(self, visual: Node) -> str:
+        """The color of a visual: its own, or that of the material it names; empty if there is none."""
+        material = self.one(visual, "material")
+        if material is None:
+            return ""
+        color = self.one(material, "color")
+        if color is not None:
+            return self.numbers(color, "rgba", 4, required=True)
+        return self.colors.get(self.text(material, "name"), "")
+
+    def _shape(self, source: Node) -> dict[str, str]:
+        geometry = self.one(source, "geometry", required=True)
+        if geometry is None:
+            return {}
+        for tag, parts in SHAPES.items():
+            shape = self.one(geometry, tag)
+            if shape is not None:
+                size = []
+                for name, count, factor in parts:
+                    values = self.numbers(shape, name, count, required=True).split()
+                    size += [number(float(value) * factor) for value in values]
+                return {"type": tag, "size": " ".join(size)}
+        mesh = self.one(geometry, "mesh")
+        if mesh is not None:
+            return {"type": "mesh", "mesh": self._mesh(mesh)}
+        self.problems.add(geometry, "has no shape", f"expected one of: {', '.join([*SHAPES, 'mesh'])}")
+        return {}
+
+    def _mesh(self, source: Node) -> str:
+        """The name of the mesh asset for a file and a scale, made if there is none."""
+        file = self._file(self.text(source, "filename"))
+        scale = np.array([float(value) for value in (self.numbers(source, "scale", 3) or "1 1 1").split()])
+        stem = PurePosixPath(file.replace("\\", "/")).stem
+        known = self.meshes.setdefault(stem, [])
+        # as in 3.8.1: what comes again has the mesh of the first scale, whatever its own
+        if any(np.array_equal(other, scale) for other in known):
+            return stem
+        name = f"{stem}{len(known)}" if known else stem
+        known.append(scale)
+        attributes = {"name": name, "file": file, "scale": " ".join(map(number, scale))}
+        self.assets.children.append(Node("mesh", attributes, source.file, source.line))
+        return name
+
+    def _file(self, name: str) -> str:
+        """A file's name without `file://`; `package://p/x` is x, or p/x, in the robot's folder or in one above."""
+        name = name.removeprefix("file://")
+        if not name.startswith("package://") or self.settings.attributes.get("strippath") == "true":
+            return name
+        full = name.removeprefix("package://").lstrip("/")
+        inside = full.partition("/")[2] or full
+        folder = self.settings.attributes.get("meshdir") or self.settings.attributes.get("assetdir") or ""
+        for up in range(HIGHEST):
+            for place in ("../" * up + full, "../" * up + inside):
+                try:
+                    if self.resources.locate(place, folder):
+                        return place
+                except ResourceError:
+                    pass
+        return full
+
+    # --------------------------------------------------------------------------------------------------------- joints
+
+    def _hang(self, bodies: dict[str, Node]) -> list[Node]:
+        """Put every body under its parent, with its joints and its place; the bodies that have no parent."""
+        hanging: dict[str, Node] = {}
+        for joint in self.root.children:
+            if joint.tag != "joint":
+                continue
+            parent, child = (self._end(joint, tag, bodies) for tag in ("parent", "child"))
+            if not parent or not child:
+                continue
+            if child in hanging:
+                self.problems.add(joint, f"link '{child}' is already the child of {hanging[child].label}")
+                continue
+            hanging[child] = joint
+            bodies[parent].children.append(bodies[child])
+            bodies[child].attributes.update(self.pose(joint))
+            first = 1 if any(part.tag == "inertial" for part in bodies[child].children) else 0
+            bodies[child].children[first:first] = self._joints(joint)
+        self._check_loops(bodies, hanging)
+        return [body for name, body in bodies.items() if name not in hanging]
+
+    def _end(self, joint: Node, tag: str, bodies: dict[str, Node]) -> str:
+        end = self.one(joint, tag, required=True)
+        name = self.text(end, "link") if end is not None else ""
+        if end is not None and name and name not in bodies:
+            self.problems.add(end, f"there is no link '{name}'", near_match(name, bodies))
+        elif tag == "child" and name == WORLD:
+            self.problems.add(joint, "the world cannot be a child")
+        return name if name in bodies else ""
+
+    def _check_loops(self, bodies: dict[str, Node], hanging: dict[str, Node]) -> None:
+        parents = {child: self._end(joint, "parent", bodies) for child, joint in hanging.items()}
+        for name in parents:
+            seen, at = {name}, parents[name]
+            while at in parents and at not in seen:
+                seen.add(at)
+                at = parents[at]
+            if at in seen:
+                self.problems.add(hanging[at], "the joints form a loop", "a URDF is a tree")
+                return
+
+    def _joints(self, source: Node) -> list[Node]:
+        kind, name = self.text(source, "type"), self.text(source, "name")
+        if kind not in JOINTS:
+            hint = near_match(kind, JOINTS) or "expected one of: " + ", ".join(JOINTS)
+            self.problems.add(source, f"attribute 'type': unknown keyword '{kind}'", hint)
+            return []
+        axis = self.one(source, "axis")
+        given = self.numbers(axis, "xyz", 3, required=True) if axis is not None else "1 0 0"
+        frame = _frame([float(value) for value in given.split()])
+        made = []
+        for suffix, joint_type, column in JOINTS[kind]:
+            attributes = {"name": name + suffix, "type": joint_type}
+            if joint_type != "free":
+                attributes["axis"] = given if column == 2 else " ".join(map(number, frame[:, column]))
+            made.append(Node("joint", attributes | self._dynamics(source), source.file, source.line))
+        if made:
+            made[0].attributes.update(self._limits(source))
+        return made
+
+    def _dynamics(self, joint: Node) -> dict[str, str]:
+        dynamics = self.one(joint, "dynamics")
+        if dynamics is None:
+            return {}
+        found = {
+            "damping": self.numbers(dynamics, "damping", 1),
+            "frictionloss": self.numbers(dynamics, "friction", 1),
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def _limits(self, joint: Node) -> dict[str, str]:
+        limit = self.one(joint, "limit")
+        if limit is None:
+            return {}
+        lower, upper = self.numbers(limit, "lower", 1), self.numbers(limit, "upper", 1)
+        effort = abs(float(self.numbers(limit, "effort", 1) or 0))
+        found = {"range": f"{lower or 0} {upper or 0}"} if lower or upper else {}
+        if bool(lower) != bool(upper) or float(lower or 0) > float(upper or 0):
+            found["limited"] = "false"
+        if effort > 0:
+            found["actuatorfrcrange"] = f"{number(-effort)} {number(effort)}"
+        return found
+
+    # ----------------------------------------------------------------------------------------------- parts of elements
+
+    def one(self, node: Node, tag: str, required: bool = False) -> Node | None:
+        """The only sub-element with a tag."""
+        found = [child for child in node.children if child.tag == tag]
+        if len(found) > 1:
+            self.problems.add(found[1], f"stands more than once in {node.label}")
+        if required and not found:
+            self.problems.add(node, f"needs a <{tag}>")
+        return found[0] if found else None
+
+    def text(self, node: Node, name: str) -> str:
+        """An attribute that must be there."""
+        if not node.attributes.get(name):
+            self.problems.add(node, f"attribute '{name}' is required")
+        return node.attributes.get(name, "")
+
+    def numbers(self, node: Node, name: str, count: int, required: bool = False) -> str:
+        """An attribute of `count` numbers, as text; empty if it is not there."""
+        if name not in node.attributes and not required:
+            return ""
+        kind = RealsKind(length=count, fewest=count)
+        try:
+            value = kind.parse(self.text(node, name))
+        except BadValue as bad:
+            self.problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
+            value = None
+        if value is None:
+            return " ".join("0" * count) if required else ""
+        return kind.text(value)
+
+    def pose(self, node: Node) -> dict[str, str]:
+        """Position and orientation that `<origin>` says."""
+        origin = self.one(node, "origin")
+        xyz = self.numbers(origin, "xyz", 3) if origin is not None else ""
+        rpy = self.numbers(origin, "rpy", 3) if origin is not None else ""
+        quat = _quaternion([float(angle) for angle in (rpy or "0 0 0").split()])
+        return {"pos": xyz or "0 0 0", "quat": " ".join(map(number, quat))}
+
+
+def _quaternion(angles: list[float]) -> list[float]:
+    """Roll, pitch and yaw about the fixed axes x, y, z, in this order."""
+    (cr, sr), (cp, sp), (cy, sy) = ((math.cos(angle / 2), math.sin(angle / 2)) for angle in angles)
+    return [
+        cr * cp * cy + sr * sp * sy,
+        sr * cp * cy - cr * sp * sy,
+        cr * sp * cy + sr * cp * sy,
+        cr * cp * sy - sr * sp * cy,
+    ]
+
+
+def _frame(axis: list[float]) -> Vector:
+    """The matrix of the smallest rotation that takes z to `axis`; x and y where there is no axis."""
+    length = math.sqrt(sum(entry * entry for entry in axis))
+    if length == 0:
+        return np.eye(3)
+    x, y, z = (entry / length for entry in axis)
+    if z <= -1 + 1e-15:
+        return np.diag([1.0, -1.0, -1.0])
+    return np.array(
+        [[1 - x * x / (1 + z), -x * y / (1 + z), x], [-x * y / (1 + z), 1 - y * y / (1 + z), y], [-x, -y, z]]
+    )

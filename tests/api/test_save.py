@@ -1,0 +1,148 @@
+"""Saved models come back as they were; damaged files are refused with a clear error. Names, both ways."""
+
+import io
+import json
+import zipfile
+
+import jax
+import numpy as np
+import oracle
+import pytest
+from compiler.features import FEATURES
+
+import diffsim
+from diffsim.errors import MjcfError
+from diffsim.types.topology import NAMED
+
+PATHS = ["dm_control/suite/humanoid.xml", "mujoco/mjx/test_data/constraints.xml"]
+
+
+def assert_equal(first: diffsim.Model, second: diffsim.Model) -> None:
+    assert first.topology == second.topology and first.topology.digest == second.topology.digest
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert one.dtype == other.dtype and not other.weak_type
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("source", [*PATHS, *(name for name in ("joints", "servos", "sensors", "empty", "custom"))])
+def test_a_model_comes_back(source: str, tmp_path) -> None:
+    model = diffsim.load(FEATURES[source] if source in FEATURES else oracle.package_path(source))
+    model.save(tmp_path / "model.npz")
+    assert_equal(model, diffsim.load(tmp_path / "model.npz"))
+    assert_equal(model, diffsim.load(str(tmp_path / "model.npz")))
+
+
+def test_it_shares_the_compilation(tmp_path) -> None:
+    model = diffsim.load(FEATURES["joints"])
+    model.save(tmp_path / "m")
+    traced = []
+
+    @jax.jit
+    def mass(model: diffsim.Model) -> jax.Array:
+        traced.append(model)
+        return model.body_mass * model.opt.timestep
+
+    mass(model)
+    mass(diffsim.load(tmp_path / "m"))
+    assert len(traced) == 1
+
+
+def test_batched_leaves_and_other_capacities(tmp_path) -> None:
+    model = diffsim.load(FEATURES["joints"])
+    batched = model.replace(body_mass=np.stack([model.body_mass, 2 * model.body_mass]))
+    batched.save(tmp_path / "m.npz")
+    assert_equal(batched, diffsim.load(tmp_path / "m.npz"))
+    assert diffsim.load(tmp_path / "m.npz", max_contacts=3).topology.max_contacts == 3
+    with pytest.raises(ValueError, match="keep is for models from XML"):
+        diffsim.load(tmp_path / "m.npz", keep=("dof_damping",))
+
+
+def entries_of(path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def rewritten(path, changed: dict[str, bytes | None]) -> None:
+    kept = {**entries_of(path), **changed}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in kept.items():
+            if data is not None:
+                archive.writestr(name, data)
+
+
+def as_npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def with_header(path, **changes) -> None:
+    header = json.loads(np.load(path)["facts"].tobytes()) | changes
+    rewritten(path, {"facts.npy": as_npy(np.frombuffer(json.dumps(header).encode(), np.uint8))})
+
+
+def truncated(path) -> None:
+    path.write_bytes(path.read_bytes()[:-400])
+
+
+def flipped(path) -> None:
+    data = bytearray(path.read_bytes())
+    for place in range(200, len(data) - 3000, 500):
+        data[place] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def huge(path) -> None:
+    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (900000000000,), }"
+    rewritten(path, {"body_mass.npy": header.ljust(127) + b"\n" + b"\0" * 64})
+
+
+DAMAGES = {
+    "empty": (lambda path: path.write_bytes(b""), "not a saved model, or damaged"),
+    "no zip": (lambda path: path.write_bytes(b"PK\x03\x04 and more"), "not a saved model, or damaged"),
+    "truncated": (truncated, "damaged"),
+    "flipped": (flipped, "damaged"),
+    "other npz": (lambda path: np.savez(path, a=np.zeros(3)), "not a saved model"),
+    "pickle": (lambda path: np.savez(path, facts=np.array([{}], object)), "not a saved model"),
+    "later version": (lambda path: with_header(path, version=99), "saved in format 99, this diffsim reads format 1"),
+    "missing": (lambda path: rewritten(path, {"body_mass.npy": None}), "'body_mass' is missing"),
+    "shape": (lambda path: rewritten(path, {"body_mass.npy": as_npy(np.zeros(99))}), r"body_mass has shape \(99,\)"),
+    "structure": (
+        lambda path: rewritten(path, {"topology/body_parentid.npy": as_npy(np.zeros(2, np.int32))}),
+        "its structure is not the one that was saved",
+    ),
+    "huge": (huge, "damaged"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused(damage: str, tmp_path) -> None:
+    path = tmp_path / "model.npz"
+    diffsim.load(FEATURES["joints"]).save(path)
+    action, message = DAMAGES[damage]
+    action(path)
+    with pytest.raises(MjcfError, match=message) as caught:
+        diffsim.load(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["equality", "servos", "sensors", "custom", "contact", "joints"])
+def test_names_both_ways(name: str) -> None:
+    model, theirs = diffsim.load(FEATURES[name]), oracle.load_oracle(FEATURES[name])
+    for kind, size in NAMED.items():
+        code = getattr(oracle.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        for index in range(getattr(theirs, size)):
+            expected = oracle.mujoco.mj_id2name(theirs, code, index) or ""
+            assert model.name(kind, index) == expected
+            assert not expected or model.id(kind, expected) == index
+
+
+def test_near_matches() -> None:
+    model = diffsim.load(FEATURES["equality"])
+    with pytest.raises(KeyError, match="no body is called 'onee'; did you mean 'one'"):
+        model.id("body", "onee")
+    with pytest.raises(KeyError, match="no objects of kind 'bodi'; did you mean 'body'"):
+        model.id("bodi", "one")
+    with pytest.raises(IndexError):
+        model.name("body", 99)

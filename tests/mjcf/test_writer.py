@@ -1,0 +1,103 @@
+"""write: what is written loads to the same model, and says no more than it must."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import oracle
+import pytest
+from compiler.features import FEATURES
+from corpus import CORPUS
+
+from diffsim import mjcf
+from diffsim.compiler.passes import compile_all
+from diffsim.errors import MjcfError
+from diffsim.types import Model
+
+
+def assert_same(first: Model, second: Model) -> None:
+    assert first.topology == second.topology
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for field in dataclasses.fields(Model):
+        pairs = zip(*(jax.tree.leaves(getattr(model, field.name)) for model in (first, second)), strict=True)
+        for one, other in pairs if field.name != "topology" else ():
+            np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-12, err_msg=field.name)
+
+
+def written_and_read(spec: mjcf.Spec) -> mjcf.Spec:
+    text = mjcf.write(spec)
+    again = mjcf.read(text)
+    again.resources = spec.resources
+    assert mjcf.write(again) == text
+    return again
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_a_feature_comes_back(name: str) -> None:
+    spec = mjcf.read(FEATURES[name])
+    model = compile_all(spec, refuse=False)
+    assert_same(model, compile_all(written_and_read(spec), refuse=False))
+
+
+@pytest.mark.parametrize("path", CORPUS)
+def test_a_real_model_comes_back(path: str) -> None:
+    spec = mjcf.read(oracle.package_path(path))
+    model = compile_all(spec, refuse=False)
+    assert_same(model, compile_all(written_and_read(spec), refuse=False))
+
+
+@pytest.mark.parametrize("name", ["quat", "joints", "servos", "sensors", "custom", "classes", "options"])
+def test_the_oracle_reads_what_we_write(name: str) -> None:
+    theirs = oracle.load_oracle(mjcf.write(mjcf.read(FEATURES[name])))
+    expected = oracle.load_oracle(FEATURES[name])
+    for field in ("body_pos", "body_quat", "geom_size", "jnt_range", "actuator_gainprm", "sensor_cutoff", "qpos0"):
+        np.testing.assert_allclose(getattr(theirs, field), getattr(expected, field), atol=1e-12, err_msg=field)
+
+
+def test_only_what_differs_from_the_defaults_is_written() -> None:
+    spec = mjcf.read(
+        "<mujoco><option timestep='0.002'/><default><geom friction='.5'/><default class='k'><geom/></default></default>"
+        "<worldbody><geom size='0.1' friction='.5' pos='0 0 0' condim='4'/><site type='sphere'/></worldbody>"
+        "<sensor/></mujoco>"
+    )
+    expected = """<mujoco>
+  <default>
+    <geom friction="0.5"/>
+    <default class="k">
+      <geom/>
+    </default>
+  </default>
+  <worldbody>
+    <geom condim="4" size="0.1"/>
+    <site/>
+  </worldbody>
+</mujoco>
+"""
+    assert mjcf.write(spec) == expected
+
+
+def test_numbers_keep_every_digit_and_text_every_letter(tmp_path) -> None:
+    spec = mjcf.read("<mujoco/>")
+    value = np.nextafter(0.1, 1)
+    spec.worldbody.add("site", name='a "b" <c> &\n\u00e9', pos=[value, 1e-300, -0.0], user=[1e22, 3])
+    text = mjcf.write(spec, tmp_path / "out.xml")
+    assert (tmp_path / "out.xml").read_text(encoding="utf-8") == text
+    site = mjcf.read(tmp_path / "out.xml").find("site", 'a "b" <c> &\n\u00e9')
+    assert site.pos.tolist() == [value, 1e-300, -0.0] and site.user.tolist() == [1e22, 3]
+
+
+def test_files_beside_an_included_file_are_found_from_the_model(tmp_path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "ground.png").write_bytes(b"")
+    (tmp_path / "part" / "part.xml").write_text(
+        "<mujoco><asset><texture name='t' type='2d' file='ground.png'/></asset></mujoco>"
+    )
+    (tmp_path / "model.xml").write_text("<mujoco><include file='part/part.xml'/></mujoco>")
+    assert 'file="part/ground.png"' in mjcf.write(mjcf.read(tmp_path / "model.xml"))
+
+
+def test_a_wrong_spec_is_not_written() -> None:
+    spec = mjcf.new()
+    spec.actuator.add("motor", name="m", joint="knee")
+    with pytest.raises(MjcfError, match=r'<motor name="m">: attribute \'joint\': there is no joint'):
+        mjcf.write(spec)
