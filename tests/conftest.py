@@ -3,10 +3,37 @@
 import os
 import pathlib
 
+# compiling is what the suite spends its time on, and these halve it; the examples run with the defaults
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
+
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", os.environ.get("DIFFSIM_TEST_X64", "1") == "1")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 cache = pathlib.Path(__file__).parents[1] / ".jax_cache"
 jax.config.update("jax_compilation_cache_dir", os.environ.get("DIFFSIM_JAX_CACHE", str(cache)))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+# folders whose tests compile for minutes a model, slowest first
+SPLIT = ("gradients", "examples", "parity")
+
+
+def group(item: pytest.Item) -> str:
+    """What one worker runs in one go: a file, in SPLIT folders the tests of one model."""
+    folder, callspec = item.path.parent.name, getattr(item, "callspec", None)
+    model = callspec.params.get("path") if callspec else None
+    return f"{folder}:{model}" if folder in SPLIT and model else str(item.path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """How `--dist loadgroup` shares out work, the slow folders first."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)))
+    items.sort(key=lambda item: SPLIT.index(item.path.parent.name) if item.path.parent.name in SPLIT else len(SPLIT))
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Lets go of the programs of a group that is done; kept, they fill the memory."""
+    if nextitem is None or group(nextitem) != group(item):
+        jax.clear_caches()
