@@ -24,11 +24,10 @@ from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint
 from diffsim.mjcf.elements.contact import Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Attach
-from diffsim.mjcf.elements.sections import AssetSection, CustomSection, Default, KeyframeSection
+from diffsim.mjcf.elements.sections import REFERRING, AssetSection, CustomSection, Default, KeyframeSection
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.kinds import NameKind, Vector, frozen
-from diffsim.mjcf.names import own_names, references
-from diffsim.mjcf.replicate import REFERRING
+from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 

@@ -13,21 +13,11 @@ Source: MuJoCo XML reference, "replicate"; mjXReader::Body and mjCBody::operator
 import numpy as np
 
 from diffsim.mjcf.elements.body import Frame, Replicate
-from diffsim.mjcf.elements.sections import (
-    ActuatorSection,
-    ContactSection,
-    CustomSection,
-    EqualitySection,
-    SensorSection,
-    TendonSection,
-)
+from diffsim.mjcf.elements.sections import REFERRING
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
-from diffsim.mjcf.names import own_names, references
+from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.schema import Element, Vector
-
-# sections whose elements follow what they refer to, in the order in which MuJoCo copies them
-REFERRING = (ContactSection, TendonSection, EqualitySection, ActuatorSection, SensorSection, CustomSection)
 
 # names by kind, as (space, name)
 Names = set[tuple[str, str]]

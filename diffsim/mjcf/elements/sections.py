@@ -127,6 +127,9 @@ class ExtensionSection(Section):
     """Plugins."""
 
 
+# sections whose elements follow what they refer to, in the order in which MuJoCo copies them
+REFERRING = (ContactSection, TendonSection, EqualitySection, ActuatorSection, SensorSection, CustomSection)
+
 SHORTCUTS: dict[str, type[Element]] = {
     "general": Actuator,
     "motor": Motor,
