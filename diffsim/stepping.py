@@ -7,10 +7,11 @@ exception is Runge-Kutta, which averages both. MuJoCo documentation, "Numerical 
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import DisableBit, Integrator
-from diffsim.errors import Problem, UnsupportedError
+from diffsim.enums import DisableBit, EnableBit, Integrator
 from diffsim.math.linalg import solve_spd
 from diffsim.physics.actuation import advance_activation
+from diffsim.physics.derivative import velocity_derivative
+from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrained
 from diffsim.physics.joint import integrate_position
 from diffsim.physics.passive import damping_derivative
 from diffsim.physics.reflected import has_dof_damping
@@ -43,14 +44,8 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
-
-    Raises:
-      UnsupportedError: the integrator is not implemented.
     """
-    integrator = model.opt.integrator
-    if integrator not in INTEGRATORS:
-        raise UnsupportedError([Problem("", 0, "<option integrator>", UNSUPPORTED[integrator], unsupported=True)])
-    return INTEGRATORS[integrator](model, state, inputs, data)
+    return INTEGRATORS[model.opt.integrator](model, state, inputs, data)
 
 
 def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
@@ -89,11 +84,43 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
     return _advance(model, state, act_dot, qacc, qvel, last_qacc)
 
 
-INTEGRATORS = {Integrator.EULER: euler, Integrator.RK4: runge_kutta}
+def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
+    """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
+    change = velocity_derivative(model, state, inputs, data, coriolis=True)
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = jnp.linalg.solve(data.qM - model.opt.timestep * change, force)
+    return _advance(model, state, data.act_dot, qacc, None, data.qacc)
 
-UNSUPPORTED = {
-    Integrator.IMPLICIT: "the implicit integrator is not implemented yet; use Euler or RK4",
-    Integrator.IMPLICITFAST: "the implicitfast integrator is not implemented yet; use Euler or RK4",
+
+def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
+    """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds turn by the midpoint rule."""
+    change = velocity_derivative(model, state, inputs, data, coriolis=False)
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = solve_spd(data.qM - model.opt.timestep * change, force)
+    dofs = free_bodies(model.topology).dofs
+    if not dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
+        return _advance(model, state, data.act_dot, qacc, None, data.qacc)
+    return _with_free_bodies(model, state, data, force, qacc)
+
+
+def _with_free_bodies(model: Model, state: State, data: Data, force: Array, qacc: Array) -> State:
+    """One step in which free bodies without constraints move by the midpoint rule."""
+    free = free_bodies(model.topology)
+    applied = (force + data.qfrc_bias)[free.dofs]
+    plain = state.qvel + model.opt.timestep * qacc
+    own = plain[free.dofs]
+    half, full = midpoint_velocity(model, data.xquat[free.bodies], state.qvel[free.dofs], applied, own)
+    loose = unconstrained(model, data.efc)[:, None]
+    moved = plain.at[free.dofs].set(jnp.where(loose, half, own))
+    after = plain.at[free.dofs].set(jnp.where(loose, full, own))
+    return _advance(model, state, data.act_dot, qacc, moved, data.qacc).replace(qvel=after)
+
+
+INTEGRATORS = {
+    Integrator.EULER: euler,
+    Integrator.RK4: runge_kutta,
+    Integrator.IMPLICIT: implicit,
+    Integrator.IMPLICITFAST: implicit_fast,
 }
 
 

@@ -13,7 +13,6 @@ from diffsim.enums import DynType, EnableBit, GeomType
 from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
 from diffsim.physics.transmission import TRANSMISSIONS
 from diffsim.sensor import unsupported_sensors
-from diffsim.stepping import INTEGRATORS
 from diffsim.types.model import Model, Option
 
 
@@ -72,13 +71,11 @@ def check_elements(draft: Draft) -> None:
 
 
 def check_model(draft: Draft, model: Model) -> None:
-    """Note what only shows in the compiled model: solver, integrator, sensors, pairs of geoms that may touch."""
+    """Note what only shows in the compiled model: solver, sensors, pairs of geoms that may touch."""
     option = draft.spec.option
     for lacks, reason in OPTIONS:
         if lacks(model.opt):
             draft.problems.unsupported(option, reason)
-    if model.opt.integrator not in INTEGRATORS:
-        draft.problems.unsupported(option, f"integrator {model.opt.integrator.name.lower()} is not supported yet")
     for sensor, reason in unsupported_sensors(model.topology):
         draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
     _check_pairs(draft, model)

@@ -16,8 +16,9 @@ from diffsim.math import safe
 from diffsim.math.linalg import matmul
 from diffsim.physics.muscle import muscle_bias, muscle_dynamics, muscle_gain
 from diffsim.physics.place import pick, place
-from diffsim.types.data import Actuation, Passive, Tendons, Transmission, Velocities
+from diffsim.types.data import Actuation, Data, Passive, Tendons, Transmission, Velocities
 from diffsim.types.model import Model
+from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -107,6 +108,40 @@ def actuation(
         actuator_force=force,
         qfrc_actuator=_joint_forces(model, matmul(transmission.actuator_moment.T, force), passive),
     )
+
+
+def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[np.ndarray, Array]:
+    """Actuators whose force depends on velocity, and d force / d velocity (n,); zero where the force is saturated.
+
+    As in MuJoCo, the control is taken as the user set it, and limits of tendons and joints are not seen.
+    """
+    topology = model.topology
+    ids = _velocity_dependent(topology)
+    ids = ids[~disabled_actuators(model)[ids]]
+    signal = pick(_signals(model, state.act, data.act_dot, inputs.ctrl), ids)
+    rest = tuple(pick(a, ids) for a in (model.actuator_lengthrange, model.actuator_acc0))
+    prm = pick(model.actuator_gainprm, ids), pick(model.actuator_biasprm, ids)
+    length, velocity = pick(data.actuator_length, ids), pick(data.actuator_velocity, ids)
+
+    def force(velocity: Array) -> Array:
+        state = (length, velocity, *rest)
+        gain = _by_type(GAINS, topology.actuator_gaintype[ids], (prm[0], *state))
+        return gain * signal + _by_type(BIASES, topology.actuator_biastype[ids], (prm[1], *state))
+
+    if not ids.size:
+        return ids, velocity
+    _, slope = jax.jvp(force, (velocity,), (jnp.ones_like(velocity),))
+    lower, upper = pick(model.actuator_forcerange, ids).T
+    output = pick(data.actuator_force, ids)
+    saturated = (topology.actuator_forcelimited[ids] != 0) & ((output <= lower) | (output >= upper))
+    return ids, jnp.where(saturated, 0, slope)
+
+
+@per_topology
+def _velocity_dependent(topology: Topology) -> np.ndarray:
+    """Actuators whose gain or bias depends on velocity."""
+    gain = np.isin(topology.actuator_gaintype, (GainType.AFFINE, GainType.MUSCLE))
+    return np.flatnonzero(gain | (topology.actuator_biastype == BiasType.AFFINE))
 
 
 def advance_activation(model: Model, act: Array, act_dot: Array) -> Array:
