@@ -436,6 +436,29 @@ class ConstraintState(IntEnum):
     CONE = 4
 
 
+class StateBit(IntFlag):
+    """Components of a state vector (mjtState)."""
+
+    TIME = 1
+    QPOS = 2
+    QVEL = 4
+    ACT = 8
+    HISTORY = 16
+    WARMSTART = 32
+    CTRL = 64
+    QFRC_APPLIED = 128
+    XFRC_APPLIED = 256
+    EQ_ACTIVE = 512
+    MOCAP_POS = 1024
+    MOCAP_QUAT = 2048
+    USERDATA = 4096
+    PLUGIN = 8192
+    PHYSICS = QPOS | QVEL | ACT | HISTORY
+    FULLPHYSICS = TIME | PHYSICS | PLUGIN
+    USER = CTRL | QFRC_APPLIED | XFRC_APPLIED | EQ_ACTIVE | MOCAP_POS | MOCAP_QUAT | USERDATA
+    INTEGRATION = FULLPHYSICS | USER | WARMSTART
+
+
 class Status(IntFlag):
     """Bits of `data.status`; zero means that nothing went wrong. `diffsim.check(data)` explains them."""
 

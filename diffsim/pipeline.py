@@ -1,4 +1,4 @@
-"""forward: the table of contents of the simulator, in MuJoCo's order.
+"""forward, inverse: the table of contents of the simulator, in MuJoCo's order.
 
 Position, velocity, actuation, acceleration, constraint, sensors (MuJoCo documentation, "Computation"). Each stage is
 a function of what it reads; nothing is integrated here. What a caller does not use, XLA removes.
@@ -7,14 +7,19 @@ a function of what it reads; nothing is integrated here. What a caller does not 
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 
 from diffsim.collision import collide
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
+from diffsim.enums import EnableBit
+from diffsim.math import safe
+from diffsim.math.linalg import matmul, solve_spd
 from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
 from diffsim.physics.body_forces import body_forces
 from diffsim.physics.com import com_frame
+from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.energy import energy
 from diffsim.physics.inertia import joint_inertia
 from diffsim.physics.kinematics import kinematics
@@ -24,8 +29,10 @@ from diffsim.physics.transmission import transmission
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
 from diffsim.solver import smooth_acceleration, solve
+from diffsim.solver.objective import constraint_force
 from diffsim.status import status
 from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.data import Inverse
 from diffsim.types.state import make_inputs
 
 Array = jax.Array
@@ -74,6 +81,43 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     loads = body_forces(model, qvel, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
     joules = energy(model, qpos, qvel, poses, com, paths, inertia)
     records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
-    data = Data.collect(*records, contact=contacts, efc=rows, sensordata=None, status=None)
+    data = Data.collect(*records, contact=contacts, efc=rows, sensordata=None, status=None, solver_fwdinv=None)
+    data = dataclasses.replace(data, solver_fwdinv=_forward_minus_inverse(model, data, applied))
     data = dataclasses.replace(data, sensordata=sensors(model, state, inputs, data, forces))
     return dataclasses.replace(data, status=status(model, state, inputs, data))
+
+
+def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:
+    """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
+
+    With the `invdiscrete` flag `qacc` (nv,) is that of a whole timestep, (qvel_next - qvel) / h, by the model's
+    integrator; actuators then matter in so far as the integrator differentiates their forces.
+
+    Returns:
+      Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.
+
+    Raises:
+      UnsupportedError: `invdiscrete` with an integrator that has no inverse.
+    """
+    inputs = make_inputs(model) if inputs is None else inputs
+    # only what is used below is computed
+    data = forward(model, state, inputs)
+    if model.opt.enabled(EnableBit.INVDISCRETE):
+        qacc = solve_spd(data.qM, matmul(discrete_inertia(model, state, inputs, data), qacc))
+    return _inverse_at(data, qacc)
+
+
+def _inverse_at(data: Data, qacc: Array) -> Inverse:
+    """Inverse dynamics at a continuous-time acceleration."""
+    held = constraint_force(data.efc, qacc)
+    force = matmul(data.qM, qacc) + data.qfrc_bias - data.qfrc_passive - held
+    return Inverse(qfrc_inverse=force, qfrc_constraint=held, qacc=qacc)
+
+
+def _forward_minus_inverse(model: Model, data: Data, applied: Array) -> Array:
+    """solver_fwdinv (2,), if the flag asks for it."""
+    if not model.opt.enabled(EnableBit.FWDINV):
+        return jnp.zeros((2,), data.qacc.dtype)
+    back = _inverse_at(data, data.qacc)
+    held, force = data.qfrc_constraint - back.qfrc_constraint, applied + data.qfrc_actuator - back.qfrc_inverse
+    return jnp.stack([safe.norm(held), safe.norm(force)])

@@ -7,14 +7,12 @@ exception is Runge-Kutta, which averages both. MuJoCo documentation, "Numerical 
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import DisableBit, EnableBit, Integrator
+from diffsim.enums import EnableBit, Integrator
 from diffsim.math.linalg import solve_spd
 from diffsim.physics.actuation import advance_activation
-from diffsim.physics.derivative import velocity_derivative
+from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrained
 from diffsim.physics.joint import integrate_position
-from diffsim.physics.passive import damping_derivative
-from diffsim.physics.reflected import has_dof_damping
 from diffsim.pipeline import forward
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs
@@ -51,9 +49,9 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Semi-implicit Euler, implicit in joint damping: (M + h D) qacc = qfrc_smooth + qfrc_constraint."""
     qacc = data.qacc
-    if _implicit_damping(model):
-        damping = model.opt.timestep * damping_derivative(model, state.qvel)
-        qacc = solve_spd(data.qM + jnp.diag(damping), data.qfrc_smooth + data.qfrc_constraint)
+    inertia = discrete_inertia(model, state, inputs, data)
+    if inertia is not data.qM:
+        qacc = solve_spd(inertia, data.qfrc_smooth + data.qfrc_constraint)
     return _advance(model, state, data.act_dot, qacc, None, data.qacc)
 
 
@@ -86,17 +84,15 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
 
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
-    change = velocity_derivative(model, state, inputs, data, coriolis=True)
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = jnp.linalg.solve(data.qM - model.opt.timestep * change, force)
+    qacc = jnp.linalg.solve(discrete_inertia(model, state, inputs, data), force)
     return _advance(model, state, data.act_dot, qacc, None, data.qacc)
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds turn by the midpoint rule."""
-    change = velocity_derivative(model, state, inputs, data, coriolis=False)
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_spd(data.qM - model.opt.timestep * change, force)
+    qacc = solve_spd(discrete_inertia(model, state, inputs, data), force)
     dofs = free_bodies(model.topology).dofs
     if not dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return _advance(model, state, data.act_dot, qacc, None, data.qacc)
@@ -122,13 +118,6 @@ INTEGRATORS = {
     Integrator.IMPLICIT: implicit,
     Integrator.IMPLICITFAST: implicit_fast,
 }
-
-
-def _implicit_damping(model: Model) -> bool:
-    """Whether Euler must solve with the damping added to the inertia."""
-    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
-    damped = has_dof_damping(model.topology) or has_dof_damping(model.topology, poly=True)
-    return damped and not off
 
 
 def _advance(model: Model, state: State, act_dot: Array, qacc: Array, qvel: Array | None, warmstart: Array) -> State:

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import DisableBit
+from diffsim.enums import DisableBit, Integrator
+from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
@@ -35,6 +36,40 @@ from diffsim.types.topology import Topology, per_topology
 Array = jax.Array
 
 
+def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+    """(nv, nv) what takes the acceleration over one timestep to the force: M, plus what is implicit in velocity."""
+    integrator = model.opt.integrator
+    if integrator not in IMPLICIT_PARTS:
+        reason = f"invdiscrete has no meaning for the integrator {integrator.name}; use another, or clear the flag"
+        raise UnsupportedError([Problem("", 0, "<option integrator>", reason, unsupported=True)])
+    return IMPLICIT_PARTS[integrator](model, state, inputs, data)
+
+
+def _euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+    """M + h D, D the dampers of the dofs."""
+    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
+    if off or not reflected.is_damped(model.topology):
+        return data.qM
+    return data.qM + jnp.diag(model.opt.timestep * damping_derivative(model, state.qvel))
+
+
+def _implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+    """M - h d qfrc_smooth / d qvel."""
+    return data.qM - model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True)
+
+
+def _implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces."""
+    return data.qM - model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False)
+
+
+IMPLICIT_PARTS = {
+    Integrator.EULER: _euler_inertia,
+    Integrator.IMPLICIT: _implicit_inertia,
+    Integrator.IMPLICITFAST: _implicit_fast_inertia,
+}
+
+
 def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, coriolis: bool) -> Array:
     """(nv, nv) d (qfrc_actuator + qfrc_passive - qfrc_bias) / d qvel.
 
@@ -44,16 +79,12 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
     total = jnp.zeros((model.nv, model.nv), state.qvel.dtype)
     for rows, slope in _slopes_along_rows(model, state, inputs, data):
         total = total + matmul(rows.T, scale(rows, slope))
-    if not model.opt.disabled(DisableBit.DAMPER) and _damped(topology):
+    if not model.opt.disabled(DisableBit.DAMPER) and reflected.is_damped(topology):
         damping = damping_derivative(model, state.qvel)
         total = total - jnp.where(np.eye(model.nv, dtype=bool), damping[:, None], 0)
     total = total + _spatial_derivative(model, state.qvel, data, coriolis)
     lower = dof_mask(topology)
     return jnp.where(lower | lower.T, total, 0)
-
-
-def _damped(topology: Topology) -> bool:
-    return reflected.has_dof_damping(topology) or reflected.has_dof_damping(topology, poly=True)
 
 
 def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -> list[tuple[Array, Array]]:

@@ -177,6 +177,28 @@ class Energy(Record):
 
 
 @record
+class ForwardInverse(Record):
+    """How far forward and inverse dynamics differ: norms of constraint forces and of applied forces.
+
+    Zero unless the `fwdinv` flag is set.
+    """
+
+    solver_fwdinv: Array = leaf(2)
+
+
+@record
+class Inverse(Record):
+    """What inverse dynamics computes: applied and constraint forces, and the acceleration that they were taken at.
+
+    `qacc` is the continuous-time acceleration, which differs from the given one under the `invdiscrete` flag.
+    """
+
+    qfrc_inverse: Array = leaf("nv")
+    qfrc_constraint: Array = leaf("nv")
+    qacc: Array = leaf("nv")
+
+
+@record
 class Data(
     Kinematics,
     ComFrame,
@@ -192,6 +214,7 @@ class Data(
     BodyForces,
     Sensors,
     Energy,
+    ForwardInverse,
 ):
     """Everything computed from one state by `forward`. It belongs to that state; only `State` is carried.
 
