@@ -21,6 +21,7 @@ from diffsim.physics.body_forces import body_forces
 from diffsim.physics.com import com_frame
 from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.energy import energy
+from diffsim.physics.history import delayed_controls
 from diffsim.physics.inertia import joint_inertia
 from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
@@ -58,7 +59,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     paths = tendons(model, qpos, poses, com)
     inertia = joint_inertia(model, com, paths)
     contacts = collide(model, poses)
-    moments = transmission(model, qpos, poses, com, paths)
+    moments = transmission(model, qpos, poses, com, paths, contacts)
 
     # velocity
     rates = velocities(model, qvel, com, paths, moments)
@@ -66,7 +67,8 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     coriolis = bias(model, qvel, poses, com, rates, paths)
 
     # actuation and acceleration
-    drive = actuation(model, state.act, inputs.ctrl, paths, moments, rates, passives)
+    ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
+    drive = actuation(model, state.act, ctrl, paths, moments, rates, passives)
     applied = applied_force(model, inputs, poses, com)
     smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
     smooth = smooth_acceleration(inertia.qM, smooth_force)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import DynType, EnableBit, GeomType
+from diffsim.enums import BiasType, DynType, EnableBit, GainType, GeomType
 from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
 from diffsim.physics.transmission import TRANSMISSIONS
 from diffsim.sensor import unsupported_sensors
@@ -37,12 +37,19 @@ GAPS: tuple[Gap, ...] = (
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",
-        lambda node: node.e.dyntype not in (DynType.NONE, *DYNAMICS),
+        lambda node: node.e.dyntype not in (DynType.NONE, DynType.DCMOTOR, *DYNAMICS),
         "this dyntype is not supported",
     ),
-    Gap("actuator", lambda node: node.e.gaintype not in GAINS, "this gaintype is not supported"),
-    Gap("actuator", lambda node: node.e.biastype not in BIASES, "this biastype is not supported"),
-    Gap("actuator", lambda node: node.e.nsample > 0, "delayed controls are not supported yet"),
+    Gap("actuator", lambda node: node.e.gaintype not in (GainType.DCMOTOR, *GAINS), "this gaintype is not supported"),
+    Gap("actuator", lambda node: node.e.biastype not in (BiasType.DCMOTOR, *BIASES), "this biastype is not supported"),
+    Gap(
+        "actuator",
+        lambda node: (node.e.dyntype == DynType.DCMOTOR)
+        + (node.e.gaintype == GainType.DCMOTOR)
+        + (node.e.biastype == BiasType.DCMOTOR)
+        in (1, 2),
+        "dynamics, gain and bias of a DC motor only work together",
+    ),
     Gap("sensor", lambda node: node.e.nsample > 0, "delayed sensors are not supported yet"),
 )
 

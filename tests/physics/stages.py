@@ -88,7 +88,7 @@ def each_stage(
     ]
     others = {
         "applied": applied_force(model, inputs, poses, com),
-        "act": advance_activation(model, state.act, drive.act_dot),
+        "act": advance_activation(model, state.act, drive.act_dot, rates.actuator_velocity),
     }
     return records, others
 

@@ -8,9 +8,9 @@ from diffsim.physics import actuation, joint, transmission
 TABLES = [
     (JointType, {}, joint.JOINTS),
     (TrnType, transmission.UNSUPPORTED, transmission.TRANSMISSIONS),
-    (DynType, actuation.UNSUPPORTED_DYNAMICS, {DynType.NONE: None, **actuation.DYNAMICS}),
-    (GainType, actuation.UNSUPPORTED_GAINS, actuation.GAINS),
-    (BiasType, actuation.UNSUPPORTED_BIASES, actuation.BIASES),
+    (DynType, actuation.UNSUPPORTED_DYNAMICS, {DynType.NONE: None, DynType.DCMOTOR: None, **actuation.DYNAMICS}),
+    (GainType, actuation.UNSUPPORTED_GAINS, {GainType.DCMOTOR: None, **actuation.GAINS}),
+    (BiasType, actuation.UNSUPPORTED_BIASES, {BiasType.DCMOTOR: None, **actuation.BIASES}),
 ]
 
 

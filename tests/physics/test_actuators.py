@@ -1,0 +1,121 @@
+"""DC motors, delayed controls and adhesion against the oracle along a simulation, and their derivatives."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+from oracle import mujoco
+
+import diffsim
+from diffsim.enums import Integrator
+from diffsim.physics.joint import integrate_position
+from tests.physics.test_gradients import inner, richardson, weigh
+
+FORCES = ("act_dot", "actuator_length", "actuator_moment", "actuator_force", "qfrc_actuator")
+
+
+@functools.cache
+def both(integrator: Integrator) -> tuple[diffsim.Model, Any]:
+    """(ours by our own compiler, oracle)."""
+    mjmodel = oracle.load_oracle("motors").__copy__()
+    model = diffsim.load(str(oracle.MODELS / "motors.xml"))
+    settings = {"integrator": integrator, "tolerance": 1e-15, "iterations": 200, "ls_tolerance": 1e-6}
+    for name, value in settings.items():
+        setattr(mjmodel.opt, name, value)
+    return model.replace(opt=model.opt.replace(**settings)), mjmodel
+
+
+@functools.cache
+def visited() -> list[Any]:
+    """States of the oracle along a simulation under random controls."""
+    _, mjmodel = both(Integrator.IMPLICITFAST)
+    rng = np.random.default_rng(0)
+    data, found = mujoco.MjData(mjmodel), []
+    data.qvel[:] = rng.normal(size=mjmodel.nv)
+    for step in range(40):
+        data.ctrl[:] = 3 * rng.normal(size=mjmodel.nu)
+        if step in (0, 1, 7, 23, 39):
+            copy = mujoco.MjData(mjmodel)
+            mujoco.mj_copyData(copy, mjmodel, data)
+            mujoco.mj_forward(mjmodel, copy)
+            found.append(copy)
+        mujoco.mj_step(mjmodel, data)
+    return found
+
+
+forward, integrate = jax.jit(diffsim.forward), jax.jit(diffsim.integrate)
+
+
+def test_the_history_starts_as_the_oracles() -> None:
+    model, mjmodel = both(Integrator.EULER)
+    oracle.assert_close("history", diffsim.make_state(model).history, mujoco.MjData(mjmodel).history, 1e-15)
+
+
+@pytest.mark.parametrize("integrator", list(Integrator))
+def test_actuators_match_oracle(integrator: Integrator) -> None:
+    model, mjmodel = both(integrator)
+    for source in visited():
+        data = mujoco.MjData(mjmodel)
+        mujoco.mj_copyData(data, mjmodel, source)
+        state, inputs = oracle.state_of(data), oracle.inputs_of(data)
+        ours = forward(model, state, inputs)
+        for name in FORCES:
+            value = oracle.field_of(name, mjmodel, data)
+            oracle.assert_close(name, getattr(ours, name), value, 1e-10 * (1 + np.abs(value).max()))
+        after = integrate(model, state, inputs, ours)
+        mujoco.mj_step(mjmodel, data)
+        for name in ("act", "history", "qvel", "qpos"):
+            value = getattr(data, name)
+            oracle.assert_close(f"next {name}", getattr(after, name), value, 1e-8 * (1 + np.abs(value).max()))
+
+
+def test_derivatives_match_differences_and_are_finite() -> None:
+    model, mjmodel = both(Integrator.IMPLICITFAST)
+
+    def result(state: Any, inputs: Any, variation: dict[str, Any]) -> jax.Array:
+        changed = model.replace(
+            **{name: getattr(model, name) * (1 + variation[name]) for name in variation if name.startswith("actuator")}
+        )
+        moved = state.replace(
+            qpos=integrate_position(model, state.qpos, variation["qpos"], jnp.ones(())),
+            **{name: getattr(state, name) + variation[name] for name in ("qvel", "act")},
+            history=state.history * (1 + variation["history"]),
+        )
+        used = inputs.replace(ctrl=inputs.ctrl + variation["ctrl"])
+        data = diffsim.forward(changed, moved, used)
+        after = diffsim.integrate(changed, moved, used, data)
+        return jnp.stack([weigh((data.qfrc_actuator, data.act_dot)), weigh((after.qvel[:5], after.act, after.history))])
+
+    zero = {"qpos": jnp.zeros(model.nv), "qvel": jnp.zeros(model.nv), "act": jnp.zeros(model.na)}
+    zero |= {"ctrl": jnp.zeros(model.nu), "history": jnp.zeros(model.topology.nhistory)}
+    names = ("actuator_gainprm", "actuator_dynprm", "actuator_biasprm", "actuator_delay")
+    zero |= {name: jnp.zeros_like(getattr(model, name)) for name in names}
+    function = jax.jit(result)
+    tangent = jax.jit(lambda s, i, d: jax.jvp(lambda v: result(s, i, v), (zero,), (d,)))
+    pullback = jax.jit(lambda s, i, w: jax.vjp(lambda v: result(s, i, v), zero)[1](w)[0])
+    data = visited()[-1]
+    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
+    # a control that no limit clips, and no cursor that moves
+    inputs = inputs.replace(ctrl=inputs.ctrl * 0.1)
+    rng = np.random.default_rng(0)
+    mode = np.zeros((model.nu, 10))
+    mode[:, 8] = 1
+    buffer = np.asarray(diffsim.make_state(model).history) > 1
+    for part in zero:
+        value = rng.normal(size=zero[part].shape)
+        value = np.where(mode > 0, 0, value) if part == "actuator_gainprm" else value
+        value = np.where(buffer | (np.arange(value.size) < 0), 0, value) if part == "history" else value
+        direction = {**jax.tree.map(jnp.zeros_like, zero), part: jnp.asarray(value)}
+        found, slope = tangent(state, inputs, direction)
+        expected = richardson(lambda v: function(state, inputs, v), direction, 1e-6)
+        scale = 1 + np.abs(np.asarray(found)) + np.abs(np.asarray(slope))
+        oracle.assert_close(part, slope / scale, expected / scale, 1e-6)
+        weight = jnp.asarray(rng.normal(size=found.shape)) / scale
+        assert inner(pullback(state, inputs, weight), direction) == pytest.approx(float(weight @ slope), rel=1e-9, abs=1e-9)
+    still = diffsim.make_state(model), diffsim.make_inputs(model)
+    leaves = jax.tree.leaves((tangent(*still, jax.tree.map(jnp.ones_like, zero)), pullback(*still, jnp.ones(2))))
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves)
