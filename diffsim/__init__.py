@@ -28,6 +28,7 @@ from diffsim.types import Data as Data
 from diffsim.types import Inputs as Inputs
 from diffsim.types import Model as Model
 from diffsim.types import State as State
+from diffsim.types.hooks import Hooks as Hooks
 from diffsim.types.state import make_inputs as make_inputs
 from diffsim.types.state import make_state as make_state
 

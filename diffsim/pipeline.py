@@ -5,6 +5,7 @@ a function of what it reads; nothing is integrated here. What a caller does not 
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
 from diffsim.physics.transmission import transmission
+from diffsim.physics.user import add_user_force, user_actuation
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
 from diffsim.solver import smooth_acceleration, solve
@@ -64,11 +66,14 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     # velocity
     rates = velocities(model, qvel, com, paths, moments)
     passives = passive(model, qpos, qvel, poses, com, paths, rates, moments)
+    known = _so_far(poses, com, paths, inertia, moments, rates, contact=contacts)
+    passives = add_user_force(model, state, known, passives)
     coriolis = bias(model, qvel, poses, com, rates, paths)
 
     # actuation and acceleration
     ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
-    drive = actuation(model, state.act, ctrl, paths, moments, rates, passives)
+    user = user_actuation(model, state, inputs, known)
+    drive = actuation(model, state.act, ctrl, paths, moments, rates, passives, user)
     applied = applied_force(model, inputs, poses, com)
     smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
     smooth = smooth_acceleration(inertia.qM, smooth_force)
@@ -83,10 +88,16 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     loads = body_forces(model, qvel, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
     joules = energy(model, qpos, qvel, poses, com, paths, inertia)
     records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
-    data = Data.collect(*records, contact=contacts, efc=rows, sensordata=None, status=None, solver_fwdinv=None)
+    data = _so_far(*records, contact=contacts, efc=rows)
     data = dataclasses.replace(data, solver_fwdinv=_forward_minus_inverse(model, data, applied))
     data = dataclasses.replace(data, sensordata=sensors(model, state, inputs, data, forces))
     return dataclasses.replace(data, status=status(model, state, inputs, data))
+
+
+def _so_far(*records: Any, **children: Any) -> Data:
+    """Data with what these records hold; the rest is None."""
+    rest = dict.fromkeys(field.name for field in dataclasses.fields(Data))
+    return Data(**{**rest, **{name: value for part in records for name, value in vars(part).items()}, **children})
 
 
 def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:

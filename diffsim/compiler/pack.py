@@ -68,9 +68,13 @@ def _motor_slots(fields: Fields) -> np.ndarray:
     """(nu, 5) places of a DC motor's states among its activations, in their order; -1 where its parameters ask for none."""
     kinds = np.asarray(fields["actuator_dyntype"]).reshape(-1)
     dynamics, gain = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
-    wanted = np.stack([dynamics[:, 7], gain[:, 5], dynamics[:, 2], dynamics[:, 5], dynamics[:, 0]], axis=1) > 0
-    wanted &= (kinds == DynType.DCMOTOR)[:, None]
+    wanted = motor_states(dynamics, gain) & (kinds == DynType.DCMOTOR)[:, None]
     return np.where(wanted, np.cumsum(wanted, axis=1) - 1, -1)
+
+
+def motor_states(dynamics: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """(n, 5) bool: which states DC motors of these parameters (n, 10) have."""
+    return np.stack([dynamics[:, 7], gain[:, 5], dynamics[:, 2], dynamics[:, 5], dynamics[:, 0]], axis=1) > 0
 
 
 def _leaves(cls: type) -> list[dataclasses.Field]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
 from diffsim.enums import BiasType, DynType, EnableBit, GainType, GeomType
-from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
 from diffsim.physics.transmission import TRANSMISSIONS
 from diffsim.sensor import unsupported_sensors
 from diffsim.types.model import Model, Option
@@ -35,13 +34,6 @@ GAPS: tuple[Gap, ...] = (
         "fitting a shape to a mesh is not supported yet",
     ),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
-    Gap(
-        "actuator",
-        lambda node: node.e.dyntype not in (DynType.NONE, DynType.DCMOTOR, *DYNAMICS),
-        "this dyntype is not supported",
-    ),
-    Gap("actuator", lambda node: node.e.gaintype not in (GainType.DCMOTOR, *GAINS), "this gaintype is not supported"),
-    Gap("actuator", lambda node: node.e.biastype not in (BiasType.DCMOTOR, *BIASES), "this biastype is not supported"),
     Gap(
         "actuator",
         lambda node: (node.e.dyntype == DynType.DCMOTOR)

@@ -26,6 +26,7 @@ from diffsim.physics.dcmotor import (
 )
 from diffsim.physics.muscle import muscle_bias, muscle_dynamics, muscle_gain
 from diffsim.physics.place import pick, place
+from diffsim.physics.user import UserActuation
 from diffsim.types.data import Actuation, Data, Passive, Tendons, Transmission, Velocities
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
@@ -80,16 +81,7 @@ BIASES: dict[BiasType, Curve] = {
     BiasType.AFFINE: _affine,
     BiasType.MUSCLE: muscle_bias,
 }
-# DC motors have a file of their own (dcmotor.py)
-UNSUPPORTED_DYNAMICS: dict[DynType, str] = {
-    DynType.USER: "user dynamics have no callback here",
-}
-UNSUPPORTED_GAINS: dict[GainType, str] = {
-    GainType.USER: "user gains have no callback here",
-}
-UNSUPPORTED_BIASES: dict[BiasType, str] = {
-    BiasType.USER: "user biases have no callback here",
-}
+# DynType.NONE has no dynamics; DC motors and laws of the user have files of their own (dcmotor.py, user.py)
 
 
 def actuation(
@@ -100,16 +92,23 @@ def actuation(
     transmission: Transmission,
     velocities: Velocities,
     passive: Passive,
+    user: UserActuation | None = None,
 ) -> Actuation:
-    """act_dot (na,), actuator_force (nu,), qfrc_actuator (nv,) from activations (na,) and controls (nu,)."""
+    """act_dot (na,), actuator_force (nu,), qfrc_actuator (nv,) from activations (na,) and controls (nu,).
+
+    `user` says what actuators of type `user` do; without it they do nothing.
+    """
     if not model.nu or model.opt.disabled(DisableBit.ACTUATION):
         zero = jnp.zeros_like(passive.qfrc_gravcomp)
         return Actuation(act_dot=jnp.zeros_like(act), actuator_force=jnp.zeros_like(ctrl), qfrc_actuator=zero)
     ctrl = _usable_controls(model, ctrl)
     length, velocity = transmission.actuator_length, velocities.actuator_velocity
     act_dot = _activation_rates(model, act, ctrl, length, velocity)
+    if user is not None:
+        act_dot = act_dot + user.rate
     signal = _signals(model, act, act_dot, ctrl, velocity)
-    force = _forces(model, signal, length, velocity) + _motor_forces(model, act, act_dot, ctrl, length, velocity)
+    force = _forces(model, signal, length, velocity, user)
+    force = force + _motor_forces(model, act, act_dot, ctrl, length, velocity)
     force = _limit_on_tendons(model, force)
     force = _clamp(force, model.actuator_forcerange, model.topology.actuator_forcelimited)
     force = force + _motor_friction(model, act, act_dot, ctrl, length, velocity)
@@ -235,12 +234,14 @@ def _signals(model: Model, act: Array, act_dot: Array, ctrl: Array, velocity: Ar
     return jnp.where(stateful, place(model.nu, actuators, value), ctrl)
 
 
-def _forces(model: Model, signal: Array, length: Array, velocity: Array) -> Array:
+def _forces(model: Model, signal: Array, length: Array, velocity: Array, user: UserActuation | None) -> Array:
     """(nu,) gain x signal + bias; zero for disabled actuators."""
     topology = model.topology
     state = (length, velocity, model.actuator_lengthrange, model.actuator_acc0)
     gain = _by_type(GAINS, topology.actuator_gaintype, (model.actuator_gainprm, *state))
     bias = _by_type(BIASES, topology.actuator_biastype, (model.actuator_biasprm, *state))
+    if user is not None:
+        gain, bias = gain + user.gain, bias + user.bias
     force = gain * signal + bias
     idle = disabled_actuators(model)
     return jnp.where(idle, 0, force) if idle.any() else force

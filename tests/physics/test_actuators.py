@@ -119,3 +119,53 @@ def test_derivatives_match_differences_and_are_finite() -> None:
     still = diffsim.make_state(model), diffsim.make_inputs(model)
     leaves = jax.tree.leaves((tangent(*still, jax.tree.map(jnp.ones_like, zero)), pullback(*still, jnp.ones(2))))
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves)
+
+
+USER = """
+<mujoco>
+  <worldbody><body><joint name="j" axis="0 1 0"/><geom size="0.1" pos="0.1 0 0"/></body></worldbody>
+  <actuator>
+    <general joint="j" dyntype="user" actdim="2" gaintype="user" biastype="user"/>
+    <general joint="j" dyntype="user" actdim="1" gainprm="2"/>
+    <motor joint="j"/>
+  </actuator>
+</mujoco>
+"""
+
+
+def test_hooks_do_what_the_oracles_callbacks_do() -> None:
+    mjmodel = mujoco.MjModel.from_xml_string(USER)
+    hooks = diffsim.Hooks(
+        passive=lambda model, state, data: -0.3 * state.qvel + data.xpos[1, :1],
+        act_dyn=lambda model, state, inputs, data: jnp.stack([state.act[1], -state.act[0], inputs.ctrl[1]]),
+        act_gain=lambda model, state, inputs, data: 1 + data.actuator_length,
+        act_bias=lambda model, state, inputs, data: -data.actuator_velocity,
+    )
+    model = diffsim.load(USER).replace(hooks=hooks)
+
+    def passive(m: Any, d: Any) -> None:
+        d.qfrc_passive[:] += -0.3 * d.qvel + d.xpos[1, :1]
+
+    def dynamics(m: Any, d: Any, i: int) -> float:
+        if i == 0:
+            d.act_dot[:2] = [d.act[1], -d.act[0]]
+            return 0.0
+        return d.ctrl[i]
+
+    mujoco.set_mjcb_passive(passive)
+    mujoco.set_mjcb_act_dyn(dynamics)
+    mujoco.set_mjcb_act_gain(lambda m, d, i: 1 + d.actuator_length[i])
+    mujoco.set_mjcb_act_bias(lambda m, d, i: -d.actuator_velocity[i])
+    try:
+        data = oracle.sample(mjmodel, 1)
+        state, inputs = oracle.state_of(data), oracle.inputs_of(data)
+        ours = forward(model, state, inputs)
+        for name in ("act_dot", "actuator_force", "qfrc_passive", "qacc"):
+            oracle.assert_close(name, getattr(ours, name), getattr(data, name), 1e-10)
+    finally:
+        mujoco.set_mjcb_passive(None)
+        mujoco.set_mjcb_act_dyn(None)
+        mujoco.set_mjcb_act_gain(None)
+        mujoco.set_mjcb_act_bias(None)
+    with pytest.raises(diffsim.UnsupportedError, match="hooks"):
+        diffsim.forward(diffsim.load(USER), state, inputs)

@@ -8,9 +8,9 @@ from diffsim.physics import actuation, joint, transmission
 TABLES = [
     (JointType, {}, joint.JOINTS),
     (TrnType, transmission.UNSUPPORTED, transmission.TRANSMISSIONS),
-    (DynType, actuation.UNSUPPORTED_DYNAMICS, {DynType.NONE: None, DynType.DCMOTOR: None, **actuation.DYNAMICS}),
-    (GainType, actuation.UNSUPPORTED_GAINS, {GainType.DCMOTOR: None, **actuation.GAINS}),
-    (BiasType, actuation.UNSUPPORTED_BIASES, {BiasType.DCMOTOR: None, **actuation.BIASES}),
+    (DynType, {DynType.NONE: "", DynType.DCMOTOR: "dcmotor.py", DynType.USER: "user.py"}, actuation.DYNAMICS),
+    (GainType, {GainType.DCMOTOR: "dcmotor.py", GainType.USER: "user.py"}, actuation.GAINS),
+    (BiasType, {BiasType.DCMOTOR: "dcmotor.py", BiasType.USER: "user.py"}, actuation.BIASES),
 ]
 
 
