@@ -19,7 +19,7 @@ import numpy as np
 from diffsim.enums import DisableBit, Integrator
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.linalg import matmul
-from diffsim.math.spatial import cross_force, cross_motion, inertia_mul
+from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
 from diffsim.physics import reflected
 from diffsim.physics.actuation import velocity_slopes
@@ -27,6 +27,7 @@ from diffsim.physics.fluid import fluid_wrenches, has_medium
 from diffsim.physics.inertia import pair_products
 from diffsim.physics.joint import groups
 from diffsim.physics.passive import damping_derivative, tendon_damping_derivative
+from diffsim.physics.place import settle
 from diffsim.physics.tree import dof_mask, sum_dofs, sum_subtree
 from diffsim.types.data import Data
 from diffsim.types.model import Model
@@ -161,12 +162,13 @@ def _joint_motion(topology: Topology, cdof: Array, qvel: Array) -> Array:
 def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None) -> Array:
     """(nv, nv) cdof_j . (B cdof_k - I drift_k), B (nbody, 6, 6) and I summed over the subtree of the deeper dof."""
     body = model.topology.dof_bodyid
-    total = sum_subtree(model.topology, blocks.reshape(-1, 36)).reshape(-1, 6, 6)[body]
+    total = settle(sum_subtree(model.topology, settle(blocks.reshape(-1, 36)))).reshape(-1, 6, 6)[body]
     cdof = data.cdof
-    lower, upper = pair_products(mul_vec_t(total, cdof), cdof), mul_vec(total, cdof)
+    left, right, upper = mul_vec_t(total, cdof), cdof, mul_vec(total, cdof)
     if drift is not None:
         inertia = data.crb[body]
-        lower = lower - pair_products(inertia_mul(inertia, cdof), drift)
+        left, right = join(left, -inertia_mul(inertia, cdof)), join(right, drift)
         upper = upper - inertia_mul(inertia, drift)
+    left, right, upper = settle((left, right, upper))
     mask = dof_mask(model.topology)
-    return jnp.where(mask, lower, jnp.where(mask.T, pair_products(cdof, upper), 0))
+    return jnp.where(mask, pair_products(left, right), jnp.where(mask.T, pair_products(cdof, upper), 0))
