@@ -15,7 +15,7 @@ demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient thr
 	$(BIN)/python examples/demo.py --out out
 
 test: $(VENV)/.installed  ## the whole suite
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15
 
 check: $(VENV)/.installed  ## lint, format and types
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ def run(name: str, out: pathlib.Path, **settings: int) -> dict[str, float | str]
     command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "--out", str(out)]
     command += [text for key, value in settings.items() for text in (f"--{key}", str(value))]
     environment = {**os.environ, "MPLBACKEND": "Agg", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache")}
+    environment.pop("XLA_FLAGS", None)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=out, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     pairs = [
