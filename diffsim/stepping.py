@@ -95,7 +95,7 @@ def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
-    """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds turn by the midpoint rule."""
+    """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
     force = data.qfrc_smooth + data.qfrc_constraint
     qacc = solve_spd(discrete_inertia(model, state, inputs, data), force)
     dofs = free_bodies(model.topology).dofs
@@ -104,9 +104,7 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Sta
     return _with_free_bodies(model, state, inputs, data, force, qacc)
 
 
-def _with_free_bodies(
-    model: Model, state: State, inputs: Inputs, data: Data, force: Array, qacc: Array
-) -> State:
+def _with_free_bodies(model: Model, state: State, inputs: Inputs, data: Data, force: Array, qacc: Array) -> State:
     """One step in which free bodies without constraints move by the midpoint rule."""
     free = free_bodies(model.topology)
     applied = (force + data.qfrc_bias)[free.dofs]
@@ -116,7 +114,9 @@ def _with_free_bodies(
     loose = unconstrained(model, data.efc)[:, None]
     moved = plain.at[free.dofs].set(jnp.where(loose, half, own))
     after = plain.at[free.dofs].set(jnp.where(loose, full, own))
-    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, moved, data.qacc).replace(qvel=after)
+    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, moved, data.qacc).replace(
+        qvel=after
+    )
 
 
 INTEGRATORS = {

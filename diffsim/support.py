@@ -156,14 +156,14 @@ COMPONENTS: dict[StateBit, tuple[type, str]] = {
 }
 
 
-def get_state(model: Model, state: State, inputs: Inputs, bits: StateBit) -> Array:
+def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
     """The chosen components as one vector, in the order of the bits (mj_getState)."""
     dtype = state.qpos.dtype
     parts = [jnp.ravel(jnp.asarray(value, dtype)) for _, _, value in _components(state, inputs, bits)]
     return jnp.concatenate([jnp.zeros((0,), dtype), *parts])
 
 
-def set_state(model: Model, state: State, inputs: Inputs, vector: Array, bits: StateBit) -> tuple[State, Inputs]:
+def set_state(model: Model, state: State, inputs: Inputs, vector: Array, bits: int) -> tuple[State, Inputs]:
     """State and inputs with the chosen components taken from a vector as `get_state` makes it.
 
     Raises:
@@ -182,7 +182,7 @@ def set_state(model: Model, state: State, inputs: Inputs, vector: Array, bits: S
     return state.replace(**changed[State]), inputs.replace(**changed[Inputs])
 
 
-def _components(state: State, inputs: Inputs, bits: StateBit) -> list[tuple[type, str, Array]]:
+def _components(state: State, inputs: Inputs, bits: int) -> list[tuple[type, str, Array]]:
     """(record, field, value) of the chosen components."""
     records = {State: state, Inputs: inputs}
     return [

@@ -50,7 +50,7 @@ def pack(
         present=present(fields, keep),
         actuator_motorslots=_motor_slots(fields),
     )
-    leaves = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
+    leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)
 
 
@@ -65,7 +65,7 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
 
 
 def _motor_slots(fields: Fields) -> np.ndarray:
-    """(nu, 5) places of a DC motor's states among its activations, in their order; -1 where its parameters ask for none."""
+    """(nu, 5) places of a DC motor's states among its activations; -1 where its parameters ask for none."""
     kinds = np.asarray(fields["actuator_dyntype"]).reshape(-1)
     dynamics, gain = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
     wanted = motor_states(dynamics, gain) & (kinds == DynType.DCMOTOR)[:, None]

@@ -36,10 +36,12 @@ GAPS: tuple[Gap, ...] = (
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",
-        lambda node: (node.e.dyntype == DynType.DCMOTOR)
-        + (node.e.gaintype == GainType.DCMOTOR)
-        + (node.e.biastype == BiasType.DCMOTOR)
-        in (1, 2),
+        lambda node: (
+            (node.e.dyntype == DynType.DCMOTOR)
+            + (node.e.gaintype == GainType.DCMOTOR)
+            + (node.e.biastype == BiasType.DCMOTOR)
+            in (1, 2)
+        ),
         "dynamics, gain and bias of a DC motor only work together",
     ),
     Gap("sensor", lambda node: node.e.nsample > 0, "delayed sensors are not supported yet"),

@@ -132,8 +132,10 @@ def motor_friction(motor: Motors, rates: Array, topology: Topology) -> Array:
     cogging = motor.bias[:, 0] * jnp.sin(motor.bias[:, 1] * motor.length + motor.bias[:, 2])
     held = jnp.concatenate([rates, jnp.zeros((1,), rates.dtype)])
     slip = held[np.where(ids.has[:, BRISTLE], ids.act[:, BRISTLE], len(rates))]
-    return cogging - motor.dynamics[:, 5] * motor.state[:, BRISTLE] - motor.dynamics[:, 6] * jnp.where(
-        ids.has[:, BRISTLE], slip, 0
+    return (
+        cogging
+        - motor.dynamics[:, 5] * motor.state[:, BRISTLE]
+        - motor.dynamics[:, 6] * jnp.where(ids.has[:, BRISTLE], slip, 0)
     )
 
 

@@ -9,7 +9,8 @@ inertias do, and
 With V_i = cvel, I_i = cinert and W_k the velocity of the frame up to and including the joint of dof k, the bias has
 d (I a + V x* I V) = I (cdof_dot_k + W_k x cdof_k) + [-I V x + (.) x* I V + V x* I] cdof_k. As in MuJoCo, entries for
 dofs of different branches are dropped. Drag of ellipsoids smaller than a few centimetres differs from MuJoCo's, whose
-derivative has a floor of 1e-15 under a product of eighth powers of lengths; ours is exact. Source: Featherstone 2008, ch. 5 and 6; MuJoCo "Computation", "Integrators".
+derivative has a floor of 1e-15 under a product of eighth powers of lengths; ours is exact. Source: Featherstone 2008,
+ch. 5 and 6; MuJoCo "Computation", "Integrators".
 """
 
 import jax

@@ -153,6 +153,10 @@ def midpoint_spin(inertia: Array, spin: Array, torque: Array, h: Array) -> Array
 @midpoint_spin.defjvp
 def _midpoint_spin_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     middle = midpoint_spin(*primals)
-    _, change = jax.jvp(lambda *given: _residual(*given, middle), primals, tangents)
+
+    def residual(inertia: Array, spin: Array, torque: Array, h: Array) -> Array:
+        return _residual(inertia, spin, torque, h, middle)
+
+    _, change = jax.jvp(residual, primals, tangents)
     inertia, _, _, h = primals
     return middle, -_newton_step(inertia, h, middle, change)

@@ -195,7 +195,10 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Arra
 def _body(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
     """Adhesion: minus the mean Jacobian of the normals of a body's contacts, those in the gap included."""
     topology, contacts = model.topology, pose.contacts
-    length, moment = jnp.zeros((len(actuators),), pose.qpos.dtype), jnp.zeros((len(actuators), model.nv), pose.qpos.dtype)
+    length, moment = (
+        jnp.zeros((len(actuators),), pose.qpos.dtype),
+        jnp.zeros((len(actuators), model.nv), pose.qpos.dtype),
+    )
     if contacts is None or not contacts.dist.size:
         return length, moment
     near = (contacts.dist < contacts.margin) & (contacts.geom[:, 0] >= 0)

@@ -114,8 +114,8 @@ class Contacts(Record):
     """The fixed contact buffer, ordered by contact dimension (static, see `diffsim.collision`).
 
     `dist` is a true signed distance, also where the geoms are apart; a slot is active when
-    `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from geom1 to geom2) and two tangents. An unused slot has
-    geom ids -1 and a distance far above its margin.
+    `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from
+    geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin.
     """
 
     dist: Array = leaf("ncon")

@@ -63,7 +63,7 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
 
 
 def empty_history(model: Model) -> Array:
-    """(nhistory,) buffers of n samples that are zero, taken at the n timesteps before time zero (see physics/history.py)."""
+    """(nhistory,) buffers of n zeros, taken at the n timesteps before time zero (layout: physics/history.py)."""
     topology = model.topology
     constant, per_step = np.zeros(topology.nhistory), np.zeros(topology.nhistory)
     for actuator in np.flatnonzero(topology.actuator_historyadr >= 0):

@@ -11,7 +11,7 @@ from oracle import mujoco
 
 import diffsim
 from diffsim import support
-from diffsim.enums import ObjType, StateBit
+from diffsim.enums import ObjType
 from tests.physics import stages
 
 BAR = 1e-10
@@ -107,8 +107,11 @@ def test_positions(scene: tuple) -> None:
     oracle.assert_close("differentiate_pos", support.differentiate_pos(model, 0.3, data.qpos, moved), back, BAR)
 
 
-@pytest.mark.parametrize("bits", [StateBit.PHYSICS, StateBit.USER, StateBit.INTEGRATION, StateBit.QVEL])
-def test_state_vectors(scene: tuple, bits: StateBit) -> None:
+STATES = ("mjSTATE_PHYSICS", "mjSTATE_USER", "mjSTATE_INTEGRATION", "mjSTATE_QVEL")
+
+
+@pytest.mark.parametrize("bits", [int(getattr(mujoco.mjtState, name)) for name in STATES])
+def test_state_vectors(scene: tuple, bits: int) -> None:
     model, _, mjmodel, data = scene
     state, inputs = oracle.state_of(data), oracle.inputs_of(data)
     expected = np.zeros(mujoco.mj_stateSize(mjmodel, bits))

@@ -36,6 +36,7 @@ MODELS = [
 ]
 CASES = [(m, Integrator.EULER, Cone.PYRAMIDAL) for m in MODELS]
 CASES += [(m, Integrator.EULER, Cone.ELLIPTIC) for m in MODELS]
+CASES += [(MODELS[0], i, Cone.PYRAMIDAL) for i in (Integrator.IMPLICIT, Integrator.IMPLICITFAST)]
 CASES += [(m, Integrator.RK4, cone) for m in MODELS[:4] for cone in Cone]
 
 GROUPS = ("qpos", "qvel", "ctrl", "body_mass", "dof_damping", "geom_friction")

@@ -36,7 +36,8 @@ def geom(rng: Rng) -> str:
     kind = rng.choice(["sphere", "capsule", "ellipsoid", "cylinder", "box"])
     fluid = chance(rng, 0.2, f'fluidshape="ellipsoid" fluidcoef="{numbers(rng, 5, 0.1, 1)}"')
     place = f'pos="{numbers(rng, 3, -0.2, 0.2)}" euler="{numbers(rng, 3, -90, 90)}"'
-    return f'<geom type="{kind}" size="{numbers(rng, 3, 0.1, 0.3)}" {place} density="{rng.uniform(100, 900):.1f}" {fluid}/>'
+    density = f'density="{rng.uniform(100, 900):.1f}"'
+    return f'<geom type="{kind}" size="{numbers(rng, 3, 0.1, 0.3)}" {place} {density} {fluid}/>'
 
 
 def body(rng: Rng, index: int, root: bool, children: str, scalars: list[str]) -> str:
@@ -64,7 +65,9 @@ def tendons(rng: Rng, count: int, scalars: list[str]) -> tuple[str, list[str]]:
         name = f"t{k}"
         extra = chance(rng, 0.5, 'stiffness="3 1"') + chance(rng, 0.5, ' damping="0.3 0.1 0.1"')
         if scalars and rng.uniform() < 0.5:
-            wraps = "".join(f'<joint joint="{j}" coef="{rng.uniform(-1, 1):.3f}"/>' for j in sorted({*rng.choice(scalars, 2)}))
+            wraps = "".join(
+                f'<joint joint="{j}" coef="{rng.uniform(-1, 1):.3f}"/>' for j in sorted({*rng.choice(scalars, 2)})
+            )
             found.append(f'<fixed name="{name}" {extra}>{wraps}</fixed>')
         else:
             first, second = rng.choice(count, size=2, replace=False)
@@ -89,10 +92,12 @@ def actuators(rng: Rng, count: int, scalars: list[str], cords: list[str]) -> str
                 "<motor {} forcelimited='true' forcerange='-0.5 0.6'/>",
                 "<position {} kp='3' kv='0.4'/>",
                 "<velocity {} kv='0.7'/>",
-                "<general {} dyntype='filterexact' dynprm='0.1' gaintype='affine' gainprm='1 0.3 0.2' biastype='affine' biasprm='0.1 -1 -0.2'/>",
+                "<general {} dyntype='filterexact' dynprm='0.1' gaintype='affine' gainprm='1 0.3 0.2' "
+                "biastype='affine' biasprm='0.1 -1 -0.2'/>",
                 "<general {} dyntype='integrator' actlimited='true' actrange='-0.5 0.5' actearly='true'/>",
                 "<general {} dyntype='muscle' gaintype='muscle' biastype='muscle' lengthrange='0.1 1.3' "
-                "dynprm='0.01 0.04 0' gainprm='0.75 1.05 3 200 0.5 1.6 1.5 1.3 1.2' biasprm='0.75 1.05 3 200 0.5 1.6 1.5 1.3 1.2'/>",
+                "dynprm='0.01 0.04 0' gainprm='0.75 1.05 3 200 0.5 1.6 1.5 1.3 1.2' "
+                "biasprm='0.75 1.05 3 200 0.5 1.6 1.5 1.3 1.2'/>",
             ]
         )
         found.append(str(law).format(target))
@@ -138,7 +143,8 @@ def chain(count: int) -> str:
 def star(count: int) -> str:
     """A free body with many arms."""
     arms = "".join(
-        f'<body pos="{np.cos(k):.4f} {np.sin(k):.4f} 0"><joint axis="0 {k % 2} 1"/><geom size="0.1 0.1" type="capsule"/></body>'
+        f'<body pos="{np.cos(k):.4f} {np.sin(k):.4f} 0"><joint axis="0 {k % 2} 1"/>'
+        '<geom size="0.1 0.1" type="capsule"/></body>'
         for k in range(count - 1)
     )
     return f'<mujoco><worldbody><body><freejoint/><geom size="0.3"/>{arms}</body></worldbody></mujoco>'
@@ -147,6 +153,7 @@ def star(count: int) -> str:
 def swarm(count: int) -> str:
     """Free bodies, each a tree of its own."""
     bodies = "".join(
-        f'<body pos="{k} 0 1"><freejoint/><geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0.05"/></body>' for k in range(count)
+        f'<body pos="{k} 0 1"><freejoint/><geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0.05"/></body>'
+        for k in range(count)
     )
     return f"<mujoco><worldbody>{bodies}</worldbody></mujoco>"

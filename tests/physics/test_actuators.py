@@ -74,7 +74,7 @@ def test_actuators_match_oracle(integrator: Integrator) -> None:
 
 
 def test_derivatives_match_differences_and_are_finite() -> None:
-    model, mjmodel = both(Integrator.IMPLICITFAST)
+    model, _ = both(Integrator.IMPLICITFAST)
 
     def result(state: Any, inputs: Any, variation: dict[str, Any]) -> jax.Array:
         changed = model.replace(
@@ -115,7 +115,9 @@ def test_derivatives_match_differences_and_are_finite() -> None:
         scale = 1 + np.abs(np.asarray(found)) + np.abs(np.asarray(slope))
         oracle.assert_close(part, slope / scale, expected / scale, 1e-6)
         weight = jnp.asarray(rng.normal(size=found.shape)) / scale
-        assert inner(pullback(state, inputs, weight), direction) == pytest.approx(float(weight @ slope), rel=1e-9, abs=1e-9)
+        assert inner(pullback(state, inputs, weight), direction) == pytest.approx(
+            float(weight @ slope), rel=1e-9, abs=1e-9
+        )
     still = diffsim.make_state(model), diffsim.make_inputs(model)
     leaves = jax.tree.leaves((tangent(*still, jax.tree.map(jnp.ones_like, zero)), pullback(*still, jnp.ones(2))))
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves)

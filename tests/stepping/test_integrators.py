@@ -73,4 +73,6 @@ def test_step_matches_oracle(path: str, integrator: Integrator) -> None:
         oracle.assert_close(f"{path} qDeriv", ours, expected, 1e-10 * scale)
         for name in ("qvel", "qpos", "act"):
             value = getattr(data, name)
-            oracle.assert_close(f"{path} {name}", getattr(after, name), value, 1e-9 * (1 + np.abs(value).max(initial=0)))
+            oracle.assert_close(
+                f"{path} {name}", getattr(after, name), value, 1e-9 * (1 + np.abs(value).max(initial=0))
+            )
