@@ -1,4 +1,4 @@
-"""Derivatives of a step of each integrator, forward and reverse, against differences; finite at rest.
+"""Derivatives of a step of each implicit integrator and of inverse dynamics; finite at rest.
 
 Contacts are off: those are in tests/gradients. What varies: position, velocity, activation, control and every float
 field of the model, relative to its value.
@@ -9,14 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import oracle
 import pytest
 
 import diffsim
 from diffsim.enums import Integrator
 from diffsim.physics.joint import integrate_position
-from tests.physics.test_gradients import inner, richardson, weigh
+from tests.derivatives import Derivatives, assert_finite, assert_match_differences, derivatives
+from tests.physics.test_gradients import weigh
 from tests.stepping.test_integrators import pair
 
 CASES = [
@@ -24,64 +24,68 @@ CASES = [
     ("smooth", Integrator.IMPLICITFAST),
     ("spinning", Integrator.IMPLICITFAST),
 ]
+# inertias of thin bodies are nearly degenerate: only small relative changes are smooth
+STEPS = {"model": 1e-5}
+
+
+def zero_variation(model: diffsim.Model) -> dict[str, Any]:
+    """No change of state, control and model."""
+    zero = {"qpos": jnp.zeros(model.nv), "qvel": jnp.zeros(model.nv), "act": jnp.zeros(model.na)}
+    return zero | {"ctrl": jnp.zeros(model.nu), "model": jax.tree.map(jnp.zeros_like, model)}
+
+
+def changed(model: diffsim.Model, state: Any, inputs: Any, variation: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Model, state and inputs with a variation."""
+    moved = state.replace(
+        qpos=integrate_position(model, state.qpos, variation["qpos"], jnp.ones(())),
+        qvel=state.qvel + variation["qvel"],
+        act=state.act + variation["act"],
+    )
+    other = jax.tree.map(lambda leaf, part: leaf * (1 + part), model, variation["model"])
+    return other, moved, inputs.replace(ctrl=inputs.ctrl + variation["ctrl"])
 
 
 @functools.cache
-def build(path: str, integrator: Integrator) -> tuple[Any, ...]:
+def of_step(path: str, integrator: Integrator) -> Derivatives:
     model, _ = pair(path, integrator)
 
     def result(state: Any, inputs: Any, variation: dict[str, Any]) -> jax.Array:
-        changed = jax.tree.map(lambda leaf, part: leaf * (1 + part), model, variation["model"])
-        moved = state.replace(
-            qpos=integrate_position(model, state.qpos, variation["qpos"], jnp.ones(())),
-            qvel=state.qvel + variation["qvel"],
-            act=state.act + variation["act"],
-        )
-        after = diffsim.step(changed, moved, inputs.replace(ctrl=inputs.ctrl + variation["ctrl"]))
+        after = diffsim.step(*changed(model, state, inputs, variation))
         return jnp.stack([weigh(x) for x in (after.qpos, after.qvel, after.act)])
 
-    zero = {"qpos": jnp.zeros(model.nv), "qvel": jnp.zeros(model.nv), "act": jnp.zeros(model.na)}
-    zero |= {"ctrl": jnp.zeros(model.nu), "model": jax.tree.map(jnp.zeros_like, model)}
-
-    def forward(state: Any, inputs: Any, direction: Any) -> tuple[jax.Array, jax.Array]:
-        return jax.jvp(lambda v: result(state, inputs, v), (zero,), (direction,))
-
-    def backward(state: Any, inputs: Any, weight: jax.Array) -> Any:
-        return jax.vjp(lambda v: result(state, inputs, v), zero)[1](weight)[0]
-
-    return jax.jit(result), jax.jit(forward), jax.jit(backward), zero
+    return derivatives(result, zero_variation(model))
 
 
 @pytest.mark.parametrize(("path", "integrator"), CASES)
 def test_step_derivatives_match_differences(path: str, integrator: Integrator) -> None:
-    result, forward, backward, zero = build(path, integrator)
     _, mjmodel = pair(path, integrator)
     data = oracle.sample(mjmodel, 2)
     data.ctrl[:] *= 0.37
-    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
-    rng = np.random.default_rng(0)
-    for part in zero:
-        # inertias of thin bodies are nearly degenerate: only small relative changes are smooth
-        step = 1e-5 if part == "model" else 2e-4
-        direction = jax.tree.map(jnp.zeros_like, zero)
-        direction[part] = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), zero[part])
-        value, slope = forward(state, inputs, direction)
-        expected = richardson(lambda v: result(state, inputs, v), direction, step)
-        scale = 1 + np.abs(np.asarray(value)) + np.abs(np.asarray(slope))
-        oracle.assert_close(f"{path} {part}", slope / scale, expected / scale, 1e-6)
-        weight = jnp.asarray(rng.normal(size=value.shape)) / scale
-        assert inner(backward(state, inputs, weight), direction) == pytest.approx(
-            float(weight @ slope), rel=1e-9, abs=1e-9
-        )
+    assert_match_differences(of_step(path, integrator), oracle.state_of(data), oracle.inputs_of(data), STEPS)
 
 
 @pytest.mark.parametrize(("path", "integrator"), CASES)
 def test_step_derivatives_are_finite_at_rest(path: str, integrator: Integrator) -> None:
-    _, forward, backward, zero = build(path, integrator)
-    _, mjmodel = pair(path, integrator)
-    data = oracle.mujoco.MjData(mjmodel)
-    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
-    for leaf in jax.tree.leaves(forward(state, inputs, jax.tree.map(jnp.ones_like, zero))):
-        assert np.all(np.isfinite(leaf))
-    for leaf in jax.tree.leaves(backward(state, inputs, jnp.ones(3))):
-        assert np.all(np.isfinite(leaf))
+    data = oracle.mujoco.MjData(pair(path, integrator)[1])
+    assert_finite(of_step(path, integrator), oracle.state_of(data), oracle.inputs_of(data))
+
+
+def test_derivatives_of_inverse_dynamics() -> None:
+    model, mjmodel = pair("constraint_rows", Integrator.EULER)
+
+    def result(state: Any, inputs: Any, variation: dict[str, Any]) -> jax.Array:
+        other, moved, used = changed(model, state, inputs, variation)
+        found = diffsim.inverse(other, moved, state.qacc_warmstart + variation["qacc"], used)
+        return jnp.stack([weigh(found.qfrc_inverse), weigh(found.qfrc_constraint)])
+
+    zero = {name: value for name, value in zero_variation(model).items() if name != "model"}
+    functions = derivatives(
+        lambda s, i, v: result(s, i, {**v, "model": zero_variation(model)["model"]}),
+        {**zero, "qacc": jnp.zeros(model.nv)},
+    )
+    data = oracle.sample(mjmodel, 1)
+    data.qacc_warmstart[:] = data.qacc
+    steps = dict.fromkeys(functions.zero, 1e-6)
+    assert_match_differences(functions, oracle.state_of(data), oracle.inputs_of(data), steps)
+    still = oracle.mujoco.MjData(mjmodel)
+    assert_finite(functions, oracle.state_of(still), oracle.inputs_of(still))
