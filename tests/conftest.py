@@ -19,11 +19,21 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 SPLIT = ("gradients", "examples", "parity")
 
 
+def group(item: pytest.Item) -> str:
+    """What one worker runs in one go: a file, in SPLIT folders the tests of one model."""
+    folder, callspec = item.path.parent.name, getattr(item, "callspec", None)
+    model = callspec.params.get("path") if callspec else None
+    return f"{folder}:{model}" if folder in SPLIT and model else str(item.path)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """How `--dist loadgroup` shares out work: by file, in SPLIT folders by model; the slow ones first."""
+    """How `--dist loadgroup` shares out work, the slow folders first."""
     for item in items:
-        folder = item.path.parent.name
-        model = getattr(item, "callspec", None) and item.callspec.params.get("path")
-        group = f"{folder}:{model}" if folder in SPLIT and model else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+        item.add_marker(pytest.mark.xdist_group(group(item)))
     items.sort(key=lambda item: SPLIT.index(item.path.parent.name) if item.path.parent.name in SPLIT else len(SPLIT))
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Lets go of the programs of a group that is done; kept, they fill the memory."""
+    if nextitem is None or group(nextitem) != group(item):
+        jax.clear_caches()
