@@ -394,25 +394,6 @@ class LRMode(IntEnum):
     ALL = 3
 
 
-class StateBit(IntFlag):
-    """Bits of the parts of the state (mjtState)."""
-
-    TIME = 1
-    QPOS = 2
-    QVEL = 4
-    ACT = 8
-    HISTORY = 16
-    WARMSTART = 32
-    CTRL = 64
-    QFRC_APPLIED = 128
-    XFRC_APPLIED = 256
-    EQ_ACTIVE = 512
-    MOCAP_POS = 1024
-    MOCAP_QUAT = 2048
-    USERDATA = 4096
-    PLUGIN = 8192
-
-
 class ConstraintType(IntEnum):
     """Families of constraint rows (mjtConstraint)."""
 
@@ -434,6 +415,29 @@ class ConstraintState(IntEnum):
     LINEARNEG = 2
     LINEARPOS = 3
     CONE = 4
+
+
+class StateBit(IntFlag):
+    """Components of a state vector (mjtState)."""
+
+    TIME = 1
+    QPOS = 2
+    QVEL = 4
+    ACT = 8
+    HISTORY = 16
+    WARMSTART = 32
+    CTRL = 64
+    QFRC_APPLIED = 128
+    XFRC_APPLIED = 256
+    EQ_ACTIVE = 512
+    MOCAP_POS = 1024
+    MOCAP_QUAT = 2048
+    USERDATA = 4096
+    PLUGIN = 8192
+    PHYSICS = QPOS | QVEL | ACT | HISTORY
+    FULLPHYSICS = TIME | PHYSICS | PLUGIN
+    USER = CTRL | QFRC_APPLIED | XFRC_APPLIED | EQ_ACTIVE | MOCAP_POS | MOCAP_QUAT | USERDATA
+    INTEGRATION = FULLPHYSICS | USER | WARMSTART
 
 
 class Status(IntFlag):

@@ -7,13 +7,13 @@ exception is Runge-Kutta, which averages both. MuJoCo documentation, "Numerical 
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import DisableBit, Integrator
-from diffsim.errors import Problem, UnsupportedError
+from diffsim.enums import EnableBit, Integrator
 from diffsim.math.linalg import solve_spd
 from diffsim.physics.actuation import advance_activation
+from diffsim.physics.derivative import discrete_inertia
+from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrained
+from diffsim.physics.history import record_controls
 from diffsim.physics.joint import integrate_position
-from diffsim.physics.passive import damping_derivative
-from diffsim.physics.reflected import has_dof_damping
 from diffsim.pipeline import forward
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs
@@ -21,6 +21,8 @@ from diffsim.types.state import make_inputs
 Array = jax.Array
 # rates of (qpos, qvel, act)
 Slope = tuple[Array, Array, Array]
+# the last slope, the weighted sum of slopes, and (qacc, actuator_velocity) of the last evaluation
+Stage = tuple[Slope, Slope, tuple[Array, Array]]
 
 
 def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
@@ -43,23 +45,17 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
-
-    Raises:
-      UnsupportedError: the integrator is not implemented.
     """
-    integrator = model.opt.integrator
-    if integrator not in INTEGRATORS:
-        raise UnsupportedError([Problem("", 0, "<option integrator>", UNSUPPORTED[integrator], unsupported=True)])
-    return INTEGRATORS[integrator](model, state, inputs, data)
+    return INTEGRATORS[model.opt.integrator](model, state, inputs, data)
 
 
 def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Semi-implicit Euler, implicit in joint damping: (M + h D) qacc = qfrc_smooth + qfrc_constraint."""
     qacc = data.qacc
-    if _implicit_damping(model):
-        damping = model.opt.timestep * damping_derivative(model, state.qvel)
-        qacc = solve_spd(data.qM + jnp.diag(damping), data.qfrc_smooth + data.qfrc_constraint)
-    return _advance(model, state, data.act_dot, qacc, None, data.qacc)
+    inertia = discrete_inertia(model, state, inputs, data)
+    if inertia is not data.qM:
+        qacc = solve_spd(inertia, data.qfrc_smooth + data.qfrc_constraint)
+    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
 def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State:
@@ -69,7 +65,7 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
     """
     h = model.opt.timestep
 
-    def stage(carry: tuple[Slope, Slope, Array], row: tuple[Array, Array]) -> tuple[tuple[Slope, Slope, Array], None]:
+    def stage(carry: Stage, row: tuple[Array, Array]) -> tuple[Stage, None]:
         (qvel, qacc, act_dot), total, _ = carry
         fraction, weight = row
         point = state.replace(
@@ -80,39 +76,79 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
         )
         last = forward(model, point, inputs)
         slope = (point.qvel, last.qacc, last.act_dot)
-        return (slope, jax.tree.map(lambda t, k: t + weight * k, total, slope), last.qacc), None
+        ends = (last.qacc, last.actuator_velocity)
+        return (slope, jax.tree.map(lambda t, k: t + weight * k, total, slope), ends), None
 
     first = (state.qvel, data.qacc, data.act_dot)
     table = jnp.asarray([[0.5, 0.5, 1.0], [2.0, 2.0, 1.0]], state.qpos.dtype)
-    (_, total, last_qacc), _ = jax.lax.scan(stage, (first, first, data.qacc), (table[0], table[1]))
+    start = (first, first, (data.qacc, data.actuator_velocity))
+    (_, total, (warmstart, velocity)), _ = jax.lax.scan(stage, start, (table[0], table[1]))
     qvel, qacc, act_dot = jax.tree.map(lambda t: t / 6, total)
-    return _advance(model, state, act_dot, qacc, qvel, last_qacc)
+    return _advance(model, state, inputs, velocity, act_dot, qacc, qvel, warmstart)
 
 
-INTEGRATORS = {Integrator.EULER: euler, Integrator.RK4: runge_kutta}
+def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
+    """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = jnp.linalg.solve(discrete_inertia(model, state, inputs, data), force)
+    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
-UNSUPPORTED = {
-    Integrator.IMPLICIT: "the implicit integrator is not implemented yet; use Euler or RK4",
-    Integrator.IMPLICITFAST: "the implicitfast integrator is not implemented yet; use Euler or RK4",
+
+def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
+    """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = solve_spd(discrete_inertia(model, state, inputs, data), force)
+    dofs = free_bodies(model.topology).dofs
+    if not dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
+        return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
+    return _with_free_bodies(model, state, inputs, data, force, qacc)
+
+
+def _with_free_bodies(model: Model, state: State, inputs: Inputs, data: Data, force: Array, qacc: Array) -> State:
+    """One step in which free bodies without constraints move by the midpoint rule."""
+    free = free_bodies(model.topology)
+    applied = (force + data.qfrc_bias)[free.dofs]
+    plain = state.qvel + model.opt.timestep * qacc
+    own = plain[free.dofs]
+    half, full = midpoint_velocity(model, data.xquat[free.bodies], state.qvel[free.dofs], applied, own)
+    loose = unconstrained(model, data.efc)[:, None]
+    moved = plain.at[free.dofs].set(jnp.where(loose, half, own))
+    after = plain.at[free.dofs].set(jnp.where(loose, full, own))
+    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, moved, data.qacc).replace(
+        qvel=after
+    )
+
+
+INTEGRATORS = {
+    Integrator.EULER: euler,
+    Integrator.RK4: runge_kutta,
+    Integrator.IMPLICIT: implicit,
+    Integrator.IMPLICITFAST: implicit_fast,
 }
 
 
-def _implicit_damping(model: Model) -> bool:
-    """Whether Euler must solve with the damping added to the inertia."""
-    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
-    damped = has_dof_damping(model.topology) or has_dof_damping(model.topology, poly=True)
-    return damped and not off
+def _advance(
+    model: Model,
+    state: State,
+    inputs: Inputs,
+    velocity: Array,
+    act_dot: Array,
+    qacc: Array,
+    qvel: Array | None,
+    warmstart: Array,
+) -> State:
+    """Activations (actuators moving at `velocity`), velocities, then positions with the given velocity, and time.
 
-
-def _advance(model: Model, state: State, act_dot: Array, qacc: Array, qvel: Array | None, warmstart: Array) -> State:
-    """Activations, velocities, then positions with the given velocity (None: the new one), and time."""
+    Without a given velocity `qvel` positions move with the new one.
+    """
     h = model.opt.timestep
     next_qvel = state.qvel + h * qacc
     return state.replace(
         time=state.time + h,
         qpos=integrate_position(model, state.qpos, next_qvel if qvel is None else qvel, h),
         qvel=next_qvel,
-        act=advance_activation(model, state.act, act_dot),
+        act=advance_activation(model, state.act, act_dot, velocity),
+        history=record_controls(model, state.history, state.time, inputs.ctrl),
         # the next solve starts here; where it starts does not change where it ends, so it carries no gradient
         qacc_warmstart=jax.lax.stop_gradient(warmstart),
     )

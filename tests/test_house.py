@@ -14,7 +14,7 @@ FLOORS = [
     ["mjcf"],
     ["physics", "collision", "constraint", "solver", "sensor", "pipeline", "stepping", "status", "reference"],
     ["compiler"],
-    ["batch", "load", "viz"],
+    ["batch", "load", "viz", "support"],
     ["bench", "cli", "__main__", "__init__"],
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

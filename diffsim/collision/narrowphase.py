@@ -57,6 +57,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
         dist=dist,
         pos=pos,
         frame=_frame(normal, tangent),
+        margin=table.margin[pair],
         includemargin=table.includemargin[pair],
         friction=table.friction[pair],
         solref=table.solref[pair],

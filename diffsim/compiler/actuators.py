@@ -7,6 +7,7 @@ Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
 import numpy as np
 
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
+from diffsim.compiler.pack import motor_states
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import BiasType, DynType, GainType, JointType, LRMode, TrnType
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
@@ -143,8 +144,13 @@ def _activation_limited(draft: Draft, node: Node, limits: Array) -> bool:
 def _activations(draft: Draft, node: Node) -> int:
     """Number of activation variables."""
     kind, given = node.e.dyntype, node.e.actdim
-    stateless = kind in (DynType.NONE, DynType.DCMOTOR)
-    if given > 1 and kind not in (DynType.USER, DynType.DCMOTOR):
+    if kind == DynType.DCMOTOR:
+        count = int(motor_states(np.array(node.e.dynprm)[None], np.array(node.e.gainprm)[None]).sum())
+        if given >= 0 and given != count:
+            draft.problems.add(node.source, f"this DC motor has {count} states, but actdim is {given}")
+        return count
+    stateless = kind == DynType.NONE
+    if given > 1 and kind != DynType.USER:
         draft.problems.add(node.source, "actdim > 1 is only for dyntype 'user' and 'dcmotor'")
     if (given == 1 and kind == DynType.NONE) or (given == 0 and not stateless):
         draft.problems.add(node.source, f"actdim {given} does not go with dyntype '{kind.name.lower()}'")

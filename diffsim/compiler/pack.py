@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import Cone, Integrator, Jacobian, Solver
+from diffsim.enums import Cone, DynType, Integrator, Jacobian, Solver
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology
 
 Fields = Mapping[str, Any]
 
 # fields of Topology that are ours, not mjModel's
-OWN = {"names", "texts", "max_contacts", "max_pairs", "present"}
+OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_motorslots"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -48,8 +48,9 @@ def pack(
         max_contacts=max_contacts,
         max_pairs=max_pairs,
         present=present(fields, keep),
+        actuator_motorslots=_motor_slots(fields),
     )
-    leaves = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
+    leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)
 
 
@@ -61,6 +62,19 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     tables = {Model: fields, Option: fields["opt"]}
     values = {name: np.asarray(tables[cls][name]) for name, cls in switch_fields().items()}
     return {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
+
+
+def _motor_slots(fields: Fields) -> np.ndarray:
+    """(nu, 5) places of a DC motor's states among its activations; -1 where its parameters ask for none."""
+    kinds = np.asarray(fields["actuator_dyntype"]).reshape(-1)
+    dynamics, gain = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
+    wanted = motor_states(dynamics, gain) & (kinds == DynType.DCMOTOR)[:, None]
+    return np.where(wanted, np.cumsum(wanted, axis=1) - 1, -1)
+
+
+def motor_states(dynamics: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    """(n, 5) bool: which states DC motors of these parameters (n, 10) have."""
+    return np.stack([dynamics[:, 7], gain[:, 5], dynamics[:, 2], dynamics[:, 5], dynamics[:, 0]], axis=1) > 0
 
 
 def _leaves(cls: type) -> list[dataclasses.Field]:

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import DynType, EnableBit, GeomType
-from diffsim.physics.actuation import BIASES, DYNAMICS, GAINS
+from diffsim.enums import BiasType, DynType, EnableBit, GainType, GeomType
 from diffsim.physics.transmission import TRANSMISSIONS
 from diffsim.sensor import unsupported_sensors
-from diffsim.stepping import INTEGRATORS
 from diffsim.types.model import Model, Option
 
 
@@ -31,12 +29,14 @@ GAPS: tuple[Gap, ...] = (
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",
-        lambda node: node.e.dyntype not in (DynType.NONE, *DYNAMICS),
-        "this dyntype is not supported",
+        lambda node: (
+            (node.e.dyntype == DynType.DCMOTOR)
+            + (node.e.gaintype == GainType.DCMOTOR)
+            + (node.e.biastype == BiasType.DCMOTOR)
+            in (1, 2)
+        ),
+        "dynamics, gain and bias of a DC motor only work together",
     ),
-    Gap("actuator", lambda node: node.e.gaintype not in GAINS, "this gaintype is not supported"),
-    Gap("actuator", lambda node: node.e.biastype not in BIASES, "this biastype is not supported"),
-    Gap("actuator", lambda node: node.e.nsample > 0, "delayed controls are not supported yet"),
     Gap("sensor", lambda node: node.e.nsample > 0, "delayed sensors are not supported yet"),
 )
 
@@ -56,13 +56,11 @@ def check_elements(draft: Draft) -> None:
 
 
 def check_model(draft: Draft, model: Model) -> None:
-    """Note what only shows in the compiled model: solver, integrator, sensors, pairs of geoms that may touch."""
+    """Note what only shows in the compiled model: solver, sensors, pairs of geoms that may touch."""
     option = draft.spec.option
     for lacks, reason in OPTIONS:
         if lacks(model.opt):
             draft.problems.unsupported(option, reason)
-    if model.opt.integrator not in INTEGRATORS:
-        draft.problems.unsupported(option, f"integrator {model.opt.integrator.name.lower()} is not supported yet")
     for sensor, reason in unsupported_sensors(model.topology):
         draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
     _check_pairs(draft, model)

@@ -14,10 +14,22 @@ import numpy as np
 from diffsim.enums import BiasType, DisableBit, DynType, GainType, TrnType
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
+from diffsim.physics.dcmotor import (
+    gather,
+    motor_activations,
+    motor_force,
+    motor_friction,
+    motor_rates,
+    motor_slopes,
+    motors,
+    next_motor_activation,
+)
 from diffsim.physics.muscle import muscle_bias, muscle_dynamics, muscle_gain
 from diffsim.physics.place import pick, place
-from diffsim.types.data import Actuation, Passive, Tendons, Transmission, Velocities
+from diffsim.physics.user import UserActuation
+from diffsim.types.data import Actuation, Data, Passive, Tendons, Transmission, Velocities
 from diffsim.types.model import Model
+from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -69,18 +81,7 @@ BIASES: dict[BiasType, Curve] = {
     BiasType.AFFINE: _affine,
     BiasType.MUSCLE: muscle_bias,
 }
-UNSUPPORTED_DYNAMICS: dict[DynType, str] = {
-    DynType.DCMOTOR: "DC motors are not supported yet",
-    DynType.USER: "user dynamics have no callback here",
-}
-UNSUPPORTED_GAINS: dict[GainType, str] = {
-    GainType.DCMOTOR: "DC motors are not supported yet",
-    GainType.USER: "user gains have no callback here",
-}
-UNSUPPORTED_BIASES: dict[BiasType, str] = {
-    BiasType.DCMOTOR: "DC motors are not supported yet",
-    BiasType.USER: "user biases have no callback here",
-}
+# DynType.NONE has no dynamics; DC motors and laws of the user have files of their own (dcmotor.py, user.py)
 
 
 def actuation(
@@ -91,17 +92,26 @@ def actuation(
     transmission: Transmission,
     velocities: Velocities,
     passive: Passive,
+    user: UserActuation | None = None,
 ) -> Actuation:
-    """act_dot (na,), actuator_force (nu,), qfrc_actuator (nv,) from activations (na,) and controls (nu,)."""
+    """act_dot (na,), actuator_force (nu,), qfrc_actuator (nv,) from activations (na,) and controls (nu,).
+
+    `user` says what actuators of type `user` do; without it they do nothing.
+    """
     if not model.nu or model.opt.disabled(DisableBit.ACTUATION):
         zero = jnp.zeros_like(passive.qfrc_gravcomp)
         return Actuation(act_dot=jnp.zeros_like(act), actuator_force=jnp.zeros_like(ctrl), qfrc_actuator=zero)
     ctrl = _usable_controls(model, ctrl)
-    act_dot = _activation_rates(model, act, ctrl)
-    signal = _signals(model, act, act_dot, ctrl)
-    force = _forces(model, signal, transmission.actuator_length, velocities.actuator_velocity)
+    length, velocity = transmission.actuator_length, velocities.actuator_velocity
+    act_dot = _activation_rates(model, act, ctrl, length, velocity)
+    if user is not None:
+        act_dot = act_dot + user.rate
+    signal = _signals(model, act, act_dot, ctrl, velocity)
+    force = _forces(model, signal, length, velocity, user)
+    force = force + _motor_forces(model, act, act_dot, ctrl, length, velocity)
     force = _limit_on_tendons(model, force)
     force = _clamp(force, model.actuator_forcerange, model.topology.actuator_forcelimited)
+    force = force + _motor_friction(model, act, act_dot, ctrl, length, velocity)
     return Actuation(
         act_dot=act_dot,
         actuator_force=force,
@@ -109,13 +119,53 @@ def actuation(
     )
 
 
-def advance_activation(model: Model, act: Array, act_dot: Array) -> Array:
-    """(na,) activations one timestep later: exact for `filterexact`, Euler otherwise, clamped to their ranges."""
+def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[np.ndarray, Array]:
+    """Actuators whose force depends on velocity, and d force / d velocity (n,); zero where the force is saturated.
+
+    As in MuJoCo, the control is taken as the user set it, and limits of tendons and joints are not seen.
+    """
+    topology = model.topology
+    ids = _velocity_dependent(topology)
+    ids = ids[~disabled_actuators(model)[ids]]
+    motor = topology.actuator_gaintype[ids] == GainType.DCMOTOR
+    signal = pick(_signals(model, state.act, data.act_dot, inputs.ctrl, data.actuator_velocity), ids)
+    rest = tuple(pick(a, ids) for a in (model.actuator_lengthrange, model.actuator_acc0))
+    prm = pick(model.actuator_gainprm, ids), pick(model.actuator_biasprm, ids)
+    length, velocity = pick(data.actuator_length, ids), pick(data.actuator_velocity, ids)
+
+    def force(velocity: Array) -> Array:
+        state = (length, velocity, *rest)
+        gain = _by_type(GAINS, topology.actuator_gaintype[ids], (prm[0], *state))
+        return gain * signal + _by_type(BIASES, topology.actuator_biastype[ids], (prm[1], *state))
+
+    if not ids.size:
+        return ids, velocity
+    _, slope = jax.jvp(force, (velocity,), (jnp.ones_like(velocity),))
+    if motor.any():
+        slope = slope + place(len(ids), np.flatnonzero(motor), motor_slopes(model, ids[motor]))
+    lower, upper = pick(model.actuator_forcerange, ids).T
+    output = pick(data.actuator_force, ids)
+    saturated = (topology.actuator_forcelimited[ids] != 0) & ((output <= lower) | (output >= upper))
+    return ids, jnp.where(saturated, 0, slope)
+
+
+@per_topology
+def _velocity_dependent(topology: Topology) -> np.ndarray:
+    """Actuators whose gain or bias depends on velocity."""
+    gain = np.isin(topology.actuator_gaintype, (GainType.AFFINE, GainType.MUSCLE, GainType.DCMOTOR))
+    return np.flatnonzero(gain | (topology.actuator_biastype == BiasType.AFFINE))
+
+
+def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array) -> Array:
+    """(na,) activations one timestep later: exact for `filterexact`, Euler otherwise, clamped to their ranges.
+
+    The velocity (nu,) of the actuators matters for the friction states of DC motors.
+    """
     if not model.topology.na or model.opt.disabled(DisableBit.ACTUATION):
         return act
     owner = activation_owner(model.topology)
     idle = disabled_actuators(model)[owner]
-    return _next_activation(model, act, jnp.where(idle, 0, act_dot))
+    return _next_activation(model, act, jnp.where(idle, 0, act_dot), velocity)
 
 
 @per_topology
@@ -130,8 +180,9 @@ def activation_owner(topology: Topology) -> np.ndarray:
 
 @per_topology
 def _stateful(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Actuators that have an activation, and the index of the one that drives their force (the last)."""
-    actuators = np.flatnonzero((topology.actuator_actadr >= 0) & (topology.actuator_actnum > 0))
+    """Actuators that have an activation, and the index of the one that drives their force (the last); no DC motors."""
+    generic = (topology.actuator_dyntype != DynType.DCMOTOR) & (topology.actuator_actnum > 0)
+    actuators = np.flatnonzero(generic & (topology.actuator_actadr >= 0))
     return actuators, topology.actuator_actadr[actuators] + topology.actuator_actnum[actuators] - 1
 
 
@@ -157,17 +208,20 @@ def _usable_controls(model: Model, ctrl: Array) -> Array:
     return jnp.where(good, ctrl, 0)
 
 
-def _activation_rates(model: Model, act: Array, ctrl: Array) -> Array:
+def _activation_rates(model: Model, act: Array, ctrl: Array, length: Array, velocity: Array) -> Array:
     """(na,) rates by the dynamics of each actuator."""
     actuators, last = _stateful(model.topology)
+    total = jnp.zeros_like(act)
+    if motor_activations(model.topology).any():
+        total = motor_rates(model, gather(model, act, ctrl, length, velocity))
     if not actuators.size:
-        return jnp.zeros_like(act)
+        return total
     arguments = (pick(model.actuator_dynprm, actuators), pick(ctrl, actuators), pick(act, last))
     rates = _by_type(DYNAMICS, model.topology.actuator_dyntype[actuators], arguments)
-    return place(model.topology.na, last, rates)
+    return total + place(model.topology.na, last, rates)
 
 
-def _signals(model: Model, act: Array, act_dot: Array, ctrl: Array) -> Array:
+def _signals(model: Model, act: Array, act_dot: Array, ctrl: Array, velocity: Array) -> Array:
     """(nu,) what each gain multiplies: the control, or the activation (that of the next step for `actearly`)."""
     actuators, last = _stateful(model.topology)
     if not actuators.size:
@@ -175,20 +229,41 @@ def _signals(model: Model, act: Array, act_dot: Array, ctrl: Array) -> Array:
     early = model.topology.actuator_actearly[actuators] != 0
     value = pick(act, last)
     if early.any():
-        value = jnp.where(early, pick(_next_activation(model, act, act_dot), last), value)
+        value = jnp.where(early, pick(_next_activation(model, act, act_dot, velocity), last), value)
     stateful = np.isin(np.arange(model.nu), actuators)
     return jnp.where(stateful, place(model.nu, actuators, value), ctrl)
 
 
-def _forces(model: Model, signal: Array, length: Array, velocity: Array) -> Array:
+def _forces(model: Model, signal: Array, length: Array, velocity: Array, user: UserActuation | None) -> Array:
     """(nu,) gain x signal + bias; zero for disabled actuators."""
     topology = model.topology
     state = (length, velocity, model.actuator_lengthrange, model.actuator_acc0)
     gain = _by_type(GAINS, topology.actuator_gaintype, (model.actuator_gainprm, *state))
     bias = _by_type(BIASES, topology.actuator_biastype, (model.actuator_biasprm, *state))
+    if user is not None:
+        gain, bias = gain + user.gain, bias + user.bias
     force = gain * signal + bias
     idle = disabled_actuators(model)
     return jnp.where(idle, 0, force) if idle.any() else force
+
+
+def _motor_forces(model: Model, act: Array, act_dot: Array, ctrl: Array, length: Array, velocity: Array) -> Array:
+    """(nu,) forces of the currents of DC motors; zero for disabled and other actuators."""
+    ids = motors(model.topology).actuators
+    if not ids.size:
+        return jnp.zeros_like(ctrl)
+    motor = gather(model, act, ctrl, length, velocity)
+    force = motor_force(model, motor, _next_activation(model, act, act_dot, velocity))
+    return place(model.nu, ids, jnp.where(disabled_actuators(model)[ids], 0, force))
+
+
+def _motor_friction(model: Model, act: Array, act_dot: Array, ctrl: Array, length: Array, velocity: Array) -> Array:
+    """(nu,) cogging and friction of DC motors; zero for disabled and other actuators."""
+    ids = motors(model.topology).actuators
+    if not ids.size:
+        return jnp.zeros_like(ctrl)
+    force = motor_friction(gather(model, act, ctrl, length, velocity), act_dot, model.topology)
+    return place(model.nu, ids, jnp.where(disabled_actuators(model)[ids], 0, force))
 
 
 def _by_type(table: Mapping, types: np.ndarray, arguments: tuple[Array, ...]) -> Array:
@@ -199,10 +274,12 @@ def _by_type(table: Mapping, types: np.ndarray, arguments: tuple[Array, ...]) ->
         if rows.size:
             parts.append(function(*(pick(argument, rows) for argument in arguments)))
             ids.append(rows)
+    if not ids:
+        return jnp.zeros((len(types),), arguments[0].dtype)
     return place(len(types), np.concatenate(ids), jnp.concatenate(parts))
 
 
-def _next_activation(model: Model, act: Array, act_dot: Array) -> Array:
+def _next_activation(model: Model, act: Array, act_dot: Array, velocity: Array) -> Array:
     """(na,) act after one timestep at rate act_dot."""
     topology = model.topology
     owner = activation_owner(topology)
@@ -210,7 +287,11 @@ def _next_activation(model: Model, act: Array, act_dot: Array) -> Array:
     exact = topology.actuator_dyntype[owner] == DynType.FILTEREXACT
     tau = jnp.maximum(model.actuator_dynprm[owner, 0], MIN_TIME_CONSTANT)
     interval = jnp.where(exact, -tau * jnp.expm1(-h / tau), h)
-    return _clamp(act + act_dot * interval, model.actuator_actrange[owner], topology.actuator_actlimited[owner])
+    after = _clamp(act + act_dot * interval, model.actuator_actrange[owner], topology.actuator_actlimited[owner])
+    of_motor = motor_activations(topology)
+    if of_motor.any():
+        after = jnp.where(of_motor, next_motor_activation(model, act, act_dot, velocity), after)
+    return after
 
 
 @per_topology

@@ -12,7 +12,7 @@ import numpy as np
 from diffsim.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale
-from diffsim.physics.jacobian import joint_force
+from diffsim.physics.jacobian import body_wrenches, dof_force
 from diffsim.types.data import ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -26,27 +26,40 @@ MINIMUM = 1e-15
 
 def fluid_force(model: Model, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
     """(nv,) generalized force of the medium on all bodies."""
+    if not has_medium(model.topology):
+        return jnp.zeros((model.nv,), com.cdof.dtype)
+    return dof_force(model, com, fluid_wrenches(model, kinematics, com, velocities.cvel))
+
+
+def has_medium(topology: Topology) -> bool:
+    """Whether bodies can move through a medium."""
+    return topology.has("density") or topology.has("viscosity")
+
+
+def fluid_wrenches(model: Model, kinematics: Kinematics, com: ComFrame, cvel: Array) -> Array:
+    """(nbody, 6) spatial force of the medium on each body, about its tree's centre of mass, at velocities cvel."""
     topology = model.topology
-    total = jnp.zeros((model.nv,), com.cdof.dtype)
-    if not (topology.has("density") or topology.has("viscosity")):
-        return total
+    total = jnp.zeros((model.nbody, 6), cvel.dtype)
     boxes, ellipsoids = _immersed(topology)
     if boxes.size:
         pos, mat = kinematics.xipos[boxes], kinematics.ximat[boxes]
-        angular, linear = _local_velocity(model, com, velocities, pos, mat, boxes)
-        force, torque = _box_force(model, boxes, angular, linear)
-        heavy = (model.body_mass[boxes] >= MINIMUM)[:, None]
-        force, torque = (jnp.where(heavy, mul_vec(mat, x), 0) for x in (force, torque))
-        total = total + joint_force(model, com, pos, boxes, force, torque)
+        local = _local_velocity(model, com, cvel, pos, mat, boxes)
+        total = total + _wrenches(model, com, pos, mat, boxes, _box_force(model, boxes, *local))
     if ellipsoids.size:
         bodies = topology.geom_bodyid[ellipsoids]
         pos, mat = kinematics.geom_xpos[ellipsoids], kinematics.geom_xmat[ellipsoids]
-        angular, linear = _local_velocity(model, com, velocities, pos, mat, bodies)
-        force, torque = _ellipsoid_force(model, ellipsoids, angular, linear)
-        heavy = (model.body_mass[bodies] >= MINIMUM)[:, None]
-        force, torque = (jnp.where(heavy, mul_vec(mat, x), 0) for x in (force, torque))
-        total = total + joint_force(model, com, pos, bodies, force, torque)
+        local = _local_velocity(model, com, cvel, pos, mat, bodies)
+        total = total + _wrenches(model, com, pos, mat, bodies, _ellipsoid_force(model, ellipsoids, *local))
     return total
+
+
+def _wrenches(
+    model: Model, com: ComFrame, pos: Array, mat: Array, bodies: np.ndarray, local: tuple[Array, Array]
+) -> Array:
+    """(nbody, 6) spatial forces of local forces and torques (n, 3); none on bodies without mass."""
+    heavy = (model.body_mass[bodies] >= MINIMUM)[:, None]
+    force, torque = (jnp.where(heavy, mul_vec(mat, x), 0) for x in local)
+    return body_wrenches(model, com, pos, bodies, force, torque)
 
 
 @per_topology
@@ -61,10 +74,10 @@ def _immersed(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _local_velocity(
-    model: Model, com: ComFrame, velocities: Velocities, pos: Array, mat: Array, bodies: np.ndarray
+    model: Model, com: ComFrame, cvel: Array, pos: Array, mat: Array, bodies: np.ndarray
 ) -> tuple[Array, Array]:
     """Angular and linear velocity (n, 3) of frames fixed to bodies, relative to the wind, in those frames."""
-    motion = velocities.cvel[bodies]
+    motion = cvel[bodies]
     offset = pos - com.subtree_com[model.topology.body_rootid[bodies]]
     linear = motion[:, 3:] + cross(motion[:, :3], offset) - model.opt.wind[None]
     return mul_vec_t(mat, motion[:, :3]), mul_vec_t(mat, linear)

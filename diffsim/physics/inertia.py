@@ -27,7 +27,7 @@ def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     momentum = settle(inertia_mul(crb[topology.dof_bodyid], com.cdof))
     # entry (i, j) with j before i on the chain comes from row i, its mirror image from row j
     lower = dof_mask(topology)
-    mass = jnp.where(lower, _pairs(momentum, com.cdof), jnp.where(lower.T, _pairs(com.cdof, momentum), 0))
+    mass = jnp.where(lower, pair_products(momentum, com.cdof), jnp.where(lower.T, pair_products(com.cdof, momentum), 0))
     mass = mass + jnp.where(np.eye(topology.nv, dtype=bool), dof_armature(model)[:, None], 0)
     if has_tendon_armature(topology):
         coupling = matmul(tendons.ten_J.T, scale(tendons.ten_J, tendon_armature(model)))
@@ -36,6 +36,6 @@ def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     return Inertia(crb=crb, qM=mass)
 
 
-def _pairs(a: Array, b: Array) -> Array:
+def pair_products(a: Array, b: Array) -> Array:
     """(nv, nv) a_i . b_j of spatial vectors (nv, 6), as a sum of outer products: one elementwise operation."""
     return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])

@@ -45,12 +45,22 @@ def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tupl
 
 def joint_force(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
     """(nv,) generalized force of forces and torques (n, 3) that act at points (n, 3) of bodies (n,): sum of J^T f."""
+    return dof_force(model, com, body_wrenches(model, com, point, body, force, torque))
+
+
+def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
+    """(nbody, 6) spatial forces of forces and torques (n, 3) that act at points (n, 3) of bodies (n,)."""
     topology = model.topology
     origin = com.subtree_com[topology.body_rootid[body]]
     wrench = transport_force(join(torque, force), point - origin)
-    if not np.array_equal(body, np.arange(topology.nbody)):
-        wrench = jnp.zeros((topology.nbody, 6), wrench.dtype).at[body].add(wrench)
-    return dot(com.cdof, sum_subtree(topology, wrench)[topology.dof_bodyid])
+    if np.array_equal(body, np.arange(topology.nbody)):
+        return wrench
+    return jnp.zeros((topology.nbody, 6), wrench.dtype).at[body].add(wrench)
+
+
+def dof_force(model: Model, com: ComFrame, wrench: Array) -> Array:
+    """(nv,) generalized force of spatial forces (nbody, 6) on bodies."""
+    return dot(com.cdof, sum_subtree(model.topology, wrench)[model.topology.dof_bodyid])
 
 
 def _take(table: np.ndarray, index: Ids) -> Array | np.ndarray:

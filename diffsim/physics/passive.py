@@ -117,6 +117,13 @@ def damping_derivative(model: Model, qvel: Array) -> Array:
     return jnp.broadcast_to(stiffness(linear, higher * weight, jnp.abs(qvel)), qvel.shape)
 
 
+def tendon_damping_derivative(model: Model, velocity: Array) -> Array:
+    """(ntendon,) -d force / d velocity of tendon dampers at tendon velocities (ntendon,)."""
+    linear, higher = reflected.tendon_damping(model)
+    weight = jnp.array([[2, 3]], dtype=velocity.dtype)
+    return stiffness(linear, higher * weight, jnp.abs(velocity))
+
+
 def slack(lower: Array, upper: Array, length: Array) -> Array:
     """How far a length lies outside [lower, upper]; zero inside."""
     return length - safe.clip(length, lower, upper)
@@ -139,7 +146,7 @@ def _tendon_springs(model: Model, tendons: Tendons) -> Array:
 def _tendon_dampers(model: Model, tendons: Tendons, velocities: Velocities) -> Array:
     """(nv,) forces of tendon dampers, reflected actuator damping included."""
     topology = model.topology
-    if not (reflected.has_tendon_damping(topology) or reflected.has_tendon_damping(topology, poly=True)):
+    if not reflected.has_any_tendon_damping(topology):
         return jnp.zeros((model.nv,), tendons.ten_J.dtype)
     linear, higher = reflected.tendon_damping(model)
     v = velocities.ten_velocity

@@ -99,6 +99,16 @@ def has_tendon_damping(topology: Topology, poly: bool = False) -> bool:
     )
 
 
+def is_damped(topology: Topology) -> bool:
+    """Whether any dof can have damping of any order, its own or an actuator's."""
+    return has_dof_damping(topology) or has_dof_damping(topology, poly=True)
+
+
+def has_any_tendon_damping(topology: Topology) -> bool:
+    """Whether any tendon can have damping of any order, its own or an actuator's."""
+    return has_tendon_damping(topology) or has_tendon_damping(topology, poly=True)
+
+
 @per_topology
 def has_tendon_armature(topology: Topology) -> bool:
     """Whether any tendon can have armature, its own or an actuator's."""

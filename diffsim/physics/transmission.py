@@ -13,12 +13,13 @@ import numpy as np
 
 from diffsim.enums import TrnType
 from diffsim.math import safe
+from diffsim.math.linalg import matmul
 from diffsim.math.rotation import quat_mul, quat_sub
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.physics.jacobian import body_dof_mask, point_jacobian
 from diffsim.physics.joint import JointGroup, groups
 from diffsim.physics.place import place
-from diffsim.types.data import ComFrame, Kinematics, Tendons, Transmission
+from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Transmission
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
@@ -32,15 +33,23 @@ class Pose(NamedTuple):
     kinematics: Kinematics
     com: ComFrame
     tendons: Tendons
+    contacts: Contacts | None
 
 
 # (model, actuators (n,), pose) -> length (n,), moment (n, nv)
 Kind = Callable[[Model, np.ndarray, Pose], tuple[Array, Array]]
 
 
-def transmission(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame, tendons: Tendons) -> Transmission:
-    """actuator_length (nu,) and actuator_moment (nu, nv), gears included."""
-    pose = Pose(qpos, kinematics, com, tendons)
+def transmission(
+    model: Model,
+    qpos: Array,
+    kinematics: Kinematics,
+    com: ComFrame,
+    tendons: Tendons,
+    contacts: Contacts | None = None,
+) -> Transmission:
+    """actuator_length (nu,) and actuator_moment (nu, nv), gears included; without contacts, nothing adheres."""
+    pose = Pose(qpos, kinematics, com, tendons, contacts)
     lengths, moments, ids = [], [], []
     for kind, function in TRANSMISSIONS.items():
         actuators = np.flatnonzero(model.topology.actuator_trntype == kind)
@@ -183,14 +192,34 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Arra
     return (along - root) * gear, scale(moment, gear)
 
 
+def _body(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+    """Adhesion: minus the mean Jacobian of the normals of a body's contacts, those in the gap included."""
+    topology, contacts = model.topology, pose.contacts
+    length, moment = (
+        jnp.zeros((len(actuators),), pose.qpos.dtype),
+        jnp.zeros((len(actuators), model.nv), pose.qpos.dtype),
+    )
+    if contacts is None or not contacts.dist.size:
+        return length, moment
+    near = (contacts.dist < contacts.margin) & (contacts.geom[:, 0] >= 0)
+    body = jnp.asarray(topology.geom_bodyid)[jnp.maximum(contacts.geom, 0)]
+    target = topology.actuator_trnid[actuators, 0][:, None, None]
+    touches = jnp.any(body[None] == target, axis=2) & near[None]
+    first, second = (point_jacobian(model, pose.com, contacts.pos, body[:, side])[0] for side in (0, 1))
+    normal = _project(second - first, contacts.frame[:, 0])
+    weight = touches.astype(pose.qpos.dtype)
+    count = jnp.maximum(jnp.sum(weight, axis=1, keepdims=True), 1)
+    return length, -matmul(weight / count, jnp.where(near[:, None], normal, 0))
+
+
 TRANSMISSIONS: dict[TrnType, Kind] = {
     TrnType.JOINT: _joint,
     TrnType.JOINTINPARENT: _joint_in_parent,
     TrnType.SLIDERCRANK: _slider_crank,
     TrnType.TENDON: _tendon,
     TrnType.SITE: _site,
+    TrnType.BODY: _body,
 }
 UNSUPPORTED: dict[TrnType, str] = {
-    TrnType.BODY: "adhesion is not supported yet",
     TrnType.UNDEFINED: "an actuator needs a transmission",
 }

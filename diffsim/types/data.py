@@ -114,13 +114,14 @@ class Contacts(Record):
     """The fixed contact buffer, ordered by contact dimension (static, see `diffsim.collision`).
 
     `dist` is a true signed distance, also where the geoms are apart; a slot is active when
-    `dist < includemargin`. `frame` rows are the normal (from geom1 to geom2) and two tangents. An unused slot has
-    geom ids -1 and a distance far above its margin.
+    `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from
+    geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin.
     """
 
     dist: Array = leaf("ncon")
     pos: Array = leaf("ncon", 3)
     frame: Array = leaf("ncon", 3, 3)
+    margin: Array = leaf("ncon")
     includemargin: Array = leaf("ncon")
     friction: Array = leaf("ncon", 5)
     solref: Array = leaf("ncon", 2)
@@ -177,6 +178,28 @@ class Energy(Record):
 
 
 @record
+class ForwardInverse(Record):
+    """How far forward and inverse dynamics differ: norms of constraint forces and of applied forces.
+
+    Zero unless the `fwdinv` flag is set.
+    """
+
+    solver_fwdinv: Array = leaf(2)
+
+
+@record
+class Inverse(Record):
+    """What inverse dynamics computes: applied and constraint forces, and the acceleration that they were taken at.
+
+    `qacc` is the continuous-time acceleration, which differs from the given one under the `invdiscrete` flag.
+    """
+
+    qfrc_inverse: Array = leaf("nv")
+    qfrc_constraint: Array = leaf("nv")
+    qacc: Array = leaf("nv")
+
+
+@record
 class Data(
     Kinematics,
     ComFrame,
@@ -192,6 +215,7 @@ class Data(
     BodyForces,
     Sensors,
     Energy,
+    ForwardInverse,
 ):
     """Everything computed from one state by `forward`. It belongs to that state; only `State` is carried.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
 from diffsim.types.archive import save
+from diffsim.types.hooks import Hooks
 from diffsim.types.record import Record, child, leaf, record, static
 from diffsim.types.topology import Topology
 
@@ -227,6 +228,9 @@ class Model(Record):
     key_mpos: Array = leaf("nkey", "nmocap", 3)
     key_mquat: Array = leaf("nkey", "nmocap", 4)
     key_ctrl: Array = leaf("nkey", "nu")
+
+    # ours: functions of the user
+    hooks: Hooks = static(default=Hooks())
 
     def id(self, kind: str, name: str) -> int:
         """Index of a named object: `model.id("body", "torso")`.

@@ -56,10 +56,22 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
             model.key_qvel[key],
             model.key_act[key],
         )
-    history = jnp.zeros(topology.nhistory, qpos.dtype)
+    history = empty_history(model)
     # copies, so that a donated state never takes the model's own buffers with it
     time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
     return State(time=time, qpos=qpos, qvel=qvel, act=act, history=history, qacc_warmstart=jnp.zeros_like(qvel))
+
+
+def empty_history(model: Model) -> Array:
+    """(nhistory,) buffers of n zeros, taken at the n timesteps before time zero (layout: physics/history.py)."""
+    topology = model.topology
+    constant, per_step = np.zeros(topology.nhistory), np.zeros(topology.nhistory)
+    for actuator in np.flatnonzero(topology.actuator_historyadr >= 0):
+        start, count = topology.actuator_historyadr[actuator], topology.actuator_history[actuator, 0]
+        constant[start + 1] = count - 1
+        per_step[start + 2 : start + 2 + count] = np.arange(-count, 0)
+    dtype = model.qpos0.dtype
+    return jnp.asarray(constant, dtype) + jnp.asarray(per_step, dtype) * model.opt.timestep
 
 
 def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:

@@ -39,7 +39,7 @@ def contacts_of(model: Model, data: Any) -> tuple[Contacts, dict[int, int]]:
         slots[index] = int(slot)
         for name, column in fields.items():
             column[slot] = np.reshape(getattr(contact, name), column[slot].shape)
-    return Contacts(**fields, ncon_dropped=np.zeros((), np.int32)), slots
+    return Contacts(**fields, margin=fields["includemargin"], ncon_dropped=np.zeros((), np.int32)), slots
 
 
 class Fed(NamedTuple):

@@ -36,6 +36,7 @@ MODELS = [
 ]
 CASES = [(m, Integrator.EULER, Cone.PYRAMIDAL) for m in MODELS]
 CASES += [(m, Integrator.EULER, Cone.ELLIPTIC) for m in MODELS]
+CASES += [(MODELS[0], i, Cone.PYRAMIDAL) for i in (Integrator.IMPLICIT, Integrator.IMPLICITFAST)]
 # the finger's damping is too stiff for RK4, in the oracle too; the ant uses RK4 as it comes
 CASES += [(m, Integrator.RK4, cone) for m in (*MODELS[:2], MODELS[3], MODELS[5]) for cone in Cone]
 

@@ -56,6 +56,38 @@ def test_momentum_and_energy_are_kept_without_forces() -> None:
     np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-7)
 
 
+TOP = """
+<mujoco>
+  <option gravity="0 0 0" timestep="0.01" integrator="implicitfast"/>
+  <worldbody>
+    <body><freejoint/><inertial pos="0 0 0" mass="1.5" diaginertia="0.02 0.05 0.06"/></body>
+    <body pos="1 0 0"><freejoint/>
+      <inertial pos="0.05 -0.02 0.03" quat="0.8 0.3 0.1 0.2" mass="0.7" diaginertia="0.01 0.03 0.035"/>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def test_the_midpoint_rule_keeps_energy_and_momentum_of_free_tops() -> None:
+    model = diffsim.load(TOP)
+    state = diffsim.make_state(model)
+    state = state.replace(qvel=jnp.asarray(5 * np.random.default_rng(0).normal(size=model.nv)))
+
+    @jax.jit
+    def invariants(m: diffsim.Model, s: diffsim.State) -> jax.Array:
+        data = diffsim.forward(m, s)
+        momenta = [diffsim.support.angular_momentum_matrix(m, data, body) @ s.qvel for body in (1, 2)]
+        return jnp.concatenate([*momenta, 0.5 * jnp.vdot(s.qvel, data.qM @ s.qvel)[None]])
+
+    before = invariants(model, state)
+    run = jax.jit(lambda m, s: jax.lax.fori_loop(0, 1000, lambda _, x: diffsim.step(m, x), s))
+    after = invariants(model, run(model, state))
+    size = np.linalg.norm(np.asarray(before)[:6].reshape(2, 3), axis=1)
+    np.testing.assert_allclose(np.linalg.norm(np.asarray(after)[:6].reshape(2, 3), axis=1), size, rtol=1e-6)
+    np.testing.assert_allclose(after[6], before[6], rtol=1e-6)
+
+
 def test_a_bouncing_ball_never_gains_energy() -> None:
     model = diffsim.load(
         "<mujoco><option timestep='0.001'/><worldbody><geom type='plane' size='1 1 1'/><body pos='0 0 0.5'><freejoint/>"

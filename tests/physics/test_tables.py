@@ -2,15 +2,18 @@
 
 import pytest
 
-from diffsim.enums import BiasType, DynType, GainType, JointType, TrnType
-from diffsim.physics import actuation, joint, transmission
+from diffsim import stepping
+from diffsim.enums import BiasType, DynType, GainType, Integrator, JointType, TrnType
+from diffsim.physics import actuation, derivative, joint, transmission
 
 TABLES = [
     (JointType, {}, joint.JOINTS),
+    (Integrator, {}, stepping.INTEGRATORS),
+    (Integrator, {Integrator.RK4: "has no inverse"}, derivative.IMPLICIT_PARTS),
     (TrnType, transmission.UNSUPPORTED, transmission.TRANSMISSIONS),
-    (DynType, actuation.UNSUPPORTED_DYNAMICS, {DynType.NONE: None, **actuation.DYNAMICS}),
-    (GainType, actuation.UNSUPPORTED_GAINS, actuation.GAINS),
-    (BiasType, actuation.UNSUPPORTED_BIASES, actuation.BIASES),
+    (DynType, {DynType.NONE: "", DynType.DCMOTOR: "dcmotor.py", DynType.USER: "user.py"}, actuation.DYNAMICS),
+    (GainType, {GainType.DCMOTOR: "dcmotor.py", GainType.USER: "user.py"}, actuation.GAINS),
+    (BiasType, {BiasType.DCMOTOR: "dcmotor.py", BiasType.USER: "user.py"}, actuation.BIASES),
 ]
 
 

@@ -86,6 +86,7 @@ def contacts_of(mjdata: Any, slots: int) -> Contacts:
         dist=padded(contact.dist, FAR),
         pos=padded(contact.pos, 0),
         frame=padded(np.array(contact.frame).reshape(-1, 3, 3), 0),
+        margin=padded(contact.includemargin, 0),
         includemargin=padded(contact.includemargin, 0),
         friction=padded(contact.friction, 0),
         solref=padded(contact.solref, 0),

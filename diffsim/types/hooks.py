@@ -1,0 +1,34 @@
+"""Hooks: the user's own forces and actuator laws, as pure functions that become part of the program.
+
+    model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
+
+Hooks are static: the same functions share a compilation, new ones start another. They see the model, the state, and
+a Data that holds what has been computed so far (positions and velocities); the rest of it is None.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+# (model, state, data) -> array
+Hook = Callable[[Any, Any, Any], jax.Array]
+# (model, state, inputs, data) -> array
+DrivenHook = Callable[[Any, Any, Any, Any], jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hooks:
+    """Callables of the user; None where there is none (mjcb_passive, mjcb_act_dyn, mjcb_act_gain, mjcb_act_bias).
+
+    Attributes:
+      passive: (nv,) force added to qfrc_passive.
+      act_dyn: (na,) rates, of which those of actuators with dyntype `user` are used.
+      act_gain, act_bias: (nu,) of which those of actuators with gaintype and biastype `user` are used.
+    """
+
+    passive: Hook | None = None
+    act_dyn: DrivenHook | None = None
+    act_gain: DrivenHook | None = None
+    act_bias: DrivenHook | None = None

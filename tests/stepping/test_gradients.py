@@ -1,0 +1,91 @@
+"""Derivatives of a step of each implicit integrator and of inverse dynamics; finite at rest.
+
+Contacts are off: those are in tests/gradients. What varies: position, velocity, activation, control and every float
+field of the model, relative to its value.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import oracle
+import pytest
+
+import diffsim
+from diffsim.enums import Integrator
+from diffsim.physics.joint import integrate_position
+from tests.derivatives import Derivatives, assert_finite, assert_match_differences, derivatives
+from tests.physics.test_gradients import weigh
+from tests.stepping.test_integrators import pair
+
+CASES = [
+    ("smooth", Integrator.IMPLICIT),
+    ("smooth", Integrator.IMPLICITFAST),
+    ("spinning", Integrator.IMPLICITFAST),
+]
+# inertias of thin bodies are nearly degenerate: only small relative changes are smooth
+STEPS = {"model": 1e-5}
+
+
+def zero_variation(model: diffsim.Model) -> dict[str, Any]:
+    """No change of state, control and model."""
+    zero = {"qpos": jnp.zeros(model.nv), "qvel": jnp.zeros(model.nv), "act": jnp.zeros(model.na)}
+    return zero | {"ctrl": jnp.zeros(model.nu), "model": jax.tree.map(jnp.zeros_like, model)}
+
+
+def changed(model: diffsim.Model, state: Any, inputs: Any, variation: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Model, state and inputs with a variation."""
+    moved = state.replace(
+        qpos=integrate_position(model, state.qpos, variation["qpos"], jnp.ones(())),
+        qvel=state.qvel + variation["qvel"],
+        act=state.act + variation["act"],
+    )
+    other = jax.tree.map(lambda leaf, part: leaf * (1 + part), model, variation["model"])
+    return other, moved, inputs.replace(ctrl=inputs.ctrl + variation["ctrl"])
+
+
+@functools.cache
+def of_step(path: str, integrator: Integrator) -> Derivatives:
+    model, _ = pair(path, integrator)
+
+    def result(state: Any, inputs: Any, variation: dict[str, Any]) -> jax.Array:
+        after = diffsim.step(*changed(model, state, inputs, variation))
+        return jnp.stack([weigh(x) for x in (after.qpos, after.qvel, after.act)])
+
+    return derivatives(result, zero_variation(model))
+
+
+@pytest.mark.parametrize(("path", "integrator"), CASES)
+def test_step_derivatives_match_differences(path: str, integrator: Integrator) -> None:
+    _, mjmodel = pair(path, integrator)
+    data = oracle.sample(mjmodel, 2)
+    data.ctrl[:] *= 0.37
+    assert_match_differences(of_step(path, integrator), oracle.state_of(data), oracle.inputs_of(data), STEPS)
+
+
+@pytest.mark.parametrize(("path", "integrator"), CASES)
+def test_step_derivatives_are_finite_at_rest(path: str, integrator: Integrator) -> None:
+    data = oracle.mujoco.MjData(pair(path, integrator)[1])
+    assert_finite(of_step(path, integrator), oracle.state_of(data), oracle.inputs_of(data))
+
+
+def test_derivatives_of_inverse_dynamics() -> None:
+    model, mjmodel = pair("constraint_rows", Integrator.EULER)
+
+    def result(state: Any, inputs: Any, variation: dict[str, Any]) -> jax.Array:
+        other, moved, used = changed(model, state, inputs, variation)
+        found = diffsim.inverse(other, moved, state.qacc_warmstart + variation["qacc"], used)
+        return jnp.stack([weigh(found.qfrc_inverse), weigh(found.qfrc_constraint)])
+
+    zero = {name: value for name, value in zero_variation(model).items() if name != "model"}
+    functions = derivatives(
+        lambda s, i, v: result(s, i, {**v, "model": zero_variation(model)["model"]}),
+        {**zero, "qacc": jnp.zeros(model.nv)},
+    )
+    data = oracle.sample(mjmodel, 1)
+    data.qacc_warmstart[:] = data.qacc
+    steps = dict.fromkeys(functions.zero, 1e-6)
+    assert_match_differences(functions, oracle.state_of(data), oracle.inputs_of(data), steps)
+    still = oracle.mujoco.MjData(mjmodel)
+    assert_finite(functions, oracle.state_of(still), oracle.inputs_of(still))
