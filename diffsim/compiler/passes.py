@@ -43,8 +43,6 @@ from diffsim.types.model import Model
 FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
-    flatten,
-    check_elements,
     forget_materials,
     settings.options,
     settings.materials,
@@ -110,7 +108,7 @@ def compile_all(
 ) -> Model:
     """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
     draft = Draft(spec)
-    run_passes(draft)
+    run_passes(draft, refuse)
     names, texts = complete.names(draft), settings.texts(draft)
 
     asked = capacities_of_numerics(names["numeric"], draft.fields["numeric_data"][draft.fields["numeric_adr"]])
@@ -127,11 +125,11 @@ def compile_all(
     return packed(draft.fields)
 
 
-def run_passes(draft: Draft) -> None:
+def run_passes(draft: Draft, refuse: bool = True) -> None:
     """All passes over the elements, then the check that the numbers of the file have led to numbers."""
     # what overflows is found by the check, and told with its place
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for each in (*PASSES, complete.check_finite):
+        for each in (flatten, *([check_elements] if refuse else []), *PASSES, complete.check_finite):
             each(draft)
             draft.problems.raise_if_any()
 

@@ -146,3 +146,10 @@ def test_near_matches() -> None:
         model.id("bodi", "one")
     with pytest.raises(IndexError):
         model.name("body", 99)
+
+
+def test_functions_are_not_saved(tmp_path) -> None:
+    model = diffsim.load(FEATURES["joints"])
+    model = model.replace(hooks=diffsim.Hooks(passive=lambda model, state, data: -state.qvel))
+    with pytest.raises(ValueError, match="hooks/passive is a function"):
+        model.save(tmp_path / "m")

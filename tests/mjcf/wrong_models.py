@@ -2023,8 +2023,8 @@ ROWS: list[tuple[str, str, str, str]] = [
         "<xml>:1: document types and entities are not allowed in a model; remove <!DOCTYPE ...>",
         "loads",
     ),
-    ("root_scene", "<scene/>", "<xml>:1 <scene>: the root of a model is <mujoco>", "refuses"),
-    ("root_case", "<Mujoco/>", "<xml>:1 <Mujoco>: the root of a model is <mujoco>; did you mean 'mujoco'?", "refuses"),
+    ("root_scene", "<scene/>", "<xml>:1 <scene>: the root of a model is <mujoco> or, of a URDF, <robot>", "refuses"),
+    ("root_case", "<Mujoco/>", "<xml>:1 <Mujoco>: the root of a model is <mujoco> or, of a URDF, <robot>; did you mean 'mujoco'?", "refuses"),
     (
         "element_unknown",
         "<mujoco><worldbdy/></mujoco>",
