@@ -39,15 +39,37 @@ def residuals(constraints: Constraints, qacc: Array, rows_product: Array) -> Per
 
 def generalized(constraints: Constraints, x: PerFamily) -> Array:
     """J^T f(x), the force of the constraints on the dofs (nv,)."""
+    forces = tuple(laws.force(family, part) for family, part in zip(constraints.families, x, strict=True))
+    return on_dofs(constraints, forces)
+
+
+def on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
+    """J^T f of basis forces."""
     dense = [jnp.zeros((0,), constraints.J.dtype)]
     total = jnp.zeros((constraints.J.shape[1],), constraints.J.dtype)
-    for family, part in zip(constraints.families, x, strict=True):
-        force = laws.force(family, part)
+    for family, force in zip(constraints.families, forces, strict=True):
         if family.sign:
             total = total + family.sign * force[0]
         else:
             dense.append(force.reshape(-1))
     return total + matmul(jnp.concatenate(dense), constraints.J)
+
+
+def row_forces(constraints: Constraints, qacc: Array) -> PerFamily:
+    """(forces, n) of each family at an acceleration; of the edges for pyramids."""
+    x = residuals(constraints, qacc, matmul(constraints.J, qacc))
+    return tuple(laws.dual(family, part) for family, part in zip(constraints.families, x, strict=True))
+
+
+def flat(constraints: Constraints, forces: PerFamily) -> Array:
+    """All row forces in one vector, as `Constraints.split` reads them."""
+    return jnp.concatenate([jnp.zeros((0,), constraints.J.dtype), *[part.reshape(-1) for part in forces]])
+
+
+def dual_on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
+    """J^T f of row forces."""
+    parts = zip(constraints.families, forces, strict=True)
+    return on_dofs(constraints, tuple(laws.basis(family, part) for family, part in parts))
 
 
 def constraint_force(constraints: Constraints, qacc: Array) -> Array:

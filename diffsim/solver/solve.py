@@ -16,7 +16,8 @@ from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
 from diffsim.solver.iteration import Problem, Progress, Rule, iterate
 from diffsim.solver.newton import newton_direction
-from diffsim.solver.objective import constraint_force
+from diffsim.solver.noslip import without_slip
+from diffsim.solver.objective import dual_on_dofs, flat, row_forces
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
@@ -69,11 +70,16 @@ def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, co
     # named, so that a rematerialized step can keep the optimum and need not search for it again
     found = checkpoint_name(progress.point.qacc, OPTIMUM)
     qacc = found if unroll else at_optimum(found, *given)
+    forces = row_forces(constraints, qacc)
+    if model.opt.noslip_iterations and constraints.families:
+        qacc, forces, sweeps = without_slip(model, *given, qacc, forces)
+        progress = progress._replace(iterations=progress.iterations + sweeps)
     stats = jax.lax.stop_gradient((progress.improvement, jnp.linalg.norm(progress.point.gradient)))
     scale = jax.lax.stop_gradient(_scale(model))
     return Solution(
         qacc=qacc,
-        qfrc_constraint=constraint_force(constraints, qacc),
+        qfrc_constraint=dual_on_dofs(constraints, forces),
+        row_force=flat(constraints, forces),
         solver_niter=progress.iterations,
         solver_stalled=~progress.done,
         solver_improvement=stats[0] * scale,

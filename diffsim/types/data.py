@@ -143,11 +143,13 @@ class Smooth(Record):
 class Solution(Record):
     """The constrained acceleration and what the solver says of itself.
 
+    `row_force` holds the forces of all rows, family by family as in `Constraints.split`; pyramids have a force per edge.
     `solver_stalled`: the iteration limit came before the tolerance.
     """
 
     qacc: Array = leaf("nv")
     qfrc_constraint: Array = leaf("nv")
+    row_force: Array = leaf("nforce")
     solver_niter: Array = leaf(dtype=int)
     solver_improvement: Array = leaf()
     solver_gradient_norm: Array = leaf()
