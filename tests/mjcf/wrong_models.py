@@ -2024,7 +2024,12 @@ ROWS: list[tuple[str, str, str, str]] = [
         "loads",
     ),
     ("root_scene", "<scene/>", "<xml>:1 <scene>: the root of a model is <mujoco> or, of a URDF, <robot>", "refuses"),
-    ("root_case", "<Mujoco/>", "<xml>:1 <Mujoco>: the root of a model is <mujoco> or, of a URDF, <robot>; did you mean 'mujoco'?", "refuses"),
+    (
+        "root_case",
+        "<Mujoco/>",
+        "<xml>:1 <Mujoco>: the root of a model is <mujoco> or, of a URDF, <robot>; did you mean 'mujoco'?",
+        "refuses",
+    ),
     (
         "element_unknown",
         "<mujoco><worldbdy/></mujoco>",
