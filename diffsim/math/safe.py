@@ -14,19 +14,24 @@ Array = jax.Array
 
 
 def tiny(x: Array) -> Array:
-    """The smallest square that counts as non-zero in the dtype of x (squares of float32 underflow below 1e-38)."""
-    return jnp.asarray(1e-30 if x.dtype == jnp.float32 else 1e-280, x.dtype)
+    """The smallest square that counts as non-zero in the dtype of x: its power -3/2, in derivatives, must be finite."""
+    return jnp.asarray(1e-20 if x.dtype == jnp.float32 else 1e-150, x.dtype)
+
+
+def tiny_divisor(x: Array) -> Array:
+    """The smallest divisor that counts as non-zero: its power -2, in derivatives, must be finite."""
+    return jnp.asarray(1e-15 if x.dtype == jnp.float32 else 1e-100, x.dtype)
 
 
 def sqrt(x: Array) -> Array:
-    """Square root; 0, with derivative 0, for x <= 0 (and below the dtype's underflow)."""
+    """Square root; 0, with derivative 0, for x <= 0 and where x is `tiny`."""
     positive = x > tiny(x)
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
 
 
 def divide(numerator: Array, denominator: Array, fallback: float = 0.0) -> Array:
-    """numerator / denominator, and `fallback` where the denominator is zero."""
-    valid = jnp.abs(denominator) > tiny(denominator)
+    """numerator / denominator, and `fallback` where the denominator is zero or tiny."""
+    valid = jnp.abs(denominator) > tiny_divisor(denominator)
     return jnp.where(valid, numerator / jnp.where(valid, denominator, 1), fallback)
 
 

@@ -1,0 +1,27 @@
+"""Functions of math/safe.py: finite values and finite derivatives at every magnitude, in both precisions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffsim.math import safe
+
+FUNCTIONS = {
+    "sqrt": lambda x: safe.sqrt(x[0] * x[0] + x[1] * x[1]),
+    "divide": lambda x: safe.divide(x[0], x[1]),
+    "norm": safe.norm,
+    "normalize": lambda x: safe.normalize(x)[0],
+    "arctan2": lambda x: safe.arctan2(x[0], x[1]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_are_finite_at_every_magnitude(name: str, dtype: str) -> None:
+    lowest = -37 if dtype == "float32" else -300
+    sizes = [0.0, *np.geomspace(10.0**lowest, 1e3, 200)]
+    points = jnp.asarray([(a * s, b * s) for s in sizes for a in (1, 0, -0.3) for b in (0, 0.7, -1)], dtype)
+    values, slopes = jax.vmap(jax.value_and_grad(FUNCTIONS[name]))(points)
+    assert bool(jnp.all(jnp.isfinite(values)))
+    assert bool(jnp.all(jnp.isfinite(slopes)))
