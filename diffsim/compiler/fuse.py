@@ -14,7 +14,7 @@ from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.orientation import compose, diagonalize, matrix
 from diffsim.compiler.shape import offset_inertia, rotated_inertia
 from diffsim.enums import SensorType
-from diffsim.mjcf.names import references
+from diffsim.mjcf.references import references
 
 # what hangs on a body: its kind and the prefix of its fields
 HANGING = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}

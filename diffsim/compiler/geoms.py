@@ -72,6 +72,9 @@ def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Arr
         draft.problems.add(node.source, "both pos and fromto are given")
     elif length < TINY:
         draft.problems.add(node.source, "the points of fromto are too close")
+    elif not np.isfinite(length):
+        draft.problems.add(node.source, "the points of fromto are too far apart")
+        length = 0.0
     if kind in (GeomType.ELLIPSOID, GeomType.BOX):
         size = np.array([size[0], size[0], length / 2])
     else:

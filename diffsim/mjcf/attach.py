@@ -52,6 +52,9 @@ class AttachedKey:
 
 def attach(spec: Spec, place: Attach, keys: list[AttachedKey], problems: Problems) -> None:
     """Replace `place` by a frame with the copy, in place; keyframes are left in `keys`."""
+    if not place.model:
+        # noted by the reader
+        return
     child = spec.models.get(place.model)
     if child is None:
         problems.add(

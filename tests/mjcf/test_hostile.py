@@ -23,6 +23,16 @@ def test_a_broken_model_loads_or_is_refused(kind: str) -> None:
     assert counts.refused > 10
 
 
+def test_what_once_crashed() -> None:
+    for text in (
+        "<mujoco><worldbody><attach/></worldbody></mujoco>",
+        '<mujoco><worldbody><geom type="capsule" size="1" fromto="1e308 0 0 -1e308 0 0"/></worldbody></mujoco>',
+        '<mujoco><worldbody><geom size="1e200"/></worldbody></mujoco>',
+    ):
+        with pytest.raises(MjcfError):
+            load(text)
+
+
 BOMBS = {
     "replicate": ('<worldbody><replicate count="1000000"><geom size="1"/></replicate></worldbody>', "200000"),
     "nested": (
