@@ -150,7 +150,7 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
     quat, d = np.array(IDENTITY), symmetric
     for _ in range(500):
         axes = matrix(quat)
-        d = axes.T @ symmetric @ axes
+        d = _product(_product(axes.T, symmetric), axes)
         off = abs(d[0, 1]), abs(d[0, 2]), abs(d[1, 2])
         row, column = (0, 1) if off[0] > off[1] and off[0] > off[2] else (0, 2) if off[1] > off[2] else (1, 2)
         if abs(d[row, column]) < EIGEN_TINY:
@@ -162,6 +162,11 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
             break
         quat = unit(multiply(quat, _jacobi_turn(3 - row - column, tau, cosine)))[0]
     return _sort_axes(np.diag(d).copy(), quat)
+
+
+def _product(a: Vector, b: Vector) -> Vector:
+    """a b, summed in order: where eigenvalues are equal, rounding decides which axes come out."""
+    return a[:, :1] * b[:1] + a[:, 1:2] * b[1:2] + a[:, 2:] * b[2:]
 
 
 def _jacobi_turn(axis: int, tau: float, cosine: float) -> Vector:

@@ -18,6 +18,9 @@ TINY = 1e-14
 # a triangle whose normal is further than this (cosine) from that of its vertex does not count there
 SMOOTH = 0.8
 
+# entries of a symmetric matrix
+MOMENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+
 
 def _no_corners() -> Array:
     return np.zeros((0, 3), np.int32)
@@ -59,8 +62,8 @@ class Triangles:
     @property
     def centroid(self) -> Array:
         """Area-weighted center of all triangles."""
-        total = self.area.sum()
-        return self.area @ self.center / (total if total >= SMALLEST else 1.0)
+        weighted = _total(np.column_stack([self.area[:, None] * self.center, self.area]))
+        return weighted[:3] / (weighted[3] if weighted[3] >= SMALLEST else 1.0)
 
 
 def triangles(vertex: Array, face: Array) -> Triangles:
@@ -69,36 +72,39 @@ def triangles(vertex: Array, face: Array) -> Triangles:
     cross = cross_product(second - first, third - first)
     length = np.sqrt(squares(cross))
     length[length < SMALLEST] = 0.0
-    normal = cross * np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)[:, None]
+    normal = np.divide(cross, length[:, None], out=np.zeros_like(cross), where=length[:, None] > 0)
     return Triangles(normal, length / 2, (first + second + third) / 3)
 
 
 def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[float, Array]:
     """Volume of the pyramids over triangles and its center of mass; `absolute`: every one counts as positive."""
     spoke = parts.center - apex
-    volume = (spoke * parts.normal).sum(axis=1) * parts.area / 3
+    volume = _dots(spoke, parts.normal) * parts.area / 3
     volume = np.abs(volume) if absolute else volume
-    total = float(volume.sum())
-    center = volume @ (parts.center * 0.75 + apex * 0.25)
-    return total, center / total if total >= SMALLEST else center
+    middle = parts.center * 0.75 + apex * 0.25
+    *center, total = _total(np.column_stack([volume[:, None] * middle, volume]))
+    return float(total), np.array(center) / (total if total >= SMALLEST else 1.0)
 
 
 def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[float, Array]:
     """Volume (area of a shell) and inertia matrix (3, 3) at unit density, about the origin of the vertices.
 
-    The second moment of a tetrahedron with one corner at the origin is V/20 (sum of x x^T over corners + s s^T), where
-    s is the sum of the corners; of a triangle A/12 instead of V/20.
+    The second moment of a tetrahedron with corners 0, a, b, c is V/20 times the sum over pairs of corners x, y of
+    x y^T + y x^T, pairs of equals among them; of a triangle a, b, c it is the same with A/12.
     """
     parts = triangles(vertex, face)
-    weight = parts.area if shell else (parts.center * parts.normal).sum(axis=1) * parts.area / 3
+    weight = parts.area if shell else _dots(parts.center, parts.normal) * parts.area / 3
     weight = np.abs(weight) if absolute else weight
     scaled = weight / (12 if shell else 20)
-    sums = 3 * parts.center
-    second = (sums * scaled[:, None]).T @ sums
-    for corner in range(3):
-        points = vertex[face[:, corner]]
-        second += (points * scaled[:, None]).T @ points
-    return float(weight.sum()), np.trace(second) * np.eye(3) - second
+    a, b, c = (vertex[face[:, corner]].T for corner in range(3))
+    columns = [weight]
+    for j, k in MOMENTS:
+        moment = 2 * (a[j] * a[k] + b[j] * b[k] + c[j] * c[k])
+        for x, y in ((a, b), (a, c), (b, c)):
+            moment = moment + x[j] * y[k] + x[k] * y[j]
+        columns.append(scaled * moment)
+    volume, xx, yy, zz, xy, xz, yz = _total(np.column_stack(columns))
+    return float(volume), np.array([[yy + zz, -xy, -xz], [-xy, xx + zz, -yz], [-xz, -yz, xx + yy]])
 
 
 def vertex_normals(vertex: Array, face: Array, smooth: bool) -> Array:
@@ -149,6 +155,19 @@ def cross_product(a: Array, b: Array) -> Array:
 def squares(vectors: Array) -> Array:
     """Squared lengths over the last axis."""
     return vectors[..., 0] ** 2 + vectors[..., 1] ** 2 + vectors[..., 2] ** 2
+
+
+def _total(rows: Array) -> Array:
+    """The sum of all rows, one after another.
+
+    Where a mesh is symmetric, rounding decides which of its equivalent axes come out; in this order it is as in MuJoCo.
+    """
+    return np.add.reduce(np.ascontiguousarray(rows), axis=0)
+
+
+def _dots(a: Array, b: Array) -> Array:
+    """a . b over the last axis, term by term."""
+    return a[:, 0] * b[:, 0] + a[:, 1] * b[:, 1] + a[:, 2] * b[:, 2]
 
 
 def _unit(vectors: Array) -> Array:
