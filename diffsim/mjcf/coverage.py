@@ -5,8 +5,8 @@ it there, so that nothing is read from a file and then forgotten. Whole elements
 """
 
 from diffsim.mjcf.elements import visual
-from diffsim.mjcf.elements.asset import Bone, FileAsset, HField, Layer, Material, Mesh, Skin, Texture
-from diffsim.mjcf.elements.body import Body, Geom, Light
+from diffsim.mjcf.elements.asset import Bone, FileAsset, Layer, Material, Mesh, Skin, Texture
+from diffsim.mjcf.elements.body import Body, Light
 from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element
 
@@ -29,7 +29,6 @@ KEPT: dict[type[Element], dict[str, str]] = {
         "assetdir": _UNITS,
         "usethread": "the compiler has one thread",
         "saveinertial": "concerns writing only",
-        "fitaabb": "read where meshes are",
     },
     Size: {
         **dict.fromkeys(("memory", "njmax", "nconmax", "nstack"), _MEMORY),
@@ -65,14 +64,10 @@ KEPT: dict[type[Element], dict[str, str]] = {
     Light: dict.fromkeys(
         ("bulbradius", "intensity", "attenuation", "exponent", "ambient", "diffuse", "specular", "texture"), _LOOKS
     ),
-    Geom: dict.fromkeys(("hfield", "fitscale"), "geoms with files are refused in compiler/support.py"),
     Body: {"sleep": "nothing sleeps; the flag that lets bodies sleep is refused"},
     FileAsset: {"content_type": _BY_NAME},
     Mesh: {"smoothnormal": _LOOKS, "normal": _LOOKS, "texcoord": _LOOKS},
 }
-
-# elements that are compiled with their files; see compiler/support.py for what is refused of them
-ASSETS: tuple[type[Element], ...] = (Mesh, HField)
 
 
 def kept(cls: type[Element], attribute: str) -> str:

@@ -1,7 +1,9 @@
 """The examples run as a user runs them, print results and leave pictures; the notebook runs from top to end."""
 
+import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,17 +15,22 @@ from PIL import Image
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def run(name: str, out: pathlib.Path, **settings: int) -> dict[str, float | str]:
-    """Runs an example in a process of its own; its results by key."""
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), "--out", str(out)]
-    command += [text for key, value in settings.items() for text in (f"--{key}", str(value))]
+def printed(arguments: list[str], folder: pathlib.Path) -> list[str]:
+    """What Python prints, run with the defaults of a user in `folder`."""
     environment = {**os.environ, "MPLBACKEND": "Agg", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache")}
     environment.pop("XLA_FLAGS", None)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=out, timeout=900)
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
-    pairs = [
-        line.removeprefix("RESULT ").split("=", 1) for line in done.stdout.splitlines() if line.startswith("RESULT")
-    ]
+    return done.stdout.splitlines()
+
+
+def run(name: str, out: pathlib.Path, **settings: int) -> dict[str, float | str]:
+    """Runs an example in a process of its own; its results by key."""
+    arguments = [str(ROOT / "examples" / f"{name}.py"), "--out", str(out)]
+    arguments += [text for key, value in settings.items() for text in (f"--{key}", str(value))]
+    lines = printed(arguments, out)
+    pairs = [line.removeprefix("RESULT ").split("=", 1) for line in lines if line.startswith("RESULT")]
     results: dict[str, float | str] = {}
     for key, value in pairs:
         try:
@@ -38,6 +45,13 @@ def assert_picture(path: pathlib.Path) -> None:
     image = Image.open(path).convert("RGB")
     assert min(image.size) >= 300
     assert len(image.getcolors(maxcolors=1 << 24)) > 50
+
+
+def test_readme() -> None:
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    slope, mean = map(float, printed(["-c", code[0]], ROOT))
+    assert math.isfinite(slope) and slope != 0
+    assert abs(mean) < 1
 
 
 def test_many_worlds(tmp_path: pathlib.Path) -> None:
