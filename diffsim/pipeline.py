@@ -80,7 +80,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
 
     # constraint
     rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
-    solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows)
+    solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows, contacts.rank)
 
     # what only sensors and users read
     forces = contact_forces(model, contacts, rows, solution)

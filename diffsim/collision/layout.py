@@ -59,6 +59,9 @@ class ContactLayout(NamedTuple):
     # examined pair and order of every row: rows of the groups one after another, permuted by `row_order`
     row_pair: np.ndarray
     row_order: np.ndarray
+    # MuJoCo's order of contacts: rank of a row = pair_rank[its pair in the table] + row_part[row]
+    pair_rank: np.ndarray
+    row_part: np.ndarray
 
     @property
     def ncon(self) -> int:
@@ -95,16 +98,28 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     row_pair = np.concatenate(
         [np.repeat(np.arange(g.start, g.stop), g.collider.rows) for g in groups] or [np.zeros(0, int)]
     )
+    row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
     row_order = np.argsort(row_dim, kind="stable")
-    row_pair, row_dim = row_pair[row_order], row_dim[row_order]
+    row_pair, row_dim, row_part = row_pair[row_order], row_dim[row_order], row_part[row_order]
     blocks = tuple(Block(a, b, contact_capacity(topology, b - a)) for a, b in _starts(row_dim.tolist()))
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
     culled = _culled(sections)
     geom = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
     slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
     body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
-    return ContactLayout(dim, slots, body, pairs, sections, groups, blocks, row_pair, row_order)
+    rank = _oracle_rank(topology, pairs) * (1 + np.max(row_part, initial=0))
+    return ContactLayout(dim, slots, body, pairs, sections, groups, blocks, row_pair, row_order, rank, row_part)
+
+
+def _oracle_rank(topology: Topology, pairs: Pairs) -> np.ndarray:
+    """Position of every pair in MuJoCo's order: by bodies, explicit pairs first, by geoms."""
+    bodies = np.sort(topology.geom_bodyid[np.stack([pairs.geom1, pairs.geom2])], axis=0)
+    dynamic = pairs.pair < 0
+    order = np.lexsort((pairs.geom2, pairs.geom1, np.where(dynamic, 0, pairs.pair), dynamic, bodies[1], bodies[0]))
+    rank = np.empty(len(order), dtype=int)
+    rank[order] = np.arange(len(order))
+    return rank
 
 
 def _refuse(topology: Topology, disableflags: int) -> None:

@@ -52,6 +52,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     dist, pos, normal, tangent, valid = (
         column if row is None else column[row] for column in (dist, rows.pos, rows.normal, rows.tangent, rows.valid)
     )
+    part = layout.row_part if row is None else jnp.asarray(layout.row_part)[row]
     geoms = jnp.stack([jnp.asarray(layout.pairs.geom1)[pair], jnp.asarray(layout.pairs.geom2)[pair]], axis=-1)
     return Contacts(
         dist=dist,
@@ -64,6 +65,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
         solreffriction=table.solreffriction[pair],
         solimp=table.solimp[pair],
         geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
+        rank=(jnp.asarray(layout.pair_rank)[pair] + jnp.asarray(part)).astype(jnp.int32),
         ncon_dropped=(culled + dropped).astype(jnp.int32),
     )
 

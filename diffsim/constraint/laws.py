@@ -217,6 +217,18 @@ def basis(rows: Rows, forces: Array) -> Array:
     return _sum_edges(rows, forces[0::2], forces[1::2]) if rows.law == Law.PYRAMID else forces
 
 
+def slips(rows: Rows, x: Array) -> Array:
+    """(n,) whether an elliptic contact is in its middle zone, where the force lies on the friction cone."""
+    return _zones(rows, x).middle
+
+
+def at_bound(rows: Rows, forces: Array) -> Array:
+    """(n,) whether the force of an elliptic contact lies on the friction cone, up to rounding."""
+    side = safe.divide(forces[1:], rows.friction)
+    rounding = 64 * float(jnp.finfo(forces.dtype).eps)
+    return safe.sqrt(_sum(side * side)) >= forces[0] * (1 - rounding)
+
+
 def bend(rows: Rows, x: Array, y: Array) -> Array:
     """K y: the second derivative of the cost at x, applied to y (dim, n) or (dim, n, k)."""
     return LAWS[rows.law].bend(rows, x, y)

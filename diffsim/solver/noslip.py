@@ -3,12 +3,11 @@
 The soft friction of the main problem lets a loaded contact creep. This pass minimizes 1/2 z^T A z + z^T b over the
 friction forces z alone, A = J M^-1 J^T without R, within the bounds that the fixed normal forces give: an interval for
 dry friction and for each pair of opposing pyramid edges, an ellipsoid for the sides of an elliptic contact. In the
-coordinates y = z / friction the ellipsoid is a ball. Sweeps over the constraints solve one at a time exactly
-(projected Gauss-Seidel), so an early end still respects all bounds. The derivative is that of the fixed point
-(slip_adjoint.py). Source: MuJoCo documentation, "Computation", noslip solver.
+coordinates y = z / friction the ellipsoid is a ball. Sweeps over the constraints (slip_sweeps.py) respect all bounds
+even where they end early. The derivative is that of their fixed point (slip_adjoint.py). Source: MuJoCo documentation,
+"Computation", noslip solver.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -18,17 +17,17 @@ import numpy as np
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky, matmul
-from diffsim.math.vector import scale
-from diffsim.solver.objective import PerFamily, dual_on_dofs
+from diffsim.solver.islands import Islands, active, islands
+from diffsim.solver.objective import PerFamily, dual_on_dofs, rows_of
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest
+from diffsim.solver.slip_sweeps import Plan, sweep
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, Rows
 
 Array = jax.Array
 
-MINVAL = 1e-15
-# Newton iterations for the multiplier of a ball; it converges quadratically and from one side
-NEWTON = 12
+# more rows than a contact can have
+STRIDE = 8
 
 
 class Part(NamedTuple):
@@ -41,7 +40,13 @@ class Part(NamedTuple):
 
 
 def without_slip(
-    model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, qacc: Array, forces: PerFamily
+    model: Model,
+    qM: Array,
+    qfrc_smooth: Array,
+    constraints: Constraints,
+    qacc: Array,
+    forces: PerFamily,
+    contact_rank: Array | None,
 ) -> tuple[Array, PerFamily, Array]:
     """qacc (nv,), row forces and the number of sweeps, after friction is made rigid.
 
@@ -51,6 +56,7 @@ def without_slip(
       constraints: the rows.
       qacc: (nv,) solution of the soft problem, which stays where there is no friction.
       forces: (forces, n) row forces of each family at that solution.
+      contact_rank: (ncon,) in which order the contacts are swept; None for that of the slots.
     """
     families = constraints.families
     parts = [_part(model, constraints, *pair) for pair in zip(families, forces, strict=True)]
@@ -61,10 +67,11 @@ def without_slip(
     slip = Slip(jacobian, aref, limit)
     normal = tuple(_without_friction(*pair) for pair in zip(families, forces, strict=True))
     force = qfrc_smooth + dual_on_dofs(constraints, normal)
-    cones = _cones(families)
-    fixed = jax.lax.stop_gradient((model, qM, force, slip, start, _regularization_cost(constraints, forces)))
-    y, sweeps = _iterate(*fixed, cones)
-    y = at_rest(cones, y, qM, force, slip)
+    # searched for as a constant of all derivatives
+    fixed = jax.lax.stop_gradient((model, constraints, forces))
+    plan = _plan(*fixed, contact_rank)
+    y, sweeps = sweep(plan, *jax.lax.stop_gradient((qM, force, slip, start)))
+    y = at_rest(plan.cones, y, qM, force, slip)
     final, begin = [], 0
     for family, part, own, old in zip(families, parts, normal, forces, strict=True):
         count = 0 if part is None else part.aref.shape[0]
@@ -72,6 +79,42 @@ def without_slip(
         begin += count
     qacc = cho_solve(cholesky(qM), force + matmul(y, jacobian))
     return qacc, tuple(final), sweeps
+
+
+def _plan(model: Model, constraints: Constraints, forces: PerFamily, contact_rank: Array | None) -> Plan:
+    """Order, islands and tolerance of the sweeps."""
+    groups = islands(model, constraints)
+    total = sum(rows.count for rows in constraints.contacts)
+    ranks = jnp.arange(total, dtype=jnp.int32) if contact_rank is None else contact_rank
+    rank, island, begin = [], [], 0
+    for rows, label in zip(constraints.families, groups.label, strict=True):
+        if rows.law == Law.BOUNDED:
+            kept = _dofs(model) if rows.sign else np.arange(rows.count)
+            # dofs, then tendons, then contacts
+            rank.append(jnp.asarray(kept - model.topology.ntendon - rows.sign * model.nv, jnp.int32))
+            island.append(label[kept])
+        if rows in constraints.contacts:
+            own, begin = ranks[begin : begin + rows.count], begin + rows.count
+            inner = jnp.arange(rows.dim - 1, dtype=jnp.int32)
+            rank.append((own[:, None] * STRIDE + inner[None]).reshape(-1))
+            island.append(jnp.repeat(label, rows.dim - 1))
+    return Plan(
+        rank=jnp.concatenate(rank),
+        island=jnp.concatenate(island),
+        dropped=_regularization_cost(constraints, forces, groups),
+        tolerance=model.opt.noslip_tolerance * model.stat.meaninertia * max(1, model.nv),
+        iterations=model.opt.noslip_iterations,
+        cones=_cones(constraints.families),
+    )
+
+
+def _regularization_cost(constraints: Constraints, forces: PerFamily, groups: Islands) -> Array:
+    """(nisland,) sum of f^2 R / 2 over all rows of an island."""
+    total = jnp.zeros((groups.count,), constraints.J.dtype)
+    for rows, label, part in zip(constraints.families, groups.label, forces, strict=True):
+        cost = 0.5 * jnp.sum(safe.divide(part * part, jnp.broadcast_to(rows.D, part.shape)), axis=0)
+        total = total.at[label].add(jnp.where(active(rows), cost, 0))
+    return total
 
 
 def _part(model: Model, constraints: Constraints, rows: Rows, forces: Array) -> Part | None:
@@ -130,125 +173,3 @@ def _with_friction(model: Model, rows: Rows, normal: Array, old: Array, y: Array
     return laws.join_edges(middle + half, middle - half)
 
 
-def _regularization_cost(constraints: Constraints, forces: PerFamily) -> Array:
-    """Sum of f^2 R / 2 over all rows: what dropping R gains, part of the first sweep's improvement."""
-    total = jnp.zeros((), constraints.J.dtype)
-    for family, part in zip(constraints.families, forces, strict=True):
-        weight = jnp.broadcast_to(family.D, part.shape)
-        total = total + 0.5 * jnp.sum(safe.divide(part * part, weight))
-    return total
-
-
-class _Sweeps(NamedTuple):
-    y: Array
-    gain: Array
-    count: Array
-
-
-class _Ball(NamedTuple):
-    """Eigenvalues (n, k) and eigenvectors (n, k, k) of the diagonal blocks of A; their rows begin at `start`."""
-
-    start: int
-    value: Array
-    vector: Array
-
-
-def _iterate(
-    model: Model, qM: Array, force: Array, slip: Slip, start: Array, dropped: Array, cones: Cones
-) -> tuple[Array, Array]:
-    """Sweeps until one improves the cost by less than noslip_tolerance, in MuJoCo's units; y and their number."""
-    factor = cholesky(qM)
-    response = matmul(slip.jacobian, cho_solve(factor, slip.jacobian.T))
-    offset = matmul(slip.jacobian, cho_solve(factor, force)) - slip.aref
-    boxes = slip.limit.shape[0] - sum(count * width for count, width in cones)
-    balls, begin = [], boxes
-    for count, width in cones:
-        index = begin + np.arange(count * width).reshape(count, width)
-        value, vector = jnp.linalg.eigh(response[index[:, :, None], index[:, None, :]], symmetrize_input=False)
-        # a block without inertia in some direction: as good as none
-        floor = 1e-10 + float(jnp.finfo(value.dtype).eps) * value[:, -1:]
-        balls.append(_Ball(begin, jnp.maximum(value, floor), vector))
-        begin += count * width
-    tolerance = model.opt.noslip_tolerance * model.stat.meaninertia * max(1, model.nv)
-
-    def advance(sweeps: _Sweeps) -> _Sweeps:
-        point = (sweeps.y, jnp.where(sweeps.count == 0, dropped, 0))
-        if boxes:
-            point = jax.lax.fori_loop(0, boxes, lambda i, p: _box(response, offset, slip.limit, i, p), point)
-        for ball in balls:
-            update = _ball_update(response, offset, slip.limit, ball)
-            point = jax.lax.fori_loop(0, ball.value.shape[0], update, point)
-        return _Sweeps(*point, sweeps.count + 1)
-
-    def unfinished(sweeps: _Sweeps) -> Array:
-        return (sweeps.count < model.opt.noslip_iterations) & ~(sweeps.gain < tolerance)
-
-    first = _Sweeps(start, jnp.full_like(tolerance, jnp.inf), jnp.zeros((), jnp.int32))
-    final = jax.lax.while_loop(unfinished, advance, first)
-    return final.y, final.count
-
-
-Point = tuple[Array, Array]
-Update = Callable[[Array, Point], Point]
-
-
-def _box(response: Array, offset: Array, limit: Array, i: Array, point: Point) -> Point:
-    """The best y[i] in its interval."""
-    y, gain = point
-    row = response[i]
-    slope = jnp.vdot(row, y) + offset[i]
-    bend = jnp.maximum(row[i], MINVAL)
-    new = jnp.clip(y[i] - slope / bend, -limit[i], limit[i])
-    change = new - y[i]
-    return y.at[i].set(new), gain - change * (0.5 * change * bend + slope)
-
-
-def _ball_update(response: Array, offset: Array, limit: Array, ball: _Ball) -> Update:
-    """The update of contact k of a group: the best point of its ball."""
-    width, size = ball.value.shape[1], response.shape[0]
-
-    def update(k: Array, point: Point) -> Point:
-        y, gain = point
-        start = ball.start + k * width
-        rows = jax.lax.dynamic_slice(response, (start, jnp.zeros_like(start)), (width, size))
-        old = jax.lax.dynamic_slice(y, (start,), (width,))
-        slope = matmul(rows, y) + jax.lax.dynamic_slice(offset, (start,), (width,))
-        value, vector = ball.value[k], ball.vector[k]
-        before = _combine(vector, old)
-        push = _combine(vector, slope)
-        after = _nearest(value, push - value * before, limit[start])
-        change = after - before
-        gain = gain - jnp.sum(change * (0.5 * value * change + push))
-        return jax.lax.dynamic_update_slice(y, _combine(vector.T, after), (start,)), gain
-
-    return update
-
-
-def _combine(vectors: Array, weights: Array) -> Array:
-    """Sum of weights[i] vectors[i]."""
-    total = vectors[0] * weights[0]
-    for i in range(1, weights.shape[0]):
-        total = total + vectors[i] * weights[i]
-    return total
-
-
-def _nearest(value: Array, linear: Array, radius: Array) -> Array:
-    """Minimizes 1/2 value y^2 + linear y over |y| <= radius: y = -linear / (value + multiplier).
-
-    The multiplier makes |y| = radius; Newton's method on 1 / |y|, nearly linear in it, from zero.
-    """
-
-    def advance(_: int, multiplier: Array) -> Array:
-        share = linear / (value + multiplier)
-        squared = jnp.sum(share * share)
-        slope = jnp.sum(share * share / (value + multiplier))
-        step = safe.divide(squared * (jnp.sqrt(squared) - radius), slope * radius)
-        return jnp.maximum(multiplier + step, 0)
-
-    free = -linear / value
-    outside = jnp.sum(free * free) > radius * radius
-    loaded = radius > MINVAL
-    multiplier = jax.lax.fori_loop(0, NEWTON, advance, jnp.zeros_like(radius))
-    bound = -linear / (value + multiplier)
-    bound = scale(bound[None], safe.divide(radius, safe.norm(bound))[None])[0]
-    return jnp.where(loaded, jnp.where(outside, bound, free), 0)

@@ -21,11 +21,11 @@ PerFamily = tuple[Array, ...]
 def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerFamily:
     """J v of each family: from v (nv,) for rows on dofs, from J v (nrow,) for the others."""
     return tuple(
-        family.sign * vector[None] if family.sign else _part(family, rows_product) for family in constraints.families
+        family.sign * vector[None] if family.sign else rows_of(family, rows_product) for family in constraints.families
     )
 
 
-def _part(family: Rows, rows: Array) -> Array:
+def rows_of(family: Rows, rows: Array) -> Array:
     """The part (dim, n, ...) of an array over the rows of J that belongs to a family."""
     block = rows[family.start : family.start + family.height]
     return block.reshape(family.dim, family.count, *rows.shape[1:])
@@ -91,7 +91,7 @@ def hessian(qM: Array, constraints: Constraints, x: PerFamily) -> Array:
         if family.sign:
             diagonal = diagonal + laws.bend(family, part, jnp.ones_like(part))[0]
         else:
-            weighted.append(laws.bend(family, part, _part(family, constraints.J)).reshape(-1, nv))
+            weighted.append(laws.bend(family, part, rows_of(family, constraints.J)).reshape(-1, nv))
     total = qM + jnp.eye(nv, dtype=qM.dtype) * diagonal[None]
     if not constraints.J.shape[0]:
         return total

@@ -52,7 +52,14 @@ def smooth_acceleration(qM: Array, qfrc_smooth: Array) -> Smooth:
     return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_spd(qM, qfrc_smooth))
 
 
-def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, constraints: Constraints) -> Solution:
+def solve(
+    model: Model,
+    qM: Array,
+    qfrc_smooth: Array,
+    qacc_warmstart: Array,
+    constraints: Constraints,
+    contact_rank: Array | None = None,
+) -> Solution:
     """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
 
     Args:
@@ -60,6 +67,7 @@ def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, co
       qfrc_smooth: (nv,) all other forces.
       qacc_warmstart: (nv,) where to start; has no influence on derivatives.
       constraints: the rows.
+      contact_rank: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
     """
     method = method_of(model)
     unroll = model.opt.solver_gradient == "unroll"
@@ -72,7 +80,7 @@ def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, co
     qacc = found if unroll else at_optimum(found, *given)
     forces = row_forces(constraints, qacc)
     if model.opt.noslip_iterations and constraints.families:
-        qacc, forces, sweeps = without_slip(model, *given, qacc, forces)
+        qacc, forces, sweeps = without_slip(model, *given, qacc, forces, contact_rank)
         progress = progress._replace(iterations=progress.iterations + sweeps)
     stats = jax.lax.stop_gradient((progress.improvement, jnp.linalg.norm(progress.point.gradient)))
     scale = jax.lax.stop_gradient(_scale(model))
