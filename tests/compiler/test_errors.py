@@ -108,7 +108,6 @@ LACKS = {
         "mesh collisions",
     ),
     "sensor": (world(TWO, '<sensor><user dim="1"/></sensor>'), "user sensors"),
-    "noslip": (world(TWO, '<option noslip_iterations="3"/>'), "noslip"),
     "sleep": (world(TWO, '<option><flag sleep="enable"/></option>'), "sleeping"),
 }
 

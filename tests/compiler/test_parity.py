@@ -13,9 +13,7 @@ from diffsim.load import load
 # of the same packages, with what they need
 REFUSED = {
     "dm_control/suite/quadruped.xml": "height fields",
-    "dm_control/suite/dog.xml": "noslip",
     "mujoco/mjx/test_data/convex.xml": "mesh collisions",
-    "dm_control/locomotion/walkers/assets/fruitfly_v2/fruitfly.xml": "noslip",
 }
 
 
