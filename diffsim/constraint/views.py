@@ -31,8 +31,8 @@ STRIDE = 16
 class EfcRows(NamedTuple):
     """Rows with mjData's names, all (nrow,) but efc_J (nrow, nv); the first `nefc` are there.
 
-    `efc_id` is the equality, dof, tendon, joint, or the slot of `data.contact`. Beyond nefc type, id and state are -1 and
-    all else is zero. With noslip, whether an elliptic contact slips is told by its force.
+    `efc_id` is the equality, dof, tendon, joint, or the slot of `data.contact`. Beyond nefc type, id and state are -1
+    and all else is zero. With noslip, whether an elliptic contact slips is told by its force.
     """
 
     nefc: Array
@@ -105,7 +105,9 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
 
 def _nothing(like: Array) -> EfcRows:
     none, ints = jnp.zeros((0,), like.dtype), jnp.zeros((0,), jnp.int32)
-    return EfcRows(jnp.zeros((), jnp.int32), ints, ints, like[:0], *[none] * 7, ints)
+    labels = dict.fromkeys(("efc_type", "efc_id", "efc_state"), ints)
+    fields = dict.fromkeys(EfcRows._fields, none) | labels | {"nefc": jnp.zeros((), jnp.int32), "efc_J": like[:0]}
+    return EfcRows(**fields)
 
 
 def _family(

@@ -23,7 +23,7 @@ Array = jax.Array
 class Islands(NamedTuple):
     """Upper bound of the number of islands, and the island (n,) of each constraint of each family."""
 
-    count: int
+    most: int
     label: PerFamily
 
 

@@ -18,7 +18,7 @@ from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky, matmul
 from diffsim.solver.islands import Islands, active, islands
-from diffsim.solver.objective import PerFamily, dual_on_dofs, rows_of
+from diffsim.solver.objective import PerFamily, dual_on_dofs
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest
 from diffsim.solver.slip_sweeps import Plan, sweep
 from diffsim.types import Model
@@ -110,7 +110,7 @@ def _plan(model: Model, constraints: Constraints, forces: PerFamily, contact_ran
 
 def _regularization_cost(constraints: Constraints, forces: PerFamily, groups: Islands) -> Array:
     """(nisland,) sum of f^2 R / 2 over all rows of an island."""
-    total = jnp.zeros((groups.count,), constraints.J.dtype)
+    total = jnp.zeros((groups.most,), constraints.J.dtype)
     for rows, label, part in zip(constraints.families, groups.label, forces, strict=True):
         cost = 0.5 * jnp.sum(safe.divide(part * part, jnp.broadcast_to(rows.D, part.shape)), axis=0)
         total = total.at[label].add(jnp.where(active(rows), cost, 0))
@@ -171,5 +171,3 @@ def _with_friction(model: Model, rows: Rows, normal: Array, old: Array, y: Array
         return jnp.concatenate([normal[:1], rows.friction * side])
     half, middle = 0.5 * safe.divide(side, rows.friction), normal[0::2]
     return laws.join_edges(middle + half, middle - half)
-
-

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky, matmul, solve_spd
 from diffsim.math.vector import dot, scale

@@ -145,7 +145,7 @@ class Smooth(Record):
 class Solution(Record):
     """The constrained acceleration and what the solver says of itself.
 
-    `row_force` holds the forces of all rows, family by family as in `Constraints.split`; pyramids have a force per edge.
+    `row_force` holds the forces of all rows, family by family as in `Constraints.split`, of pyramids one per edge.
     `solver_stalled`: the iteration limit came before the tolerance.
     """
 

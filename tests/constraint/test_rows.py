@@ -10,8 +10,8 @@ from oracle import assert_close, contact_forces_of, inputs_of, mujoco, record_of
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.constraint.families import FAMILIES
 from diffsim.enums import DisableBit
-from diffsim.types.constraints import Constraints, Rows
 from diffsim.solver.objective import flat, row_forces
+from diffsim.types.constraints import Constraints, Rows
 from diffsim.types.data import ComFrame, Kinematics, Solution, Tendons, Velocities
 from tests.constraint.cases import CASES, PYRAMIDAL, cases, strict_pair
 from tests.constraint.feed import lined_up, oracle_jacobian

@@ -23,4 +23,4 @@ def test_entry(entry: Combination) -> None:
 
 def test_every_family_is_in_the_matrix() -> None:
     names = {entry.family for entry in combinations(full=False)}
-    assert names == set(MODELS) and len(combinations(full=True)) > 2 * len(combinations(full=False)) - 1
+    assert names == set(MODELS)
