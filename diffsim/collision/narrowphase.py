@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.collision.layout import ContactLayout, Grid, contact_layout
-from diffsim.collision.pairs import Pairs
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.collision.shapes import Shape, Touch, negligible, unit_x
 from diffsim.enums import GeomType

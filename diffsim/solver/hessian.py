@@ -55,7 +55,7 @@ class _Search(NamedTuple):
     residual: Array
     direction: Array
     energy: Array
-    count: Array
+    products: Array
 
 
 def conjugate_gradients(product: Product, precondition: Product, b: Array) -> Array:
@@ -65,7 +65,7 @@ def conjugate_gradients(product: Product, precondition: Product, b: Array) -> Ar
     floor = start * float(jnp.finfo(b.dtype).eps) ** 1.5
 
     def unfinished(search: _Search) -> Array:
-        return (search.energy > floor) & (search.count < 2 * b.shape[0])
+        return (search.energy > floor) & (search.products < 2 * b.shape[0])
 
     def advance(search: _Search) -> _Search:
         image = product(search.direction)
@@ -74,7 +74,7 @@ def conjugate_gradients(product: Product, precondition: Product, b: Array) -> Ar
         step = precondition(residual)
         energy = jnp.vdot(residual, step)
         direction = step + (energy / search.energy) * search.direction
-        return _Search(search.x + length * search.direction, residual, direction, energy, search.count + 1)
+        return _Search(search.x + length * search.direction, residual, direction, energy, search.products + 1)
 
     none = _Search(jnp.zeros_like(b), b, first, start, jnp.zeros((), jnp.int32))
     return jax.lax.while_loop(unfinished, advance, none).x
