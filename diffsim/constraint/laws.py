@@ -207,6 +207,15 @@ def dual(rows: Rows, x: Array) -> Array:
     return join_edges(*_edge_force(rows, x))
 
 
+def dual_rows(rows: Rows, values: Array) -> Array:
+    """(forces, n, ...) from basis rows (dim, n, ...): those of the edges for pyramids, to which `dual` forces belong."""
+    if rows.law != Law.PYRAMID:
+        return values
+    side = _wide(rows.friction, values) * values[1:]
+    both = jnp.stack([values[:1] + side, values[:1] - side], axis=1)
+    return both.reshape(-1, *values.shape[1:])
+
+
 def join_edges(plus: Array, minus: Array) -> Array:
     """(2 k, n) alternating rows from (k, n) each."""
     return jnp.stack([plus, minus], axis=1).reshape(-1, plus.shape[-1])

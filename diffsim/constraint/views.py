@@ -119,7 +119,7 @@ def _family(
     jacobian = _jacobian(constraints, rows, nv)
     normal = rows.law == Law.PYRAMID or rows.dim == 1
     first = jnp.ones((height, 1), rows.D.dtype) if normal else jnp.eye(height, 1, dtype=rows.D.dtype)
-    edges = _edges(rows, jacobian)
+    edges = laws.dual_rows(rows, jacobian)
     loss = rows.frictionloss if rows.law == Law.BOUNDED else jnp.zeros_like(rows.pos)
     there = loss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
     if rows in constraints.contacts:
@@ -134,8 +134,8 @@ def _family(
         first * rows.margin[None],
         jnp.broadcast_to(loss[None], (height, count)),
         jnp.broadcast_to(rows.D, (height, count)),
-        _edges(rows, rows.vel),
-        _edges(rows, rows.aref),
+        laws.dual_rows(rows, rows.vel),
+        laws.dual_rows(rows, rows.aref),
         force,
         jnp.broadcast_to(_state(model, rows, x, force), (height, count)),
     )
@@ -169,15 +169,6 @@ def _jacobian(constraints: Constraints, rows: Rows, nv: int) -> Array:
         return rows.sign * jnp.eye(nv, dtype=constraints.J.dtype)[None]
     block = constraints.J[rows.start : rows.start + rows.height]
     return block.reshape(rows.dim, rows.count, nv)
-
-
-def _edges(rows: Rows, basis: Array) -> Array:
-    """(forces, n, ...) from (dim, n, ...): the edges of pyramids, alternating."""
-    if rows.law != Law.PYRAMID:
-        return basis
-    side = rows.friction.reshape(*rows.friction.shape, *[1] * (basis.ndim - 2)) * basis[1:]
-    both = jnp.stack([basis[:1] + side, basis[:1] - side], axis=1)
-    return both.reshape(-1, *basis.shape[1:])
 
 
 def _state(model: Model, rows: Rows, x: Array, force: Array) -> Array:

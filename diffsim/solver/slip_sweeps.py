@@ -121,7 +121,7 @@ def _balls(plan: Plan, given: _Given) -> tuple[Array, Update | None]:
     """The number of loaded balls, and the update of the i-th: the best y in it."""
     if not plan.cones:
         return jnp.zeros((), jnp.int32), None
-    table = _ball_rows(plan.cones, plan.rank.shape[0])
+    table = ball_rows(plan.cones, plan.rank.shape[0])
     rows = jnp.asarray(table)
     order, loaded = _loaded(plan.rank[table[:, 0]], given.limit[table[:, 0]])
     value, vector = jnp.linalg.eigh(given.response[rows[:, :, None], rows[:, None, :]], symmetrize_input=False)
@@ -134,16 +134,16 @@ def _balls(plan: Plan, given: _Given) -> tuple[Array, Update | None]:
         island, radius = given.island[mine[0]], given.limit[mine[0]]
         old = point.y[mine]
         slope = matmul(given.response[mine], point.y) + given.offset[mine]
-        before, push = _combine(axes, old), _combine(axes, slope)
-        after = _nearest(bend, push - bend * before, radius)
+        before, push = combine(axes, old), combine(axes, slope)
+        after = nearest(bend, push - bend * before, radius)
         change = jnp.where(point.running[island], after - before, 0)
         gain = point.gain.at[island].add(-jnp.sum(change * (0.5 * bend * change + push)))
-        return point._replace(y=point.y.at[mine].set(old + _combine(axes.T, change)), gain=gain)
+        return point._replace(y=point.y.at[mine].set(old + combine(axes.T, change)), gain=gain)
 
     return loaded, update
 
 
-def _ball_rows(cones: Cones, size: int) -> np.ndarray:
+def ball_rows(cones: Cones, size: int) -> np.ndarray:
     """(nball, width) rows of each ball; where it has fewer than the widest one, the dummy row `size`."""
     width = max(own for _, own in cones)
     start, parts = size - sum(count * own for count, own in cones), []
@@ -154,7 +154,7 @@ def _ball_rows(cones: Cones, size: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _combine(vectors: Array, weights: Array) -> Array:
+def combine(vectors: Array, weights: Array) -> Array:
     """vectors^T weights: the sum of weights[i] vectors[i]."""
     total = vectors[0] * weights[0]
     for i in range(1, weights.shape[0]):
@@ -162,7 +162,7 @@ def _combine(vectors: Array, weights: Array) -> Array:
     return total
 
 
-def _nearest(value: Array, linear: Array, radius: Array) -> Array:
+def nearest(value: Array, linear: Array, radius: Array) -> Array:
     """Minimizes 1/2 value y^2 + linear y over |y| <= radius: y = -linear / (value + multiplier).
 
     The multiplier makes |y| = radius; Newton's method on 1 / |y|, nearly linear in it, from zero.
