@@ -208,7 +208,7 @@ def dual(rows: Rows, x: Array) -> Array:
 
 
 def dual_rows(rows: Rows, values: Array) -> Array:
-    """(forces, n, ...) from basis rows (dim, n, ...): those of the edges for pyramids, to which `dual` forces belong."""
+    """(forces, n, ...) from basis rows (dim, n, ...): the edges of pyramids, to which `dual` forces belong."""
     if rows.law != Law.PYRAMID:
         return values
     side = _wide(rows.friction, values) * values[1:]
