@@ -54,7 +54,7 @@ TOUCHING = """<mujoco><option timestep=".004" impratio="2"/>
 <default><geom condim="{dim}" friction=".7 .02 .01" density="500"/><joint damping=".2"/></default>
 <worldbody>
   <geom type="plane" size="5 5 1"/>
-  <body pos="0 0 .098"><freejoint/><geom type="capsule" size=".1 .2" euler="0 90 0" solimp=".8 .95 .01 .4 3"/>
+  <body pos="0 0 .098"><freejoint/><geom type="ellipsoid" size=".2 .15 .1" solimp=".8 .95 .01 .4 3"/>
     <body pos=".1 0 .2"><joint name="a" axis="0 1 0"/><geom type="capsule" size=".04" fromto="0 0 0 0 .1 .3"/></body>
   </body>
   <body pos="1 0 .078"><joint name="x" type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
@@ -91,7 +91,8 @@ MODELS = {
     "contact 6": TOUCHING.format(dim=6),
 }
 
-# name -> options; noslip sweeps to its fixed point, whose derivative is taken
+# name -> options; noslip sweeps to its fixed point, whose derivative is taken. Each body touches in one point: two
+# contacts that stick together can push each other, and the sweeps take a million rounds to settle how hard
 SOLVERS: dict[str, dict[str, Any]] = {
     "newton": {"solver": Solver.NEWTON},
     "cg": {"solver": Solver.CG, "iterations": 2000},

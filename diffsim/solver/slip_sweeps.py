@@ -5,8 +5,13 @@ contacts; those that can carry no friction are left out of the sweep. Each islan
 the coordinates of noslip.py: intervals first, then balls. Never differentiated. The multiplier of a ball is found to
 rounding; MuJoCo makes at most 20 Newton iterations, and gives no friction to bodies so heavy that the determinant of
 the block is below 1e-10, which is not done here.
+
+A sweep carries the acceleration along: a row reads its own velocity change from it and adds its force to it, so that
+the matrix A is never formed. Rows are sorted beforehand; all worlds of a batch then work on the same place of their
+lists, and as many places are visited as the longest list has.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -41,117 +46,137 @@ class Plan(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """Forces (m + 1,), where the last is a dummy; gain of the running sweep and whether it goes on, per island."""
+    """Forces of each list, the acceleration (nv,) there; gain of this sweep and whether it goes on, per island."""
 
-    y: Array
+    y: tuple[Array, ...]
+    acceleration: Array
     gain: Array
     running: Array
 
 
-class _Given(NamedTuple):
-    """The problem: A (m + 1, m + 1), b, bounds and islands of the rows."""
+class _List(NamedTuple):
+    """Sorted constraints of k rows each: rows and accelerations per unit force (n, k, nv), aref (n, k), bounds and
+    islands (n,), eigenvalues (n, k) and eigenvectors (n, k, k) of the blocks of A; the row (n, k) that each stands for,
+    and how many can carry a force.
+    """
 
+    jacobian: Array
     response: Array
-    offset: Array
+    aref: Array
     limit: Array
     island: Array
+    value: Array
+    vector: Array
+    row: Array
+    loaded: Array
 
 
-Update = Callable[[Array, _Point], _Point]
+Best = Callable[[Array, Array, Array], Array]
 
 
 def sweep(plan: Plan, qM: Array, force: Array, slip: Slip, start: Array) -> tuple[Array, Array]:
     """Forces (m,) after sweeps from `start` (m,), until one gains too little; and the number of sweeps."""
-    given = _given(plan, qM, force, slip)
-    updates = [(count, update) for count, update in (_boxes(plan, given), _balls(plan, given)) if update is not None]
+    factor = cholesky(qM)
+    response = cho_solve(factor, slip.jacobian.T).T
+    size = start.shape[0]
+    boxes = size - sum(count * width for count, width in plan.cones)
+    tables = [(np.arange(boxes)[:, None], _interval), (ball_rows(plan.cones, size), nearest)]
+    lists = [(_sorted(plan, slip, response, table), best) for table, best in tables if len(table)]
+    padded = jnp.append(start, 0)
 
     def advance(state: tuple[_Point, Array]) -> tuple[_Point, Array]:
-        (y, _, running), count = state
-        point = _Point(y, jnp.where(count == 0, plan.dropped, 0), running)
-        for loaded, update in updates:
-            point = jax.lax.fori_loop(0, loaded, update, point)
-        return point._replace(running=running & ~(point.gain < plan.tolerance)), count + 1
+        point, count = state
+        point = point._replace(gain=jnp.where(count == 0, plan.dropped, 0))
+        for place, (rows, best) in enumerate(lists):
+            point = jax.lax.fori_loop(0, rows.loaded, functools.partial(_update, rows, best, place), point)
+        return point._replace(running=point.running & ~(point.gain < plan.tolerance)), count + 1
 
     def unfinished(state: tuple[_Point, Array]) -> Array:
         return (state[1] < plan.iterations) & jnp.any(state[0].running)
 
+    acceleration = cho_solve(factor, force) + matmul(start, response)
     running = jnp.ones(plan.dropped.shape, bool)
-    first = _Point(jnp.append(start, 0), plan.dropped, running), jnp.zeros((), jnp.int32)
-    final, count = jax.lax.while_loop(unfinished, advance, first)
-    return final.y[:-1], count
+    first = _Point(tuple(padded[rows.row] for rows, _ in lists), acceleration, plan.dropped, running)
+    final, count = jax.lax.while_loop(unfinished, advance, (first, jnp.zeros((), jnp.int32)))
+    for (rows, _), y in zip(lists, final.y, strict=True):
+        padded = padded.at[rows.row].set(y)
+    return padded[:-1], count
 
 
-def _given(plan: Plan, qM: Array, force: Array, slip: Slip) -> _Given:
-    factor = cholesky(qM)
-    response = matmul(slip.jacobian, cho_solve(factor, slip.jacobian.T))
-    offset = matmul(slip.jacobian, cho_solve(factor, force)) - slip.aref
-    wide = jnp.pad(response, ((0, 1), (0, 1)))
-    return _Given(wide, jnp.append(offset, 0), jnp.append(slip.limit, 0), jnp.append(plan.island, 0))
-
-
-def _loaded(rank: Array, limit: Array) -> tuple[Array, Array]:
-    """Indices in the order of the sweep, those that can carry a force first, and the number of these."""
-    able = limit > MINVAL
-    order = jnp.argsort(jnp.where(able, rank, jnp.iinfo(rank.dtype).max))
-    return order, jnp.sum(able, dtype=jnp.int32)
-
-
-def _boxes(plan: Plan, given: _Given) -> tuple[Array, Update | None]:
-    """The number of loaded intervals, and the update of the i-th: the best y in it."""
-    boxes = plan.rank.shape[0] - sum(count * width for count, width in plan.cones)
-    if not boxes:
-        return jnp.zeros((), jnp.int32), None
-    order, loaded = _loaded(plan.rank[:boxes], given.limit[:boxes])
-
-    def update(i: Array, point: _Point) -> _Point:
-        index = order[i]
-        row, limit, island = given.response[index], given.limit[index], given.island[index]
-        slope = jnp.vdot(row, point.y) + given.offset[index]
-        bend = jnp.maximum(row[index], MINVAL)
-        old = point.y[index]
-        new = jnp.where(point.running[island], jnp.clip(old - slope / bend, -limit, limit), old)
-        change = new - old
-        gain = point.gain.at[island].add(-change * (0.5 * change * bend + slope))
-        return point._replace(y=point.y.at[index].set(new), gain=gain)
-
-    return loaded, update
-
-
-def _balls(plan: Plan, given: _Given) -> tuple[Array, Update | None]:
-    """The number of loaded balls, and the update of the i-th: the best y in it."""
-    if not plan.cones:
-        return jnp.zeros((), jnp.int32), None
-    table = ball_rows(plan.cones, plan.rank.shape[0])
-    rows = jnp.asarray(table)
-    order, loaded = _loaded(plan.rank[table[:, 0]], given.limit[table[:, 0]])
-    value, vector = jnp.linalg.eigh(given.response[rows[:, :, None], rows[:, None, :]], symmetrize_input=False)
+def _sorted(plan: Plan, slip: Slip, response: Array, table: np.ndarray) -> _List:
+    """The constraints with rows `table` (n, k), those that can carry a force first, in the order of the sweep."""
+    first = table[:, 0]
+    able = slip.limit[first] > MINVAL
+    order = jnp.argsort(jnp.where(able, plan.rank[first], jnp.iinfo(plan.rank.dtype).max))
+    row, lead = jnp.asarray(table)[order], jnp.asarray(first)[order]
+    # the dummy row of narrow balls
+    jacobian, response = (jnp.pad(rows, ((0, 1), (0, 0)))[row] for rows in (slip.jacobian, response))
+    block = matmul(jacobian, jnp.swapaxes(response, 1, 2))
+    if table.shape[1] == 1:
+        value, vector = block[:, 0], jnp.ones_like(block)
+    else:
+        value, vector = jnp.linalg.eigh(block, symmetrize_input=False)
     # a block without inertia in some direction: as good as none
-    value = jnp.maximum(value, 1e-10 + float(jnp.finfo(value.dtype).eps) * value[:, -1:])
+    value = jnp.maximum(value, MINVAL + float(jnp.finfo(value.dtype).eps) * value[:, -1:])
+    return _List(
+        jacobian=jacobian,
+        response=response,
+        aref=jnp.append(slip.aref, 0)[row],
+        limit=slip.limit[lead],
+        island=plan.island[lead],
+        value=value,
+        vector=vector,
+        row=row,
+        loaded=_longest(jnp.sum(able, dtype=jnp.int32)),
+    )
 
-    def update(i: Array, point: _Point) -> _Point:
-        ball = order[i]
-        mine, bend, axes = rows[ball], value[ball], vector[ball]
-        island, radius = given.island[mine[0]], given.limit[mine[0]]
-        old = point.y[mine]
-        slope = matmul(given.response[mine], point.y) + given.offset[mine]
-        before, push = combine(axes, old), combine(axes, slope)
-        after = nearest(bend, push - bend * before, radius)
-        change = jnp.where(point.running[island], after - before, 0)
-        gain = point.gain.at[island].add(-jnp.sum(change * (0.5 * bend * change + push)))
-        return point._replace(y=point.y.at[mine].set(old + combine(axes.T, change)), gain=gain)
 
-    return loaded, update
+@jax.custom_batching.custom_vmap
+def _longest(count: Array) -> Array:
+    """The count; of a batch the largest, so that the loop over a list has one index for all worlds."""
+    return count
+
+
+@_longest.def_vmap
+def _longest_of_batch(size: int, batched: list[bool], count: Array) -> tuple[Array, bool]:
+    return _longest(jnp.max(count)), False
+
+
+def _update(rows: _List, best: Best, place: int, i: Array, point: _Point) -> _Point:
+    """Gives constraint i of a list its best force."""
+    jacobian, response, aref, limit, island, value, vector, _, _ = (
+        leaf if leaf.ndim == 0 else jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False) for leaf in rows
+    )
+    old = jax.lax.dynamic_index_in_dim(point.y[place], i, keepdims=False)
+    # along the axes in which the block of A is diagonal
+    before, push = combine(vector, old), combine(vector, matmul(jacobian, point.acceleration) - aref)
+    after = best(value, push - value * before, limit)
+    goes_on = jnp.any((island == jnp.arange(point.running.shape[0])) & point.running)
+    change = jnp.where(goes_on & (limit > MINVAL), after - before, 0)
+    gain = -jnp.sum(change * (0.5 * value * change + push))
+    turned = combine(vector.T, change)
+    y = jax.lax.dynamic_update_index_in_dim(point.y[place], old + turned, i, 0)
+    return point._replace(
+        y=(*point.y[:place], y, *point.y[place + 1 :]),
+        acceleration=point.acceleration + matmul(turned, response),
+        gain=point.gain + jnp.where(island == jnp.arange(point.gain.shape[0]), gain, 0),
+    )
+
+
+def _interval(value: Array, linear: Array, limit: Array) -> Array:
+    """Minimizes 1/2 value y^2 + linear y over |y| <= limit."""
+    return jnp.clip(-linear / value, -limit, limit)
 
 
 def ball_rows(cones: Cones, size: int) -> np.ndarray:
     """(nball, width) rows of each ball; where it has fewer than the widest one, the dummy row `size`."""
-    width = max(own for _, own in cones)
+    width = max((own for _, own in cones), default=1)
     start, parts = size - sum(count * own for count, own in cones), []
     for count, own in cones:
         rows = start + np.arange(count * own).reshape(count, own)
         parts.append(np.pad(rows, ((0, 0), (0, width - own)), constant_values=size))
         start += count * own
-    return np.concatenate(parts)
+    return np.concatenate([np.zeros((0, width), int), *parts])
 
 
 def combine(vectors: Array, weights: Array) -> Array:
