@@ -12,7 +12,7 @@ from diffsim.compiler.geoms import orientation
 from diffsim.compiler.orientation import TINY, compose, diagonalize, invert, matrix
 from diffsim.compiler.shape import offset_inertia, rotated_inertia
 from diffsim.enums import JointType
-from diffsim.mjcf.elements.body import Frame, Inertial
+from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.schema import Tristate
 
 Array = np.ndarray
@@ -50,8 +50,6 @@ def body_inertias(draft: Draft) -> None:
         margin = max([0.0, *(row["geom_margin"] for row in geoms)])
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
         node.row.update(_inertia(draft, node) if node.id else _massless(node))
-        if not node.id and (given := _inertial(draft, node)):
-            draft.problems.add(given, "the world has no mass", "let it stand in a <body>")
     for node in draft.nodes["body"]:
         if node.id and node.under.get("joint") and not _canmove(node):
             draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
@@ -68,7 +66,8 @@ def _massless(node: Node) -> dict:
 
 def _inertia(draft: Draft, node: Node) -> dict:
     settings = draft.settings(node)
-    given = _inertial(draft, node)
+    # also from inside of a frame, which does not move it
+    given = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
     infer = settings.inertiafromgeom == Tristate.TRUE or (settings.inertiafromgeom == Tristate.AUTO and given is None)
     row = _given(draft, node, given) if given is not None else _massless(node)
     if infer:
@@ -78,20 +77,6 @@ def _inertia(draft: Draft, node: Node) -> dict:
     if row["body_mass"] < 0 or (row["body_inertia"] < 0).any():
         draft.problems.add(node.source, "mass and inertia cannot be negative")
     return row
-
-
-def _inertial(draft: Draft, node: Node) -> Inertial | None:
-    """The `<inertial>` of a body. A frame around it does not move it, as in MuJoCo."""
-    found, waiting = list[Inertial](), list(node.source.children)
-    while waiting:
-        child = waiting.pop(0)
-        if isinstance(child, Inertial):
-            found.append(child)
-        elif isinstance(child, Frame):
-            waiting.extend(child.children)
-    if len(found) > 1:
-        draft.problems.add(found[1], "a body has one <inertial>", f"another one is at line {found[0].line}")
-    return found[0] if found else None
 
 
 def _given(draft: Draft, node: Node, given: Inertial) -> dict:

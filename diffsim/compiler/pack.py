@@ -94,7 +94,9 @@ def _floats(field: dataclasses.Field, value: Any, topology: Topology) -> jax.Arr
 
 def _on_device(array: Any) -> jax.Array:
     """A copy in the default precision. `jnp.asarray` would compile something for each new shape, 10 ms each time."""
-    return jax.device_put(np.array(array, jax.dtypes.canonicalize_dtype(float)))
+    # what overflows here is a range without end: numbers have been checked
+    with np.errstate(over="ignore"):
+        return jax.device_put(np.array(array, jax.dtypes.canonicalize_dtype(float)))
 
 
 def _numbers(cls: type, values: Fields) -> Any:

@@ -2140,4 +2140,16 @@ ROWS: list[tuple[str, str, str, str]] = [
         "<xml>:1 <geom>: attribute 'group': must be at most 2147483647, not 99999999999",
         "refuses",
     ),
+    (
+        "gravity_too_large",
+        '<mujoco><option gravity="0 0 1e39"/></mujoco>',
+        "<xml>:1 <option>: gravity is not a finite number; some number of the file is too large",
+        "loads",
+    ),
+    (
+        "stiffness_too_large",
+        '<mujoco><worldbody><body><joint stiffness="1e39"/><geom size="1"/></body></worldbody></mujoco>',
+        "<xml>:1 <joint>: jnt_stiffness is not a finite number; some number of the file is too large",
+        "loads",
+    ),
 ]
