@@ -92,6 +92,8 @@ def _given(draft: Draft, node: Node, given: Inertial) -> dict:
         inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
         if inertia[2] < TINY:
             draft.problems.add(given, "fullinertia must have positive eigenvalues")
+            # one message is enough
+            inertia = np.ones(3)
     return {"body_ipos": np.array(e.pos, float), "body_iquat": quat, "body_mass": e.mass, "body_inertia": inertia}
 
 

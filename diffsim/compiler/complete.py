@@ -98,7 +98,7 @@ KIND_OF = {"jnt": "joint", "cam": "camera", "mat": "material", "eq": "equality"}
 
 
 def check_finite(draft: Draft) -> None:
-    """Note every object with a field that has overflowed, also as float32, or is not a number; ranges may be endless."""
+    """Note every object with a field that is no number, or too large for float32. Ranges may be infinite."""
     for name, value in draft.fields["opt"].items():
         if not _fits(np.atleast_1d(value)).all():
             draft.problems.add(draft.spec.option, f"{name} is not a finite number", TOO_LARGE)

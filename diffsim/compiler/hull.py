@@ -7,6 +7,7 @@ Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as
 from dataclasses import dataclass
 
 import numpy as np
+
 from diffsim.compiler.assets import AssetError
 from diffsim.compiler.surface import SMALLEST, cross_product, directed_edges, squares
 
