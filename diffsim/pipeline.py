@@ -14,7 +14,8 @@ from diffsim.collision import collide
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
 from diffsim.math import safe
-from diffsim.math.linalg import matmul, solve_spd
+from diffsim.math.blocks import solve_blocks
+from diffsim.math.linalg import matmul
 from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
@@ -28,6 +29,7 @@ from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
 from diffsim.physics.transmission import transmission
+from diffsim.physics.tree import dof_trees
 from diffsim.physics.user import add_user_force, user_actuation
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
@@ -76,7 +78,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     drive = actuation(model, state.act, ctrl, paths, moments, rates, passives, user)
     applied = applied_force(model, inputs, poses, com)
     smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
-    smooth = smooth_acceleration(inertia.qM, smooth_force)
+    smooth = smooth_acceleration(model, inertia.qM, smooth_force)
 
     # constraint
     rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
@@ -116,7 +118,8 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
     # only what is used below is computed
     data = forward(model, state, inputs)
     if model.opt.enabled(EnableBit.INVDISCRETE):
-        qacc = solve_spd(data.qM, matmul(discrete_inertia(model, state, inputs, data), qacc))
+        force = matmul(discrete_inertia(model, state, inputs, data), qacc)
+        qacc = solve_blocks(dof_trees(model.topology), data.qM, force)
     return _inverse_at(data, qacc)
 
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.enums import DisableBit, Solver
-from diffsim.math.linalg import cho_solve, cholesky, solve_spd
+from diffsim.math.blocks import block_factor, block_solve, diagonal_blocks, solve_blocks
+from diffsim.physics.tree import dof_trees
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
 from diffsim.solver.iteration import Problem, Progress, Rule, iterate
@@ -46,9 +47,9 @@ SOLVERS = {
 }
 
 
-def smooth_acceleration(qM: Array, qfrc_smooth: Array) -> Smooth:
+def smooth_acceleration(model: Model, qM: Array, qfrc_smooth: Array) -> Smooth:
     """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
-    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_spd(qM, qfrc_smooth))
+    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(dof_trees(model.topology), qM, qfrc_smooth))
 
 
 def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, constraints: Constraints) -> Solution:
@@ -68,7 +69,7 @@ def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, co
     progress = _minimize(model, method, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
     # named, so that a rematerialized step can keep the optimum and need not search for it again
     found = checkpoint_name(progress.point.qacc, OPTIMUM)
-    qacc = found if unroll else at_optimum(found, *given)
+    qacc = found if unroll else at_optimum(dof_trees(model.topology), found, *given)
     stats = jax.lax.stop_gradient((progress.improvement, jnp.linalg.norm(progress.point.gradient)))
     scale = jax.lax.stop_gradient(_scale(model))
     return Solution(
@@ -106,11 +107,13 @@ def _minimize(
     opt = model.opt
     scale = jax.lax.stop_gradient(_scale(model))
     cold = opt.disabled(DisableBit.WARMSTART) or not constraints.families
-    factor = cholesky(qM) if method.needs_factor or cold else qM
+    trees = dof_trees(model.topology)
+    factor = block_factor(diagonal_blocks(trees, qM)) if method.needs_factor or cold else ()
     problem = Problem(
         qM=qM,
         qfrc_smooth=qfrc_smooth,
         constraints=constraints,
+        trees=trees,
         factor=factor,
         tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
         ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
@@ -118,4 +121,4 @@ def _minimize(
         ls_iterations=opt.ls_iterations,
         full_step=method.full_step,
     )
-    return iterate(problem, method.direction, cho_solve(factor, qfrc_smooth) if cold else start, unroll)
+    return iterate(problem, method.direction, block_solve(trees, factor, qfrc_smooth) if cold else start, unroll)

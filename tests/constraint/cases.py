@@ -26,6 +26,8 @@ CASES = [
     ("dm_control/suite/cheetah.xml", PYRAMIDAL),
     ("gymnasium/envs/mujoco/assets/ant.xml", PYRAMIDAL),
     ("mujoco/mjx/test_data/quadratic_frictionloss.xml", ELLIPTIC),
+    ("many_trees", PYRAMIDAL),
+    ("many_trees", ELLIPTIC),
 ]
 
 

@@ -18,6 +18,7 @@ DIFFERENTIATED = [
     ("contact_dims", PYRAMIDAL),
     ("contact_dims", ELLIPTIC),
     (HUMANOID, PYRAMIDAL),
+    ("many_trees", ELLIPTIC),
 ]
 SMALL = "dm_control/suite/hopper.xml"
 LEAVES = ("D", "aref", "frictionloss", "friction", "mu")

@@ -9,8 +9,11 @@ import pytest
 from oracle import assert_close
 
 from diffsim.enums import DisableBit, Solver
+from diffsim.math.blocks import blocks_of
+from diffsim.physics.tree import dof_trees
 from diffsim.solver import solve
-from diffsim.solver.objective import gradient
+from diffsim.solver.hessian import solve_hessian, worthwhile
+from diffsim.solver.objective import gradient, hessian, residuals
 from diffsim.solver.solve import SOLVERS
 from tests.constraint.cases import CASES, ELLIPTIC, HUMANOID, PYRAMIDAL, cases, strict_pair
 
@@ -96,3 +99,15 @@ def test_batch_equals_loop():
         alone = solve_jit(model, *case.problem)
         assert_close("qacc", batch.qacc[index], np.asarray(alone.qacc), 1e-9, rtol=1e-9)
         assert batch.solver_niter[index] == alone.solver_niter
+
+
+def test_many_trees_are_solved_by_tree():
+    """One dense factor gives the same solution as the factors of the trees."""
+    case = cases("many_trees", ELLIPTIC)[2]
+    qM, smooth, start, rows = case.problem
+    trees = dof_trees(case.model.topology)
+    assert worthwhile(trees, rows.J.shape[0])
+    assert not worthwhile(blocks_of(np.zeros(case.model.nv, int)), rows.J.shape[0])
+    x = residuals(rows, start, rows.J @ start)
+    dense = np.linalg.solve(hessian(qM, rows, x), smooth)
+    assert_close("H^-1 b", solve_hessian(trees, qM, rows, x, smooth), dense, 1e-9, rtol=1e-9)
