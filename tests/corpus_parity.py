@@ -146,8 +146,9 @@ def summary(lines: list[Line]) -> None:
         )
     total = collections.Counter(verdict(line) for line in lines)
     loaded = sum(not line["oracle"] for line in lines)
-    good = total["equal"] + total["ledger"]
-    print(f"CORPUS {len(lines)} files, the oracle loads {loaded}, {good} same or in the ledger: {dict(total)}")
+    known = sum(verdict(line) == "ledger" and not line["oracle"] for line in lines)
+    print(f"CORPUS {len(lines)} files: of {loaded} that the oracle loads {total['equal']} equal, {known} in the ledger")
+    print(f"  all verdicts: {dict(total)}")
     reasons = collections.Counter(line["ours"] for line in lines if verdict(line) == "unsupported")
     for reason, count in reasons.most_common():
         print(f"  {count:4d}  {reason}")

@@ -73,7 +73,11 @@ def _window(settings: LengthRange, timestep: float) -> np.ndarray | None:
 def _prepared(model: Model, timestep: float) -> Model:
     """The model as it is simulated here."""
     integrator = Integrator.EULER if model.opt.integrator == Integrator.RK4 else model.opt.integrator
-    changed = {"disableflags": OFF, "integrator": integrator, "timestep": jax.device_put(np.asarray(timestep, model.qpos0.dtype))}
+    changed = {
+        "disableflags": OFF,
+        "integrator": integrator,
+        "timestep": jax.device_put(np.asarray(timestep, model.qpos0.dtype)),
+    }
     return model.replace(opt=model.opt.replace(**changed))
 
 
