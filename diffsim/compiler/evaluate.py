@@ -6,7 +6,6 @@ function in `NUMPY`, or by JAX itself where the table has none. The result is th
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -21,21 +20,10 @@ Rule = Callable[..., Any]
 
 def evaluate(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
-    traced = _of_its_own(function, jax.tree.structure(arguments))
-    closed, shape = jax.make_jaxpr(traced, return_shape=True)(*arguments)
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
     results = _run(closed, leaves)
     return jax.tree.unflatten(jax.tree.structure(shape), results)
-
-
-@lru_cache(maxsize=16)
-def _of_its_own(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:
-    """A function that does the same. JAX forgets its traces with it, so that not every model ever loaded stays."""
-
-    def same(*arguments: Any) -> Any:
-        return function(*arguments)
-
-    return same
 
 
 def _run(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
