@@ -57,12 +57,10 @@ def find_model(name: str) -> str:
 
 def _bench(options: argparse.Namespace) -> None:
     from diffsim.bench.engines import Workload
-    from diffsim.bench.made import MADE
     from diffsim.bench.report import report
 
-    source = MADE[options.model]() if options.model in MADE else find_model(options.model)
     limits = (options.iterations, options.ls_iterations, options.noslip_iterations)
-    workload = Workload(source, *limits, options.keyframe)
+    workload = Workload(find_model(options.model), *limits, options.keyframe)
     report(
         workload,
         options.batch,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.batch import rollout
+from diffsim.bench.made import MADE
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.pipeline import forward
@@ -28,7 +29,7 @@ Array = jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What is simulated: a model file or XML text, solver settings (None: the model's), and the random start.
+    """What is simulated: a model file or a made model, solver settings (None: the model's), and the random start.
 
     The noslip solver is off unless asked for: MJX has none and would leave it out without a word.
     """
@@ -45,10 +46,15 @@ class Workload:
         settings = {"iterations": self.iterations, "ls_iterations": self.ls_iterations}
         return {name: value for name, value in settings.items() if value is not None}
 
+    @property
+    def source(self) -> str:
+        """A path, or the text of a made model."""
+        return MADE[self.path]() if self.path in MADE else self.path
+
     def mjmodel(self, mujoco: Any) -> Any:
         """C MuJoCo's model, compiled from the same source."""
-        text = self.path.lstrip().startswith("<")
-        found = mujoco.MjModel.from_xml_string(self.path) if text else mujoco.MjModel.from_xml_path(self.path)
+        make = mujoco.MjModel.from_xml_string if self.path in MADE else mujoco.MjModel.from_xml_path
+        found = make(self.source)
         for name, value in {**self.options(), "noslip_iterations": self.noslip_iterations}.items():
             setattr(found.opt, name, value)
         return found
@@ -96,7 +102,7 @@ class Ours:
     names = "ours"
 
     def __init__(self, workload: Workload) -> None:
-        spec = read(workload.path)
+        spec = read(workload.source)
         spec.option.noslip_iterations = workload.noslip_iterations
         model = compile_all(spec)
         self.workload = workload
@@ -171,7 +177,7 @@ class Mjx:
 
         def one(data: Any, row: Array) -> list[Any]:
             data = self.mjx.forward(self.model, data.replace(ctrl=row))
-            return [getattr(data if hasattr(type(data), name) else data._impl, name) for name in fields]
+            return [getattr(data._impl if name in vars(data._impl) else data, name) for name in fields]
 
         return jax.vmap(one)(states, ctrl)
 

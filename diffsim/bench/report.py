@@ -35,7 +35,7 @@ def report(
       All figures by name, such as `"diffsim 512 steps/s"`.
     """
     figures: dict[str, float] = {}
-    show(f"model {workload.path[:120]}")
+    show(f"model {workload.path}")
     settings = workload.options() or "of the model"
     show(f"backend {jax.default_backend()}, {jax.devices()[0].device_kind}, solver settings {settings}")
     for batch in batches if whole else ():

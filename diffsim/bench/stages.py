@@ -5,6 +5,7 @@ the stages up to that one, and the difference between neighbours is what a stage
 comes first, so that one prefix is all of it.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,15 +36,15 @@ STAGES = (
     Stage("tendons, transmission", MOMENTS, MOMENTS),
     Stage("velocity, bias, passive, actuation", ("qfrc_smooth",), ("qfrc_smooth",)),
     Stage("collision", ("contact",), ("contact",)),
-    Stage("constraint rows", ("efc",), ("efc_J", "efc_D", "efc_aref", "efc_frictionloss")),
-    Stage("solver", ("qacc", "qfrc_constraint"), ("qacc", "qfrc_constraint")),
+    # together: written out, the rows would cost more than they do
+    Stage("constraint rows, solver", ("qacc", "qfrc_constraint"), ("qacc", "qfrc_constraint")),
 )
 SMOOTH = 4
 
 Rows = list[tuple[str, list[float]]]
 
 
-def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, repeats: int = 10) -> Rows:
+def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, repeats: int = 30) -> Rows:
     """(stage, added microseconds per world) for each prefix, one number per engine, and sums.
 
     Args:
@@ -56,7 +57,7 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
     before, compile_seconds = [0.0] * len(engines), [0.0] * len(engines)
     for number, stage in enumerate(STAGES):
         programs = [
-            compile_cold(lambda s, c, engine=engine: engine.read(s, c, _fields(engine, number)), start, ctrl)  # noqa: B023
+            compile_cold(functools.partial(engine.read, fields=_fields(engine, number)), start, ctrl)
             for engine, start in zip(engines, starts, strict=True)
         ]
         seconds = best_seconds_in_turn([each.call for each in programs], starts, ctrl, repeats)
