@@ -69,3 +69,27 @@ def test_derivatives_match_differences(fraction: float) -> None:
     assert np.all(
         np.isfinite(jax.jacrev(lambda h: delayed_readings(model, h, jnp.zeros(()), jnp.ones(model.nsensordata)))(fresh))
     )
+
+
+PENDULUM = """
+<mujoco>
+  <worldbody><body><joint name="j" axis="0 1 0"/><geom size="0.1" pos="0.3 0 0"/></body></worldbody>
+  <sensor><jointpos joint="j"/><jointpos joint="j" nsample="3" delay="0.004"/></sensor>
+</mujoco>
+"""
+
+
+def test_a_delay_of_two_steps_shows_the_reading_and_the_derivative_of_two_steps_ago() -> None:
+    model = diffsim.load(PENDULUM)
+
+    def shown(qvel: jax.Array) -> tuple[jax.Array, jax.Array]:
+        state = diffsim.make_state(model).replace(qvel=qvel)
+        out = diffsim.rollout(model, state, jnp.zeros((6, 0)), readout=lambda state, data: data.sensordata)[1]
+        return out, out
+
+    for derivative in (jax.jacfwd, jax.jacrev):
+        slope, value = jax.jit(derivative(shown, has_aux=True))(jnp.array([1.5]))
+        assert np.all(np.asarray(slope[1:, 0]) > 0)
+        np.testing.assert_allclose(value[2:, 1], value[:-2, 0], rtol=1e-12)
+        np.testing.assert_allclose(slope[2:, 1], slope[:-2, 0], rtol=1e-12)
+        np.testing.assert_allclose(slope[:2, 1], 0)
