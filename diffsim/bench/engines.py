@@ -79,6 +79,10 @@ class Batched(Protocol):
         """A batch of starting states."""
         ...
 
+    def resume(self, states: State) -> Any:
+        """A batch of this engine's own at our states."""
+        ...
+
     def step(self, states: Any, ctrl: Array) -> Any:
         """One step of all worlds."""
         ...
@@ -114,6 +118,10 @@ class Ours:
         one = make_state(self.model, self.workload.keyframe)
         many = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
         return many.replace(qvel=many.qvel + self.workload.velocities(batch, self.model.nv))
+
+    def resume(self, states: State) -> State:
+        """These states."""
+        return states
 
     def step(self, states: State, ctrl: Array) -> State:
         """One step of all worlds."""
@@ -167,6 +175,11 @@ class Mjx:
         one = self.mjx.put_data(self.mjmodel, data)
         qvel = jnp.asarray(self.workload.velocities(batch, self.mjmodel.nv))
         return jax.vmap(lambda v: one.replace(qvel=one.qvel + v))(qvel)
+
+    def resume(self, states: State) -> Any:
+        """MJX's data at our states."""
+        fields = {name: getattr(states, name) for name in ("time", "qpos", "qvel", "act", "qacc_warmstart")}
+        return self.start(len(states.qpos)).replace(**fields)
 
     def step(self, states: Any, ctrl: Array) -> Any:
         """One step of all worlds."""

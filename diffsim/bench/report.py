@@ -53,10 +53,11 @@ def report(
 
 
 def _stages(workload: Workload, names: Sequence[str], batch: int, warmup: int, show: Printer) -> dict[str, float]:
-    """The table of stages at one batch size, one column per engine."""
+    """The table of stages at one batch size, one column per engine, all at the states that our warm-up reaches."""
     engines = [ENGINES[name](workload) for name in names]
     ctrl = jax.numpy.asarray(workload.controls(warmup + 1, batch, engines[0].nu))
-    starts = [jax.block_until_ready(jax.jit(each.rollout)(each.start(batch), ctrl[:warmup])) for each in engines]
+    warm = jax.block_until_ready(jax.jit(engines[0].rollout)(engines[0].start(batch), ctrl[:warmup]))
+    starts = [each.resume(warm) for each in engines]
     show(f"stages, batch {batch}, us a step{'':>17}" + "".join(f"{name:>10}" for name in names))
     figures = {}
     for stage, values in stage_table(engines, starts, ctrl[warmup]):

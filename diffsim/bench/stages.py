@@ -6,7 +6,7 @@ comes first, so that one prefix is all of it.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -41,11 +41,11 @@ STAGES = (
 )
 SMOOTH = 4
 
-Rows = list[tuple[str, list[float]]]
+Rows = Iterator[tuple[str, list[float]]]
 
 
 def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, repeats: int = 30) -> Rows:
-    """(stage, added microseconds per world) for each prefix, one number per engine, and sums.
+    """(stage, added microseconds per world) for each prefix, one number per engine, sums, and seconds to compile.
 
     Args:
       engines: ours first; the same clock runs over all of them in turn, so that they share what else the machine does.
@@ -53,26 +53,23 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
       ctrl: controls, (batch, nu).
       repeats: runs of which the fastest counts.
     """
-    rows: Rows = []
-    before, compile_seconds = [0.0] * len(engines), [0.0] * len(engines)
+    before = [0.0] * len(engines)
     for number, stage in enumerate(STAGES):
         programs = [
             compile_cold(functools.partial(engine.read, fields=_fields(engine, number)), start, ctrl)
             for engine, start in zip(engines, starts, strict=True)
         ]
         seconds = best_seconds_in_turn([each.call for each in programs], starts, ctrl, repeats)
-        rows.append((stage.name, _microseconds(ctrl, seconds, before)))
+        yield stage.name, _microseconds(ctrl, seconds, before)
         before = seconds
         if number == SMOOTH - 1:
-            compile_seconds = [each.seconds for each in programs]
-            rows.append(("= smooth part", _microseconds(ctrl, seconds)))
+            yield "= smooth part", _microseconds(ctrl, seconds)
+            yield "compile the smooth part, s", [each.seconds for each in programs]
     programs = [compile_cold(engine.step, start, ctrl) for engine, start in zip(engines, starts, strict=True)]
+    yield "compile the step, s", [each.seconds for each in programs]
     whole = best_seconds_in_turn([each.call for each in programs], starts, ctrl, repeats)
-    rows.append(("integration", _microseconds(ctrl, whole, before)))
-    rows.append(("= whole step", _microseconds(ctrl, whole)))
-    rows.append(("compile the smooth part, s", compile_seconds))
-    rows.append(("compile the step, s", [each.seconds for each in programs]))
-    return rows
+    yield "integration", _microseconds(ctrl, whole, before)
+    yield "= whole step", _microseconds(ctrl, whole)
 
 
 def _fields(engine: Batched, number: int) -> tuple[str, ...]:
