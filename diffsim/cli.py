@@ -1,6 +1,7 @@
 """The command line: `python -m diffsim bench MODEL` measures, `python -m diffsim info MODEL` describes.
 
-A model is a path, or a path inside an installed package such as `dm_control/suite/hopper.xml`.
+A model is a path, or a path inside an installed package such as `dm_control/suite/hopper.xml`; `bench` also makes
+models, `made:chain` and `made:hand`.
 """
 
 import argparse
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bench.add_argument(
         "--gradient-steps", type=int, default=20, help="length of the differentiated rollout, 0 for none"
     )
+    bench.add_argument("--noslip-iterations", type=int, default=0, help="iterations of the noslip solver")
     bench.add_argument("--no-stages", action="store_true", help="leave out the table of stages")
+    bench.add_argument("--stages", action="store_true", help="only the table of stages")
     bench.set_defaults(run=_bench)
 
     info = commands.add_parser("info", help="what a model contains")
@@ -56,7 +59,8 @@ def _bench(options: argparse.Namespace) -> None:
     from diffsim.bench.engines import Workload
     from diffsim.bench.report import report
 
-    workload = Workload(find_model(options.model), options.iterations, options.ls_iterations, options.keyframe)
+    limits = (options.iterations, options.ls_iterations, options.noslip_iterations)
+    workload = Workload(find_model(options.model), *limits, options.keyframe)
     report(
         workload,
         options.batch,
@@ -65,6 +69,7 @@ def _bench(options: argparse.Namespace) -> None:
         options.warmup,
         options.gradient_steps,
         not options.no_stages,
+        not options.stages,
     )
 
 

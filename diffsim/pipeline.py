@@ -23,7 +23,7 @@ from diffsim.physics.body_forces import body_forces
 from diffsim.physics.com import com_frame
 from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.energy import energy
-from diffsim.physics.history import delayed_controls
+from diffsim.physics.history import delayed_controls, delayed_readings
 from diffsim.physics.inertia import joint_inertia
 from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
@@ -92,7 +92,9 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
     data = _so_far(*records, contact=contacts, efc=rows)
     data = dataclasses.replace(data, solver_fwdinv=_forward_minus_inverse(model, data, applied))
-    data = dataclasses.replace(data, sensordata=sensors(model, state, inputs, data, forces))
+    now = sensors(model, state, inputs, data, forces)
+    shown = delayed_readings(model, state.history, state.time, now)
+    data = dataclasses.replace(data, sensordata=shown, sensor_now=now)
     return dataclasses.replace(data, status=status(model, state, inputs, data))
 
 

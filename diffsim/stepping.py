@@ -12,7 +12,7 @@ from diffsim.math.blocks import solve_blocks, solve_general_blocks
 from diffsim.physics.actuation import advance_activation
 from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrained
-from diffsim.physics.history import record_controls
+from diffsim.physics.history import record_controls, record_readings
 from diffsim.physics.joint import integrate_position
 from diffsim.physics.tree import dof_trees
 from diffsim.pipeline import forward
@@ -47,7 +47,9 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
     """
-    return INTEGRATORS[model.opt.integrator](model, state, inputs, data)
+    history = record_controls(model, state.history, state.time, inputs.ctrl)
+    history = record_readings(model, history, state.time, data.sensor_now)
+    return INTEGRATORS[model.opt.integrator](model, state, inputs, data).replace(history=history)
 
 
 def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
@@ -149,7 +151,6 @@ def _advance(
         qpos=integrate_position(model, state.qpos, next_qvel if qvel is None else qvel, h),
         qvel=next_qvel,
         act=advance_activation(model, state.act, act_dot, velocity),
-        history=record_controls(model, state.history, state.time, inputs.ctrl),
         # the next solve starts here; where it starts does not change where it ends, so it carries no gradient
         qacc_warmstart=jax.lax.stop_gradient(warmstart),
     )

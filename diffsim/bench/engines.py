@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import os
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
@@ -15,7 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.batch import rollout
-from diffsim.load import load
+from diffsim.bench.made import MADE
+from diffsim.compiler.passes import compile_all
+from diffsim.mjcf import read
+from diffsim.pipeline import forward
 from diffsim.stepping import step
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
@@ -25,11 +29,15 @@ Array = jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """What is simulated: a model file, solver settings (None: the model's), and the random start."""
+    """What is simulated: a model file or a made model, solver settings (None: the model's), and the random start.
+
+    The noslip solver is off unless asked for: MJX has none and would leave it out without a word.
+    """
 
     path: str
     iterations: int | None = None
     ls_iterations: int | None = None
+    noslip_iterations: int = 0
     keyframe: int | None = None
     seed: int = 0
 
@@ -37,6 +45,19 @@ class Workload:
         """Solver settings that replace the model's."""
         settings = {"iterations": self.iterations, "ls_iterations": self.ls_iterations}
         return {name: value for name, value in settings.items() if value is not None}
+
+    @property
+    def source(self) -> str:
+        """A path, or the text of a made model."""
+        return MADE[self.path]() if self.path in MADE else self.path
+
+    def mjmodel(self, mujoco: Any) -> Any:
+        """C MuJoCo's model, compiled from the same source."""
+        make = mujoco.MjModel.from_xml_string if self.path in MADE else mujoco.MjModel.from_xml_path
+        found = make(self.source)
+        for name, value in {**self.options(), "noslip_iterations": self.noslip_iterations}.items():
+            setattr(found.opt, name, value)
+        return found
 
     def controls(self, steps: int, batch: int, nu: int) -> np.ndarray:
         """Uniform random controls in [-1, 1], (steps, batch, nu)."""
@@ -51,13 +72,23 @@ class Batched(Protocol):
     """An engine on JAX: a batch of states and functions of it to compile."""
 
     nu: int
+    # whose names of fields `read` takes: a column of the table of stages
+    names: str
 
     def start(self, batch: int) -> Any:
         """A batch of starting states."""
         ...
 
+    def resume(self, states: State) -> Any:
+        """A batch of this engine's own at our states."""
+        ...
+
     def step(self, states: Any, ctrl: Array) -> Any:
         """One step of all worlds."""
+        ...
+
+    def read(self, states: Any, ctrl: Array, fields: Sequence[str]) -> list[Any]:
+        """Some of what follows from the states of all worlds, and nothing else computed."""
         ...
 
     def rollout(self, states: Any, ctrl: Array) -> Any:
@@ -72,8 +103,12 @@ class Batched(Protocol):
 class Ours:
     """diffsim."""
 
+    names = "ours"
+
     def __init__(self, workload: Workload) -> None:
-        model = load(workload.path)
+        spec = read(workload.source)
+        spec.option.noslip_iterations = workload.noslip_iterations
+        model = compile_all(spec)
         self.workload = workload
         self.model = model.replace(opt=model.opt.replace(**workload.options()))
         self.nu = self.model.nu
@@ -84,10 +119,24 @@ class Ours:
         many = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
         return many.replace(qvel=many.qvel + self.workload.velocities(batch, self.model.nv))
 
+    def resume(self, states: State) -> State:
+        """These states."""
+        return states
+
     def step(self, states: State, ctrl: Array) -> State:
         """One step of all worlds."""
         inputs = make_inputs(self.model)
         return jax.vmap(lambda s, c: step(self.model, s, inputs.replace(ctrl=c)))(states, ctrl)
+
+    def read(self, states: State, ctrl: Array, fields: Sequence[str]) -> list[Any]:
+        """Some fields of Data."""
+        inputs = make_inputs(self.model)
+
+        def one(state: State, row: Array) -> list[Any]:
+            data = forward(self.model, state, inputs.replace(ctrl=row))
+            return [getattr(data, name) for name in fields]
+
+        return jax.vmap(one)(states, ctrl)
 
     def rollout(self, states: State, ctrl: Array) -> State:
         """All steps of all worlds; the final states."""
@@ -107,14 +156,14 @@ class Ours:
 class Mjx:
     """MJX on JAX, converted from the same file."""
 
+    names = "mjx"
+
     def __init__(self, workload: Workload) -> None:
         mujoco: Any = importlib.import_module("mujoco")
         mjx: Any = importlib.import_module("mujoco.mjx")
 
         self.workload, self.mjx, self.mujoco = workload, mjx, mujoco
-        self.mjmodel = mujoco.MjModel.from_xml_path(workload.path)
-        for name, value in workload.options().items():
-            setattr(self.mjmodel.opt, name, value)
+        self.mjmodel = workload.mjmodel(mujoco)
         self.model = mjx.put_model(self.mjmodel)
         self.nu = self.mjmodel.nu
 
@@ -127,9 +176,23 @@ class Mjx:
         qvel = jnp.asarray(self.workload.velocities(batch, self.mjmodel.nv))
         return jax.vmap(lambda v: one.replace(qvel=one.qvel + v))(qvel)
 
+    def resume(self, states: State) -> Any:
+        """MJX's data at our states."""
+        fields = {name: getattr(states, name) for name in ("time", "qpos", "qvel", "act", "qacc_warmstart")}
+        return self.start(len(states.qpos)).replace(**fields)
+
     def step(self, states: Any, ctrl: Array) -> Any:
         """One step of all worlds."""
         return jax.vmap(lambda d, c: self.mjx.step(self.model, d.replace(ctrl=c)))(states, ctrl)
+
+    def read(self, states: Any, ctrl: Array, fields: Sequence[str]) -> list[Any]:
+        """Some fields of MJX's Data; those of its implementation are one level down."""
+
+        def one(data: Any, row: Array) -> list[Any]:
+            data = self.mjx.forward(self.model, data.replace(ctrl=row))
+            return [getattr(data._impl if name in vars(data._impl) else data, name) for name in fields]
+
+        return jax.vmap(one)(states, ctrl)
 
     def rollout(self, states: Any, ctrl: Array) -> Any:
         """All steps of all worlds; the final states."""
@@ -146,9 +209,7 @@ def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str,
     mujoco: Any = importlib.import_module("mujoco")
     threaded: Any = importlib.import_module("mujoco.rollout")
 
-    model = mujoco.MjModel.from_xml_path(workload.path)
-    for name, value in workload.options().items():
-        setattr(model.opt, name, value)
+    model = workload.mjmodel(mujoco)
     threads = os.cpu_count() or 1
     batch = 8 * threads
     ctrl = np.moveaxis(workload.controls(warmup + steps, batch, model.nu), 0, 1).astype(np.float64)

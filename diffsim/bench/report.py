@@ -19,9 +19,17 @@ def report(
     warmup: int = 100,
     gradient_steps: int = 20,
     stages: bool = True,
+    whole: bool = True,
     show: Printer = print,
 ) -> dict[str, float]:
     """Runs and prints the comparison.
+
+    Args:
+      workload, batches: what to simulate, in how many worlds at once.
+      against: other engines.
+      steps, warmup, gradient_steps: timed steps, steps before the clock, length of the differentiated rollout.
+      stages, whole: whether to print the table of stages, and whether to time whole rollouts.
+      show: prints a line.
 
     Returns:
       All figures by name, such as `"diffsim 512 steps/s"`.
@@ -30,22 +38,37 @@ def report(
     show(f"model {workload.path}")
     settings = workload.options() or "of the model"
     show(f"backend {jax.default_backend()}, {jax.devices()[0].device_kind}, solver settings {settings}")
-    for batch in batches:
+    for batch in batches if whole else ():
         for name in ["diffsim", *(a for a in against if a in ENGINES)]:
-            figures |= _measure(
-                name, workload, batch, steps, warmup, gradient_steps, stages and name == "diffsim", show
-            )
-    if "c" in against:
+            figures |= _measure(name, workload, batch, steps, warmup, gradient_steps, show)
+    if "c" in against and whole:
         for name, speed in c_steps_per_second(workload, 4 * steps, warmup).items():
             figures[f"{name} steps/s"] = speed
             show(f"{name:>14}: {speed:12,.0f} steps/s = {1e6 / speed:.1f} us a step")
     if "mjx" in against:
         _ratios(figures, batches, show)
+    for batch in batches if stages else ():
+        figures |= _stages(workload, ["diffsim", *(a for a in against if a in ENGINES)], batch, warmup, show)
+    return figures
+
+
+def _stages(workload: Workload, names: Sequence[str], batch: int, warmup: int, show: Printer) -> dict[str, float]:
+    """The table of stages at one batch size, one column per engine, all at the states that our warm-up reaches."""
+    engines = [ENGINES[name](workload) for name in names]
+    ctrl = jax.numpy.asarray(workload.controls(warmup + 1, batch, engines[0].nu))
+    warm = jax.block_until_ready(jax.jit(engines[0].rollout)(engines[0].start(batch), ctrl[:warmup]))
+    starts = [each.resume(warm) for each in engines]
+    show(f"stages, batch {batch}, us a step{'':>17}" + "".join(f"{name:>10}" for name in names))
+    figures = {}
+    for stage, values in stage_table(engines, starts, ctrl[warmup]):
+        ratio = f"{values[1] / values[0]:9.2f} x" if len(values) > 1 and values[0] > 0 else ""
+        show(f"  {stage:<40}" + "".join(f"{value:10.2f}" for value in values) + ratio)
+        figures |= {f"{name} {batch} stage {stage}": value for name, value in zip(names, values, strict=True)}
     return figures
 
 
 def _measure(
-    name: str, workload: Workload, batch: int, steps: int, warmup: int, gradient_steps: int, stages: bool, show: Printer
+    name: str, workload: Workload, batch: int, steps: int, warmup: int, gradient_steps: int, show: Printer
 ) -> dict[str, float]:
     """Compile times, forward and gradient throughput of one engine at one batch size."""
     engine = ENGINES[name](workload)
@@ -71,10 +94,6 @@ def _measure(
             f"{'':>14} gradient of {gradient_steps} steps: {1e6 * backward / batch / gradient_steps:.1f} us a step,"
             f" {backward / forward:.2f} x its forward; compiled in {gradient.seconds:.1f} s"
         )
-    if stages:
-        for stage, microseconds in stage_table(engine, warm, ctrl[warmup]):  # type: ignore[arg-type]
-            figures[f"stage {stage}"] = microseconds
-            show(f"{'':>14} {microseconds:8.2f} us  {stage}")
     return {f"{name} {batch} {key}": value for key, value in figures.items()}
 
 

@@ -1,7 +1,7 @@
 """Clocks: compile a jitted function apart from running it, and take the best of several runs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,3 +34,14 @@ def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3) -> floa
         jax.block_until_ready(call(*args))
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def best_seconds_in_turn(
+    calls: Sequence[Callable[..., Any]], starts: Sequence[Any], ctrl: Any, repeats: int
+) -> list[float]:
+    """The shortest of several runs of each call on its own start, all of them one after the other each time."""
+    times = [
+        [best_seconds(call, start, ctrl, repeats=1) for call, start in zip(calls, starts, strict=True)]
+        for _ in range(repeats)
+    ]
+    return [min(column) for column in zip(*times, strict=True)]

@@ -37,7 +37,6 @@ GAPS: tuple[Gap, ...] = (
         ),
         "dynamics, gain and bias of a DC motor only work together",
     ),
-    Gap("sensor", lambda node: node.e.nsample > 0, "delayed sensors are not supported yet"),
 )
 
 # options that would change the motion

@@ -1,8 +1,9 @@
 """History buffers: past samples with their times, read at a delay and interpolated.
 
 A buffer is (user, cursor, n times, n values of `dim` numbers), a ring whose newest sample is at the cursor; times
-increase. All buffers of one shape are read and written side by side. Source: MuJoCo documentation, "Computation",
-"Delays"; mju_historyRead and mju_historyInsert.
+increase. The user slot of a sensor that is sampled at intervals holds the time of its last sample, to the interval.
+All buffers of one shape are read and written side by side. Source: MuJoCo documentation, "Computation", "Delays";
+mju_historyRead and mju_historyInsert; mj_advance.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.enums import DisableBit
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
@@ -31,43 +33,112 @@ class Samples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Buffers:
-    """Actuators (k,) with buffers of n samples, their places in the history (k, 2 + 2 n), and interpolations (k,)."""
+    """Actuators or sensors (k,) with buffers of n samples of `dim` numbers.
 
-    actuators: np.ndarray
+    `places` (k, 2 + n + n dim) is where the buffers are in the history, `values` (k, dim) where their numbers are
+    among all controls or readings, `interpolation` is (k,).
+    """
+
+    owners: np.ndarray
     places: np.ndarray
+    values: np.ndarray
     interpolation: np.ndarray
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a sample."""
+        return self.values.shape[1]
+
+    @property
+    def count(self) -> int:
+        """Samples in a buffer."""
+        return (self.places.shape[1] - 2) // (1 + self.dim)
 
 
 @per_topology
 def control_buffers(topology: Topology) -> tuple[Buffers, ...]:
     """The buffers of controls, by length."""
-    count, kind = topology.actuator_history.reshape(-1, 2).T
+    one = np.ones(topology.nu, int)
+    return _buffers(topology.actuator_history, topology.actuator_historyadr, one, np.arange(topology.nu))
+
+
+@per_topology
+def sensor_buffers(topology: Topology) -> tuple[Buffers, ...]:
+    """The buffers of sensor readings, by length and size."""
+    return _buffers(topology.sensor_history, topology.sensor_historyadr, topology.sensor_dim, topology.sensor_adr)
+
+
+def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: np.ndarray) -> tuple[Buffers, ...]:
+    """Buffers of one shape together: (samples, interpolation), place in the history, size and place of the values."""
+    count, kind = history.reshape(-1, 2).T
     found = []
-    for n in np.unique(count[count > 0]):
-        ids = np.flatnonzero(count == n)
-        places = topology.actuator_historyadr[ids][:, None] + np.arange(2 + 2 * n)
-        found.append(Buffers(ids, places, kind[ids]))
+    for n, dim in sorted({(int(n), int(dim)) for n, dim in zip(count, dims, strict=True) if n > 0}):
+        ids = np.flatnonzero((count == n) & (dims == dim))
+        places = address[ids][:, None] + np.arange(2 + n + n * dim)
+        found.append(Buffers(ids, places, start[ids][:, None] + np.arange(dim), kind[ids]))
     return tuple(found)
 
 
 def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:
     """(nu,) controls as actuators see them: those of `actuator_delay` seconds ago where there is a delay."""
     for buffers in control_buffers(model.topology):
-        delay = model.actuator_delay[buffers.actuators]
-        past = jax.vmap(lambda b, t, k: read(unroll(b, 1), t, k)[0])(
-            history[buffers.places], time - delay, jnp.asarray(buffers.interpolation)
-        )
-        now = ctrl[buffers.actuators]
-        ctrl = ctrl.at[buffers.actuators].set(jnp.where(delay != 0, past, now))
+        delay = model.actuator_delay[buffers.owners]
+        past, now = _read_all(buffers, history, time - delay), ctrl[buffers.values]
+        ctrl = ctrl.at[buffers.values].set(jnp.where((delay != 0)[:, None], past, now))
     return ctrl
 
 
 def record_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:
     """(nhistory,) the history with the controls (nu,) of this time."""
     for buffers in control_buffers(model.topology):
-        write = jax.vmap(lambda b, x: insert(b, 1, time, x[None]))
-        history = history.at[buffers.places].set(write(history[buffers.places], ctrl[buffers.actuators]))
+        old = history[buffers.places]
+        history = history.at[buffers.places].set(_insert_all(buffers, old, time, ctrl[buffers.values]))
     return history
+
+
+def delayed_readings(model: Model, history: Array, time: Array, readings: Array) -> Array:
+    """(nsensordata,) what sensors show at a time, given what they would read now.
+
+    A sensor with a delay shows what it read `sensor_delay` seconds ago. One without, that is sampled at intervals,
+    holds its last sample until the next is due.
+    """
+    if model.opt.disabled(DisableBit.SENSOR):
+        return readings
+    for buffers in sensor_buffers(model.topology):
+        delay = model.sensor_delay[buffers.owners]
+        past, now = _read_all(buffers, history, time - delay), readings[buffers.values]
+        fresh = (delay <= 0) & _due(model, buffers, history[buffers.places], time)
+        readings = readings.at[buffers.values].set(jnp.where(fresh[:, None], now, past))
+    return readings
+
+
+def record_readings(model: Model, history: Array, time: Array, readings: Array) -> Array:
+    """(nhistory,) the history with what the sensors read now (nsensordata,), of those whose sample is due."""
+    for buffers in sensor_buffers(model.topology):
+        old, interval = history[buffers.places], model.sensor_interval[buffers.owners, 0]
+        new = _insert_all(buffers, old, time, readings[buffers.values])
+        # the clock of samples advances by whole intervals
+        new = new.at[:, 0].add(jnp.where(interval > 0, interval, 0))
+        due = _due(model, buffers, old, time)
+        history = history.at[buffers.places].set(jnp.where(due[:, None], new, old))
+    return history
+
+
+def _due(model: Model, buffers: Buffers, old: Array, time: Array) -> Array:
+    """(k,) whether a sample is taken at a time: always without an interval, else one interval after the last."""
+    interval = model.sensor_interval[buffers.owners, 0]
+    return (interval <= 0) | (old[:, 0] + interval <= time)
+
+
+def _read_all(buffers: Buffers, history: Array, times: Array) -> Array:
+    """(k, dim) the value of each buffer at a time of its own (k,)."""
+    look = jax.vmap(lambda b, t, k: read(unroll(b, buffers.dim), t, k))
+    return look(history[buffers.places], times, jnp.asarray(buffers.interpolation))
+
+
+def _insert_all(buffers: Buffers, old: Array, time: Array, values: Array) -> Array:
+    """Buffers with values (k, dim) of one time."""
+    return jax.vmap(lambda b, x: insert(b, buffers.dim, time, x))(old, values)
 
 
 def unroll(buffer: Array, dim: int) -> Samples:

@@ -23,7 +23,7 @@ Array = jax.Array
 
 
 def sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_force: Array) -> Array:
-    """All sensor readings.
+    """All sensor readings of this moment; delays come after (physics/history.py).
 
     Args:
       model, state, inputs: what the data was computed from.
@@ -60,8 +60,6 @@ def _refusal(topology: Topology, sensor: int) -> str:
     kind = SensorType(topology.sensor_type[sensor])
     if kind not in SENSORS:
         return UNSUPPORTED[kind]
-    if topology.sensor_history[sensor, 0] > 0:
-        return "sensor delays, intervals and histories are not kept yet"
     if kind in (SensorType.GEOMDIST, SensorType.GEOMNORMAL, SensorType.GEOMFROMTO):
         return unsupported_distance(topology, sensor)
     if kind == SensorType.RANGEFINDER:

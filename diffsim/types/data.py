@@ -169,9 +169,10 @@ class BodyForces(Record):
 
 @record
 class Sensors(Record):
-    """All sensor readings, at `sensor_adr`."""
+    """All sensor readings, at `sensor_adr`: what the sensors show, and what they read now, before any delay."""
 
     sensordata: Array = leaf("nsensordata")
+    sensor_now: Array = leaf("nsensordata")
 
 
 @record

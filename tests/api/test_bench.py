@@ -1,0 +1,25 @@
+"""The benchmark's own parts: models that are made, and the table of stages."""
+
+import jax.numpy as jnp
+import oracle
+import pytest
+
+from diffsim.bench.engines import Ours, Workload
+from diffsim.bench.made import MADE
+from diffsim.bench.stages import STAGES, stage_table
+from diffsim.load import load
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_made_models_are_those_of_the_oracle(name: str) -> None:
+    mjmodel, model = oracle.mujoco.MjModel.from_xml_string(MADE[name]()), load(MADE[name]())
+    assert (model.nv, model.nu, model.topology.ntendon) == (mjmodel.nv, mjmodel.nu, mjmodel.ntendon)
+    assert max(model.nv, model.topology.ntendon) in (100, 44)
+
+
+def test_the_table_has_every_stage_and_adds_up() -> None:
+    engine = Ours(Workload(str(oracle.package_path("dm_control/suite/pendulum.xml"))))
+    rows = dict(stage_table([engine], [engine.start(2)], jnp.zeros((2, engine.nu)), repeats=1))
+    assert {stage.name for stage in STAGES} <= set(rows)
+    parts = sum(rows[stage.name][0] for stage in STAGES) + rows["integration"][0]
+    assert parts == pytest.approx(rows["= whole step"][0])

@@ -1,0 +1,168 @@
+# ruff: noqa: E402
+"""`make parity`: acceleration, next state and sensors beside the oracle, on every model of the test packages.
+
+python tests/parity_wide.py [--only TEXT] [--states 5] [--seed 0] [--skip DONE.log]
+
+Models: those of tests/models, the small ones of tests/compiler/features.py (one per feature), and every XML of
+dm_control's suite, gymnasium and mujoco-mjx. Each is compiled by us and by the oracle, both solvers run to convergence,
+states are visited along a simulation under random controls. One line per model, one line of counts at the end. A model
+that limits its contacts gets room for all. Not compared, but counted: states that the oracle itself cannot continue,
+and those where a pair that MuJoCo's general convex routine handles has other contact points (README, "Limits").
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import time
+import warnings
+from collections import Counter
+from typing import Any
+
+# compile time is what this costs
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import numpy as np
+import oracle
+from compiler.features import FEATURES
+
+import diffsim
+from diffsim.errors import DiffsimError, UnsupportedError
+
+PACKAGES = ("dm_control/suite/*.xml", "gymnasium/envs/mujoco/assets/*.xml", "mujoco/mjx/test_data/**/*.xml")
+SETTINGS = {"tolerance": 1e-15, "iterations": 500, "ls_iterations": 200, "ls_tolerance": 1e-6}
+BAR = {"qacc": 1e-7, "sensordata": 1e-6, "qpos": 1e-9, "qvel": 1e-8, "act": 1e-9, "history": 1e-6}
+
+
+def sources() -> dict[str, str]:
+    """Models by name: a path, or XML text."""
+    found = {f"models/{path.stem}": str(path) for path in sorted(oracle.MODELS.glob("*.xml"))}
+    found |= {f"feature/{name}": text for name, text in FEATURES.items()}
+    for pattern in PACKAGES:
+        found |= {str(path.relative_to(oracle.SITE)): str(path) for path in sorted(oracle.SITE.glob(pattern))}
+    return found
+
+
+class Dropped(Exception):
+    """Contacts did not fit in the buffer."""
+
+
+def pair(source: str, **capacity: int) -> tuple[diffsim.Model, Any]:
+    """(ours, oracle), both solvers run to convergence.
+
+    A dual solver stops early; its optimum is that of Newton.
+    """
+    text = source.lstrip().startswith("<")
+    make = oracle.mujoco.MjModel
+    mjmodel = make.from_xml_string(source) if text else make.from_xml_path(source)
+    model = diffsim.load(source, **capacity)
+    for name, value in SETTINGS.items():
+        setattr(mjmodel.opt, name, value)
+    mjmodel.opt.solver = oracle.mujoco.mjtSolver.mjSOL_NEWTON
+    # the oracle's shortcuts for frames that coincide to 1e-6
+    for name in ("body_sameframe", "geom_sameframe", "site_sameframe"):
+        getattr(mjmodel, name)[:] = 0
+    return model.replace(opt=model.opt.replace(**SETTINGS)), mjmodel
+
+
+def errors(source: str, states: int, seed: int, **capacity: int) -> tuple[dict[str, float], Counter[str]]:
+    """The worst error of each field over its bar, relative where values exceed one, and how many states had which fate.
+
+    Raises:
+      Dropped: some contacts did not fit.
+    """
+    model, mjmodel = pair(source, **capacity)
+
+    @jax.jit
+    def both(state: diffsim.State, inputs: diffsim.Inputs) -> tuple[diffsim.Data, diffsim.State]:
+        data = diffsim.forward(model, state, inputs)
+        return data, diffsim.integrate(model, state, inputs, data)
+
+    worst: dict[str, float] = {}
+    fates: Counter[str] = Counter()
+    for data in oracle.visited_states(mjmodel, states, seed):
+        now, after = both(oracle.state_of(data), oracle.inputs_of(data))
+        if int(now.ncon_dropped):
+            raise Dropped
+        theirs = {name: np.array(getattr(data, name)) for name in ("qacc", "sensordata")}
+        ours = {name: getattr(now, name) for name in theirs}
+        same, stable = same_contacts(now.contact, data), can_go_on(mjmodel, data)
+        fates["compared" if same and stable else "other contacts" if stable else "the oracle fails"] += 1
+        for name in ("qpos", "qvel", "act", "history"):
+            theirs[name], ours[name] = np.array(getattr(data, name)), getattr(after, name)
+        for name, value in theirs.items() if same and stable else ():
+            scale = max(1.0, float(np.max(np.abs(value), initial=0)))
+            error = float(np.max(np.abs(np.asarray(ours[name]) - value), initial=0)) / scale / BAR[name]
+            worst[name] = max(worst.get(name, 0.0), error if error == error else np.inf)
+    return worst, fates
+
+
+def same_contacts(contacts: Any, data: Any) -> bool:
+    """Whether both have the same active contacts."""
+    try:
+        oracle.assert_same_contacts(contacts, data, 1e-8)
+    except AssertionError:
+        return False
+    return True
+
+
+def can_go_on(mjmodel: Any, data: Any) -> bool:
+    """Steps the oracle; whether it did so without a warning, and stayed near."""
+    data.warning.number[:] = 0
+    oracle.mujoco.mj_step(mjmodel, data)
+    return not np.any(data.warning.number) and bool(np.all(np.abs(data.qvel) < 1e6))
+
+
+def judge(source: str, states: int, seed: int) -> tuple[str, str]:
+    """(verdict, what there is to say) of one model."""
+    try:
+        try:
+            found, fates = errors(source, states, seed)
+        except Dropped:
+            found, fates = errors(source, states, seed, max_contacts=256, max_pairs=2048)
+    except Dropped:
+        return "dropped", "more than 256 contacts"
+    except UnsupportedError as problem:
+        return "unsupported", problem.problems[0].message
+    except DiffsimError as problem:
+        return "refused", str(problem)
+    except ValueError as problem:
+        return "refused by the oracle", str(problem)[:100]
+    bad = {name: error for name, error in found.items() if not error <= 1}
+    shown = " ".join(f"{name}={error * BAR[name]:.1e}" for name, error in (bad or found).items() if error > 0)
+    fate = "" if set(fates) == {"compared"} else f" {dict(fates)}"
+    return ("different" if bad else "equal" if fates["compared"] else "not comparable"), shown + fate
+
+
+def main() -> int:
+    """Runs all models; 1 if one differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--states", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--skip", type=pathlib.Path, help="a log: models that it has are not run again")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    oracle.mujoco.set_mju_user_warning(lambda text: None)
+    done = options.skip.read_text() if options.skip else ""
+    counts: Counter[str] = Counter()
+    for name, source in sources().items():
+        if options.only in name and f"{name}: " not in done:
+            start = time.perf_counter()
+            verdict, text = judge(source, options.states, options.seed)
+            counts[verdict] += 1
+            print(f"{name}: {verdict}, {text} ({time.perf_counter() - start:.0f} s)", flush=True)
+            jax.clear_caches()
+    total = counts.total()
+    print(f"PARITY models={total} states={options.states} seed={options.seed} {dict(counts)}", flush=True)
+    return int(counts["different"] + counts["refused"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
