@@ -14,7 +14,7 @@ from diffsim.collision import collide
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
 from diffsim.math import safe
-from diffsim.math.linalg import matmul, solve_spd
+from diffsim.math.linalg import after, matmul, solve_spd
 from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
@@ -76,11 +76,11 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     drive = actuation(model, state.act, ctrl, paths, moments, rates, passives, user)
     applied = applied_force(model, inputs, poses, com)
     smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
-    smooth = smooth_acceleration(inertia.qM, smooth_force)
 
     # constraint
     rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
     solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows)
+    smooth = smooth_acceleration(after(inertia.qM, solution.qacc), smooth_force)
 
     # what only sensors and users read
     forces = contact_forces(model, contacts, rows, solution)
