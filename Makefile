@@ -36,6 +36,7 @@ bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoC
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	$(BIN)/python tests/sweep.py
 	$(BIN)/python tests/sweep_assets.py
+	$(BIN)/python tests/gradient_matrix.py
 
 parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
 	$(BIN)/python tests/parity_wide.py

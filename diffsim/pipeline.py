@@ -14,7 +14,8 @@ from diffsim.collision import collide
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
 from diffsim.math import safe
-from diffsim.math.linalg import after, matmul, solve_spd
+from diffsim.math.blocks import solve_blocks
+from diffsim.math.linalg import after, matmul
 from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
@@ -28,6 +29,7 @@ from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
 from diffsim.physics.transmission import transmission
+from diffsim.physics.tree import dof_trees
 from diffsim.physics.user import add_user_force, user_actuation
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
@@ -79,8 +81,8 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
 
     # constraint
     rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
-    solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows)
-    smooth = smooth_acceleration(after(inertia.qM, solution.qacc), smooth_force)
+    solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows, contacts.rank)
+    smooth = smooth_acceleration(model, after(inertia.qM, solution.qacc), smooth_force)
 
     # what only sensors and users read
     forces = contact_forces(model, contacts, rows, solution)
@@ -118,7 +120,8 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
     # only what is used below is computed
     data = forward(model, state, inputs)
     if model.opt.enabled(EnableBit.INVDISCRETE):
-        qacc = solve_spd(data.qM, matmul(discrete_inertia(model, state, inputs, data), qacc))
+        force = matmul(discrete_inertia(model, state, inputs, data), qacc)
+        qacc = solve_blocks(dof_trees(model.topology), data.qM, force)
     return _inverse_at(data, qacc)
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import contact_forces
+from diffsim.constraint.views import EfcRows, efc_rows
 from diffsim.enums import ObjType, StateBit
 from diffsim.math import safe
 from diffsim.math.linalg import matmul, solve_spd
@@ -131,6 +132,11 @@ def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> 
 def contact_force(model: Model, data: Data) -> Array:
     """(ncon, 6) force and torque of every contact on its second geom, in the contact frame (normal first)."""
     return contact_forces(model, data.contact, data.efc, data)
+
+
+def efc(model: Model, data: Data) -> EfcRows:
+    """All constraint rows as MuJoCo lists them: efc_type, efc_id, efc_J, efc_pos, ... in its order, and nefc."""
+    return efc_rows(model, data.contact, data.efc, data)
 
 
 def reset(model: Model, keyframe: int | str | None = None) -> tuple[State, Inputs]:

@@ -41,6 +41,9 @@ from diffsim.types import Model
 
 FILES = HERE.parent / ".corpus" / "files"
 
+# fields of a model that hold no arrays of numbers
+STATIC = ("topology", "hooks")
+
 Line = dict[str, Any]
 
 
@@ -77,12 +80,13 @@ def written_and_read(spec: mjcf.Spec, model: Model) -> list[str]:
     again = mjcf.read(mjcf.write(spec), allow_outside=True)
     again.resources = spec.resources
     other = compile_all(again, refuse=False)
-    found = [] if other.topology == model.topology and other.opt.integrator == model.opt.integrator else ["topology"]
-    for field in dataclasses.fields(Model):
-        leaves = [jax.tree.leaves(getattr(each, field.name)) for each in (model, other)]
-        for ours, theirs in zip(*leaves, strict=True) if field.name != "topology" else ():
+    # everything static, the topology and the options' flags among it
+    found = [] if jax.tree.structure(other) == jax.tree.structure(model) else ["topology"]
+    for name in (f.name for f in dataclasses.fields(Model)) if not found else ():
+        leaves = [jax.tree.leaves(getattr(each, name)) for each in (model, other)]
+        for ours, theirs in zip(*leaves, strict=True) if name not in STATIC else ():
             same = ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
-            found += [] if same else [field.name]
+            found += [] if same else [name]
     return found
 
 
@@ -142,8 +146,9 @@ def summary(lines: list[Line]) -> None:
         )
     total = collections.Counter(verdict(line) for line in lines)
     loaded = sum(not line["oracle"] for line in lines)
-    good = total["equal"] + total["ledger"]
-    print(f"CORPUS {len(lines)} files, the oracle loads {loaded}, {good} same or in the ledger: {dict(total)}")
+    known = sum(verdict(line) == "ledger" and not line["oracle"] for line in lines)
+    print(f"CORPUS {len(lines)} files: of {loaded} that the oracle loads {total['equal']} equal, {known} in the ledger")
+    print(f"  all verdicts: {dict(total)}")
     reasons = collections.Counter(line["ours"] for line in lines if verdict(line) == "unsupported")
     for reason, count in reasons.most_common():
         print(f"  {count:4d}  {reason}")

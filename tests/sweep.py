@@ -5,7 +5,9 @@ python tests/sweep.py --states 2000 --seed 0
 
 import argparse
 import pathlib
+import resource
 import sys
+import warnings
 from typing import Any
 
 import hostile
@@ -83,24 +85,40 @@ def count_nonfinite(path: str, cone: Cone, total: int, seed: int) -> tuple[int, 
     return int(bad[0]), int(bad[1])
 
 
-# hostile models: how many of each kind
-HOSTILE = {"damaged": 2000, "illegal": 3000, "extreme": 1000}
+# hostile models: how many of each kind, and how many of these are loaded to the end
+HOSTILE = {"damaged": (2000, 100), "illegal": (3000, 100), "extreme": (1000, 100)}
+# files that Python opens by itself
+OWN_FILES = (".py", ".pyc", ".so")
+
+opened: list[str] = []
+
+
+def watch(event: str, arguments: Any) -> None:
+    """Audit hook: the files that are opened; hostile models come as text and have no business with any."""
+    if event == "open" and isinstance(arguments[0], str) and not arguments[0].endswith(OWN_FILES):
+        opened.append(arguments[0])
 
 
 def count_hostile(seed: int) -> int:
     """How many hostile models ended otherwise than loaded or refused, or took too long; one line per kind."""
     found = 0
-    for kind, number in HOSTILE.items():
-        counts = hostile.judge(kind, range(seed, seed + number))
+    opened.clear()
+    for kind, (number, whole) in HOSTILE.items():
+        with warnings.catch_warnings(action="error"):
+            counts = hostile.judge(kind, range(seed, seed + number))
+            loads = hostile.judge(kind, range(seed, seed + whole), hostile.load)
+        crashed = counts.crashed + loads.crashed
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(
             f"SWEEP hostile {kind} models={number} seed={seed} loaded={counts.loaded} refused={counts.refused}"
-            f" crashed={len(counts.crashed)} slow={len(counts.slow)}",
-            *counts.crashed,
+            f" crashed={len(crashed)} slow={len(counts.slow)} peak={peak}MiB opened={len(opened)}",
+            *crashed,
             *counts.slow,
+            *opened[:3],
             flush=True,
         )
-        found += counts.findings
-    return found
+        found += len(crashed) + len(counts.slow)
+    return found + len(opened)
 
 
 def main() -> int:
@@ -109,6 +127,9 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=2000, help="per precision, over all models and cones")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    # JAX looks for its devices first, in files of its own
+    jax.devices()
+    sys.addaudithook(watch)
     found = count_hostile(options.seed)
     for x64 in (False, True):
         with jax.enable_x64(x64):

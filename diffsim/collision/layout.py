@@ -25,6 +25,17 @@ class Section(NamedTuple):
     kept: int
 
 
+class Grid(NamedTuple):
+    """The pairs of a section as a table: `pair` (n, m) of geoms `geom1` (n,) and `geom2` (m,), -1 where there is none.
+
+    Distances of all of them are one elementwise operation; picking the geoms of each pair would cost more.
+    """
+
+    geom1: np.ndarray
+    geom2: np.ndarray
+    pair: np.ndarray
+
+
 class Group(NamedTuple):
     """Examined pairs [start, stop) with one pair function."""
 
@@ -54,11 +65,16 @@ class ContactLayout(NamedTuple):
     # the road from candidate pairs to slots
     pairs: Pairs
     sections: tuple[Section, ...]
+    # of the sections that examine only their nearest pairs, else None
+    grids: tuple[Grid | None, ...]
     groups: tuple[Group, ...]
     blocks: tuple[Block, ...]
     # examined pair and order of every row: rows of the groups one after another, permuted by `row_order`
     row_pair: np.ndarray
     row_order: np.ndarray
+    # MuJoCo's order of contacts: rank of a row = pair_rank[its pair in the table] + row_part[row]
+    pair_rank: np.ndarray
+    row_part: np.ndarray
 
     @property
     def ncon(self) -> int:
@@ -68,7 +84,7 @@ class ContactLayout(NamedTuple):
     @property
     def culls(self) -> bool:
         """Whether some group examines only its nearest pairs."""
-        return any(section.kept < section.stop - section.start for section in self.sections)
+        return any(grid is not None for grid in self.grids)
 
     @property
     def static(self) -> bool:
@@ -86,7 +102,7 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     _refuse(topology, disableflags)
     pairs, types = _sorted(topology, candidate_pairs(topology, disableflags))
     starts = _starts([(t, d) for t, d in zip(types, pairs.dim.tolist(), strict=True)])
-    sections = tuple(Section(a, b, pair_capacity(topology, b - a)) for a, b in starts)
+    sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
     types = [types[i] for i in examined]
@@ -95,16 +111,49 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     row_pair = np.concatenate(
         [np.repeat(np.arange(g.start, g.stop), g.collider.rows) for g in groups] or [np.zeros(0, int)]
     )
+    row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
     row_order = np.argsort(row_dim, kind="stable")
-    row_pair, row_dim = row_pair[row_order], row_dim[row_order]
+    row_pair, row_dim, row_part = row_pair[row_order], row_dim[row_order], row_part[row_order]
     blocks = tuple(Block(a, b, contact_capacity(topology, b - a)) for a, b in _starts(row_dim.tolist()))
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
     culled = _culled(sections)
     geom = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
     slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
     body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
-    return ContactLayout(dim, slots, body, pairs, sections, groups, blocks, row_pair, row_order)
+    grids = tuple(_grid(pairs, section) for section in sections)
+    rank = _oracle_rank(topology, pairs) * (1 + np.max(row_part, initial=0))
+    return ContactLayout(
+        dim, slots, body, pairs, sections, grids, groups, blocks, row_pair, row_order, pair_rank=rank, row_part=row_part
+    )
+
+
+def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
+    """Pairs examined of a section; all of them if two geoms form several pairs, which a grid cannot hold."""
+    several = len(set(zip(pairs.geom1[start:stop], pairs.geom2[start:stop], strict=True))) < stop - start
+    return stop - start if several else pair_capacity(topology, stop - start)
+
+
+def _grid(pairs: Pairs, section: Section) -> Grid | None:
+    """The table of a section that is culled."""
+    number = np.arange(section.start, section.stop)
+    if section.kept == len(number):
+        return None
+    geom1, row = np.unique(pairs.geom1[number], return_inverse=True)
+    geom2, column = np.unique(pairs.geom2[number], return_inverse=True)
+    pair = np.full((len(geom1), len(geom2)), -1, np.int32)
+    pair[row, column] = number
+    return Grid(geom1, geom2, pair)
+
+
+def _oracle_rank(topology: Topology, pairs: Pairs) -> np.ndarray:
+    """Position of every pair in MuJoCo's order: by bodies, explicit pairs first, by geoms."""
+    bodies = np.sort(topology.geom_bodyid[np.stack([pairs.geom1, pairs.geom2])], axis=0)
+    dynamic = pairs.pair < 0
+    order = np.lexsort((pairs.geom2, pairs.geom1, np.where(dynamic, 0, pairs.pair), dynamic, bodies[1], bodies[0]))
+    rank = np.empty(len(order), dtype=int)
+    rank[order] = np.arange(len(order))
+    return rank
 
 
 def _refuse(topology: Topology, disableflags: int) -> None:

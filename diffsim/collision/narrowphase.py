@@ -10,14 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.collision.layout import ContactLayout, contact_layout
-from diffsim.collision.pairs import Pairs
+from diffsim.collision.layout import ContactLayout, Grid, contact_layout
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.collision.shapes import Shape, Touch, negligible, unit_x
 from diffsim.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.vector import cross, dot, scale, total, unpack
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 
@@ -52,6 +51,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     dist, pos, normal, tangent, valid = (
         column if row is None else column[row] for column in (dist, rows.pos, rows.normal, rows.tangent, rows.valid)
     )
+    part = layout.row_part if row is None else jnp.asarray(layout.row_part)[row]
     geoms = jnp.stack([jnp.asarray(layout.pairs.geom1)[pair], jnp.asarray(layout.pairs.geom2)[pair]], axis=-1)
     return Contacts(
         dist=dist,
@@ -64,6 +64,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
         solreffriction=table.solreffriction[pair],
         solimp=table.solimp[pair],
         geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
+        rank=(jnp.asarray(layout.pair_rank)[pair] + jnp.asarray(part)).astype(jnp.int32),
         ncon_dropped=(culled + dropped).astype(jnp.int32),
     )
 
@@ -73,25 +74,29 @@ def _examine(model: Model, kinematics: Kinematics, layout: ContactLayout, table:
     none = jnp.zeros((), jnp.int32)
     if not layout.culls:
         return np.arange(len(layout.pairs.geom1)), none
-    gap = jax.lax.stop_gradient(_bounding_gap(model, kinematics, layout.pairs) - table.margin)
     chosen, missed = [], none
-    for start, stop, kept in layout.sections:
-        if kept == stop - start:
+    for (start, stop, kept), grid in zip(layout.sections, layout.grids, strict=True):
+        if grid is None:
             chosen.append(jnp.arange(start, stop))
             continue
-        nearest, index = jax.lax.top_k(-gap[start:stop], kept)
-        chosen.append(start + index)
-        missed = missed + jnp.sum(gap[start:stop] < 0) - jnp.sum(nearest > 0)
+        gap = jax.lax.stop_gradient(_bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
+        gap = jnp.where(grid.pair.reshape(-1) < 0, FAR, gap)
+        nearest, index = jax.lax.top_k(-gap, kept)
+        chosen.append(jnp.asarray(grid.pair.reshape(-1))[index])
+        missed = missed + jnp.sum(gap < 0) - jnp.sum(nearest > 0)
     return jnp.concatenate(chosen), missed
 
 
-def _bounding_gap(model: Model, kinematics: Kinematics, pairs: Pairs) -> Array:
-    """Distance (n,) of the bounding spheres, or of a plane and a bounding sphere: never above the true distance."""
-    center1, center2 = kinematics.geom_xpos[pairs.geom1], kinematics.geom_xpos[pairs.geom2]
-    between = safe.norm(center2 - center1)
-    above = dot(kinematics.geom_xmat[pairs.geom1][:, :, 2], center2 - center1)
-    is_plane = model.topology.geom_type[pairs.geom1] == GeomType.PLANE
-    return jnp.where(is_plane, above, between) - model.geom_rbound[pairs.geom1] - model.geom_rbound[pairs.geom2]
+def _bounding_gap(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
+    """Distance (n, m) of the bounding spheres, or of a plane and a bounding sphere: never above the true distance."""
+    first, second = kinematics.geom_xpos[grid.geom1], kinematics.geom_xpos[grid.geom2]
+    between = [b[None, :] - a[:, None] for a, b in zip(unpack(first), unpack(second), strict=True)]
+    if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
+        normal = kinematics.geom_xmat[grid.geom1][:, :, 2]
+        distance = total([n[:, None] * x for n, x in zip(unpack(normal), between, strict=True)])
+    else:
+        distance = safe.sqrt(total([x * x for x in between]))
+    return distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
 
 
 def _rows(model: Model, kinematics: Kinematics, layout: ContactLayout, examined: Index, table: PairParameters) -> Touch:

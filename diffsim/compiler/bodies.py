@@ -12,7 +12,7 @@ from diffsim.compiler.geoms import orientation
 from diffsim.compiler.orientation import TINY, compose, diagonalize, invert, matrix
 from diffsim.compiler.shape import offset_inertia, rotated_inertia
 from diffsim.enums import JointType
-from diffsim.mjcf.elements.body import Inertial
+from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.schema import Tristate
 
 Array = np.ndarray
@@ -66,7 +66,8 @@ def _massless(node: Node) -> dict:
 
 def _inertia(draft: Draft, node: Node) -> dict:
     settings = draft.settings(node)
-    given = node.source.first(Inertial)
+    # also from inside of a frame, which does not move it
+    given = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
     infer = settings.inertiafromgeom == Tristate.TRUE or (settings.inertiafromgeom == Tristate.AUTO and given is None)
     row = _given(draft, node, given) if given is not None else _massless(node)
     if infer:
@@ -91,6 +92,8 @@ def _given(draft: Draft, node: Node, given: Inertial) -> dict:
         inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
         if inertia[2] < TINY:
             draft.problems.add(given, "fullinertia must have positive eigenvalues")
+            # one message is enough
+            inertia = np.ones(3)
     return {"body_ipos": np.array(e.pos, float), "body_iquat": quat, "body_mass": e.mass, "body_inertia": inertia}
 
 

@@ -89,21 +89,31 @@ def _count(fields: dict[str, Any], size: str | int) -> int:
     return size if isinstance(size, int) else int(fields.get(size, 0))
 
 
+# what a model in float32 can hold
+LARGEST = float(np.finfo(np.float32).max)
+TOO_LARGE = "some number of the file is too large"
+
 # kinds of objects by the prefix of their fields, where they differ
 KIND_OF = {"jnt": "joint", "cam": "camera", "mat": "material", "eq": "equality"}
 
 
 def check_finite(draft: Draft) -> None:
-    """Note every object with a field that has overflowed, or is not a number. Ranges may be infinite."""
+    """Note every object with a field that is no number, or too large for float32. Ranges may be infinite."""
+    for name, value in draft.fields["opt"].items():
+        if not _fits(np.atleast_1d(value)).all():
+            draft.problems.add(draft.spec.option, f"{name} is not a finite number", TOO_LARGE)
     for name, values in draft.fields.items():
-        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range"):
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range") or not len(values):
             continue
         prefix = name.split("_")[0]
         nodes = draft.nodes.get(KIND_OF.get(prefix, prefix), [])
-        wrong = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)) if len(values) else []
-        for index in wrong:
+        for index in np.flatnonzero(~_fits(values.reshape(len(values), -1)).all(axis=1)):
             place = nodes[index].source if len(nodes) == len(values) else None
-            draft.problems.add(place, f"{name} is not a finite number", "some number of the file is too large")
+            draft.problems.add(place, f"{name} is not a finite number", TOO_LARGE)
+
+
+def _fits(values: np.ndarray) -> np.ndarray:
+    return np.abs(values) <= LARGEST
 
 
 def relations(draft: Draft) -> None:

@@ -122,7 +122,8 @@ def check_limits(draft: Draft, node: Node, word: str, limited: Tristate, limits:
     check_flag(draft, node, name, flag, limited, limits)
     active = is_limited(limited, limits)
     if active and limits[0] >= limits[1]:
-        draft.problems.add(node.source, f"{name} must be increasing, not {limits[0]:g} {limits[1]:g}")
+        hint = "" if np.any(limits) else f"give attribute '{name}'"
+        draft.problems.add(node.source, f"{name} must be increasing, not {limits[0]:g} {limits[1]:g}", hint)
     return active
 
 

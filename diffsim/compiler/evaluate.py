@@ -102,24 +102,34 @@ def _dot(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Any:
 
 
 def _window(
-    operand: Array, indices: Array, mapped: Values, dropped: Values, batching: Values, windows: Values, shape: Values
+    operand: Array,
+    indices: Array,
+    mapped: Values,
+    dropped: Values,
+    batching: dict[int, int],
+    windows: Values,
+    shape: Values,
 ) -> Any:
     """Index arrays that pick the windows of a gather or scatter, one per axis of the operand; they have `shape`.
 
     indices: first element of each window, for the axes `mapped`. dropped: axes of the operand that the result lacks.
-    windows: axes of the result that run inside a window. None where an index lies outside, or for batched indices.
+    batching: axes of the operand that run together with one of the indices. windows: axes of the result that run inside
+    a window. None where an index lies outside.
     """
-    if batching:
-        return None
-    kept = dict(zip([axis for axis in range(operand.ndim) if axis not in dropped], windows, strict=True))
+    left = [axis for axis in range(operand.ndim) if axis not in dropped and axis not in batching]
+    kept = dict(zip(left, windows, strict=True))
     outer = [axis for axis in range(len(shape)) if axis not in windows]
+
+    def along(axis: int) -> Array:
+        return np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+
     result = []
     for axis in range(operand.ndim):
         index = np.zeros([1] * len(shape), int)
         if axis in kept:
-            index = index + np.arange(shape[kept[axis]]).reshape(
-                [-1 if a == kept[axis] else 1 for a in range(len(shape))]
-            )
+            index = index + along(kept[axis])
+        if axis in batching:
+            index = index + along(outer[batching[axis]])
         if axis in mapped:
             spread = [1] * len(shape)
             for place, size in zip(outer, indices.shape[:-1], strict=True):
@@ -135,10 +145,11 @@ def _gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_siz
     """Windows of the operand; anything out of the ordinary is left to JAX."""
     numbers = dimension_numbers
     windows, rank = numbers.offset_dims, indices.ndim - 1 + len(numbers.offset_dims)
-    sizes = [size for axis, size in enumerate(slice_sizes) if axis not in numbers.collapsed_slice_dims]
+    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    gone = (*numbers.collapsed_slice_dims, *batching)
+    sizes = [size for axis, size in enumerate(slice_sizes) if axis not in gone]
     batch = iter(indices.shape[:-1])
     shape = [sizes[list(windows).index(axis)] if axis in windows else next(batch) for axis in range(rank)]
-    batching = numbers.operand_batching_dims
     index = _window(operand, indices, numbers.start_index_map, numbers.collapsed_slice_dims, batching, windows, shape)
     return NotImplemented if index is None else operand[index]
 
@@ -149,8 +160,8 @@ def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
     def rule(operand: Array, indices: Array, updates: Array, *, dimension_numbers: Any, **params: Any) -> Any:
         numbers, result = dimension_numbers, operand.copy()
         mapped, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
-        batching, windows = numbers.operand_batching_dims, numbers.update_window_dims
-        index = _window(operand, indices, mapped, dropped, batching, windows, updates.shape)
+        batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+        index = _window(operand, indices, mapped, dropped, batching, numbers.update_window_dims, updates.shape)
         if index is None:
             return NotImplemented
         combine(result, index, updates)
@@ -174,6 +185,10 @@ def _cholesky(matrix: Array, **params: Any) -> Array:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
         return np.full_like(matrix, np.nan)
+
+
+def _round(x: Array, *, rounding_method: Any) -> Any:
+    return np.round(x) if rounding_method == jax.lax.RoundingMethod.TO_NEAREST_EVEN else NotImplemented
 
 
 def _cpu(*, platforms: Sequence[Sequence[str] | None]) -> int:
@@ -241,6 +256,7 @@ NUMPY: dict[str, Rule] = {
     "reduce_or": _over_axes(np.any),
     "reduce_sum": _over_axes(np.sum),
     "reshape": lambda x, *, new_sizes, dimensions, **params: x.reshape(new_sizes),
+    "round": _round,
     "rsqrt": _plain(_rsqrt),
     "scatter": _scatter(lambda target, where, rows: target.__setitem__(where, rows)),
     "scatter-add": _scatter(np.add.at),

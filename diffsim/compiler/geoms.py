@@ -85,9 +85,12 @@ def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Arr
 def check_size(draft: Draft, node: Node, kind: GeomType, size: Array) -> None:
     """Sizes that a shape needs are positive; of a plane only the third, the grid spacing of the drawing."""
     needed = [2] if kind == GeomType.PLANE else range(SHAPES[kind].sizes)
+    name = ("an " if kind == GeomType.ELLIPSOID else "a ") + kind.name.lower()
+    count = SHAPES[kind].sizes
     for index in needed:
         if not size[index] > 0:
-            draft.problems.add(node.source, f"size {index + 1} of a {kind.name.lower()} must be positive")
+            hint = f"{name} has {count} size{'s' * (count > 1)}" if size[index] == 0 else ""
+            draft.problems.add(node.source, f"size {index + 1} of {name} must be positive", hint)
             size[index] = 1.0
 
 

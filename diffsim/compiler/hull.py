@@ -7,9 +7,6 @@ Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import ConvexHull, QhullError
 
 from diffsim.compiler.assets import AssetError
 from diffsim.compiler.surface import SMALLEST, cross_product, directed_edges, squares
@@ -47,6 +44,9 @@ class Polygons:
 
 def convex_hull(vertex: Array, most: int = -1) -> Hull:
     """The hull of points (n, 3). `most`: largest number of its vertices, -1 for all. Raises AssetError if flat."""
+    # imported here: only models with meshes pay for it
+    from scipy.spatial import ConvexHull, QhullError
+
     _check_spread(vertex)
     options = "Qt" if most < 0 else f"Qt TA{most - 4}"
     try:
@@ -104,11 +104,14 @@ def polygons(vertex: Array, hull: Hull) -> Polygons:
 
 
 def polygon_normals(vertex: Array, sides: Polygons) -> Array:
-    """Unit normals (n, 3) by the first three vertices of each polygon; x where these are on a line."""
+    """Unit normals (n, 3) by the first three vertices of each polygon; by all of them where these are on a line."""
     first, second, third = (vertex[sides.vertex[sides.start + k]] for k in range(3))
     normal = cross_product(second - first, third - first)
+    for side in np.flatnonzero(squares(normal) < (SMALLEST * 10) ** 2).tolist():
+        spoke = vertex[sides.vertex[sides.start[side] :][: sides.count[side]]] - first[side]
+        normal[side] = cross_product(spoke[1:-1], spoke[2:]).sum(axis=0)
     length = np.sqrt(squares(normal))[:, None]
-    return np.where(length < SMALLEST * 10, [1.0, 0.0, 0.0], normal / np.where(length > 0, length, 1.0))
+    return np.where(length > 0, normal / np.where(length > 0, length, 1.0), [1.0, 0.0, 0.0])
 
 
 def polygons_of_vertices(sides: Polygons, nvert: int) -> tuple[Array, Array]:
@@ -147,6 +150,10 @@ def _edge_keys(edges: Array, owner: Array, nvert: int) -> tuple[Array, Array]:
 
 def _sides(face: Array, key: Array, nvert: int) -> Array:
     """A number for each triangle (n,), equal for triangles of one polygon: in order of the first triangle."""
+    # imported here: only models with meshes pay for it
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     edges, owner = directed_edges(face), np.repeat(np.unique(key, return_inverse=True)[1], 3)
     forth, back = _edge_keys(edges, owner, nvert)
     order = np.argsort(forth)

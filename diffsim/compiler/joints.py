@@ -85,7 +85,7 @@ def _axis(draft: Draft, node: Node, kind: JointType) -> Array:
         return np.array([0.0, 0.0, 1.0])
     axis, length = unit(rotate(node.frame[1], node.e.axis))
     if not length:
-        draft.problems.add(node.source, "axis too small")
+        draft.problems.add(node.source, "the axis is zero")
     return axis
 
 

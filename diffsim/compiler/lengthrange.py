@@ -32,8 +32,12 @@ OFF = (
     | DisableBit.DAMPER
     | DisableBit.GRAVITY
     | DisableBit.ACTUATION
+    | DisableBit.SENSOR
 )
 MOST_STEPS = 100_000
+
+# the program runs once, for a second: it is compiled five times faster like this, and slower
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
@@ -69,7 +73,11 @@ def _window(settings: LengthRange, timestep: float) -> np.ndarray | None:
 def _prepared(model: Model, timestep: float) -> Model:
     """The model as it is simulated here."""
     integrator = Integrator.EULER if model.opt.integrator == Integrator.RK4 else model.opt.integrator
-    changed = {"disableflags": OFF, "integrator": integrator, "timestep": jnp.asarray(timestep, model.qpos0.dtype)}
+    changed = {
+        "disableflags": OFF,
+        "integrator": integrator,
+        "timestep": jax.device_put(np.asarray(timestep, model.qpos0.dtype)),
+    }
     return model.replace(opt=model.opt.replace(**changed))
 
 
@@ -102,9 +110,19 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
         (_, lower, upper), _ = jax.lax.scan(advance, (make_state(model), huge, -huge), jnp.asarray(counted))
         return lower, upper
 
-    signs = jnp.repeat(jnp.array([-1.0, 1.0], model.qpos0.dtype), len(actuators))
-    both = jax.jit(jax.vmap(run, in_axes=(None, 0, 0)))(model, jnp.tile(jnp.asarray(actuators), 2), signs)
+    signs = np.repeat(np.array([-1.0, 1.0], model.qpos0.dtype), len(actuators))
+    both = _run_once(jax.vmap(run, in_axes=(None, 0, 0)), model, np.tile(actuators, 2), signs)
     return tuple(np.asarray(each).reshape(2, len(actuators)) for each in both)
+
+
+def _run_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    """function(*arguments), compiled."""
+    program = jax.jit(function).lower(*arguments)
+    try:
+        return program.compile(compiler_options=QUICKLY)(*arguments)
+    except RuntimeError:
+        # this version of XLA calls its options something else
+        return program.compile()(*arguments)
 
 
 def _check(draft: Draft, actuator: int, lower: np.ndarray, upper: np.ndarray, tolerance: float) -> None:

@@ -79,7 +79,7 @@ def from_axis_angle(axisangle: Sequence[float], degree: bool) -> Vector:
     """Quaternion of (axis, angle); the axis need not be a unit vector. Raises ValueError on a zero axis."""
     axis, length = unit(axisangle[:3])
     if not length:
-        raise ValueError("axisangle too small")
+        raise ValueError("the axis of axisangle is zero")
     half = (axisangle[3] / 180.0 * pi if degree else axisangle[3]) / 2
     return np.array([cos(half), *(sin(half) * axis)])
 
@@ -88,7 +88,7 @@ def from_z_axis(zaxis: ArrayLike) -> Vector:
     """Quaternion of the smallest rotation that takes (0, 0, 1) to `zaxis`, by way of x if they are opposite."""
     direction, length = unit(zaxis)
     if not length:
-        raise ValueError("zaxis too small")
+        raise ValueError("zaxis is zero")
     axis, sine = unit([-direction[1], direction[0], 0.0])
     if sine < 1e-10:
         axis = np.array([1.0, 0.0, 0.0])
@@ -100,14 +100,14 @@ def from_axes(xyaxes: ArrayLike) -> Vector:
     """Quaternion of the frame with the given x axis and, after orthogonalization, y axis [6]."""
     x, length_x = unit(np.asarray(xyaxes, float)[:3])
     if not length_x:
-        raise ValueError("xaxis too small")
+        raise ValueError("the x axis of xyaxes is zero")
     y = np.asarray(xyaxes, float)[3:]
     y, length_y = unit(y - x * float(x @ y))
     if not length_y:
-        raise ValueError("yaxis too small")
+        raise ValueError("the axes of xyaxes are parallel, or the second is zero")
     z, length_z = unit(np.cross(x, y))
     if not length_z:
-        raise ValueError("cross(xaxis, yaxis) too small")
+        raise ValueError("the axes of xyaxes are parallel")
     return from_matrix(np.stack([x, y, z], axis=1))
 
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import Cone, DynType, Integrator, Jacobian, Solver
@@ -90,15 +89,22 @@ def _floats(field: dataclasses.Field, value: Any, topology: Topology) -> jax.Arr
     array = np.asarray(value, dtype=np.float64)
     sizes = [getattr(topology, s, -1) if isinstance(s, str) else s for s in field.metadata["shape"]]
     shape = [len(array) if size < 0 else size for size in sizes]
-    return jnp.asarray(array.reshape(shape), dtype=float)
+    return _on_device(array.reshape(shape))
+
+
+def _on_device(array: Any) -> jax.Array:
+    """A copy in the default precision. `jnp.asarray` would compile something for each new shape, 10 ms each time."""
+    # what overflows here is a range without end: numbers have been checked
+    with np.errstate(over="ignore"):
+        return jax.device_put(np.array(array, jax.dtypes.canonicalize_dtype(float)))
 
 
 def _numbers(cls: type, values: Fields) -> Any:
-    return cls(**{f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(cls)})
+    return cls(**{f.name: _on_device(values[f.name]) for f in _leaves(cls)})
 
 
 def _option(values: Fields) -> Option:
-    leaves = {f.name: jnp.asarray(np.asarray(values[f.name], np.float64), dtype=float) for f in _leaves(Option)}
+    leaves = {f.name: _on_device(values[f.name]) for f in _leaves(Option)}
     static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
     choices: dict[str, Any] = {name: int(values[name]) for name in static if name in values}
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})

@@ -41,7 +41,6 @@ GAPS: tuple[Gap, ...] = (
 
 # options that would change the motion
 OPTIONS: tuple[tuple[Callable[[Option], object], str], ...] = (
-    (lambda opt: opt.noslip_iterations > 0, "the noslip solver is not supported yet"),
     (lambda opt: opt.enabled(EnableBit.SLEEP), "sleeping is not supported yet"),
 )
 

@@ -16,21 +16,20 @@ from diffsim.types.data import ComFrame, Contacts, Solution
 Array = jax.Array
 
 
-def family_force(constraints: Constraints, rows: Rows, qacc: Array) -> Array:
-    """(dim, n) forces of one family at an acceleration (for sensors: at `solution.qacc`)."""
-    if rows.sign:
-        product = (rows.sign * qacc)[None]
-    else:
-        block = constraints.J[rows.start : rows.start + rows.height]
-        product = matmul(block, qacc).reshape(rows.dim, rows.count)
-    return laws.force(rows, product - rows.aref)
+def family_force(constraints: Constraints, rows: Rows, row_force: Array) -> Array:
+    """(dim, n) forces of one family, from the forces of all rows (`solution.row_force`)."""
+    parts = zip(constraints.families, constraints.split(row_force), strict=True)
+    found = next(part for family, part in parts if family is rows)
+    return laws.basis(rows, found)
 
 
 def contact_forces(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> Array:
     """(ncon, 6) force (N) and torque (N m) of each contact on body 2, in the contact frame (normal first)."""
     if not constraints.contacts:
         return jnp.zeros((contacts.dist.shape[0], 6), contacts.dist.dtype)
-    forces = {f"contact{rows.dim}": family_force(constraints, rows, solution.qacc) for rows in constraints.contacts}
+    forces = {
+        f"contact{rows.dim}": family_force(constraints, rows, solution.row_force) for rows in constraints.contacts
+    }
     return contact.contact_forces(model, contacts, forces)
 
 
@@ -60,7 +59,7 @@ def _joint_parts(model: Model, constraints: Constraints, solution: Solution) -> 
         if not rows.count:
             continue
         plan, count = joined(model.topology, kind), rows.count // height
-        force = family_force(constraints, rows, solution.qacc).reshape(height, count).T
+        force = family_force(constraints, rows, solution.row_force).reshape(height, count).T
         torque = force[:, 3:] if height == 6 else jnp.zeros_like(force)
         anchor = constraints.eq_anchor[begin : begin + count]
         for side, sign in ((0, 1), (1, -1)):

@@ -88,8 +88,17 @@ def _pyramid_cost(rows: Rows, x: Array) -> Array:
     return 0.5 * rows.D[0] * _sum(plus * plus + minus * minus)
 
 
+def _edge_force(rows: Rows, x: Array) -> _Edges:
+    plus, minus = _edges(rows, x)
+    return _Edges(jnp.where(plus < 0, -rows.D * plus, 0), jnp.where(minus < 0, -rows.D * minus, 0))
+
+
 def _pyramid_force(rows: Rows, x: Array) -> Array:
-    push, pull = (jnp.where(edge < 0, -rows.D * edge, 0) for edge in _edges(rows, x))
+    return _sum_edges(rows, *_edge_force(rows, x))
+
+
+def _sum_edges(rows: Rows, push: Array, pull: Array) -> Array:
+    """Basis forces from those of the edges, each (dim - 1, n)."""
     return jnp.concatenate([_sum(push + pull)[None], rows.friction * (push - pull)])
 
 
@@ -189,6 +198,44 @@ def cost(rows: Rows, x: Array) -> Array:
 def force(rows: Rows, x: Array) -> Array:
     """(dim, n) force of each basis row."""
     return LAWS[rows.law].force(rows, x)
+
+
+def dual(rows: Rows, x: Array) -> Array:
+    """(height, n) force of each row as the oracle counts rows: the edges of a pyramid (+, -, +, ...), else `force`."""
+    if rows.law != Law.PYRAMID:
+        return force(rows, x)
+    return join_edges(*_edge_force(rows, x))
+
+
+def dual_rows(rows: Rows, values: Array) -> Array:
+    """(forces, n, ...) from basis rows (dim, n, ...): the edges of pyramids, to which `dual` forces belong."""
+    if rows.law != Law.PYRAMID:
+        return values
+    side = _wide(rows.friction, values) * values[1:]
+    both = jnp.stack([values[:1] + side, values[:1] - side], axis=1)
+    return both.reshape(-1, *values.shape[1:])
+
+
+def join_edges(plus: Array, minus: Array) -> Array:
+    """(2 k, n) alternating rows from (k, n) each."""
+    return jnp.stack([plus, minus], axis=1).reshape(-1, plus.shape[-1])
+
+
+def basis(rows: Rows, forces: Array) -> Array:
+    """(dim, n) forces of the basis rows, from `dual` forces."""
+    return _sum_edges(rows, forces[0::2], forces[1::2]) if rows.law == Law.PYRAMID else forces
+
+
+def slips(rows: Rows, x: Array) -> Array:
+    """(n,) whether an elliptic contact is in its middle zone, where the force lies on the friction cone."""
+    return _zones(rows, x).middle
+
+
+def at_bound(rows: Rows, forces: Array) -> Array:
+    """(n,) whether the force of an elliptic contact lies on the friction cone, up to rounding."""
+    side = safe.divide(forces[1:], rows.friction)
+    rounding = 64 * float(jnp.finfo(forces.dtype).eps)
+    return safe.sqrt(_sum(side * side)) >= forces[0] * (1 - rounding)
 
 
 def bend(rows: Rows, x: Array, y: Array) -> Array:

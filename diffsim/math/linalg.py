@@ -29,11 +29,11 @@ def solve_spd(matrix: Array, b: Array) -> Array:
     return cho_solve(cholesky(matrix), b)
 
 
-def after(matrix: Array, earlier: Array) -> Array:
-    """The same matrix, but not before `earlier` is computed. Orders factorizations that do not depend on each other.
+def after(value: Array, earlier: Array) -> Array:
+    """The same value, but not before `earlier` is computed. Orders LAPACK calls that do not depend on each other.
 
     Two batched LAPACK calls at once can wait for each other forever: on a CPU each holds a thread of XLA's pool (as
     many as cores) while it waits for its part of the batch (jaxlib 0.10). XLA drops optimization barriers on the CPU,
     so that only a dependence of numbers helps.
     """
-    return matrix + 0 * jax.lax.stop_gradient(jnp.ravel(earlier)[0]) if earlier.size else matrix
+    return value + 0 * jax.lax.stop_gradient(jnp.ravel(earlier)[0]) if earlier.size else value

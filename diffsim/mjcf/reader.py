@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diffsim.errors import MjcfError, Problem, Problems, near_match
+from diffsim.mjcf import removed
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Body
@@ -109,7 +110,8 @@ def _open(
     try:
         name, data = resources.xml(path.name)
     except (ResourceError, ValueError, OSError) as problem:
-        raise MjcfError([Problem(str(source)[:200], 0, "", str(problem), getattr(problem, "hint", ""))]) from None
+        hint = "XML text begins with '<'" if "<" in str(source) else getattr(problem, "hint", "")
+        raise MjcfError([Problem(str(source)[:200], 0, "", str(problem), hint)]) from None
     return parse(data, name), resources
 
 
@@ -178,11 +180,13 @@ def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterabl
     if name in {xml_name(field_name) for field_name in cls.legal()}:
         problems.add(node, f"attribute '{name}' is not allowed in a default class")
     else:
-        problems.add(node, f"unknown attribute '{name}'", near_match(name, legal, listed=8))
+        hint = removed.ATTRIBUTES.get(node.tag, {}).get(name) or near_match(name, legal, listed=8)
+        problems.add(node, f"unknown attribute '{name}'", hint)
 
 
 def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
-    hint = near_match(node.tag, children_of(type(parent)), listed=8)
+    hint = removed.ELEMENTS.get(parent.tag, {}).get(node.tag)
+    hint = hint or near_match(node.tag, children_of(type(parent)), listed=8)
     known = node.tag in SECTIONS or any(node.tag in children_of(cls) for cls in SECTIONS.values())
     message = f"is not allowed in <{parent.tag}>" if known else f"unknown element in <{parent.tag}>"
     problems.add(node, message, hint)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.math.blocks import Blocks, blocks_of
 from diffsim.math.linalg import matmul
 from diffsim.types.topology import Topology, per_topology
 
@@ -55,6 +56,12 @@ def body_mask(topology: Topology) -> np.ndarray:
 def dof_mask(topology: Topology) -> np.ndarray:
     """(nv, nv) bool: row i marks dof i and the dofs before it on its chain."""
     return ancestor_mask(topology.dof_parentid)
+
+
+@per_topology
+def dof_trees(topology: Topology) -> Blocks:
+    """The dofs of each kinematic tree: the blocks of M."""
+    return blocks_of(topology.dof_treeid)
 
 
 @per_topology

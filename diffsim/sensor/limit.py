@@ -68,7 +68,7 @@ def _row_force(readings: Readings, rows: Rows, index: Ints) -> Array:
     """Forces (n,) of some rows of a family with one row per constraint; zero where limits are disabled."""
     if not rows.count:
         return jnp.zeros(len(index), readings.state.qpos.dtype)
-    return take(family_force(readings.data.efc, rows, readings.data.qacc)[0], index)
+    return take(family_force(readings.data.efc, rows, readings.data.row_force)[0], index)
 
 
 def _tendon_limit(readings: Readings, group: Group) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from diffsim.math.blocks import Blocks, PerSize
 from diffsim.math.linalg import matmul
 from diffsim.solver.line_search import line_search
 from diffsim.solver.objective import along_line, generalized, project, residuals
@@ -28,8 +29,9 @@ class Problem(NamedTuple):
     qM: Array
     qfrc_smooth: Array
     constraints: Constraints
-    # Cholesky factor of M, for the solvers that precondition with it
-    factor: Array
+    # the dofs of each tree, and the Cholesky factors of their blocks of M for the solvers that precondition with it
+    trees: Blocks
+    factor: PerSize
     tolerance: Array
     ls_tolerance: Array
     iterations: int

@@ -6,10 +6,13 @@ gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one sma
 Source: MuJoCo documentation, "Computation", primal problem.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
 from diffsim.constraint import laws
+from diffsim.math.blocks import Blocks, PerSize, diagonal_blocks, gram_blocks, split
 from diffsim.math.linalg import matmul
 from diffsim.types.constraints import Constraints, Rows
 
@@ -21,11 +24,11 @@ PerFamily = tuple[Array, ...]
 def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerFamily:
     """J v of each family: from v (nv,) for rows on dofs, from J v (nrow,) for the others."""
     return tuple(
-        family.sign * vector[None] if family.sign else _part(family, rows_product) for family in constraints.families
+        family.sign * vector[None] if family.sign else rows_of(family, rows_product) for family in constraints.families
     )
 
 
-def _part(family: Rows, rows: Array) -> Array:
+def rows_of(family: Rows, rows: Array) -> Array:
     """The part (dim, n, ...) of an array over the rows of J that belongs to a family."""
     block = rows[family.start : family.start + family.height]
     return block.reshape(family.dim, family.count, *rows.shape[1:])
@@ -39,15 +42,37 @@ def residuals(constraints: Constraints, qacc: Array, rows_product: Array) -> Per
 
 def generalized(constraints: Constraints, x: PerFamily) -> Array:
     """J^T f(x), the force of the constraints on the dofs (nv,)."""
+    forces = tuple(laws.force(family, part) for family, part in zip(constraints.families, x, strict=True))
+    return on_dofs(constraints, forces)
+
+
+def on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
+    """J^T f of basis forces."""
     dense = [jnp.zeros((0,), constraints.J.dtype)]
     total = jnp.zeros((constraints.J.shape[1],), constraints.J.dtype)
-    for family, part in zip(constraints.families, x, strict=True):
-        force = laws.force(family, part)
+    for family, force in zip(constraints.families, forces, strict=True):
         if family.sign:
             total = total + family.sign * force[0]
         else:
             dense.append(force.reshape(-1))
     return total + matmul(jnp.concatenate(dense), constraints.J)
+
+
+def row_forces(constraints: Constraints, qacc: Array) -> PerFamily:
+    """(forces, n) of each family at an acceleration; of the edges for pyramids."""
+    x = residuals(constraints, qacc, matmul(constraints.J, qacc))
+    return tuple(laws.dual(family, part) for family, part in zip(constraints.families, x, strict=True))
+
+
+def flat(constraints: Constraints, forces: PerFamily) -> Array:
+    """All row forces in one vector, as `Constraints.split` reads them."""
+    return jnp.concatenate([jnp.zeros((0,), constraints.J.dtype), *[part.reshape(-1) for part in forces]])
+
+
+def dual_on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
+    """J^T f of row forces."""
+    parts = zip(constraints.families, forces, strict=True)
+    return on_dofs(constraints, tuple(laws.basis(family, part) for family, part in parts))
 
 
 def constraint_force(constraints: Constraints, qacc: Array) -> Array:
@@ -60,20 +85,50 @@ def gradient(qM: Array, qfrc_smooth: Array, constraints: Constraints, qacc: Arra
     return matmul(qM, qacc) - qfrc_smooth - constraint_force(constraints, qacc)
 
 
-def hessian(qM: Array, constraints: Constraints, x: PerFamily) -> Array:
-    """M + J^T K(x) J (nv, nv); rows on dofs add to the diagonal only."""
-    nv = qM.shape[0]
-    diagonal = jnp.zeros((nv,), qM.dtype)
+class Curvature(NamedTuple):
+    """What constraints add to M: a diagonal (nv,), from rows on dofs, and J^T weighted, with K J (nrow, nv)."""
+
+    diagonal: Array
+    weighted: Array
+
+
+def curvature(constraints: Constraints, x: PerFamily) -> Curvature:
+    """K of all rows, applied to J."""
+    nv = constraints.J.shape[1]
+    diagonal = jnp.zeros((nv,), constraints.J.dtype)
     weighted = [constraints.J[:0]]
     for family, part in zip(constraints.families, x, strict=True):
         if family.sign:
             diagonal = diagonal + laws.bend(family, part, jnp.ones_like(part))[0]
         else:
-            weighted.append(laws.bend(family, part, _part(family, constraints.J)).reshape(-1, nv))
-    total = qM + jnp.eye(nv, dtype=qM.dtype) * diagonal[None]
+            weighted.append(laws.bend(family, part, rows_of(family, constraints.J)).reshape(-1, nv))
+    return Curvature(diagonal, jnp.concatenate(weighted))
+
+
+def hessian(qM: Array, constraints: Constraints, x: PerFamily) -> Array:
+    """M + J^T K(x) J (nv, nv); rows on dofs add to the diagonal only."""
+    diagonal, weighted = curvature(constraints, x)
+    total = qM + jnp.eye(qM.shape[0], dtype=qM.dtype) * diagonal[None]
     if not constraints.J.shape[0]:
         return total
-    return total + matmul(constraints.J.T, jnp.concatenate(weighted))
+    return total + matmul(constraints.J.T, weighted)
+
+
+def hessian_blocks(blocks: Blocks, qM: Array, constraints: Constraints, x: PerFamily) -> PerSize:
+    """The diagonal blocks of the Hessian."""
+    diagonal, weighted = curvature(constraints, x)
+    inertia, added = diagonal_blocks(blocks, qM), gram_blocks(blocks, constraints.J, weighted)
+    return tuple(
+        a + b + jnp.eye(index.shape[1], dtype=a.dtype)[None] * split(diagonal, index)[:, None, :]
+        for a, b, index in zip(inertia, added, blocks.index, strict=True)
+    )
+
+
+def hessian_product(qM: Array, constraints: Constraints, x: PerFamily, vector: Array) -> Array:
+    """H v = M v + J^T K J v, without H."""
+    v = project(constraints, vector, matmul(constraints.J, vector))
+    families = zip(constraints.families, x, v, strict=True)
+    return matmul(qM, vector) + on_dofs(constraints, tuple(laws.bend(f, here, way) for f, here, way in families))
 
 
 def along_line(constraints: Constraints, x: PerFamily, v: PerFamily) -> tuple[Array, Array]:

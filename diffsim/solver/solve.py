@@ -1,22 +1,27 @@
 """solve: the constrained acceleration and the constraint force, by the solver that the model names.
 
-(M, qfrc_smooth, rows) -> qacc. Primal solvers only: they minimize over accelerations (objective.py).
+(M, qfrc_smooth, rows) -> qacc. Newton and CG minimize over accelerations (objective.py), PGS over constraint forces
+(projected_gauss_seidel.py); both have one optimum, and the derivative is that of the optimum (adjoint.py).
 """
 
-import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from diffsim import errors
 from diffsim.enums import DisableBit, Solver
-from diffsim.math.linalg import cho_solve, cholesky, solve_spd
+from diffsim.math.blocks import block_factor, block_solve, diagonal_blocks, solve_blocks
+from diffsim.physics.tree import dof_trees
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
-from diffsim.solver.iteration import Problem, Progress, Rule, iterate
+from diffsim.solver.iteration import Problem, Rule, iterate
 from diffsim.solver.newton import newton_direction
-from diffsim.solver.objective import constraint_force
+from diffsim.solver.noslip import without_slip
+from diffsim.solver.objective import PerFamily, dual_on_dofs, flat, gradient, row_forces
+from diffsim.solver.projected_gauss_seidel import solve_dual
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
@@ -28,30 +33,33 @@ Array = jax.Array
 OPTIMUM = "solver_optimum"
 
 
-class Method(NamedTuple):
-    """A solver: how it chooses directions, and what it needs."""
+class Found(NamedTuple):
+    """How a search ended: qacc (nv,), the gradient there (nv,), and the row forces where the solver has its own."""
 
-    direction: Rule
-    needs_factor: bool
-    full_step: bool
-
-
-_NEWTON = Method(newton_direction, needs_factor=False, full_step=True)
-
-SOLVERS = {
-    Solver.NEWTON: _NEWTON,
-    Solver.CG: Method(conjugate_direction, needs_factor=True, full_step=False),
-    # the dual and the primal problem have one solution; `method_of` tells the user
-    Solver.PGS: _NEWTON,
-}
+    qacc: Array
+    gradient: Array
+    iterations: Array
+    improvement: Array
+    done: Array
+    forces: PerFamily | None
 
 
-def smooth_acceleration(qM: Array, qfrc_smooth: Array) -> Smooth:
+Search = Callable[[Model, Array, Array, Constraints, Array, bool], Found]
+
+
+def smooth_acceleration(model: Model, qM: Array, qfrc_smooth: Array) -> Smooth:
     """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
-    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_spd(qM, qfrc_smooth))
+    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(dof_trees(model.topology), qM, qfrc_smooth))
 
 
-def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, constraints: Constraints) -> Solution:
+def solve(
+    model: Model,
+    qM: Array,
+    qfrc_smooth: Array,
+    qacc_warmstart: Array,
+    constraints: Constraints,
+    contact_rank: Array | None = None,
+) -> Solution:
     """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
 
     Args:
@@ -59,34 +67,39 @@ def solve(model: Model, qM: Array, qfrc_smooth: Array, qacc_warmstart: Array, co
       qfrc_smooth: (nv,) all other forces.
       qacc_warmstart: (nv,) where to start; has no influence on derivatives.
       constraints: the rows.
+      contact_rank: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
     """
-    method = method_of(model)
     unroll = model.opt.solver_gradient == "unroll"
     given = (qM, qfrc_smooth, constraints)
     # as a while loop the search is a constant for derivatives
     posed = given if unroll else jax.lax.stop_gradient(given)
-    progress = _minimize(model, method, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
+    found = SOLVERS[model.opt.solver](model, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
     # named, so that a rematerialized step can keep the optimum and need not search for it again
-    found = checkpoint_name(progress.point.qacc, OPTIMUM)
-    qacc = found if unroll else at_optimum(found, *given)
-    stats = jax.lax.stop_gradient((progress.improvement, jnp.linalg.norm(progress.point.gradient)))
+    qacc = checkpoint_name(found.qacc, OPTIMUM)
+    qacc = qacc if unroll else at_optimum(dof_trees(model.topology), qacc, *given)
+    forces = row_forces(constraints, qacc)
+    if found.forces is not None:
+        forces = jax.tree.map(_with_value, forces, found.forces)
+    iterations = found.iterations
+    if model.opt.noslip_iterations and constraints.families:
+        qacc, forces, sweeps = without_slip(model, *given, qacc, forces, contact_rank)
+        iterations = iterations + sweeps
+    stats = jax.lax.stop_gradient((found.improvement, jnp.linalg.norm(found.gradient)))
     scale = jax.lax.stop_gradient(_scale(model))
     return Solution(
         qacc=qacc,
-        qfrc_constraint=constraint_force(constraints, qacc),
-        solver_niter=progress.iterations,
-        solver_stalled=~progress.done,
+        qfrc_constraint=dual_on_dofs(constraints, forces),
+        row_force=flat(constraints, forces),
+        solver_niter=iterations,
+        solver_stalled=~found.done,
         solver_improvement=stats[0] * scale,
         solver_gradient_norm=stats[1] * scale,
     )
 
 
-def method_of(model: Model) -> Method:
-    """The model's solver. A model that asks for PGS gets its solution by Newton's method, and a warning."""
-    if model.opt.solver == Solver.PGS:
-        text = "solver PGS works on the dual problem; diffsim finds the same solution by Newton's method"
-        warnings.warn(text + " (set solver='Newton' to silence this)", stacklevel=2)
-    return SOLVERS[model.opt.solver]
+def _with_value(derivative: Array, value: Array) -> Array:
+    """`value`, differentiated as `derivative`."""
+    return derivative + jax.lax.stop_gradient(value - derivative)
 
 
 def _scale(model: Model) -> Array:
@@ -94,28 +107,55 @@ def _scale(model: Model) -> Array:
     return 1 / (model.stat.meaninertia * max(1, model.nv))
 
 
-def _minimize(
-    model: Model,
-    method: Method,
-    qM: Array,
-    qfrc_smooth: Array,
-    constraints: Constraints,
-    start: Array,
-    unroll: bool,
-) -> Progress:
-    opt = model.opt
-    scale = jax.lax.stop_gradient(_scale(model))
-    cold = opt.disabled(DisableBit.WARMSTART) or not constraints.families
-    factor = cholesky(qM) if method.needs_factor or cold else qM
-    problem = Problem(
-        qM=qM,
-        qfrc_smooth=qfrc_smooth,
-        constraints=constraints,
-        factor=factor,
-        tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
-        ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
-        iterations=opt.iterations,
-        ls_iterations=opt.ls_iterations,
-        full_step=method.full_step,
-    )
-    return iterate(problem, method.direction, cho_solve(factor, qfrc_smooth) if cold else start, unroll)
+def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
+    """A solver that minimizes over accelerations, by the directions that `rule` chooses."""
+
+    def search(
+        model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool
+    ) -> Found:
+        opt, trees = model.opt, dof_trees(model.topology)
+        scale = jax.lax.stop_gradient(_scale(model))
+        cold = opt.disabled(DisableBit.WARMSTART) or not constraints.families
+        factor = block_factor(diagonal_blocks(trees, qM)) if needs_factor or cold else ()
+        problem = Problem(
+            qM=qM,
+            qfrc_smooth=qfrc_smooth,
+            constraints=constraints,
+            trees=trees,
+            factor=factor,
+            tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
+            ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
+            iterations=opt.iterations,
+            ls_iterations=opt.ls_iterations,
+            full_step=full_step,
+        )
+        begin = block_solve(trees, factor, qfrc_smooth) if cold else start
+        point, _, iterations, improvement, done = iterate(problem, rule, begin, unroll)
+        return Found(point.qacc, point.gradient, iterations, improvement, done, None)
+
+    return search
+
+
+newton = primal(newton_direction, needs_factor=False, full_step=True)
+
+
+def dual(model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool) -> Found:
+    """The solver that minimizes over constraint forces."""
+    if not constraints.families:
+        return newton(model, qM, qfrc_smooth, constraints, start, unroll)
+    if unroll:
+        reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
+        raise errors.UnsupportedError([errors.Problem("", 0, "<option solver>", reason, unsupported=True)])
+    opt, trees = model.opt, dof_trees(model.topology)
+    qacc = None if opt.disabled(DisableBit.WARMSTART) else start
+    tolerance = opt.tolerance / _scale(model)
+    found = solve_dual(trees, qM, qfrc_smooth, constraints, qacc, tolerance, opt.iterations)
+    residual = gradient(qM, qfrc_smooth, constraints, found.qacc)
+    return Found(found.qacc, residual, found.iterations, found.improvement, found.done, found.forces)
+
+
+SOLVERS: dict[Solver, Search] = {
+    Solver.NEWTON: newton,
+    Solver.CG: primal(conjugate_direction, needs_factor=True, full_step=False),
+    Solver.PGS: dual,
+}

@@ -61,6 +61,11 @@ class Rows(Record):
         return self.D.shape[-1]
 
     @property
+    def forces(self) -> int:
+        """Number of forces of one constraint: of edges for pyramids, else of basis rows."""
+        return 2 * (self.dim - 1) if self.law == Law.PYRAMID else self.dim
+
+    @property
     def height(self) -> int:
         """Number of rows of J that the family owns."""
         return 0 if self.sign else self.dim * self.count
@@ -94,6 +99,15 @@ class Constraints(Record):
         """The families that have rows."""
         rows = [value for value in vars(self).values() if isinstance(value, Rows)]
         return tuple(family for family in rows if family.count)
+
+    def split(self, row_force: Array) -> tuple[Array, ...]:
+        """(forces, n) of each of `families`, from all row forces one after another."""
+        parts, start = [], 0
+        for family in self.families:
+            stop = start + family.forces * family.count
+            parts.append(row_force[start:stop].reshape(family.forces, family.count))
+            start = stop
+        return tuple(parts)
 
     @property
     def contacts(self) -> tuple[Rows, ...]:

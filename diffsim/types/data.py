@@ -115,7 +115,8 @@ class Contacts(Record):
 
     `dist` is a true signed distance, also where the geoms are apart; a slot is active when
     `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from
-    geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin.
+    geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin. `rank` sorts
+    the slots as MuJoCo sorts contacts: by bodies, then geoms.
     """
 
     dist: Array = leaf("ncon")
@@ -128,6 +129,7 @@ class Contacts(Record):
     solreffriction: Array = leaf("ncon", 2)
     solimp: Array = leaf("ncon", 5)
     geom: Array = leaf("ncon", 2, dtype=int)
+    rank: Array = leaf("ncon", dtype=int)
     ncon_dropped: Array = leaf(dtype=int)
 
 
@@ -143,11 +145,13 @@ class Smooth(Record):
 class Solution(Record):
     """The constrained acceleration and what the solver says of itself.
 
+    `row_force` holds the forces of all rows, family by family as in `Constraints.split`, of pyramids one per edge.
     `solver_stalled`: the iteration limit came before the tolerance.
     """
 
     qacc: Array = leaf("nv")
     qfrc_constraint: Array = leaf("nv")
+    row_force: Array = leaf("nforce")
     solver_niter: Array = leaf(dtype=int)
     solver_improvement: Array = leaf()
     solver_gradient_norm: Array = leaf()

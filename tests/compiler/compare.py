@@ -19,6 +19,8 @@ UNORDERED |= {f"mesh_polymap{end}" for end in ("adr", "num", "")}
 
 # numbers that the oracle rounds to float32; compared with the largest of their kind
 ROUGH = {"mesh_vert", "mesh_normal", "mesh_texcoord"}
+# the oracle takes a geom that is closer than this to its body's center of mass to be there
+SAME_PLACE = {"dof_length": 1e-6}
 # of the normals a few are remainders of sums that cancel, where rounding decides
 CANCELLED = 1e-3
 
@@ -57,7 +59,10 @@ def _hull_differences(model: Model, mjmodel: Any, mesh: int) -> list[str]:
         return found + _turned_polygons(mesh, ours, theirs)
     if polygons_around(model.topology, mesh) != polygons_around(mjmodel, mesh):
         found.append(f"polygons around the vertices of mesh {mesh}")
-    wrong = [path for path in ours if np.abs(ours[path] - theirs[path]).max() > TOLERANCE]
+    # where the first corners of a polygon are on a line, the oracle divides (1, 0, 0) by nearly nothing
+    sound = [path for path in ours if abs(theirs[path] @ theirs[path] - 1) < TOLERANCE]
+    wrong = [path for path in sound if np.abs(ours[path] - theirs[path]).max() > TOLERANCE]
+    found += [] if len(sound) >= 0.99 * len(ours) - 1 else [f"normals of mesh {mesh}: {len(sound)} can be compared"]
     return [*found, f"{len(wrong)} polygon normals of mesh {mesh}"] if wrong else found
 
 
@@ -65,7 +70,7 @@ def _turned_polygons(mesh: int, ours: dict, theirs: dict) -> list[str]:
     """Of several triangles that make one, the oracle may turn the rim inside out; ours always faces outwards."""
     mine, its = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
     turned = {(a, c, b) for a, b, c in (path for path in its if len(path) == 3)}
-    agree = mine == turned and len(mine) <= 0.01 * len(ours)
+    agree = mine == turned and len(mine) <= 0.01 * len(ours) + 1
     agree = agree and all(np.abs(ours[a, b, c] + theirs[a, c, b]).max() < TOLERANCE for a, b, c in mine)
     return [] if agree else [f"polygons of mesh {mesh}: {len(mine)} of {len(ours)} differ"]
 
@@ -79,7 +84,7 @@ def _difference(name: str, ours: Any, theirs: Any) -> str:
     theirs = np.nan_to_num(theirs, posinf=np.inf, neginf=-np.inf)
     error = np.abs(ours - theirs)
     scale = np.abs(theirs) + (1.0 if name in ROUGH else TOLERANCE) * np.max(np.abs(theirs), initial=0.0)
-    wrong = np.flatnonzero(~(error <= TOLERANCE * scale + 1e-14))
+    wrong = np.flatnonzero(~(error <= TOLERANCE * scale + SAME_PLACE.get(name, 1e-14)))
     if wrong.size <= (CANCELLED * error.size if name == "mesh_normal" else 0):
         return ""
     worst = wrong[np.argmax(error[wrong])]

@@ -160,6 +160,10 @@ FEATURES: dict[str, str] = {
     "compound": world(COMPOUND),
     "compound_groups": world(COMPOUND, '<compiler inertiagrouprange="0 2"/>'),
     "inertial": world(INERTIAL),
+    "inertial_in_frame": world(
+        '<body><frame pos="1 0 0" euler="0 30 0"><joint/><frame pos="1 0 0"><inertial pos="0 1 0" mass="1" '
+        'diaginertia="1 2 2.5" euler="10 0 0"/></frame></frame><geom size=".1"/></body>'
+    ),
     "inertia_from_geom": world(
         '<body><freejoint/><inertial pos="1 0 0" mass="3" diaginertia="1 1 1"/><geom size="1"/></body>',
         '<compiler inertiafromgeom="true"/>',

@@ -28,20 +28,13 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
     return time.process_time() - start, result
 
 
-def run_passes(draft: Draft) -> None:
-    """All passes up to packing."""
-    for each in passes.PASSES:
-        each(draft)
-        draft.problems.raise_if_any()
-
-
 def main(paths: list[str]) -> None:
     """Print one line per model."""
     print("read  passes  pack  trace  evaluate  model")
     for path in paths:
         read, spec = timed(mjcf.read, package_path(path))
         draft = Draft(spec)
-        compiled, _ = timed(run_passes, draft)
+        compiled, _ = timed(passes.run_passes, draft)
         names, texts = complete.names(draft), settings.texts(draft)
         with jax.enable_x64(True):
             packed, model = timed(lambda fields, n=names, t=texts: pack(fields, n, t), draft.fields)

@@ -26,6 +26,8 @@ CASES = [
     ("dm_control/suite/cheetah.xml", PYRAMIDAL),
     ("gymnasium/envs/mujoco/assets/ant.xml", PYRAMIDAL),
     ("mujoco/mjx/test_data/quadratic_frictionloss.xml", ELLIPTIC),
+    ("many_trees", PYRAMIDAL),
+    ("many_trees", ELLIPTIC),
 ]
 
 
@@ -45,18 +47,18 @@ class Case(NamedTuple):
 
 
 @functools.cache
-def strict_pair(path: str, cone: Cone, solver: Solver = Solver.NEWTON) -> tuple[Model, Any]:
+def strict_pair(path: str, cone: Cone, solver: Solver = Solver.NEWTON, noslip: int = 0) -> tuple[Model, Any]:
     """(ours, oracle) with tolerances at rounding."""
     mjmodel = copy.deepcopy(load_oracle(path))
     mjmodel.opt.cone, mjmodel.opt.solver = int(cone), int(solver)
     mjmodel.opt.tolerance, mjmodel.opt.iterations, mjmodel.opt.ls_iterations = 1e-14, 1000, 100
-    mjmodel.opt.noslip_iterations = 0
+    mjmodel.opt.noslip_iterations, mjmodel.opt.noslip_tolerance = noslip, 0.0
     return from_mujoco(mjmodel), mjmodel
 
 
 @functools.cache
-def cases(path: str, cone: Cone, count: int = 4) -> list[Case]:
+def cases(path: str, cone: Cone, count: int = 4, noslip: int = 0) -> list[Case]:
     """States along a simulation, and our rows there."""
-    model, mjmodel = strict_pair(path, cone)
+    model, mjmodel = strict_pair(path, cone, noslip=noslip)
     states = visited_states(mjmodel, count, every=50)
     return [Case(model, mjmodel, data, rows_of(model, mjmodel, data)) for data in states]

@@ -31,15 +31,19 @@ def contacts_of(model: Model, data: Any) -> tuple[Contacts, dict[int, int]]:
         "solimp": np.tile([0.9, 0.95, 0.001, 0.5, 2.0], (ncon, 1)),
         "geom": np.full((ncon, 2), -1, np.int32),
     }
+    # behind all of the oracle's
+    rank = 10000 + np.arange(ncon, dtype=np.int32)
     slots: dict[int, int] = {}
     for index in range(data.ncon):
         contact = data.contact[index]
         fits = (layout.dim == contact.dim) & np.all((layout.geom == contact.geom) | (layout.geom == -1), axis=1)
         slot = next(s for s in np.flatnonzero(fits) if s not in slots.values())
         slots[index] = int(slot)
+        rank[slot] = index
         for name, column in fields.items():
             column[slot] = np.reshape(getattr(contact, name), column[slot].shape)
-    return Contacts(**fields, margin=fields["includemargin"], ncon_dropped=np.zeros((), np.int32)), slots
+    none = np.zeros((), np.int32)
+    return Contacts(**fields, margin=fields["includemargin"], rank=rank, ncon_dropped=none), slots
 
 
 class Fed(NamedTuple):

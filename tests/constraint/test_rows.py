@@ -10,6 +10,7 @@ from oracle import assert_close, contact_forces_of, inputs_of, mujoco, record_of
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.constraint.families import FAMILIES
 from diffsim.enums import DisableBit
+from diffsim.solver.objective import flat, row_forces
 from diffsim.types.constraints import Constraints, Rows
 from diffsim.types.data import ComFrame, Kinematics, Solution, Tendons, Velocities
 from tests.constraint.cases import CASES, PYRAMIDAL, cases, strict_pair
@@ -48,7 +49,9 @@ def _at_the_oracle(case) -> Solution:
     zero = np.zeros(())
     fields = {f.name: zero for f in dataclasses.fields(Solution)}
     force = np.array(case.data.qfrc_constraint)
-    return Solution(**{**fields, "qacc": np.array(case.data.qacc), "qfrc_constraint": force})
+    rows, qacc = case.fed.constraints, np.array(case.data.qacc)
+    row_force = flat(rows, row_forces(rows, qacc))
+    return Solution(**{**fields, "qacc": qacc, "qfrc_constraint": force, "row_force": row_force})
 
 
 wrenches = jax.jit(constraint_wrenches)

@@ -96,7 +96,7 @@ WRONG = [
     (section("actuator", "<dcmotor joint='j' resistance='1'/>"), ["the motor constant must be positive"]),
     (section("equality", "<connect body1='b'/>"), ["give body1 and anchor, or site1 and site2"]),
     (section("equality", "<weld body1='b' site1='s'/>"), ["site1 and body1 cannot both be given"]),
-    (section("equality", "<distance geom1='g' geom2='g'/>"), ["expected one of: connect, flex"]),
+    (section("equality", "<distance geom1='g' geom2='g'/>"), ["MuJoCo has removed it"]),
     (section("tendon", "<fixed><joint joint='j'/></fixed>"), ["attribute 'coef' is required"]),
     (section("tendon", "<fixed><site site='s'/></fixed>"), ["<site>: is not allowed in <fixed>"]),
     (section("contact", "<pair geom1='g'/>"), ["attribute 'geom2' is required"]),

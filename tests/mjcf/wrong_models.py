@@ -95,13 +95,13 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "option_apirate",
         '<mujoco><option apirate="100"/></mujoco>',
-        "<xml>:1 <option>: unknown attribute 'apirate'",
+        "<xml>:1 <option>: unknown attribute 'apirate'; MuJoCo has removed it, nothing used it; delete it",
         "refuses",
     ),
     (
         "option_collision",
         '<mujoco><option collision="all"/></mujoco>',
-        "<xml>:1 <option>: unknown attribute 'collision'",
+        "<xml>:1 <option>: unknown attribute 'collision'; MuJoCo has removed it; choose pairs by contype, conaffinity and <exclude>",
         "refuses",
     ),
     (
@@ -119,7 +119,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "flag_passive",
         "<mujoco><option><flag passive='disable'/></option></mujoco>",
-        "<xml>:1 <flag>: unknown attribute 'passive'",
+        "<xml>:1 <flag>: unknown attribute 'passive'; it is two flags now, spring and damper",
         "refuses",
     ),
     (
@@ -167,7 +167,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "compiler_convexhull",
         '<mujoco><compiler convexhull="true"/></mujoco>',
-        "<xml>:1 <compiler>: unknown attribute 'convexhull'",
+        "<xml>:1 <compiler>: unknown attribute 'convexhull'; MuJoCo has removed it; delete it",
         "refuses",
     ),
     (
@@ -335,31 +335,31 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "geom_size_zero",
         '<mujoco><worldbody><geom size="0"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: size 1 of a sphere must be positive",
+        "<xml>:1 <geom>: size 1 of a sphere must be positive; a sphere has 1 size",
         "refuses",
     ),
     (
         "geom_size_missing",
         "<mujoco><worldbody><geom /></worldbody></mujoco>",
-        "<xml>:1 <geom>: size 1 of a sphere must be positive",
+        "<xml>:1 <geom>: size 1 of a sphere must be positive; a sphere has 1 size",
         "refuses",
     ),
     (
         "geom_capsule_length",
         '<mujoco><worldbody><geom type="capsule" size="1"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: size 2 of a capsule must be positive",
+        "<xml>:1 <geom>: size 2 of a capsule must be positive; a capsule has 2 sizes",
         "refuses",
     ),
     (
         "geom_cylinder",
         '<mujoco><worldbody><geom type="cylinder" size="1 0"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: size 2 of a cylinder must be positive",
+        "<xml>:1 <geom>: size 2 of a cylinder must be positive; a cylinder has 2 sizes",
         "refuses",
     ),
     (
         "geom_ellipsoid",
         '<mujoco><worldbody><geom type="ellipsoid" size="1 1"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: size 3 of a ellipsoid must be positive",
+        "<xml>:1 <geom>: size 3 of an ellipsoid must be positive; an ellipsoid has 3 sizes",
         "refuses",
     ),
     (
@@ -431,25 +431,25 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "geom_axisangle",
         '<mujoco><worldbody><geom size="1" axisangle="0 0 0 90"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: axisangle too small",
+        "<xml>:1 <geom>: the axis of axisangle is zero",
         "refuses",
     ),
     (
         "geom_xaxis",
         '<mujoco><worldbody><geom size="1" xyaxes="0 0 0 0 1 0"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: xaxis too small",
+        "<xml>:1 <geom>: the x axis of xyaxes is zero",
         "refuses",
     ),
     (
         "geom_yaxis",
         '<mujoco><worldbody><geom size="1" xyaxes="1 0 0 1 0 0"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: yaxis too small",
+        "<xml>:1 <geom>: the axes of xyaxes are parallel, or the second is zero",
         "refuses",
     ),
     (
         "geom_zaxis",
         '<mujoco><worldbody><geom size="1" zaxis="0 0 0"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: zaxis too small",
+        "<xml>:1 <geom>: zaxis is zero",
         "refuses",
     ),
     (
@@ -503,7 +503,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "geom_fromto_box_point",
         '<mujoco><worldbody><geom type="box" size="1" fromto="1 1 1 1 1 1"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: the points of fromto are too close\n<xml>:1 <geom>: size 3 of a box must be positive",
+        "<xml>:1 <geom>: the points of fromto are too close\n<xml>:1 <geom>: size 3 of a box must be positive; a box has 3 sizes",
         "refuses",
     ),
     (
@@ -545,7 +545,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "geom_plane_grid",
         '<mujoco><worldbody><geom type="plane" size="1 1 0"/></worldbody></mujoco>',
-        "<xml>:1 <geom>: size 3 of a plane must be positive",
+        "<xml>:1 <geom>: size 3 of a plane must be positive; a plane has 3 sizes",
         "refuses",
     ),
     (
@@ -563,7 +563,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "joint_axis",
         '<mujoco><worldbody><body name="b"><joint name="j" axis="0 0 0"/>{ball}</body></worldbody></mujoco>',
-        '<xml>:1 <joint name="j">: axis too small',
+        '<xml>:1 <joint name="j">: the axis is zero',
         "refuses",
     ),
     (
@@ -635,7 +635,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "joint_limited_empty",
         '<mujoco><worldbody><body name="b"><joint name="j" limited="true"/>{ball}</body></worldbody></mujoco>',
-        '<xml>:1 <joint name="j">: range must be increasing, not 0 0',
+        "<xml>:1 <joint name=\"j\">: range must be increasing, not 0 0; give attribute 'range'",
         "refuses",
     ),
     (
@@ -773,7 +773,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "inertial_indefinite",
         '<mujoco><worldbody><body name="b"><freejoint/><inertial pos="0 0 0" mass="1" fullinertia="1 1 1 5 0 0"/></body></worldbody></mujoco>',
-        '<xml>:1 <inertial>: fullinertia must have positive eigenvalues\n<xml>:1 <body name="b">: inertia must satisfy A + B >= C; set balanceinertia to mend it\n<xml>:1 <body name="b">: a body that moves needs mass and inertia; give it a geom or <inertial>',
+        "<xml>:1 <inertial>: fullinertia must have positive eigenvalues",
         "refuses",
     ),
     (
@@ -935,7 +935,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "site_size",
         '<mujoco><worldbody><site size="0"/></worldbody></mujoco>',
-        "<xml>:1 <site>: size 1 of a sphere must be positive",
+        "<xml>:1 <site>: size 1 of a sphere must be positive; a sphere has 1 size",
         "refuses",
     ),
     (
@@ -1115,7 +1115,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "equality_distance",
         '<mujoco><equality><distance geom1="g1" geom2="g2"/></equality><worldbody>{two}</worldbody></mujoco>',
-        "<xml>:1 <distance>: is not allowed in <equality>; expected one of: connect, flex, flexstrain, flexvert, joint, tendon, weld",
+        "<xml>:1 <distance>: is not allowed in <equality>; MuJoCo has removed it; hold the length of a spatial tendon by <tendon>",
         "refuses",
     ),
     (
@@ -1193,7 +1193,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "tendon_range",
         '<mujoco><tendon><fixed limited="true"><joint joint="j2" coef="1"/></fixed></tendon><worldbody>{two}</worldbody></mujoco>',
-        "<xml>:1 <fixed>: range must be increasing, not 0 0",
+        "<xml>:1 <fixed>: range must be increasing, not 0 0; give attribute 'range'",
         "refuses",
     ),
     (
@@ -1271,7 +1271,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "actuator_ctrl",
         '<mujoco><actuator><motor joint="j2" ctrllimited="true"/></actuator><worldbody>{two}</worldbody></mujoco>',
-        "<xml>:1 <motor>: ctrlrange must be increasing, not 0 0",
+        "<xml>:1 <motor>: ctrlrange must be increasing, not 0 0; give attribute 'ctrlrange'",
         "refuses",
     ),
     (
@@ -1283,7 +1283,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "actuator_force",
         '<mujoco><actuator><motor joint="j2" forcelimited="true"/></actuator><worldbody>{two}</worldbody></mujoco>',
-        "<xml>:1 <motor>: forcerange must be increasing, not 0 0",
+        "<xml>:1 <motor>: forcerange must be increasing, not 0 0; give attribute 'forcerange'",
         "refuses",
     ),
     (
@@ -1343,7 +1343,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "actuator_intvelocity",
         '<mujoco><actuator><intvelocity joint="j2"/></actuator><worldbody>{two}</worldbody></mujoco>',
-        "<xml>:1 <intvelocity>: actrange must be increasing, not 0 0",
+        "<xml>:1 <intvelocity>: actrange must be increasing, not 0 0; give attribute 'actrange'",
         "refuses",
     ),
     (
@@ -1361,7 +1361,7 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "actuator_damper_range",
         '<mujoco><actuator><damper joint="j2" kv="1"/></actuator><worldbody>{two}</worldbody></mujoco>',
-        "<xml>:1 <damper>: ctrlrange must be increasing, not 0 0",
+        "<xml>:1 <damper>: ctrlrange must be increasing, not 0 0; give attribute 'ctrlrange'",
         "refuses",
     ),
     (
@@ -2139,5 +2139,17 @@ ROWS: list[tuple[str, str, str, str]] = [
         '<mujoco><worldbody><geom size="1" group="99999999999"/></worldbody></mujoco>',
         "<xml>:1 <geom>: attribute 'group': must be at most 2147483647, not 99999999999",
         "refuses",
+    ),
+    (
+        "gravity_too_large",
+        '<mujoco><option gravity="0 0 1e39"/></mujoco>',
+        "<xml>:1 <option>: gravity is not a finite number; some number of the file is too large",
+        "loads",
+    ),
+    (
+        "stiffness_too_large",
+        '<mujoco><worldbody><body><joint stiffness="1e39"/><geom size="1"/></body></worldbody></mujoco>',
+        "<xml>:1 <joint>: jnt_stiffness is not a finite number; some number of the file is too large",
+        "loads",
     ),
 ]

@@ -37,7 +37,6 @@ STATES = 5
 
 
 @pytest.mark.parametrize("path", CORPUS)
-@pytest.mark.filterwarnings("ignore:solver PGS")
 def test_forward_equals_the_oracle(path: str) -> None:
     model, mjmodel = oracle.converged(path)
     forward = jax.jit(diffsim.forward)

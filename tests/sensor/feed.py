@@ -8,6 +8,7 @@ from oracle import contact_forces_of, field_of, inputs_of, load_pair, record_of,
 
 from diffsim.constraint import make_constraints
 from diffsim.sensor import sensors
+from diffsim.solver.objective import flat, row_forces
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import (
     Actuation,
@@ -93,6 +94,7 @@ def contacts_of(mjdata: Any, slots: int) -> Contacts:
         solreffriction=padded(contact.solreffriction, 0),
         solimp=padded(contact.solimp, 0),
         geom=padded(contact.geom, -1, np.int32),
+        rank=np.arange(slots, dtype=np.int32),
         ncon_dropped=np.int32(0),
     )
 
@@ -103,13 +105,15 @@ def readings_of(path: str, mjdata: Any, slots: int = 24) -> tuple[Model, State, 
     state, inputs = state_of(mjdata), inputs_of(mjdata)
     parts = {cls: record_of(cls, mjmodel, mjdata) for cls in RECORDS}
     contacts = contacts_of(mjdata, 0 if path == LIMITS else slots)
-    rows = None
+    rows, row_force = None, None
     if path == LIMITS:
         sources = (parts[cls] for cls in (Kinematics, ComFrame, Tendons, Velocities))
         rows = constrain(model, state, inputs, *sources, contacts)
-    given = {name for part in parts.values() for name in vars(part)} | {"qacc", "contact", "efc"}
+        row_force = flat(rows, row_forces(rows, np.array(mjdata.qacc)))
+    given = {name for part in parts.values() for name in vars(part)} | {"qacc", "row_force", "contact", "efc"}
     others = {name: None for name in Data.__dataclass_fields__ if name not in given}
-    data = Data.collect(*parts.values(), **others, qacc=np.array(mjdata.qacc), contact=contacts, efc=rows)
+    solved = {"qacc": np.array(mjdata.qacc), "row_force": row_force}
+    data = Data.collect(*parts.values(), **others, **solved, contact=contacts, efc=rows)
     forces = np.zeros((len(contacts.dist), 6))
     forces[: mjdata.ncon] = contact_forces_of(mjmodel, mjdata)
     return model, state, inputs, data, forces

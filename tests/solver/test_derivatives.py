@@ -9,6 +9,7 @@ import pytest
 from oracle import assert_close, inputs_of, record_of, state_of
 
 from diffsim.constraint import make_constraints
+from diffsim.enums import Solver
 from diffsim.solver import solve
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from tests.constraint.cases import ELLIPTIC, HUMANOID, PYRAMIDAL, cases
@@ -18,6 +19,7 @@ DIFFERENTIATED = [
     ("contact_dims", PYRAMIDAL),
     ("contact_dims", ELLIPTIC),
     (HUMANOID, PYRAMIDAL),
+    ("many_trees", ELLIPTIC),
 ]
 SMALL = "dm_control/suite/hopper.xml"
 LEAVES = ("D", "aref", "frictionloss", "friction", "mu")
@@ -208,3 +210,15 @@ def test_gradient_is_finite_where_rows_degenerate(cone, kind):
         smooth = np.zeros_like(smooth)
     cotangent = backward(case.model, (qM, smooth, start, changed), np.ones(2 * case.model.nv))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(cotangent))
+
+
+@pytest.mark.parametrize("cone", [PYRAMIDAL, ELLIPTIC])
+def test_every_solver_has_the_same_derivative(cone):
+    for index, case in enumerate(cases("contact_dims", cone)[:2]):
+        for name, way in directions(case.problem, index):
+            expected = np.asarray(forward(case.model, case.problem, way))
+            for solver in (Solver.CG, Solver.PGS):
+                opt = dataclasses.replace(case.model.opt, solver=solver, iterations=3000, tolerance=jnp.asarray(0.0))
+                tangent = forward(case.model.replace(opt=opt), case.problem, way)
+                scale = max(1.0, np.max(np.abs(expected)))
+                assert_close(f"{solver.name} {name}", np.asarray(tangent) / scale, expected / scale, 1e-6)

@@ -94,16 +94,16 @@ class Body(Oriented):
 
     def check(self, problems: Problems) -> None:
         if self.is_world:
-            for child in _standing_in(self):
+            for child in standing_in(self):
                 if isinstance(child, (Inertial, Joint, FreeJoint)):
                     problems.add(child, f"the world body cannot have <{child.tag}>")
 
 
-def _standing_in(body: Element) -> Iterator[Element]:
+def standing_in(body: Element) -> Iterator[Element]:
     """What belongs to a body, also inside of frames, without the bodies that hang on it."""
     for child in body.children:
         if isinstance(child, (Frame, Replicate)):
-            yield from _standing_in(child)
+            yield from standing_in(child)
         elif not isinstance(child, Body):
             yield child
 

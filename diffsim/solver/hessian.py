@@ -1,0 +1,80 @@
+"""Solving with the Hessian H = M + J^T K J of the objective.
+
+M couples the dofs of one kinematic tree, constraints couple two. A model of few dofs takes one dense Cholesky factor.
+A model of many trees takes the factors of H's diagonal blocks, one per tree, as the preconditioner of linear conjugate
+gradients on the whole of H: exact at once while no constraint joins two trees, and a few products with J where some do.
+(Preconditioned conjugate gradients: Golub and Van Loan 2013, sec. 11.5.)
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math.blocks import Blocks, block_factor, block_solve
+from diffsim.math.linalg import cho_solve, cholesky
+from diffsim.solver.objective import PerFamily, hessian, hessian_blocks, hessian_product
+from diffsim.types.constraints import Constraints
+
+Array = jax.Array
+Product = Callable[[Array], Array]
+
+# products with H that blocks are expected to need where the dense factor needs none
+PRODUCTS = 8
+
+
+def solve_hessian(blocks: Blocks, qM: Array, constraints: Constraints, x: PerFamily, b: Array) -> Array:
+    """H^-1 b (nv,) at residuals x."""
+    if not worthwhile(blocks, constraints.J.shape[0]):
+        return cho_solve(cholesky(hessian(qM, constraints, x)), b)
+    factor = jax.lax.stop_gradient(block_factor(hessian_blocks(blocks, qM, constraints, x)))
+
+    def product(vector: Array) -> Array:
+        return hessian_product(qM, constraints, x, vector)
+
+    def solve(product: Product, b: Array) -> Array:
+        return conjugate_gradients(product, lambda r: block_solve(blocks, factor, r), b)
+
+    # so that derivatives are solves with H again, and not those of the loop
+    return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
+
+
+def worthwhile(blocks: Blocks, nrow: int) -> bool:
+    """Whether blocks need less than half of the multiplications of the dense factor."""
+    nv = blocks.size
+    dense = nv * nv * (nv / 3 + nrow)
+    blocked = sum(index.size * index.shape[1] * (index.shape[1] / 3 + nrow) for index in blocks.index)
+    return 2 * (blocked + PRODUCTS * nv * (nv + 2 * nrow)) < dense
+
+
+class _Search(NamedTuple):
+    """Solution so far, residual, direction, residual . preconditioned residual, number of products."""
+
+    x: Array
+    residual: Array
+    direction: Array
+    energy: Array
+    products: Array
+
+
+def conjugate_gradients(product: Product, precondition: Product, b: Array) -> Array:
+    """x (n,) with product(x) = b, until the preconditioned residual is eps^(3/4) of its start, or 2 n products."""
+    first = precondition(b)
+    start = jnp.vdot(b, first)
+    floor = start * float(jnp.finfo(b.dtype).eps) ** 1.5
+
+    def unfinished(search: _Search) -> Array:
+        return (search.energy > floor) & (search.products < 2 * b.shape[0])
+
+    def advance(search: _Search) -> _Search:
+        image = product(search.direction)
+        length = search.energy / jnp.vdot(search.direction, image)
+        residual = search.residual - length * image
+        step = precondition(residual)
+        energy = jnp.vdot(residual, step)
+        direction = step + (energy / search.energy) * search.direction
+        return _Search(search.x + length * search.direction, residual, direction, energy, search.products + 1)
+
+    none = _Search(jnp.zeros_like(b), b, first, start, jnp.zeros((), jnp.int32))
+    return jax.lax.while_loop(unfinished, advance, none).x

@@ -1,0 +1,65 @@
+"""Islands: kinematic trees that active constraints tie together, directly or through others.
+
+Constraints of different islands do not feel each other, so an iteration may stop in one and go on in another. Found by
+closing the relation "share a row" between trees. Source: MuJoCo documentation, "Computation", constraint islands.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import DisableBit
+from diffsim.math.linalg import matmul
+from diffsim.solver.objective import PerFamily, rows_of
+from diffsim.types import Model
+from diffsim.types.constraints import Constraints, Law, Rows
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+
+class Islands(NamedTuple):
+    """Upper bound of the number of islands, and the island (n,) of each constraint of each family."""
+
+    most: int
+    label: PerFamily
+
+
+@per_topology
+def _tree_of_dof(topology: Topology) -> np.ndarray:
+    """(nv, ntree) 0/1."""
+    return topology.dof_treeid[:, None] == np.arange(topology.ntree)
+
+
+def islands(model: Model, constraints: Constraints) -> Islands:
+    """The islands; all constraints are in island 0 where the model has one tree, or the flag is off."""
+    if model.topology.ntree == 1 or model.opt.disabled(DisableBit.ISLAND):
+        return Islands(1, tuple(jnp.zeros(family.count, jnp.int32) for family in constraints.families))
+    count, dtype = model.topology.ntree, constraints.J.dtype
+    trees = [_trees(model, constraints, family) for family in constraints.families]
+    used = jnp.concatenate(
+        [tree & active(family)[:, None] for tree, family in zip(trees, constraints.families, strict=True)]
+    ).astype(dtype)
+    reach = matmul(used.T, used) + jnp.eye(count, dtype=dtype)
+    for _ in range(int(np.ceil(np.log2(count)))):
+        reach = jnp.where(reach > 0, 1, 0).astype(dtype)
+        reach = matmul(reach, reach)
+    # an island is named after its first tree
+    name = jnp.argmax(reach > 0, axis=1).astype(jnp.int32)
+    return Islands(count, tuple(name[jnp.argmax(tree, axis=1)] for tree in trees))
+
+
+def active(rows: Rows) -> Array:
+    """(n,) which constraints of a family are there."""
+    return rows.frictionloss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
+
+
+def _trees(model: Model, constraints: Constraints, rows: Rows) -> Array:
+    """(n, ntree) the trees that each constraint of a family moves."""
+    place = _tree_of_dof(model.topology)
+    if rows.sign:
+        return jnp.asarray(place)
+    moves = jnp.any(rows_of(rows, constraints.J) != 0, axis=0).astype(constraints.J.dtype)
+    return matmul(moves, jnp.asarray(place, moves.dtype)) > 0

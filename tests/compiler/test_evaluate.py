@@ -1,0 +1,51 @@
+"""Derived constants without XLA: the interpreter agrees with JAX, and a load compiles nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compiler.features import FEATURES
+
+from diffsim.compiler.evaluate import evaluate
+from diffsim.compiler.passes import compile_all
+from diffsim.mjcf import read
+
+TABLE = np.arange(60.0).reshape(3, 4, 5)
+PLACES = np.array([[0, 2], [3, 1], [1, 1]])
+
+
+def _picked(table: jax.Array, places: jax.Array) -> jax.Array:
+    return jax.vmap(lambda rows, at: rows[at])(table, places)
+
+
+def _windows(table: jax.Array, places: jax.Array) -> jax.Array:
+    return jax.vmap(lambda rows, at: jax.lax.dynamic_slice(rows, (at[0], at[1]), (1, 2)))(table, places)
+
+
+def _added(table: jax.Array, places: jax.Array) -> jax.Array:
+    return jax.vmap(lambda rows, at: rows.at[at].add(1.5))(table, places)
+
+
+def _rounded(table: jax.Array, places: jax.Array) -> jax.Array:
+    return jnp.round(table / 2) + jnp.sum(places)
+
+
+@pytest.mark.parametrize("function", [_picked, _windows, _added, _rounded])
+def test_the_interpreter_agrees_with_jax(function) -> None:
+    np.testing.assert_array_equal(evaluate(function, TABLE, PLACES), function(TABLE, PLACES))
+
+
+@pytest.mark.parametrize("name", ["joints", "spatial", "servos", "every_actuator"])
+def test_a_load_compiles_nothing(name: str) -> None:
+    seen: list[str] = []
+
+    def note(event: str, seconds: float, **more: object) -> None:
+        if "backend_compile" in event:
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        compile_all(read(FEATURES[name]), refuse=False)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert seen == []

@@ -1,0 +1,245 @@
+"""`make sweep`: derivatives of one step, for every constraint family x cone x solver x integrator.
+
+AD (forward and reverse) against Richardson differences of our own step, with respect to position, velocity, control,
+applied force and every float of the model at once. One small model per family, made here. A state counts only if the
+differences agree with themselves at two step sizes; where they do not, a zone changes within the step size and the next
+state is tried. Prints one line of counts, and a line for every finding.
+
+python tests/gradient_matrix.py --seed 0             every family x cone x integrator by Newton, other solvers by Euler
+python tests/gradient_matrix.py --full               the whole product
+"""
+
+import argparse
+import functools
+import itertools
+import os
+import sys
+from typing import Any, NamedTuple
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import diffsim
+from diffsim.enums import Cone, Integrator, Solver
+from diffsim.physics.joint import integrate_position, position_difference
+
+Array = jax.Array
+BAR = 1e-6
+STEPS = (1e-3, 1e-4, 1e-5, 1e-6)
+TRIES = 8
+
+LINKED = """<mujoco><option timestep=".004"/>
+<default><geom contype="0" conaffinity="0" density="500"/><joint damping=".2"/></default>
+<worldbody>
+  <body name="arm" pos="0 0 1"><joint name="a" axis="0 1 0" {a}/>
+    <geom type="capsule" size=".04" fromto="0 0 0 .4 0 0"/><site name="arm" pos=".2 0 .1"/>
+    <body name="fore" pos=".4 0 0"><joint name="b" axis="0 1 .3" {b}/>
+      <geom type="capsule" size=".03" fromto="0 0 0 .3 0 .02"/>
+      <body name="tip" pos=".3 0 0"><joint name="c" type="ball" {c}/>
+        <geom type="box" size=".06 .05 .04" pos=".02 .01 0"/><site name="tip" pos=".05 0 .02" euler="10 20 30"/>
+  </body></body></body>
+  <body name="box" pos=".8 .1 1.1" euler="10 30 20"><freejoint/>
+    <geom type="box" size=".1 .07 .05"/><site name="box" pos=".02 .05 .01" euler="0 30 0"/></body>
+</worldbody>
+{more}
+<actuator><motor joint="a" gear="2"/><velocity joint="b" kv=".3"/></actuator></mujoco>"""
+
+TENDONS = """<tendon><spatial name="rope" {rope}><site site="tip"/><site site="box"/></spatial>
+<fixed name="sum" {sum}><joint joint="a" coef="1"/><joint joint="b" coef="-.6"/></fixed></tendon>"""
+
+TOUCHING = """<mujoco><option timestep=".004" impratio="2"/>
+<default><geom condim="{dim}" friction=".7 .02 .01" density="500"/><joint damping=".2"/></default>
+<worldbody>
+  <geom type="plane" size="5 5 1"/>
+  <body pos="0 0 .098"><freejoint/><geom type="ellipsoid" size=".2 .15 .1" solimp=".8 .95 .01 .4 3"/>
+    <body pos=".1 0 .2"><joint name="a" axis="0 1 0"/><geom type="capsule" size=".04" fromto="0 0 0 0 .1 .3"/></body>
+  </body>
+  <body pos="1 0 .078"><joint name="x" type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
+    <joint name="b" axis="0 1 0"/><geom size=".08" solref=".03 .8"/></body>
+</worldbody>
+<actuator><motor joint="a" gear="2"/><velocity joint="b" kv=".3"/></actuator></mujoco>"""
+
+
+def linked(a: str = "", b: str = "", c: str = "", more: str = "") -> str:
+    return LINKED.format(a=a, b=b, c=c, more=more)
+
+
+def tendons(rope: str = "", total: str = "", equality: str = "") -> str:
+    return linked(more=TENDONS.format(rope=rope, sum=total) + f"<equality>{equality}</equality>")
+
+
+MODELS = {
+    "connect": linked(more='<equality><connect body1="box" body2="tip" anchor="-.1 0 .05"/></equality>'),
+    "weld": linked(
+        more='<equality><weld body1="box" body2="tip" torquescale="1.7"/><weld site1="arm" site2="box"/></equality>'
+    ),
+    "joint equality": linked(
+        more='<equality><joint joint1="a" joint2="b" polycoef=".1 .5 -.3 .2 .1"/><joint joint1="b"/></equality>'
+    ),
+    "tendon equality": tendons(equality='<tendon tendon1="rope" tendon2="sum" polycoef=".1 .4 .1 0 0"/>'),
+    "dof friction": linked(a='frictionloss=".4"', b='frictionloss="9"', c='frictionloss=".02"'),
+    "tendon friction": tendons('frictionloss="30"', 'frictionloss=".2"'),
+    "joint limit": linked(a='limited="true" range="-80 -40"', b='limited="true" range="50 90" margin=".1"'),
+    "ball limit": linked(c='limited="true" range="0 4" solimplimit=".8 .95 .2 .3 3"'),
+    "tendon limit": tendons('limited="true" range=".01 .05"', 'limited="true" range="1.5 3"'),
+    "contact 1": TOUCHING.format(dim=1),
+    "contact 3": TOUCHING.format(dim=3),
+    "contact 4": TOUCHING.format(dim=4),
+    "contact 6": TOUCHING.format(dim=6),
+}
+
+# name -> options; noslip sweeps to its fixed point, whose derivative is taken. Each body touches in one point: two
+# contacts that stick together can push each other, and the sweeps take a million rounds to settle how hard
+SOLVERS: dict[str, dict[str, Any]] = {
+    "newton": {"solver": Solver.NEWTON},
+    "cg": {"solver": Solver.CG, "iterations": 2000},
+    "noslip": {"solver": Solver.NEWTON, "noslip_iterations": 300, "noslip_tolerance": -1.0},
+}
+
+
+class Combination(NamedTuple):
+    """One entry of the matrix."""
+
+    family: str
+    cone: Cone
+    solver: str
+    integrator: Integrator
+
+
+def combinations(full: bool) -> list[Combination]:
+    """The entries; the cone matters to contacts with friction only, noslip to all friction."""
+    entries = []
+    for family, solver, integrator in itertools.product(MODELS, SOLVERS, Integrator):
+        has_cone = family.startswith("contact") and family != "contact 1"
+        idle = solver == "noslip" and not (has_cone or family.endswith("friction"))
+        if not idle and (full or solver == "newton" or integrator == Integrator.EULER):
+            cones = Cone if has_cone else (Cone.PYRAMIDAL,)
+            entries += [Combination(family, cone, solver, integrator) for cone in cones]
+    return entries
+
+
+class Outcome(NamedTuple):
+    """Worst relative errors against differences and between the modes; groups compared, groups without an agreement."""
+
+    difference: float
+    modes: float
+    compared: int
+    unresolved: tuple[str, ...]
+
+
+Variation = dict[str, Any]
+
+
+@functools.cache
+def load(family: str) -> diffsim.Model:
+    return diffsim.load(MODELS[family])
+
+
+def make(entry: Combination) -> tuple[Any, diffsim.Model, Variation]:
+    """(value, tangent, gradient and number of loaded rows, all in one jitted function), model, zero variation."""
+    options = {"cone": entry.cone, "integrator": entry.integrator, **SOLVERS[entry.solver]}
+    model = load(entry.family)
+    opt = {"tolerance": 1e-15, "iterations": 200, "ls_iterations": 100} | options
+    model = model.replace(opt=model.opt.replace(**opt))
+    weight = jnp.asarray(np.random.default_rng(7).normal(size=(2, model.nv)))
+
+    def result(variation: Variation, state: diffsim.State) -> tuple[Array, Array]:
+        changed = jax.tree.map(lambda leaf, part: leaf * (1 + part), model, variation["model"])
+        qpos = integrate_position(model, state.qpos, variation["qpos"], jnp.ones(()))
+        moved = state.replace(qpos=qpos, qvel=state.qvel + variation["qvel"])
+        inputs = diffsim.make_inputs(model).replace(ctrl=variation["ctrl"] + 0.3, qfrc_applied=variation["force"])
+        data = diffsim.forward(changed, moved, inputs)
+        after = diffsim.integrate(changed, moved, inputs, data)
+        total = weight[0] @ position_difference(model, after.qpos, state.qpos) + weight[1] @ after.qvel
+        return total, jnp.sum(jnp.abs(data.row_force) > 1e-6)
+
+    def everything(variation: Variation, way: Variation, state: diffsim.State) -> tuple[Array, Array, Variation, Array]:
+        value, tangent, loaded = jax.jvp(lambda v: result(v, state), (variation,), (way,), has_aux=True)
+        return value, tangent, jax.grad(lambda v: result(v, state)[0])(variation), loaded
+
+    zero = {"qpos": jnp.zeros(model.nv), "qvel": jnp.zeros(model.nv), "force": jnp.zeros(model.nv)}
+    zero |= {"ctrl": jnp.zeros(model.nu), "model": jax.tree.map(jnp.zeros_like, model)}
+    return jax.jit(everything), model, zero
+
+
+def states(entry: Combination, model: diffsim.Model, seed: int) -> list[diffsim.State]:
+    """Random states; contacts stay shallow."""
+    rng = np.random.default_rng(seed)
+    spread, speed = (1e-3, 0.3) if entry.family.startswith("contact") else (0.3, 1.0)
+    start, found = diffsim.make_state(model), []
+    for _ in range(TRIES):
+        qpos = integrate_position(model, start.qpos, jnp.asarray(spread * rng.normal(size=model.nv)), jnp.ones(()))
+        found.append(start.replace(qpos=qpos, qvel=jnp.asarray(speed * rng.normal(size=model.nv))))
+    return found
+
+
+def difference(value: Any, way: Variation) -> tuple[float, float]:
+    """The extrapolated central difference that agrees best with itself at half the step, and that disagreement."""
+
+    def central(step: float) -> float:
+        ahead, behind = (value(jax.tree.map(lambda leaf, h=h: h * leaf, way)) for h in (step, -step))
+        return (ahead - behind) / (2 * step)
+
+    estimates = []
+    for step in STEPS:
+        coarse, middle, fine = central(step), central(step / 2), central(step / 4)
+        first, second = (4 * middle - coarse) / 3, (4 * fine - middle) / 3
+        estimates.append((abs(first - second), second))
+    spread, best = min(estimates)
+    return best, spread
+
+
+def check(entry: Combination, seed: int = 0) -> Outcome:
+    """Compares all groups of one entry, each in the first state that allows it."""
+    everything, model, zero = make(entry)
+    rng = np.random.default_rng(seed)
+    left, worst, modes = list(zero), 0.0, 0.0
+    for state in states(entry, model, seed):
+        for group in list(left):
+            random = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), zero[group])
+            way = {**zero, group: random}
+            _, tangent, gradient, loaded = everything(zero, way, state)
+            if not int(loaded):
+                break
+            reverse = sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (gradient, way)), strict=True))
+            scale = max(1.0, abs(float(tangent)))
+            modes = max(modes, abs(float(reverse - tangent)) / scale)
+            best, spread = difference(lambda v, s=state: float(everything(v, zero, s)[0]), way)
+            if spread <= 0.3 * BAR * scale:
+                worst = max(worst, abs(best - float(tangent)) / scale)
+                left.remove(group)
+        if not left:
+            break
+    return Outcome(worst, modes, len(zero) - len(left), tuple(left))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--full", action="store_true", help="the whole product of solvers and integrators")
+    parser.add_argument("--only", default="", help="families that contain this text")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    entries = [entry for entry in combinations(options.full) if options.only in entry.family]
+    compared, failed, unresolved, worst = 0, 0, 0, 0.0
+    for entry in entries:
+        outcome = check(entry, options.seed)
+        compared += outcome.compared
+        unresolved += len(outcome.unresolved)
+        worst = max(worst, outcome.difference)
+        wrong = outcome.difference > BAR or outcome.modes > 1e-9
+        failed += wrong
+        if wrong or outcome.unresolved:
+            name = f"{entry.family} {entry.cone.name} {entry.solver} {entry.integrator.name}"
+            print(f"{'WRONG' if wrong else 'unresolved'}: {name}: {outcome}", flush=True)
+        jax.clear_caches()
+    text = f"{len(entries)} combinations, {compared} comparisons, {failed} failures, {unresolved} unresolved"
+    print(f"gradient matrix, seed {options.seed}: {text}, worst {worst:.1e}")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
