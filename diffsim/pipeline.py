@@ -15,7 +15,7 @@ from diffsim.constraint import constraint_wrenches, contact_forces, make_constra
 from diffsim.enums import EnableBit
 from diffsim.math import safe
 from diffsim.math.blocks import solve_blocks
-from diffsim.math.linalg import matmul
+from diffsim.math.linalg import after, matmul
 from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
@@ -78,11 +78,11 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     drive = actuation(model, state.act, ctrl, paths, moments, rates, passives, user)
     applied = applied_force(model, inputs, poses, com)
     smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
-    smooth = smooth_acceleration(model, inertia.qM, smooth_force)
 
     # constraint
     rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
     solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows, contacts.rank)
+    smooth = smooth_acceleration(model, after(inertia.qM, solution.qacc), smooth_force)
 
     # what only sensors and users read
     forces = contact_forces(model, contacts, rows, solution)

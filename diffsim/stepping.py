@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from diffsim.enums import EnableBit, Integrator
 from diffsim.math.blocks import solve_blocks, solve_general_blocks
+from diffsim.math.linalg import after
 from diffsim.physics.actuation import advance_activation
 from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrained
@@ -57,7 +58,9 @@ def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     qacc = data.qacc
     inertia = discrete_inertia(model, state, inputs, data)
     if inertia is not data.qM:
-        qacc = solve_blocks(dof_trees(model.topology), inertia, data.qfrc_smooth + data.qfrc_constraint)
+        qacc = solve_blocks(
+            dof_trees(model.topology), after(inertia, data.qacc), data.qfrc_smooth + data.qfrc_constraint
+        )
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
@@ -93,14 +96,18 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_general_blocks(dof_trees(model.topology), discrete_inertia(model, state, inputs, data), force)
+    qacc = solve_general_blocks(
+        dof_trees(model.topology), after(discrete_inertia(model, state, inputs, data), data.qacc), force
+    )
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_blocks(dof_trees(model.topology), discrete_inertia(model, state, inputs, data), force)
+    qacc = solve_blocks(
+        dof_trees(model.topology), after(discrete_inertia(model, state, inputs, data), data.qacc), force
+    )
     dofs = free_bodies(model.topology).dofs
     if not dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
@@ -116,9 +123,9 @@ def _with_free_bodies(model: Model, state: State, inputs: Inputs, data: Data, fo
     half, full = midpoint_velocity(model, data.xquat[free.bodies], state.qvel[free.dofs], applied, own)
     loose = unconstrained(model, data.efc)[:, None]
     moved = plain.at[free.dofs].set(jnp.where(loose, half, own))
-    after = plain.at[free.dofs].set(jnp.where(loose, full, own))
+    later = plain.at[free.dofs].set(jnp.where(loose, full, own))
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, moved, data.qacc).replace(
-        qvel=after
+        qvel=later
     )
 
 

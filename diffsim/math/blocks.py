@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.linalg import cho_solve, cholesky, matmul
+from diffsim.math.linalg import after, cho_solve, cholesky, matmul
 
 Array = jax.Array
 # one array (count, size, size) per block size
@@ -74,15 +74,21 @@ def gram_blocks(blocks: Blocks, rows: Array, weighted: Array) -> PerSize:
 
 
 def block_factor(parts: PerSize) -> PerSize:
-    """Lower Cholesky factors of positive definite blocks."""
-    return tuple(cholesky(part) for part in parts)
+    """Lower Cholesky factors of positive definite blocks, one size after the other (see linalg.after)."""
+    factors: list[Array] = []
+    for part in parts:
+        factors.append(cholesky(after(part, factors[-1]) if factors else part))
+    return tuple(factors)
 
 
 def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
     """x (n,) with matrix x = b."""
     if blocks.single:
         return cho_solve(factor[0][0], b)
-    solved = (jax.vmap(cho_solve)(part, split(b, index)) for part, index in zip(factor, blocks.index, strict=True))
+    solved: list[Array] = []
+    for part, index in zip(factor, blocks.index, strict=True):
+        entries = after(split(b, index), solved[-1] if solved else factor[-1])
+        solved.append(jax.vmap(cho_solve)(part, entries))
     return join(blocks, tuple(solved))
 
 
@@ -95,5 +101,8 @@ def solve_general_blocks(blocks: Blocks, matrix: Array, b: Array) -> Array:
     """x (n,) with matrix x = b, for a regular matrix (n, n) without entries between blocks."""
     if blocks.single:
         return jnp.linalg.solve(matrix, b)
-    parts = zip(diagonal_blocks(blocks, matrix), blocks.index, strict=True)
-    return join(blocks, tuple(jnp.linalg.solve(part, split(b, index)[..., None])[..., 0] for part, index in parts))
+    solved: list[Array] = []
+    for part, index in zip(diagonal_blocks(blocks, matrix), blocks.index, strict=True):
+        ready = after(part, solved[-1]) if solved else part
+        solved.append(jnp.linalg.solve(ready, split(b, index)[..., None])[..., 0])
+    return join(blocks, tuple(solved))

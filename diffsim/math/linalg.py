@@ -27,3 +27,13 @@ def cho_solve(factor: Array, b: Array) -> Array:
 def solve_spd(matrix: Array, b: Array) -> Array:
     """x with matrix x = b, for a symmetric positive definite matrix."""
     return cho_solve(cholesky(matrix), b)
+
+
+def after(value: Array, earlier: Array) -> Array:
+    """The same value, but not before `earlier` is computed. Orders LAPACK calls that do not depend on each other.
+
+    Two batched LAPACK calls at once can wait for each other forever: on a CPU each holds a thread of XLA's pool (as
+    many as cores) while it waits for its part of the batch (jaxlib 0.10). XLA drops optimization barriers on the CPU,
+    so that only a dependence of numbers helps.
+    """
+    return value + 0 * jax.lax.stop_gradient(jnp.ravel(earlier)[0]) if earlier.size else value
