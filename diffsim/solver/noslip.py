@@ -16,7 +16,9 @@ import numpy as np
 
 from diffsim.constraint import laws
 from diffsim.math import safe
-from diffsim.math.linalg import cho_solve, cholesky, matmul
+from diffsim.math.blocks import solve_blocks
+from diffsim.math.linalg import after, matmul
+from diffsim.physics.tree import dof_trees
 from diffsim.solver.islands import Islands, active, islands
 from diffsim.solver.objective import PerFamily, dual_on_dofs
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest
@@ -58,7 +60,8 @@ def without_slip(
       forces: (forces, n) row forces of each family at that solution.
       contact_rank: (ncon,) in which order the contacts are swept; None for that of the slots.
     """
-    families = constraints.families
+    families, trees = constraints.families, dof_trees(model.topology)
+    qM = after(qM, qacc)
     parts = [_part(model, constraints, *pair) for pair in zip(families, forces, strict=True)]
     found = [part for part in parts if part is not None]
     if not found:
@@ -77,7 +80,7 @@ def without_slip(
         count = 0 if part is None else part.aref.shape[0]
         final.append(own if part is None else _with_friction(model, family, own, old, y[begin : begin + count]))
         begin += count
-    qacc = cho_solve(cholesky(qM), force + matmul(y, jacobian))
+    qacc = solve_blocks(trees, qM, force + matmul(y, jacobian))
     return qacc, tuple(final), sweeps
 
 
