@@ -12,17 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import Status
+from diffsim.math.safe import is_bad
+from diffsim.physics.actuation import clamped_controls
 from diffsim.types import Data, Inputs, Model, State
 
 Array = jax.Array
-
-# beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
-BAD = 1e10
-
-
-def is_bad(values: Array) -> Array:
-    """Whether any element is NaN, infinite or beyond `BAD`; a scalar bool."""
-    return ~jnp.all(jnp.abs(values) <= jnp.asarray(BAD, values.dtype))
 
 
 class Row(NamedTuple):
@@ -44,7 +38,7 @@ ROWS = {
         lambda model, state, inputs, data: is_bad(data.qacc), "qacc is not finite or beyond 1e10; reduce the timestep"
     ),
     Status.BAD_CTRL: Row(
-        lambda model, state, inputs, data: is_bad(inputs.ctrl),
+        lambda model, state, inputs, data: is_bad(clamped_controls(model, inputs.ctrl)),
         "ctrl is not finite or beyond 1e10: all controls count as 0",
     ),
     Status.CONTACTS_DROPPED: Row(

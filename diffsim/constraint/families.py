@@ -76,4 +76,5 @@ def make_constraints(
 
 
 def _off(model: Model, flag: DisableBit) -> bool:
-    return model.opt.disabled(flag) or model.opt.disabled(DisableBit.CONSTRAINT)
+    """Whether a family has no rows: by its flag, by that of all, or because nothing moves."""
+    return model.nv == 0 or model.opt.disabled(flag) or model.opt.disabled(DisableBit.CONSTRAINT)

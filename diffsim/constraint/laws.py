@@ -226,6 +226,11 @@ def basis(rows: Rows, forces: Array) -> Array:
     return _sum_edges(rows, forces[0::2], forces[1::2]) if rows.law == Law.PYRAMID else forces
 
 
+def active(rows: Rows) -> Array:
+    """(n,) which constraints of a family are there."""
+    return rows.frictionloss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
+
+
 def slips(rows: Rows, x: Array) -> Array:
     """(n,) whether an elliptic contact is in its middle zone, where the force lies on the friction cone."""
     return _zones(rows, x).middle

@@ -116,12 +116,12 @@ def _family(
     """Whether each row is there, its rank, and the columns of `EfcRows`; rows component-major."""
     height, count, nv = rows.forces, rows.count, model.nv
     kind, ids, rank = _place(model, contacts, constraints, rows)
-    jacobian = _jacobian(constraints, rows, nv)
+    jacobian = basis_jacobian(constraints, rows)
     normal = rows.law == Law.PYRAMID or rows.dim == 1
     first = jnp.ones((height, 1), rows.D.dtype) if normal else jnp.eye(height, 1, dtype=rows.D.dtype)
     edges = laws.dual_rows(rows, jacobian)
     loss = rows.frictionloss if rows.law == Law.BOUNDED else jnp.zeros_like(rows.pos)
-    there = loss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
+    there = laws.active(rows)
     if rows in constraints.contacts:
         # bodies that nothing moves
         there = there & jnp.any(jacobian != 0, axis=(0, 2))
@@ -163,12 +163,12 @@ def _place(
     return label.kind, jnp.asarray(label.id, jnp.int32), jnp.asarray(rank + repeat, jnp.int32)
 
 
-def _jacobian(constraints: Constraints, rows: Rows, nv: int) -> Array:
+def basis_jacobian(constraints: Constraints, rows: Rows) -> Array:
     """(dim, n, nv) basis rows."""
     if rows.sign:
-        return rows.sign * jnp.eye(nv, dtype=constraints.J.dtype)[None]
+        return rows.sign * jnp.eye(rows.count, dtype=constraints.J.dtype)[None]
     block = constraints.J[rows.start : rows.start + rows.height]
-    return block.reshape(rows.dim, rows.count, nv)
+    return block.reshape(rows.dim, rows.count, -1)
 
 
 def _state(model: Model, rows: Rows, x: Array, force: Array) -> Array:

@@ -36,17 +36,17 @@ class Blocks:
 
 
 def blocks_of(label: np.ndarray) -> Blocks:
-    """Blocks of equal labels (n,)."""
-    groups = [np.flatnonzero(label == value) for value in np.unique(label)]
+    """Blocks of equal labels (n,); one block without indices if there are none."""
+    groups = [np.flatnonzero(label == value) for value in np.unique(label)] or [np.zeros(0, int)]
     sizes = sorted({len(group) for group in groups}, reverse=True)
     return Blocks(len(label), tuple(np.stack([g for g in groups if len(g) == size]) for size in sizes))
 
 
 def split(values: Array, index: np.ndarray) -> Array:
     """(..., count, size) of values (..., n): the entries of each block."""
-    start, stop = int(index[0, 0]), int(index[-1, -1]) + 1
-    if np.array_equal(index.reshape(-1), np.arange(start, stop)):
-        return values[..., start:stop].reshape(*values.shape[:-1], *index.shape)
+    start = int(index[0, 0]) if index.size else 0
+    if np.array_equal(index.reshape(-1), start + np.arange(index.size)):
+        return values[..., start : start + index.size].reshape(*values.shape[:-1], *index.shape)
     return values[..., index]
 
 

@@ -12,6 +12,14 @@ from diffsim.math.vector import dot, scale
 
 Array = jax.Array
 
+# beyond this magnitude a position, velocity, acceleration or control counts as bad (mjMAXVAL)
+BAD = 1e10
+
+
+def is_bad(values: Array) -> Array:
+    """Whether any element is NaN, infinite or beyond `BAD`; a scalar bool."""
+    return ~jnp.all(jnp.abs(values) <= jnp.asarray(BAD, values.dtype))
+
 
 def tiny(x: Array) -> Array:
     """The smallest square that counts as non-zero in the dtype of x: its power -3/2, in derivatives, must be finite."""

@@ -34,8 +34,6 @@ from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
-# a control beyond this, or not a number, is bad, and all controls count as zero
-MAX_CONTROL = 1e10
 MIN_TIME_CONSTANT = 1e-15
 
 # of n actuators: parameters (n, 10), control (n,), activation (n,) -> rate (n,)
@@ -200,12 +198,17 @@ def _clamp(values: Array, ranges: Array, limited: np.ndarray) -> Array:
     return jnp.where(limited != 0, safe.clip(values, ranges[:, 0], ranges[:, 1]), values)
 
 
+def clamped_controls(model: Model, ctrl: Array) -> Array:
+    """Controls (nu,) within the ranges of those that have one."""
+    if model.opt.disabled(DisableBit.CLAMPCTRL):
+        return ctrl
+    return _clamp(ctrl, model.actuator_ctrlrange, model.topology.actuator_ctrllimited)
+
+
 def _usable_controls(model: Model, ctrl: Array) -> Array:
-    """Controls within their ranges; all zero if any is not a number or huge."""
-    if not model.opt.disabled(DisableBit.CLAMPCTRL):
-        ctrl = _clamp(ctrl, model.actuator_ctrlrange, model.topology.actuator_ctrllimited)
-    good = jnp.all(jnp.abs(ctrl) <= MAX_CONTROL)
-    return jnp.where(good, ctrl, 0)
+    """Clamped controls; all zero if any is bad."""
+    ctrl = clamped_controls(model, ctrl)
+    return jnp.where(safe.is_bad(ctrl), 0, ctrl)
 
 
 def _activation_rates(model: Model, act: Array, ctrl: Array, length: Array, velocity: Array) -> Array:

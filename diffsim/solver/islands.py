@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.constraint import laws
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.solver.objective import PerFamily, rows_of
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, Law, Rows
+from diffsim.types.constraints import Constraints, Rows
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -40,7 +41,7 @@ def islands(model: Model, constraints: Constraints) -> Islands:
     count, dtype = model.topology.ntree, constraints.J.dtype
     trees = [_trees(model, constraints, family) for family in constraints.families]
     used = jnp.concatenate(
-        [tree & active(family)[:, None] for tree, family in zip(trees, constraints.families, strict=True)]
+        [tree & laws.active(family)[:, None] for tree, family in zip(trees, constraints.families, strict=True)]
     ).astype(dtype)
     reach = matmul(used.T, used) + jnp.eye(count, dtype=dtype)
     for _ in range(int(np.ceil(np.log2(count)))):
@@ -49,11 +50,6 @@ def islands(model: Model, constraints: Constraints) -> Islands:
     # an island is named after its first tree
     name = jnp.argmax(reach > 0, axis=1).astype(jnp.int32)
     return Islands(count, tuple(name[jnp.argmax(tree, axis=1)] for tree in trees))
-
-
-def active(rows: Rows) -> Array:
-    """(n,) which constraints of a family are there."""
-    return rows.frictionloss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
 
 
 def _trees(model: Model, constraints: Constraints, rows: Rows) -> Array:

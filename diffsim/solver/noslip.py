@@ -19,7 +19,7 @@ from diffsim.math import safe
 from diffsim.math.blocks import solve_blocks
 from diffsim.math.linalg import after, matmul
 from diffsim.physics.tree import dof_trees
-from diffsim.solver.islands import Islands, active, islands
+from diffsim.solver.islands import Islands, islands
 from diffsim.solver.objective import PerFamily, dual_on_dofs
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest
 from diffsim.solver.slip_sweeps import Plan, sweep
@@ -116,7 +116,7 @@ def _regularization_cost(constraints: Constraints, forces: PerFamily, groups: Is
     total = jnp.zeros((groups.most,), constraints.J.dtype)
     for rows, label, part in zip(constraints.families, groups.label, forces, strict=True):
         cost = 0.5 * jnp.sum(safe.divide(part * part, jnp.broadcast_to(rows.D, part.shape)), axis=0)
-        total = total.at[label].add(jnp.where(active(rows), cost, 0))
+        total = total.at[label].add(jnp.where(laws.active(rows), cost, 0))
     return total
 
 

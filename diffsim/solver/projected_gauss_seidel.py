@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.constraint import laws
+from diffsim.constraint.views import basis_jacobian
 from diffsim.math import safe
 from diffsim.math.blocks import Blocks, block_factor, block_solve, diagonal_blocks
 from diffsim.math.linalg import matmul
-from diffsim.solver.objective import PerFamily, dual_on_dofs, row_forces, rows_of
+from diffsim.solver.objective import PerFamily, dual_on_dofs, row_forces
 from diffsim.solver.slip_adjoint import Cones
 from diffsim.solver.slip_sweeps import ball_rows, combine, nearest
 from diffsim.types.constraints import Constraints, Law, Rows
@@ -121,8 +122,7 @@ def solve_dual(
 
 
 def _part(constraints: Constraints, rows: Rows, force: Array) -> _Part:
-    basis = _basis_rows(constraints, rows)
-    there = rows.frictionloss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
+    basis, there = basis_jacobian(constraints, rows), laws.active(rows)
     inverse = jnp.broadcast_to(safe.divide(jnp.ones_like(rows.D), rows.D), force.shape)
     if rows.law == Law.CONE:
         side = jnp.concatenate([jnp.ones_like(rows.friction[:1]), rows.friction])
@@ -135,13 +135,6 @@ def _part(constraints: Constraints, rows: Rows, force: Array) -> _Part:
     columns = (laws.dual_rows(rows, basis), laws.dual_rows(rows, rows.aref), inverse, force)
     bounds = (jnp.broadcast_to(bound[None], force.shape) for bound in (lower, upper))
     return _Part(*(column.reshape(-1, *column.shape[2:]) for column in (*columns, *bounds)))
-
-
-def _basis_rows(constraints: Constraints, rows: Rows) -> Array:
-    """(dim, n, nv) Jacobian of the basis rows."""
-    if rows.sign:
-        return rows.sign * jnp.eye(rows.count, dtype=constraints.J.dtype)[None]
-    return rows_of(rows, constraints.J)
 
 
 def _row_forces(rows: Rows, force: Array) -> Array:

@@ -1,0 +1,59 @@
+"""Models and inputs at the edge: nothing to move, nothing at all, controls that are no numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import mujoco
+
+import diffsim
+from diffsim.enums import Integrator, Solver, Status
+
+EMPTY = {
+    "nothing": "<mujoco/>",
+    "one geom": '<mujoco><worldbody><geom size=".1"/></worldbody></mujoco>',
+    "sensors": '<mujoco><worldbody><site name="s"/><geom size=".1"/><camera name="c"/></worldbody>'
+    '<sensor><clock/><framepos objtype="site" objname="s"/><gyro site="s"/></sensor></mujoco>',
+    "welded": '<mujoco><worldbody><body name="b"><geom size=".1"/></body></worldbody>'
+    '<equality><weld body1="b"/></equality></mujoco>',
+}
+LIMITED = '<motor joint="j" ctrllimited="true" ctrlrange="-1 1"/>'
+FREE = '<motor joint="j"/>'
+
+
+@pytest.mark.parametrize("solver", Solver)
+@pytest.mark.parametrize("name", EMPTY)
+def test_models_without_degrees_of_freedom_step(name: str, solver: Solver) -> None:
+    model = diffsim.load(EMPTY[name])
+    model = model.replace(opt=model.opt.replace(solver=solver))
+    state, data = jax.jit(lambda model, state: (diffsim.step(model, state), diffsim.forward(model, state)))(
+        model, diffsim.make_state(model)
+    )
+    assert model.nv == 0 and state.time == model.opt.timestep and int(data.status) == 0
+    theirs = mujoco.MjModel.from_xml_string(EMPTY[name])
+    expected = mujoco.MjData(theirs)
+    mujoco.mj_forward(theirs, expected)
+    np.testing.assert_allclose(data.sensordata, expected.sensordata, atol=1e-12)
+
+
+@pytest.mark.parametrize("integrator", Integrator)
+def test_models_without_degrees_of_freedom_integrate(integrator: Integrator) -> None:
+    model = diffsim.load(EMPTY["one geom"])
+    model = model.replace(opt=model.opt.replace(integrator=integrator))
+    states = jax.vmap(lambda _: diffsim.make_state(model))(jnp.arange(3))
+    after = jax.vmap(lambda state: diffsim.step(model, state))(states)
+    np.testing.assert_allclose(after.time, model.opt.timestep)
+
+
+@pytest.mark.parametrize(
+    ("actuator", "ctrl", "bad"),
+    [(FREE, np.nan, True), (FREE, np.inf, True), (FREE, 1e11, True), (LIMITED, np.nan, True), (LIMITED, np.inf, False)],
+)
+def test_bad_controls_count_as_zero_and_are_flagged(actuator: str, ctrl: float, bad: bool) -> None:
+    # as in the oracle, a control is judged after its range: an infinite one within a range is the range's end
+    body = '<body><joint name="j"/><geom size=".1"/></body>'
+    model = diffsim.load(f"<mujoco><worldbody>{body}</worldbody><actuator>{actuator}</actuator></mujoco>")
+    inputs = diffsim.make_inputs(model).replace(ctrl=jnp.array([ctrl]))
+    data = diffsim.forward(model, diffsim.make_state(model), inputs)
+    assert bool(data.status & Status.BAD_CTRL) == bad
+    assert float(data.actuator_force[0]) == (0 if bad else 1)
