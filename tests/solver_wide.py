@@ -1,0 +1,190 @@
+# ruff: noqa: E402
+"""`make parity`: the constraint solver beside the oracle's, on every model of the test packages.
+
+python tests/solver_wide.py [--only TEXT] [--states 5] [--seed 0] [--solver newton] [--corpus]
+
+Run to convergence: acceleration, constraint force and the force of every row (in the oracle's order) within 1e-7, our
+objective not above the oracle's by more than 1e-10. At MuJoCo's default tolerance: iterations, ours and the oracle's
+from the same warm start. The same problem cast to float32: force within 1e-3 of float64, and iterations. One line per
+model, one line of counts at the end. States in which the oracle has other contacts are left out of what compares.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+import warnings
+from collections import Counter
+from typing import Any, NamedTuple
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import parity_wide
+
+import diffsim
+from diffsim.constraint import laws
+from diffsim.enums import DisableBit, Solver
+from diffsim.errors import DiffsimError
+from diffsim.math.linalg import matmul
+from diffsim.solver import solve
+from diffsim.solver.objective import residuals
+from diffsim.support import efc
+
+BAR = {"qacc": 1e-7, "qfrc_constraint": 1e-7, "efc_force": 1e-7, "objective": 1e-10, "float32": 1e-3}
+MORE = 1
+
+
+class Probe(NamedTuple):
+    """One state: the converged solution and its row forces, how far our objective is above that at the oracle's
+    solution, and the solver at the model's own tolerance in float64 and float32."""
+
+    data: diffsim.Data
+    efc_force: jax.Array
+    excess: jax.Array
+    iterations: jax.Array
+    single_force: jax.Array
+    single_iterations: jax.Array
+    single_stalled: jax.Array
+
+
+class Record(NamedTuple):
+    """Errors over their bars, and iterations: of the oracle, ours, ours in float32; each one number per state."""
+
+    errors: dict[str, list[float]]
+    theirs: list[int]
+    ours: list[int]
+    single: list[int]
+
+
+def objective(data: diffsim.Data, qacc: jax.Array) -> jax.Array:
+    """Gauss' cost plus that of the constraints."""
+    off = qacc - data.qacc_smooth
+    x = residuals(data.efc, qacc, matmul(data.efc.J, qacc))
+    parts = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(data.efc.families, x, strict=True)]
+    return 0.5 * off @ data.qM @ off + sum(parts)
+
+
+def single_precision(tree: Any) -> Any:
+    """The same with its floats in float32."""
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+
+def make_probe(model: diffsim.Model, tolerances: dict[str, Any]) -> Any:
+    """Jitted: (state, inputs, the oracle's qacc) -> Probe."""
+    usual = model.replace(opt=model.opt.replace(**tolerances))
+
+    def probe(state: diffsim.State, inputs: diffsim.Inputs, theirs: jax.Array) -> Probe:
+        data = diffsim.forward(model, state, inputs)
+        lowest = objective(data, theirs)
+        excess = (objective(data, data.qacc) - lowest) / jnp.maximum(1, jnp.abs(lowest))
+        problem = (data.qM, data.qfrc_smooth, state.qacc_warmstart, data.efc)
+        rough, single = (solve(*case) for case in ((usual, *problem), single_precision((usual, *problem))))
+        own = (rough.solver_niter, single.qfrc_constraint, single.solver_niter, single.solver_stalled)
+        return Probe(data, efc(model, data).efc_force, excess, *own)
+
+    return jax.jit(probe)
+
+
+def usual_iterations(mjmodel: Any, data: Any, tolerances: dict[str, Any]) -> int:
+    """How many iterations the oracle takes at the model's own tolerance, as one island."""
+    model = mjmodel.__copy__()
+    model.opt.disableflags |= DisableBit.ISLAND
+    for name, value in tolerances.items():
+        setattr(model.opt, name, value)
+    copy = oracle.mujoco.MjData(model)
+    for name in ("qpos", "qvel", "act", "ctrl", "qacc_warmstart", "mocap_pos", "mocap_quat", "eq_active"):
+        getattr(copy, name)[:] = getattr(data, name)
+    copy.qfrc_applied[:], copy.xfrc_applied[:], copy.time = data.qfrc_applied, data.xfrc_applied, data.time
+    oracle.mujoco.mj_forward(model, copy)
+    return int(copy.solver_niter[0])
+
+
+def measure(source: str, states: int, seed: int, solver: Solver, **capacity: int) -> Record:
+    """Errors and iterations of one model.
+
+    Raises:
+      Dropped: some contacts did not fit.
+    """
+    model, mjmodel = parity_wide.pair(source, **capacity)
+    model = model.replace(opt=model.opt.replace(solver=solver, noslip_iterations=0))
+    mjmodel.opt.solver, mjmodel.opt.noslip_iterations = int(solver), 0
+    tolerances = {"tolerance": 1e-8, "ls_tolerance": 0.01}
+    probe = make_probe(model, tolerances)
+    record = Record({name: [] for name in BAR}, [], [], [])
+    for data in oracle.visited_states(mjmodel, states, seed):
+        found: Probe = probe(oracle.state_of(data), oracle.inputs_of(data), jnp.asarray(data.qacc))
+        if int(found.data.ncon_dropped):
+            raise parity_wide.Dropped
+        if not data.nefc or not np.all(np.isfinite(data.qacc)):
+            continue
+        held = np.asarray(found.data.qfrc_constraint)
+        away = np.linalg.norm(found.single_force - held) / max(np.linalg.norm(held), 1e-6)
+        record.errors["float32"].append(float(away) / BAR["float32"])
+        record.ours.append(int(found.iterations))
+        record.single.append(int(found.single_iterations))
+        if not parity_wide.same_contacts(found.data.contact, data):
+            continue
+        record.theirs.append(usual_iterations(mjmodel, data, tolerances) - int(found.iterations))
+        record.errors["objective"].append(float(found.excess) / BAR["objective"])
+        pairs = {"qacc": found.data.qacc, "qfrc_constraint": held, "efc_force": found.efc_force[: data.nefc]}
+        for name, value in pairs.items():
+            expected = np.asarray(getattr(data, name))
+            error = np.max(np.abs(np.asarray(value) - expected), initial=0) / max(1.0, np.max(np.abs(expected)))
+            record.errors[name].append(float(error) / BAR[name])
+    return record
+
+
+def judge(source: str, options: argparse.Namespace) -> tuple[str, str, Record | None]:
+    """(verdict, what there is to say, numbers) of one model."""
+    solver = Solver[options.solver.upper()]
+    try:
+        try:
+            record = measure(source, options.states, options.seed, solver)
+        except parity_wide.Dropped:
+            record = measure(source, options.states, options.seed, solver, max_contacts=256, max_pairs=2048)
+    except (parity_wide.Dropped, DiffsimError, ValueError) as problem:
+        return "refused", f"{type(problem).__name__} {problem}"[:120], None
+    if not record.ours:
+        return "free", "no constraint was active", None
+    worst = {name: max(values) for name, values in record.errors.items() if values}
+    bad = [name for name, value in worst.items() if not value <= 1]
+    bad += ["iterations"] if min(record.theirs, default=0) < -MORE else []
+    shown = " ".join(f"{name}={value * BAR[name]:.1e}" for name, value in worst.items())
+    counts = f"iterations {record.ours} fewer than oracle {record.theirs} float32 {record.single}"
+    return ("missed: " + " ".join(bad) if bad else "met"), f"{shown} {counts}", record
+
+
+def main() -> int:
+    """Runs all models; 1 if one misses a bar."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--states", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--solver", default="newton", choices=[solver.name.lower() for solver in Solver])
+    parser.add_argument("--corpus", action="store_true", help="also the files that `make corpus` downloads")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    oracle.mujoco.set_mju_user_warning(lambda text: None)
+    verdicts: Counter[str] = Counter()
+    ours, single = [], []
+    for name, source in parity_wide.sources(options.corpus).items():
+        if options.only in name:
+            start = time.perf_counter()
+            verdict, text, record = judge(source, options)
+            verdicts[verdict.split(":")[0]] += 1
+            if record:
+                ours, single = ours + record.ours, single + record.single
+            print(f"{name}: {verdict}, {text} ({time.perf_counter() - start:.0f} s)", flush=True)
+            jax.clear_caches()
+    means = f"mean iterations {np.mean(ours or [0]):.2f}, float32 {np.mean(single or [0]):.2f}"
+    print(f"SOLVER {options.solver} states={len(ours)} seed={options.seed} {dict(verdicts)} {means}", flush=True)
+    return int(verdicts["missed"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
