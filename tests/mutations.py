@@ -1,0 +1,187 @@
+"""`make mutations`: bugs seen in other engines, planted one at a time; each must be caught by the test named beside it.
+
+python tests/mutations.py [--only TEXT]
+
+Most leave every value as it is and spoil a derivative only, by `jax.lax.stop_gradient`. A mutation is applied to a copy
+of the tree, in a temporary folder. One line each, one line of counts at the end; 1 if a bug goes unnoticed, or if the
+text that it replaces is gone.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[1]
+MATRIX = "tests/gradients/test_matrix.py::test_entry"
+PYRAMID, CONE, WELD = (
+    f"'{MATRIX}[{entry}-newton-{i}]'" for entry, i in (("contact 6-0", 0), ("contact 4-1", 0), ("weld-0", 2))
+)
+IMPLICIT = "'tests/stepping/test_gradients.py::test_step_derivatives_match_differences[smooth-2]'"
+SOLVER = "tests/solver/test_derivatives.py"
+EULER, RK4 = (
+    f"'tests/gradients/test_step.py::test_step_gradients[1-dm_control/suite/hopper.xml-{i}-0]'" for i in (0, 1)
+)
+
+
+class Mutation(NamedTuple):
+    """Replace `old` in diffsim/`file` by `new`, and `test` (arguments of pytest) fails."""
+
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+def held(text: str) -> str:
+    return f"jax.lax.stop_gradient({text})"
+
+
+MUTATIONS = {
+    "M^-1 counted twice in the adjoint": Mutation(
+        "solver/adjoint.py",
+        "-solve_hessian(trees, qM, constraints, x, change)",
+        "-solve_hessian(trees, qM, constraints, x, solve_hessian(trees, qM, constraints, x, change))",
+        f"{SOLVER}::test_against_differences",
+    ),
+    "constraints missing in the Hessian of the adjoint": Mutation(
+        "solver/adjoint.py",
+        "-solve_hessian(trees, qM, constraints, x, change)",
+        "-jax.numpy.linalg.solve(qM, change)",
+        f"{SOLVER}::test_against_differences",
+    ),
+    "edges of a pyramid cancel in the reference acceleration": Mutation(
+        "constraint/contact.py", "-side * vel[i] for", f"{held('-side * vel[i]')} for", PYRAMID
+    ),
+    "friction coefficients carry no derivative": Mutation(
+        "constraint/contact.py",
+        "friction = contacts.friction[:, : max(dim - 1, 1)].T",
+        f"friction = {held('contacts.friction[:, : max(dim - 1, 1)].T')}",
+        PYRAMID,
+    ),
+    "equalities do not depend on the state": Mutation(
+        "constraint/rows.py",
+        "ref.stiffness * ref.impedance * violation",
+        f"ref.stiffness * ref.impedance * {held('violation')}",
+        WELD,
+    ),
+    "Jdot v has no derivative": Mutation(
+        "constraint/rows.py",
+        "aref - draft.jacobian_dot_v",
+        f"aref - {held('draft.jacobian_dot_v')}",
+        WELD,
+    ),
+    "Jdot v is missing": Mutation(
+        "constraint/rows.py",
+        "aref - draft.jacobian_dot_v",
+        "aref - 0 * draft.jacobian_dot_v",
+        "tests/constraint/test_rows.py::test_rows_match",
+    ),
+    "Euler's implicit damping has no derivative": Mutation(
+        "stepping.py",
+        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
+        "def runge_kutta",
+        f"    qacc = data.qacc + {held('qacc - data.qacc')}\n"
+        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
+        "def runge_kutta",
+        EULER,
+    ),
+    "(M - hD)^-1 M is missing in the derivative of implicit": Mutation(
+        "stepping.py",
+        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
+        "def implicit_fast",
+        f"    qacc = data.qacc + {held('qacc - data.qacc')}\n"
+        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
+        "def implicit_fast",
+        IMPLICIT,
+    ),
+    "stages of Runge-Kutta share a state": Mutation(
+        "stepping.py",
+        "qpos=integrate_position(model, state.qpos, qvel, fraction * h),",
+        f"qpos=integrate_position(model, {held('state.qpos')}, qvel, fraction * h),",
+        RK4,
+    ),
+    "ctrl has no derivative": Mutation(
+        "pipeline.py",
+        "state.time, inputs.ctrl)",
+        f"state.time, {held('inputs.ctrl')})",
+        EULER,
+    ),
+    "xfrc_applied has no derivative": Mutation(
+        "pipeline.py",
+        "applied_force(model, inputs, poses, com)",
+        f"applied_force(model, inputs.replace(xfrc_applied={held('inputs.xfrc_applied')}), poses, com)",
+        IMPLICIT,
+    ),
+    "impratio has no derivative": Mutation(
+        "constraint/contact.py",
+        "    impratio = at_least(model.opt.impratio, MINVAL)\n",
+        f"    impratio = {held('at_least(model.opt.impratio, MINVAL)')}\n",
+        CONE,
+    ),
+    "impratio is ignored": Mutation(
+        "constraint/contact.py",
+        "    impratio = at_least(model.opt.impratio, MINVAL)\n",
+        "    impratio = jnp.ones_like(model.opt.impratio)\n",
+        "tests/constraint/test_options.py",
+    ),
+    "normalization of free quaternions is not projected": Mutation(
+        "physics/joint.py",
+        "    return quat_normalize(qpos[3:])\n",
+        f"    return qpos[3:] + {held('quat_normalize(qpos[3:]) - qpos[3:]')}\n",
+        "tests/stepping/test_gradients.py::test_quaternions_are_projected",
+    ),
+    "normalization of ball quaternions is not projected": Mutation(
+        "physics/joint.py",
+        "    return quat_normalize(qpos)\n",
+        f"    return qpos + {held('quat_normalize(qpos) - qpos')}\n",
+        "tests/stepping/test_gradients.py::test_quaternions_are_projected",
+    ),
+}
+
+
+def caught(mutation: Mutation) -> bool:
+    """Whether the named test fails on a tree with the bug; errors of collection do not count.
+
+    Raises:
+      LookupError: the text to replace is not there exactly once.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder)
+        for name in ("diffsim", "tests"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        target = copy / "diffsim" / mutation.file
+        text = target.read_text()
+        if text.count(mutation.old) != 1:
+            raise LookupError(f"{mutation.file} has {mutation.old!r} {text.count(mutation.old)} times")
+        target.write_text(text.replace(mutation.old, mutation.new))
+        command = f"{sys.executable} -m pytest -x {mutation.test}"
+        settings = {**os.environ, "PYTHONPATH": str(copy), "DIFFSIM_JAX_CACHE": str(copy / "cache")}
+        run = subprocess.run(command, shell=True, cwd=copy, env=settings, capture_output=True, text=True)
+    if run.returncode not in (0, 1):
+        raise LookupError(f"{command}: {run.stdout[-500:]}")
+    return run.returncode == 1 and "AssertionError" in run.stdout
+
+
+def main() -> int:
+    """Plants all mutations; 1 if one is not caught."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="mutations whose name contains this")
+    options = parser.parse_args()
+    chosen = {name: mutation for name, mutation in MUTATIONS.items() if options.only in name}
+    missed = 0
+    for name, mutation in chosen.items():
+        found = caught(mutation)
+        missed += not found
+        print(f"{'caught' if found else 'MISSED'}: {name}, by {mutation.test}", flush=True)
+    print(f"MUTATIONS {len(chosen)} planted, {missed} missed")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
