@@ -178,6 +178,46 @@ def test_composes_with_transformations():
     assert_close("scan", jax.jit(jax.grad(scanned))(problems[1]), expected, 1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("path", "cone"), DIFFERENTIATED[:3])
+def test_second_derivatives(path, cone):
+    """The tangent is differentiable in its turn, forward over forward and forward over reverse."""
+    case = cases(path, cone)[2]
+    every = dict(directions(case.problem, 5))
+    weight = np.random.default_rng(6).normal(size=2 * case.model.nv)
+
+    @jax.jit
+    def slopes(problem, way):
+        slope = jax.jvp(lambda p: acceleration(case.model, p), (problem,), (way,))[1]
+        return slope, jax.jvp(jax.grad(lambda p: weight @ acceleration(case.model, p)), (problem,), (way,))[1]
+
+    @jax.jit
+    def second(problem, way, other):
+        return jax.jvp(lambda p: slopes(p, way)[0], (problem,), (other,))[1]
+
+    bends = 0
+    for first, then in [("aref", "aref"), ("J", "aref"), ("qM", "J"), ("D", "qfrc_smooth"), ("friction", "D")]:
+        way, other = every[first], every[then]
+        expected = richardson(lambda t: slopes(along(case.problem, other, t), way)[0], 1e-5)  # noqa: B023
+        scale = max(1.0, np.max(np.abs(expected)))
+        found = np.asarray(second(case.problem, way, other))
+        assert_close(f"{first} {then}", found / scale, expected / scale, 1e-6)
+        reverse = slopes(case.problem, way)[1]
+        inner = sum(np.vdot(a, b) for a, b in zip(jax.tree.leaves(reverse), jax.tree.leaves(other), strict=True))
+        assert abs(inner - weight @ found) <= 1e-8 * max(1.0, abs(inner), scale)
+        bends += bool(np.any(np.abs(expected) > 1e-3))
+    assert bends >= 2
+
+
+def test_memory_of_reverse_mode_does_not_grow_with_iterations():
+    def temporary(iterations):
+        case = cases(SMALL, ELLIPTIC)[0]
+        model = case.model.replace(opt=case.model.opt.replace(iterations=iterations))
+        loss = jax.grad(lambda problem: jnp.sum(acceleration(model, problem)))
+        return jax.jit(loss).lower(case.problem).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary(3) == temporary(100) > 0
+
+
 def test_unrolled_gradient_agrees_at_convergence():
     case = cases(SMALL, ELLIPTIC)[2]
     opt = dataclasses.replace(case.model.opt, solver_gradient="unroll", iterations=12, ls_iterations=30)
