@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import laws
-from diffsim.constraint.contact import contact_plan
+from diffsim.constraint.contact import Slots, bodies, contact_plan
 from diffsim.constraint.equality import coupling
 from diffsim.constraint.limit import limit_layout
 from diffsim.constraint.weld import joined
-from diffsim.enums import ConstraintState, ConstraintType, EqType
+from diffsim.enums import ConstraintState, ConstraintType, EqType, Jacobian
 from diffsim.math.linalg import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, Rows
@@ -26,6 +26,8 @@ from diffsim.types.topology import Topology, per_topology
 Array = jax.Array
 # more rows than a constraint can have
 STRIDE = 16
+# number of dofs
+SPARSE_FROM = 60
 
 
 class EfcRows(NamedTuple):
@@ -121,10 +123,7 @@ def _family(
     first = jnp.ones((height, 1), rows.D.dtype) if normal else jnp.eye(height, 1, dtype=rows.D.dtype)
     edges = laws.dual_rows(rows, jacobian)
     loss = rows.frictionloss if rows.law == Law.BOUNDED else jnp.zeros_like(rows.pos)
-    there = laws.active(rows)
-    if rows in constraints.contacts:
-        # bodies that nothing moves
-        there = there & jnp.any(jacobian != 0, axis=(0, 2))
+    there = laws.active(rows) & _moves(model, contacts, constraints, rows, jacobian)
     x = matmul(jacobian, qacc) - rows.aref
     columns = (
         jnp.full((height, count), int(kind), jnp.int32),
@@ -151,16 +150,41 @@ def _place(
     # types come one after another, except that contacts of all types are mixed
     room = STRIDE * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
     if rows in constraints.contacts:
-        plan = contact_plan(model.topology, model.opt.disableflags)
-        slots = next(group for group in plan.groups if group.dim == rows.dim)
+        slots = _slots(model, rows)
         rank = room * int(ConstraintType.CONTACT_FRICTIONLESS) + STRIDE * contacts.rank[slots.start : slots.stop]
         return CONTACT[rows.law], jnp.arange(slots.start, slots.stop, dtype=jnp.int32), rank
-    name = next(name for name, value in vars(constraints).items() if value is rows)
-    label = _labels(model.topology)[name]
+    label = _label(model, constraints, rows)
     rank = room * int(label.kind) + STRIDE * label.id + label.second
     # components of connect and weld are separate constraints of their families
     repeat = np.cumsum(label.id[:, None] == label.id[None], axis=1).diagonal() - 1 if rows.law == Law.QUADRATIC else 0
     return label.kind, jnp.asarray(label.id, jnp.int32), jnp.asarray(rank + repeat, jnp.int32)
+
+
+def _label(model: Model, constraints: Constraints, rows: Rows) -> Label:
+    return _labels(model.topology)[next(name for name, value in vars(constraints).items() if value is rows)]
+
+
+def _slots(model: Model, rows: Rows) -> Slots:
+    """Where the contacts of a family are."""
+    groups = contact_plan(model.topology, model.opt.disableflags).groups
+    return next(group for group in groups if group.dim == rows.dim)
+
+
+def _moves(model: Model, contacts: Contacts, constraints: Constraints, rows: Rows, jacobian: Array) -> Array:
+    """(n,) whether anything moves a constraint: of a contact its bodies, of others what its rows say."""
+    if rows in constraints.contacts:
+        slots, plan = _slots(model, rows), contact_plan(model.topology, model.opt.disableflags)
+        apart = jnp.any(bodies(model, plan, contacts).mask[slots.start : slots.stop] != 0, axis=1)
+        return apart | (not is_sparse(model))
+    label = _label(model, constraints, rows).id
+    row = jnp.any(jacobian != 0, axis=(0, 2))
+    return jnp.any(row[None] & (label[:, None] == label[None]), axis=1)
+
+
+def is_sparse(model: Model) -> bool:
+    """Whether MuJoCo stores J in sparse form, and then leaves out contacts that nothing moves (mj_isSparse)."""
+    kind = model.opt.jacobian
+    return kind == Jacobian.SPARSE or (kind == Jacobian.AUTO and model.nv >= SPARSE_FROM)
 
 
 def basis_jacobian(constraints: Constraints, rows: Rows) -> Array:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from oracle import assert_close, mujoco
 
+import diffsim
 from diffsim.constraint.views import efc_rows
 from diffsim.enums import Cone, ConstraintType, DisableBit
 from diffsim.solver import solve
+from diffsim.support import efc
 from tests.constraint.cases import CASES, Case, cases
 from tests.constraint.feed import oracle_jacobian
 
@@ -51,3 +53,26 @@ def test_rows_are_listed_as_in_the_oracle(path: str, cone: Cone) -> None:
         assert_close("efc_force", rows.efc_force[:count], data.efc_force, 1e-7, rtol=1e-7)
         assert np.all(rows.efc_type[count:] == -1) and not np.any(rows.efc_J[count:])
     assert seen > 0
+
+
+UNMOVED = """<mujoco><option jacobian="{layout}"/><worldbody>
+  <geom type="plane" size="1 1 1" condim="1"/>
+  <body pos="0 0 .09"><joint name="x" type="slide" axis="1 0 0" range="1 2"/><geom name="a" size=".1" condim="1"/>
+    <body name="b" pos=".15 0 0"><geom name="b" size=".1"/></body></body>
+  <body name="post" pos="0 1 0"><geom size=".1"/></body>
+</worldbody>
+<contact><pair geom1="a" geom2="b" condim="3"/></contact>
+<equality><connect body1="post" anchor="0 0 .3"/><joint joint1="x" polycoef=".5"/></equality></mujoco>"""
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_what_nothing_moves_is_listed_as_in_the_oracle(layout: str) -> None:
+    """An equality without a Jacobian is left out, a contact is listed; the oracle's layouts differ on the pair."""
+    mjmodel = mujoco.MjModel.from_xml_string(UNMOVED.format(layout=layout))
+    data = mujoco.MjData(mjmodel)
+    mujoco.mj_forward(mjmodel, data)
+    model = diffsim.load(UNMOVED.format(layout=layout))
+    rows = efc(model, diffsim.forward(model, diffsim.make_state(model)))
+    assert rows.nefc == data.nefc
+    np.testing.assert_array_equal(rows.efc_type[: data.nefc], data.efc_type)
+    assert_close("efc_force", rows.efc_force[: data.nefc], data.efc_force, 1e-7, rtol=1e-7)
