@@ -56,11 +56,19 @@ def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Touch:
 
 
 def plane_box(plane: Shape, box: Shape, margin: Array) -> Touch:
-    """The four corners below the centre: of each pair of opposite corners, the lower one."""
+    """The four corners below the centre, of each pair of opposite corners the lower one; in MuJoCo's order."""
     heights = mul_vec_t(box.mat, plane.axis) * box.size
-    rows = []
-    for signs in ((1, 1, 1), (-1, 1, 1), (1, -1, 1), (-1, -1, 1)):
+    corners, places = [], []
+    for place, signs in enumerate(((-1, -1, -1), (1, -1, -1), (-1, 1, -1), (1, 1, -1))):
         sign = jnp.asarray(signs, heights.dtype)
-        lower = jnp.where(jax.lax.stop_gradient(dot(sign, heights)) > 0, -sign, sign)
-        rows.append(plane_point(plane, box.pos + mul_vec(box.mat, lower * box.size)))
-    return stack(rows)
+        other = jax.lax.stop_gradient(dot(sign, heights)) > 0
+        corners.append(jnp.where(other, -sign, sign))
+        places.append(jnp.where(other, 7 - place, place))
+    ordered = _in_order(jnp.stack(corners), jnp.stack(places))
+    return stack([plane_point(plane, box.pos + mul_vec(box.mat, corner * box.size)) for corner in ordered])
+
+
+def _in_order(rows: Array, places: Array) -> list[Array]:
+    """The rows (n, k) by their places (n,), all different: a sort of few, without a sort."""
+    rank = jnp.sum(places[None] < places[:, None], axis=1)
+    return [jnp.sum(jnp.where((rank == i)[:, None], rows, 0), axis=0) for i in range(len(rows))]
