@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from diffsim.enums import Cone, DynType, Integrator, Jacobian, Solver
+from diffsim.enums import Cone, DynType, Integrator, Jacobian, Solver, WrapType
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology
 
 Fields = Mapping[str, Any]
 
 # fields of Topology that are ours, not mjModel's
-OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_motorslots"}
+OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_motorslots", "wrap_sideid"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -48,6 +48,7 @@ def pack(
         max_pairs=max_pairs,
         present=present(fields, keep),
         actuator_motorslots=_motor_slots(fields),
+        wrap_sideid=_side_sites(fields),
     )
     leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)
@@ -69,6 +70,12 @@ def _motor_slots(fields: Fields) -> np.ndarray:
     dynamics, gain = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
     wanted = motor_states(dynamics, gain) & (kinds == DynType.DCMOTOR)[:, None]
     return np.where(wanted, np.cumsum(wanted, axis=1) - 1, -1)
+
+
+def _side_sites(fields: Fields) -> np.ndarray:
+    """(nwrap,) side sites, which mjModel keeps among numbers."""
+    around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
+    return np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
 
 
 def motor_states(dynamics: np.ndarray, gain: np.ndarray) -> np.ndarray:

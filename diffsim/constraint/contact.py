@@ -24,11 +24,11 @@ from diffsim.constraint.impedance import (
     regularization,
     usable_solref,
 )
-from diffsim.constraint.jacobian import Axes, about, along, axes, rows_of
 from diffsim.constraint.rows import Sources, refsafe
 from diffsim.enums import Cone
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
+from diffsim.physics.axes import Axes, about, along, axes, rows_of
 from diffsim.physics.tree import body_dof_mask
 from diffsim.types import Model
 from diffsim.types.constraints import Law, Rows

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.constraint.jacobian import Axes, about, along, axes, body_mask, rows_of
 from diffsim.constraint.rows import Draft, Sources
 from diffsim.enums import DisableBit, EqType, ObjType
 from diffsim.math import safe
 from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
+from diffsim.physics.axes import Axes, about, along, axes, body_mask, rows_of
 from diffsim.physics.tree import sum_chain
 from diffsim.types.constraints import Law
 from diffsim.types.topology import Topology, per_topology

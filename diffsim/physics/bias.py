@@ -13,7 +13,7 @@ from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, inertia_mul
 from diffsim.math.vector import dot, scale
 from diffsim.physics.reflected import has_tendon_armature, tendon_armature
-from diffsim.physics.tendon import spatial_paths, tendon_drift
+from diffsim.physics.tendon import straight_parts, tendon_drift
 from diffsim.physics.tree import sum_chain, sum_subtree
 from diffsim.types.data import Bias, ComFrame, Kinematics, Tendons, Velocities
 from diffsim.types.model import Model
@@ -35,7 +35,7 @@ def bias(
     force = body_force(com.cinert, velocities.cvel, acceleration)
     total = sum_subtree(topology, force)
     force = dot(com.cdof, total[topology.dof_bodyid])
-    if has_tendon_armature(topology) and spatial_paths(topology)[0].tendon.size:
+    if has_tendon_armature(topology) and straight_parts(topology) is not None:
         drift = tendon_drift(model, qvel, kinematics, com, velocities)
         force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)
     return Bias(qfrc_bias=force)

@@ -5,7 +5,7 @@ and cylinders (wrap.py), each part divided by its pulley. Its moment arms are th
 parts, at both of their ends: the parts on a surface do no work. Source: MuJoCo documentation, "Modeling", "Tendon".
 """
 
-import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ import numpy as np
 from diffsim.enums import WrapType
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
-from diffsim.math.spatial import join
 from diffsim.math.vector import cross, dot, scale
+from diffsim.physics.axes import Axes, along, axes, rows_of
 from diffsim.physics.tree import body_dof_mask, sum_chain
 from diffsim.physics.wrap import wrap
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
@@ -34,39 +34,27 @@ def tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) ->
     by_qpos = jnp.zeros(shape[0], qpos.dtype).at[owner, topology.jnt_qposadr[joints]].add(coefficient)
     by_dof = jnp.zeros(shape[1], qpos.dtype).at[owner, topology.jnt_dofadr[joints]].add(coefficient)
     length = matmul(by_qpos, qpos)
-    for path, parts in zip(spatial_paths(topology), (_straight, _wrapped), strict=True):
-        if path.tendon.size:
-            lengths, lines = parts(model, kinematics)
-            length = length + _by_tendon(topology, path.tendon, lengths)
-            for line in lines:
-                by_dof = by_dof + _moments(model, com, line)
+    for path in spatial_paths(topology):
+        parts = _straight if path.geom is None else _wrapped
+        lengths, rows = parts(model, kinematics, axes(topology, com), path)
+        length = length + _by_tendon(topology, path.tendon, lengths)
+        by_dof = by_dof + _by_tendon(topology, path.tendon, rows)
     return Tendons(ten_length=length, ten_J=by_dof)
 
 
-@dataclasses.dataclass(frozen=True)
-class Path:
+class Path(NamedTuple):
     """Parts of spatial tendons between two sites: tendon, sites, and the path element of the pulley before (or -1).
 
-    For parts around a geom: the geom, whether it is a sphere, and the geom's own path element.
+    For parts around a geom: the geom, whether it is a sphere, and the side sites, if these parts have such.
     """
 
     tendon: np.ndarray
     first: np.ndarray
     last: np.ndarray
     pulley: np.ndarray
-    geom: np.ndarray
-    sphere: np.ndarray
-    element: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Lines:
-    """Straight parts (n): tendon, bodies at both ends, points (n, 3), and the share of the tendon's force (n,)."""
-
-    tendon: np.ndarray
-    bodies: tuple[np.ndarray, np.ndarray]
-    points: tuple[Array, Array]
-    weight: Array
+    geom: np.ndarray | None = None
+    sphere: np.ndarray | None = None
+    side: np.ndarray | None = None
 
 
 @per_topology
@@ -78,10 +66,10 @@ def _joint_wraps(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 @per_topology
-def spatial_paths(topology: Topology) -> tuple[Path, Path]:
-    """The parts of all spatial tendons: straight ones, and those around a geom."""
+def spatial_paths(topology: Topology) -> tuple[Path, ...]:
+    """The parts of all spatial tendons: straight, around a geom, around a geom past a side site; such as there are."""
     kinds, objects = topology.wrap_type, topology.wrap_objid
-    parts: tuple[list, list] = ([], [])
+    parts: tuple[list, ...] = ([], [], [])
     for tendon in range(topology.ntendon):
         start = topology.tendon_adr[tendon]
         end = start + topology.tendon_num[tendon]
@@ -95,13 +83,17 @@ def spatial_paths(topology: Topology) -> tuple[Path, Path]:
                 around = element
             elif kind == WrapType.SITE:
                 if site >= 0:
-                    geom = objects[around] if around >= 0 else -1
-                    sphere = around >= 0 and kinds[around] == WrapType.SPHERE
-                    row = (tendon, site, objects[element], pulley, geom, sphere, around)
-                    parts[around >= 0].append(row)
+                    row = (tendon, site, objects[element], pulley)
+                    geom = (objects[around], kinds[around] == WrapType.SPHERE) if around >= 0 else ()
+                    side = (topology.wrap_sideid[around],) if around >= 0 and topology.wrap_sideid[around] >= 0 else ()
+                    parts[bool(geom) + bool(side)].append((*row, *geom, *side))
                 site, around = objects[element], -1
-    straight, wrapped = (np.array(rows, dtype=np.int32).reshape(-1, 7).T for rows in parts)
-    return Path(*straight), Path(*wrapped)
+    return tuple(Path(*np.array(rows, dtype=np.int32).T) for rows in parts if rows)
+
+
+def straight_parts(topology: Topology) -> Path | None:
+    """The parts between two sites, if there are any."""
+    return next((path for path in spatial_paths(topology) if path.geom is None), None)
 
 
 def _weights(model: Model, path: Path) -> Array:
@@ -110,67 +102,56 @@ def _weights(model: Model, path: Path) -> Array:
     return safe.divide(jnp.ones_like(divisor), divisor)
 
 
-def _straight(model: Model, kinematics: Kinematics) -> tuple[Array, list[Lines]]:
-    """Lengths of the parts between two sites, and these parts as lines."""
-    path, _ = spatial_paths(model.topology)
+def _straight(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
+    """Lengths (n,) and moment arms (n, nv) of the parts between two sites."""
+    start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
     weight = _weights(model, path)
-    line = _between_sites(model.topology, kinematics, path, weight)
-    return safe.norm(line.points[1] - line.points[0]) * weight, [line]
+    bodies = (model.topology.site_bodyid[site] for site in (path.first, path.last))
+    return safe.norm(end - start) * weight, _line(model.topology, motion, start, end, weight, *bodies)
 
 
-def _between_sites(topology: Topology, kinematics: Kinematics, path: Path, weight: Array) -> Lines:
-    points = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
-    bodies = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
-    return Lines(path.tendon, bodies, points, weight)
+def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
+    """Lengths and moment arms of the parts around a geom: a line to the geom, and one from it.
 
-
-def _wrapped(model: Model, kinematics: Kinematics) -> tuple[Array, list[Lines]]:
-    """Lengths of the parts around a geom, and the lines from site to site, to the geom, and from the geom.
-
-    The first has no weight where the part touches the geom, the other two where it does not.
+    Where the part does not touch the geom, both are the line from site to site: what they do to the geom cancels.
     """
-    topology = model.topology
-    _, path = spatial_paths(topology)
-    weight = _weights(model, path)
-    direct = _between_sites(topology, kinematics, path, weight)
-    start, end = direct.points
-    side = jnp.round(model.wrap_prm[path.element]).astype(jnp.int32)
-    touch = jax.vmap(wrap)(
+    topology, weight = model.topology, _weights(model, path)
+    start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
+    side = None if path.side is None else kinematics.site_xpos[path.side]
+    touch = jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
         jnp.stack([start, end], axis=1),
         kinematics.geom_xpos[path.geom],
         kinematics.geom_xmat[path.geom],
         model.geom_size[path.geom, 0],
         jnp.asarray(path.sphere != 0),
-        kinematics.site_xpos[jnp.maximum(side, 0)],
-        side >= 0,
+        side,
     )
-    around = safe.norm(touch.first - start) + touch.length + safe.norm(end - touch.last)
-    length = jnp.where(touch.active, around, safe.norm(end - start)) * weight
-    on_geom, (from_body, to_body) = topology.geom_bodyid[path.geom], direct.bodies
-    used, unused = jnp.where(touch.active, weight, 0), jnp.where(touch.active, 0, weight)
-    return length, [
-        dataclasses.replace(direct, weight=unused),
-        Lines(path.tendon, (from_body, on_geom), (start, touch.first), used),
-        Lines(path.tendon, (on_geom, to_body), (touch.last, end), used),
-    ]
+    active = touch.active[:, None]
+    near, far = jnp.where(active, touch.first, end), jnp.where(active, touch.last, start)
+    before = safe.norm(near - start)
+    around = before + touch.length + safe.norm(end - far)
+    on_geom = topology.geom_bodyid[path.geom]
+    from_body, to_body = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
+    rows = _line(topology, motion, start, near, weight, from_body, on_geom)
+    rows = rows + _line(topology, motion, far, end, weight, on_geom, to_body)
+    return jnp.where(touch.active, around, before) * weight, rows
+
+
+def _line(
+    topology: Topology, motion: Axes, start: Array, end: Array, weight: Array, first: np.ndarray, last: np.ndarray
+) -> Array:
+    """(n, nv) moment arms of straight lines between points (n, 3): one wrench along each, apart on its two bodies."""
+    pull = scale(safe.normalize(end - start, (0.0, 0.0, 1.0)), weight)
+    mask = body_dof_mask(topology).astype(np.int8)
+    return rows_of(motion, along(motion, start, pull)) * jnp.asarray(mask[last] - mask[first], pull.dtype)
 
 
 def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
     """(ntendon, ...) sums of the values (n, ...) of parts."""
+    if np.array_equal(tendon, np.arange(topology.ntendon)):
+        return values
     owner = np.arange(topology.ntendon)[:, None] == tendon[None]
     return matmul(jnp.asarray(owner, values.dtype), values)
-
-
-def _moments(model: Model, com: ComFrame, line: Lines) -> Array:
-    """(ntendon, nv) moment arms of straight parts: unit forces along them, apart at both ends."""
-    topology = model.topology
-    pull = scale(safe.normalize(line.points[1] - line.points[0], (0.0, 0.0, 1.0)), line.weight)
-    rows = jnp.zeros((len(line.tendon), topology.nv), pull.dtype)
-    for body, point, force in zip(line.bodies, line.points, (-pull, pull), strict=True):
-        offset = point - com.subtree_com[topology.body_rootid[body]]
-        wrench = join(cross(offset, force), force)
-        rows = rows + jnp.where(body_dof_mask(topology)[body], matmul(wrench, com.cdof.T), 0)
-    return _by_tendon(topology, line.tendon, rows)
 
 
 def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
@@ -179,19 +160,22 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     Only for parts between two sites; tendons with armature cannot wrap.
     """
     topology = model.topology
-    path, _ = spatial_paths(topology)
-    line = _between_sites(topology, kinematics, path, _weights(model, path))
+    path = straight_parts(topology)
+    if path is None:
+        return jnp.zeros((topology.ntendon,), qvel.dtype)
+    points = [kinematics.site_xpos[site] for site in (path.first, path.last)]
+    bodies = [topology.site_bodyid[site] for site in (path.first, path.last)]
     acceleration = sum_chain(topology, scale(velocities.cdof_dot, qvel))
     motions = [
         _point_motion(topology, com, velocities.cvel, acceleration, body, point)
-        for body, point in zip(line.bodies, line.points, strict=True)
+        for body, point in zip(bodies, points, strict=True)
     ]
     velocity, rate = (after - before for before, after in zip(*motions, strict=True))
-    gap = line.points[1] - line.points[0]
-    along = safe.normalize(gap, (0.0, 0.0, 1.0))
-    across = velocity - scale(along, dot(along, velocity))
+    gap = points[1] - points[0]
+    unit = safe.normalize(gap, (0.0, 0.0, 1.0))
+    across = velocity - scale(unit, dot(unit, velocity))
     turning = safe.divide(dot(across, across), safe.norm(gap))
-    return _by_tendon(topology, line.tendon, (dot(along, rate) + turning) * line.weight)
+    return _by_tendon(topology, path.tendon, (dot(unit, rate) + turning) * _weights(model, path))
 
 
 def _point_motion(

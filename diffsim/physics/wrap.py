@@ -39,7 +39,7 @@ class Planar(NamedTuple):
     length: Array
 
 
-def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, side: Array, has_side: Array) -> Wrap:
+def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, side: Array | None) -> Wrap:
     """The path between two points around one geom.
 
     Args:
@@ -47,17 +47,19 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
       pos, mat: (3,), (3, 3) the geom's frame.
       radius: () the geom's radius.
       is_sphere: () sphere, else cylinder along the frame's z.
-      side: (3,) world position of the side site, if `has_side` ().
+      side: (3,) world position of the side site, if there is one.
     """
     local = mul_vec_t(mat[None], ends - pos[None])
     x, y = _plane(local, is_sphere)
     flat = jnp.stack([dot(local, x[None]), dot(local, y[None])], axis=-1)
-    lateral = mul_vec_t(mat, side - pos)
-    direction = safe.normalize(jnp.stack([dot(lateral, x), dot(lateral, y)]))
-    inside = has_side & (dot(lateral, lateral) < radius * radius)
-    around = _around(flat, radius, direction, has_side)
-    within = _within(flat, radius, inside)
-    flatly = Planar(*(jnp.where(inside, a, b) for a, b in zip(within, around, strict=True)))
+    if side is None:
+        flatly = _around(flat, radius, None)
+    else:
+        lateral = mul_vec_t(mat, side - pos)
+        direction = safe.normalize(jnp.stack([dot(lateral, x), dot(lateral, y)]))
+        inside = dot(lateral, lateral) < radius * radius
+        around, within = _around(flat, radius, direction), _within(flat, radius, inside)
+        flatly = Planar(*(jnp.where(inside, a, b) for a, b in zip(within, around, strict=True)))
 
     # on a cylinder the height grows evenly along the path
     before, after = safe.norm(flat[0] - flatly.first), safe.norm(flat[1] - flatly.last)
@@ -113,12 +115,13 @@ def _nearest(flat: Array) -> tuple[Array, Array, Array]:
     return share, flat[0] + safe.clip(share, 0, 1) * along, square
 
 
-def _around(flat: Array, radius: Array, side: Array, has_side: Array) -> Planar:
+def _around(flat: Array, radius: Array, side: Array | None) -> Planar:
     """Around the outside of a circle, from end 0 to end 1, past `side` if given, else the shorter way."""
     square = radius * radius
     lengths = dot(flat, flat)
     _, nearest, gap = _nearest(jax.lax.stop_gradient(flat))
-    clear = (dot(nearest, nearest) > square) & (~has_side | (dot(side, nearest) >= 0))
+    clear = dot(nearest, nearest) > square
+    clear = clear if side is None else clear & (dot(side, nearest) >= 0)
     active = jnp.all(lengths >= square) & (radius >= MINIMUM) & (gap >= MINIMUM) & ~clear
 
     # tangent points: end 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
@@ -127,7 +130,7 @@ def _around(flat: Array, radius: Array, side: Array, has_side: Array) -> Planar:
     turn = jnp.array([[1, -1], [-1, 1]], flat.dtype)
     inverse = 1 / jnp.where(lengths > 0, lengths, 1)
     points = scale(square * flat[None] + turn[:, :, None] * shift[None], jnp.broadcast_to(inverse, (2, 2)))
-    choice = _better(jax.lax.stop_gradient((flat, points, side)), has_side)
+    choice = _better(*jax.lax.stop_gradient((flat, points, side)))
     first, last = points[choice, 0], points[choice, 1]
     active &= ~_crosses(flat[0], first, flat[1], last)
 
@@ -137,12 +140,12 @@ def _around(flat: Array, radius: Array, side: Array, has_side: Array) -> Planar:
     return Planar(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
 
 
-def _better(problem: tuple[Array, Array, Array], has_side: Array) -> Array:
+def _better(flat: Array, points: Array, side: Array | None) -> Array:
     """() which of the two solutions: nearer to the side site, or shorter, and if possible not crossing itself."""
-    flat, points, side = problem
-    middle = safe.normalize(points[:, 0] + points[:, 1])
     apart = points[:, 0] - points[:, 1]
-    good = jnp.where(has_side, dot(middle, side[None]), -dot(apart, apart))
+    good = -dot(apart, apart)
+    if side is not None:
+        good = dot(safe.normalize(points[:, 0] + points[:, 1]), side[None])
     crossed = jax.vmap(lambda pair: _crosses(flat[0], pair[0], flat[1], pair[1]))(points)
     good = jnp.where(crossed, -10000, good)
     return jnp.where(good[0] > good[1], 0, 1)

@@ -11,7 +11,7 @@ import functools
 import jax
 
 from diffsim.math.blocks import Blocks
-from diffsim.math.linalg import matmul
+from diffsim.math.linalg import after, matmul
 from diffsim.solver.hessian import solve_hessian
 from diffsim.solver.objective import gradient, residuals
 from diffsim.types.constraints import Constraints
@@ -35,4 +35,4 @@ def _at_optimum_jvp(trees: Blocks, primals: tuple, tangents: tuple) -> tuple[Arr
 
     _, change = jax.jvp(at_fixed_qacc, (qM, qfrc_smooth, constraints), tangents[1:])
     x = residuals(constraints, qacc, matmul(constraints.J, qacc))
-    return qacc, -solve_hessian(trees, qM, constraints, x, change)
+    return qacc, -solve_hessian(trees, after(qM, qacc), constraints, x, change)

@@ -14,6 +14,7 @@ from jax.ad_checkpoint import checkpoint_name
 from diffsim import errors
 from diffsim.enums import DisableBit, Solver
 from diffsim.math.blocks import block_factor, block_solve, diagonal_blocks, solve_blocks
+from diffsim.math.linalg import after
 from diffsim.physics.tree import dof_trees
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
@@ -69,11 +70,12 @@ def solve(
       constraints: the rows.
       contact_rank: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
     """
-    unroll = model.opt.solver_gradient == "unroll"
+    unroll = model.opt.solver_gradient == "unroll" and bool(constraints.families)
     given = (qM, qfrc_smooth, constraints)
     # as a while loop the search is a constant for derivatives
     posed = given if unroll else jax.lax.stop_gradient(given)
-    found = SOLVERS[model.opt.solver](model, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
+    search = SOLVERS[model.opt.solver] if constraints.families else unconstrained
+    found = search(model, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
     # named, so that a rematerialized step can keep the optimum and need not search for it again
     qacc = checkpoint_name(found.qacc, OPTIMUM)
     qacc = qacc if unroll else at_optimum(dof_trees(model.topology), qacc, *given)
@@ -115,10 +117,11 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
     ) -> Found:
         opt, trees = model.opt, dof_trees(model.topology)
         scale = jax.lax.stop_gradient(_scale(model))
-        cold = opt.disabled(DisableBit.WARMSTART) or not constraints.families
+        cold = opt.disabled(DisableBit.WARMSTART)
         factor = block_factor(diagonal_blocks(trees, qM)) if needs_factor or cold else ()
+        begin = block_solve(trees, factor, qfrc_smooth) if cold else start
         problem = Problem(
-            qM=qM,
+            qM=after(qM, begin) if cold else qM,
             qfrc_smooth=qfrc_smooth,
             constraints=constraints,
             trees=trees,
@@ -129,20 +132,23 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
             ls_iterations=opt.ls_iterations,
             full_step=full_step,
         )
-        begin = block_solve(trees, factor, qfrc_smooth) if cold else start
         point, _, iterations, improvement, done = iterate(problem, rule, begin, unroll)
         return Found(point.qacc, point.gradient, iterations, improvement, done, None)
 
     return search
 
 
-newton = primal(newton_direction, needs_factor=False, full_step=True)
+def unconstrained(
+    model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool
+) -> Found:
+    """Without constraints there is nothing to search: M^-1 qfrc_smooth."""
+    qacc = solve_blocks(dof_trees(model.topology), qM, qfrc_smooth)
+    zero = jnp.zeros((), qacc.dtype)
+    return Found(qacc, jnp.zeros_like(qacc), jnp.zeros((), jnp.int32), zero, jnp.ones((), bool), None)
 
 
 def dual(model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool) -> Found:
     """The solver that minimizes over constraint forces."""
-    if not constraints.families:
-        return newton(model, qM, qfrc_smooth, constraints, start, unroll)
     if unroll:
         reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
         raise errors.UnsupportedError([errors.Problem("", 0, "<option solver>", reason, unsupported=True)])
@@ -155,7 +161,7 @@ def dual(model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, 
 
 
 SOLVERS: dict[Solver, Search] = {
-    Solver.NEWTON: newton,
+    Solver.NEWTON: primal(newton_direction, needs_factor=False, full_step=True),
     Solver.CG: primal(conjugate_direction, needs_factor=True, full_step=False),
     Solver.PGS: dual,
 }

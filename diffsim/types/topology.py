@@ -204,6 +204,8 @@ class Topology:
     tendon_actfrclimited: Ints
     wrap_type: Ints
     wrap_objid: Ints
+    # ours: the side site of a geom on a path; -1 for none
+    wrap_sideid: Ints
 
     # actuators (nu)
     actuator_trntype: Ints

@@ -56,18 +56,17 @@ def test_singular_paths_have_finite_derivatives() -> None:
     }
     sides = [[0.2, 0, 0], [0, 0, 0], [0.05, 0, 0], [0, 0, 0.3]]
 
-    def total(ends: jax.Array, mat: jax.Array, radius: jax.Array, side: jax.Array, flags: jax.Array) -> jax.Array:
-        path = wrap(ends, jnp.zeros(3), mat, radius, flags[0], side, flags[1])
-        return jnp.sum(path.first + path.last) + path.length
+    def total(ends: jax.Array, mat: jax.Array, radius: jax.Array, side: jax.Array, sphere: jax.Array) -> jax.Array:
+        paths = [wrap(ends, jnp.zeros(3), mat, radius, sphere, place) for place in (side, None)]
+        return sum(jnp.sum(path.first + path.last) + path.length for path in paths)
 
     def check(*arguments: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         return jax.value_and_grad(total, argnums=(0, 1, 2, 3))(*arguments)
 
-    flags = [(a, b) for a in (False, True) for b in (False, True)]
-    cases = [(e, s, r, f) for e in ends.values() for s in sides for r in (0.1, 0.0) for f in flags]
+    cases = [(e, s, r, f) for e in ends.values() for s in sides for r in (0.1, 0.0) for f in (False, True)]
     columns = [jnp.asarray(np.array(column, dtype=float)) for column in list(zip(*cases, strict=True))[:3]]
-    switches = jnp.asarray(np.array([case[3] for case in cases]))
+    spheres = jnp.asarray(np.array([case[3] for case in cases]))
     mats = jnp.broadcast_to(jnp.eye(3), (len(cases), 3, 3))
-    results = jax.jit(jax.vmap(check))(columns[0], mats, columns[2], columns[1], switches)
+    results = jax.jit(jax.vmap(check))(columns[0], mats, columns[2], columns[1], spheres)
     for leaf in jax.tree.leaves(results):
         assert np.all(np.isfinite(leaf))

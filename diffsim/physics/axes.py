@@ -41,7 +41,7 @@ def axes(topology: Topology, com: ComFrame) -> Axes:
     centres = com.subtree_com[roots]
     if len(roots) == 1:
         return Axes(centres[0], com.cdof)
-    point = jax.lax.stop_gradient(jnp.sum(centres, axis=0) / len(roots))
+    point = jax.lax.stop_gradient(jnp.sum(centres, axis=0) / max(len(roots), 1))
     own = com.subtree_com[topology.body_rootid[topology.dof_bodyid]]
     return Axes(point, transport_motion(com.cdof, point[None] - own))
 
