@@ -92,10 +92,13 @@ def _nearest_feature(center: Array, half: Array, size: Array) -> _Feature:
     edge_squared, edge_along, position, side = (part.reshape(12) for part in _edges(center, half, size))
     # a later feature must be nearer by more than rounding
     slack = 1e-15 if center.dtype == jnp.float64 else 1e-9
-    best, index = squared, jnp.full((), -1, jnp.int32)
-    for k in range(12):
-        nearer = edge_squared[k] < best - slack
-        best, index = jnp.where(nearer, edge_squared[k], best), jnp.where(nearer, k, index)
+
+    def nearest(best: tuple[Array, Array], edge: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+        return choose(edge[0] < best[0] - slack, edge, best), None
+
+    # a scan, so that what follows finds the index computed: XLA would compile all of this into each of its uses
+    start = (squared, jnp.full((), -1, jnp.int32))
+    (_, index), _ = jax.lax.scan(nearest, start, (edge_squared, jnp.arange(12, dtype=jnp.int32)))
     edge = jnp.maximum(index, 0)
     axis = edge // 4
     corner = jnp.where(jnp.arange(3) == axis, side[edge] > 0, jnp.asarray(EDGES.reshape(12, 3) > 0)[edge])

@@ -89,13 +89,18 @@ def box_box(box1: Shape, box2: Shape, margin: Array) -> Touch:
     points = _clip(overlap, margin)
     pos = overlap.origin[None] + mul_vec(overlap.frame[None], points.point)
     valid = points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin)
-    valid &= ~_repeated(pos, valid)
-    # the first eight, in MuJoCo's order
-    order = jnp.where(valid, 0, 100) + jnp.arange(valid.shape[0])
-    rows = jax.lax.top_k(-order, ROWS)[1]
+    valid &= ~_repeated(points.point, valid)
+    row, filled = _first(valid)
     normal = scale(mul_vec(overlap.frame, overlap.normal), overlap.sign)
     normals = jnp.broadcast_to(normal, (ROWS, 3))
-    return Touch(points.depth[rows], pos[rows], normals, jnp.zeros_like(normals), valid[rows])
+    return Touch(points.depth[row], pos[row], normals, jnp.zeros_like(normals), filled)
+
+
+def _first(valid: Array) -> tuple[Array, Array]:
+    """The first eight that count, in MuJoCo's order, and whether there are so many: (8,) each."""
+    place = jnp.where(valid, jnp.cumsum(valid) - 1, -1)
+    match = place[None] == jnp.arange(ROWS)[:, None]
+    return jnp.argmax(match, axis=1), jnp.any(match, axis=1)
 
 
 def _least_axis(box1: Shape, box2: Shape) -> _Axis:
@@ -110,21 +115,27 @@ def _least_axis(box1: Shape, box2: Shape) -> _Axis:
         for depth, offset, first in ((depth1, offset1, 0), (depth2, offset2, 6)):
             code = jnp.where(offset[i] < 0, i + 3 + first, i + first).astype(jnp.int32)
             best = _lesser(best, _Axis(depth[i], code, jnp.asarray(False)), depth[i] < best.depth)
-    least_length = 1e-15 if size1.dtype == jnp.float64 else 1e-3
-    for i in range(3):
-        for j in range(3):
-            normal = cross(jnp.eye(3, dtype=size1.dtype)[i], rotation[:, j])
-            length = safe.norm(normal)
-            usable = length > least_length
-            inverse = 1 / jnp.where(usable, length, 1)
-            along = dot(offset1, normal) * inverse
-            reach1 = sum(size1[k] * jnp.abs(normal[k]) for k in range(3) if k != i) * inverse
-            reach2 = sum(size2[k] * absolute[i, 3 - k - j] for k in range(3) if k != j) * inverse
-            depth = reach1 + reach2 - jnp.abs(along)
-            # an edge must win by more than rounding; apart from that the smaller overlap counts, also below zero
-            wins = usable & (depth < best.depth * (1 - 1e-12))
-            best = _lesser(best, _Axis(depth, jnp.full((), 12 + 3 * i + j, jnp.int32), along < 0), wins)
-    return best
+    # a scan, so that what follows finds the axis computed: XLA would compile all of this into each of its uses
+    step = functools.partial(_edge_axis, size1, size2, rotation, offset1)
+    return jax.lax.scan(step, best, jnp.arange(9, dtype=jnp.int32))[0]
+
+
+def _edge_axis(
+    size1: Array, size2: Array, rotation: Array, offset: Array, best: _Axis, number: Array
+) -> tuple[_Axis, None]:
+    """The better of `best` and the product of one edge of each box, `number` = 3 i + j."""
+    i, j = number // 3, number % 3
+    normal = cross((jnp.arange(3) == i).astype(rotation.dtype), _column(rotation, j))
+    length = safe.norm(normal)
+    usable = length > (1e-15 if size1.dtype == jnp.float64 else 1e-3)
+    inverse = 1 / jnp.where(usable, length, 1)
+    along = dot(offset, normal) * inverse
+    # the normal is perpendicular to both edges, which reach no further along it
+    reach = dot(size1, jnp.abs(normal)) + dot(size2, jnp.abs(mul_vec_t(rotation, normal)))
+    depth = reach * inverse - jnp.abs(along)
+    # an edge must win by more than rounding; apart from that the smaller overlap counts, also below zero
+    wins = usable & (depth < best.depth * (1 - 1e-12))
+    return _lesser(best, _Axis(depth, 12 + number, along < 0), wins), None
 
 
 def _lesser(best: _Axis, other: _Axis, wins: Array) -> _Axis:
@@ -320,9 +331,9 @@ def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:
     return ~((outside[0] & ~inside[1]) | (outside[1] & ~inside[0]))
 
 
-def _repeated(pos: Array, valid: Array) -> Array:
+def _repeated(point: Array, valid: Array) -> Array:
     """True for points that occur again later."""
-    same = valid[None] & (jnp.arange(len(pos))[None] > jnp.arange(len(pos))[:, None])
+    same = valid[None] & (jnp.arange(len(point))[None] > jnp.arange(len(point))[:, None])
     for k in range(3):
-        same &= pos[:, None, k] == pos[None, :, k]
+        same &= point[:, None, k] == point[None, :, k]
     return jnp.any(same, axis=1)
