@@ -100,10 +100,10 @@ def delayed_readings(model: Model, history: Array, time: Array, readings: Array)
     """(nsensordata,) what sensors show at a time, given what they would read now.
 
     A sensor with a delay shows what it read `sensor_delay` seconds ago. One without, that is sampled at intervals,
-    holds its last sample until the next is due.
+    holds its last sample until the next is due. Disabled sensors show zero.
     """
     if model.opt.disabled(DisableBit.SENSOR):
-        return readings
+        return jnp.zeros_like(readings)
     for buffers in sensor_buffers(model.topology):
         delay = model.sensor_delay[buffers.owners]
         past, now = _read_all(buffers, history, time - delay), readings[buffers.values]
@@ -113,10 +113,16 @@ def delayed_readings(model: Model, history: Array, time: Array, readings: Array)
 
 
 def record_readings(model: Model, history: Array, time: Array, readings: Array) -> Array:
-    """(nhistory,) the history with what the sensors read now (nsensordata,), of those whose sample is due."""
+    """(nhistory,) the history with what the sensors read now (nsensordata,), of those whose sample is due.
+
+    Of disabled sensors, those with a delay still record what they read, and the others zero, which is what they show.
+    """
+    disabled = model.opt.disabled(DisableBit.SENSOR)
     for buffers in sensor_buffers(model.topology):
         old, interval = history[buffers.places], model.sensor_interval[buffers.owners, 0]
-        new = _insert_all(buffers, old, time, readings[buffers.values])
+        values = readings[buffers.values]
+        values = jnp.where(model.sensor_delay[buffers.owners, None] > 0, values, 0) if disabled else values
+        new = _insert_all(buffers, old, time, values)
         # the clock of samples advances by whole intervals
         new = new.at[:, 0].add(jnp.where(interval > 0, interval, 0))
         due = _due(model, buffers, old, time)

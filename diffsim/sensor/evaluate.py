@@ -31,13 +31,14 @@ def sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_forc
       contact_force: (ncon, 6), force and torque of each contact in its frame, N and N m.
 
     Returns:
-      (nsensordata,), zero if sensors are disabled.
+      (nsensordata,); zero if sensors are disabled and none has a history, which goes on.
 
     Raises:
       UnsupportedError: the model has a sensor that diffsim has not.
     """
     topology = model.topology
-    if not topology.nsensor or model.opt.disabled(DisableBit.SENSOR):
+    idle = model.opt.disabled(DisableBit.SENSOR) and not np.any(topology.sensor_history[:, 0])
+    if not topology.nsensor or idle:
         return jnp.zeros(topology.nsensordata, state.qpos.dtype)
     groups, order = _plan(topology)
     readings = Readings(model, state, inputs, data, contact_force)

@@ -10,7 +10,7 @@ import pytest
 from oracle import mujoco
 
 import diffsim
-from diffsim.enums import Integrator
+from diffsim.enums import DisableBit, Integrator
 from diffsim.physics.history import delayed_readings, record_readings, sensor_buffers
 from tests.derivatives import assert_match_differences, derivatives
 
@@ -25,8 +25,12 @@ def converged(integrator: Integrator) -> tuple[diffsim.Model, Any]:
     return model.replace(opt=model.opt.replace(tolerance=1e-15, integrator=integrator)), mjmodel
 
 
-def test_sensors_show_what_the_oracles_show() -> None:
+@pytest.mark.parametrize("flags", [0, DisableBit.SENSOR])
+def test_sensors_show_what_the_oracles_show(flags: int) -> None:
     model, mjmodel = converged(Integrator.IMPLICITFAST)
+    # what is disabled shows nothing, and goes on recording what it will show late
+    mjmodel.opt.disableflags |= flags
+    model = model.replace(opt=model.opt.replace(disableflags=model.opt.disableflags | int(flags)))
 
     @jax.jit
     def advance(state: diffsim.State, ctrl: jax.Array) -> tuple[diffsim.State, jax.Array]:
