@@ -51,7 +51,9 @@ def _bounded_cost(rows: Rows, x: Array) -> Array:
 
 def _bounded_force(rows: Rows, x: Array) -> Array:
     bound = rows.frictionloss[None]
-    return safe.clip(-rows.D * x, -bound, bound)
+    # a row without friction is at its bound also where x = 0, and must not count as inside
+    inside = rows.D * jnp.abs(x) < bound
+    return jnp.where(inside, -rows.D * x, -jnp.sign(x) * bound)
 
 
 def _bounded_bend(rows: Rows, x: Array, y: Array) -> Array:

@@ -107,3 +107,12 @@ def test_nothing_is_infinite_at_singular_points(law, dim, friction, where):
     value, gradients = jax.value_and_grad(total, argnums=(0, 1, 2, 3, 4))(*arguments)
     assert np.isfinite(value)
     assert all(np.all(np.isfinite(part)) for part in gradients)
+
+
+def test_a_row_without_friction_has_no_derivative_at_rest():
+    """Dofs without friction are rows with bound 0; where nothing accelerates them x is exactly 0."""
+    rows = rows_of(Law.BOUNDED, 1)
+    rows = rows.replace(frictionloss=np.zeros(COUNT))
+    x, way = np.zeros((1, COUNT)), np.ones((1, COUNT))
+    force, slope = jax.jvp(lambda x: laws.force(rows, x), (x,), (way,))
+    assert not np.any(force) and not np.any(slope) and not np.any(laws.bend(rows, jnp.asarray(x), jnp.asarray(way)))
