@@ -49,16 +49,17 @@ def _bounded_cost(rows: Rows, x: Array) -> Array:
     return jnp.where(beyond, bound * (size - 0.5 * safe.divide(bound, rows.D[0])), _quadratic_cost(rows, x))
 
 
+def _within_bound(rows: Rows, x: Array) -> Array:
+    """(1, n) whether friction sticks; never for a row of bound 0, not even where x = 0."""
+    return rows.D * jnp.abs(x) < rows.frictionloss[None]
+
+
 def _bounded_force(rows: Rows, x: Array) -> Array:
-    bound = rows.frictionloss[None]
-    # a row without friction is at its bound also where x = 0, and must not count as inside
-    inside = rows.D * jnp.abs(x) < bound
-    return jnp.where(inside, -rows.D * x, -jnp.sign(x) * bound)
+    return jnp.where(_within_bound(rows, x), -rows.D * x, -jnp.sign(x) * rows.frictionloss[None])
 
 
 def _bounded_bend(rows: Rows, x: Array, y: Array) -> Array:
-    inside = rows.D * jnp.abs(x) < rows.frictionloss[None]
-    return _wide(jnp.where(inside, rows.D, 0), y) * y
+    return _wide(jnp.where(_within_bound(rows, x), rows.D, 0), y) * y
 
 
 def _one_sided_cost(rows: Rows, x: Array) -> Array:
