@@ -85,7 +85,7 @@ MODELS = {
     "tendon equality": tendons(equality='<tendon tendon1="rope" tendon2="sum" polycoef=".1 .4 .1 0 0"/>'),
     "dof friction": linked(a='frictionloss=".4"', b='frictionloss="9"', c='frictionloss=".02"'),
     "tendon friction": tendons('frictionloss="30"', 'frictionloss=".2"'),
-    "joint limit": linked(a='limited="true" range="-80 -40"', b='limited="true" range="50 90" margin=".1"'),
+    "joint limit": linked(a='limited="true" range="-80 -2"', b='limited="true" range="-1 4" margin=".1"'),
     "ball limit": linked(c='limited="true" range="0 4" solimplimit=".8 .95 .2 .3 3"'),
     "tendon limit": tendons('limited="true" range=".01 .05"', 'limited="true" range="1.5 3"'),
     "contact 1": TOUCHING.format(dim=1),
