@@ -36,7 +36,7 @@ class Problem(NamedTuple):
     ls_tolerance: Array
     iterations: int
     ls_iterations: int
-    # whether the first trial of the line search is 1, the minimum of the quadratic model
+    # whether steps go to the minimum of the quadratic model: the first trial of the line search is 1
     full_step: bool
 
 
@@ -147,9 +147,10 @@ def _step(problem: Problem, progress: Progress, direction: Direction) -> Progres
     )
     # exact where no row changes zone: the derivative goes linearly to zero
     improvement = -0.5 * alpha * slope
-    # a step within rounding: the gradient is noise, even if stiff rows make it look large
-    still = _is_rounding(problem, moved, alpha * inertia_product)
-    done = ~(improvement > problem.tolerance) | _flat(problem, moved) | still
+    done = ~(improvement > problem.tolerance) | _flat(problem, moved)
+    if problem.full_step:
+        # all that was left is within rounding: the gradient is noise, even if stiff rows make it look large
+        done = done | _is_rounding(problem, moved, alpha * inertia_product)
     return Progress(moved, direction, progress.iterations + 1, improvement, done)
 
 

@@ -80,6 +80,13 @@ def constraint_force(constraints: Constraints, qacc: Array) -> Array:
     return generalized(constraints, residuals(constraints, qacc, matmul(constraints.J, qacc)))
 
 
+def objective(qM: Array, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
+    """What is minimized, ()."""
+    x = residuals(constraints, qacc, matmul(constraints.J, qacc))
+    costs = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(constraints.families, x, strict=True)]
+    return jnp.vdot(qacc, 0.5 * matmul(qM, qacc) - qfrc_smooth) + sum(costs)
+
+
 def gradient(qM: Array, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
     """Derivative of the objective; zero at the solution."""
     return matmul(qM, qacc) - qfrc_smooth - constraint_force(constraints, qacc)

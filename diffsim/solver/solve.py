@@ -4,7 +4,7 @@
 (projected_gauss_seidel.py); both have one optimum, and the derivative is that of the optimum (adjoint.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ from diffsim.solver.conjugate_gradient import conjugate_direction
 from diffsim.solver.iteration import Problem, Rule, iterate
 from diffsim.solver.newton import newton_direction
 from diffsim.solver.noslip import without_slip
-from diffsim.solver.objective import PerFamily, dual_on_dofs, flat, gradient, row_forces
+from diffsim.solver.objective import PerFamily, dual_on_dofs, flat, gradient, objective, row_forces
 from diffsim.solver.projected_gauss_seidel import solve_dual
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints
@@ -117,15 +117,18 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
     ) -> Found:
         opt, trees = model.opt, dof_trees(model.topology)
         scale = jax.lax.stop_gradient(_scale(model))
-        cold = opt.disabled(DisableBit.WARMSTART)
-        factor = block_factor(diagonal_blocks(trees, qM)) if needs_factor or cold else ()
-        begin = block_solve(trees, factor, qfrc_smooth) if cold else start
+        starts = () if opt.disabled(DisableBit.WARMSTART) else (start,)
+        factor = None
+        if needs_factor or not starts:
+            factor = block_factor(diagonal_blocks(trees, qM))
+            starts = (block_solve(trees, factor, qfrc_smooth), *starts)
+        begin = lowest(qM, qfrc_smooth, constraints, starts)
         problem = Problem(
-            qM=after(qM, begin) if cold else qM,
+            qM=qM if factor is None else after(qM, begin),
             qfrc_smooth=qfrc_smooth,
             constraints=constraints,
             trees=trees,
-            factor=factor,
+            factor=factor or (),
             tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
             ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
             iterations=opt.iterations,
@@ -136,6 +139,15 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
         return Found(point.qacc, point.gradient, iterations, improvement, done, None)
 
     return search
+
+
+def lowest(qM: Array, qfrc_smooth: Array, constraints: Constraints, candidates: Sequence[Array]) -> Array:
+    """The acceleration (nv,) with the lowest objective; the first of those that are equal, or not numbers."""
+    best, *others = candidates
+    for other in others:
+        low, high = (objective(qM, qfrc_smooth, constraints, qacc) for qacc in (other, best))
+        best = jnp.where(low < high, other, best)
+    return best
 
 
 def unconstrained(

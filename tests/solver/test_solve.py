@@ -72,12 +72,32 @@ def test_projected_gauss_seidel_stops_by_its_improvement():
         solve(with_options(model, solver_gradient="unroll"), *case.problem)
 
 
-@pytest.mark.parametrize(("path", "cone"), [("contact_dims", PYRAMIDAL), ("contact_dims", ELLIPTIC)])
+@pytest.mark.parametrize(
+    ("path", "cone"), [("contact_dims", PYRAMIDAL), ("contact_dims", ELLIPTIC), ("constraint_rows", PYRAMIDAL)]
+)
 def test_conjugate_gradient_finds_the_same_optimum(path, cone):
     model, _ = strict_pair(path, cone, Solver.CG)
+    # a small improvement is no sign of the optimum, and a small step is none, in float32 neither
+    model = with_options(model, tolerance=jnp.asarray(0.0), iterations=3000)
     for case in cases(path, cone):
         solution = solve_jit(model, *case.problem)
-        assert_close("qacc", solution.qacc, case.data.qacc, 1e-6, rtol=1e-6)
+        assert not solution.solver_stalled
+        assert_close("qacc", solution.qacc, case.data.qacc, 1e-7, rtol=1e-7)
+        single = solve_jit(*jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (model, *case.problem)))
+        away = np.linalg.norm(single.qfrc_constraint - case.data.qfrc_constraint)
+        assert away <= 5e-4 * np.linalg.norm(case.data.qfrc_constraint)
+
+
+def test_conjugate_gradient_starts_from_the_better_of_two():
+    """A bad warm start costs nothing: M is factored in any case, and qacc_smooth is at hand."""
+    model, _ = strict_pair("contact_dims", PYRAMIDAL, Solver.CG)
+    qM, smooth, start, rows = cases("contact_dims", PYRAMIDAL)[0].problem
+    cold = with_options(model, disableflags=int(DisableBit.WARMSTART))
+    reference = solve_jit(cold, qM, smooth, start, rows)
+    far = solve_jit(model, qM, smooth, start + 1e6, rows)
+    assert far.solver_niter == reference.solver_niter
+    assert_close("qacc", far.qacc, np.asarray(reference.qacc), 0)
+    assert solve_jit(model, qM, smooth, reference.qacc, rows).solver_niter < reference.solver_niter
 
 
 def test_start_does_not_change_the_optimum():
