@@ -14,8 +14,8 @@ from diffsim.collision import collide
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
 from diffsim.math import safe
-from diffsim.math.blocks import solve_blocks
-from diffsim.math.linalg import after, matmul
+from diffsim.math.block_matrix import solve_blocks
+from diffsim.math.linalg import after
 from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
@@ -29,7 +29,6 @@ from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
 from diffsim.physics.transmission import transmission
-from diffsim.physics.tree import dof_trees
 from diffsim.physics.user import add_user_force, user_actuation
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
@@ -81,8 +80,8 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
 
     # constraint
     rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
-    solution = solve(model, inertia.qM, smooth_force, state.qacc_warmstart, rows, contacts.rank)
-    smooth = smooth_acceleration(model, after(inertia.qM, solution.qacc), smooth_force)
+    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, rows, contacts.rank)
+    smooth = smooth_acceleration(after(inertia.M, solution.qacc), smooth_force)
 
     # what only sensors and users read
     forces = contact_forces(model, contacts, rows, solution)
@@ -120,15 +119,15 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
     # only what is used below is computed
     data = forward(model, state, inputs)
     if model.opt.enabled(EnableBit.INVDISCRETE):
-        force = matmul(discrete_inertia(model, state, inputs, data), qacc)
-        qacc = solve_blocks(dof_trees(model.topology), data.qM, force)
+        force = discrete_inertia(model, state, inputs, data).mul_vec(qacc)
+        qacc = solve_blocks(data.M, force)
     return _inverse_at(data, qacc)
 
 
 def _inverse_at(data: Data, qacc: Array) -> Inverse:
     """Inverse dynamics at a continuous-time acceleration."""
     held = constraint_force(data.efc, qacc)
-    force = matmul(data.qM, qacc) + data.qfrc_bias - data.qfrc_passive - held
+    force = data.M.mul_vec(qacc) + data.qfrc_bias - data.qfrc_passive - held
     return Inverse(qfrc_inverse=force, qfrc_constraint=held, qacc=qacc)
 
 

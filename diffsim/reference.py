@@ -173,7 +173,7 @@ def _lengths(model: Model, paths: Tendons, moments: Transmission, factor: Array)
 def _own_inertia(model: Model, com: ComFrame, paths: Tendons) -> Array:
     """dof_M0: the inertia that a dof alone moves, armature of joints and actuators included, of tendons not."""
     slack = paths.replace(ten_J=jnp.zeros_like(paths.ten_J))
-    return jnp.diagonal(joint_inertia(model, com, slack).qM)
+    return joint_inertia(model, com, slack).M.diagonal
 
 
 def _damping_from_ratio(model: Model, moments: Transmission, own: Array) -> Array:
@@ -272,7 +272,7 @@ def _statistics(model: Model, poses: Kinematics, inertia: Inertia, sizes: Array)
     stat = {"center": center, "extent": jnp.maximum(extent, 2 * mean_size), "meansize": mean_size}
     stat["meanmass"] = jnp.sum(model.body_mass[1:]) / bodies
     if model.topology.nv:
-        stat["meaninertia"] = jnp.sum(jnp.diagonal(inertia.qM)) / model.topology.nv
+        stat["meaninertia"] = jnp.sum(inertia.M.diagonal) / model.topology.nv
     if model.topology.nbody == 1:
         del stat["meansize"], stat["meanmass"]
     return stat

@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import EnableBit, Integrator
-from diffsim.math.blocks import solve_blocks, solve_general_blocks
+from diffsim.math.block_matrix import solve_blocks, solve_general_blocks
 from diffsim.math.linalg import after
 from diffsim.physics.actuation import advance_activation
 from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrained
 from diffsim.physics.history import record_controls, record_readings
 from diffsim.physics.joint import integrate_position
-from diffsim.physics.tree import dof_trees
 from diffsim.pipeline import forward
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs
@@ -57,10 +56,8 @@ def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Semi-implicit Euler, implicit in joint damping: (M + h D) qacc = qfrc_smooth + qfrc_constraint."""
     qacc = data.qacc
     inertia = discrete_inertia(model, state, inputs, data)
-    if inertia is not data.qM:
-        qacc = solve_blocks(
-            dof_trees(model.topology), after(inertia, data.qacc), data.qfrc_smooth + data.qfrc_constraint
-        )
+    if inertia is not data.M:
+        qacc = solve_blocks(after(inertia, data.qacc), data.qfrc_smooth + data.qfrc_constraint)
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
@@ -96,18 +93,14 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_general_blocks(
-        dof_trees(model.topology), after(discrete_inertia(model, state, inputs, data), data.qacc), force
-    )
+    qacc = solve_general_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc), force)
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_blocks(
-        dof_trees(model.topology), after(discrete_inertia(model, state, inputs, data), data.qacc), force
-    )
+    qacc = solve_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc), force)
     dofs = free_bodies(model.topology).dofs
     if not dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)

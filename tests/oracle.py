@@ -13,6 +13,8 @@ import numpy as np
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.load import load
+from diffsim.math.block_matrix import diagonal_of
+from diffsim.physics.tree import worthwhile_blocks
 from diffsim.types import Inputs, Model, State
 
 MODELS = pathlib.Path(__file__).parent / "models"
@@ -110,6 +112,8 @@ def record_of(cls: type, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> Any:
 
 def field_of(name: str, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
     """One field of mjData in the shape that our records use."""
+    if name == "M":
+        return diagonal_of(worthwhile_blocks(mjmodel.dof_treeid), field_of("qM", mjmodel, data))
     if name == "qM":
         full = np.zeros((mjmodel.nv, mjmodel.nv))
         mujoco.mj_fullM(mjmodel, full, data.qM)

@@ -80,9 +80,9 @@ def make_probe(model: diffsim.Model, usual: diffsim.Model) -> Any:
 
     def probe(state: diffsim.State, inputs: diffsim.Inputs, theirs: jax.Array) -> Probe:
         data = diffsim.forward(model, state, inputs)
-        own, lowest = (objective(data.qM, data.qfrc_smooth, data.efc, qacc) for qacc in (data.qacc, theirs))
+        own, lowest = (objective(data.M, data.qfrc_smooth, data.efc, qacc) for qacc in (data.qacc, theirs))
         excess = (own - lowest) / jnp.maximum(1, jnp.abs(lowest))
-        problem = (data.qM, data.qfrc_smooth, state.qacc_warmstart, data.efc)
+        problem = (data.M, data.qfrc_smooth, state.qacc_warmstart, data.efc)
         rough, single = (solve(*case) for case in ((usual, *problem), single_precision((usual, *problem))))
         best = single if usual.opt.solver == Solver.NEWTON else solve(*single_precision((model, *problem)))
         rest = (rough.solver_niter, best.qfrc_constraint, single.solver_niter)

@@ -26,13 +26,13 @@ class Stage(NamedTuple):
 
 
 POSES = ("xpos", "xquat", "xipos", "geom_xpos", "geom_xmat", "site_xpos")
-INERTIA = ("cinert", "cdof", "qM")
+INERTIA = ("cinert", "cdof")
 MOMENTS = ("ten_length", "ten_J", "actuator_length", "actuator_moment")
 
 # a stage's prefix has the fields of all rows up to its own
 STAGES = (
     Stage("kinematics", POSES, POSES),
-    Stage("com, inertia", INERTIA, INERTIA),
+    Stage("com, inertia", (*INERTIA, "M"), (*INERTIA, "qM")),
     Stage("tendons, transmission", MOMENTS, MOMENTS),
     Stage("velocity, bias, passive, actuation", ("qfrc_smooth",), ("qfrc_smooth",)),
     Stage("collision", ("contact",), ("contact",)),

@@ -27,9 +27,9 @@ from diffsim.constraint.impedance import (
 from diffsim.constraint.rows import Sources, refsafe
 from diffsim.enums import Cone
 from diffsim.math import safe
-from diffsim.math.linalg import matmul
-from diffsim.physics.axes import Axes, about, along, axes, rows_of
-from diffsim.physics.tree import body_dof_mask
+from diffsim.math.block_matrix import BlockColumns, columns_of
+from diffsim.physics.axes import Axes, about, along, axes, columns
+from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
 from diffsim.types.constraints import Law, Rows
 from diffsim.types.data import Contacts
@@ -66,38 +66,50 @@ def contact_plan(topology: Topology, disableflags: int) -> ContactPlan:
 
 
 class Bodies(NamedTuple):
-    """Per slot: the 0/+-1 mask of the dofs that move body 2 but not body 1 (or the reverse), and inverse weights."""
+    """Per slot: the 0/+-1 mask (n, nv) of the dofs that move body 2 but not body 1 (or the reverse), and inverse
+    weights.
+    """
 
-    mask: Array
+    mask: BlockColumns
     translation: Array
     rotation: Array
 
 
 def bodies(model: Model, plan: ContactPlan, contacts: Contacts) -> Bodies:
     """What the rows need of the two bodies of every slot; a slot without geoms has an empty mask."""
-    topology = model.topology
-    chain, weight = body_dof_mask(topology).astype(np.int8), model.body_invweight0
+    topology, weight = model.topology, model.body_invweight0
+    blocks = dof_blocks(topology)
     if plan.body is not None:
-        mask = jnp.asarray(chain[plan.body[:, 1]] - chain[plan.body[:, 0]], weight.dtype)
-        both = weight[plan.body[:, 0]] + weight[plan.body[:, 1]]
+        first, second = plan.body.T
+        chain = body_dof_mask(topology).astype(np.int8)
+        mask = columns_of(blocks, jnp.asarray(chain[second] - chain[first], weight.dtype))
+        both = weight[first] + weight[second]
         return Bodies(mask, both[:, 0], both[:, 1])
-    # row 0 of these tables stands for geom -1
-    pad = np.zeros((1, topology.nv), np.int8)
-    moved = jnp.asarray(np.vstack([pad, chain[topology.geom_bodyid]]), weight.dtype)
-    of_geom = jnp.concatenate([jnp.zeros_like(weight[:1]), weight[topology.geom_bodyid]])
-    first, second = contacts.geom[:, 0] + 1, contacts.geom[:, 1] + 1
-    both = of_geom[first] + of_geom[second]
-    return Bodies(moved[second] - moved[first], both[:, 0], both[:, 1])
+    first, second = slot_bodies(model, contacts)
+    last = jnp.asarray(last_dof(topology))
+
+    def of_size(index: np.ndarray) -> Array:
+        moves, held = (chain_mask(topology, last[body], index).astype(weight.dtype) for body in (second, first))
+        return moves - held
+
+    mask = BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
+    both = weight[first] + weight[second]
+    return Bodies(mask, both[:, 0], both[:, 1])
 
 
-def basis_jacobian(motion: Axes, contacts: Contacts, mask: Array, slots: Slots) -> Array:
-    """(dim, n, nv) rows of a group: translations along the frame, then rotations about it."""
+def basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots: Slots) -> BlockColumns:
+    """(dim * n, nv) rows of a group: translations along the frame, then rotations about it."""
     part = slice(slots.start, slots.stop)
     pos, frame = contacts.pos[part], contacts.frame[part]
     wrenches = [along(motion, pos, frame[:, i]) for i in range(min(slots.dim, 3))]
     wrenches += [about(frame[:, i]) for i in range(slots.dim - 3)]
-    rows = rows_of(motion, jnp.concatenate(wrenches))
-    return rows.reshape(slots.dim, slots.stop - slots.start, -1) * mask[part][None]
+    rows = columns(mask.blocks, motion, jnp.concatenate(wrenches))
+
+    def masked(block: Array, own: Array) -> Array:
+        count, _, size = own.shape
+        return (block.reshape(count, slots.dim, -1, size) * own[:, None, part]).reshape(count, -1, size)
+
+    return BlockColumns(mask.blocks, tuple(masked(*pair) for pair in zip(rows.parts, mask.parts, strict=True)))
 
 
 class Weights(NamedTuple):
@@ -136,19 +148,18 @@ def law_of(model: Model, dim: int) -> Law:
     return Law.CONE if model.opt.cone == Cone.ELLIPTIC else Law.PYRAMID
 
 
-def group_rows(source: Sources, slots: Slots, jacobian: Array, both: Bodies, start: int) -> Rows:
+def group_rows(source: Sources, slots: Slots, jacobian: BlockColumns, both: Bodies, start: int) -> Rows:
     """The rows of one dimension; their part of J begins at `start`."""
     model, dim, law = source.model, slots.dim, law_of(source.model, slots.dim)
     part = slice(slots.start, slots.stop)
     contacts = jax.tree.map(lambda leaf: leaf[part] if leaf.ndim else leaf, source.contacts)
-    diagonal = Bodies(*(leaf[part] for leaf in both))
+    diagonal = both._replace(translation=both.translation[part], rotation=both.rotation[part])
     active = contacts.dist < contacts.includemargin
     violation = jnp.where(active, contacts.dist - contacts.includemargin, 0)
     ref = reference(contacts.solref, contacts.solimp, violation, model.opt.timestep, refsafe(model))
     friction = contacts.friction[:, : max(dim - 1, 1)].T
     weight, mu = WEIGHTS[law](model, diagonal, ref, friction)
-    count, nv = slots.stop - slots.start, model.nv
-    vel = matmul(jacobian.reshape(dim * count, nv), source.state.qvel).reshape(dim, count)
+    vel = jacobian.mul_vec(source.state.qvel).reshape(dim, -1)
     side = side_damping(source, contacts, ref) if law == Law.CONE else ref.damping
     spring = ref.stiffness * ref.impedance * violation
     aref = [-ref.damping * vel[0] - spring, *[-side * vel[i] for i in range(1, dim)]]
@@ -176,19 +187,19 @@ def side_damping(source: Sources, contacts: Contacts, ref: Reference) -> Array:
     return jnp.where(is_set, damping(own, dmax), ref.damping)
 
 
-def contact_rows(source: Sources, start: int) -> tuple[Array, dict[str, Rows]]:
-    """All contact rows: their part of J, which begins at row `start`, and the families by name."""
+def contact_rows(source: Sources, start: int) -> tuple[list[BlockColumns], dict[str, Rows]]:
+    """All contact rows: their parts of J, which begin at row `start`, and the families by name."""
     model = source.model
     plan = contact_plan(model.topology, model.opt.disableflags)
-    blocks, families = [jnp.zeros((0, model.nv), source.state.qvel.dtype)], {}
+    parts, families = [], {}
     if plan.groups:
         motion, both = axes(model.topology, source.com), bodies(model, plan, source.contacts)
         for slots in plan.groups:
             jacobian = basis_jacobian(motion, source.contacts, both.mask, slots)
             families[f"contact{slots.dim}"] = group_rows(source, slots, jacobian, both, start)
-            blocks.append(jacobian.reshape(-1, model.nv))
-            start += blocks[-1].shape[0]
-    return jnp.concatenate(blocks), families
+            parts.append(jacobian)
+            start += jacobian.height
+    return parts, families
 
 
 def contact_forces(model: Model, contacts: Contacts, forces: dict[str, Array]) -> Array:

@@ -14,6 +14,8 @@ from diffsim.constraint import equality, friction, limit, weld
 from diffsim.constraint.contact import DIMENSIONS, contact_rows, law_of
 from diffsim.constraint.rows import Draft, Sources, finish, no_rows
 from diffsim.enums import DisableBit
+from diffsim.math.block_matrix import columns_of, stack_rows
+from diffsim.physics.tree import dof_blocks
 from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import Constraints, Law, Rows
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities
@@ -59,20 +61,22 @@ def make_constraints(
     dtype = state.qvel.dtype
     families: dict[str, Rows] = {name: no_rows(family.law, 1, dtype) for name, family in FAMILIES.items()}
     families |= {f"contact{dim}": no_rows(law_of(model, dim), dim, dtype) for dim in DIMENSIONS}
-    blocks, start = [jnp.zeros((0, model.nv), dtype)], 0
+    dense, start = [jnp.zeros((0, model.nv), dtype)], 0
     for name, family in FAMILIES.items():
         draft = None if _off(model, family.flag) else family.draft(source)
         if draft is None:
             continue
         families[name] = finish(source, draft, start)
         if draft.jacobian is not None:
-            blocks.append(draft.jacobian)
+            dense.append(draft.jacobian)
             start += draft.jacobian.shape[0]
+    blocks = dof_blocks(model.topology)
+    parts = [columns_of(blocks, jnp.concatenate(dense))]
     if not _off(model, DisableBit.CONTACT):
-        block, found = contact_rows(source, start)
-        blocks.append(block)
+        more, found = contact_rows(source, start)
+        parts += more
         families |= found
-    return Constraints(J=jnp.concatenate(blocks), eq_anchor=weld.anchors(source), **families)
+    return Constraints(jacobian=stack_rows(blocks, parts), eq_anchor=weld.anchors(source), **families)
 
 
 def _off(model: Model, flag: DisableBit) -> bool:

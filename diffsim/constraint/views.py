@@ -174,7 +174,7 @@ def _moves(model: Model, contacts: Contacts, constraints: Constraints, rows: Row
     """(n,) whether anything moves a constraint: of a contact its bodies, of others what its rows say."""
     if rows in constraints.contacts:
         slots, plan = _slots(model, rows), contact_plan(model.topology, model.opt.disableflags)
-        apart = jnp.any(bodies(model, plan, contacts).mask[slots.start : slots.stop] != 0, axis=1)
+        apart = jnp.any(bodies(model, plan, contacts).mask.dense[slots.start : slots.stop] != 0, axis=1)
         return apart | (not is_sparse(model))
     label = _label(model, constraints, rows).id
     row = jnp.any(jacobian != 0, axis=(0, 2))
@@ -190,7 +190,7 @@ def is_sparse(model: Model) -> bool:
 def basis_jacobian(constraints: Constraints, rows: Rows) -> Array:
     """(dim, n, nv) basis rows."""
     if rows.sign:
-        return rows.sign * jnp.eye(rows.count, dtype=constraints.J.dtype)[None]
+        return rows.sign * jnp.eye(rows.count, dtype=constraints.jacobian.dtype)[None]
     block = constraints.J[rows.start : rows.start + rows.height]
     return block.reshape(rows.dim, rows.count, -1)
 

@@ -1,15 +1,17 @@
-"""Block diagonal linear algebra: matrices that couple only the indices of one group, as inertia couples only one tree.
+"""Groups of indices that a matrix does not couple, as inertia couples only the dofs of one tree.
 
-Blocks of one size are factored together. With a single block everything is the dense algebra of linalg.py.
+Blocks of one size are stored and factored together. With a single block everything is the dense algebra of linalg.py.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.linalg import after, cho_solve, cholesky, matmul
+from diffsim.math.linalg import after, cho_solve, cholesky
 
 Array = jax.Array
 # one array (count, size, size) per block size
@@ -23,12 +25,33 @@ class Blocks:
     size: int
     index: tuple[np.ndarray, ...]
 
+    @functools.cached_property
+    def _key(self) -> tuple:
+        return (self.size, *((index.shape, index.tobytes()) for index in self.index))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Blocks) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
     @property
     def single(self) -> bool:
         """Whether one block is the whole matrix."""
         return len(self.index) == 1 and self.index[0].shape[0] == 1
 
-    @property
+    @functools.cached_property
+    def entry(self) -> np.ndarray:
+        """(size, size) where each entry of the matrix stands among those of all blocks, counted from 1; 0 for none."""
+        table, start = np.zeros((self.size, self.size), np.int32), 1
+        for index in self.index:
+            count, size = index.shape
+            own = start + np.arange(count * size * size).reshape(count, size, size)
+            table[index[:, :, None], index[:, None, :]] = own
+            start += own.size
+        return table
+
+    @functools.cached_property
     def order(self) -> np.ndarray | None:
         """Where each index stands in the concatenation of all blocks; None where it stands in place."""
         listed = np.concatenate([index.reshape(-1) for index in self.index])
@@ -50,27 +73,25 @@ def split(values: Array, index: np.ndarray) -> Array:
     return values[..., index]
 
 
+def split_rows(values: Array, index: np.ndarray) -> Array:
+    """(count, size, k) of values (n, k): the rows of each block."""
+    start = int(index[0, 0]) if index.size else 0
+    if np.array_equal(index.reshape(-1), start + np.arange(index.size)):
+        return values[start : start + index.size].reshape(*index.shape, *values.shape[1:])
+    return values[index]
+
+
 def join(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
     """(n,) from the entries (count, size) of the blocks of each size."""
     flat = jnp.concatenate([part.reshape(-1) for part in parts])
     return flat if blocks.order is None else flat[blocks.order]
 
 
-def diagonal_blocks(blocks: Blocks, matrix: Array) -> PerSize:
-    """The blocks of a matrix (n, n)."""
-    if blocks.single:
-        return (matrix[None],)
-    return tuple(matrix[index[:, :, None], index[:, None, :]] for index in blocks.index)
-
-
-def gram_blocks(blocks: Blocks, rows: Array, weighted: Array) -> PerSize:
-    """The blocks of rows^T weighted, both (k, n)."""
-
-    def of_size(index: np.ndarray) -> Array:
-        left, right = (jnp.moveaxis(split(values, index), 0, 1) for values in (rows, weighted))
-        return matmul(jnp.swapaxes(left, 1, 2), right)
-
-    return tuple(of_size(index) for index in blocks.index)
+def each(function: Callable[..., Array], *parts: Array) -> Array:
+    """A function of each block of one size; without a batch where there is one block."""
+    if parts[0].shape[0] == 1:
+        return function(*(part[0] for part in parts))[None]
+    return jax.vmap(function)(*parts)
 
 
 def block_factor(parts: PerSize) -> PerSize:
@@ -89,20 +110,4 @@ def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
     for part, index in zip(factor, blocks.index, strict=True):
         entries = after(split(b, index), solved[-1] if solved else factor[-1])
         solved.append(jax.vmap(cho_solve)(part, entries))
-    return join(blocks, tuple(solved))
-
-
-def solve_blocks(blocks: Blocks, matrix: Array, b: Array) -> Array:
-    """x (n,) with matrix x = b, for a positive definite matrix (n, n) without entries between blocks."""
-    return block_solve(blocks, block_factor(diagonal_blocks(blocks, matrix)), b)
-
-
-def solve_general_blocks(blocks: Blocks, matrix: Array, b: Array) -> Array:
-    """x (n,) with matrix x = b, for a regular matrix (n, n) without entries between blocks."""
-    if blocks.single:
-        return jnp.linalg.solve(matrix, b)
-    solved: list[Array] = []
-    for part, index in zip(diagonal_blocks(blocks, matrix), blocks.index, strict=True):
-        ready = after(part, solved[-1]) if solved else part
-        solved.append(jnp.linalg.solve(ready, split(b, index)[..., None])[..., 0])
     return join(blocks, tuple(solved))

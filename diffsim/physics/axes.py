@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.blocks import Blocks, each, split_rows
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import join, transport_motion
 from diffsim.math.vector import cross
@@ -60,6 +62,16 @@ def about(direction: Array) -> Array:
 def rows_of(motion: Axes, wrench: Array) -> Array:
     """Unmasked Jacobian rows (n, nv) of wrenches (n, 6)."""
     return matmul(wrench, motion.cdof.T)
+
+
+def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
+    """The same by blocks of dofs."""
+
+    def of_size(index: np.ndarray) -> Array:
+        cdof = split_rows(motion.cdof, index)
+        return each(lambda w, axes: matmul(w, axes.T), jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
+
+    return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
 
 
 def body_mask(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:

@@ -19,6 +19,7 @@ import numpy as np
 
 from diffsim.enums import DisableBit, Integrator
 from diffsim.errors import Problem, UnsupportedError
+from diffsim.math.block_matrix import BlockDiagonal, diagonal_of
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
@@ -38,8 +39,8 @@ from diffsim.types.topology import Topology, per_topology
 Array = jax.Array
 
 
-def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
-    """(nv, nv) what takes the acceleration over one timestep to the force: M, plus what is implicit in velocity."""
+def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """What takes the acceleration over one timestep to the force: M, plus what is implicit in velocity."""
     integrator = model.opt.integrator
     if integrator not in IMPLICIT_PARTS:
         reason = f"invdiscrete has no meaning for the integrator {integrator.name}; use another, or clear the flag"
@@ -47,22 +48,27 @@ def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> 
     return IMPLICIT_PARTS[integrator](model, state, inputs, data)
 
 
-def _euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+def _euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M + h D, D the dampers of the dofs."""
     off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
     if off or not reflected.is_damped(model.topology):
-        return data.qM
-    return data.qM + jnp.diag(model.opt.timestep * damping_derivative(model, state.qvel))
+        return data.M
+    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
 
 
-def _implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+def _implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M - h d qfrc_smooth / d qvel."""
-    return data.qM - model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True)
+    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True))
 
 
-def _implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+def _implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces."""
-    return data.qM - model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False)
+    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False))
+
+
+def _minus(inertia: BlockDiagonal, change: Array) -> BlockDiagonal:
+    """The difference; `change` (nv, nv) has no entries between trees."""
+    return jax.tree.map(jnp.subtract, inertia, diagonal_of(inertia.blocks, change))
 
 
 IMPLICIT_PARTS = {

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import DisableBit, EnableBit, SensorType
-from diffsim.math.linalg import matmul
 from diffsim.math.vector import dot
 from diffsim.physics.passive import spring_displacements, tendon_extension
 from diffsim.types.data import ComFrame, Energy, Inertia, Kinematics, Tendons
@@ -30,7 +29,7 @@ def energy(
     read = np.isin(model.topology.sensor_type, (SensorType.E_POTENTIAL, SensorType.E_KINETIC)).any()
     if not (read or model.opt.enabled(EnableBit.ENERGY)):
         return Energy(energy=jnp.zeros((2,), qpos.dtype))
-    kinetic = 0.5 * jnp.sum(qvel * matmul(inertia.qM, qvel))
+    kinetic = 0.5 * jnp.sum(qvel * inertia.M.mul_vec(qvel))
     return Energy(energy=jnp.stack([potential_energy(model, qpos, kinematics, tendons), kinetic]))
 
 

@@ -8,34 +8,60 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.linalg import matmul
+from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
+from diffsim.math.blocks import split_rows
 from diffsim.math.spatial import inertia_mul
 from diffsim.math.vector import scale, total, unpack
 from diffsim.physics.place import settle
 from diffsim.physics.reflected import dof_armature, has_tendon_armature, tendon_armature
-from diffsim.physics.tree import dof_mask, sum_subtree
+from diffsim.physics.tree import dof_blocks, dof_mask, sum_subtree
 from diffsim.types.data import ComFrame, Inertia, Tendons
 from diffsim.types.model import Model
+from diffsim.types.topology import Topology
 
 Array = jax.Array
 
 
 def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
-    """crb (nbody, 10) and qM (nv, nv), symmetric, armature of joints, actuators and tendons included."""
+    """crb (nbody, 10) and M, symmetric, armature of joints, actuators and tendons included."""
     topology = model.topology
+    blocks = dof_blocks(topology)
     crb = sum_subtree(topology, com.cinert).at[0].set(0)
     momentum = settle(inertia_mul(crb[topology.dof_bodyid], com.cdof))
-    # entry (i, j) with j before i on the chain comes from row i, its mirror image from row j
-    lower = dof_mask(topology)
-    mass = jnp.where(lower, pair_products(momentum, com.cdof), jnp.where(lower.T, pair_products(com.cdof, momentum), 0))
-    mass = mass + jnp.where(np.eye(topology.nv, dtype=bool), dof_armature(model)[:, None], 0)
+    parts = tuple(_block(topology, index, momentum, com.cdof) for index in blocks.index)
+    inertia = BlockDiagonal(blocks, parts).plus_diagonal(dof_armature(model))
     if has_tendon_armature(topology):
-        coupling = matmul(tendons.ten_J.T, scale(tendons.ten_J, tendon_armature(model)))
-        # as in MuJoCo, whose M has no entries for dofs of different branches, those couple nothing
-        mass = mass + jnp.where(lower | lower.T, coupling, 0)
-    return Inertia(crb=crb, qM=mass)
+        inertia = _plus_tendons(model, inertia, tendons)
+    return Inertia(crb=crb, M=inertia)
+
+
+def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) -> Array:
+    """(count, size, size) inertias of the dofs of blocks.
+
+    Entry (i, j) with j before i on the chain comes from row i, its mirror image from row j.
+    """
+    lower, upper = coupled(topology, index)
+    force, motion = split_rows(momentum, index), split_rows(cdof, index)
+    return jnp.where(lower, pair_products(force, motion), jnp.where(upper, pair_products(motion, force), 0))
+
+
+def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(count, size, size) bool of blocks: dof j is i or before it on its chain; and i is j or before it."""
+    lower = dof_mask(topology)[index[:, :, None], index[:, None, :]]
+    return lower, np.swapaxes(lower, 1, 2)
+
+
+def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> BlockDiagonal:
+    """With the armature of tendons; as in MuJoCo, whose M has no entries for dofs of different branches, those couple
+    nothing.
+    """
+    blocks = inertia.blocks
+    rows = (columns_of(blocks, part) for part in (tendons.ten_J, scale(tendons.ten_J, tendon_armature(model))))
+    masks = (np.logical_or(*coupled(model.topology, index)) for index in blocks.index)
+    parts = zip(inertia.parts, gram(*rows).parts, masks, strict=True)
+    return BlockDiagonal(blocks, tuple(part + jnp.where(mask, more, 0) for part, more, mask in parts))
 
 
 def pair_products(a: Array, b: Array) -> Array:
-    """(nv, nv) a_i . b_j of spatial vectors (nv, 6), as a sum of outer products: one elementwise operation."""
-    return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
+    """(..., n, n) a_i . b_j of spatial vectors (..., n, 6), as a sum of outer products: one elementwise operation."""
+    return total([x[..., :, None] * y[..., None, :] for x, y in zip(unpack(a), unpack(b), strict=True)])

@@ -16,6 +16,8 @@ from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
+# products with the Hessian that blocks are expected to need where the dense factor needs none
+PRODUCTS = 8
 # above this many nodes a mask costs more than the rounds of pointer jumping
 MASK_LIMIT = 160
 
@@ -59,9 +61,26 @@ def dof_mask(topology: Topology) -> np.ndarray:
 
 
 @per_topology
-def dof_trees(topology: Topology) -> Blocks:
-    """The dofs of each kinematic tree: the blocks of M."""
-    return blocks_of(topology.dof_treeid)
+def dof_blocks(topology: Topology) -> Blocks:
+    """The blocks of M."""
+    return worthwhile_blocks(topology.dof_treeid)
+
+
+def worthwhile_blocks(tree: np.ndarray) -> Blocks:
+    """The dofs of each of the trees (nv,), or all dofs where it is not worthwhile to take the trees apart."""
+    apart = blocks_of(tree)
+    return apart if worthwhile(apart) else blocks_of(np.zeros(len(tree), int))
+
+
+def worthwhile(blocks: Blocks) -> bool:
+    """Whether blocks need less than half of the multiplications of one dense Newton step, with nv rows of constraints.
+
+    Dense: J^T K J and a factor. By blocks: the same of each block, then some products with the whole of the Hessian
+    (solver/hessian.py).
+    """
+    nv = blocks.size
+    blocked = sum(index.size * index.shape[1] * (index.shape[1] / 3 + nv) for index in blocks.index)
+    return 2 * (blocked + PRODUCTS * nv * 3 * nv) < nv * nv * (nv / 3 + nv)
 
 
 @per_topology
@@ -80,6 +99,21 @@ def body_dof_mask(topology: Topology) -> np.ndarray:
     last = last_dof(topology)
     padded = np.vstack([dof_mask(topology), np.zeros((1, topology.nv), dtype=bool)])
     return padded[last]
+
+
+@per_topology
+def _last_below(topology: Topology) -> np.ndarray:
+    """(nv,) the last dof of the subtree of each dof: dofs are numbered depth first, so that it is a range."""
+    return np.array([np.flatnonzero(column)[-1] for column in dof_mask(topology).T], dtype=np.int32)
+
+
+def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
+    """(count, n, k) bool: which of `dofs` (count, k) are on the chain that ends with `last` (n,), none where it is -1.
+
+    For ids that are known at run time only: comparisons, where a table would have to be looked up.
+    """
+    own, first = last[None, :, None], dofs[:, None].astype(np.int32)
+    return (own >= first) & (own <= _last_below(topology)[first])
 
 
 @per_topology

@@ -6,12 +6,10 @@ are never differentiated. The tangent is linear, so reverse mode is its transpos
 iterations.
 """
 
-import functools
-
 import jax
 
-from diffsim.math.blocks import Blocks
-from diffsim.math.linalg import after, matmul
+from diffsim.math.block_matrix import BlockDiagonal
+from diffsim.math.linalg import after
 from diffsim.solver.hessian import solve_hessian
 from diffsim.solver.objective import gradient, residuals
 from diffsim.types.constraints import Constraints
@@ -19,20 +17,20 @@ from diffsim.types.constraints import Constraints
 Array = jax.Array
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def at_optimum(trees: Blocks, qacc: Array, qM: Array, qfrc_smooth: Array, constraints: Constraints) -> Array:
+@jax.custom_jvp
+def at_optimum(qacc: Array, qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints) -> Array:
     """qacc, as a differentiable function of the problem that it solves; its own tangent is ignored."""
     return qacc
 
 
 @at_optimum.defjvp
-def _at_optimum_jvp(trees: Blocks, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, qM, qfrc_smooth, constraints = primals
-    qacc = at_optimum(trees, *primals)
+    qacc = at_optimum(*primals)
 
-    def at_fixed_qacc(qM: Array, qfrc_smooth: Array, constraints: Constraints) -> Array:
+    def at_fixed_qacc(qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints) -> Array:
         return gradient(qM, qfrc_smooth, constraints, qacc)
 
     _, change = jax.jvp(at_fixed_qacc, (qM, qfrc_smooth, constraints), tangents[1:])
-    x = residuals(constraints, qacc, matmul(constraints.J, qacc))
-    return qacc, -solve_hessian(trees, after(qM, qacc), constraints, x, change)
+    x = residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
+    return qacc, -solve_hessian(after(qM, qacc), constraints, x, change)

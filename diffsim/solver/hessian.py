@@ -1,8 +1,9 @@
 """Solving with the Hessian H = M + J^T K J of the objective.
 
-M couples the dofs of one kinematic tree, constraints couple two. A model of few dofs takes one dense Cholesky factor.
-A model of many trees takes the factors of H's diagonal blocks, one per tree, as the preconditioner of linear conjugate
-gradients on the whole of H: exact at once while no constraint joins two trees, and a few products with J where some do.
+M couples the dofs of one kinematic tree, constraints couple two. A model of few dofs is one block and takes one dense
+Cholesky factor. A model of many trees takes the factors of H's diagonal blocks, one per tree, as the preconditioner of
+linear conjugate gradients on the whole of H: exact at once while no constraint joins two trees, and a few products with
+J where some do.
 (Preconditioned conjugate gradients: Golub and Van Loan 2013, sec. 11.5.)
 """
 
@@ -12,23 +13,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.blocks import Blocks, block_factor, block_solve
-from diffsim.math.linalg import cho_solve, cholesky
-from diffsim.solver.objective import PerFamily, hessian, hessian_blocks, hessian_product
+from diffsim.math.block_matrix import BlockDiagonal
+from diffsim.math.blocks import block_factor, block_solve
+from diffsim.solver.objective import PerFamily, hessian, hessian_product
 from diffsim.types.constraints import Constraints
 
 Array = jax.Array
 Product = Callable[[Array], Array]
 
-# products with H that blocks are expected to need where the dense factor needs none
-PRODUCTS = 8
 
-
-def solve_hessian(blocks: Blocks, qM: Array, constraints: Constraints, x: PerFamily, b: Array) -> Array:
+def solve_hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily, b: Array) -> Array:
     """H^-1 b (nv,) at residuals x."""
-    if not worthwhile(blocks, constraints.J.shape[0]):
-        return cho_solve(cholesky(hessian(qM, constraints, x)), b)
-    factor = jax.lax.stop_gradient(block_factor(hessian_blocks(blocks, qM, constraints, x)))
+    blocks, parts = qM.blocks, hessian(qM, constraints, x).parts
+    if blocks.single:
+        return block_solve(blocks, block_factor(parts), b)
+    factor = jax.lax.stop_gradient(block_factor(parts))
 
     def product(vector: Array) -> Array:
         return hessian_product(qM, constraints, x, vector)
@@ -38,14 +37,6 @@ def solve_hessian(blocks: Blocks, qM: Array, constraints: Constraints, x: PerFam
 
     # so that derivatives are solves with H again, and not those of the loop
     return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
-
-
-def worthwhile(blocks: Blocks, nrow: int) -> bool:
-    """Whether blocks need less than half of the multiplications of the dense factor."""
-    nv = blocks.size
-    dense = nv * nv * (nv / 3 + nrow)
-    blocked = sum(index.size * index.shape[1] * (index.shape[1] / 3 + nrow) for index in blocks.index)
-    return 2 * (blocked + PRODUCTS * nv * (nv + 2 * nrow)) < dense
 
 
 class _Search(NamedTuple):

@@ -38,7 +38,7 @@ def islands(model: Model, constraints: Constraints) -> Islands:
     """The islands; all constraints are in island 0 where the model has one tree, or the flag is off."""
     if model.topology.ntree == 1 or model.opt.disabled(DisableBit.ISLAND):
         return Islands(1, tuple(jnp.zeros(family.count, jnp.int32) for family in constraints.families))
-    count, dtype = model.topology.ntree, constraints.J.dtype
+    count, dtype = model.topology.ntree, constraints.jacobian.dtype
     trees = [_trees(model, constraints, family) for family in constraints.families]
     used = jnp.concatenate(
         [tree & laws.active(family)[:, None] for tree, family in zip(trees, constraints.families, strict=True)]
@@ -57,5 +57,5 @@ def _trees(model: Model, constraints: Constraints, rows: Rows) -> Array:
     place = _tree_of_dof(model.topology)
     if rows.sign:
         return jnp.asarray(place)
-    moves = jnp.any(rows_of(rows, constraints.J) != 0, axis=0).astype(constraints.J.dtype)
+    moves = jnp.any(rows_of(rows, constraints.J) != 0, axis=0).astype(constraints.jacobian.dtype)
     return matmul(moves, jnp.asarray(place, moves.dtype)) > 0

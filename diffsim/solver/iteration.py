@@ -11,8 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.blocks import Blocks, PerSize
-from diffsim.math.linalg import matmul
+from diffsim.math.block_matrix import BlockDiagonal
+from diffsim.math.blocks import PerSize
 from diffsim.solver.line_search import line_search
 from diffsim.solver.objective import along_line, generalized, project, residuals
 from diffsim.types.constraints import Constraints
@@ -26,11 +26,10 @@ ROUNDING = 64.0
 class Problem(NamedTuple):
     """What is minimized, and when to stop (scaled to the objective's units)."""
 
-    qM: Array
+    qM: BlockDiagonal
     qfrc_smooth: Array
     constraints: Constraints
-    # the dofs of each tree, and the Cholesky factors of their blocks of M for the solvers that precondition with it
-    trees: Blocks
+    # the Cholesky factors of the blocks of M, for the solvers that precondition with it
     factor: PerSize
     tolerance: Array
     ls_tolerance: Array
@@ -97,7 +96,7 @@ def _hold(old: Progress, new: Progress) -> Progress:
 
 
 def _start(problem: Problem, qacc: Array) -> Progress:
-    point = _evaluate(problem, qacc, matmul(problem.qM, qacc), matmul(problem.constraints.J, qacc))
+    point = _evaluate(problem, qacc, problem.qM.mul_vec(qacc), problem.constraints.jacobian.mul_vec(qacc))
     none = jnp.zeros_like(qacc)
     zero = jnp.zeros((), qacc.dtype)
     return Progress(point, Direction(none, none, none), jnp.zeros((), jnp.int32), zero, _flat(problem, point))
@@ -127,7 +126,7 @@ def _is_rounding(problem: Problem, point: Iterate, force: Array) -> Array:
 def _step(problem: Problem, progress: Progress, direction: Direction) -> Progress:
     """Line search along the direction, the new point, and whether it is the last."""
     point, constraints, search = progress.point, problem.constraints, direction.search
-    inertia_product, rows_product = matmul(problem.qM, search), matmul(constraints.J, search)
+    inertia_product, rows_product = problem.qM.mul_vec(search), constraints.jacobian.mul_vec(search)
     x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, search, rows_product)
     linear = jnp.vdot(search, point.inertia_product - problem.qfrc_smooth)
     quadratic = jnp.vdot(search, inertia_product)

@@ -17,5 +17,5 @@ Array = jax.Array
 def newton_direction(problem: Problem, point: Iterate, previous: Direction) -> Direction:
     """-H^-1 gradient; the first trial of the line search is the full step."""
     x = residuals(problem.constraints, point.qacc, point.rows_product)
-    search = -solve_hessian(problem.trees, problem.qM, problem.constraints, x, point.gradient)
+    search = -solve_hessian(problem.qM, problem.constraints, x, point.gradient)
     return Direction(search, point.gradient, search)

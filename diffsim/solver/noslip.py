@@ -16,9 +16,8 @@ import numpy as np
 
 from diffsim.constraint import laws
 from diffsim.math import safe
-from diffsim.math.blocks import solve_blocks
+from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
 from diffsim.math.linalg import after, matmul
-from diffsim.physics.tree import dof_trees
 from diffsim.solver.islands import Islands, islands
 from diffsim.solver.objective import PerFamily, dual_on_dofs
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest
@@ -43,7 +42,7 @@ class Part(NamedTuple):
 
 def without_slip(
     model: Model,
-    qM: Array,
+    qM: BlockDiagonal,
     qfrc_smooth: Array,
     constraints: Constraints,
     qacc: Array,
@@ -53,14 +52,14 @@ def without_slip(
     """qacc (nv,), row forces and the number of sweeps, after friction is made rigid.
 
     Args:
-      qM: (nv, nv) inertia matrix.
+      qM: inertia matrix, by blocks.
       qfrc_smooth: (nv,) all forces but those of the constraints.
       constraints: the rows.
       qacc: (nv,) solution of the soft problem, which stays where there is no friction.
       forces: (forces, n) row forces of each family at that solution.
       contact_rank: (ncon,) in which order the contacts are swept; None for that of the slots.
     """
-    families, trees = constraints.families, dof_trees(model.topology)
+    families = constraints.families
     qM = after(qM, qacc)
     parts = [_part(model, constraints, *pair) for pair in zip(families, forces, strict=True)]
     found = [part for part in parts if part is not None]
@@ -73,14 +72,14 @@ def without_slip(
     # searched for as a constant of all derivatives
     fixed = jax.lax.stop_gradient((model, constraints, forces))
     plan = _plan(*fixed, contact_rank)
-    y, sweeps = sweep(plan, *jax.lax.stop_gradient((qM, force, slip, start)))
-    y = at_rest(plan.cones, y, qM, force, slip)
+    y, sweeps = sweep(plan, *jax.lax.stop_gradient((qM.dense, force, slip, start)))
+    y = at_rest(plan.cones, y, qM.dense, force, slip)
     final, begin = [], 0
     for family, part, own, old in zip(families, parts, normal, forces, strict=True):
         count = 0 if part is None else part.aref.shape[0]
         final.append(own if part is None else _with_friction(model, family, own, old, y[begin : begin + count]))
         begin += count
-    qacc = solve_blocks(trees, qM, force + matmul(y, jacobian))
+    qacc = solve_blocks(qM, force + matmul(y, jacobian))
     return qacc, tuple(final), sweeps
 
 
@@ -113,7 +112,7 @@ def _plan(model: Model, constraints: Constraints, forces: PerFamily, contact_ran
 
 def _regularization_cost(constraints: Constraints, forces: PerFamily, groups: Islands) -> Array:
     """(nisland,) sum of f^2 R / 2 over all rows of an island."""
-    total = jnp.zeros((groups.most,), constraints.J.dtype)
+    total = jnp.zeros((groups.most,), constraints.jacobian.dtype)
     for rows, label, part in zip(constraints.families, groups.label, forces, strict=True):
         cost = 0.5 * jnp.sum(safe.divide(part * part, jnp.broadcast_to(rows.D, part.shape)), axis=0)
         total = total.at[label].add(jnp.where(laws.active(rows), cost, 0))

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.constraint import laws
-from diffsim.math.blocks import Blocks, PerSize, diagonal_blocks, gram_blocks, split
-from diffsim.math.linalg import matmul
+from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
+from diffsim.math.blocks import each
 from diffsim.types.constraints import Constraints, Rows
 
 Array = jax.Array
@@ -48,25 +48,26 @@ def generalized(constraints: Constraints, x: PerFamily) -> Array:
 
 def on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
     """J^T f of basis forces."""
-    dense = [jnp.zeros((0,), constraints.J.dtype)]
-    total = jnp.zeros((constraints.J.shape[1],), constraints.J.dtype)
+    jacobian = constraints.jacobian
+    dense = [jnp.zeros((0,), jacobian.dtype)]
+    total = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
     for family, force in zip(constraints.families, forces, strict=True):
         if family.sign:
             total = total + family.sign * force[0]
         else:
             dense.append(force.reshape(-1))
-    return total + matmul(jnp.concatenate(dense), constraints.J)
+    return total + jacobian.mul_vec_t(jnp.concatenate(dense))
 
 
 def row_forces(constraints: Constraints, qacc: Array) -> PerFamily:
     """(forces, n) of each family at an acceleration; of the edges for pyramids."""
-    x = residuals(constraints, qacc, matmul(constraints.J, qacc))
+    x = residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
     return tuple(laws.dual(family, part) for family, part in zip(constraints.families, x, strict=True))
 
 
 def flat(constraints: Constraints, forces: PerFamily) -> Array:
     """All row forces in one vector, as `Constraints.split` reads them."""
-    return jnp.concatenate([jnp.zeros((0,), constraints.J.dtype), *[part.reshape(-1) for part in forces]])
+    return jnp.concatenate([jnp.zeros((0,), constraints.jacobian.dtype), *[part.reshape(-1) for part in forces]])
 
 
 def dual_on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
@@ -77,70 +78,64 @@ def dual_on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
 
 def constraint_force(constraints: Constraints, qacc: Array) -> Array:
     """qfrc_constraint = J^T f at an acceleration."""
-    return generalized(constraints, residuals(constraints, qacc, matmul(constraints.J, qacc)))
+    return generalized(constraints, residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc)))
 
 
-def objective(qM: Array, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
+def objective(qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
     """What is minimized, ()."""
-    x = residuals(constraints, qacc, matmul(constraints.J, qacc))
+    x = residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
     costs = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(constraints.families, x, strict=True)]
-    return jnp.vdot(qacc, 0.5 * matmul(qM, qacc) - qfrc_smooth) + sum(costs)
+    return jnp.vdot(qacc, 0.5 * qM.mul_vec(qacc) - qfrc_smooth) + sum(costs)
 
 
-def gradient(qM: Array, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
+def gradient(qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
     """Derivative of the objective; zero at the solution."""
-    return matmul(qM, qacc) - qfrc_smooth - constraint_force(constraints, qacc)
+    return qM.mul_vec(qacc) - qfrc_smooth - constraint_force(constraints, qacc)
 
 
 class Curvature(NamedTuple):
     """What constraints add to M: a diagonal (nv,), from rows on dofs, and J^T weighted, with K J (nrow, nv)."""
 
     diagonal: Array
-    weighted: Array
+    weighted: BlockColumns
 
 
 def curvature(constraints: Constraints, x: PerFamily) -> Curvature:
     """K of all rows, applied to J."""
-    nv = constraints.J.shape[1]
-    diagonal = jnp.zeros((nv,), constraints.J.dtype)
-    weighted = [constraints.J[:0]]
+    jacobian = constraints.jacobian
+    diagonal = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
     for family, part in zip(constraints.families, x, strict=True):
         if family.sign:
             diagonal = diagonal + laws.bend(family, part, jnp.ones_like(part))[0]
-        else:
-            weighted.append(laws.bend(family, part, rows_of(family, constraints.J)).reshape(-1, nv))
-    return Curvature(diagonal, jnp.concatenate(weighted))
+
+    def weigh(block: Array) -> Array:
+        pairs = zip(constraints.families, x, strict=True)
+        rows = [laws.bend(family, part, rows_of(family, block)) for family, part in pairs if not family.sign]
+        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in rows]])
+
+    return Curvature(diagonal, BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts)))
 
 
-def hessian(qM: Array, constraints: Constraints, x: PerFamily) -> Array:
-    """M + J^T K(x) J (nv, nv); rows on dofs add to the diagonal only."""
+def hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily) -> BlockDiagonal:
+    """The blocks of M + J^T K(x) J; rows on dofs add to the diagonal only. All of it where there is one block."""
     diagonal, weighted = curvature(constraints, x)
-    total = qM + jnp.eye(qM.shape[0], dtype=qM.dtype) * diagonal[None]
-    if not constraints.J.shape[0]:
-        return total
-    return total + matmul(constraints.J.T, weighted)
+    inertia = qM.plus_diagonal(diagonal)
+    if not weighted.height:
+        return inertia
+    added = gram(constraints.jacobian, weighted)
+    return BlockDiagonal(qM.blocks, tuple(a + b for a, b in zip(inertia.parts, added.parts, strict=True)))
 
 
-def hessian_blocks(blocks: Blocks, qM: Array, constraints: Constraints, x: PerFamily) -> PerSize:
-    """The diagonal blocks of the Hessian."""
-    diagonal, weighted = curvature(constraints, x)
-    inertia, added = diagonal_blocks(blocks, qM), gram_blocks(blocks, constraints.J, weighted)
-    return tuple(
-        a + b + jnp.eye(index.shape[1], dtype=a.dtype)[None] * split(diagonal, index)[:, None, :]
-        for a, b, index in zip(inertia, added, blocks.index, strict=True)
-    )
-
-
-def hessian_product(qM: Array, constraints: Constraints, x: PerFamily, vector: Array) -> Array:
+def hessian_product(qM: BlockDiagonal, constraints: Constraints, x: PerFamily, vector: Array) -> Array:
     """H v = M v + J^T K J v, without H."""
-    v = project(constraints, vector, matmul(constraints.J, vector))
+    v = project(constraints, vector, constraints.jacobian.mul_vec(vector))
     families = zip(constraints.families, x, v, strict=True)
-    return matmul(qM, vector) + on_dofs(constraints, tuple(laws.bend(f, here, way) for f, here, way in families))
+    return qM.mul_vec(vector) + on_dofs(constraints, tuple(laws.bend(f, here, way) for f, here, way in families))
 
 
 def along_line(constraints: Constraints, x: PerFamily, v: PerFamily) -> tuple[Array, Array]:
     """First and second derivative of the sum of costs at x, in the direction v of the residuals."""
-    none = jnp.zeros((0,), constraints.J.dtype)
+    none = jnp.zeros((0,), constraints.jacobian.dtype)
     slope, bend = [none], [none]
     for family, here, way in zip(constraints.families, x, v, strict=True):
         slope.append((-laws.force(family, here) * way).reshape(-1))

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from diffsim.constraint import laws
 from diffsim.constraint.views import basis_jacobian
 from diffsim.math import safe
-from diffsim.math.blocks import Blocks, block_factor, block_solve, diagonal_blocks
+from diffsim.math.block_matrix import BlockDiagonal
+from diffsim.math.blocks import block_factor, block_solve
 from diffsim.math.linalg import matmul
 from diffsim.solver.objective import PerFamily, dual_on_dofs, row_forces
 from diffsim.solver.slip_adjoint import Cones
@@ -74,8 +75,7 @@ _Update = Callable[[Array, _Point], _Point]
 
 
 def solve_dual(
-    trees: Blocks,
-    qM: Array,
+    qM: BlockDiagonal,
     qfrc_smooth: Array,
     constraints: Constraints,
     qacc: Array | None,
@@ -85,8 +85,7 @@ def solve_dual(
     """Forces and acceleration after sweeps, from the forces at `qacc` or from none, whichever is better.
 
     Args:
-      trees: the blocks of M.
-      qM: (nv, nv) inertia matrix.
+      qM: inertia matrix, by blocks.
       qfrc_smooth: (nv,) all other forces.
       constraints: the rows; there are some.
       qacc: (nv,) where to start, or None.
@@ -100,10 +99,10 @@ def solve_dual(
     parts = [_part(constraints, families[i], found[i]) for i in order]
     rows = _Part(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
     cones = tuple((families[i].count, families[i].dim) for i in order if families[i].law == Law.CONE)
-    factor = block_factor(diagonal_blocks(trees, qM))
+    factor = block_factor(qM.parts)
 
     def apply(force: Array) -> Array:
-        return block_solve(trees, factor, force)
+        return block_solve(qM.blocks, factor, force)
 
     given = _Given(
         matmul(rows.jacobian, jax.vmap(apply)(rows.jacobian).T) + jnp.diag(rows.regularization),

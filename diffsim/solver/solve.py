@@ -13,9 +13,9 @@ from jax.ad_checkpoint import checkpoint_name
 
 from diffsim import errors
 from diffsim.enums import DisableBit, Solver
-from diffsim.math.blocks import block_factor, block_solve, diagonal_blocks, solve_blocks
+from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
+from diffsim.math.blocks import block_factor, block_solve
 from diffsim.math.linalg import after
-from diffsim.physics.tree import dof_trees
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
 from diffsim.solver.iteration import Problem, Rule, iterate
@@ -45,17 +45,17 @@ class Found(NamedTuple):
     forces: PerFamily | None
 
 
-Search = Callable[[Model, Array, Array, Constraints, Array, bool], Found]
+Search = Callable[[Model, BlockDiagonal, Array, Constraints, Array, bool], Found]
 
 
-def smooth_acceleration(model: Model, qM: Array, qfrc_smooth: Array) -> Smooth:
+def smooth_acceleration(qM: BlockDiagonal, qfrc_smooth: Array) -> Smooth:
     """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
-    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(dof_trees(model.topology), qM, qfrc_smooth))
+    return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(qM, qfrc_smooth))
 
 
 def solve(
     model: Model,
-    qM: Array,
+    qM: BlockDiagonal,
     qfrc_smooth: Array,
     qacc_warmstart: Array,
     constraints: Constraints,
@@ -64,7 +64,7 @@ def solve(
     """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
 
     Args:
-      qM: (nv, nv) inertia matrix.
+      qM: inertia matrix, by blocks.
       qfrc_smooth: (nv,) all other forces.
       qacc_warmstart: (nv,) where to start; has no influence on derivatives.
       constraints: the rows.
@@ -78,7 +78,7 @@ def solve(
     found = search(model, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
     # named, so that a rematerialized step can keep the optimum and need not search for it again
     qacc = checkpoint_name(found.qacc, OPTIMUM)
-    qacc = qacc if unroll else at_optimum(dof_trees(model.topology), qacc, *given)
+    qacc = qacc if unroll else at_optimum(qacc, *given)
     forces = row_forces(constraints, qacc)
     if found.forces is not None:
         forces = jax.tree.map(_with_value, forces, found.forces)
@@ -113,21 +113,20 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
     """A solver that minimizes over accelerations, by the directions that `rule` chooses."""
 
     def search(
-        model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool
+        model: Model, qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool
     ) -> Found:
-        opt, trees = model.opt, dof_trees(model.topology)
+        opt = model.opt
         scale = jax.lax.stop_gradient(_scale(model))
         starts = () if opt.disabled(DisableBit.WARMSTART) else (start,)
         factor = None
         if needs_factor or not starts:
-            factor = block_factor(diagonal_blocks(trees, qM))
-            starts = (block_solve(trees, factor, qfrc_smooth), *starts)
+            factor = block_factor(qM.parts)
+            starts = (block_solve(qM.blocks, factor, qfrc_smooth), *starts)
         begin = lowest(qM, qfrc_smooth, constraints, starts)
         problem = Problem(
             qM=qM if factor is None else after(qM, begin),
             qfrc_smooth=qfrc_smooth,
             constraints=constraints,
-            trees=trees,
             factor=factor or (),
             tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
             ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
@@ -141,7 +140,7 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
     return search
 
 
-def lowest(qM: Array, qfrc_smooth: Array, constraints: Constraints, candidates: Sequence[Array]) -> Array:
+def lowest(qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, candidates: Sequence[Array]) -> Array:
     """The acceleration (nv,) with the lowest objective; the first of those that are equal, or not numbers."""
     best, *others = candidates
     for other in others:
@@ -151,23 +150,25 @@ def lowest(qM: Array, qfrc_smooth: Array, constraints: Constraints, candidates: 
 
 
 def unconstrained(
-    model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool
+    model: Model, qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool
 ) -> Found:
     """Without constraints there is nothing to search: M^-1 qfrc_smooth."""
-    qacc = solve_blocks(dof_trees(model.topology), qM, qfrc_smooth)
+    qacc = solve_blocks(qM, qfrc_smooth)
     zero = jnp.zeros((), qacc.dtype)
     return Found(qacc, jnp.zeros_like(qacc), jnp.zeros((), jnp.int32), zero, jnp.ones((), bool), None)
 
 
-def dual(model: Model, qM: Array, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool) -> Found:
+def dual(
+    model: Model, qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, start: Array, unroll: bool
+) -> Found:
     """The solver that minimizes over constraint forces."""
     if unroll:
         reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
         raise errors.UnsupportedError([errors.Problem("", 0, "<option solver>", reason, unsupported=True)])
-    opt, trees = model.opt, dof_trees(model.topology)
+    opt = model.opt
     qacc = None if opt.disabled(DisableBit.WARMSTART) else start
     tolerance = opt.tolerance / _scale(model)
-    found = solve_dual(trees, qM, qfrc_smooth, constraints, qacc, tolerance, opt.iterations)
+    found = solve_dual(qM, qfrc_smooth, constraints, qacc, tolerance, opt.iterations)
     residual = gradient(qM, qfrc_smooth, constraints, found.qacc)
     return Found(found.qacc, residual, found.iterations, found.improvement, found.done, found.forces)
 

@@ -2,7 +2,7 @@
 
 A family is a set of rows of one law (how the force depends on x = J qacc - aref). Rows on single degrees of freedom
 (hinge and slide limits, dof friction) are vectors over all dofs and need no Jacobian; all other rows share the one
-dense matrix J. A contact of dimension d has d basis rows (normal, tangents, torsion, rolling) for both cones: the
+matrix J. A contact of dimension d has d basis rows (normal, tangents, torsion, rolling) for both cones: the
 edges of a pyramid are J_n +- mu_i J_i. An inactive row has D = 0 (or frictionloss = 0) and is never removed.
 Source: MuJoCo documentation, "Computation", constraint model.
 """
@@ -11,6 +11,7 @@ from enum import IntEnum
 
 import jax
 
+from diffsim.math.block_matrix import BlockColumns
 from diffsim.types.record import Record, child, leaf, record, static
 
 Array = jax.Array
@@ -73,9 +74,9 @@ class Rows(Record):
 
 @record
 class Constraints(Record):
-    """All rows. `J` holds the rows of the families with sign 0, in the order of `families`."""
+    """All rows. `jacobian` holds those of the families with sign 0, by blocks of M."""
 
-    J: Array = leaf("nrow", "nv")
+    jacobian: BlockColumns = child()
     # world anchors on body 1 and body 2 of connect, then weld equalities
     eq_anchor: Array = leaf("nanchor", 2, 3)
     dof_friction: Rows = child()
@@ -93,6 +94,11 @@ class Constraints(Record):
     contact3: Rows = child()
     contact4: Rows = child()
     contact6: Rows = child()
+
+    @property
+    def J(self) -> Array:
+        """The rows of the families with sign 0, in the order of `families`, dense (nrow, nv)."""
+        return self.jacobian.dense
 
     @property
     def families(self) -> tuple[Rows, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import jax
 
+from diffsim.math.block_matrix import BlockDiagonal
 from diffsim.types.record import Record, child, leaf, record
 
 Array = jax.Array
@@ -58,10 +59,16 @@ class Tendons(Record):
 
 @record
 class Inertia(Record):
-    """Composite inertias and the dense joint-space inertia matrix, armature included."""
+    """Composite inertias and the joint-space inertia matrix, armature included."""
 
     crb: Array = leaf("nbody", 10)
-    qM: Array = leaf("nv", "nv")
+    # by kinematic trees where there are many
+    M: BlockDiagonal = child()
+
+    @property
+    def qM(self) -> Array:
+        """The joint-space inertia matrix, dense and symmetric (nv, nv)."""
+        return self.M.dense
 
 
 @record

@@ -15,10 +15,10 @@ import diffsim
 ALLOWED = 1.02
 # operations of one step
 OPERATIONS = {
-    "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>": 1932,
-    "mujoco/mjx/test_data/humanoid/humanoid.xml": 4284,
-    "gymnasium/envs/mujoco/assets/hopper.xml": 10371,
-    "dm_control/suite/cheetah.xml": 5193,
+    "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>": 1675,
+    "mujoco/mjx/test_data/humanoid/humanoid.xml": 4304,
+    "gymnasium/envs/mujoco/assets/hopper.xml": 10446,
+    "dm_control/suite/cheetah.xml": 5266,
 }
 
 

@@ -41,9 +41,9 @@ class Case(NamedTuple):
 
     @property
     def problem(self) -> tuple:
-        """What `solve` takes after the model: qM, qfrc_smooth, qacc_warmstart, constraints."""
+        """What `solve` takes after the model: M, qfrc_smooth, qacc_warmstart, constraints."""
         smooth = np.array(self.data.qfrc_smooth)
-        return field_of("qM", self.mjmodel, self.data), smooth, np.zeros_like(smooth), self.fed.constraints
+        return field_of("M", self.mjmodel, self.data), smooth, np.zeros_like(smooth), self.fed.constraints
 
 
 @functools.cache

@@ -80,7 +80,7 @@ def oracle_wrenches(case) -> np.ndarray:
 
 
 def test_every_family_is_in_the_table():
-    names = {f.name for f in dataclasses.fields(Constraints) if f.name not in ("J", "eq_anchor")}
+    names = {f.name for f in dataclasses.fields(Constraints) if f.name not in ("jacobian", "eq_anchor")}
     assert names == set(FAMILIES) | {f"contact{dim}" for dim in (1, 3, 4, 6)}
 
 

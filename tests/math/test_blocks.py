@@ -1,12 +1,22 @@
 """Block diagonal algebra against the dense algebra of the same matrix, blocks in place and scattered."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import assert_close
 
-from diffsim.math import blocks
+from diffsim.math.block_matrix import (
+    columns_of,
+    diagonal_of,
+    gram,
+    solve_blocks,
+    solve_general_blocks,
+    stack_rows,
+)
+from diffsim.math.blocks import blocks_of
 
 LABELS = {
     "none": [],
@@ -23,38 +33,65 @@ def random_matrix(label: np.ndarray, seed: int) -> np.ndarray:
     return np.where(label[:, None] == label[None], root @ root.T + np.eye(len(label)), 0)
 
 
+def random_rows(label: np.ndarray, seed: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(5, len(label))))
+
+
 @pytest.mark.parametrize("name", LABELS)
 def test_blocks_solve_as_the_whole_does(name: str) -> None:
     label = np.array(LABELS[name])
-    split, matrix, b = (
-        blocks.blocks_of(label),
-        random_matrix(label, 0),
-        np.random.default_rng(1).normal(size=len(label)),
-    )
+    split, matrix, b = blocks_of(label), random_matrix(label, 0), np.random.default_rng(1).normal(size=len(label))
     assert split.single == (name in ("none", "one"))
-    assert_close(
-        "spd", blocks.solve_blocks(split, jnp.asarray(matrix), jnp.asarray(b)), np.linalg.solve(matrix, b), 1e-12
-    )
+    ours = solve_blocks(diagonal_of(split, jnp.asarray(matrix)), jnp.asarray(b))
+    assert_close("spd", ours, np.linalg.solve(matrix, b), 1e-12)
     skew = matrix + np.triu(0.1 * matrix, 1)
-    ours = blocks.solve_general_blocks(split, jnp.asarray(skew), jnp.asarray(b))
+    ours = solve_general_blocks(diagonal_of(split, jnp.asarray(skew)), jnp.asarray(b))
     assert_close("general", ours, np.linalg.solve(skew, b), 1e-12)
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_gram_blocks_are_those_of_the_product(name: str) -> None:
+def test_block_diagonal_matrix_is_the_dense_one(name: str) -> None:
     label = np.array(LABELS[name])
-    split, rng = blocks.blocks_of(label), np.random.default_rng(2)
-    rows, weighted = rng.normal(size=(2, 5, len(label)))
-    expected = blocks.diagonal_blocks(split, jnp.asarray(rows.T @ weighted))
-    for ours, theirs in zip(blocks.gram_blocks(split, jnp.asarray(rows), jnp.asarray(weighted)), expected, strict=True):
-        assert_close("gram", ours, np.asarray(theirs), 1e-13)
+    split, matrix, b = blocks_of(label), random_matrix(label, 5), np.random.default_rng(6).normal(size=len(label))
+    ours = diagonal_of(split, jnp.asarray(matrix))
+    assert_close("dense", ours.dense, matrix, 0)
+    assert_close("diagonal", ours.diagonal, np.diagonal(matrix), 0)
+    assert_close("product", ours.mul_vec(jnp.asarray(b)), matrix @ b, 1e-12)
+    assert_close("sum", ours.plus_diagonal(jnp.asarray(b)).dense, matrix + np.diag(b), 0)
+    batch = jax.vmap(lambda scale: jax.tree.map(lambda part: scale * part, ours))(jnp.arange(3.0))
+    assert_close("batch", batch.dense, np.arange(3.0)[:, None, None] * matrix, 0)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
+    label, rng = np.array(LABELS[name]), np.random.default_rng(7)
+    split, left, right = blocks_of(label), random_rows(label, 2), random_rows(label, 3)
+    a, b = rng.normal(size=len(label)), rng.normal(size=5)
+    ours = columns_of(split, left)
+    assert ours.height == 5
+    assert_close("dense", ours.dense, np.asarray(left), 0)
+    assert_close("product", ours.mul_vec(jnp.asarray(a)), left @ a, 1e-13)
+    assert_close("transposed", ours.mul_vec_t(jnp.asarray(b)), b @ left, 1e-13)
+    both = stack_rows(split, [ours, columns_of(split, right)])
+    assert_close("stack", both.dense, np.concatenate([left, right]), 0)
+    expected = diagonal_of(split, jnp.asarray(left.T @ right)).dense
+    assert_close("gram", gram(ours, columns_of(split, right)).dense, np.asarray(expected), 1e-13)
+
+
+def test_equal_blocks_are_equal() -> None:
+    """They are part of the structure of pytrees, and of the keys of compiled programs."""
+    label = np.array(LABELS["scattered"])
+    assert blocks_of(label) == blocks_of(label + 1)
+    assert hash(blocks_of(label)) == hash(blocks_of(label + 1))
+    assert blocks_of(label) != blocks_of(label[::-1])
+    assert pickle.loads(pickle.dumps(blocks_of(label))) == blocks_of(label)
 
 
 def test_derivative_is_that_of_the_dense_solve() -> None:
     label = np.array(LABELS["scattered"])
-    split, matrix = blocks.blocks_of(label), jnp.asarray(random_matrix(label, 3))
+    split, matrix = blocks_of(label), jnp.asarray(random_matrix(label, 3))
     b = jnp.asarray(np.random.default_rng(4).normal(size=len(label)))
-    ours = jax.jacobian(lambda m: blocks.solve_blocks(split, m, b))(matrix)
+    ours = jax.jacobian(lambda m: solve_blocks(diagonal_of(split, m), b))(matrix)
     dense = jax.jacobian(lambda m: jnp.linalg.solve(m, b))(matrix)
     # entries between blocks are not read, and the lower triangle stands for both
     inside = label[:, None] == label[None]

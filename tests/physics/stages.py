@@ -141,7 +141,8 @@ def compare(path: str, seed: int, tolerance: float, run: Any = each_stage) -> No
     for cls, record in zip(COMPARED, records, strict=True):
         assert type(record) is cls
         for field in dataclasses.fields(cls):
-            value, expected = getattr(record, field.name), oracle.field_of(field.name, mjmodel, data)
+            name = "qM" if field.name == "M" else field.name
+            value, expected = getattr(record, name), oracle.field_of(name, mjmodel, data)
             assert not getattr(value, "weak_type", False), field.name
             scale = 1 + np.max(np.abs(expected), initial=0)
             oracle.assert_close(f"{path} {field.name}", value, expected, tolerance * scale)

@@ -42,6 +42,13 @@ def richardson(f, step):
     return (4 * (np.asarray(f(step)) - np.asarray(f(-step))) / (2 * step) - wide) / 3
 
 
+def symmetric_noise(rng, blocks):
+    """Symmetric changes of 1% of matrices (count, n, n)."""
+    root = np.sqrt(np.diagonal(blocks, axis1=1, axis2=2))
+    noise = rng.normal(size=blocks.shape) * root[:, :, None] * root[:, None, :]
+    return 0.01 * (noise + np.swapaxes(noise, 1, 2))
+
+
 def directions(problem, seed):
     """One random direction per input: qM (symmetric), qfrc_smooth, J, and each leaf of the rows, all rows at once."""
     rng = np.random.default_rng(seed)
@@ -52,15 +59,14 @@ def directions(problem, seed):
         leaf = np.asarray(leaf)
         return np.abs(leaf) * rng.normal(size=leaf.shape)
 
-    noise = rng.normal(size=qM.shape) * np.sqrt(np.outer(np.diag(qM), np.diag(qM)))
-    yield "qM", (0.01 * (noise + noise.T), *zero[1:])
+    yield "qM", (jax.tree.map(lambda part: symmetric_noise(rng, part), qM), *zero[1:])
     yield "qfrc_smooth", (zero[0], 10 * rng.normal(size=smooth.shape), *zero[2:])
-    yield "J", (*zero[:3], zero[3].replace(J=scaled(rows.J)))
+    yield "J", (*zero[:3], zero[3].replace(jacobian=jax.tree.map(scaled, rows.jacobian)))
     for name in LEAVES:
         families = {
             f.name: getattr(zero[3], f.name).replace(**{name: scaled(getattr(getattr(rows, f.name), name))})
             for f in dataclasses.fields(rows)
-            if f.name not in ("J", "eq_anchor")
+            if f.name not in ("jacobian", "eq_anchor")
         }
         yield name, (*zero[:3], zero[3].replace(**families))
 

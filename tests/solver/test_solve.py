@@ -10,10 +10,10 @@ from oracle import assert_close
 
 from diffsim.enums import DisableBit, Solver
 from diffsim.errors import UnsupportedError
+from diffsim.math.block_matrix import columns_of, diagonal_of
 from diffsim.math.blocks import blocks_of
-from diffsim.physics.tree import dof_trees
 from diffsim.solver import solve
-from diffsim.solver.hessian import solve_hessian, worthwhile
+from diffsim.solver.hessian import solve_hessian
 from diffsim.solver.objective import gradient, hessian, residuals
 from diffsim.solver.solve import SOLVERS
 from tests.constraint.cases import CASES, ELLIPTIC, HUMANOID, PYRAMIDAL, cases, strict_pair
@@ -67,7 +67,7 @@ def test_projected_gauss_seidel_stops_by_its_improvement():
     assert 0 < rough.solver_niter < fine.solver_niter
     # whatever was found, the acceleration is that of the reported force
     qM, smooth, _, _ = case.problem
-    assert_close("force", qM @ rough.qacc - smooth, np.asarray(rough.qfrc_constraint), 1e-10)
+    assert_close("force", qM.mul_vec(rough.qacc) - smooth, np.asarray(rough.qfrc_constraint), 1e-10)
     with pytest.raises(UnsupportedError, match="unroll"):
         solve(with_options(model, solver_gradient="unroll"), *case.problem)
 
@@ -152,9 +152,9 @@ def test_many_trees_are_solved_by_tree():
     """One dense factor gives the same solution as the factors of the trees."""
     case = cases("many_trees", ELLIPTIC)[2]
     qM, smooth, start, rows = case.problem
-    trees = dof_trees(case.model.topology)
-    assert worthwhile(trees, rows.J.shape[0])
-    assert not worthwhile(blocks_of(np.zeros(case.model.nv, int)), rows.J.shape[0])
+    whole = blocks_of(np.zeros(case.model.nv, int))
+    assert whole.single
+    assert not qM.blocks.single
     x = residuals(rows, start, rows.J @ start)
-    dense = np.linalg.solve(hessian(qM, rows, x), smooth)
-    assert_close("H^-1 b", solve_hessian(trees, qM, rows, x, smooth), dense, 1e-9, rtol=1e-9)
+    dense = hessian(diagonal_of(whole, qM.dense), rows.replace(jacobian=columns_of(whole, rows.J)), x).dense
+    assert_close("H^-1 b", solve_hessian(qM, rows, x, smooth), np.linalg.solve(dense, smooth), 1e-9, rtol=1e-9)

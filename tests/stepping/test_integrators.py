@@ -53,7 +53,7 @@ def fed(ours: diffsim.Data, mjmodel: Any, data: Any) -> diffsim.Data:
     skipped = {"contact", "efc", "status", "sensordata", "solver_niter", "energy", "actuator_force"}
     skipped |= {"row_force", "sensor_now"}
     names = [f.name for f in dataclasses.fields(ours) if f.name not in skipped and not f.name.startswith("solver")]
-    values = {name: jnp.asarray(oracle.field_of(name, mjmodel, data)) for name in names}
+    values = {name: jax.tree.map(jnp.asarray, oracle.field_of(name, mjmodel, data)) for name in names}
     return dataclasses.replace(ours, **values)
 
 

@@ -1,0 +1,139 @@
+"""Matrices by blocks: M, which couples only the dofs of one tree, and J, whose columns go with the blocks of M.
+
+What is zero is neither stored nor multiplied. With a single block these are dense matrices.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math.blocks import Blocks, PerSize, block_factor, block_solve, each, join, split
+from diffsim.math.linalg import after, matmul
+from diffsim.math.vector import total
+
+Array = jax.Array
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["blocks"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockDiagonal:
+    """A square matrix without entries between blocks: `parts` (count, size, size), one array per block size."""
+
+    blocks: Blocks
+    parts: PerSize
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (n,) with a vector (n,)."""
+        entries = (split(vector, index) for index in self.blocks.index)
+        return join(self.blocks, tuple(each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)))
+
+    def plus_diagonal(self, diagonal: Array) -> "BlockDiagonal":
+        """The sum with a diagonal matrix, given as (n,)."""
+        pairs = zip(self.parts, self.blocks.index, strict=True)
+        return BlockDiagonal(self.blocks, tuple(part + _diagonal(split(diagonal, index)) for part, index in pairs))
+
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal (n,)."""
+        return join(self.blocks, tuple(jnp.diagonal(part, axis1=-2, axis2=-1) for part in self.parts))
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (..., n, n), also of a batch of matrices."""
+        if self.blocks.single:
+            return self.parts[0][..., 0, :, :]
+        batch = self.parts[0].shape[:-3]
+        zero = jnp.zeros((*batch, 1), self.parts[0].dtype)
+        entries = jnp.concatenate([zero, *[part.reshape(*batch, -1) for part in self.parts]], axis=-1)
+        return entries[..., self.blocks.entry]
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["blocks"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockColumns:
+    """A matrix (k, n) with its columns apart by block: `parts` (count, k, size), one array per block size."""
+
+    blocks: Blocks
+    parts: PerSize
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.parts[0].shape[-2]
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Of the entries."""
+        return self.parts[0].dtype
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (k,) with a vector (n,)."""
+        entries = (split(vector, index) for index in self.blocks.index)
+        products = [each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)]
+        return total([jnp.sum(product, axis=0) if product.shape[0] > 1 else product[0] for product in products])
+
+    def mul_vec_t(self, vector: Array) -> Array:
+        """The transposed matrix times a vector (k,)."""
+
+        def of_size(part: Array) -> Array:
+            return each(matmul, jnp.broadcast_to(vector, (part.shape[0], *vector.shape)), part)
+
+        return join(self.blocks, tuple(of_size(part) for part in self.parts))
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (..., k, n), also of a batch of matrices."""
+        if self.blocks.single:
+            return self.parts[0][..., 0, :, :]
+        columns = [jnp.moveaxis(part, -3, -2) for part in self.parts]
+        flat = jnp.concatenate([part.reshape(*part.shape[:-2], -1) for part in columns], axis=-1)
+        return flat if self.blocks.order is None else flat[..., self.blocks.order]
+
+
+def diagonal_of(blocks: Blocks, matrix: Array) -> BlockDiagonal:
+    """The blocks of a dense matrix (n, n); what is between them is left out."""
+    if blocks.single:
+        return BlockDiagonal(blocks, (matrix[None],))
+    return BlockDiagonal(blocks, tuple(matrix[index[:, :, None], index[:, None, :]] for index in blocks.index))
+
+
+def columns_of(blocks: Blocks, matrix: Array) -> BlockColumns:
+    """A dense matrix (k, n) by blocks."""
+    return BlockColumns(blocks, tuple(jnp.moveaxis(split(matrix, index), -2, -3) for index in blocks.index))
+
+
+def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns:
+    """Matrices with the same columns, one below the other."""
+    parts = zip(*(matrix.parts for matrix in matrices), strict=True)
+    return BlockColumns(blocks, tuple(jnp.concatenate(part, axis=1) for part in parts))
+
+
+def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
+    """left^T right without what is between blocks."""
+    pairs = zip(left.parts, right.parts, strict=True)
+    return BlockDiagonal(left.blocks, tuple(each(lambda a, b: matmul(a.T, b), *pair) for pair in pairs))
+
+
+def _diagonal(values: Array) -> Array:
+    """(count, size, size) diagonal matrices with `values` (count, size)."""
+    return jnp.eye(values.shape[1], dtype=values.dtype)[None] * values[:, None, :]
+
+
+def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:
+    """x (n,) with matrix x = b, for a positive definite matrix."""
+    return block_solve(matrix.blocks, block_factor(matrix.parts), b)
+
+
+def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
+    """x (n,) with matrix x = b, for a regular matrix."""
+    blocks = matrix.blocks
+    if blocks.single:
+        return jnp.linalg.solve(matrix.parts[0][0], b)
+    solved: list[Array] = []
+    for part, index in zip(matrix.parts, blocks.index, strict=True):
+        ready = after(part, solved[-1]) if solved else part
+        solved.append(jnp.linalg.solve(ready, split(b, index)[..., None])[..., 0])
+    return join(blocks, tuple(solved))
