@@ -1,7 +1,7 @@
 # ruff: noqa: E402
 """`make parity`: the constraint solver beside the oracle's, on every model of the test packages.
 
-python tests/solver_wide.py [--only TEXT] [--states 5] [--seed 0] [--solver newton] [--corpus]
+python tests/solver_wide.py [--only PATTERN] [--states 5] [--seed 0] [--solver newton] [--corpus]
 
 Run to convergence, beside the oracle's Newton: acceleration, constraint force and the force of every row (in the
 oracle's order) within 1e-7, our objective not above the oracle's by more than 1e-10. At MuJoCo's default tolerance:
@@ -15,6 +15,7 @@ end.
 import argparse
 import copy
 import pathlib
+import re
 import sys
 import time
 import warnings
@@ -41,10 +42,12 @@ from diffsim.support import efc
 CONVERGED = {
     Solver.NEWTON: {},
     Solver.CG: {"tolerance": 0.0, "iterations": 3000},
-    Solver.PGS: {"tolerance": 0.0, "iterations": 5000},
+    Solver.PGS: {"tolerance": 0.0, "iterations": 1000},
 }
 BAR = {"qacc": 1e-7, "qfrc_constraint": 1e-7, "efc_force": 1e-7, "objective": 1e-10, "float32": 1e-3}
 MORE = 1
+# of models that are looked at
+MOST_DOFS = 300
 
 
 class Probe(NamedTuple):
@@ -112,6 +115,8 @@ def measure(source: str, states: int, seed: int, solver: Solver, **capacity: int
       Dropped: some contacts did not fit.
     """
     model, mjmodel = parity_wide.pair(source, **capacity)
+    if model.nv > MOST_DOFS:
+        raise ValueError(f"{model.nv} degrees of freedom")
     usual = {"tolerance": 1e-8, "ls_tolerance": 0.01, "iterations": 100, "solver": int(solver)}
     models = (
         model.replace(opt=model.opt.replace(**{**options, "noslip_iterations": 0, "solver": solver}))
@@ -176,7 +181,7 @@ def judge(source: str, options: argparse.Namespace) -> tuple[str, str, Record | 
 def main() -> int:
     """Runs all models; 1 if one misses a bar."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--only", default="", help="models whose name has this regular expression")
     parser.add_argument("--states", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--solver", default="newton", choices=[solver.name.lower() for solver in Solver])
@@ -187,7 +192,7 @@ def main() -> int:
     verdicts: Counter[str] = Counter()
     ours, single, more, unfinished = [], [], [], []
     for name, source in parity_wide.sources(options.corpus).items():
-        if options.only in name:
+        if re.search(options.only, name):
             start = time.perf_counter()
             verdict, text, record = judge(source, options)
             verdicts[verdict.split(":")[0]] += 1
