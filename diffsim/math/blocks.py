@@ -67,18 +67,20 @@ def blocks_of(label: np.ndarray) -> Blocks:
 
 def split(values: Array, index: np.ndarray) -> Array:
     """(..., count, size) of values (..., n): the entries of each block."""
-    start = int(index[0, 0]) if index.size else 0
-    if np.array_equal(index.reshape(-1), start + np.arange(index.size)):
-        return values[..., start : start + index.size].reshape(*values.shape[:-1], *index.shape)
-    return values[..., index]
+    return values[..., _place(index)].reshape(*values.shape[:-1], *index.shape)
 
 
 def split_rows(values: Array, index: np.ndarray) -> Array:
     """(count, size, k) of values (n, k): the rows of each block."""
-    start = int(index[0, 0]) if index.size else 0
-    if np.array_equal(index.reshape(-1), start + np.arange(index.size)):
-        return values[start : start + index.size].reshape(*index.shape, *values.shape[1:])
-    return values[index]
+    return values[_place(index)].reshape(*index.shape, *values.shape[1:])
+
+
+def _place(index: np.ndarray) -> slice | np.ndarray:
+    """All indices of blocks of one size, as a slice where they follow one another."""
+    flat = index.reshape(-1)
+    start = int(flat[0]) if flat.size else 0
+    follow = np.array_equal(flat, start + np.arange(flat.size))
+    return slice(start, start + flat.size) if follow else flat
 
 
 def join(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
