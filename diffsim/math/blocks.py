@@ -89,7 +89,7 @@ def join(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
     return flat if blocks.order is None else flat[blocks.order]
 
 
-def each(function: Callable[..., Array], *parts: Array) -> Array:
+def each(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
     """A function of each block of one size; without a batch where there is one block."""
     if parts[0].shape[0] == 1:
         return function(*(part[0] for part in parts))[None]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
-from diffsim.math.blocks import split_rows
+from diffsim.math.blocks import each, split_rows
 from diffsim.math.spatial import inertia_mul
 from diffsim.math.vector import scale, total, unpack
 from diffsim.physics.place import settle
@@ -40,9 +40,11 @@ def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) 
 
     Entry (i, j) with j before i on the chain comes from row i, its mirror image from row j.
     """
-    lower, upper = coupled(topology, index)
-    force, motion = split_rows(momentum, index), split_rows(cdof, index)
-    return jnp.where(lower, pair_products(force, motion), jnp.where(upper, pair_products(motion, force), 0))
+
+    def one(lower: Array, upper: Array, force: Array, motion: Array) -> Array:
+        return jnp.where(lower, pair_products(force, motion), jnp.where(upper, pair_products(motion, force), 0))
+
+    return each(one, *coupled(topology, index), split_rows(momentum, index), split_rows(cdof, index))
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -63,5 +65,5 @@ def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> Blo
 
 
 def pair_products(a: Array, b: Array) -> Array:
-    """(..., n, n) a_i . b_j of spatial vectors (..., n, 6), as a sum of outer products: one elementwise operation."""
-    return total([x[..., :, None] * y[..., None, :] for x, y in zip(unpack(a), unpack(b), strict=True)])
+    """(nv, nv) a_i . b_j of spatial vectors (nv, 6), as a sum of outer products: one elementwise operation."""
+    return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
