@@ -10,6 +10,7 @@ import numpy as np
 
 from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
 from diffsim.math.blocks import each, split_rows
+from diffsim.math.linalg import matmul
 from diffsim.math.spatial import inertia_mul
 from diffsim.math.vector import scale, total, unpack
 from diffsim.physics.place import settle
@@ -64,6 +65,16 @@ def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> Blo
     return BlockDiagonal(blocks, tuple(part + jnp.where(mask, more, 0) for part, more, mask in parts))
 
 
+@jax.custom_jvp
 def pair_products(a: Array, b: Array) -> Array:
-    """(nv, nv) a_i . b_j of spatial vectors (nv, 6), as a sum of outer products: one elementwise operation."""
+    """(nv, nv) a_i . b_j of spatial vectors (nv, 6), as a sum of outer products: one elementwise operation.
+
+    Its derivative is two matrix products, whose transpose is cheaper than six sums over rows and columns.
+    """
     return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
+
+
+@pair_products.defjvp
+def _pair_products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (a, b), (da, db) = primals, tangents
+    return pair_products(a, b), matmul(da, b.T) + matmul(a, db.T)
