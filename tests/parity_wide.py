@@ -67,7 +67,7 @@ def pair(source: str, **capacity: int) -> tuple[diffsim.Model, Any]:
     text = source.lstrip().startswith("<")
     make = oracle.mujoco.MjModel
     mjmodel = make.from_xml_string(source) if text else make.from_xml_path(source)
-    model = diffsim.load(source, **capacity)
+    model = diffsim.load(source, allow_outside=True, **capacity)
     for name, value in SETTINGS.items():
         setattr(mjmodel.opt, name, value)
     mjmodel.opt.solver = oracle.mujoco.mjtSolver.mjSOL_NEWTON
