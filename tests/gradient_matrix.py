@@ -153,8 +153,8 @@ def make(entry: Combination, steps: int) -> tuple[Any, Any, diffsim.Model, Varia
     model = load(entry.family)
     opt = {"tolerance": 1e-15, "iterations": 200, "ls_iterations": 100} | options
     if steps > 1:
-        # the tail of slow convergence matters to 1e-6, and takes its time; here sweeps end where they gain nothing
-        opt["iterations"], opt["tolerance"] = min(opt["iterations"], 1000), max(opt["tolerance"], 0.0)
+        # the tail of slow convergence matters to 1e-6, and takes its time; here sweeps end where they gain rounding
+        opt["iterations"], opt["tolerance"] = min(opt["iterations"], 1000), max(opt["tolerance"], 1e-26)
     model = model.replace(opt=model.opt.replace(**opt))
     weight = jnp.asarray(np.random.default_rng(7).normal(size=(2, model.nv)))
 
