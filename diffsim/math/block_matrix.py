@@ -47,8 +47,8 @@ class BlockDiagonal:
             return self.parts[0][..., 0, :, :]
         batch = self.parts[0].shape[:-3]
         zero = jnp.zeros((*batch, 1), self.parts[0].dtype)
-        entries = jnp.concatenate([zero, *[part.reshape(*batch, -1) for part in self.parts]], axis=-1)
-        return entries[..., self.blocks.entry]
+        flat = [jax.lax.collapse(part, part.ndim - 3) for part in self.parts]
+        return jnp.concatenate([zero, *flat], axis=-1)[..., self.blocks.entry]
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["blocks"])
@@ -89,7 +89,7 @@ class BlockColumns:
         if self.blocks.single:
             return self.parts[0][..., 0, :, :]
         columns = [jnp.moveaxis(part, -3, -2) for part in self.parts]
-        flat = jnp.concatenate([part.reshape(*part.shape[:-2], -1) for part in columns], axis=-1)
+        flat = jnp.concatenate([jax.lax.collapse(part, part.ndim - 2) for part in columns], axis=-1)
         return flat if self.blocks.order is None else flat[..., self.blocks.order]
 
 

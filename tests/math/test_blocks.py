@@ -72,6 +72,11 @@ def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
     assert_close("dense", ours.dense, np.asarray(left), 0)
     assert_close("product", ours.mul_vec(jnp.asarray(a)), left @ a, 1e-13)
     assert_close("transposed", ours.mul_vec_t(jnp.asarray(b)), b @ left, 1e-13)
+    none = columns_of(split, left[:0])
+    assert none.dense.shape == (0, len(label))
+    assert_close("no rows", none.mul_vec_t(jnp.zeros(0)), np.zeros(len(label)), 0)
+    assert none.mul_vec(jnp.asarray(a)).shape == (0,)
+    assert_close("no rows", gram(none, none).dense, np.zeros((len(label), len(label))), 0)
     both = stack_rows(split, [ours, columns_of(split, right)])
     assert_close("stack", both.dense, np.concatenate([left, right]), 0)
     expected = diagonal_of(split, jnp.asarray(left.T @ right)).dense
