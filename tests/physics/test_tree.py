@@ -41,3 +41,14 @@ def test_subtree_sums_are_what_recursion_gives() -> None:
     for body in range(topology.nbody - 1, 0, -1):
         expected[topology.body_parentid[body]] += expected[body]
     np.testing.assert_allclose(tree.sum_subtree(topology, jnp.asarray(values)), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("path", ["many_trees", "gymnasium/envs/mujoco/assets/ant.xml", "dm_control/suite/dog.xml"])
+def test_ranges_of_dofs_are_the_table_of_chains(path: str) -> None:
+    """Which dofs move a body: dofs are numbered depth first, so that comparisons can stand for the table."""
+    topology = oracle.load_pair(path)[0].topology
+    table = tree.body_dof_mask(topology)
+    assert not np.any(table[0])
+    for index in tree.dof_blocks(topology).index:
+        found = np.asarray(tree.chain_mask(topology, tree.last_dof(topology), index))
+        np.testing.assert_array_equal(found, np.moveaxis(table[:, index], 0, 1))
