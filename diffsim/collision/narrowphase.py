@@ -15,8 +15,8 @@ from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.collision.shapes import Shape, Touch, negligible, unit_x
 from diffsim.enums import GeomType
 from diffsim.math import safe
-from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import cross, dot, scale, total, unpack
+from diffsim.math.rotation import across, axis_far_from, frame_along
+from diffsim.math.vector import dot, total, unpack
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 
@@ -147,17 +147,13 @@ def _frame(normal: Array, tangent: Array) -> Array:
 
     A wish parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
-    usual = frame_from_z(normal)
-    x_axis = jnp.broadcast_to(unit_x(normal), normal.shape)
-    aside, distinct = _tangential(x_axis, normal, usual[:, 1], 0.01)
-    fallback = jnp.where(distinct[:, None], aside, usual[:, 1])
-    across, _ = _tangential(tangent, normal, fallback, negligible(normal) ** 2)
-    first = jnp.where(dot(tangent, tangent)[:, None] > 0.25, across, usual[:, 1])
-    return jnp.stack([normal, first, cross(normal, first)], axis=-2)
+    x_axis, usual = unit_x(normal), axis_far_from(normal)
+    instead = jnp.where(_aside(normal, x_axis, 0.01), x_axis, usual)
+    wish = jnp.where(_aside(normal, tangent, negligible(normal) ** 2), tangent, instead)
+    return frame_along(normal, jnp.where(dot(tangent, tangent)[:, None] > 0.25, wish, usual))
 
 
-def _tangential(wish: Array, normal: Array, fallback: Array, limit: float) -> tuple[Array, Array]:
-    """Unit vectors along the part of `wish` that is normal to `normal`, and where there is such a part."""
-    across = wish - scale(normal, dot(normal, wish))
-    exists = jax.lax.stop_gradient(dot(across, across)) > limit
-    return safe.normalize(jnp.where(exists[:, None], across, fallback)), exists
+def _aside(normal: Array, wish: Array, limit: float) -> Array:
+    """(n, 1) whether a wish has a part that is normal to the normal."""
+    part = jax.lax.stop_gradient(across(normal, jnp.broadcast_to(wish, normal.shape)))
+    return dot(part, part)[:, None] > limit

@@ -109,13 +109,23 @@ def quat_integrate(q: Array, omega: Array, dt: Array) -> Array:
 
 
 def frame_from_z(z: Array) -> Array:
-    """Right-handed orthonormal matrix (..., 3, 3) with rows z and two tangents.
+    """Right-handed orthonormal matrix (..., 3, 3) with rows z and two tangents, the first from the axis far from z."""
+    return frame_along(z, axis_far_from(z))
 
-    The first tangent comes from the y axis, or from the z axis where |z_y| >= 0.5; the choice is discrete and not
-    differentiated, the frame is.
-    """
+
+def axis_far_from(z: Array) -> Array:
+    """The y axis, or the z axis where |z_y| >= 0.5: a discrete choice, which is not differentiated."""
     steep = jnp.abs(jax.lax.stop_gradient(z[..., 1])) >= 0.5
     zero, one = jnp.zeros_like(z[..., 0]), jnp.ones_like(z[..., 0])
-    helper = pack([zero, jnp.where(steep, zero, one), jnp.where(steep, one, zero)])
-    first = safe.normalize(helper - scale(z, dot(z, helper)), (0.0, 1.0, 0.0))
+    return pack([zero, jnp.where(steep, zero, one), jnp.where(steep, one, zero)])
+
+
+def frame_along(z: Array, wish: Array) -> Array:
+    """Right-handed orthonormal matrix (..., 3, 3) with rows z, the direction of `wish` across z, and their product."""
+    first = safe.normalize(across(z, wish), (0.0, 1.0, 0.0))
     return jnp.stack([z, first, cross(z, first)], axis=-2)
+
+
+def across(z: Array, wish: Array) -> Array:
+    """The part of `wish` that is normal to the unit vector z."""
+    return wish - scale(z, dot(z, wish))
