@@ -74,4 +74,4 @@ def rollout(
         return integrate(model, carry, now, data), kept
 
     keep_optimum = jax.checkpoint_policies.save_only_these_names(OPTIMUM)
-    return jax.lax.scan(jax.checkpoint(advance, policy=keep_optimum) if checkpoint else advance, state, ctrl)
+    return jax.lax.scan(jax.checkpoint(advance, policy=keep_optimum, prevent_cse=False) if checkpoint else advance, state, ctrl)
