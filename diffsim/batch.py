@@ -74,4 +74,6 @@ def rollout(
         return integrate(model, carry, now, data), kept
 
     keep_optimum = jax.checkpoint_policies.save_only_these_names(OPTIMUM)
-    return jax.lax.scan(jax.checkpoint(advance, policy=keep_optimum, prevent_cse=False) if checkpoint else advance, state, ctrl)
+    # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop
+    lean = jax.checkpoint(advance, policy=keep_optimum, prevent_cse=False)
+    return jax.lax.scan(lean if checkpoint else advance, state, ctrl)

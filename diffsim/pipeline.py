@@ -15,7 +15,7 @@ from diffsim.constraint import constraint_wrenches, contact_forces, make_constra
 from diffsim.enums import EnableBit
 from diffsim.math import safe
 from diffsim.math.block_matrix import solve_blocks
-from diffsim.math.linalg import after
+from diffsim.math.schedule import after
 from diffsim.physics.actuation import actuation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from diffsim.enums import EnableBit, Integrator
 from diffsim.math.block_matrix import solve_blocks, solve_general_blocks
-from diffsim.math.linalg import after
+from diffsim.math.pick import pick
+from diffsim.math.schedule import after
 from diffsim.physics.actuation import advance_activation
 from diffsim.physics.derivative import discrete_inertia
 from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrained
@@ -110,10 +111,10 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Sta
 def _with_free_bodies(model: Model, state: State, inputs: Inputs, data: Data, force: Array, qacc: Array) -> State:
     """One step in which free bodies without constraints move by the midpoint rule."""
     free = free_bodies(model.topology)
-    applied = (force + data.qfrc_bias)[free.dofs]
+    applied = pick(force + data.qfrc_bias, free.dofs)
     plain = state.qvel + model.opt.timestep * qacc
-    own = plain[free.dofs]
-    half, full = midpoint_velocity(model, data.xquat[free.bodies], state.qvel[free.dofs], applied, own)
+    own = pick(plain, free.dofs)
+    half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, own)
     loose = unconstrained(model, data.efc)[:, None]
     moved = plain.at[free.dofs].set(jnp.where(loose, half, own))
     later = plain.at[free.dofs].set(jnp.where(loose, full, own))

@@ -15,6 +15,7 @@ from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.collision.shapes import Shape, Touch, negligible, unit_x
 from diffsim.enums import GeomType
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import dot, total, unpack
 from diffsim.types.data import Contacts, Kinematics
@@ -46,7 +47,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     rows = _rows(model, kinematics, layout, examined, table)
     dist = jnp.where(rows.valid, rows.dist, FAR)
     row_pair = examined[layout.row_pair]
-    row, dropped = _nearest(layout, dist - table.includemargin[row_pair])
+    row, dropped = _nearest(layout, dist - pick(table.includemargin, row_pair))
     pair = row_pair if row is None else jnp.asarray(row_pair)[row]
     dist, pos, normal, tangent, valid = (
         column if row is None else column[row] for column in (dist, rows.pos, rows.normal, rows.tangent, rows.valid)
@@ -57,12 +58,12 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
         dist=dist,
         pos=pos,
         frame=_frame(normal, tangent),
-        margin=table.margin[pair],
-        includemargin=table.includemargin[pair],
-        friction=table.friction[pair],
-        solref=table.solref[pair],
-        solreffriction=table.solreffriction[pair],
-        solimp=table.solimp[pair],
+        margin=pick(table.margin, pair),
+        includemargin=pick(table.includemargin, pair),
+        friction=pick(table.friction, pair),
+        solref=pick(table.solref, pair),
+        solreffriction=pick(table.solreffriction, pair),
+        solimp=pick(table.solimp, pair),
         geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
         rank=(jnp.asarray(layout.pair_rank)[pair] + jnp.asarray(part)).astype(jnp.int32),
         ncon_dropped=(culled + dropped).astype(jnp.int32),
@@ -105,19 +106,18 @@ def _rows(model: Model, kinematics: Kinematics, layout: ContactLayout, examined:
     for collider, start, stop in layout.groups:
         chosen = examined[start:stop]
         first, second = (_shapes(model, kinematics, geom, chosen) for geom in (layout.pairs.geom1, layout.pairs.geom2))
-        rows = jax.vmap(collider.function)(first, second, table.margin[chosen])
+        rows = jax.vmap(collider.function)(first, second, pick(table.margin, chosen))
         found.append(Touch(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
     if not found:
         return _no_rows(kinematics.geom_xpos)
     joined = [jnp.concatenate(columns) if len(found) > 1 else columns[0] for columns in zip(*found, strict=True)]
-    ordered = np.array_equal(layout.row_order, np.arange(len(layout.row_order)))
-    return Touch(*(column if ordered else column[layout.row_order] for column in joined))
+    return Touch(*(pick(column, layout.row_order) for column in joined))
 
 
 def _shapes(model: Model, kinematics: Kinematics, geoms: np.ndarray, pairs: Index) -> Shape:
     """Shapes of the geoms of some pairs, stacked."""
     index = geoms[pairs] if isinstance(pairs, np.ndarray) else jnp.asarray(geoms)[pairs]
-    return Shape(kinematics.geom_xpos[index], kinematics.geom_xmat[index], model.geom_size[index])
+    return Shape(pick(kinematics.geom_xpos, index), pick(kinematics.geom_xmat, index), pick(model.geom_size, index))
 
 
 def _no_rows(like: Array) -> Touch:

@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.collision.pairs import Pairs
 from diffsim.enums import EnableBit
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.types.model import Model
 
 Array = jax.Array
@@ -67,7 +68,7 @@ def _explicit(model: Model, index: np.ndarray) -> tuple[Array, ...]:
         model.pair_solreffriction,
         model.pair_solimp,
     )
-    return tuple(column[index] for column in columns)
+    return tuple(pick(column, index) for column in columns)
 
 
 def _mixed(model: Model, pairs: Pairs) -> tuple[Array, ...]:

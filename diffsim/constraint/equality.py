@@ -12,6 +12,7 @@ import numpy as np
 
 from diffsim.constraint.rows import Draft, Sources
 from diffsim.enums import EqType
+from diffsim.math.pick import pick
 from diffsim.math.vector import scale
 from diffsim.types.constraints import Law
 from diffsim.types.topology import Topology, per_topology
@@ -63,7 +64,7 @@ def joint_equality(source: Sources) -> Draft | None:
     plan = coupling(topology, EqType.JOINT)
     if not len(plan.id):
         return None
-    value = (source.state.qpos - model.qpos0)[topology.jnt_qposadr]
+    value = pick(source.state.qpos - model.qpos0, topology.jnt_qposadr)
     identity = np.eye(topology.nv)[topology.jnt_dofadr]
     return _couple(source, plan, value, jnp.asarray(identity, value.dtype), model.dof_invweight0[topology.jnt_dofadr])
 

@@ -7,6 +7,7 @@ from diffsim.constraint import contact, laws
 from diffsim.constraint.weld import joined
 from diffsim.enums import EqType
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick
 from diffsim.math.spatial import join
 from diffsim.math.vector import cross, mul_vec_t
 from diffsim.types import Model
@@ -71,7 +72,7 @@ def _joint_parts(model: Model, constraints: Constraints, solution: Solution) -> 
 def _collect(model: Model, com: ComFrame, parts: list[Part]) -> Array:
     """Sums wrenches on each body; none on the world."""
     nbody = model.nbody
-    centre = com.subtree_com[model.topology.body_rootid]
+    centre = pick(com.subtree_com, model.topology.body_rootid)
     total = jnp.zeros((nbody, 6), centre.dtype)
     for sign, body, point, force, torque in parts:
         arm = point - centre[body]

@@ -13,6 +13,7 @@ import numpy as np
 from diffsim.constraint.rows import Draft, Sources
 from diffsim.enums import JointType
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import scale
 from diffsim.types.constraints import Law
@@ -58,17 +59,17 @@ def _joint_side(source: Sources, side: int) -> Draft | None:
     if not layout.dof.any():
         return None
     joint = topology.dof_jntid
-    value = source.state.qpos[layout.dof_qposadr]
-    bound = model.jnt_range[joint, max(side, 0)]
-    pos, margin = side * (bound - value), model.jnt_margin[joint]
+    value = pick(source.state.qpos, layout.dof_qposadr)
+    bound = pick(model.jnt_range[:, max(side, 0)], joint)
+    pos, margin = side * (bound - value), pick(model.jnt_margin, joint)
     return Draft(
         law=Law.ONE_SIDED,
         pos=pos,
         margin=margin,
         active=jnp.asarray(layout.dof) & (pos < margin),
         diagonal=model.dof_invweight0,
-        solref=model.jnt_solref[joint],
-        solimp=model.jnt_solimp[joint],
+        solref=pick(model.jnt_solref, joint),
+        solimp=pick(model.jnt_solimp, joint),
         sign=-side,
     )
 
@@ -89,20 +90,20 @@ def ball(source: Sources) -> Draft | None:
     joint = layout.ball
     if not len(joint):
         return None
-    rotvec = quat_log(quat_normalize(source.state.qpos[layout.ball_qpos]))
+    rotvec = quat_log(quat_normalize(pick(source.state.qpos, layout.ball_qpos)))
     axis = safe.normalize(rotvec)
     pos = jnp.maximum(model.jnt_range[joint, 0], model.jnt_range[joint, 1]) - safe.norm(rotvec)
     place = jnp.asarray(layout.ball_dofs, axis.dtype)
     jacobian = -sum(scale(place[:, i], axis[:, i]) for i in range(3))
-    margin = model.jnt_margin[joint]
+    margin = pick(model.jnt_margin, joint)
     return Draft(
         law=Law.ONE_SIDED,
         pos=pos,
         margin=margin,
         active=pos < margin,
-        diagonal=model.dof_invweight0[source.model.topology.jnt_dofadr[joint]],
-        solref=model.jnt_solref[joint],
-        solimp=model.jnt_solimp[joint],
+        diagonal=pick(model.dof_invweight0, source.model.topology.jnt_dofadr[joint]),
+        solref=pick(model.jnt_solref, joint),
+        solimp=pick(model.jnt_solimp, joint),
         jacobian=jnp.asarray(jacobian),
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.constraint.rows import Draft, Sources
 from diffsim.enums import DisableBit, EqType, ObjType
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
 from diffsim.physics.axes import Axes, about, along, axes, body_mask, rows_of
@@ -107,7 +108,7 @@ def _bias_motion(source: Sources, ends: Ends) -> BiasMotion:
     body = ends.plan.body
     spatial = sum_chain(topology, scale(rates.cdof_dot, source.state.qvel))[body]
     cvel = rates.cvel[body]
-    arm = ends.anchor - source.com.subtree_com[topology.body_rootid[body]]
+    arm = ends.anchor - pick(source.com.subtree_com, topology.body_rootid[body])
     omega, angular = cvel[..., :3], spatial[..., :3]
     point_velocity = cvel[..., 3:] + cross(omega, arm)
     linear = spatial[..., 3:] + cross(angular, arm) + cross(omega, point_velocity)

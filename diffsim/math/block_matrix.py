@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.blocks import Blocks, PerSize, block_factor, block_solve, each, join, split
-from diffsim.math.linalg import after, matmul
+from diffsim.math.linalg import matmul
+from diffsim.math.schedule import after, settle
 from diffsim.math.vector import total
 
 Array = jax.Array
@@ -112,9 +113,13 @@ def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns
 
 
 def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
-    """left^T right without what is between blocks."""
+    """left^T right without what is between blocks.
+
+    The left matrix is turned first: a product that reads it by columns takes twice as long on a CPU. Best if that can
+    be part of how it is computed.
+    """
     pairs = zip(left.parts, right.parts, strict=True)
-    return BlockDiagonal(left.blocks, tuple(each(lambda a, b: matmul(a.T, b), *pair) for pair in pairs))
+    return BlockDiagonal(left.blocks, tuple(each(lambda a, b: matmul(settle(a.T), b), *pair) for pair in pairs))
 
 
 def _diagonal(values: Array) -> Array:

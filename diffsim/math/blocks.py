@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.linalg import after, cho_solve, cholesky
+from diffsim.math.linalg import cho_solve, cholesky
+from diffsim.math.pick import pick
+from diffsim.math.schedule import after
 
 Array = jax.Array
 # one array (count, size, size) per block size
@@ -86,7 +88,7 @@ def _place(index: np.ndarray) -> slice | np.ndarray:
 def join(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
     """(n,) from the entries (count, size) of the blocks of each size."""
     flat = jnp.concatenate([part.reshape(-1) for part in parts])
-    return flat if blocks.order is None else flat[blocks.order]
+    return flat if blocks.order is None else pick(flat, blocks.order)
 
 
 def each(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
@@ -97,7 +99,7 @@ def each(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
 
 
 def block_factor(parts: PerSize) -> PerSize:
-    """Lower Cholesky factors of positive definite blocks, one size after the other (see linalg.after)."""
+    """Lower Cholesky factors of positive definite blocks, one size after the other (see schedule.after)."""
     factors: list[Array] = []
     for part in parts:
         factors.append(cholesky(after(part, factors[-1]) if factors else part))

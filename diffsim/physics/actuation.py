@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.enums import BiasType, DisableBit, DynType, GainType, TrnType
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick, place
 from diffsim.physics.dcmotor import (
     gather,
     motor_activations,
@@ -25,7 +26,6 @@ from diffsim.physics.dcmotor import (
     next_motor_activation,
 )
 from diffsim.physics.muscle import muscle_bias, muscle_dynamics, muscle_gain
-from diffsim.physics.place import pick, place
 from diffsim.physics.user import UserActuation
 from diffsim.types.data import Actuation, Data, Passive, Tendons, Transmission, Velocities
 from diffsim.types.model import Model

@@ -15,6 +15,7 @@ import numpy as np
 from diffsim.math.block_matrix import BlockColumns
 from diffsim.math.blocks import Blocks, each, split_rows
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick
 from diffsim.math.spatial import join, transport_motion
 from diffsim.math.vector import cross
 from diffsim.physics.tree import body_dof_mask
@@ -40,11 +41,11 @@ def moving_roots(topology: Topology) -> np.ndarray:
 def axes(topology: Topology, com: ComFrame) -> Axes:
     """Motion axes about the mean of the trees' centres of mass."""
     roots = moving_roots(topology)
-    centres = com.subtree_com[roots]
+    centres = pick(com.subtree_com, roots)
     if len(roots) == 1:
         return Axes(centres[0], com.cdof)
     point = jax.lax.stop_gradient(jnp.sum(centres, axis=0) / max(len(roots), 1))
-    own = com.subtree_com[topology.body_rootid[topology.dof_bodyid]]
+    own = pick(com.subtree_com, topology.body_rootid[topology.dof_bodyid])
     return Axes(point, transport_motion(com.cdof, point[None] - own))
 
 

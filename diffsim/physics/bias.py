@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick
 from diffsim.math.spatial import cross_force, inertia_mul
 from diffsim.math.vector import dot, scale
 from diffsim.physics.reflected import has_tendon_armature, tendon_armature
@@ -34,7 +35,7 @@ def bias(
     acceleration = rest_acceleration(model)[None] + sum_chain(topology, scale(velocities.cdof_dot, qvel))
     force = body_force(com.cinert, velocities.cvel, acceleration)
     total = sum_subtree(topology, force)
-    force = dot(com.cdof, total[topology.dof_bodyid])
+    force = dot(com.cdof, pick(total, topology.dof_bodyid))
     if has_tendon_armature(topology) and straight_parts(topology) is not None:
         drift = tendon_drift(model, qvel, kinematics, com, velocities)
         force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)

@@ -7,6 +7,7 @@ ch. 5 (recursive Newton-Euler).
 
 import jax
 
+from diffsim.math.pick import pick
 from diffsim.math.spatial import join, transport_force
 from diffsim.math.vector import scale
 from diffsim.physics.bias import body_force, rest_acceleration
@@ -37,7 +38,7 @@ def body_forces(
     topology = model.topology
     rate = scale(velocities.cdof_dot, qvel) + scale(com.cdof, qacc)
     acceleration = rest_acceleration(model)[None] + sum_chain(topology, rate)
-    offset = kinematics.xipos - com.subtree_com[topology.body_rootid]
+    offset = kinematics.xipos - pick(com.subtree_com, topology.body_rootid)
     applied = transport_force(join(xfrc_applied[:, 3:], xfrc_applied[:, :3]), offset)
     # nothing acts on the world
     external = (applied + constraint).at[0].set(0)

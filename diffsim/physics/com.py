@@ -6,8 +6,10 @@ tree's root body), where sums along the tree need no change of frame. Source: Fe
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.vector import dot, pack, scale
 from diffsim.physics.joint import joint_axes
 from diffsim.physics.tree import sum_subtree
@@ -24,13 +26,13 @@ def com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
     """subtree_com (nbody, 3), cinert (nbody, 10) and cdof (nv, 6)."""
     topology = model.topology
     centre = subtree_com(model, kinematics.xipos)
-    origin = centre[topology.body_rootid]
+    origin = pick(centre, topology.body_rootid)
     inertia = _inertia_about(model.body_mass, model.body_inertia, kinematics.ximat, kinematics.xipos - origin)
-    offset = origin[topology.jnt_bodyid] - kinematics.xanchor
+    offset = pick(origin, topology.jnt_bodyid) - kinematics.xanchor
     return ComFrame(
         subtree_com=centre,
         # the world carries nothing
-        cinert=inertia.at[0].set(0),
+        cinert=jnp.where(np.arange(topology.nbody)[:, None] > 0, inertia, 0),
         cdof=joint_axes(topology, kinematics.xaxis, kinematics.xmat, offset),
     )
 

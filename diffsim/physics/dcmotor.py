@@ -14,7 +14,7 @@ import numpy as np
 
 from diffsim.enums import GainType
 from diffsim.math import safe
-from diffsim.physics.place import pick, place
+from diffsim.math.pick import pick, place
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 

@@ -21,6 +21,7 @@ from diffsim.enums import DisableBit, Integrator
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.block_matrix import BlockDiagonal, diagonal_of
 from diffsim.math.linalg import matmul
+from diffsim.math.schedule import settle
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
 from diffsim.physics import reflected
@@ -29,7 +30,6 @@ from diffsim.physics.fluid import fluid_wrenches, has_medium
 from diffsim.physics.inertia import pair_products
 from diffsim.physics.joint import groups
 from diffsim.physics.passive import damping_derivative, tendon_damping_derivative
-from diffsim.physics.place import settle
 from diffsim.physics.tree import dof_mask, sum_dofs, sum_subtree
 from diffsim.types.data import Data
 from diffsim.types.model import Model

@@ -11,6 +11,7 @@ import numpy as np
 
 from diffsim.enums import GeomType
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale
 from diffsim.physics.jacobian import body_wrenches, dof_force
 from diffsim.types.data import ComFrame, Kinematics, Velocities
@@ -47,7 +48,7 @@ def fluid_wrenches(model: Model, kinematics: Kinematics, com: ComFrame, cvel: Ar
         total = total + _wrenches(model, com, pos, mat, boxes, _box_force(model, boxes, *local))
     if ellipsoids.size:
         bodies = topology.geom_bodyid[ellipsoids]
-        pos, mat = kinematics.geom_xpos[ellipsoids], kinematics.geom_xmat[ellipsoids]
+        pos, mat = pick(kinematics.geom_xpos, ellipsoids), pick(kinematics.geom_xmat, ellipsoids)
         local = _local_velocity(model, com, cvel, pos, mat, bodies)
         total = total + _wrenches(model, com, pos, mat, bodies, _ellipsoid_force(model, ellipsoids, *local))
     return total
@@ -57,7 +58,7 @@ def _wrenches(
     model: Model, com: ComFrame, pos: Array, mat: Array, bodies: np.ndarray, local: tuple[Array, Array]
 ) -> Array:
     """(nbody, 6) spatial forces of local forces and torques (n, 3); none on bodies without mass."""
-    heavy = (model.body_mass[bodies] >= MINIMUM)[:, None]
+    heavy = (pick(model.body_mass, bodies) >= MINIMUM)[:, None]
     force, torque = (jnp.where(heavy, mul_vec(mat, x), 0) for x in local)
     return body_wrenches(model, com, pos, bodies, force, torque)
 
@@ -77,8 +78,8 @@ def _local_velocity(
     model: Model, com: ComFrame, cvel: Array, pos: Array, mat: Array, bodies: np.ndarray
 ) -> tuple[Array, Array]:
     """Angular and linear velocity (n, 3) of frames fixed to bodies, relative to the wind, in those frames."""
-    motion = cvel[bodies]
-    offset = pos - com.subtree_com[model.topology.body_rootid[bodies]]
+    motion = pick(cvel, bodies)
+    offset = pos - pick(com.subtree_com, model.topology.body_rootid[bodies])
     linear = motion[:, 3:] + cross(motion[:, :3], offset) - model.opt.wind[None]
     return mul_vec_t(mat, motion[:, :3]), mul_vec_t(mat, linear)
 
@@ -86,7 +87,7 @@ def _local_velocity(
 def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) -> tuple[Array, Array]:
     """Force and torque (n, 3), local, on the boxes of equal inertia (their full sides are `box`)."""
     density, viscosity = model.opt.density, model.opt.viscosity
-    inertia, mass = model.body_inertia[bodies], model.body_mass[bodies]
+    inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)
     across = jnp.stack([inertia[:, 1], inertia[:, 2], inertia[:, 0]], axis=1)
     beside = jnp.stack([inertia[:, 2], inertia[:, 0], inertia[:, 1]], axis=1)
     square = 6 * jnp.maximum(MINIMUM, across + beside - inertia)
@@ -114,14 +115,14 @@ def _axes_of(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 def semi_axes(model: Model, geoms: np.ndarray) -> Array:
     """(n, 3) semi-axes of the ellipsoids that stand for geoms."""
     columns, extra = _axes_of(model.topology)
-    size = model.geom_size[geoms]
+    size = pick(model.geom_size, geoms)
     picked = jnp.take_along_axis(size, jnp.asarray(columns[geoms]), axis=1)
     return picked + size[:, 1:2] * extra[geoms]
 
 
 def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Array) -> tuple[Array, Array]:
     """Force and torque (n, 3), local, on ellipsoids: added mass, Magnus and Kutta lift, viscous drag."""
-    coefficient = model.geom_fluid[geoms]
+    coefficient = pick(model.geom_fluid, geoms)
     size = semi_axes(model, geoms)
     force, torque = _added_mass(model.opt.density, coefficient[:, 6:9], coefficient[:, 9:], angular, linear)
     lift = _lift(model.opt.density, coefficient, size, angular, linear)

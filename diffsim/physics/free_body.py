@@ -17,6 +17,7 @@ import numpy as np
 
 from diffsim.enums import DisableBit, JointType
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_exp, quat_mul, rotate, rotate_inv
 from diffsim.math.vector import cross, dot, scale, unpack
 from diffsim.types.constraints import Constraints, Law
@@ -76,8 +77,8 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
     """
     bodies = free_bodies(model.topology).bodies
     h = model.opt.timestep
-    inertia, mass = model.body_inertia[bodies], model.body_mass[bodies]
-    iquat, ipos = model.body_iquat[bodies], model.body_ipos[bodies]
+    inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)
+    iquat, ipos = pick(model.body_iquat, bodies), pick(model.body_ipos, bodies)
     frame = quat_mul(xquat, iquat)
     gravity = jnp.zeros_like(model.opt.gravity) if model.opt.disabled(DisableBit.GRAVITY) else model.opt.gravity
 

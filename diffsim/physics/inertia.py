@@ -11,9 +11,10 @@ import numpy as np
 from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
 from diffsim.math.blocks import each, split_rows
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick
+from diffsim.math.schedule import settle
 from diffsim.math.spatial import inertia_mul
 from diffsim.math.vector import scale, total, unpack
-from diffsim.physics.place import settle
 from diffsim.physics.reflected import dof_armature, has_tendon_armature, tendon_armature
 from diffsim.physics.tree import dof_blocks, dof_mask, sum_subtree
 from diffsim.types.data import ComFrame, Inertia, Tendons
@@ -27,8 +28,8 @@ def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     """crb (nbody, 10) and M, symmetric, armature of joints, actuators and tendons included."""
     topology = model.topology
     blocks = dof_blocks(topology)
-    crb = sum_subtree(topology, com.cinert).at[0].set(0)
-    momentum = settle(inertia_mul(crb[topology.dof_bodyid], com.cdof))
+    crb = jnp.where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)
+    momentum = settle(inertia_mul(pick(crb, topology.dof_bodyid), com.cdof))
     parts = tuple(_block(topology, index, momentum, com.cdof) for index in blocks.index)
     inertia = BlockDiagonal(blocks, parts).plus_diagonal(dof_armature(model))
     if has_tendon_armature(topology):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.math.pick import pick
 from diffsim.math.spatial import join, transport_force
 from diffsim.math.vector import cross, dot
 from diffsim.physics.tree import body_dof_mask as body_dof_mask
@@ -51,7 +52,7 @@ def joint_force(model: Model, com: ComFrame, point: Array, body: np.ndarray, for
 def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
     """(nbody, 6) spatial forces of forces and torques (n, 3) that act at points (n, 3) of bodies (n,)."""
     topology = model.topology
-    origin = com.subtree_com[topology.body_rootid[body]]
+    origin = pick(com.subtree_com, topology.body_rootid[body])
     wrench = transport_force(join(torque, force), point - origin)
     if np.array_equal(body, np.arange(topology.nbody)):
         return wrench
@@ -60,7 +61,7 @@ def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, f
 
 def dof_force(model: Model, com: ComFrame, wrench: Array) -> Array:
     """(nv,) generalized force of spatial forces (nbody, 6) on bodies."""
-    return dot(com.cdof, sum_subtree(model.topology, wrench)[model.topology.dof_bodyid])
+    return dot(com.cdof, pick(sum_subtree(model.topology, wrench), model.topology.dof_bodyid))
 
 
 def _take(table: np.ndarray, index: Ids) -> Array | np.ndarray:

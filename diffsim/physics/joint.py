@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import JointType
+from diffsim.math.pick import pick
 from diffsim.math.rotation import (
     axis_angle_to_quat,
     quat_integrate,
@@ -267,13 +268,15 @@ def _order(topology: Topology, field: str) -> np.ndarray | None:
 def _assemble(topology: Topology, field: str, parts: list[Array], empty: Array) -> Array:
     joined = jnp.concatenate(parts) if len(parts) > 1 else parts[0] if parts else empty
     order = _order(topology, field)
-    return joined if order is None else joined[order]
+    return joined if order is None else pick(joined, order)
 
 
 def joint_rotations(model: Model, qpos: Array) -> Array:
     """(njnt, 4) the rotation that each joint adds to the frame before it."""
     parts = [
-        jax.vmap(group.kind.rotation)(qpos[group.qpos], model.qpos0[group.qpos], model.jnt_axis[group.joints])
+        jax.vmap(group.kind.rotation)(
+            pick(qpos, group.qpos), pick(model.qpos0, group.qpos), pick(model.jnt_axis, group.joints)
+        )
         for group in groups(model.topology)
     ]
     return _assemble(model.topology, "joints", parts, jnp.zeros((0, 4), qpos.dtype))
@@ -283,7 +286,10 @@ def joint_shifts(model: Model, qpos: Array) -> Array:
     """(njnt, 3) the frame after each joint, seen from the joint's anchor in that frame."""
     parts = [
         jax.vmap(group.kind.shift)(
-            qpos[group.qpos], model.qpos0[group.qpos], model.jnt_pos[group.joints], model.jnt_axis[group.joints]
+            pick(qpos, group.qpos),
+            pick(model.qpos0, group.qpos),
+            pick(model.jnt_pos, group.joints),
+            pick(model.jnt_axis, group.joints),
         )
         for group in groups(model.topology)
     ]
@@ -293,7 +299,9 @@ def joint_shifts(model: Model, qpos: Array) -> Array:
 def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> Array:
     """Motion axes (nv, 6) of all dofs; xaxis, offset (njnt, 3) by joint, xmat (nbody, 3, 3) by body."""
     parts = [
-        jax.vmap(group.kind.axes)(xaxis[group.joints], xmat[group.bodies], offset[group.joints]).reshape(-1, 6)
+        jax.vmap(group.kind.axes)(
+            pick(xaxis, group.joints), pick(xmat, group.bodies), pick(offset, group.joints)
+        ).reshape(-1, 6)
         for group in groups(topology)
     ]
     return _assemble(topology, "dofs", parts, jnp.zeros((0, 6), xaxis.dtype))
@@ -303,7 +311,7 @@ def position_difference(model: Model, qpos: Array, reference: Array) -> Array:
     """(nv,) velocity that takes `reference` (nq,) to `qpos` (nq,) in unit time; quaternions are normalized on use."""
     topology = model.topology
     parts = [
-        jax.vmap(group.kind.difference)(qpos[group.qpos], reference[group.qpos]).reshape(-1)
+        jax.vmap(group.kind.difference)(pick(qpos, group.qpos), pick(reference, group.qpos)).reshape(-1)
         for group in groups(topology)
     ]
     return _assemble(topology, "dofs", parts, jnp.zeros((0,), qpos.dtype))
@@ -313,7 +321,9 @@ def integrate_position(model: Model, qpos: Array, qvel: Array, dt: Array) -> Arr
     """(nq,) position after moving with constant velocity (nv,) for dt (s); quaternions come out normalized."""
     topology = model.topology
     parts = [
-        jax.vmap(group.kind.integrate, in_axes=(0, 0, None))(qpos[group.qpos], qvel[group.dofs], dt).reshape(-1)
+        jax.vmap(group.kind.integrate, in_axes=(0, 0, None))(
+            pick(qpos, group.qpos), pick(qvel, group.dofs), dt
+        ).reshape(-1)
         for group in groups(topology)
     ]
     return _assemble(topology, "qpos", parts, qpos)

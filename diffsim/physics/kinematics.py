@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
+from diffsim.math.schedule import settle
 from diffsim.math.vector import mul_mat, mul_vec
 from diffsim.physics.camera import cameras_and_lights
 from diffsim.physics.frames import Chain, chain, compose_rotations, sum_offsets
 from diffsim.physics.joint import joint_rotations, joint_shifts
-from diffsim.physics.place import settle
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 
@@ -38,18 +39,18 @@ def kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
     anchor = _absolute_anchors(links, anchor, qpos)
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
-    before = mat[links.parent]
+    before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
     pos = sum_offsets(links, settle(mul_vec(before, anchor) + shift))
 
-    xpos, xmat = settle((pos[links.last], mat[links.last]))
+    xpos, xmat = settle((pick(pos, links.last), pick(mat, links.last)))
     fixed = settle(_fixed_frames(model, xpos, xmat))
     return Kinematics(
         xpos=xpos,
-        xquat=quat[links.last],
+        xquat=pick(quat, links.last),
         xmat=xmat,
-        xanchor=(pos - shift)[links.of_joint],
-        xaxis=mul_vec(before, axis)[links.of_joint],
+        xanchor=pick(pos - shift, links.of_joint),
+        xaxis=pick(mul_vec(before, axis), links.of_joint),
         **fixed,
         **cameras_and_lights(model, xpos, xmat, fixed["xipos"]),
     )
@@ -65,20 +66,20 @@ def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array
         quat = quat.at[mocap].set(quat_normalize(mocap_quat[slots]))
     based = links.based[:, None]
     identity = jnp.array([[1, 0, 0, 0]], dtype=quat.dtype)
-    return jnp.where(based, pos[links.body], 0), jnp.where(based, quat[links.body], identity)
+    return jnp.where(based, pick(pos, links.body), 0), jnp.where(based, pick(quat, links.body), identity)
 
 
 def _at_nodes(links: Chain, values: Array, default: list[int]) -> Array:
     """Values of joints at their nodes, and a constant at nodes without a joint."""
     constant = jnp.array([default], dtype=values.dtype)
-    return jnp.concatenate([values, constant])[links.joint]
+    return pick(jnp.concatenate([values, constant]), links.joint)
 
 
 def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
     """Anchors with those of free joints read from qpos."""
     if not np.any(links.absolute >= 0):
         return anchor
-    return jnp.where(links.absolute >= 0, qpos[links.absolute], anchor)
+    return jnp.where(links.absolute >= 0, pick(qpos, links.absolute), anchor)
 
 
 def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
@@ -87,8 +88,8 @@ def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
     bodies = np.concatenate([np.arange(topology.nbody), topology.geom_bodyid, topology.site_bodyid])
     local_pos = jnp.concatenate([model.body_ipos, model.geom_pos, model.site_pos])
     local_quat = quat_normalize(jnp.concatenate([model.body_iquat, model.geom_quat, model.site_quat]))
-    above = xmat[bodies]
-    pos = xpos[bodies] + mul_vec(above, local_pos)
+    above = pick(xmat, bodies)
+    pos = pick(xpos, bodies) + mul_vec(above, local_pos)
     mat = mul_mat(above, quat_to_mat(local_quat))
     inertial, geoms = topology.nbody, topology.nbody + topology.ngeom
     return {

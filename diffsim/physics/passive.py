@@ -12,12 +12,12 @@ import numpy as np
 from diffsim.enums import DisableBit
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick, place
 from diffsim.math.vector import scale
 from diffsim.physics import reflected
 from diffsim.physics.fluid import fluid_force
 from diffsim.physics.jacobian import joint_force
 from diffsim.physics.joint import JointGroup, groups
-from diffsim.physics.place import place
 from diffsim.types.data import ComFrame, Kinematics, Passive, Tendons, Transmission, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -76,7 +76,7 @@ def spring_displacements(model: Model, qpos: Array) -> list[tuple[np.ndarray, np
     found = []
     for group, rows in _sprung(model.topology):
         ids = group.qpos[rows]
-        moved = jax.vmap(group.kind.difference)(qpos[ids], model.qpos_spring[ids])
+        moved = jax.vmap(group.kind.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
         for start, stop in group.kind.blocks:
             part = moved[:, start:stop]
             extent = part[:, 0] if stop - start == 1 else safe.norm(part)
@@ -92,8 +92,8 @@ def _joint_springs(model: Model, qpos: Array) -> Array:
     poly = model.topology.has("jnt_stiffnesspoly")
     forces, dofs = [], []
     for joints, ids, moved, extent in springs:
-        k = model.jnt_stiffness[joints]
-        k = stiffness(k, model.jnt_stiffnesspoly[joints], extent) if poly else k
+        k = pick(model.jnt_stiffness, joints)
+        k = stiffness(k, pick(model.jnt_stiffnesspoly, joints), extent) if poly else k
         forces.append(-scale(moved, k).reshape(-1))
         dofs.append(ids.ravel())
     return place(model.nv, np.concatenate(dofs), jnp.concatenate(forces))
@@ -161,6 +161,6 @@ def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -
     bodies = bodies[bodies > 0]
     if model.opt.disabled(DisableBit.GRAVITY) or not bodies.size:
         return jnp.zeros((model.nv,), com.cdof.dtype)
-    weight = model.body_mass[bodies] * model.body_gravcomp[bodies]
+    weight = pick(model.body_mass, bodies) * pick(model.body_gravcomp, bodies)
     force = -scale(jnp.broadcast_to(model.opt.gravity, (len(bodies), 3)), weight)
     return joint_force(model, com, kinematics.xipos[bodies], bodies, force, jnp.zeros_like(force))

@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.enums import WrapType
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick
 from diffsim.math.vector import cross, dot, scale
 from diffsim.physics.axes import Axes, along, axes, rows_of
 from diffsim.physics.tree import body_dof_mask, sum_chain
@@ -182,7 +183,7 @@ def _point_motion(
     topology: Topology, com: ComFrame, cvel: Array, cacc: Array, body: np.ndarray, point: Array
 ) -> tuple[Array, Array]:
     """Velocity and acceleration (n, 3) of points fixed to bodies, at the given body velocities and accelerations."""
-    offset = point - com.subtree_com[topology.body_rootid[body]]
+    offset = point - pick(com.subtree_com, topology.body_rootid[body])
     angular, linear = cvel[body, :3], cvel[body, 3:]
     velocity = linear + cross(angular, offset)
     return velocity, cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(angular, velocity)

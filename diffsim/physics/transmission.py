@@ -14,11 +14,11 @@ import numpy as np
 from diffsim.enums import TrnType
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick, place
 from diffsim.math.rotation import quat_mul, quat_sub
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.physics.jacobian import body_dof_mask, point_jacobian
 from diffsim.physics.joint import JointGroup, groups
-from diffsim.physics.place import place
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Transmission
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -87,7 +87,7 @@ def _on_joint(model: Model, actuators: np.ndarray, pose: Pose, kind: TrnType) ->
     lengths, moments, ids = [], [], []
     for group, rows, driving in _driven(model.topology, kind):
         drive = jax.vmap(lambda q, gear, group=group: group.kind.drive(q, gear, in_parent))
-        length, arm = drive(pose.qpos[group.qpos[rows]], model.actuator_gear[driving])
+        length, arm = drive(pick(pose.qpos, group.qpos[rows]), pick(model.actuator_gear, driving))
         table = jnp.zeros((len(driving), model.nv), arm.dtype)
         lengths.append(length)
         moments.append(table.at[np.arange(len(driving))[:, None], group.dofs[rows]].set(arm))
@@ -165,7 +165,7 @@ def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> tuple
 
 def _site_quat(model: Model, poses: Kinematics, site: np.ndarray) -> Array:
     # the factors stand in MuJoCo's order, which is not that of a composition; lengths follow it
-    return quat_mul(model.site_quat[site], poses.xquat[model.topology.site_bodyid[site]])
+    return quat_mul(pick(model.site_quat, site), pick(poses.xquat, model.topology.site_bodyid[site]))
 
 
 def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:

@@ -6,19 +6,20 @@ import numpy as np
 
 from diffsim.enums import TrnType
 from diffsim.math.linalg import matmul
-from diffsim.sensor.readings import Group, Readings, take
+from diffsim.math.pick import pick
+from diffsim.sensor.readings import Group, Readings
 
 Array = jax.Array
 
 
 def tendon_position(readings: Readings, group: Group) -> Array:
     """Tendon length, (n, 1)."""
-    return take(readings.data.ten_length, group.objid)[:, None]
+    return pick(readings.data.ten_length, group.objid)[:, None]
 
 
 def tendon_velocity(readings: Readings, group: Group) -> Array:
     """Rate of change of the tendon length, (n, 1)."""
-    return take(readings.data.ten_velocity, group.objid)[:, None]
+    return pick(readings.data.ten_velocity, group.objid)[:, None]
 
 
 def tendon_actuator_force(readings: Readings, group: Group) -> Array:
@@ -32,14 +33,14 @@ def tendon_actuator_force(readings: Readings, group: Group) -> Array:
 
 def actuator_position(readings: Readings, group: Group) -> Array:
     """Actuator length, gear included, (n, 1)."""
-    return take(readings.data.actuator_length, group.objid)[:, None]
+    return pick(readings.data.actuator_length, group.objid)[:, None]
 
 
 def actuator_velocity(readings: Readings, group: Group) -> Array:
     """Rate of change of the actuator length, (n, 1)."""
-    return take(readings.data.actuator_velocity, group.objid)[:, None]
+    return pick(readings.data.actuator_velocity, group.objid)[:, None]
 
 
 def actuator_force(readings: Readings, group: Group) -> Array:
     """Scalar actuator force, after clamping, (n, 1)."""
-    return take(readings.data.actuator_force, group.objid)[:, None]
+    return pick(readings.data.actuator_force, group.objid)[:, None]

@@ -10,8 +10,9 @@ import numpy as np
 
 from diffsim.enums import Projection
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.vector import mul_vec, mul_vec_t, pack, scale
-from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Model
 
 Array = jax.Array
@@ -22,9 +23,9 @@ NEAR_PLANE = 1e-15
 def focal_pixels(model: Model, camera: Ints) -> Array:
     """Focal lengths (x, y) in pixels, (n, 2): from the sensor size if it is given, else from the field of view."""
     resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
-    size, intrinsic = take(model.cam_sensorsize, camera), take(model.cam_intrinsic, camera)
+    size, intrinsic = pick(model.cam_sensorsize, camera), pick(model.cam_intrinsic, camera)
     from_sensor = safe.divide(intrinsic[:, :2], size) * resolution
-    half_angle = take(model.cam_fovy, camera) * (np.pi / 360)
+    half_angle = pick(model.cam_fovy, camera) * (np.pi / 360)
     from_view = 0.5 / jnp.tan(half_angle) * resolution[:, 1]
     given = (size[:, 0] != 0) & (size[:, 1] != 0)
     return jnp.where(given[:, None], from_sensor, from_view[:, None])
@@ -33,7 +34,7 @@ def focal_pixels(model: Model, camera: Ints) -> Array:
 def principal_point(model: Model, camera: Ints) -> Array:
     """Pixel coordinates of the optical axis for rays, (n, 2); the middle unless the sensor size is given."""
     resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
-    size, intrinsic = take(model.cam_sensorsize, camera), take(model.cam_intrinsic, camera)
+    size, intrinsic = pick(model.cam_sensorsize, camera), pick(model.cam_intrinsic, camera)
     given = ((size[:, 0] != 0) & (size[:, 1] != 0))[:, None]
     return jnp.where(given, safe.divide(intrinsic[:, 2:], size) * resolution, resolution / 2)
 
@@ -41,8 +42,8 @@ def principal_point(model: Model, camera: Ints) -> Array:
 def camera_projection(readings: Readings, group: Group) -> Array:
     """Pixel coordinates of a site in a camera's image, (n, 2); not limited to the image."""
     data, model, camera = readings.data, readings.model, group.refid
-    offset = take(data.site_xpos, group.objid) - take(data.cam_xpos, camera)
-    local = mul_vec_t(take(data.cam_xmat, camera), offset)
+    offset = pick(data.site_xpos, group.objid) - pick(data.cam_xpos, camera)
+    local = mul_vec_t(pick(data.cam_xmat, camera), offset)
     depth = local[:, 2]
     # on the camera's own plane the image is at infinity: keep it finite
     tiny = jnp.abs(depth) < NEAR_PLANE

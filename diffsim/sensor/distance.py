@@ -17,8 +17,9 @@ from diffsim.collision.colliders import COLLIDERS, NEVER, UNSUPPORTED, Collider
 from diffsim.collision.convex import convex_pair
 from diffsim.collision.shapes import Shape
 from diffsim.enums import GeomType, ObjType
+from diffsim.math.pick import pick
 from diffsim.math.vector import scale
-from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 from diffsim.types.topology import per_topology
 
@@ -76,7 +77,7 @@ def unsupported_distance(topology: Topology, sensor: int) -> str:
 
 def _closest(readings: Readings, group: Group) -> Closest:
     model, data = readings.model, readings.data
-    cutoff = take(model.sensor_cutoff, group.sensors)
+    cutoff = pick(model.sensor_cutoff, group.sensors)
     rows, owners = [], []
     ends = (tuple(group.objid.tolist()), tuple(group.refid.tolist()))
     for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):

@@ -12,9 +12,10 @@ import numpy as np
 
 from diffsim.enums import DataType, DisableBit, GeomType, ObjType, SensorType
 from diffsim.errors import Problem, UnsupportedError
+from diffsim.math.pick import pick
 from diffsim.sensor import ray
 from diffsim.sensor.distance import unsupported_distance
-from diffsim.sensor.readings import Group, Readings, take
+from diffsim.sensor.readings import Group, Readings
 from diffsim.sensor.table import SENSORS, UNSUPPORTED
 from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
@@ -43,7 +44,7 @@ def sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_forc
     groups, order = _plan(topology)
     readings = Readings(model, state, inputs, data, contact_force)
     values = [SENSORS[group.type].function(readings, group).reshape(-1) for group in groups]
-    return _cut_off(model, take(jnp.concatenate(values), order))
+    return _cut_off(model, pick(jnp.concatenate(values), order))
 
 
 def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:

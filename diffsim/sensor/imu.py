@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import ObjType
+from diffsim.math.pick import pick
 from diffsim.math.vector import cross, mul_vec_t
 from diffsim.sensor.objects import acceleration, lever, orientation, velocity
-from diffsim.sensor.readings import Group, Readings, take
+from diffsim.sensor.readings import Group, Readings
 
 Array = jax.Array
 
@@ -46,7 +47,7 @@ def torque(readings: Readings, group: Group) -> Array:
 
 def _interaction(readings: Readings, group: Group) -> Array:
     """Interaction (torque, force) of the sites' bodies with their parents, at the tree's centre of mass, (n, 6)."""
-    return take(readings.data.cfrc_int, readings.topology.site_bodyid[group.objid])
+    return pick(readings.data.cfrc_int, readings.topology.site_bodyid[group.objid])
 
 
 def _in_site(readings: Readings, group: Group, vector: Array) -> Array:

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import GeomType, ObjType
+from diffsim.math.pick import pick
 from diffsim.math.vector import dot, mul_vec_t
 from diffsim.sensor.objects import position
-from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings
 
 Array = jax.Array
 
@@ -45,9 +46,9 @@ def inside_site(readings: Readings, group: Group) -> Array:
 
 def in_site(readings: Readings, site: Ints, point: Array) -> Array:
     """Whether k world points each, (n, k, 3), are inside the volumes of n sites of one type, (n, k)."""
-    offset = jax.lax.stop_gradient(point - take(readings.data.site_xpos, site)[:, None])
-    local = mul_vec_t(take(readings.data.site_xmat, site)[:, None], offset)
-    size = jnp.broadcast_to(take(readings.model.site_size, site)[:, None], local.shape)
+    offset = jax.lax.stop_gradient(point - pick(readings.data.site_xpos, site)[:, None])
+    local = mul_vec_t(pick(readings.data.site_xmat, site)[:, None], offset)
+    size = jnp.broadcast_to(pick(readings.model.site_size, site)[:, None], local.shape)
     return INSIDE[GeomType(readings.topology.site_type[site[0]])](size, local)
 
 
@@ -57,7 +58,7 @@ def _point(readings: Readings, group: Group) -> Array:
     if group.objtype != ObjType.BODY:
         return here
     model = readings.model
-    hollow = take(model.body_mass, group.objid) < MINIMUM_MASS
-    hollow &= take(model.body_subtreemass, group.objid) >= MINIMUM_MASS
+    hollow = pick(model.body_mass, group.objid) < MINIMUM_MASS
+    hollow &= pick(model.body_subtreemass, group.objid) >= MINIMUM_MASS
     hollow &= group.objid > 0
-    return jnp.where(hollow[:, None], take(readings.data.subtree_com, group.objid), here)
+    return jnp.where(hollow[:, None], pick(readings.data.subtree_com, group.objid), here)

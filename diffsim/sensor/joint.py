@@ -2,20 +2,21 @@
 
 import jax
 
+from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_normalize
-from diffsim.sensor.readings import Group, Readings, take
+from diffsim.sensor.readings import Group, Readings
 
 Array = jax.Array
 
 
 def joint_position(readings: Readings, group: Group) -> Array:
     """Hinge angle (rad) or slide displacement (m), (n, 1)."""
-    return take(readings.state.qpos, readings.topology.jnt_qposadr[group.objid])[:, None]
+    return pick(readings.state.qpos, readings.topology.jnt_qposadr[group.objid])[:, None]
 
 
 def joint_velocity(readings: Readings, group: Group) -> Array:
     """Hinge (rad/s) or slide (m/s) velocity, (n, 1)."""
-    return take(readings.state.qvel, readings.topology.jnt_dofadr[group.objid])[:, None]
+    return pick(readings.state.qvel, readings.topology.jnt_dofadr[group.objid])[:, None]
 
 
 def ball_quaternion(readings: Readings, group: Group) -> Array:
@@ -33,4 +34,4 @@ def ball_velocity(readings: Readings, group: Group) -> Array:
 
 def joint_actuator_force(readings: Readings, group: Group) -> Array:
     """Generalized force of all actuators on a joint, after clamping, N or N m, (n, 1)."""
-    return take(readings.data.qfrc_actuator, readings.topology.jnt_dofadr[group.objid])[:, None]
+    return pick(readings.data.qfrc_actuator, readings.topology.jnt_dofadr[group.objid])[:, None]

@@ -12,9 +12,10 @@ from diffsim.constraint.forces import family_force
 from diffsim.constraint.limit import limit_layout
 from diffsim.enums import DisableBit, JointType
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import dot
-from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types.constraints import Rows
 
 Array = jax.Array
@@ -60,7 +61,7 @@ def _active_force(readings: Readings, lower: Rows, upper: Rows, index: Ints) -> 
     below, above = (_row_force(readings, rows, index) for rows in (lower, upper))
     if not lower.count:
         return below[:, None]
-    active = take(lower.pos, index) < take(lower.margin, index)
+    active = pick(lower.pos, index) < pick(lower.margin, index)
     return jnp.where(active, below, above)[:, None]
 
 
@@ -68,22 +69,22 @@ def _row_force(readings: Readings, rows: Rows, index: Ints) -> Array:
     """Forces (n,) of some rows of a family with one row per constraint; zero where limits are disabled."""
     if not rows.count:
         return jnp.zeros(len(index), readings.state.qpos.dtype)
-    return take(family_force(readings.data.efc, rows, readings.data.row_force)[0], index)
+    return pick(family_force(readings.data.efc, rows, readings.data.row_force)[0], index)
 
 
 def _tendon_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
     model, data, tendon = readings.model, readings.data, group.objid
-    limits, margin = take(model.tendon_range, tendon), take(model.tendon_margin, tendon)
-    return _interval(readings, take(data.ten_length, tendon), take(data.ten_velocity, tendon), limits, margin)
+    limits, margin = pick(model.tendon_range, tendon), pick(model.tendon_margin, tendon)
+    return _interval(readings, pick(data.ten_length, tendon), pick(data.ten_velocity, tendon), limits, margin)
 
 
 def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
     model, topology, joint = readings.model, readings.topology, group.objid
-    limits, margin = take(model.jnt_range, joint), take(model.jnt_margin, joint)
+    limits, margin = pick(model.jnt_range, joint), pick(model.jnt_margin, joint)
     start, dof = topology.jnt_qposadr[joint], topology.jnt_dofadr[joint]
     qpos, qvel = readings.state.qpos, readings.state.qvel
     if topology.jnt_type[joint[0]] != JointType.BALL:
-        return _interval(readings, take(qpos, start), take(qvel, dof), limits, margin)
+        return _interval(readings, pick(qpos, start), pick(qvel, dof), limits, margin)
     # a ball is limited by its angle from the reference; both bounds of the range mean the same
     turn = quat_log(quat_normalize(qpos[start[:, None] + [[0, 1, 2, 3]]]))
     distance = jnp.maximum(limits[:, 0], limits[:, 1]) - safe.norm(turn)

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import ObjType
+from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_mul
 from diffsim.math.spatial import join, transport_motion
 from diffsim.math.vector import cross
-from diffsim.sensor.readings import Ints, Readings, take
+from diffsim.sensor.readings import Ints, Readings
 from diffsim.types import Topology
 
 Array = jax.Array
@@ -47,19 +48,19 @@ def body_of(topology: Topology, objtype: ObjType, objid: Ints) -> Ints:
 
 def position(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
     """World positions (n, 3), m."""
-    return take(getattr(readings.data, FRAMES[objtype].position), objid)
+    return pick(getattr(readings.data, FRAMES[objtype].position), objid)
 
 
 def orientation(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
     """Rotation matrices (n, 3, 3), local to world."""
-    return take(getattr(readings.data, FRAMES[objtype].orientation), objid)
+    return pick(getattr(readings.data, FRAMES[objtype].orientation), objid)
 
 
 def quaternion(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
     """World orientations (n, 4): that of the body times that in the body."""
-    body = take(readings.data.xquat, body_of(readings.topology, objtype, objid))
+    body = pick(readings.data.xquat, body_of(readings.topology, objtype, objid))
     local = FRAMES[objtype].quaternion
-    return body if local is None else quat_mul(body, take(getattr(readings.model, local), objid))
+    return body if local is None else quat_mul(body, pick(getattr(readings.model, local), objid))
 
 
 def velocity(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
@@ -81,13 +82,13 @@ def acceleration(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
 def lever(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
     """From the centre of mass of the kinematic tree, where spatial vectors are centred, to the object, (n, 3)."""
     root = readings.topology.body_rootid[body_of(readings.topology, objtype, objid)]
-    return position(readings, objtype, objid) - take(readings.data.subtree_com, root)
+    return position(readings, objtype, objid) - pick(readings.data.subtree_com, root)
 
 
 def _at_object(readings: Readings, motion: Array, objtype: ObjType, objid: Ints) -> Array:
     """Body motions (nbody, 6) about the tree's centre of mass, taken to the objects' origins."""
     topology = readings.topology
     body = body_of(topology, objtype, objid)
-    moved = transport_motion(take(motion, body), lever(readings, objtype, objid))
+    moved = transport_motion(pick(motion, body), lever(readings, objtype, objid))
     static = np.broadcast_to((topology.body_weldid[body] == 0)[:, None], moved.shape)
     return jnp.where(static, 0, moved) if static.any() else moved

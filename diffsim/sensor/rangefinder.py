@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import ObjType, RayDataField
+from diffsim.math.pick import pick
 from diffsim.math.vector import dot, scale
 from diffsim.sensor.camera import pixel_rays
 from diffsim.sensor.ray import Hits, cast
-from diffsim.sensor.readings import Group, Readings, take
+from diffsim.sensor.readings import Group, Readings
 
 Array = jax.Array
 
@@ -24,8 +25,8 @@ def rangefinder(readings: Readings, group: Group) -> Array:
 
 def _from_sites(readings: Readings, group: Group) -> Array:
     data = readings.data
-    origin = take(data.site_xpos, group.objid)
-    direction = take(data.site_xmat, group.objid)[:, :, 2]
+    origin = pick(data.site_xpos, group.objid)
+    direction = pick(data.site_xmat, group.objid)[:, :, 2]
     hits = _cast(readings, origin, direction, readings.topology.site_bodyid[group.objid])
     return _fields(group, hits, origin, direction, hits.distance)
 

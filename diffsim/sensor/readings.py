@@ -60,11 +60,3 @@ class Group:
     def relative(self) -> bool:
         """Whether the sensors have a reference object."""
         return bool(self.refid[0] >= 0)
-
-
-def take(array: Array, index: Ints) -> Array:
-    """array[index] for a static index; a run of consecutive indices is a slice, which costs nothing."""
-    start = int(index[0]) if len(index) else 0
-    if np.array_equal(index, np.arange(start, start + len(index))):
-        return jax.lax.slice_in_dim(array, start, start + len(index))
-    return array[np.asarray(index)]

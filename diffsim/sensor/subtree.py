@@ -9,9 +9,10 @@ import numpy as np
 
 from diffsim.enums import ObjType
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick
 from diffsim.math.vector import cross, mul_vec, mul_vec_t, scale
 from diffsim.sensor.objects import velocity
-from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -21,7 +22,7 @@ MINIMUM_MASS = 1e-15
 
 def subtree_centre(readings: Readings, group: Group) -> Array:
     """Centre of mass, m, (n, 3)."""
-    return take(readings.data.subtree_com, group.objid)
+    return pick(readings.data.subtree_com, group.objid)
 
 
 def subtree_velocity(readings: Readings, group: Group) -> Array:
@@ -29,7 +30,7 @@ def subtree_velocity(readings: Readings, group: Group) -> Array:
     model = readings.model
     momentum = scale(_body_velocity(readings)[:, 3:], model.body_mass)
     total = matmul(_members(readings, group.objid), momentum)
-    mass = take(model.body_subtreemass, group.objid)
+    mass = pick(model.body_subtreemass, group.objid)
     return scale(total, 1 / jnp.maximum(mass, MINIMUM_MASS))
 
 

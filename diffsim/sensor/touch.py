@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import GeomType
+from diffsim.math.pick import pick
 from diffsim.math.vector import mul_vec_t, scale
 from diffsim.sensor.ray import SHAPES
-from diffsim.sensor.readings import Group, Ints, Readings, take
+from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 
 Array = jax.Array
@@ -32,9 +33,9 @@ def _in_zone(readings: Readings, group: Group) -> Array:
     # the contact normal leads from geom1 to geom2
     normal = contacts.frame[None, :, 0]
     ray = scale(jnp.broadcast_to(normal, (*second.shape, 3)), jnp.where(second, -1, 1).astype(normal.dtype))
-    matrix = take(data.site_xmat, group.objid)[:, None]
-    offset = contacts.pos[None] - take(data.site_xpos, group.objid)[:, None]
-    size = jnp.broadcast_to(take(readings.model.site_size, group.objid)[:, None], offset.shape)
+    matrix = pick(data.site_xmat, group.objid)[:, None]
+    offset = contacts.pos[None] - pick(data.site_xpos, group.objid)[:, None]
+    size = jnp.broadcast_to(pick(readings.model.site_size, group.objid)[:, None], offset.shape)
     shape = SHAPES[GeomType(topology.site_type[group.objid[0]])]
     return (touching[:, :, 0] | second) & (shape.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0)
 

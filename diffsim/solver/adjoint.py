@@ -9,7 +9,7 @@ iterations.
 import jax
 
 from diffsim.math.block_matrix import BlockDiagonal
-from diffsim.math.linalg import after
+from diffsim.math.schedule import after
 from diffsim.solver.hessian import solve_hessian
 from diffsim.solver.objective import gradient, residuals
 from diffsim.types.constraints import Constraints

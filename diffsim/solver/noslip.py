@@ -17,7 +17,8 @@ import numpy as np
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
-from diffsim.math.linalg import after, matmul
+from diffsim.math.linalg import matmul
+from diffsim.math.schedule import after
 from diffsim.solver.islands import Islands, islands
 from diffsim.solver.objective import PerFamily, dual_on_dofs
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest

@@ -15,7 +15,7 @@ from diffsim import errors
 from diffsim.enums import DisableBit, Solver
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
 from diffsim.math.blocks import block_factor, block_solve
-from diffsim.math.linalg import after
+from diffsim.math.schedule import after
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
 from diffsim.solver.iteration import Problem, Rule, iterate

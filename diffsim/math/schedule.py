@@ -1,0 +1,26 @@
+"""When XLA computes what: once and not anew for each use, and one LAPACK call after the other."""
+
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+T = TypeVar("T")
+
+# marks what is computed once: XLA would otherwise fuse cheap operations into each consumer, and compute them again for
+# each of its elements
+settle = jax.lax.optimization_barrier
+
+
+def after(value: T, earlier: Array) -> T:
+    """The same arrays, but not before `earlier` is computed. Orders LAPACK calls that do not depend on each other.
+
+    Two batched LAPACK calls at once can wait for each other forever: on a CPU each holds a thread of XLA's pool (as
+    many as cores) while it waits for its part of the batch (jaxlib 0.10). XLA drops optimization barriers on the CPU,
+    so that only a dependence of numbers helps.
+    """
+    if not earlier.size:
+        return value
+    zero = 0 * jax.lax.stop_gradient(jnp.ravel(earlier)[0])
+    return jax.tree.map(lambda leaf: leaf + zero, value)
