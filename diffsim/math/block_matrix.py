@@ -52,13 +52,22 @@ class BlockDiagonal:
         return jnp.concatenate([zero, *flat], axis=-1)[..., self.blocks.entry]
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["blocks"])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts", "turned"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockColumns:
-    """A matrix (k, n) with its columns apart by block: `parts` (count, k, size), one array per block size."""
+    """A matrix (k, n) with its columns apart by block: `parts` (count, k, size), one array per block size.
+
+    `turned` (count, size, k) is the transpose, where it is stored too.
+    """
 
     blocks: Blocks
     parts: PerSize
+    turned: PerSize | None = None
+
+    def with_transpose(self) -> "BlockColumns":
+        """The same with its transpose stored: reading by columns would take products on a CPU twice as long."""
+        turned = tuple(settle(jnp.swapaxes(part, 1, 2)) for part in self.parts)
+        return dataclasses.replace(self, turned=turned)
 
     @property
     def height(self) -> int:
@@ -79,10 +88,12 @@ class BlockColumns:
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (k,)."""
 
-        def of_size(part: Array) -> Array:
-            return each(matmul, jnp.broadcast_to(vector, (part.shape[0], *vector.shape)), part)
+        def of_size(part: Array, left: bool) -> Array:
+            copies = jnp.broadcast_to(vector, (part.shape[0], *vector.shape))
+            return each(matmul, part, copies) if left else each(matmul, copies, part)
 
-        return join(self.blocks, tuple(of_size(part) for part in self.parts))
+        left = self.turned is not None
+        return join(self.blocks, tuple(of_size(part, left) for part in self.turned or self.parts))
 
     @property
     def dense(self) -> Array:
@@ -113,13 +124,9 @@ def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns
 
 
 def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
-    """left^T right without what is between blocks.
-
-    The left matrix is turned first: a product that reads it by columns takes twice as long on a CPU. Best if that can
-    be part of how it is computed.
-    """
-    pairs = zip(left.parts, right.parts, strict=True)
-    return BlockDiagonal(left.blocks, tuple(each(lambda a, b: matmul(settle(a.T), b), *pair) for pair in pairs))
+    """left^T right without what is between blocks."""
+    turned = left.turned or tuple(jnp.swapaxes(part, 1, 2) for part in left.parts)
+    return BlockDiagonal(left.blocks, tuple(each(matmul, *pair) for pair in zip(turned, right.parts, strict=True)))
 
 
 def _diagonal(values: Array) -> Array:

@@ -123,6 +123,8 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
             factor = block_factor(qM.parts)
             starts = (block_solve(qM.blocks, factor, qfrc_smooth), *starts)
         begin = lowest(qM, qfrc_smooth, constraints, starts)
+        # products with J^T in every iteration
+        constraints = constraints.replace(jacobian=constraints.jacobian.with_transpose())
         problem = Problem(
             qM=qM if factor is None else after(qM, begin),
             qfrc_smooth=qfrc_smooth,
