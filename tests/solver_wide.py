@@ -34,6 +34,7 @@ import parity_wide
 import diffsim
 from diffsim.enums import DisableBit, Solver
 from diffsim.errors import DiffsimError
+from diffsim.math.schedule import after
 from diffsim.solver import solve
 from diffsim.solver.objective import objective
 from diffsim.support import efc
@@ -86,8 +87,11 @@ def make_probe(model: diffsim.Model, usual: diffsim.Model) -> Any:
         own, lowest = (objective(data.M, data.qfrc_smooth, data.efc, qacc) for qacc in (data.qacc, theirs))
         excess = (own - lowest) / jnp.maximum(1, jnp.abs(lowest))
         problem = (data.M, data.qfrc_smooth, state.qacc_warmstart, data.efc)
-        rough, single = (solve(*case) for case in ((usual, *problem), single_precision((usual, *problem))))
-        best = single if usual.opt.solver == Solver.NEWTON else solve(*single_precision((model, *problem)))
+        # one after the other: calls of LAPACK side by side can wait for each other
+        rough = solve(usual, *after(problem, data.qacc_smooth))
+        single = solve(*single_precision((usual, *after(problem, rough.qacc))))
+        others = single_precision((model, *after(problem, rough.qacc + single.qacc)))
+        best = single if usual.opt.solver == Solver.NEWTON else solve(*others)
         rest = (rough.solver_niter, best.qfrc_constraint, single.solver_niter)
         return Probe(data, efc(model, data).efc_force, excess, *rest)
 
@@ -171,7 +175,8 @@ def judge(source: str, options: argparse.Namespace) -> tuple[str, str, Record | 
         return "free", "no constraint was active", None
     worst = {name: max(values) for name, values in record.errors.items() if values}
     bad = [name for name, value in worst.items() if not value <= 1]
-    bad += ["iterations"] if min(record.more, default=0) < -MORE else []
+    # PGS of the oracle visits the rows in random order
+    bad += ["iterations"] if solver != Solver.PGS and min(record.more, default=0) < -MORE else []
     shown = " ".join(f"{name}={value * BAR[name]:.1e}" for name, value in worst.items())
     counts = f"iterations {record.ours} fewer than oracle {record.more} float32 {record.single}"
     counts += f" unfinished {sum(record.unfinished)}" * any(record.unfinished)

@@ -80,7 +80,7 @@ def without_slip(
         count = 0 if part is None else part.aref.shape[0]
         final.append(own if part is None else _with_friction(model, family, own, old, y[begin : begin + count]))
         begin += count
-    qacc = solve_blocks(qM, force + matmul(y, jacobian))
+    qacc = solve_blocks(after(qM, y), force + matmul(y, jacobian))
     return qacc, tuple(final), sweeps
 
 

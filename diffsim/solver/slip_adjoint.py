@@ -18,6 +18,7 @@ import numpy as np
 
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky, matmul, solve_spd
+from diffsim.math.schedule import after
 from diffsim.math.vector import dot, scale
 
 Array = jax.Array
@@ -52,10 +53,13 @@ def at_rest(cones: Cones, y: Array, qM: Array, force: Array, slip: Slip) -> Arra
 @at_rest.defjvp
 def _at_rest_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     y, *given = primals
-    qM, _, slip = given
+    qM, force, slip = given
+    qM = after(qM, y)
     response = matmul(slip.jacobian, cho_solve(cholesky(qM), slip.jacobian.T))
-    zones = jax.lax.stop_gradient(_zones(cones, y, residual(y, *given), response, slip))
-    _, change = jax.jvp(lambda *args: conditions(cones, zones, y, *args), tuple(given), tangents[1:])
+    x = residual(y, after(qM, response), force, slip)
+    zones = jax.lax.stop_gradient(_zones(cones, y, x, response, slip))
+    given = (after(qM, x), force, slip)
+    _, change = jax.jvp(lambda *args: conditions(cones, zones, y, *args), given, tangents[1:])
     matrix = _matrix(cones, zones, response)
     return at_rest(cones, *primals), -jnp.linalg.solve(matrix, change)
 

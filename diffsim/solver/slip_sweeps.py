@@ -77,8 +77,9 @@ Best = Callable[[Array, Array, Array], Array]
 def sweep(plan: Plan, qM: Array, force: Array, slip: Slip, start: Array) -> tuple[Array, Array]:
     """Forces (m,) after sweeps from `start` (m,), until one gains too little; and the number of sweeps."""
     factor = cholesky(qM)
-    response = cho_solve(factor, slip.jacobian.T).T
-    size = start.shape[0]
+    # M^-1 of all at once: two calls of LAPACK side by side can wait for each other (schedule.py)
+    solved = cho_solve(factor, jnp.concatenate([slip.jacobian, force[None]]).T).T
+    response, size = solved[:-1], start.shape[0]
     boxes = size - sum(count * width for count, width in plan.cones)
     tables = [(np.arange(boxes)[:, None], _interval), (ball_rows(plan.cones, size), nearest)]
     lists = [(_sorted(plan, slip, response, table), best) for table, best in tables if len(table)]
@@ -94,7 +95,7 @@ def sweep(plan: Plan, qM: Array, force: Array, slip: Slip, start: Array) -> tupl
     def unfinished(state: tuple[_Point, Array]) -> Array:
         return (state[1] < plan.iterations) & jnp.any(state[0].running)
 
-    acceleration = cho_solve(factor, force) + matmul(start, response)
+    acceleration = solved[-1] + matmul(start, response)
     running = jnp.ones(plan.dropped.shape, bool)
     first = _Point(tuple(padded[rows.row] for rows, _ in lists), acceleration, plan.dropped, running)
     final, count = jax.lax.while_loop(unfinished, advance, (first, jnp.zeros((), jnp.int32)))
