@@ -1,0 +1,49 @@
+"""Rows picked and placed at numbers known when tracing, against numpy's indexing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffsim.math.pick import pick, place
+
+VALUES = np.random.default_rng(0).normal(size=(6, 2))
+IDS = {
+    "none": [],
+    "one": [4],
+    "run": [1, 2, 3],
+    "strides": [1, 3, 5],
+    "down": [5, 4, 3],
+    "repeated": [0, 2, 2, 5],
+    "from the end": [-1, 0, -6],
+    "table": [[1, 0], [3, 3]],
+    "table in order": [[0, 1, 2], [3, 4, 5]],
+}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_pick_is_indexing(name: str) -> None:
+    ids, values = np.array(IDS[name], int), jnp.asarray(VALUES)
+    np.testing.assert_array_equal(pick(values, ids), VALUES[ids])
+    np.testing.assert_array_equal(jax.jit(lambda i: pick(values, i))(jnp.asarray(ids)), VALUES[ids])
+    batch = jnp.stack([values, 2 * values])
+    np.testing.assert_array_equal(jax.vmap(lambda v: pick(v, ids))(batch), np.stack([VALUES[ids], 2 * VALUES[ids]]))
+    weight = np.random.default_rng(1).normal(size=(*ids.shape, 2))
+    expected = np.zeros_like(VALUES)
+    np.add.at(expected, ids, weight)
+    np.testing.assert_allclose(jax.grad(lambda v: jnp.sum(weight * pick(v, ids)))(values), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("ids", [[6], [0, -7]])
+def test_pick_refuses_rows_that_are_not_there(ids: list[int]) -> None:
+    with pytest.raises(IndexError, match="of 6 rows"):
+        pick(jnp.asarray(VALUES), np.array(ids))
+
+
+@pytest.mark.parametrize("ids", [[2, 0, 5, 1, 3, 4], [0, 1, 2, 3, 4, 5], [5, 2], [0, 1], []])
+def test_place_is_the_inverse(ids: list[int]) -> None:
+    places = np.array(ids, int)
+    placed = place(6, places, jnp.asarray(VALUES[: len(ids)]))
+    expected = np.zeros_like(VALUES)
+    expected[places] = VALUES[: len(ids)]
+    np.testing.assert_array_equal(placed, expected)
