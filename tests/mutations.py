@@ -44,13 +44,13 @@ def held(text: str) -> str:
 MUTATIONS = {
     "M^-1 counted twice in the adjoint": Mutation(
         "solver/adjoint.py",
-        "-solve_hessian(after(qM, qacc), constraints, x, change)",
-        "-solve_hessian(qM, constraints, x, solve_hessian(qM, constraints, x, change))",
+        "-solve_hessian(found, qM, constraints, x, change)",
+        "-solve_hessian(found, qM, constraints, x, solve_hessian(found, qM, constraints, x, change))",
         f"{SOLVER}::test_against_differences",
     ),
     "constraints missing in the Hessian of the adjoint": Mutation(
         "solver/adjoint.py",
-        "-solve_hessian(after(qM, qacc), constraints, x, change)",
+        "-solve_hessian(found, qM, constraints, x, change)",
         "-jax.numpy.linalg.solve(qM.dense, change)",
         f"{SOLVER}::test_against_differences",
     ),

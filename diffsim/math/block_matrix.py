@@ -5,12 +5,14 @@ What is zero is neither stored nor multiplied. With a single block these are den
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg
 
-from diffsim.math.blocks import Blocks, PerSize, block_factor, block_solve, each, join, split
+from diffsim.math.blocks import Blocks, PerSize, block_factor, block_solve, each, in_turn, join, split
 from diffsim.math.linalg import matmul
 from diffsim.math.schedule import after, settle
 from diffsim.math.vector import total
@@ -134,18 +136,41 @@ def _diagonal(values: Array) -> Array:
     return jnp.eye(values.shape[1], dtype=values.dtype)[None] * values[:, None, :]
 
 
+# x (n,) from what was prepared of a matrix, and b (n,)
+Solve = Callable[[Blocks, Any, Array], Array]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
+    """x (n,) with matrix x = b, by a factor that has been computed; a function of matrix and b for derivatives.
+
+    dx = matrix^-1 (db - dmatrix x), with the same factor and after x: see schedule.after.
+    """
+    return solve(matrix.blocks, factor, b)
+
+
+@solved.defjvp
+def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (matrix, factor, b), (change, _, push) = primals, tangents
+    x = solved(solve, matrix, factor, b)
+    return x, solved(solve, matrix, after(factor, x), push - change.mul_vec(x))
+
+
 def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:
     """x (n,) with matrix x = b, for a positive definite matrix."""
-    return block_solve(matrix.blocks, block_factor(matrix.parts), b)
+    factor = block_factor(jax.lax.stop_gradient(matrix.parts))
+    return solved(block_solve, matrix, factor, b)
 
 
 def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
     """x (n,) with matrix x = b, for a regular matrix."""
-    blocks = matrix.blocks
-    if blocks.single:
-        return jnp.linalg.solve(matrix.parts[0][0], b)
-    solved: list[Array] = []
-    for part, index in zip(matrix.parts, blocks.index, strict=True):
-        ready = after(part, solved[-1]) if solved else part
-        solved.append(jnp.linalg.solve(ready, split(b, index)[..., None])[..., 0])
-    return join(blocks, tuple(solved))
+    factors: list[tuple[Array, Array]] = []
+    for part in jax.lax.stop_gradient(matrix.parts):
+        ready = after(part, factors[-1][0]) if factors else part
+        factors.append(jax.vmap(jax.scipy.linalg.lu_factor)(ready))
+    return solved(_solve_general, matrix, tuple(factors), b)
+
+
+def _solve_general(blocks: Blocks, factors: tuple[tuple[Array, Array], ...], b: Array) -> Array:
+    ready = (*(after(factor, factors[-1][0]) for factor in factors[:-1]), factors[-1])
+    return join(blocks, in_turn(jax.scipy.linalg.lu_solve, ready, [split(b, index) for index in blocks.index]))

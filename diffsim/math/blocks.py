@@ -5,7 +5,8 @@ Blocks of one size are stored and factored together. With a single block everyth
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -110,8 +111,15 @@ def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
     """x (n,) with matrix x = b."""
     if blocks.single:
         return cho_solve(factor[0][0], b)
-    solved: list[Array] = []
-    for part, index in zip(factor, blocks.index, strict=True):
-        entries = after(split(b, index), solved[-1] if solved else factor[-1])
-        solved.append(jax.vmap(cho_solve)(part, entries))
-    return join(blocks, tuple(solved))
+    factor = (*(after(part, factor[-1]) for part in factor[:-1]), factor[-1])
+    return join(blocks, in_turn(cho_solve, factor, [split(b, index) for index in blocks.index]))
+
+
+def in_turn(solve: Callable[[Any, Array], Array], factors: Sequence[Any], sides: Sequence[Array]) -> tuple[Array, ...]:
+    """Solutions of each block size, one size after the other (see schedule.after), and linear in the right sides."""
+    found: list[Array] = []
+    for factor, side in zip(factors, sides, strict=True):
+        # a dependence that can be transposed: in reverse mode they come one after the other too
+        own = side + 0 * jnp.ravel(found[-1])[0] if found and found[-1].size else side
+        found.append(jax.vmap(solve)(factor, own))
+    return tuple(found)

@@ -17,10 +17,11 @@ def after(value: T, earlier: Array) -> T:
     """The same arrays, but not before `earlier` is computed. Orders LAPACK calls that do not depend on each other.
 
     Two batched LAPACK calls at once can wait for each other forever: on a CPU each holds a thread of XLA's pool (as
-    many as cores) while it waits for its part of the batch (jaxlib 0.10). XLA drops optimization barriers on the CPU,
-    so that only a dependence of numbers helps.
+    many as cores) while it waits for its part of the batch (`ParallelBatchMap` of jaxlib 0.10). This is so for factors,
+    triangular solves and eigenvalues, in derivatives too. XLA drops optimization barriers on the CPU, so that only a
+    dependence of numbers helps. Integers in `value` are left as they are.
     """
     if not earlier.size:
         return value
     zero = 0 * jax.lax.stop_gradient(jnp.ravel(earlier)[0])
-    return jax.tree.map(lambda leaf: leaf + zero, value)
+    return jax.tree.map(lambda leaf: leaf + zero if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf, value)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.block_matrix import BlockDiagonal
-from diffsim.math.blocks import block_factor, block_solve
+from diffsim.math.block_matrix import BlockDiagonal, solved
+from diffsim.math.blocks import PerSize, block_factor, block_solve
 from diffsim.solver.objective import PerFamily, hessian, hessian_product
 from diffsim.types.constraints import Constraints
 
@@ -22,12 +22,24 @@ Array = jax.Array
 Product = Callable[[Array], Array]
 
 
-def solve_hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily, b: Array) -> Array:
+class Factored(NamedTuple):
+    """The blocks of H at residuals x, and their Cholesky factors, which are constants of derivatives."""
+
+    matrix: BlockDiagonal
+    factor: PerSize
+
+
+def factor_hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily) -> Factored:
+    """H's blocks at residuals x, factored."""
+    matrix = hessian(qM, constraints, x)
+    return Factored(matrix, block_factor(jax.lax.stop_gradient(matrix.parts)))
+
+
+def solve_hessian(found: Factored, qM: BlockDiagonal, constraints: Constraints, x: PerFamily, b: Array) -> Array:
     """H^-1 b (nv,) at residuals x."""
-    blocks, parts = qM.blocks, hessian(qM, constraints, x).parts
+    blocks, factor = qM.blocks, found.factor
     if blocks.single:
-        return block_solve(blocks, block_factor(parts), b)
-    factor = jax.lax.stop_gradient(block_factor(parts))
+        return solved(block_solve, found.matrix, factor, b)
 
     def product(vector: Array) -> Array:
         return hessian_product(qM, constraints, x, vector)

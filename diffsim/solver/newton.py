@@ -7,7 +7,7 @@ improvement or gradient below opt.tolerance after scaling by 1 / (meaninertia ma
 
 import jax
 
-from diffsim.solver.hessian import solve_hessian
+from diffsim.solver.hessian import factor_hessian, solve_hessian
 from diffsim.solver.iteration import Direction, Iterate, Problem
 from diffsim.solver.objective import residuals
 
@@ -17,5 +17,6 @@ Array = jax.Array
 def newton_direction(problem: Problem, point: Iterate, previous: Direction) -> Direction:
     """-H^-1 gradient; the first trial of the line search is the full step."""
     x = residuals(problem.constraints, point.qacc, point.rows_product)
-    search = -solve_hessian(problem.qM, problem.constraints, x, point.gradient)
+    found = factor_hessian(problem.qM, problem.constraints, x)
+    search = -solve_hessian(found, problem.qM, problem.constraints, x, point.gradient)
     return Direction(search, point.gradient, search)
