@@ -136,6 +136,7 @@ def _diagonal(values: Array) -> Array:
     return jnp.eye(values.shape[1], dtype=values.dtype)[None] * values[:, None, :]
 
 
+PerSizeLU = tuple[tuple[Array, Array], ...]
 # x (n,) from what was prepared of a matrix, and b (n,)
 Solve = Callable[[Blocks, Any, Array], Array]
 
@@ -164,13 +165,19 @@ def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:
 
 def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
     """x (n,) with matrix x = b, for a regular matrix."""
+    return solved(general_solve, matrix, general_factor(matrix), b)
+
+
+def general_factor(matrix: BlockDiagonal) -> PerSizeLU:
+    """LU factors of regular blocks, constants of derivatives."""
     factors: list[tuple[Array, Array]] = []
     for part in jax.lax.stop_gradient(matrix.parts):
         ready = after(part, factors[-1][0]) if factors else part
         factors.append(jax.vmap(jax.scipy.linalg.lu_factor)(ready))
-    return solved(_solve_general, matrix, tuple(factors), b)
+    return tuple(factors)
 
 
-def _solve_general(blocks: Blocks, factors: tuple[tuple[Array, Array], ...], b: Array) -> Array:
+def general_solve(blocks: Blocks, factors: PerSizeLU, b: Array) -> Array:
+    """x (n,) from LU factors."""
     ready = (*(after(factor, factors[-1][0]) for factor in factors[:-1]), factors[-1])
     return join(blocks, in_turn(jax.scipy.linalg.lu_solve, ready, [split(b, index) for index in blocks.index]))

@@ -74,7 +74,7 @@ def without_slip(
     fixed = jax.lax.stop_gradient((model, constraints, forces))
     plan = _plan(*fixed, contact_rank)
     y, sweeps = sweep(plan, *jax.lax.stop_gradient((qM.dense, force, slip, start)))
-    y = at_rest(plan.cones, y, qM.dense, force, slip)
+    y = at_rest(plan.cones, y, qM, force, slip)
     final, begin = [], 0
     for family, part, own, old in zip(families, parts, normal, forces, strict=True):
         count = 0 if part is None else part.aref.shape[0]

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
-from diffsim.math.linalg import cho_solve, cholesky, matmul, solve_spd
+from diffsim.math.block_matrix import BlockDiagonal, general_factor, general_solve, solved
+from diffsim.math.blocks import PerSize, block_factor, block_solve, blocks_of
+from diffsim.math.linalg import matmul
 from diffsim.math.schedule import after
 from diffsim.math.vector import dot, scale
 
@@ -45,34 +47,37 @@ class Zones(NamedTuple):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def at_rest(cones: Cones, y: Array, qM: Array, force: Array, slip: Slip) -> Array:
+def at_rest(cones: Cones, y: Array, qM: BlockDiagonal, force: Array, slip: Slip) -> Array:
     """y (m,), as a differentiable function of inertia, all other forces (nv,) and rows; its own tangent is ignored."""
     return y
 
 
 @at_rest.defjvp
 def _at_rest_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    y, *given = primals
-    qM, force, slip = given
-    qM = after(qM, y)
-    response = matmul(slip.jacobian, cho_solve(cholesky(qM), slip.jacobian.T))
-    x = residual(y, after(qM, response), force, slip)
+    y, qM, force, slip = primals
+    # one LAPACK call after the other (schedule.py): each step waits for the one before it
+    factor = block_factor(jax.lax.stop_gradient(after(qM, y).parts))
+    response = matmul(slip.jacobian, jax.vmap(lambda row: solved(block_solve, qM, factor, row))(slip.jacobian).T)
+    x = residual(after(factor, response), y, qM, force, slip)
     zones = jax.lax.stop_gradient(_zones(cones, y, x, response, slip))
-    given = (after(qM, x), force, slip)
-    _, change = jax.jvp(lambda *args: conditions(cones, zones, y, *args), given, tangents[1:])
-    matrix = _matrix(cones, zones, response)
-    return at_rest(cones, *primals), -jnp.linalg.solve(matrix, change)
+    whole = blocks_of(np.zeros(y.shape[0], int))
+    matrix = BlockDiagonal(whole, (_matrix(cones, zones, after(response, x))[None],))
+    upper = general_factor(matrix)
+    last = after(factor, upper[-1][0])
+    x, push = jax.jvp(lambda *given: residual(last, y, *given), (qM, force, slip), tangents[1:])
+    rates = (push, tangents[3].limit)
+    _, change = jax.jvp(lambda *given: conditions(cones, zones, y, *given), (x, slip.limit), rates)
+    return after(y, x), -solved(general_solve, matrix, upper, change)
 
 
-def residual(y: Array, qM: Array, force: Array, slip: Slip) -> Array:
-    """x = J qacc - aref (m,) of the friction rows."""
-    return matmul(slip.jacobian, solve_spd(qM, force + matmul(y, slip.jacobian))) - slip.aref
+def residual(factor: PerSize, y: Array, qM: BlockDiagonal, force: Array, slip: Slip) -> Array:
+    """x = J qacc - aref (m,) of the friction rows, by a factor of the inertia."""
+    return matmul(slip.jacobian, solved(block_solve, qM, factor, force + matmul(y, slip.jacobian))) - slip.aref
 
 
-def conditions(cones: Cones, zones: Zones, y: Array, qM: Array, force: Array, slip: Slip) -> Array:
+def conditions(cones: Cones, zones: Zones, y: Array, x: Array, limit: Array) -> Array:
     """(m,) what is zero at the solution, in zones that do not change."""
-    x = residual(y, qM, force, slip)
-    reach = _along(cones, zones, y) - slip.limit
+    reach = _along(cones, zones, y) - limit
     across = x - zones.unit * _along(cones, zones, x)
     slipping = jnp.where(zones.empty, 0, across + zones.diagonal * zones.unit * reach)
     return jnp.where(zones.slips, slipping, x)
