@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from diffsim.pipeline import forward
 from diffsim.solver import OPTIMUM
-from diffsim.stepping import integrate
+from diffsim.stepping import integrate, unseen
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.record import near
 from diffsim.types.state import make_inputs
@@ -71,7 +71,7 @@ def rollout(
         now = base.replace(ctrl=row)
         data = forward(model, carry, now)
         kept = carry if readout is None else readout(carry, data)
-        return integrate(model, carry, now, data), kept
+        return integrate(model, carry, now, unseen(data) if readout is None else data), kept
 
     keep_optimum = jax.checkpoint_policies.save_only_these_names(OPTIMUM)
     # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop

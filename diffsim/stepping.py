@@ -39,7 +39,12 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
       The next state. `forward` on it tells whether anything went wrong (`data.status`).
     """
     inputs = make_inputs(model) if inputs is None else inputs
-    return integrate(model, state, inputs, forward(model, state, inputs))
+    return integrate(model, state, inputs, unseen(forward(model, state, inputs)))
+
+
+def unseen(data: Data) -> Data:
+    """Data of a step that nobody looks at: without an acceleration for `integrate` to wait for, see there."""
+    return data.replace(qacc_smooth=data.qacc)
 
 
 def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
@@ -47,6 +52,8 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
+
+    Its solve waits for `qacc_smooth`, the last solve of `forward`: side by side they could hang (math/schedule.py).
     """
     history = record_controls(model, state.history, state.time, inputs.ctrl)
     history = record_readings(model, history, state.time, data.sensor_now)
@@ -58,7 +65,7 @@ def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     qacc = data.qacc
     inertia = discrete_inertia(model, state, inputs, data)
     if inertia is not data.M:
-        qacc = solve_blocks(after(inertia, data.qacc), data.qfrc_smooth + data.qfrc_constraint)
+        qacc = solve_blocks(after(inertia, data.qacc_smooth), data.qfrc_smooth + data.qfrc_constraint)
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
@@ -94,14 +101,14 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_general_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc), force)
+    qacc = solve_general_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc_smooth), force)
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc), force)
+    qacc = solve_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc_smooth), force)
     dofs = free_bodies(model.topology).dofs
     if not dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
