@@ -145,7 +145,8 @@ Solve = Callable[[Blocks, Any, Array], Array]
 def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
     """x (n,) with matrix x = b, by a factor that has been computed; a function of matrix and b for derivatives.
 
-    dx = matrix^-1 (db - dmatrix x), with the same factor and after x: see schedule.after.
+    dx = matrix^-1 (db - dmatrix x), with the same factor and after x: see schedule.after. The factor is no constant all
+    the same: derivatives of dx go through it.
     """
     return solve(matrix.blocks, factor, b)
 
@@ -159,8 +160,7 @@ def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, A
 
 def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:
     """x (n,) with matrix x = b, for a positive definite matrix."""
-    factor = block_factor(jax.lax.stop_gradient(matrix.parts))
-    return solved(block_solve, matrix, factor, b)
+    return solved(block_solve, matrix, block_factor(matrix.parts), b)
 
 
 def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
@@ -169,9 +169,9 @@ def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
 
 
 def general_factor(matrix: BlockDiagonal) -> PerSizeLU:
-    """LU factors of regular blocks, constants of derivatives."""
+    """LU factors of regular blocks."""
     factors: list[tuple[Array, Array]] = []
-    for part in jax.lax.stop_gradient(matrix.parts):
+    for part in matrix.parts:
         ready = after(part, factors[-1][0]) if factors else part
         factors.append(jax.vmap(jax.scipy.linalg.lu_factor)(ready))
     return tuple(factors)

@@ -23,7 +23,7 @@ Product = Callable[[Array], Array]
 
 
 class Factored(NamedTuple):
-    """The blocks of H at residuals x, and their Cholesky factors, which are constants of derivatives."""
+    """The blocks of H at residuals x, and their Cholesky factors."""
 
     matrix: BlockDiagonal
     factor: PerSize
@@ -32,7 +32,7 @@ class Factored(NamedTuple):
 def factor_hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily) -> Factored:
     """H's blocks at residuals x, factored."""
     matrix = hessian(qM, constraints, x)
-    return Factored(matrix, block_factor(jax.lax.stop_gradient(matrix.parts)))
+    return Factored(matrix, block_factor(matrix.parts))
 
 
 def solve_hessian(found: Factored, qM: BlockDiagonal, constraints: Constraints, x: PerFamily, b: Array) -> Array:
@@ -40,6 +40,7 @@ def solve_hessian(found: Factored, qM: BlockDiagonal, constraints: Constraints, 
     blocks, factor = qM.blocks, found.factor
     if blocks.single:
         return solved(block_solve, found.matrix, factor, b)
+    factor = jax.lax.stop_gradient(factor)
 
     def product(vector: Array) -> Array:
         return hessian_product(qM, constraints, x, vector)

@@ -56,7 +56,7 @@ def at_rest(cones: Cones, y: Array, qM: BlockDiagonal, force: Array, slip: Slip)
 def _at_rest_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     y, qM, force, slip = primals
     # one LAPACK call after the other (schedule.py): each step waits for the one before it
-    factor = block_factor(jax.lax.stop_gradient(after(qM, y).parts))
+    factor = block_factor(after(qM, y).parts)
     response = matmul(slip.jacobian, jax.vmap(lambda row: solved(block_solve, qM, factor, row))(slip.jacobian).T)
     x = residual(after(factor, response), y, qM, force, slip)
     zones = jax.lax.stop_gradient(_zones(cones, y, x, response, slip))
