@@ -73,11 +73,6 @@ def split(values: Array, index: np.ndarray) -> Array:
     return values[..., _place(index)].reshape(*values.shape[:-1], *index.shape)
 
 
-def split_rows(values: Array, index: np.ndarray) -> Array:
-    """(count, size, k) of values (n, k): the rows of each block."""
-    return values[_place(index)].reshape(*index.shape, *values.shape[1:])
-
-
 def _place(index: np.ndarray) -> slice | np.ndarray:
     """All indices of blocks of one size, as a slice where they follow one another."""
     flat = index.reshape(-1)

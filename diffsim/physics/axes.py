@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.block_matrix import BlockColumns
-from diffsim.math.blocks import Blocks, each, split_rows
+from diffsim.math.blocks import Blocks, each
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import join, transport_motion
@@ -69,7 +69,7 @@ def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
     """The same by blocks of dofs."""
 
     def of_size(index: np.ndarray) -> Array:
-        cdof = split_rows(motion.cdof, index)
+        cdof = pick(motion.cdof, index)
         return each(lambda w, axes: matmul(w, axes.T), jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
 
     return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))

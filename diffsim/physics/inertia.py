@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
-from diffsim.math.blocks import each, split_rows
+from diffsim.math.blocks import each
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.schedule import settle
@@ -46,7 +46,7 @@ def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) 
     def one(lower: Array, upper: Array, force: Array, motion: Array) -> Array:
         return jnp.where(lower, pair_products(force, motion), jnp.where(upper, pair_products(motion, force), 0))
 
-    return each(one, *coupled(topology, index), split_rows(momentum, index), split_rows(cdof, index))
+    return each(one, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -62,12 +62,12 @@ def _at_rest_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, 
     zones = jax.lax.stop_gradient(_zones(cones, y, x, response, slip))
     whole = blocks_of(np.zeros(y.shape[0], int))
     matrix = BlockDiagonal(whole, (_matrix(cones, zones, after(response, x))[None],))
-    upper = general_factor(matrix)
-    last = after(factor, upper[-1][0])
+    decomposed = general_factor(matrix)
+    last = after(factor, decomposed[-1][0])
     x, push = jax.jvp(lambda *given: residual(last, y, *given), (qM, force, slip), tangents[1:])
     rates = (push, tangents[3].limit)
     _, change = jax.jvp(lambda *given: conditions(cones, zones, y, *given), (x, slip.limit), rates)
-    return after(y, x), -solved(general_solve, matrix, upper, change)
+    return after(y, x), -solved(general_solve, matrix, decomposed, change)
 
 
 def residual(factor: PerSize, y: Array, qM: BlockDiagonal, force: Array, slip: Slip) -> Array:
