@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from diffsim.pipeline import forward
-from diffsim.solver import OPTIMUM
-from diffsim.stepping import integrate, unseen
+from diffsim.math.schedule import FOUND
+from diffsim.stepping import advance
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.record import near
 from diffsim.types.state import make_inputs
@@ -54,7 +53,8 @@ def rollout(
       readout: what to keep of each step, a function of the state before the step and its Data; None keeps the state.
       inputs: everything else that the user sets, constant; None for `make_inputs(model)`.
       checkpoint: in reverse mode compute each step again instead of storing it, its solver's result excepted, so that
-        memory grows by a state and an acceleration a step. Without it, reverse mode is somewhat faster.
+        memory grows by a state and an acceleration a step, with PGS and noslip by constraint forces too. Without it,
+        reverse mode is somewhat faster.
 
     Returns:
       The final state, and the readouts stacked along a leading axis of length T.
@@ -67,13 +67,11 @@ def rollout(
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}); batch with jax.vmap")
     base = make_inputs(model) if inputs is None else inputs
 
-    def advance(carry: State, row: Array) -> tuple[State, Any]:
-        now = base.replace(ctrl=row)
-        data = forward(model, carry, now)
-        kept = carry if readout is None else readout(carry, data)
-        return integrate(model, carry, now, unseen(data) if readout is None else data), kept
+    def one_step(carry: State, row: Array) -> tuple[State, Any]:
+        later, data = advance(model, carry, base.replace(ctrl=row))
+        return later, carry if readout is None else readout(carry, data)
 
-    keep_optimum = jax.checkpoint_policies.save_only_these_names(OPTIMUM)
+    keep_found = jax.checkpoint_policies.save_only_these_names(FOUND)
     # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop
-    lean = jax.checkpoint(advance, policy=keep_optimum, prevent_cse=False)
-    return jax.lax.scan(lean if checkpoint else advance, state, ctrl)
+    lean = jax.checkpoint(one_step, policy=keep_found, prevent_cse=False)
+    return jax.lax.scan(lean if checkpoint else one_step, state, ctrl)

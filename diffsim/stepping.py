@@ -17,6 +17,7 @@ from diffsim.physics.free_body import free_bodies, midpoint_velocity, unconstrai
 from diffsim.physics.history import record_controls, record_readings
 from diffsim.physics.joint import integrate_position
 from diffsim.pipeline import forward
+from diffsim.solver import smooth_acceleration
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs
 
@@ -38,13 +39,18 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
     Returns:
       The next state. `forward` on it tells whether anything went wrong (`data.status`).
     """
-    inputs = make_inputs(model) if inputs is None else inputs
-    return integrate(model, state, inputs, unseen(forward(model, state, inputs)))
+    return advance(model, state, make_inputs(model) if inputs is None else inputs)[0]
 
 
-def unseen(data: Data) -> Data:
-    """Data of a step that nobody looks at: without an acceleration for `integrate` to wait for, see there."""
-    return data.replace(qacc_smooth=data.qacc)
+def advance(model: Model, state: State, inputs: Inputs) -> tuple[State, Data]:
+    """The next state, and what `forward` computed on the way. What nobody reads of Data is not computed.
+
+    For that the step does not wait for `qacc_smooth`, as `integrate` has to: `qacc_smooth` waits for the step.
+    """
+    data = forward(model, state, inputs)
+    later = integrate(model, state, inputs, data.replace(qacc_smooth=data.qacc))
+    smooth = smooth_acceleration(after(data.M, later.qvel), data.qfrc_smooth)
+    return later, data.replace(**vars(smooth))
 
 
 def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
@@ -53,11 +59,12 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
 
-    Its solve waits for `qacc_smooth`, the last solve of `forward`: side by side they could hang (math/schedule.py).
+    It waits for `qacc_smooth`, the last solve of `forward`: side by side two solves could hang (math/schedule.py).
     """
+    ready = data.replace(M=after(data.M, data.qacc_smooth), qacc=after(data.qacc, data.qacc_smooth))
     history = record_controls(model, state.history, state.time, inputs.ctrl)
     history = record_readings(model, history, state.time, data.sensor_now)
-    return INTEGRATORS[model.opt.integrator](model, state, inputs, data).replace(history=history)
+    return INTEGRATORS[model.opt.integrator](model, state, inputs, ready).replace(history=history)
 
 
 def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
@@ -65,7 +72,7 @@ def euler(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     qacc = data.qacc
     inertia = discrete_inertia(model, state, inputs, data)
     if inertia is not data.M:
-        qacc = solve_blocks(after(inertia, data.qacc_smooth), data.qfrc_smooth + data.qfrc_constraint)
+        qacc = solve_blocks(inertia, data.qfrc_smooth + data.qfrc_constraint)
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
@@ -101,14 +108,14 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> State
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_general_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc_smooth), force)
+    qacc = solve_general_blocks(discrete_inertia(model, state, inputs, data), force)
     return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_blocks(after(discrete_inertia(model, state, inputs, data), data.qacc_smooth), force)
+    qacc = solve_blocks(discrete_inertia(model, state, inputs, data), force)
     dofs = free_bodies(model.topology).dofs
     if not dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)

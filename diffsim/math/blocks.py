@@ -114,7 +114,5 @@ def in_turn(solve: Callable[[Any, Array], Array], factors: Sequence[Any], sides:
     """Solutions of each block size, one size after the other (see schedule.after), and linear in the right sides."""
     found: list[Array] = []
     for factor, side in zip(factors, sides, strict=True):
-        # a dependence that can be transposed: in reverse mode they come one after the other too
-        own = side + 0 * jnp.ravel(found[-1])[0] if found and found[-1].size else side
-        found.append(jax.vmap(solve)(factor, own))
+        found.append(jax.vmap(solve)(factor, after(side, found[-1]) if found else side))
     return tuple(found)

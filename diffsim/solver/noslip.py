@@ -18,7 +18,7 @@ from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
 from diffsim.math.linalg import matmul
-from diffsim.math.schedule import after
+from diffsim.math.schedule import after, keep
 from diffsim.solver.islands import Islands, islands
 from diffsim.solver.objective import PerFamily, dual_on_dofs
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest
@@ -74,7 +74,7 @@ def without_slip(
     fixed = jax.lax.stop_gradient((model, constraints, forces))
     plan = _plan(*fixed, contact_rank)
     y, sweeps = sweep(plan, *jax.lax.stop_gradient((qM.dense, force, slip, start)))
-    y = at_rest(plan.cones, y, qM, force, slip)
+    y = at_rest(plan.cones, keep(y), qM, force, slip)
     final, begin = [], 0
     for family, part, own, old in zip(families, parts, normal, forces, strict=True):
         count = 0 if part is None else part.aref.shape[0]

@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from diffsim import errors
 from diffsim.enums import DisableBit, Solver
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
 from diffsim.math.blocks import block_factor, block_solve
-from diffsim.math.schedule import after
+from diffsim.math.schedule import after, keep
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
 from diffsim.solver.iteration import Problem, Rule, iterate
@@ -28,10 +27,6 @@ from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
 
 Array = jax.Array
-
-
-# name of the solver's result for `jax.checkpoint` policies
-OPTIMUM = "solver_optimum"
 
 
 class Found(NamedTuple):
@@ -76,12 +71,11 @@ def solve(
     posed = given if unroll else jax.lax.stop_gradient(given)
     search = SOLVERS[model.opt.solver] if constraints.families else unconstrained
     found = search(model, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
-    # named, so that a rematerialized step can keep the optimum and need not search for it again
-    qacc = checkpoint_name(found.qacc, OPTIMUM)
+    qacc, own_forces = keep((found.qacc, found.forces))
     qacc = qacc if unroll else at_optimum(qacc, *given)
     forces = row_forces(constraints, qacc)
-    if found.forces is not None:
-        forces = jax.tree.map(_with_value, forces, found.forces)
+    if own_forces is not None:
+        forces = jax.tree.map(_with_value, forces, own_forces)
     iterations = found.iterations
     if model.opt.noslip_iterations and constraints.families:
         qacc, forces, sweeps = without_slip(model, *given, qacc, forces, contact_rank)
