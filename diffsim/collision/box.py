@@ -13,6 +13,7 @@ import numpy as np
 
 from diffsim.collision.shapes import Shape, Touch, choose, direction, stack, touch
 from diffsim.math import safe
+from diffsim.math.least import least
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 
 Array = jax.Array
@@ -93,17 +94,12 @@ def _nearest_feature(center: Array, half: Array, size: Array) -> _Feature:
     # a later feature must be nearer by more than rounding
     slack = 1e-15 if center.dtype == jnp.float64 else 1e-9
 
-    def nearest(best: tuple[Array, Array], edge: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-        return choose(edge[0] < best[0] - slack, edge, best), None
-
-    # a scan, so that what follows finds the index computed: XLA would compile all of this into each of its uses
-    start = (squared, jnp.full((), -1, jnp.int32))
-    (_, index), _ = jax.lax.scan(nearest, start, (edge_squared, jnp.arange(12, dtype=jnp.int32)))
-    edge = jnp.maximum(index, 0)
+    _, index = least(jnp.append(squared, edge_squared), lambda late, early, _: late < early - slack)
+    edge, is_face = jnp.maximum(index - 1, 0), index == 0
     axis = edge // 4
     corner = jnp.where(jnp.arange(3) == axis, side[edge] > 0, jnp.asarray(EDGES.reshape(12, 3) > 0)[edge])
-    along = jnp.where(index < 0, along, edge_along[edge])
-    return _Feature(along, index < 0, face, axis, corner, position[edge], side[edge] != 0)
+    along = jnp.where(is_face, along, edge_along[edge])
+    return _Feature(along, is_face, face, axis, corner, position[edge], side[edge] != 0)
 
 
 def _facing_end(center: Array, half: Array, size: Array) -> tuple[Array, Array, Array]:

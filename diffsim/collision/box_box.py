@@ -17,6 +17,7 @@ import numpy as np
 
 from diffsim.collision.shapes import Shape, Touch
 from diffsim.math import safe
+from diffsim.math.least import least
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 
 Array = jax.Array
@@ -98,48 +99,47 @@ def box_box(box1: Shape, box2: Shape, margin: Array) -> Touch:
 
 def _first(valid: Array) -> tuple[Array, Array]:
     """The first eight that count, in MuJoCo's order, and whether there are so many: (8,) each."""
-    place = jnp.where(valid, jnp.cumsum(valid) - 1, -1)
-    match = place[None] == jnp.arange(ROWS)[:, None]
-    return jnp.argmax(match, axis=1), jnp.any(match, axis=1)
+    count, rows = jnp.cumsum(valid), jnp.arange(ROWS)
+    filled = rows < count[-1]
+    # before the point of row k there are k that count
+    before = jnp.sum(count[None] <= rows[:, None], axis=1)
+    return jnp.where(filled, before, 0), filled
 
 
 def _least_axis(box1: Shape, box2: Shape) -> _Axis:
     """The axis with the least penetration, faces before edges."""
     rotation = mul_mat(transpose(box1.mat), box2.mat)
-    size1, size2, absolute = box1.size, box2.size, jnp.abs(rotation)
     offset1, offset2 = mul_vec_t(box1.mat, box2.pos - box1.pos), mul_vec_t(box2.mat, box1.pos - box2.pos)
-    depth1 = size1 + mul_vec(absolute, size2) - jnp.abs(offset1)
-    depth2 = size2 + mul_vec_t(absolute, size1) - jnp.abs(offset2)
-    best = _Axis(jnp.full_like(size1[0], jnp.inf), jnp.full((), 0, jnp.int32), jnp.asarray(False))
-    for i in range(3):
-        for depth, offset, first in ((depth1, offset1, 0), (depth2, offset2, 6)):
-            code = jnp.where(offset[i] < 0, i + 3 + first, i + first).astype(jnp.int32)
-            best = _lesser(best, _Axis(depth[i], code, jnp.asarray(False)), depth[i] < best.depth)
-    # a scan, so that what follows finds the axis computed: XLA would compile all of this into each of its uses
-    step = functools.partial(_edge_axis, size1, size2, rotation, offset1)
-    return jax.lax.scan(step, best, jnp.arange(9, dtype=jnp.int32))[0]
-
-
-def _edge_axis(
-    size1: Array, size2: Array, rotation: Array, offset: Array, best: _Axis, number: Array
-) -> tuple[_Axis, None]:
-    """The better of `best` and the product of one edge of each box, `number` = 3 i + j."""
-    i, j = number // 3, number % 3
-    normal = cross((jnp.arange(3) == i).astype(rotation.dtype), _column(rotation, j))
-    length = safe.norm(normal)
-    usable = length > (1e-15 if size1.dtype == jnp.float64 else 1e-3)
-    inverse = 1 / jnp.where(usable, length, 1)
-    along = dot(offset, normal) * inverse
-    # the normal is perpendicular to both edges, which reach no further along it
-    reach = dot(size1, jnp.abs(normal)) + dot(size2, jnp.abs(mul_vec_t(rotation, normal)))
-    depth = reach * inverse - jnp.abs(along)
+    depth1 = box1.size + mul_vec(jnp.abs(rotation), box2.size) - jnp.abs(offset1)
+    depth2 = box2.size + mul_vec_t(jnp.abs(rotation), box1.size) - jnp.abs(offset2)
+    edges, away = _edge_products(box1.size, box2.size, rotation, offset1)
+    # x of both boxes, y of both, z of both, then the products
+    depth = jnp.concatenate([jnp.stack([depth1, depth2], axis=1).reshape(6), edges.reshape(9)])
+    flip = jnp.concatenate([jnp.stack([offset1 < 0, offset2 < 0], axis=1).reshape(6), away.reshape(9)])
     # an edge must win by more than rounding; apart from that the smaller overlap counts, also below zero
-    wins = usable & (depth < best.depth * (1 - 1e-12))
-    return _lesser(best, _Axis(depth, 12 + number, along < 0), wins), None
+    less, number = least(
+        depth, lambda late, early, i: late < early * jnp.where(i < 6, 1, 1 - 1e-12).astype(early.dtype)
+    )
+    away = flip[number]
+    face = number // 2 + 6 * (number % 2) + 3 * away
+    return _Axis(less, jnp.where(number < 6, face, number + 6), away)
 
 
-def _lesser(best: _Axis, other: _Axis, wins: Array) -> _Axis:
-    return _Axis(*(jnp.where(wins, a, b) for a, b in zip(other, best, strict=True)))
+def _edge_products(size1: Array, size2: Array, rotation: Array, offset: Array) -> tuple[Array, Array]:
+    """Penetration (3, 3) along n = edge i of box 1 x edge j of box 2, and whether n points from box 2 to box 1.
+
+    In the frame of box 1 n has no component i, its others are those of column j of the rotation, and box 2 reaches
+    along n by its two other edges, |(edge i x edge j) . edge k| = |R_il|.
+    """
+    absolute, (next1, last1) = jnp.abs(rotation), (jnp.roll(rotation, -k, axis=0) for k in (1, 2))
+    length = safe.sqrt(next1 * next1 + last1 * last1)
+    usable = length > (1e-15 if rotation.dtype == jnp.float64 else 1e-3)
+    inverse = 1 / jnp.where(usable, length, 1)
+    (far1, near1), (far2, near2) = ([jnp.roll(size, -k) for k in (1, 2)] for size in (size1, size2))
+    reach = far1[:, None] * jnp.abs(last1) + near1[:, None] * jnp.abs(next1)
+    reach += far2[None] * jnp.roll(absolute, -2, axis=1) + near2[None] * jnp.roll(absolute, -1, axis=1)
+    along = (jnp.roll(offset, -2)[:, None] * next1 - jnp.roll(offset, -1)[:, None] * last1) * inverse
+    return jnp.where(usable, reach * inverse - jnp.abs(along), jnp.inf), along < 0
 
 
 def _column(matrix: Array, index: Array) -> Array:
@@ -220,18 +220,13 @@ def _clip(overlap: _Overlap, margin: Array) -> _Points:
 
     Edge by edge and corner by corner in two scans: side by side, XLA would compile the overlap into each of them.
     """
-    corners = jnp.asarray(CORNERS, overlap.start.dtype)
-    points = overlap.start[None] + corners[:, :1] * overlap.side1[None] + corners[:, 1:] * overlap.side2[None]
     slope = 1 / jnp.where(jnp.abs(overlap.normal[2]) > 1e-15, overlap.normal[2], 1)
-    # projected along the normal to the plane of the face
-    flat = points - scale(jnp.broadcast_to(overlap.normal, points.shape), points[:, 2] * slope)
     raise_by = jnp.where(overlap.is_edge, slope * overlap.sign, 1)
-    # slices put together: cheaper than gathers
-    ends_of = [jnp.stack([table[i] for i in side]) for table in (points, flat) for side in EDGES.T]
-    edges = (*ends_of, jnp.asarray([0, 1, 1, 1]) < overlap.sides)
-    ends = (points, flat, jnp.asarray([0, 1, 2, 2]) <= overlap.sides, jnp.arange(4) == 0)
-    _, (crossings, incident) = jax.lax.scan(
-        functools.partial(_edge_and_corner, overlap, margin, raise_by), None, (edges, ends)
+    corners = jnp.asarray(CORNERS, overlap.start.dtype)
+    edges = (corners[EDGES[:, 0]], corners[EDGES[:, 1]], jnp.asarray([0, 1, 1, 1]) < overlap.sides)
+    ends = (corners, jnp.asarray([0, 1, 2, 2]) <= overlap.sides, jnp.arange(4) == 0)
+    _, (crossings, incident, points, flat) = jax.lax.scan(
+        functools.partial(_edge_and_corner, overlap, margin, slope, raise_by), None, (edges, ends)
     )
     crossings = _Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
     number = jnp.sum(crossings.valid)
@@ -248,16 +243,27 @@ def _clip(overlap: _Overlap, margin: Array) -> _Points:
 
 
 def _edge_and_corner(
-    overlap: _Overlap, margin: Array, raise_by: Array, carry: None, parts: tuple[tuple[Array, ...], tuple[Array, ...]]
-) -> tuple[None, tuple[_Points, tuple[Array, Array, _Points]]]:
-    """One step of the scan over the parallelogram."""
-    edge, corner = parts
-    return carry, (_crossings(overlap, margin, raise_by, edge), _incident(overlap, margin, raise_by, *corner))
+    overlap: _Overlap, margin: Array, slope: Array, raise_by: Array, carry: None, parts: tuple[tuple[Array, ...], ...]
+) -> tuple[None, tuple]:
+    """One step of the scan over the parallelogram: an edge and a corner, which is handed on, and its projection."""
+    (begin, end, enabled), (corner, exists, lowest) = parts
+    ends = [_projected(overlap, slope, place) for place in (begin, end)]
+    point, flat = _projected(overlap, slope, corner)
+    crossings = _crossings(overlap, margin, raise_by, *zip(*ends, strict=True), enabled)
+    return carry, (crossings, _incident(overlap, margin, raise_by, point, flat, exists, lowest), point, flat)
 
 
-def _crossings(overlap: _Overlap, margin: Array, raise_by: Array, edge: tuple[Array, ...]) -> _Points:
-    """Where one projected edge crosses the four sides of the face."""
-    begin, end, flat_begin, flat_end, enabled = edge
+def _projected(overlap: _Overlap, slope: Array, place: Array) -> tuple[Array, Array]:
+    """A point of the parallelogram at (2,) in units of its sides, and along the normal of it in the face's plane."""
+    point = overlap.start + place[0] * overlap.side1 + place[1] * overlap.side2
+    return point, point - overlap.normal * (point[2] * slope)
+
+
+def _crossings(
+    overlap: _Overlap, margin: Array, raise_by: Array, ends: tuple[Array, ...], flat: tuple[Array, ...], enabled: Array
+) -> _Points:
+    """Where one edge, projected, crosses the four sides of the face."""
+    (begin, end), (flat_begin, flat_end) = ends, flat
     sweep, flat_sweep = end - begin, flat_end - flat_begin
     found = []
     for q in range(2):
@@ -326,10 +332,14 @@ def _kept(pos: Array, box1: Shape, box2: Shape, margin: Array) -> Array:
     for box in (box1, box2):
         size = box.size + margin
         local = [jnp.abs(x) for x in _coordinates(box.mat, pos - box.pos[None])]
-        out, within = ([test(local[k], size[k]) for k in range(3)] for test in (_beyond, _well_within))
-        outside.append(out[0] | out[1] | out[2])
-        inside.append(within[0] & within[1] & within[2])
+        outside.append(_beyond(local, size * OUTSIDE) > 0)
+        inside.append(_beyond(local, size / OUTSIDE) < 0)
     return ~((outside[0] & ~inside[1]) | (outside[1] & ~inside[0]))
+
+
+def _beyond(local: list[Array], size: Array) -> Array:
+    """How far points (n,) reach beyond a box, negative inside, in the direction in which it is most."""
+    return functools.reduce(jnp.maximum, [x - s for x, s in zip(local, size, strict=True)])
 
 
 def _coordinates(mat: Array, points: Array) -> list[Array]:
@@ -338,26 +348,19 @@ def _coordinates(mat: Array, points: Array) -> list[Array]:
     return [total([row[k] * x for row, x in zip(mat, parts, strict=True)]) for k in range(3)]
 
 
-def _beyond(distance: Array, size: Array) -> Array:
-    return distance > size * OUTSIDE
-
-
-def _well_within(distance: Array, size: Array) -> Array:
-    return distance < size / OUTSIDE
-
-
 def _repeated(point: Array, valid: Array) -> Array:
     """True for points that occur again later.
 
-    One after another in a scan: side by side, XLA would compute whether a point counts anew for each of the others.
+    A third after another in a scan: in one go, XLA would compute whether a point counts anew for each of the others.
     """
-    parts, number = unpack(point), jnp.arange(len(point))
+    parts, number = unpack(jax.lax.stop_gradient(point)), jnp.arange(len(point))
 
-    def step(carry: None, one: tuple[Array, ...]) -> tuple[None, Array]:
-        own, *coordinates = one
-        same = valid & (number > own)
+    def step(carry: None, some: tuple[Array, ...]) -> tuple[None, Array]:
+        own, *coordinates = some
+        same = valid[None] & (number[None] > own[:, None])
         for x, others in zip(coordinates, parts, strict=True):
-            same &= x == others
-        return carry, jnp.any(same)
+            same &= x[:, None] == others[None]
+        return carry, jnp.any(same, axis=1)
 
-    return jax.lax.scan(step, None, (number, *parts))[1]
+    thirds = tuple(part.reshape(3, -1) for part in (number, *parts))
+    return jax.lax.scan(step, None, thirds)[1].reshape(-1)
