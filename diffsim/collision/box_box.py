@@ -247,9 +247,9 @@ def _edge_and_corner(
 ) -> tuple[None, tuple]:
     """One step of the scan over the parallelogram: an edge and a corner, which is handed on, and its projection."""
     (begin, end, enabled), (corner, exists, lowest) = parts
-    ends = [_projected(overlap, slope, place) for place in (begin, end)]
+    ends = _projected(overlap, slope, begin), _projected(overlap, slope, end)
     point, flat = _projected(overlap, slope, corner)
-    crossings = _crossings(overlap, margin, raise_by, *zip(*ends, strict=True), enabled)
+    crossings = _crossings(overlap, margin, raise_by, ends, enabled)
     return carry, (crossings, _incident(overlap, margin, raise_by, point, flat, exists, lowest), point, flat)
 
 
@@ -260,10 +260,10 @@ def _projected(overlap: _Overlap, slope: Array, place: Array) -> tuple[Array, Ar
 
 
 def _crossings(
-    overlap: _Overlap, margin: Array, raise_by: Array, ends: tuple[Array, ...], flat: tuple[Array, ...], enabled: Array
+    overlap: _Overlap, margin: Array, raise_by: Array, ends: tuple[tuple[Array, Array], ...], enabled: Array
 ) -> _Points:
-    """Where one edge, projected, crosses the four sides of the face."""
-    (begin, end), (flat_begin, flat_end) = ends, flat
+    """Where one edge, projected, crosses the four sides of the face; its ends come with their projections."""
+    (begin, flat_begin), (end, flat_end) = ends
     sweep, flat_sweep = end - begin, flat_end - flat_begin
     found = []
     for q in range(2):
