@@ -26,6 +26,8 @@ def group(item: pytest.Item) -> str:
     return f"{folder}:{model}" if folder in SPLIT and model else str(item.path)
 
 
+# first: xdist's own hook reads the groups
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """How `--dist loadgroup` shares out work, the slow folders first."""
     for item in items:

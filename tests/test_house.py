@@ -86,3 +86,9 @@ def test_no_import_cycles() -> None:
 
     for name in graph:
         visit(name, ())
+
+
+def test_a_worker_gets_groups(request: pytest.FixtureRequest) -> None:
+    """Without them (tests/conftest.py) programs are compiled anew for tests that could share them."""
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith(f"@{request.path}")
