@@ -222,8 +222,8 @@ def _clip(overlap: _Overlap, margin: Array) -> _Points:
     """
     slope = 1 / jnp.where(jnp.abs(overlap.normal[2]) > 1e-15, overlap.normal[2], 1)
     raise_by = jnp.where(overlap.is_edge, slope * overlap.sign, 1)
-    corners = jnp.asarray(CORNERS, overlap.start.dtype)
-    edges = (corners[EDGES[:, 0]], corners[EDGES[:, 1]], jnp.asarray([0, 1, 1, 1]) < overlap.sides)
+    corners, *ends_of = (jnp.asarray(table, overlap.start.dtype) for table in (CORNERS, *CORNERS[EDGES.T]))
+    edges = (*ends_of, jnp.asarray([0, 1, 1, 1]) < overlap.sides)
     ends = (corners, jnp.asarray([0, 1, 2, 2]) <= overlap.sides, jnp.arange(4) == 0)
     _, (crossings, incident, points, flat) = jax.lax.scan(
         functools.partial(_edge_and_corner, overlap, margin, slope, raise_by), None, (edges, ends)
