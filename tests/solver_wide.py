@@ -34,10 +34,9 @@ import parity_wide
 import diffsim
 from diffsim.enums import DisableBit, Solver
 from diffsim.errors import DiffsimError
-from diffsim.math.schedule import after
+from diffsim.simulate.support import efc
 from diffsim.solver import solve
 from diffsim.solver.objective import objective
-from diffsim.support import efc
 
 # CG and PGS converge linearly: a small improvement is no sign of the optimum
 CONVERGED = {
@@ -87,10 +86,9 @@ def make_probe(model: diffsim.Model, usual: diffsim.Model) -> Any:
         own, lowest = (objective(data.M, data.qfrc_smooth, data.efc, qacc) for qacc in (data.qacc, theirs))
         excess = (own - lowest) / jnp.maximum(1, jnp.abs(lowest))
         problem = (data.M, data.qfrc_smooth, state.qacc_warmstart, data.efc)
-        # one after the other: calls of LAPACK side by side can wait for each other
-        rough = solve(usual, *after(problem, data.qacc_smooth))
-        single = solve(*single_precision((usual, *after(problem, rough.qacc))))
-        others = single_precision((model, *after(problem, rough.qacc + single.qacc)))
+        rough = solve(usual, *problem)
+        single = solve(*single_precision((usual, *problem)))
+        others = single_precision((model, *problem))
         best = single if usual.opt.solver == Solver.NEWTON else solve(*others)
         rest = (rough.solver_niter, best.qfrc_constraint, single.solver_niter)
         return Probe(data, efc(model, data).efc_force, excess, *rest)

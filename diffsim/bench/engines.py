@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.batch import rollout
 from diffsim.bench.made import MADE
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
-from diffsim.pipeline import forward
-from diffsim.stepping import step
+from diffsim.simulate.forward import forward
+from diffsim.simulate.rollout import rollout
+from diffsim.simulate.step import step
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.collision.capacity import contact_capacity, pair_capacity
-from diffsim.collision.colliders import COLLIDERS, SINGLE, Collider
 from diffsim.collision.pairs import Pairs, candidate_pairs, pair_types, unsupported_pairs
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider
 from diffsim.types.topology import Topology, per_topology
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from diffsim.collision.layout import ContactLayout, Grid, contact_layout
 from diffsim.collision.parameters import PairParameters, pair_parameters
-from diffsim.collision.shapes import Shape, Touch, negligible, unit_x
 from diffsim.enums import GeomType
+from diffsim.geometry.shapes import Shape, Touch, negligible, unit_x
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import across, axis_far_from, frame_along

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.collision.colliders import COLLIDERS, NEVER, UNSUPPORTED, Types
 from diffsim.enums import DisableBit, GeomType
+from diffsim.geometry.colliders import COLLIDERS, NEVER, UNSUPPORTED, Types
 from diffsim.types.topology import Topology, per_topology
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from diffsim.compiler.bodies import MINIMUM, move
 from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.elements.bodies import MINIMUM, move
+from diffsim.compiler.elements.shape import offset_inertia, rotated_inertia
 from diffsim.compiler.orientation import compose, diagonalize, matrix
-from diffsim.compiler.shape import offset_inertia, rotated_inertia
 from diffsim.enums import SensorType
 from diffsim.mjcf.references import references
 

@@ -17,9 +17,9 @@ from diffsim.compiler.draft import Draft
 from diffsim.enums import DisableBit, Integrator
 from diffsim.math.linalg import solve_spd
 from diffsim.mjcf.elements.settings import LengthRange
-from diffsim.pipeline import forward
-from diffsim.reference import position
-from diffsim.stepping import integrate
+from diffsim.simulate.constants import position
+from diffsim.simulate.forward import forward
+from diffsim.simulate.step import integrate
 from diffsim.types import Model, State
 from diffsim.types.state import make_inputs, make_state
 

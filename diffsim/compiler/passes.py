@@ -12,31 +12,32 @@ import jax
 import numpy as np
 
 from diffsim.collision import capacities_of_numerics
-from diffsim.compiler import complete, settings
-from diffsim.compiler.actuators import actuator_rows
-from diffsim.compiler.attachments import attachment_rows
-from diffsim.compiler.bodies import body_inertias, body_poses, total_mass
-from diffsim.compiler.contacts import exclude_rows, pair_rows
+from diffsim.compiler import complete
+from diffsim.compiler.assets.heightfields import hfield_rows
+from diffsim.compiler.assets.images import texture_rows
+from diffsim.compiler.assets.meshes import mesh_rows
 from diffsim.compiler.draft import Draft
-from diffsim.compiler.equality import equality_rows
-from diffsim.compiler.evaluate import evaluate
+from diffsim.compiler.elements import settings
+from diffsim.compiler.elements.actuators import actuator_rows
+from diffsim.compiler.elements.attachments import attachment_rows
+from diffsim.compiler.elements.bodies import body_inertias, body_poses, total_mass
+from diffsim.compiler.elements.contacts import exclude_rows, pair_rows
+from diffsim.compiler.elements.equality import equality_rows
+from diffsim.compiler.elements.geoms import geom_rows
+from diffsim.compiler.elements.joints import configuration, joint_rows
+from diffsim.compiler.elements.keyframes import key_rows
+from diffsim.compiler.elements.sensors import sensor_rows
+from diffsim.compiler.elements.tendons import tendon_rows
+from diffsim.compiler.elements.tree import flatten
 from diffsim.compiler.fuse import discard_visual, forget_materials, fuse_static
-from diffsim.compiler.geoms import geom_rows
-from diffsim.compiler.heightfields import hfield_rows
-from diffsim.compiler.images import texture_rows
-from diffsim.compiler.joints import configuration, joint_rows
-from diffsim.compiler.keyframes import key_rows
+from diffsim.compiler.interpret import evaluate
 from diffsim.compiler.lengthrange import length_ranges
-from diffsim.compiler.meshes import mesh_rows
 from diffsim.compiler.pack import pack
-from diffsim.compiler.sensors import sensor_rows
-from diffsim.compiler.support import check_elements, check_model
-from diffsim.compiler.tendons import tendon_rows
 from diffsim.compiler.topology import DOF_WIDTH
-from diffsim.compiler.tree import flatten
+from diffsim.compiler.unsupported import check_elements, check_model
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
-from diffsim.reference import MINIMUM, constants
+from diffsim.simulate.constants import MINIMUM, constants
 from diffsim.types.model import Model
 
 # statistics that the file may fix

@@ -28,7 +28,7 @@ from diffsim.constraint.rows import Sources, refsafe
 from diffsim.enums import Cone
 from diffsim.math import safe
 from diffsim.math.block_matrix import BlockColumns, columns_of
-from diffsim.physics.axes import Axes, about, along, axes, columns
+from diffsim.physics.jacobian import Axes, about, along, axes, columns
 from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
 from diffsim.types.constraints import Law, Rows

@@ -17,7 +17,7 @@ from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
-from diffsim.physics.axes import Axes, about, along, axes, body_mask, rows_of
+from diffsim.physics.jacobian import Axes, about, along, axes, body_mask, rows_of
 from diffsim.physics.tree import sum_chain
 from diffsim.types.constraints import Law
 from diffsim.types.topology import Topology, per_topology

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 
-from diffsim.math.blocks import Blocks, PerSize, block_factor, block_solve, each, in_turn, join, split
+from diffsim.math.blocks import Blocks, PerSize, block_factor, block_solve, each, join, split
 from diffsim.math.linalg import matmul
-from diffsim.math.schedule import after, settle
 from diffsim.math.vector import total
+from diffsim.math.xla import barrier
 
 Array = jax.Array
 
@@ -68,7 +68,7 @@ class BlockColumns:
 
     def with_transpose(self) -> "BlockColumns":
         """The same with its transpose stored: reading by columns would take products on a CPU twice as long."""
-        turned = tuple(settle(jnp.swapaxes(part, 1, 2)) for part in self.parts)
+        turned = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
         return dataclasses.replace(self, turned=turned)
 
     @property
@@ -145,8 +145,8 @@ Solve = Callable[[Blocks, Any, Array], Array]
 def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
     """x (n,) with matrix x = b, by a factor that has been computed; a function of matrix and b for derivatives.
 
-    dx = matrix^-1 (db - dmatrix x), with the same factor and after x: see schedule.after. The factor is no constant all
-    the same: derivatives of dx go through it.
+    dx = matrix^-1 (db - dmatrix x), with the same factor. The factor is no constant all the same: derivatives of dx go
+    through it.
     """
     return solve(matrix.blocks, factor, b)
 
@@ -155,7 +155,7 @@ def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
 def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (matrix, factor, b), (change, _, push) = primals, tangents
     x = solved(solve, matrix, factor, b)
-    return x, solved(solve, matrix, after(factor, x), push - change.mul_vec(x))
+    return x, solved(solve, matrix, factor, push - change.mul_vec(x))
 
 
 def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:
@@ -170,14 +170,10 @@ def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
 
 def general_factor(matrix: BlockDiagonal) -> PerSizeLU:
     """LU factors of regular blocks."""
-    factors: list[tuple[Array, Array]] = []
-    for part in matrix.parts:
-        ready = after(part, factors[-1][0]) if factors else part
-        factors.append(jax.vmap(jax.scipy.linalg.lu_factor)(ready))
-    return tuple(factors)
+    return tuple(jax.vmap(jax.scipy.linalg.lu_factor)(part) for part in matrix.parts)
 
 
 def general_solve(blocks: Blocks, factors: PerSizeLU, b: Array) -> Array:
     """x (n,) from LU factors."""
-    ready = (*(after(factor, factors[-1][0]) for factor in factors[:-1]), factors[-1])
-    return join(blocks, in_turn(jax.scipy.linalg.lu_solve, ready, [split(b, index) for index in blocks.index]))
+    pairs = zip(factors, blocks.index, strict=True)
+    return join(blocks, tuple(jax.vmap(jax.scipy.linalg.lu_solve)(lu, split(b, index)) for lu, index in pairs))

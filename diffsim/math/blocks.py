@@ -5,8 +5,7 @@ Blocks of one size are stored and factored together. With a single block everyth
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,6 @@ import numpy as np
 
 from diffsim.math.linalg import cho_solve, cholesky
 from diffsim.math.pick import pick
-from diffsim.math.schedule import after
 
 Array = jax.Array
 # one array (count, size, size) per block size
@@ -95,24 +93,13 @@ def each(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
 
 
 def block_factor(parts: PerSize) -> PerSize:
-    """Lower Cholesky factors of positive definite blocks, one size after the other (see schedule.after)."""
-    factors: list[Array] = []
-    for part in parts:
-        factors.append(cholesky(after(part, factors[-1]) if factors else part))
-    return tuple(factors)
+    """Lower Cholesky factors of positive definite blocks."""
+    return tuple(cholesky(part) for part in parts)
 
 
 def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
     """x (n,) with matrix x = b."""
     if blocks.single:
         return cho_solve(factor[0][0], b)
-    factor = (*(after(part, factor[-1]) for part in factor[:-1]), factor[-1])
-    return join(blocks, in_turn(cho_solve, factor, [split(b, index) for index in blocks.index]))
-
-
-def in_turn(solve: Callable[[Any, Array], Array], factors: Sequence[Any], sides: Sequence[Array]) -> tuple[Array, ...]:
-    """Solutions of each block size, one size after the other (see schedule.after), and linear in the right sides."""
-    found: list[Array] = []
-    for factor, side in zip(factors, sides, strict=True):
-        found.append(jax.vmap(solve)(factor, after(side, found[-1]) if found else side))
-    return tuple(found)
+    pairs = zip(factor, blocks.index, strict=True)
+    return join(blocks, tuple(jax.vmap(cho_solve)(part, split(b, index)) for part, index in pairs))

@@ -11,8 +11,8 @@ import numpy as np
 
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
-from diffsim.math.schedule import settle
 from diffsim.math.vector import mul_mat, mul_vec
+from diffsim.math.xla import barrier
 from diffsim.physics.camera import cameras_and_lights
 from diffsim.physics.frames import Chain, chain, compose_rotations, sum_offsets
 from diffsim.physics.joint import joint_rotations, joint_shifts
@@ -31,9 +31,9 @@ def kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -
     """
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
-    turn = settle(_at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
+    turn = barrier(_at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
     quat = compose_rotations(links, quat_mul(base_quat, turn))
-    mat = settle(quat_to_mat(quat))
+    mat = barrier(quat_to_mat(quat))
 
     # an anchor is fixed in the frame before the joint, the frame after the joint is seen from the anchor
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
@@ -41,10 +41,10 @@ def kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
-    pos = sum_offsets(links, settle(mul_vec(before, anchor) + shift))
+    pos = sum_offsets(links, barrier(mul_vec(before, anchor) + shift))
 
-    xpos, xmat = settle((pick(pos, links.last), pick(mat, links.last)))
-    fixed = settle(_fixed_frames(model, xpos, xmat))
+    xpos, xmat = barrier((pick(pos, links.last), pick(mat, links.last)))
+    fixed = barrier(_fixed_frames(model, xpos, xmat))
     return Kinematics(
         xpos=xpos,
         xquat=pick(quat, links.last),

@@ -16,7 +16,7 @@ from diffsim.math import safe
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.vector import cross, dot, scale
-from diffsim.physics.axes import Axes, along, axes, rows_of
+from diffsim.physics.jacobian import Axes, along, axes, rows_of
 from diffsim.physics.tree import body_dof_mask, sum_chain
 from diffsim.physics.wrap import wrap
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.collision.colliders import COLLIDERS, NEVER, UNSUPPORTED, Collider
-from diffsim.collision.convex import convex_pair
-from diffsim.collision.shapes import Shape
 from diffsim.enums import GeomType, ObjType
+from diffsim.geometry.colliders import COLLIDERS, NEVER, UNSUPPORTED, Collider
+from diffsim.geometry.convex import convex_pair
+from diffsim.geometry.shapes import Shape
 from diffsim.math.pick import pick
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings

@@ -12,8 +12,8 @@ import numpy as np
 
 from diffsim.enums import DataType, DisableBit, GeomType, ObjType, SensorType
 from diffsim.errors import Problem, UnsupportedError
+from diffsim.geometry import ray
 from diffsim.math.pick import pick
-from diffsim.sensor import ray
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.sensor.table import SENSORS, UNSUPPORTED

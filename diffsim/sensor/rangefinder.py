@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import ObjType, RayDataField
+from diffsim.geometry.ray import Hits, cast
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot, scale
 from diffsim.sensor.camera import pixel_rays
-from diffsim.sensor.ray import Hits, cast
 from diffsim.sensor.readings import Group, Readings
 
 Array = jax.Array

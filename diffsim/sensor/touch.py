@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import GeomType
+from diffsim.geometry.ray import SHAPES
 from diffsim.math.pick import pick
 from diffsim.math.vector import mul_vec_t, scale
-from diffsim.sensor.ray import SHAPES
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 

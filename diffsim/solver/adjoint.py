@@ -9,7 +9,6 @@ iterations.
 import jax
 
 from diffsim.math.block_matrix import BlockDiagonal
-from diffsim.math.schedule import after
 from diffsim.solver.hessian import factor_hessian, solve_hessian
 from diffsim.solver.objective import gradient, residuals
 from diffsim.types.constraints import Constraints
@@ -33,7 +32,5 @@ def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
     _, change = jax.jvp(at_fixed_qacc, (qM, qfrc_smooth, constraints), tangents[1:])
     x = residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
-    qM = after(qM, qacc)
     found = factor_hessian(qM, constraints, x)
-    # whoever solves with qacc waits for the factor
-    return after(qacc, found.factor[-1]), -solve_hessian(found, qM, constraints, x, change)
+    return qacc, -solve_hessian(found, qM, constraints, x, change)

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
 from diffsim.math.linalg import matmul
-from diffsim.math.schedule import after, keep
+from diffsim.math.xla import SEARCH_RESULT
 from diffsim.solver.islands import Islands, islands
 from diffsim.solver.objective import PerFamily, dual_on_dofs
 from diffsim.solver.slip_adjoint import Cones, Slip, at_rest
@@ -61,7 +62,6 @@ def without_slip(
       contact_rank: (ncon,) in which order the contacts are swept; None for that of the slots.
     """
     families = constraints.families
-    qM = after(qM, qacc)
     parts = [_part(model, constraints, *pair) for pair in zip(families, forces, strict=True)]
     found = [part for part in parts if part is not None]
     if not found:
@@ -74,13 +74,13 @@ def without_slip(
     fixed = jax.lax.stop_gradient((model, constraints, forces))
     plan = _plan(*fixed, contact_rank)
     y, sweeps = sweep(plan, *jax.lax.stop_gradient((qM.dense, force, slip, start)))
-    y = at_rest(plan.cones, keep(y), qM, force, slip)
+    y = at_rest(plan.cones, checkpoint_name(y, SEARCH_RESULT), qM, force, slip)
     final, begin = [], 0
     for family, part, own, old in zip(families, parts, normal, forces, strict=True):
         count = 0 if part is None else part.aref.shape[0]
         final.append(own if part is None else _with_friction(model, family, own, old, y[begin : begin + count]))
         begin += count
-    qacc = solve_blocks(after(qM, y), force + matmul(y, jacobian))
+    qacc = solve_blocks(qM, force + matmul(y, jacobian))
     return qacc, tuple(final), sweeps
 
 

@@ -104,7 +104,6 @@ def solve_dual(
     def apply(force: Array) -> Array:
         return block_solve(qM.blocks, factor, force)
 
-    # M^-1 of all at once: two calls of LAPACK side by side can wait for each other (schedule.py)
     solved = jax.vmap(apply)(jnp.concatenate([rows.jacobian, qfrc_smooth[None]]))
     given = _Given(
         matmul(rows.jacobian, solved[:-1].T) + jnp.diag(rows.regularization),

@@ -20,7 +20,6 @@ from diffsim.math import safe
 from diffsim.math.block_matrix import BlockDiagonal, general_factor, general_solve, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve, blocks_of
 from diffsim.math.linalg import matmul
-from diffsim.math.schedule import after
 from diffsim.math.vector import dot, scale
 
 Array = jax.Array
@@ -55,19 +54,17 @@ def at_rest(cones: Cones, y: Array, qM: BlockDiagonal, force: Array, slip: Slip)
 @at_rest.defjvp
 def _at_rest_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     y, qM, force, slip = primals
-    # one LAPACK call after the other (schedule.py): each step waits for the one before it
-    factor = block_factor(after(qM, y).parts)
+    factor = block_factor(qM.parts)
     response = matmul(slip.jacobian, jax.vmap(lambda row: solved(block_solve, qM, factor, row))(slip.jacobian).T)
-    x = residual(after(factor, response), y, qM, force, slip)
+    x = residual(factor, y, qM, force, slip)
     zones = jax.lax.stop_gradient(_zones(cones, y, x, response, slip))
     whole = blocks_of(np.zeros(y.shape[0], int))
-    matrix = BlockDiagonal(whole, (_matrix(cones, zones, after(response, x))[None],))
+    matrix = BlockDiagonal(whole, (_matrix(cones, zones, response)[None],))
     decomposed = general_factor(matrix)
-    last = after(factor, decomposed[-1][0])
-    x, push = jax.jvp(lambda *given: residual(last, y, *given), (qM, force, slip), tangents[1:])
+    x, push = jax.jvp(lambda *given: residual(factor, y, *given), (qM, force, slip), tangents[1:])
     rates = (push, tangents[3].limit)
     _, change = jax.jvp(lambda *given: conditions(cones, zones, y, *given), (x, slip.limit), rates)
-    return after(y, x), -solved(general_solve, matrix, decomposed, change)
+    return y, -solved(general_solve, matrix, decomposed, change)
 
 
 def residual(factor: PerSize, y: Array, qM: BlockDiagonal, force: Array, slip: Slip) -> Array:

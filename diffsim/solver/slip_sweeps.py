@@ -77,7 +77,6 @@ Best = Callable[[Array, Array, Array], Array]
 def sweep(plan: Plan, qM: Array, force: Array, slip: Slip, start: Array) -> tuple[Array, Array]:
     """Forces (m,) after sweeps from `start` (m,), until one gains too little; and the number of sweeps."""
     factor = cholesky(qM)
-    # M^-1 of all at once: two calls of LAPACK side by side can wait for each other (schedule.py)
     solved = cho_solve(factor, jnp.concatenate([slip.jacobian, force[None]]).T).T
     response, size = solved[:-1], start.shape[0]
     boxes = size - sum(count * width for count, width in plan.cones)

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from diffsim import errors
 from diffsim.enums import DisableBit, Solver
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
 from diffsim.math.blocks import block_factor, block_solve
-from diffsim.math.schedule import after, keep
+from diffsim.math.xla import SEARCH_RESULT
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.conjugate_gradient import conjugate_direction
 from diffsim.solver.iteration import Problem, Rule, iterate
@@ -71,7 +72,7 @@ def solve(
     posed = given if unroll else jax.lax.stop_gradient(given)
     search = SOLVERS[model.opt.solver] if constraints.families else unconstrained
     found = search(model, *posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
-    qacc, own_forces = keep((found.qacc, found.forces))
+    qacc, own_forces = checkpoint_name((found.qacc, found.forces), SEARCH_RESULT)
     qacc = qacc if unroll else at_optimum(qacc, *given)
     forces = row_forces(constraints, qacc)
     if own_forces is not None:
@@ -120,7 +121,7 @@ def primal(rule: Rule, needs_factor: bool, full_step: bool) -> Search:
         # products with J^T in every iteration
         constraints = constraints.replace(jacobian=constraints.jacobian.with_transpose())
         problem = Problem(
-            qM=qM if factor is None else after(qM, begin),
+            qM=qM,
             qfrc_smooth=qfrc_smooth,
             constraints=constraints,
             factor=factor or (),

@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 
 from diffsim.enums import GeomType
+from diffsim.geometry import ray
 from diffsim.physics.kinematics import kinematics
-from diffsim.sensor import ray
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
+from diffsim.geometry.ray import Hits, cast
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_vec_t, scale
-from diffsim.sensor.ray import Hits, cast
 from diffsim.types import Model
 
 Array = jax.Array

@@ -10,8 +10,8 @@ import pytest
 from oracle import mujoco
 
 import diffsim
-from diffsim import support
 from diffsim.enums import ObjType
+from diffsim.simulate import support
 from tests.physics import stages
 
 BAR = 1e-10

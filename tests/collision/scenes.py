@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from diffsim.collision.shapes import Shape
 from diffsim.enums import GeomType
+from diffsim.geometry.shapes import Shape
 from diffsim.math.rotation import quat_exp, quat_to_mat
 from diffsim.math.vector import mul_mat
 

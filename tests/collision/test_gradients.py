@@ -22,8 +22,8 @@ from collision.scenes import (
     random_shape,
 )
 
-from diffsim.collision.colliders import COLLIDERS, SINGLE
-from diffsim.collision.shapes import Shape
+from diffsim.geometry.colliders import COLLIDERS, SINGLE
+from diffsim.geometry.shapes import Shape
 
 MARGIN = 0.05
 

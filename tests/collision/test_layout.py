@@ -7,10 +7,10 @@ import pytest
 from collision.scenes import PLANE
 
 from diffsim.collision import capacities_of_numerics, collide, contact_layout, unsupported_pairs
-from diffsim.collision.colliders import COLLIDERS, NEVER, UNSUPPORTED
 from diffsim.compiler.convert import from_mujoco
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import UnsupportedError
+from diffsim.geometry.colliders import COLLIDERS, NEVER, UNSUPPORTED
 from diffsim.types.data import Kinematics
 
 CHAIN = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>

@@ -8,8 +8,8 @@ import pytest
 from collision.scenes import CLOSED_FORM, CONVEX, PLANE, name_of, random_qpos, random_shape, scene
 
 from diffsim.collision import collide
-from diffsim.collision.convex import _bodies
-from diffsim.collision.separation import gap, separate
+from diffsim.geometry.convex import _bodies
+from diffsim.geometry.separation import gap, separate
 from diffsim.types.data import Contacts, Kinematics
 
 PARAMETERS = ("includemargin", "friction", "solref", "solreffriction", "solimp")

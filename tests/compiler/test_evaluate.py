@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from compiler.features import FEATURES
 
-from diffsim.compiler.evaluate import evaluate
+from diffsim.compiler.interpret import evaluate
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 

@@ -21,7 +21,7 @@ REFUSED = {
 def all_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile also what the physics lacks: here the compiler alone is on trial."""
     monkeypatch.setattr("diffsim.compiler.passes.check_model", lambda draft, model: None)
-    monkeypatch.setattr("diffsim.compiler.support.GAPS", ())
+    monkeypatch.setattr("diffsim.compiler.unsupported.GAPS", ())
 
 
 @pytest.mark.parametrize("name", FEATURES)

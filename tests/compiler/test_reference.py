@@ -11,8 +11,8 @@ from compiler.compare import differences
 from compiler.features import FEATURES
 
 from diffsim.compiler import from_mujoco
-from diffsim.compiler.evaluate import evaluate
-from diffsim.reference import constants, set_const
+from diffsim.compiler.interpret import evaluate
+from diffsim.simulate.constants import constants, set_const
 from diffsim.types import Model
 
 SERVOS = FEATURES["servos"]

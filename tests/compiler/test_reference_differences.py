@@ -12,7 +12,7 @@ from compiler.features import FEATURES
 from oracle import mujoco
 
 from diffsim.compiler import from_mujoco
-from diffsim.reference import set_const
+from diffsim.simulate.constants import set_const
 from diffsim.types import Model
 
 MODELS = {

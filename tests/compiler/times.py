@@ -14,11 +14,12 @@ from corpus import CORPUS
 from oracle import package_path
 
 from diffsim import mjcf
-from diffsim.compiler import complete, passes, settings
+from diffsim.compiler import complete, passes
 from diffsim.compiler.draft import Draft
-from diffsim.compiler.evaluate import evaluate
+from diffsim.compiler.elements import settings
+from diffsim.compiler.interpret import evaluate
 from diffsim.compiler.pack import pack
-from diffsim.reference import constants
+from diffsim.simulate.constants import constants
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:

@@ -9,9 +9,9 @@ import pytest
 from oracle import assert_close, inputs_of, load_oracle, mujoco, state_of, visited_states
 
 import diffsim
-from diffsim import support
 from diffsim.compiler.convert import from_mujoco
 from diffsim.enums import Cone, DisableBit, EnableBit, EqType
+from diffsim.simulate import support
 from tests.constraint.feed import oracle_jacobian
 
 NAMES = ("efc_pos", "efc_margin", "efc_frictionloss", "efc_D", "efc_vel", "efc_aref")

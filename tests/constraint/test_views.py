@@ -11,8 +11,8 @@ from oracle import assert_close, mujoco
 import diffsim
 from diffsim.constraint.views import efc_rows
 from diffsim.enums import Cone, ConstraintType, DisableBit
+from diffsim.simulate.support import efc
 from diffsim.solver import solve
-from diffsim.support import efc
 from tests.constraint.cases import CASES, Case, cases
 from tests.constraint.feed import oracle_jacobian
 

@@ -77,7 +77,7 @@ def test_the_midpoint_rule_keeps_energy_and_momentum_of_free_tops() -> None:
     @jax.jit
     def invariants(m: diffsim.Model, s: diffsim.State) -> jax.Array:
         data = diffsim.forward(m, s)
-        momenta = [diffsim.support.angular_momentum_matrix(m, data, body) @ s.qvel for body in (1, 2)]
+        momenta = [diffsim.simulate.support.angular_momentum_matrix(m, data, body) @ s.qvel for body in (1, 2)]
         return jnp.concatenate([*momenta, 0.5 * jnp.vdot(s.qvel, data.qM @ s.qvel)[None]])
 
     before = invariants(model, state)

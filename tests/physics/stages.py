@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 
-from diffsim.compiler.evaluate import evaluate
+from diffsim.actuator.actuation import actuation, advance_activation
+from diffsim.actuator.transmission import transmission
+from diffsim.compiler.interpret import evaluate
 from diffsim.enums import EnableBit
-from diffsim.physics.actuation import actuation, advance_activation
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
 from diffsim.physics.body_forces import body_forces
@@ -21,7 +22,6 @@ from diffsim.physics.inertia import joint_inertia
 from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
-from diffsim.physics.transmission import transmission
 from diffsim.physics.velocity import velocities
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import (

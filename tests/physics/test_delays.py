@@ -11,7 +11,7 @@ from oracle import mujoco
 
 import diffsim
 from diffsim.enums import DisableBit, Integrator
-from diffsim.physics.history import delayed_readings, record_readings, sensor_buffers
+from diffsim.types.history import delayed_readings, record_readings, sensor_buffers
 from tests.derivatives import assert_match_differences, derivatives
 
 PATH = oracle.MODELS / "delays.xml"

@@ -2,9 +2,11 @@
 
 import pytest
 
-from diffsim import stepping
+from diffsim.actuator import actuation, transmission
 from diffsim.enums import BiasType, DynType, GainType, Integrator, JointType, TrnType
-from diffsim.physics import actuation, derivative, joint, transmission
+from diffsim.physics import joint
+from diffsim.simulate import derivative
+from diffsim.simulate import step as stepping
 
 TABLES = [
     (JointType, {}, joint.JOINTS),

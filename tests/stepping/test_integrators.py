@@ -16,7 +16,7 @@ import pytest
 
 import diffsim
 from diffsim.enums import DisableBit, Integrator
-from diffsim.physics.derivative import velocity_derivative
+from diffsim.simulate.derivative import velocity_derivative
 
 IMPLICIT = (Integrator.IMPLICIT, Integrator.IMPLICITFAST)
 MODELS = [

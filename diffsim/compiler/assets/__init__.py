@@ -1,0 +1,1 @@
+"""Files and generated assets: meshes, height fields, images."""

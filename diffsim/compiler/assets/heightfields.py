@@ -1,0 +1,92 @@
+"""hfield_rows: height fields, from numbers, a PNG image, or a binary file, scaled to [0, 1].
+
+Rows of hfield_data go from -y to +y, columns from -x to +x; hfield_size is (half width in x, in y, height of 1, depth
+of the base). Of numbers in the XML, as of images, the first row is the one at +y.
+Source: MuJoCo "XML reference", hfield.
+"""
+
+import numpy as np
+
+from diffsim.compiler.assets.images import png_gray
+from diffsim.compiler.assets.limits import MOST_IN_ALL, MOST_PIXELS, AssetError, check_count, contents, kind_of, refuse
+from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.topology import addresses
+
+Array = np.ndarray
+
+PNG, BINARY = "image/png", "image/vnd.mujoco.hfield"
+KINDS = {".png": PNG, ".ktx": "image/ktx", ".stl": "model/stl", ".obj": "model/obj", ".msh": "model/vnd.mujoco.msh"}
+
+# a range of elevations below which a field is flat (mjEPS)
+FLAT = 1e-14
+
+
+def hfield_rows(draft: Draft) -> None:
+    """Rows of all height fields."""
+    grids, total = [], 0
+    for node in draft.nodes["hfield"]:
+        try:
+            if not (np.asarray(node.e.size) > 0).all():
+                raise AssetError("all four sizes of a height field must be positive")
+            grid = _elevation(draft, node)
+            total += grid.size
+            check_count(total, MOST_IN_ALL, "elevations together with the height fields before it")
+            grids.append(_normalized(grid))
+        except AssetError as error:
+            refuse(draft, node, error)
+    draft.problems.raise_if_any()
+    counts = np.array([grid.size for grid in grids], int)
+    draft.fields.update(
+        nhfield=len(grids),
+        nhfielddata=int(counts.sum()),
+        hfield_nrow=np.array([len(grid) for grid in grids], int),
+        hfield_ncol=np.array([grid.shape[1] for grid in grids], int),
+        hfield_adr=addresses(counts),
+        hfield_size=np.array([node.e.size for node in draft.nodes["hfield"]], float).reshape(-1, 4),
+        hfield_data=np.concatenate([np.zeros(0, np.float32), *(grid.ravel() for grid in grids)]),
+    )
+
+
+def _elevation(draft: Draft, node: Node) -> Array:
+    """Elevations (rows, columns) float32, lowest y first."""
+    e = node.e
+    if e.file_:
+        data = contents(draft, node)
+        # what has no ending that is known is taken for a binary file
+        kind = e.content_type and kind_of(e.file_, e.content_type, KINDS)
+        kind = kind or KINDS.get(kind_of(e.file_, None, {}), BINARY)
+        if kind not in (PNG, BINARY):
+            raise AssetError(f"'{kind}' is not a kind of height field", "use PNG or MuJoCo's binary format")
+        return png_gray(data)[::-1].astype(np.float32) if kind == PNG else _binary(data)
+    if e.nrow < 1 or e.ncol < 1:
+        raise AssetError("a height field needs a file, or nrow and ncol")
+    check_count(e.nrow * e.ncol, MOST_PIXELS, f"elevations ({e.nrow} by {e.ncol})")
+    if e.elevation is None:
+        return np.zeros((e.nrow, e.ncol), np.float32)
+    with np.errstate(over="ignore"):
+        return e.elevation.astype(np.float32).reshape(e.nrow, e.ncol)[::-1]
+
+
+def _binary(data: bytes) -> Array:
+    """Two counts (rows, columns), then the elevations."""
+    if len(data) < 8:
+        raise AssetError("is not a height field: the header is missing")
+    rows, columns = (int(number) for number in np.frombuffer(data, "<i4", 2))
+    if rows < 1 or columns < 1:
+        raise AssetError(f"is not a height field: it has {rows} rows and {columns} columns")
+    check_count(rows * columns, MOST_PIXELS, f"elevations ({rows} by {columns})")
+    if len(data) != 8 + 4 * rows * columns:
+        raise AssetError(f"is damaged: {len(data)} bytes for {rows} by {columns} elevations")
+    return np.frombuffer(data, "<f4", rows * columns, 8).reshape(rows, columns)
+
+
+def _normalized(grid: Array) -> Array:
+    """Elevations scaled to [0, 1], all 0 where they are equal."""
+    if not np.isfinite(grid).all():
+        raise AssetError("an elevation is not finite")
+    lowest, highest = grid.min(), grid.max()
+    with np.errstate(over="ignore"):
+        span = highest - lowest
+    if not np.isfinite(span):
+        raise AssetError("the elevations are further apart than float32 can say")
+    return (grid - lowest) / (span if span > FLAT else np.float32(1))

@@ -1,0 +1,207 @@
+"""Convex hulls: their triangles (by Qhull, as the oracle finds them), the graph of their edges, and their polygons.
+
+Collisions search the graph for the vertex furthest along a direction and clip polygons against each other. Host only.
+Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as one polygon.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diffsim.compiler.assets.limits import AssetError
+from diffsim.compiler.assets.surface import SMALLEST, cross_product, directed_edges, squares
+
+Array = np.ndarray
+
+# triangles whose normals agree to this angle, by azimuth and by polar angle, are one polygon
+ANGLE = 0.01
+
+
+@dataclass(frozen=True)
+class Hull:
+    """A convex hull: its triangles (n, 3), counterclockwise from outside, as vertices of the mesh."""
+
+    face: Array
+
+    @property
+    def vertex(self) -> Array:
+        """The vertices of the mesh that are corners of the hull, in increasing order."""
+        return np.unique(self.face)
+
+
+@dataclass(frozen=True)
+class Polygons:
+    """Flat sides of a hull: vertices of the mesh one polygon after another, and the length of each."""
+
+    vertex: Array
+    count: Array
+
+    @property
+    def start(self) -> Array:
+        """Where each polygon begins."""
+        return np.cumsum(self.count) - self.count
+
+
+def convex_hull(vertex: Array, most: int = -1) -> Hull:
+    """The hull of points (n, 3). `most`: largest number of its vertices, -1 for all. Raises AssetError if flat."""
+    # imported here: only models with meshes pay for it
+    from scipy.spatial import ConvexHull, QhullError
+
+    _check_spread(vertex)
+    options = "Qt" if most < 0 else f"Qt TA{most - 4}"
+    try:
+        found = ConvexHull(vertex, qhull_options=options)
+    except QhullError as error:
+        raise AssetError(f"has no convex hull: {str(error).splitlines()[0]}") from None
+    face, plane = found.simplices, found.equations[:, :3]
+    corner = vertex[face]
+    outward = cross_product(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    turned = (outward * plane).sum(axis=1) < 0
+    return Hull(np.where(turned[:, None], face[:, [1, 0, 2]], face).astype(np.int32))
+
+
+def _check_spread(vertex: Array) -> None:
+    """Points in one place, on a line or in a plane have no hull."""
+    offset = vertex - vertex[0]
+    length = np.sqrt(squares(offset))
+    apart = np.flatnonzero(length > SMALLEST)
+    if not len(apart):
+        raise AssetError("all vertices are in one place, there is no convex hull", "use a small sphere")
+    edge, size = offset[apart[0]], length[apart[0]]
+    normal = cross_product(edge, offset)
+    across = np.sqrt(squares(normal))
+    off_line = np.flatnonzero((across > SMALLEST * size * length) & (length >= SMALLEST))
+    if not len(off_line):
+        raise AssetError("the vertices are on one line, there is no convex hull", "use a thin capsule")
+    normal = normal[off_line[0]] / across[off_line[0]]
+    if not (np.abs(offset @ normal) > SMALLEST * size).any():
+        raise AssetError("the vertices are in one plane, there is no convex hull", "use a plane or a thin box")
+
+
+def graph(hull: Hull) -> Array:
+    """mesh_graph: counts, where each vertex's neighbours begin, vertices, neighbours (each list ended by -1), faces.
+
+    Vertices and faces are numbered as in the mesh, neighbours as in the list of vertices.
+    """
+    vertex = hull.vertex
+    local = np.searchsorted(vertex, hull.face)
+    edges = np.unique(directed_edges(local), axis=0)
+    degree = np.bincount(edges[:, 0], minlength=len(vertex))
+    start = np.cumsum(degree + 1) - (degree + 1)
+    neighbours = np.full(len(edges) + len(vertex), -1)
+    neighbours[np.arange(len(edges)) + edges[:, 0]] = edges[:, 1]
+    counts = [len(vertex), len(hull.face)]
+    return np.concatenate([counts, start, vertex, neighbours, hull.face.ravel()]).astype(np.int32)
+
+
+def polygons(vertex: Array, hull: Hull) -> Polygons:
+    """The polygons of a hull: triangles that hang together and whose normals agree; each begins at its first edge."""
+    key = _direction_keys(vertex, hull.face)
+    side = _sides(hull.face, key, len(vertex))
+    edges, owner = directed_edges(hull.face), np.repeat(side, 3)
+    rim = (key[np.repeat(np.arange(len(key)), 3)] >= 0) & ~_inner(edges, owner, len(vertex))
+    return _paths(edges[rim], owner[rim])
+
+
+def polygon_normals(vertex: Array, sides: Polygons) -> Array:
+    """Unit normals (n, 3) by the first three vertices of each polygon; by all of them where these are on a line."""
+    first, second, third = (vertex[sides.vertex[sides.start + k]] for k in range(3))
+    normal = cross_product(second - first, third - first)
+    for side in np.flatnonzero(squares(normal) < (SMALLEST * 10) ** 2).tolist():
+        spoke = vertex[sides.vertex[sides.start[side] :][: sides.count[side]]] - first[side]
+        normal[side] = cross_product(spoke[1:-1], spoke[2:]).sum(axis=0)
+    length = np.sqrt(squares(normal))[:, None]
+    return np.where(length > 0, normal / np.where(length > 0, length, 1.0), [1.0, 0.0, 0.0])
+
+
+def polygons_of_vertices(sides: Polygons, nvert: int) -> tuple[Array, Array]:
+    """For each vertex of the mesh how many polygons it is a corner of, and these one vertex after another."""
+    owner = np.repeat(np.arange(len(sides.count)), sides.count)
+    order = np.argsort(sides.vertex, kind="stable")
+    return np.bincount(sides.vertex, minlength=nvert).astype(np.int32), owner[order].astype(np.int32)
+
+
+def _direction_keys(vertex: Array, face: Array) -> Array:
+    """A number for each triangle (n,), equal where the normals agree; -1 for triangles without area."""
+    corner = vertex[face]
+    normal = cross_product(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
+    length = np.sqrt(squares(normal))
+    # adding zero makes a negative zero positive, which the azimuth depends on
+    normal = normal / np.where(length < SMALLEST, 1.0, length)[:, None] + 0.0
+    upright = np.abs(normal[:, 2]) > 1 - 1e-7
+    azimuth = _rounded(np.arctan2(normal[:, 1], normal[:, 0]) / ANGLE)
+    polar = _rounded(np.arccos(np.clip(normal[:, 2], -1, 1)) / ANGLE)
+    azimuth[upright] = 0.0
+    polar[upright] = np.where(normal[upright, 2] < 0, _rounded(np.pi / ANGLE), 0.0)
+    # both are below 1000 in size
+    return np.where(length < SMALLEST, -1, (azimuth * 1000 + polar + 1e6).astype(np.int64))
+
+
+def _rounded(values: Array | float) -> Array:
+    """To the nearest integer, halves away from zero."""
+    return np.trunc(values + np.copysign(0.5, values))
+
+
+def _edge_keys(edges: Array, owner: Array, nvert: int) -> tuple[Array, Array]:
+    """One number for each edge with its owner, and for the reversed edge with the same owner."""
+    a, b, owner = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64), owner.astype(np.int64)
+    return (owner * nvert + a) * nvert + b, (owner * nvert + b) * nvert + a
+
+
+def _sides(face: Array, key: Array, nvert: int) -> Array:
+    """A number for each triangle (n,), equal for triangles of one polygon: in order of the first triangle."""
+    # imported here: only models with meshes pay for it
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    edges, owner = directed_edges(face), np.repeat(np.unique(key, return_inverse=True)[1], 3)
+    forth, back = _edge_keys(edges, owner, nvert)
+    order = np.argsort(forth)
+    place = np.minimum(np.searchsorted(forth[order], back), len(forth) - 1)
+    shared = np.flatnonzero(forth[order][place] == back)
+    here, there = shared // 3, order[place[shared]] // 3
+    links = coo_array((np.ones(len(here)), (here, there)), shape=(len(face), len(face)))
+    label = connected_components(links, directed=False)[1]
+    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def _inner(edges: Array, owner: Array, nvert: int) -> Array:
+    """Which edges lie between two triangles of the same polygon."""
+    forth, back = _edge_keys(edges, owner, nvert)
+    return np.isin(forth, back)
+
+
+def _paths(edges: Array, owner: Array) -> Polygons:
+    """The rim of each side as a closed path of vertices that begins with its first edge."""
+    edges = edges[np.argsort(owner, kind="stable")]
+    count = np.bincount(owner)
+    start = np.cumsum(count) - count
+    vertex, kept = edges[:, 0].copy(), np.zeros(len(edges), bool)
+    # most rims are triangles: the third vertex is the one that the first edge lacks
+    three = start[count == 3]
+    vertex[three + 1] = edges[three, 1]
+    vertex[three + 2] = edges[three + 1, 0] + edges[three + 2, 0] - edges[three, 1]
+    kept[three[:, None] + np.arange(3)] = True
+    for side in np.flatnonzero(count > 3).tolist():
+        first = start[side]
+        path = _trace(edges[first : first + count[side]].tolist())
+        vertex[first : first + len(path)] = path
+        kept[first : first + len(path)] = True
+    lengths = np.add.reduceat(kept, start[count > 0], dtype=int) if len(kept) else np.zeros(0, int)
+    return Polygons(vertex[kept].astype(np.int32), lengths[lengths > 0].astype(np.int32))
+
+
+def _trace(rim: list[list[int]]) -> list[int]:
+    """The path along directed edges from the first of them back to its beginning; nothing if it does not close."""
+    follow: dict[int, int] = {}
+    for here, there in rim:
+        follow.setdefault(here, there)
+    start = rim[0][0]
+    path = [start]
+    for _ in rim:
+        following = follow.get(path[-1], start)
+        if following == start:
+            return path if len(path) > 2 else []
+        path.append(following)
+    return []

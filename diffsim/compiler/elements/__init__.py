@@ -1,0 +1,1 @@
+"""One pass per kind of element: its rows under mjModel's names."""

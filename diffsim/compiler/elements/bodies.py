@@ -1,0 +1,178 @@
+"""Bodies: pose, mass and inertial frame, given by `<inertial>` or inferred from the geoms.
+
+One geom lends the body its frame; several are summed by the parallel axis theorem and diagonalized. Then the bounds and
+the check A + B >= C of the compiler settings apply, and a free body may be moved to its inertial frame (`alignfree`).
+Source: MuJoCo "Modeling", body and inertial; compiler attributes boundmass, boundinertia, balanceinertia, alignfree.
+"""
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.elements.geoms import orientation
+from diffsim.compiler.elements.shape import offset_inertia, rotated_inertia
+from diffsim.compiler.orientation import TINY, compose, diagonalize, invert, matrix
+from diffsim.enums import JointType
+from diffsim.mjcf.elements.body import Inertial, standing_in
+from diffsim.mjcf.schema import Tristate
+
+Array = np.ndarray
+
+MINIMUM = 1e-15
+
+
+def body_poses(draft: Draft) -> None:
+    """body_pos and body_quat, frames around the body included, and what does not depend on geoms."""
+    mocap = 0
+    for node in draft.nodes["body"]:
+        e = node.e
+        node.row["own_pos"], node.row["own_quat"] = np.array(e.pos, float), orientation(draft, node)
+        pos, quat = compose(*node.frame, node.row["own_pos"], node.row["own_quat"])
+        node.row.update(
+            body_parentid=node.parent.id if node.parent else 0,
+            body_pos=pos,
+            body_quat=quat,
+            body_gravcomp=e.gravcomp,
+            body_mocapid=mocap if e.mocap else -1,
+        )
+        mocap += bool(e.mocap)
+        if e.mocap and (node.parent is None or node.parent.id != 0):
+            draft.problems.add(node.source, "a mocap body must be a child of the world")
+    draft.fields["nmocap"] = mocap
+
+
+def body_inertias(draft: Draft) -> None:
+    """body_mass, body_inertia, body_ipos, body_iquat, and the union of the geoms' contact bits."""
+    for node in draft.nodes["body"]:
+        geoms = [geom.row for geom in node.under.get("geom", [])]
+        contype = conaffinity = 0
+        for row in geoms:
+            contype, conaffinity = contype | row["geom_contype"], conaffinity | row["geom_conaffinity"]
+        margin = max([0.0, *(row["geom_margin"] for row in geoms)])
+        node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
+        node.row.update(_inertia(draft, node) if node.id else _massless(node))
+    for node in draft.nodes["body"]:
+        if node.id and node.under.get("joint") and not _canmove(node):
+            draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
+    draft.problems.raise_if_any()
+    for node in draft.nodes["body"]:
+        _align_free(draft, node)
+
+
+def _massless(node: Node) -> dict:
+    """Inertial frame of a body without mass: MuJoCo puts it at the body's own pose."""
+    pose = {"body_ipos": node.row["own_pos"], "body_iquat": node.row["own_quat"]}
+    return {"body_mass": 0.0, "body_inertia": np.zeros(3), **pose}
+
+
+def _inertia(draft: Draft, node: Node) -> dict:
+    settings = draft.settings(node)
+    # also from inside of a frame, which does not move it
+    given = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
+    infer = settings.inertiafromgeom == Tristate.TRUE or (settings.inertiafromgeom == Tristate.AUTO and given is None)
+    row = _given(draft, node, given) if given is not None else _massless(node)
+    if infer:
+        row.update(_from_geoms(draft, node))
+    row["body_mass"] = max(row["body_mass"], settings.boundmass)
+    row["body_inertia"] = _bounded(draft, node, np.maximum(row["body_inertia"], settings.boundinertia))
+    if row["body_mass"] < 0 or (row["body_inertia"] < 0).any():
+        draft.problems.add(node.source, "mass and inertia cannot be negative")
+    return row
+
+
+def _given(draft: Draft, node: Node, given: Inertial) -> dict:
+    """What `<inertial>` says."""
+    e = given.filled()
+    inertia, quat = np.zeros(3), orientation(draft, node, e)
+    if e.diaginertia is not None:
+        inertia = np.array(e.diaginertia, float)
+    if e.fullinertia is not None:
+        if e.diaginertia is not None and np.any(e.diaginertia):
+            draft.problems.add(given, "fullinertia and diaginertia cannot both be given")
+        xx, yy, zz, xy, xz, yz = e.fullinertia
+        inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+        if inertia[2] < TINY:
+            draft.problems.add(given, "fullinertia must have positive eigenvalues")
+            # one message is enough
+            inertia = np.ones(3)
+    return {"body_ipos": np.array(e.pos, float), "body_iquat": quat, "body_mass": e.mass, "body_inertia": inertia}
+
+
+def _from_geoms(draft: Draft, node: Node) -> dict:
+    """Mass, center and principal axes of the geoms that count, nothing if none does."""
+    lowest, highest = draft.settings(node).inertiagrouprange
+    rows = [geom.row for geom in node.under.get("geom", []) if lowest <= geom.row["geom_group"] <= highest]
+    rows = [row for row in rows if row["mass"] > TINY]
+    if len(rows) < 2:
+        names = {"body_ipos": "geom_pos", "body_iquat": "geom_quat", "body_mass": "mass", "body_inertia": "inertia"}
+        return {name: rows[0][source] for name, source in names.items()} if rows else {}
+    mass = sum(row["mass"] for row in rows)
+    center = sum(row["mass"] * row["geom_pos"] for row in rows) / mass
+    total = np.zeros((3, 3))
+    for row in rows:
+        total += rotated_inertia(row["inertia"], matrix(row["geom_quat"]))
+        total += offset_inertia(row["mass"], row["geom_pos"] - center)
+    inertia, quat = diagonalize(total)
+    if inertia[2] < TINY:
+        draft.problems.add(node.source, "the geoms' inertia must have positive eigenvalues")
+    return {"body_ipos": center, "body_iquat": quat, "body_mass": mass, "body_inertia": inertia}
+
+
+def _bounded(draft: Draft, node: Node, inertia: Array) -> Array:
+    """Principal moments that satisfy A + B >= C, made equal if the compiler may balance them."""
+    if _triangle(inertia):
+        return inertia
+    if draft.settings(node).balanceinertia:
+        return np.full(3, inertia.sum() / 3)
+    draft.problems.add(node.source, "inertia must satisfy A + B >= C", "set balanceinertia to mend it")
+    return inertia
+
+
+def _triangle(inertia: Array) -> bool:
+    a, b, c = inertia
+    return a + b >= c and a + c >= b and b + c >= a
+
+
+def _canmove(node: Node) -> bool:
+    """Whether the body, or something that moves with it, has mass and inertia."""
+    if node.row["body_mass"] >= MINIMUM and (node.row["body_inertia"] >= MINIMUM).all():
+        return True
+    return any(not child.under.get("joint") and _canmove(child) for child in node.under.get("body", []))
+
+
+def _align_free(draft: Draft, node: Node) -> None:
+    """Move the frame of a single free body to its inertial frame, and everything on it the other way."""
+    joints = node.under.get("joint", [])
+    if len(joints) != 1 or joints[0].e.type != JointType.FREE or node.under.get("body"):
+        return
+    align = getattr(joints[0].source, "align", None)
+    if align == Tristate.FALSE or (align != Tristate.TRUE and not draft.settings(node).alignfree):
+        return
+    row = node.row
+    back = invert(row["body_ipos"], row["body_iquat"])
+    row["body_pos"], row["body_quat"] = compose(row["body_pos"], row["body_quat"], row["body_ipos"], row["body_iquat"])
+    row["body_ipos"], row["body_iquat"] = np.zeros(3), np.array([1.0, 0, 0, 0])
+    for kind, prefix in (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light")):
+        for child in node.under.get(kind, []):
+            move(child, prefix, *back)
+
+
+def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
+    """Put a pose, or a position and a direction, behind another pose."""
+    row = node.row
+    turn = row.get(prefix + "_quat", np.array([1.0, 0, 0, 0]))
+    row[prefix + "_pos"], turned = compose(pos, quat, row[prefix + "_pos"], turn)
+    if prefix + "_quat" in row:
+        row[prefix + "_quat"] = turned
+    if prefix + "_dir" in row:
+        row[prefix + "_dir"] = matrix(quat) @ row[prefix + "_dir"]
+
+
+def total_mass(draft: Draft) -> None:
+    """Scale all masses and inertias to the total that the compiler settings ask for."""
+    wanted = draft.spec.compiler.settotalmass
+    if wanted <= 0:
+        return
+    bodies = [node.row for node in draft.nodes["body"]][1:]
+    scale = max(MINIMUM, wanted / max(MINIMUM, sum(row["body_mass"] for row in bodies)))
+    for row in bodies:
+        row["body_mass"], row["body_inertia"] = row["body_mass"] * scale, row["body_inertia"] * scale

@@ -1,0 +1,212 @@
+"""Geoms: pose, size, bounds, mass and inertia. One row per geom; mass and inertia go to the body.
+
+fromto gives center, half length and a z axis that points from the second point to the first. Mass is given, or density
+times the volume (times the surface for shells). Source: MuJoCo "Modeling", geom; shape formulas in shape.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from diffsim.compiler.assets.meshes import Mesh
+from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.elements.contacts import CONDIMS
+from diffsim.compiler.elements.fluid import fluid_coefficients
+from diffsim.compiler.elements.geom_assets import FITTED, fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
+from diffsim.compiler.elements.shape import SHAPES, Shape, bounding_box
+from diffsim.compiler.orientation import (
+    TINY,
+    compose,
+    from_axes,
+    from_axis_angle,
+    from_euler,
+    from_z_axis,
+    unit,
+)
+from diffsim.enums import GeomType
+
+Array = np.ndarray
+
+EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BOX)
+
+
+def orientation(draft: Draft, node: Node, e: Any = None) -> Array:
+    """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler."""
+    e, settings = e or node.e, draft.settings(node)
+    ways = {
+        "axisangle": lambda value: from_axis_angle(value, settings.degree),
+        "xyaxes": from_axes,
+        "zaxis": from_z_axis,
+        "euler": lambda value: from_euler(value, settings.eulerseq, settings.degree),
+    }
+    for name, convert in ways.items():
+        value = getattr(e, name, None)
+        if value is not None:
+            try:
+                return convert(value)
+            except ValueError as error:
+                draft.problems.add(node.source, str(error))
+    return unit(e.quat)[0]
+
+
+def shaped_pose(draft: Draft, node: Node, kind: GeomType) -> tuple[Array, Array, Array]:
+    """Position, quaternion and sizes of a geom or site in its body's frame."""
+    e = node.e
+    size = np.array(e.size, float)
+    size = np.append(size, np.zeros(3 - len(size)))
+    if e.fromto is None:
+        pos, quat = np.array(e.pos, float), orientation(draft, node)
+    else:
+        pos, quat, size = _from_to(draft, node, kind, size)
+    return *compose(*node.frame, pos, quat), size
+
+
+def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Array, Array, Array]:
+    """Center, orientation and sizes of a geom between two points."""
+    first, second = node.e.fromto[:3], node.e.fromto[3:]
+    axis, length = unit(first - second)
+    if kind not in EXTENDED:
+        draft.problems.add(node.source, "fromto requires a capsule, cylinder, box or ellipsoid")
+    elif np.any(node.e.pos):
+        draft.problems.add(node.source, "both pos and fromto are given")
+    elif length < TINY:
+        draft.problems.add(node.source, "the points of fromto are too close")
+    elif not np.isfinite(length):
+        draft.problems.add(node.source, "the points of fromto are too far apart")
+        length = 0.0
+    if kind in (GeomType.ELLIPSOID, GeomType.BOX):
+        size = np.array([size[0], size[0], length / 2])
+    else:
+        size[1] = length / 2
+    return (first + second) / 2, from_z_axis(axis) if length else np.array([1.0, 0, 0, 0]), size
+
+
+def check_size(draft: Draft, node: Node, kind: GeomType, size: Array) -> None:
+    """Sizes that a shape needs are positive; of a plane only the third, the grid spacing of the drawing."""
+    needed = [2] if kind == GeomType.PLANE else range(SHAPES[kind].sizes)
+    name = ("an " if kind == GeomType.ELLIPSOID else "a ") + kind.name.lower()
+    count = SHAPES[kind].sizes
+    for index in needed:
+        if not size[index] > 0:
+            hint = f"{name} has {count} size{'s' * (count > 1)}" if size[index] == 0 else ""
+            draft.problems.add(node.source, f"size {index + 1} of {name} must be positive", hint)
+            size[index] = 1.0
+
+
+def geom_rows(draft: Draft) -> None:
+    """Rows of all geoms."""
+    for node in draft.nodes["geom"]:
+        kind = GeomType(node.e.type)
+        form = _form(draft, node, kind)
+        if form is not None:
+            node.row = _geom_row(draft, node, kind, form)
+    draft.problems.raise_if_any()
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Pose, sizes and shape of a geom; `data`: index of its mesh or height field; `material`: name of its material."""
+
+    pos: Array
+    quat: Array
+    size: Array
+    shape: Shape
+    data: int
+    material: str | None
+
+
+def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
+    """The form of a geom; None, and a problem noted, if it lacks its asset."""
+    e = node.e
+    mesh, field = draft.find(node.source, "mesh", e.mesh), draft.find(node.source, "hfield", e.hfield)
+    for needed, attribute, given in ((GeomType.MESH, "mesh", e.mesh), (GeomType.HFIELD, "hfield", e.hfield)):
+        if kind == needed and not given:
+            draft.problems.add(node.source, f"a {attribute} geom needs attribute '{attribute}'")
+    if e.hfield and kind != GeomType.HFIELD:
+        draft.problems.add(node.source, "attribute 'hfield' requires type 'hfield'")
+    pos, quat, size = shaped_pose(draft, node, kind)
+    if mesh is not None:
+        return _mesh_form(draft, node, kind, mesh, _Form(pos, quat, size, SHAPES[GeomType.BOX], -1, e.material))
+    if kind == GeomType.HFIELD and field is not None:
+        size = hfield_size(field.e.size)
+        return _Form(pos, quat, size, hfield_shape(field.e.size), field.id, e.material)
+    if kind not in SHAPES:
+        return None
+    check_size(draft, node, kind, size)
+    return _Form(pos, quat, size, SHAPES[kind], -1, e.material)
+
+
+def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _Form) -> _Form | None:
+    """The form of a mesh geom, or of a primitive fitted to a mesh."""
+    mesh: Mesh = asset.row["mesh"]
+    if node.e.fromto is not None:
+        draft.problems.add(node.source, "fromto cannot be used with a mesh")
+    if kind == GeomType.MESH:
+        size, center, shape = mesh.reach, np.zeros(3), mesh_shape(mesh)
+        if node.e.shellinertia:
+            hint = 'give the mesh inertia="shell"'
+            draft.problems.add(node.source, "shellinertia does not apply to a mesh geom", hint)
+    elif kind in FITTED:
+        size, center = fitted(draft, node, kind, mesh, form.size)
+        shape = SHAPES[kind]
+        check_size(draft, node, kind, size)
+    else:
+        draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
+        return None
+    pos, quat = compose(form.pos, form.quat, *mesh_place(mesh, center))
+    return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material)
+
+
+def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
+    e, body, size, shape = node.e, node.body, form.size, form.shape
+    if kind == GeomType.PLANE and body is not None and moves(body):
+        draft.problems.add(node.source, "a plane may only stand on a body that does not move")
+    if e.condim not in CONDIMS:
+        draft.problems.add(node.source, f"condim must be 1, 3, 4 or 6, not {e.condim}")
+    mass, inertia = _mass(draft, node, shape, size)
+    fluid = fluid_coefficients(kind, size, e.fluidcoef) if e.fluidshape else np.zeros(12)
+    return {
+        "geom_type": kind,
+        "geom_bodyid": body.id if body else 0,
+        "geom_contype": e.contype,
+        "geom_conaffinity": e.conaffinity,
+        "geom_condim": e.condim,
+        "geom_dataid": form.data,
+        "geom_matid": draft.optional(node, "material", form.material),
+        "geom_group": e.group,
+        "geom_priority": e.priority,
+        "geom_solmix": e.solmix,
+        "geom_solref": e.solref,
+        "geom_solimp": e.solimp,
+        "geom_size": size,
+        "geom_aabb": bounding_box(shape, size),
+        "geom_rbound": shape.radius(size),
+        "geom_pos": form.pos,
+        "geom_quat": form.quat,
+        "geom_friction": e.friction,
+        "geom_margin": e.margin,
+        "geom_gap": e.gap,
+        "geom_fluid": fluid,
+        "geom_rgba": e.rgba,
+        "mass": mass,
+        "inertia": inertia,
+    }
+
+
+def moves(body: Node) -> bool:
+    """Whether the body or one of its ancestors has a joint."""
+    return bool(body.under.get("joint")) or (body.parent is not None and moves(body.parent))
+
+
+def _mass(draft: Draft, node: Node, shape: Shape, size: Array) -> tuple[float, Array]:
+    """Mass and principal moments of inertia about the geom's center."""
+    e = node.e
+    volume, unit_inertia = (shape.area, shape.shell) if e.shellinertia else (shape.volume, shape.solid)
+    amount = volume(size)
+    mass = e.mass if e.mass is not None else e.density * amount
+    if mass < 0 or e.density < 0:
+        draft.problems.add(node.source, "mass and density cannot be negative")
+    if mass == 0 or (e.mass is not None and amount < TINY):
+        return 0.0, np.zeros(3)
+    return float(mass), mass * unit_inertia(size)

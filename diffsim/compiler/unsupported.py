@@ -1,0 +1,76 @@
+"""What MJCF has and the physics has not, said at load with file, line, element and reason.
+
+Rooms keep tables of what they know; those are asked, so that nothing is listed twice and a feature is known here as
+soon as it has its row there. `GAPS` holds the rest; a row of it is deleted when its feature lands.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from diffsim.actuator.transmission import TRANSMISSIONS
+from diffsim.collision import unsupported_pairs
+from diffsim.compiler.draft import Draft, Node
+from diffsim.enums import BiasType, DynType, EnableBit, GainType, GeomType
+from diffsim.sensor import unsupported_sensors
+from diffsim.types.model import Model, Option
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Objects of `kind` for which `lacks` holds cannot be simulated, for a reason that the user is told."""
+
+    kind: str
+    lacks: Callable[[Node], object]
+    reason: str
+
+
+GAPS: tuple[Gap, ...] = (
+    Gap("geom", lambda node: node.e.type == GeomType.SDF, "signed distance fields are not supported yet"),
+    Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
+    Gap(
+        "actuator",
+        lambda node: (
+            (node.e.dyntype == DynType.DCMOTOR)
+            + (node.e.gaintype == GainType.DCMOTOR)
+            + (node.e.biastype == BiasType.DCMOTOR)
+            in (1, 2)
+        ),
+        "dynamics, gain and bias of a DC motor only work together",
+    ),
+)
+
+# options that would change the motion
+OPTIONS: tuple[tuple[Callable[[Option], object], str], ...] = (
+    (lambda opt: opt.enabled(EnableBit.SLEEP), "sleeping is not supported yet"),
+)
+
+
+def check_elements(draft: Draft) -> None:
+    """Note every element that diffsim cannot compile or simulate."""
+    for gap in GAPS:
+        for node in draft.nodes[gap.kind]:
+            if gap.lacks(node):
+                draft.problems.unsupported(node.source, gap.reason)
+
+
+def check_model(draft: Draft, model: Model) -> None:
+    """Note what only shows in the compiled model: solver, sensors, pairs of geoms that may touch."""
+    option = draft.spec.option
+    for lacks, reason in OPTIONS:
+        if lacks(model.opt):
+            draft.problems.unsupported(option, reason)
+    for sensor, reason in unsupported_sensors(model.topology):
+        draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
+    _check_pairs(draft, model)
+
+
+def _check_pairs(draft: Draft, model: Model) -> None:
+    """One finding for each two types of geoms that may touch and that diffsim cannot collide."""
+    seen: set[frozenset[GeomType]] = set()
+    for first, second, reason in unsupported_pairs(model.topology, model.opt.disableflags):
+        nodes = [draft.nodes["geom"][geom] for geom in (first, second)]
+        kinds = frozenset(GeomType(node.e.type) for node in nodes)
+        if kinds not in seen:
+            seen.add(kinds)
+            message = f"contact with {nodes[1].source.label} at line {nodes[1].source.line}: {reason}"
+            draft.problems.unsupported(nodes[0].source, message, "filter it out with contype, conaffinity or <exclude>")

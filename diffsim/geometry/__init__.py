@@ -1,0 +1,1 @@
+"""Pure geometry: shapes, the table of contact pairs, rays; no model."""

@@ -1,0 +1,82 @@
+"""The pair table: which function finds the contacts of two geom types, how many rows it has, what is unsupported.
+
+The first type is never larger than the second; MuJoCo orders geoms so. Pairs of a plane or height field with a plane
+or height field never collide in MuJoCo and are no candidates.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from diffsim.enums import GeomType
+from diffsim.geometry import box, box_box, plane, primitives
+from diffsim.geometry.convex import convex_pair
+from diffsim.geometry.shapes import Shape, Touch
+
+Array = jax.Array
+
+PairFunction = Callable[[Shape, Shape, Array], Touch]
+Types = tuple[GeomType, GeomType]
+
+
+class Collider(NamedTuple):
+    """A pair function (shape1, shape2, margin) -> Touch, and the number of its rows."""
+
+    function: PairFunction
+    rows: int
+
+
+PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = (GeomType(i) for i in range(9))
+
+COLLIDERS: dict[Types, Collider] = {
+    (PLANE, SPHERE): Collider(plane.plane_sphere, 1),
+    (PLANE, CAPSULE): Collider(plane.plane_capsule, 2),
+    (PLANE, ELLIPSOID): Collider(plane.plane_ellipsoid, 1),
+    (PLANE, CYLINDER): Collider(plane.plane_cylinder, 4),
+    (PLANE, BOX): Collider(plane.plane_box, 4),
+    (SPHERE, SPHERE): Collider(primitives.sphere_sphere, 1),
+    (SPHERE, CAPSULE): Collider(primitives.sphere_capsule, 1),
+    (SPHERE, BOX): Collider(box.sphere_box, 1),
+    (CAPSULE, BOX): Collider(box.capsule_box, 2),
+    (SPHERE, CYLINDER): Collider(primitives.sphere_cylinder, 1),
+    (BOX, BOX): Collider(box_box.box_box, box_box.ROWS),
+    (CAPSULE, CAPSULE): Collider(primitives.capsule_capsule, 2),
+    **{
+        (kind1, kind2): Collider(convex_pair(kind1, kind2, rows), rows)
+        for kind1, kind2, rows in (
+            (SPHERE, ELLIPSOID, 1),
+            (CAPSULE, ELLIPSOID, 1),
+            (ELLIPSOID, ELLIPSOID, 1),
+            (ELLIPSOID, CYLINDER, 1),
+            (ELLIPSOID, BOX, 1),
+            (CAPSULE, CYLINDER, 5),
+            (CYLINDER, CYLINDER, 5),
+            (CYLINDER, BOX, 5),
+        )
+    },
+}
+
+# with the `multiccd` flag disabled
+SINGLE: dict[Types, Collider] = {
+    (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1)
+    for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX))
+}
+
+# pairs that the oracle does not collide either
+NEVER: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
+
+UNSUPPORTED: dict[Types, str] = {
+    **{
+        (HFIELD, kind): "height fields are not implemented yet"
+        for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
+    },
+    **{
+        (kind, MESH): "mesh collisions are not implemented yet"
+        for kind in (PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
+    },
+    **{
+        (kind, SDF): "signed distance fields are not implemented yet"
+        for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
+    },
+}

@@ -1,0 +1,127 @@
+"""Spheres, capsules and the round side of cylinders: closest points in closed form.
+
+Source: MuJoCo's `engine_collision_primitive.c` (3.8.1) for which contacts exist; Ericson 2005, ch. 5, for the closest
+points of segments.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.geometry.shapes import Shape, Touch, axes_fallback, ball_ball, choose, stack, touch
+from diffsim.math import safe
+from diffsim.math.vector import dot, scale
+
+Array = jax.Array
+
+
+def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Touch:
+    """The line of centres."""
+    row = ball_ball(sphere1.pos, sphere1.size[0], sphere2.pos, sphere2.size[0], axes_fallback(sphere1, sphere2))
+    return stack([touch(*row)])
+
+
+def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Touch:
+    """The sphere against a ball at the nearest point of the capsule's segment."""
+    half = capsule.size[1]
+    along = safe.clip(dot(capsule.axis, sphere.pos - capsule.pos), -half, half)
+    nearest = capsule.pos + scale(capsule.axis, along)
+    row = ball_ball(sphere.pos, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
+    return stack([touch(*row)])
+
+
+def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Touch:
+    """The sphere against the cylinder's side, cap or rim, whichever is nearest."""
+    radius, half = cylinder.size[0], cylinder.size[1]
+    offset = sphere.pos - cylinder.pos
+    along = dot(cylinder.axis, offset)
+    radial = offset - scale(cylinder.axis, along)
+    outward = jnp.where(jax.lax.stop_gradient(along) > 0, cylinder.axis, -cylinder.axis)
+    height = dot(outward, offset)
+    # discrete choice: beside the wall, above a cap, both (centre inside: the nearer exit) or neither (rim)
+    distance = jax.lax.stop_gradient(safe.norm(radial))
+    beside, above = jax.lax.stop_gradient(height) < half, distance < radius
+    cap_is_nearer = jax.lax.stop_gradient(half - height) < radius - distance
+    side = beside & ~(above & cap_is_nearer)
+    cap = above & ~side
+    rim = cylinder.pos + scale(outward, half) + scale(safe.normalize(radial), radius)
+    nearest = jnp.where(side, cylinder.pos + scale(cylinder.axis, along), rim)
+    # on the axis and nearer to the wall: the balls are concentric
+    round_row = ball_ball(
+        sphere.pos, sphere.size[0], nearest, jnp.where(side, radius, 0), axes_fallback(sphere, cylinder)
+    )
+    dist = height - half - sphere.size[0]
+    cap_row = (dist, sphere.pos - scale(outward, sphere.size[0] + 0.5 * dist), -outward)
+    return stack([touch(*choose(cap, cap_row, round_row))])
+
+
+def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Touch:
+    """The closest points of two segments; two rows where the segments are parallel, else the second is not valid.
+
+    The segments are p + x a with |x| <= 1. The squared distance is a quadratic in (x1, x2) with the matrix
+    ((ma, mb), (mb, mc)) and the right-hand side (u, v).
+    """
+    axis1, axis2 = scale(capsule1.axis, capsule1.size[1]), scale(capsule2.axis, capsule2.size[1])
+    offset = capsule1.pos - capsule2.pos
+    ma, mb, mc = dot(axis1, axis1), -dot(axis1, axis2), dot(axis2, axis2)
+    u, v = -dot(axis1, offset), dot(axis2, offset)
+    determinant = ma * mc - mb * mb
+    limit = 1e-15 if u.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
+    parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
+    crossing = _crossing_parameters(ma, mb, mc, u, v, jnp.where(parallel, 1, determinant))
+    reach = margin + capsule1.size[0] + capsule2.size[0]
+    first, second, both = _parallel_parameters(ma, mb, mc, u, v, dot(offset, offset), reach)
+    fallback = axes_fallback(capsule1, capsule2)
+    rows = []
+    for x1, x2, valid in ((*choose(parallel, first, crossing), True), (*second, parallel & both)):
+        row = ball_ball(
+            capsule1.pos + scale(axis1, x1),
+            capsule1.size[0],
+            capsule2.pos + scale(axis2, x2),
+            capsule2.size[0],
+            fallback,
+        )
+        rows.append(touch(*row, valid=valid))
+    return stack(rows)
+
+
+def _crossing_parameters(
+    ma: Array, mb: Array, mc: Array, u: Array, v: Array, determinant: Array
+) -> tuple[Array, Array]:
+    """(x1, x2) of the closest points of segments that are not parallel."""
+    free1, free2 = (mc * u - mb * v) / determinant, (ma * v - mb * u) / determinant
+    x1 = safe.clip(free1, -1, 1)
+    clamped = (free1 > 1) | (free1 < -1)
+    x2 = jnp.where(clamped, safe.divide(v - mb * x1, mc), free2)
+    # the second end clamps last, and then the first parameter follows it
+    end = safe.clip(x2, -1, 1)
+    x1 = jnp.where((x2 > 1) | (x2 < -1), safe.clip(safe.divide(u - mb * end, ma), -1, 1), x1)
+    return x1, end
+
+
+def _parallel_parameters(
+    ma: Array, mb: Array, mc: Array, u: Array, v: Array, squared: Array, reach: Array
+) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+    """The first two of the four end points that lie within reach of the other segment, and whether there are two.
+
+    Order: both ends of the first segment, then both ends of the second. Without any in reach: the nearest one.
+    """
+    one = jnp.ones_like(u)
+    ends = [(end, safe.clip(safe.divide(v - mb * end, mc), -1, 1)) for end in (one, -one)]
+    ends += [(safe.clip(safe.divide(u - mb * end, ma), -1, 1), end) for end in (one, -one)]
+    gaps = [
+        jax.lax.stop_gradient(squared + x1 * x1 * ma + x2 * x2 * mc + 2 * (x1 * x2 * mb - x1 * u - x2 * v))
+        for x1, x2 in ends
+    ]
+    near = [gap <= jax.lax.stop_gradient(reach * reach) for gap in gaps]
+    none = ~(near[0] | near[1] | near[2] | near[3])
+    nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))
+    # walk the list backwards, pushing the first found to the second place
+    first, second, count = ends[3], ends[3], jnp.zeros_like(near[0])
+    some = jnp.zeros_like(near[0])
+    for end, gap, hit in reversed(list(zip(ends, gaps, near, strict=True))):
+        taken = hit | (none & (gap <= nearest))
+        second = choose(taken, first, second)
+        count = jnp.where(taken, some, count)
+        some = some | taken
+        first = choose(taken, end, first)
+    return first, second, count & ~none

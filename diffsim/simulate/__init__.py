@@ -1,0 +1,1 @@
+"""What users call on a compiled model: forward, inverse, step, rollout, derived constants, queries."""

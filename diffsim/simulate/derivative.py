@@ -1,0 +1,181 @@
+"""Derivatives of the smooth forces with respect to velocity, for the implicit integrators and discrete inverses.
+
+Dampers and actuators act along rows of J, so they add J^T b J. A force that depends on body velocities (the medium,
+Coriolis forces) has one 6 x 6 matrix B_i per body; in the frame that a tree shares these add up over subtrees, as
+inertias do, and
+
+    d qfrc_j / d qvel_k = cdof_j . (sum of B_i over the subtree of the deeper of j and k) cdof_k.
+
+With V_i = cvel, I_i = cinert and W_k the velocity of the frame up to and including the joint of dof k, the bias has
+d (I a + V x* I V) = I (cdof_dot_k + W_k x cdof_k) + [-I V x + (.) x* I V + V x* I] cdof_k. As in MuJoCo, entries for
+dofs of different branches are dropped. Drag of ellipsoids smaller than a few centimetres differs from MuJoCo's, whose
+derivative has a floor of 1e-15 under a product of eighth powers of lengths; ours is exact. Source: Featherstone 2008,
+ch. 5 and 6; MuJoCo "Computation", "Integrators".
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.actuator.actuation import velocity_slopes
+from diffsim.enums import DisableBit, Integrator
+from diffsim.errors import Problem, UnsupportedError
+from diffsim.math.block_matrix import BlockDiagonal, diagonal_of
+from diffsim.math.linalg import matmul
+from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
+from diffsim.math.vector import mul_vec, mul_vec_t, scale
+from diffsim.math.xla import barrier
+from diffsim.physics import reflected
+from diffsim.physics.fluid import fluid_wrenches, has_medium
+from diffsim.physics.inertia import pair_products
+from diffsim.physics.joint import groups
+from diffsim.physics.passive import damping_derivative, tendon_damping_derivative
+from diffsim.physics.tree import dof_mask, sum_dofs, sum_subtree
+from diffsim.types.data import Data
+from diffsim.types.model import Model
+from diffsim.types.state import Inputs, State
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+
+def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """What takes the acceleration over one timestep to the force: M, plus what is implicit in velocity."""
+    integrator = model.opt.integrator
+    if integrator not in IMPLICIT_PARTS:
+        reason = f"invdiscrete has no meaning for the integrator {integrator.name}; use another, or clear the flag"
+        raise UnsupportedError([Problem("", 0, "<option integrator>", reason, unsupported=True)])
+    return IMPLICIT_PARTS[integrator](model, state, inputs, data)
+
+
+def _euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M + h D, D the dampers of the dofs."""
+    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
+    if off or not reflected.is_damped(model.topology):
+        return data.M
+    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
+
+
+def _implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M - h d qfrc_smooth / d qvel."""
+    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True))
+
+
+def _implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces."""
+    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False))
+
+
+def _minus(inertia: BlockDiagonal, change: Array) -> BlockDiagonal:
+    """The difference; `change` (nv, nv) has no entries between trees."""
+    return jax.tree.map(jnp.subtract, inertia, diagonal_of(inertia.blocks, change))
+
+
+IMPLICIT_PARTS = {
+    Integrator.EULER: _euler_inertia,
+    Integrator.IMPLICIT: _implicit_inertia,
+    Integrator.IMPLICITFAST: _implicit_fast_inertia,
+}
+
+
+def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, coriolis: bool) -> Array:
+    """(nv, nv) d (qfrc_actuator + qfrc_passive - qfrc_bias) / d qvel.
+
+    Without `coriolis` the bias is left out and the rest is made symmetric, as `implicitfast` does.
+    """
+    topology = model.topology
+    total = jnp.zeros((model.nv, model.nv), state.qvel.dtype)
+    for rows, slope in _slopes_along_rows(model, state, inputs, data):
+        total = total + matmul(rows.T, scale(rows, slope))
+    if not model.opt.disabled(DisableBit.DAMPER) and reflected.is_damped(topology):
+        damping = damping_derivative(model, state.qvel)
+        total = total - jnp.where(np.eye(model.nv, dtype=bool), damping[:, None], 0)
+    total = total + _spatial_derivative(model, state.qvel, data, coriolis)
+    lower = dof_mask(topology)
+    return jnp.where(lower | lower.T, total, 0)
+
+
+def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -> list[tuple[Array, Array]]:
+    """Forces along rows (n, nv) and their change per velocity (n,): actuators and damped tendons."""
+    found = []
+    if not model.opt.disabled(DisableBit.ACTUATION):
+        actuators, slope = velocity_slopes(model, state, inputs, data)
+        if actuators.size:
+            found.append((data.actuator_moment[actuators], slope))
+    if not model.opt.disabled(DisableBit.DAMPER) and reflected.has_any_tendon_damping(model.topology):
+        found.append((data.ten_J, -tendon_damping_derivative(model, data.ten_velocity)))
+    return found
+
+
+def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -> Array:
+    """(nv, nv) derivatives of forces that depend on body velocities."""
+    topology = model.topology
+    off = model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER)
+    immersed = has_medium(topology) and not off
+    blocks = jnp.zeros((model.nbody, 6, 6), qvel.dtype)
+    if immersed:
+        blocks = _medium_blocks(model, data)
+        blocks = blocks if coriolis else 0.5 * (blocks + jnp.swapaxes(blocks, 1, 2))
+    if not coriolis:
+        return _over_subtrees(model, data, blocks, None) if immersed else jnp.zeros((model.nv, model.nv), qvel.dtype)
+    drift = data.cdof_dot + cross_motion(_joint_motion(topology, data.cdof, qvel), data.cdof)
+    return _over_subtrees(model, data, blocks - _bias_blocks(data), drift)
+
+
+def _columns(columns: Array) -> Array:
+    """(nbody, 6, 6) matrices from their columns (6, nbody, 6)."""
+    return jnp.moveaxis(columns, 0, 2)
+
+
+def _medium_blocks(model: Model, data: Data) -> Array:
+    """(nbody, 6, 6) d wrench of the medium / d cvel."""
+
+    def wrench(change: Array) -> Array:
+        # bodies do not see each other's velocities: one tangent serves all
+        return fluid_wrenches(model, data, data, data.cvel + change[None])
+
+    basis = jnp.eye(6, dtype=data.cvel.dtype)
+    return _columns(jax.vmap(lambda e: jax.jvp(wrench, (jnp.zeros_like(e),), (e,))[1])(basis))
+
+
+def _bias_blocks(data: Data) -> Array:
+    """(nbody, 6, 6) the part of d (I a + V x* I V) that is linear in the motion axis."""
+    inertia, velocity = data.cinert, data.cvel
+    momentum = inertia_mul(inertia, velocity)
+
+    def column(e: Array) -> Array:
+        axis = jnp.broadcast_to(e, velocity.shape)
+        turned = inertia_mul(inertia, cross_motion(velocity, axis))
+        return cross_force(axis, momentum) + cross_force(velocity, inertia_mul(inertia, axis)) - turned
+
+    return _columns(jax.vmap(column)(jnp.eye(6, dtype=velocity.dtype)))
+
+
+@per_topology
+def _joint_end(topology: Topology) -> np.ndarray:
+    """(nv,) the last dof of the block (translation or rotation) of each dof."""
+    end = np.arange(topology.nv)
+    for group in groups(topology):
+        for start, stop in group.kind.blocks:
+            end[group.dofs[:, start:stop]] = group.dofs[:, stop - 1 : stop]
+    return end
+
+
+def _joint_motion(topology: Topology, cdof: Array, qvel: Array) -> Array:
+    """(nv, 6) velocity of the frame up to and including the block of each dof."""
+    return sum_dofs(topology, scale(cdof, qvel), _joint_end(topology))
+
+
+def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None) -> Array:
+    """(nv, nv) cdof_j . (B cdof_k - I drift_k), B (nbody, 6, 6) and I summed over the subtree of the deeper dof."""
+    body = model.topology.dof_bodyid
+    total = barrier(sum_subtree(model.topology, barrier(blocks.reshape(-1, 36)))).reshape(-1, 6, 6)[body]
+    cdof = data.cdof
+    left, right, upper = mul_vec_t(total, cdof), cdof, mul_vec(total, cdof)
+    if drift is not None:
+        inertia = data.crb[body]
+        left, right = join(left, -inertia_mul(inertia, cdof)), join(right, drift)
+        upper = upper - inertia_mul(inertia, drift)
+    left, right, upper = barrier((left, right, upper))
+    mask = dof_mask(model.topology)
+    return jnp.where(mask, pair_products(left, right), jnp.where(mask.T, pair_products(cdof, upper), 0))
