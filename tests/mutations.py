@@ -21,7 +21,7 @@ MATRIX = "tests/gradients/test_matrix.py::test_entry"
 PYRAMID, CONE, WELD = (
     f"'{MATRIX}[{entry}-newton-{i}]'" for entry, i in (("contact 6-0", 0), ("contact 4-1", 0), ("weld-0", 2))
 )
-IMPLICIT = "'tests/stepping/test_gradients.py::test_step_derivatives_match_differences[smooth-2]'"
+IMPLICIT = "'tests/simulate/test_gradients.py::test_step_derivatives_match_differences[smooth-2]'"
 SOLVER = "tests/solver/test_derivatives.py"
 EULER, RK4 = (
     f"'tests/gradients/test_step.py::test_step_gradients[1-dm_control/suite/hopper.xml-{i}-0]'" for i in (0, 1)
@@ -82,37 +82,33 @@ MUTATIONS = {
         "tests/constraint/test_rows.py::test_rows_match",
     ),
     "Euler's implicit damping has no derivative": Mutation(
-        "stepping.py",
-        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
-        "def runge_kutta",
+        "simulate/integrators.py",
+        "    return _semi_implicit(model, state, data, qacc)\n\n\ndef euler_inertia",
         f"    qacc = data.qacc + {held('qacc - data.qacc')}\n"
-        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
-        "def runge_kutta",
+        "    return _semi_implicit(model, state, data, qacc)\n\n\ndef euler_inertia",
         EULER,
     ),
     "(M - hD)^-1 M is missing in the derivative of implicit": Mutation(
-        "stepping.py",
-        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
-        "def implicit_fast",
+        "simulate/integrators.py",
+        "    return _semi_implicit(model, state, data, qacc)\n\n\ndef implicit_inertia",
         f"    qacc = data.qacc + {held('qacc - data.qacc')}\n"
-        "    return _advance(model, state, inputs, data.actuator_velocity, data.act_dot, qacc, None, data.qacc)\n\n\n"
-        "def implicit_fast",
+        "    return _semi_implicit(model, state, data, qacc)\n\n\ndef implicit_inertia",
         IMPLICIT,
     ),
     "stages of Runge-Kutta share a state": Mutation(
-        "stepping.py",
+        "simulate/integrators.py",
         "qpos=integrate_position(model, state.qpos, qvel, fraction * h),",
         f"qpos=integrate_position(model, {held('state.qpos')}, qvel, fraction * h),",
         RK4,
     ),
     "ctrl has no derivative": Mutation(
-        "pipeline.py",
+        "simulate/forward.py",
         "state.time, inputs.ctrl)",
         f"state.time, {held('inputs.ctrl')})",
         EULER,
     ),
     "xfrc_applied has no derivative": Mutation(
-        "pipeline.py",
+        "simulate/forward.py",
         "applied_force(model, inputs, poses, com)",
         f"applied_force(model, inputs.replace(xfrc_applied={held('inputs.xfrc_applied')}), poses, com)",
         IMPLICIT,
@@ -133,13 +129,13 @@ MUTATIONS = {
         "physics/joint.py",
         "    return quat_normalize(qpos[3:])\n",
         f"    return qpos[3:] + {held('quat_normalize(qpos[3:]) - qpos[3:]')}\n",
-        "tests/stepping/test_gradients.py::test_quaternions_are_projected",
+        "tests/simulate/test_gradients.py::test_quaternions_are_projected",
     ),
     "normalization of ball quaternions is not projected": Mutation(
         "physics/joint.py",
         "    return quat_normalize(qpos)\n",
         f"    return qpos + {held('quat_normalize(qpos) - qpos')}\n",
-        "tests/stepping/test_gradients.py::test_quaternions_are_projected",
+        "tests/simulate/test_gradients.py::test_quaternions_are_projected",
     ),
 }
 

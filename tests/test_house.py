@@ -3,6 +3,7 @@
 import ast
 import pathlib
 
+import mutations
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1] / "diffsim"
@@ -104,3 +105,9 @@ def test_a_worker_gets_groups(request: pytest.FixtureRequest) -> None:
     """Without them (tests/conftest.py) programs are compiled anew for tests that could share them."""
     if getattr(request.config.option, "loadgroup", False):
         assert request.node.nodeid.endswith(f"@{request.path}")
+
+
+@pytest.mark.parametrize("name", mutations.MUTATIONS)
+def test_a_planted_bug_still_has_its_place(name: str) -> None:
+    mutation = mutations.MUTATIONS[name]
+    assert (ROOT / mutation.file).read_text().count(mutation.old) == 1

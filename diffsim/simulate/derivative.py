@@ -18,9 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.actuation import velocity_slopes
-from diffsim.enums import DisableBit, Integrator
-from diffsim.errors import Problem, UnsupportedError
-from diffsim.math.block_matrix import BlockDiagonal, diagonal_of
+from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
@@ -37,45 +35,6 @@ from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
-
-
-def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """What takes the acceleration over one timestep to the force: M, plus what is implicit in velocity."""
-    integrator = model.opt.integrator
-    if integrator not in IMPLICIT_PARTS:
-        reason = f"invdiscrete has no meaning for the integrator {integrator.name}; use another, or clear the flag"
-        raise UnsupportedError([Problem("", 0, "<option integrator>", reason, unsupported=True)])
-    return IMPLICIT_PARTS[integrator](model, state, inputs, data)
-
-
-def _euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """M + h D, D the dampers of the dofs."""
-    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
-    if off or not reflected.is_damped(model.topology):
-        return data.M
-    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
-
-
-def _implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """M - h d qfrc_smooth / d qvel."""
-    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True))
-
-
-def _implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces."""
-    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False))
-
-
-def _minus(inertia: BlockDiagonal, change: Array) -> BlockDiagonal:
-    """The difference; `change` (nv, nv) has no entries between trees."""
-    return jax.tree.map(jnp.subtract, inertia, diagonal_of(inertia.blocks, change))
-
-
-IMPLICIT_PARTS = {
-    Integrator.EULER: _euler_inertia,
-    Integrator.IMPLICIT: _implicit_inertia,
-    Integrator.IMPLICITFAST: _implicit_fast_inertia,
-}
 
 
 def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, coriolis: bool) -> Array:

@@ -1,4 +1,4 @@
-"""forward, inverse: the table of contents of the simulator, in MuJoCo's order.
+"""forward: the table of contents of the simulator, in MuJoCo's order.
 
 Position, velocity, actuation, acceleration, constraint, sensors (MuJoCo documentation, "Computation"). Each stage is
 a function of what it reads; nothing is integrated here. What a caller does not use, XLA removes.
@@ -16,8 +16,6 @@ from diffsim.actuator.user import add_user_force, user_actuation
 from diffsim.collision import collide
 from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
-from diffsim.math import safe
-from diffsim.math.block_matrix import solve_blocks
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
 from diffsim.physics.body_forces import body_forces
@@ -29,12 +27,11 @@ from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
-from diffsim.simulate.derivative import discrete_inertia
+from diffsim.simulate.inverse_dynamics import compare_forward_inverse
 from diffsim.simulate.status import status
 from diffsim.solver import smooth_acceleration, solve
-from diffsim.solver.objective import constraint_force
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.data import Inverse
+from diffsim.types.data import ForwardInverse
 from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.types.state import make_inputs
 
@@ -88,8 +85,9 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     loads = body_forces(model, qvel, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
     joules = energy(model, qpos, qvel, poses, com, paths, inertia)
     records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
-    data = _so_far(*records, contact=contacts, efc=rows)
-    data = dataclasses.replace(data, solver_fwdinv=_forward_minus_inverse(model, data, applied))
+    data = _so_far(*records, ForwardInverse(solver_fwdinv=jnp.zeros((2,), qvel.dtype)), contact=contacts, efc=rows)
+    if model.opt.enabled(EnableBit.FWDINV):
+        data = dataclasses.replace(data, **vars(compare_forward_inverse(data, applied)))
     now = sensors(model, state, inputs, data, forces)
     shown = delayed_readings(model, state.history, state.time, now)
     data = dataclasses.replace(data, sensordata=shown, sensor_now=now)
@@ -100,40 +98,3 @@ def _so_far(*records: Any, **children: Any) -> Data:
     """Data with what these records hold; the rest is None."""
     rest = dict.fromkeys(field.name for field in dataclasses.fields(Data))
     return Data(**{**rest, **{name: value for part in records for name, value in vars(part).items()}, **children})
-
-
-def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:
-    """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
-
-    With the `invdiscrete` flag `qacc` (nv,) is that of a whole timestep, (qvel_next - qvel) / h, by the model's
-    integrator; actuators then matter in so far as the integrator differentiates their forces.
-
-    Returns:
-      Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.
-
-    Raises:
-      UnsupportedError: `invdiscrete` with an integrator that has no inverse.
-    """
-    inputs = make_inputs(model) if inputs is None else inputs
-    # only what is used below is computed
-    data = forward(model, state, inputs)
-    if model.opt.enabled(EnableBit.INVDISCRETE):
-        force = discrete_inertia(model, state, inputs, data).mul_vec(qacc)
-        qacc = solve_blocks(data.M, force)
-    return _inverse_at(data, qacc)
-
-
-def _inverse_at(data: Data, qacc: Array) -> Inverse:
-    """Inverse dynamics at a continuous-time acceleration."""
-    held = constraint_force(data.efc, qacc)
-    force = data.M.mul_vec(qacc) + data.qfrc_bias - data.qfrc_passive - held
-    return Inverse(qfrc_inverse=force, qfrc_constraint=held, qacc=qacc)
-
-
-def _forward_minus_inverse(model: Model, data: Data, applied: Array) -> Array:
-    """solver_fwdinv (2,), if the flag asks for it."""
-    if not model.opt.enabled(EnableBit.FWDINV):
-        return jnp.zeros((2,), data.qacc.dtype)
-    back = _inverse_at(data, data.qacc)
-    held, force = data.qfrc_constraint - back.qfrc_constraint, applied + data.qfrc_actuator - back.qfrc_inverse
-    return jnp.stack([safe.norm(held), safe.norm(force)])

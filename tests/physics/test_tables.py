@@ -5,13 +5,11 @@ import pytest
 from diffsim.actuator import actuation, transmission
 from diffsim.enums import BiasType, DynType, GainType, Integrator, JointType, TrnType
 from diffsim.physics import joint
-from diffsim.simulate import derivative
-from diffsim.simulate import step as stepping
+from diffsim.simulate import integrators
 
 TABLES = [
     (JointType, {}, joint.JOINTS),
-    (Integrator, {}, stepping.INTEGRATORS),
-    (Integrator, {Integrator.RK4: "has no inverse"}, derivative.IMPLICIT_PARTS),
+    (Integrator, {}, integrators.INTEGRATORS),
     (TrnType, transmission.UNSUPPORTED, transmission.TRANSMISSIONS),
     (DynType, {DynType.NONE: "", DynType.DCMOTOR: "dcmotor.py", DynType.USER: "user.py"}, actuation.DYNAMICS),
     (GainType, {GainType.DCMOTOR: "dcmotor.py", GainType.USER: "user.py"}, actuation.GAINS),

@@ -18,7 +18,7 @@ from diffsim.enums import Integrator
 from diffsim.physics.joint import integrate_position
 from tests.derivatives import Derivatives, assert_finite, assert_match_differences, derivatives
 from tests.physics.test_gradients import richardson, weigh
-from tests.stepping.test_integrators import pair
+from tests.simulate.test_integrators import pair
 
 CASES = [
     ("smooth", Integrator.IMPLICIT),

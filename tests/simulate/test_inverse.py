@@ -9,7 +9,7 @@ import pytest
 
 import diffsim
 from diffsim.enums import EnableBit, Integrator
-from tests.stepping.test_integrators import pair
+from tests.simulate.test_integrators import pair
 
 inverse, forward, integrate = jax.jit(diffsim.inverse), jax.jit(diffsim.forward), jax.jit(diffsim.integrate)
 

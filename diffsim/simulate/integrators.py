@@ -1,0 +1,180 @@
+"""Integrators: how a state moves over one timestep h. One row each.
+
+Velocities advance first and positions with the new velocities (semi-implicit); the exception is Runge-Kutta, which
+averages both. The implicit ones solve with a matrix other than M, which discrete inverse dynamics needs as well. To add
+an integrator, write its function and a row of `INTEGRATORS`. Source: MuJoCo documentation, "Numerical integration".
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import DisableBit, EnableBit, Integrator
+from diffsim.errors import Problem, UnsupportedError
+from diffsim.math.block_matrix import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
+from diffsim.math.pick import pick
+from diffsim.physics import reflected
+from diffsim.physics.joint import integrate_position
+from diffsim.physics.passive import damping_derivative
+from diffsim.simulate.derivative import velocity_derivative
+from diffsim.simulate.forward import forward
+from diffsim.simulate.free_body import free_bodies, midpoint_velocity, unconstrained
+from diffsim.types import Data, Inputs, Model, State
+
+Array = jax.Array
+
+
+class Motion(NamedTuple):
+    """What takes a state to the next one.
+
+    Attributes:
+      qvel: (nv,) the next velocity.
+      path: (nv,) the velocity that positions move with.
+      act_dot: (na,) rates of activation.
+      actuator_velocity: (nu,) the velocity that activations see, where they depend on it.
+      qacc: (nv,) where the next solve starts.
+    """
+
+    qvel: Array
+    path: Array
+    act_dot: Array
+    actuator_velocity: Array
+    qacc: Array
+
+
+Move = Callable[[Model, State, Inputs, Data], Motion]
+Inertia = Callable[[Model, State, Inputs, Data], BlockDiagonal]
+
+
+class Method(NamedTuple):
+    """An integrator: its motion, and the matrix that takes the acceleration over a whole timestep to the force.
+
+    Without such a matrix discrete inverse dynamics has no meaning.
+    """
+
+    move: Move
+    inertia: Inertia | None = None
+
+
+def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """What takes the acceleration over one timestep to the force (nv x nv): M, plus what is implicit in velocity.
+
+    Raises:
+      UnsupportedError: the integrator has no such matrix.
+    """
+    inertia = INTEGRATORS[model.opt.integrator].inertia
+    if inertia is None:
+        name = model.opt.integrator.name
+        reason = f"invdiscrete has no meaning for the integrator {name}; use another, or clear the flag"
+        raise UnsupportedError([Problem("", 0, "<option integrator>", reason, unsupported=True)])
+    return inertia(model, state, inputs, data)
+
+
+def _semi_implicit(model: Model, state: State, data: Data, qacc: Array) -> Motion:
+    """Positions move with the next velocity, qvel + h qacc."""
+    qvel = state.qvel + model.opt.timestep * qacc
+    return Motion(qvel, qvel, data.act_dot, data.actuator_velocity, data.qacc)
+
+
+def euler(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """Semi-implicit Euler, implicit in joint damping: (M + h D) qacc = qfrc_smooth + qfrc_constraint."""
+    qacc = data.qacc
+    inertia = euler_inertia(model, state, inputs, data)
+    if inertia is not data.M:
+        qacc = solve_blocks(inertia, data.qfrc_smooth + data.qfrc_constraint)
+    return _semi_implicit(model, state, data, qacc)
+
+
+def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M + h D, D the dampers of the dofs."""
+    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
+    if off or not reflected.is_damped(model.topology):
+        return data.M
+    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
+
+
+Slope = tuple[Array, Array, Array]
+# the last slope, the weighted sum of slopes, and (qacc, actuator_velocity) of the last evaluation
+Stages = tuple[Slope, Slope, tuple[Array, Array]]
+
+
+def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`.
+
+    The last three evaluations are one scan, so that `forward` is compiled twice and not four times.
+    """
+    h = model.opt.timestep
+
+    def stage(carry: Stages, row: tuple[Array, Array]) -> tuple[Stages, None]:
+        (qvel, qacc, act_dot), total, _ = carry
+        fraction, weight = row
+        point = state.replace(
+            time=state.time + fraction * h,
+            qpos=integrate_position(model, state.qpos, qvel, fraction * h),
+            qvel=state.qvel + fraction * h * qacc,
+            act=state.act + fraction * h * act_dot,
+        )
+        last = forward(model, point, inputs)
+        slope = (point.qvel, last.qacc, last.act_dot)
+        ends = (last.qacc, last.actuator_velocity)
+        return (slope, jax.tree.map(lambda t, k: t + weight * k, total, slope), ends), None
+
+    first = (state.qvel, data.qacc, data.act_dot)
+    table = jnp.asarray([[0.5, 0.5, 1.0], [2.0, 2.0, 1.0]], state.qpos.dtype)
+    start = (first, first, (data.qacc, data.actuator_velocity))
+    (_, total, (warmstart, velocity)), _ = jax.lax.scan(stage, start, (table[0], table[1]))
+    path, qacc, act_dot = jax.tree.map(lambda t: t / 6, total)
+    return Motion(state.qvel + h * qacc, path, act_dot, velocity, warmstart)
+
+
+def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = solve_general_blocks(implicit_inertia(model, state, inputs, data), force)
+    return _semi_implicit(model, state, data, qacc)
+
+
+def implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M - h d qfrc_smooth / d qvel."""
+    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True))
+
+
+def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = solve_blocks(implicit_fast_inertia(model, state, inputs, data), force)
+    plain = _semi_implicit(model, state, data, qacc)
+    if not free_bodies(model.topology).dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
+        return plain
+    return _with_free_bodies(model, state, data, plain)
+
+
+def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces."""
+    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False))
+
+
+def _minus(inertia: BlockDiagonal, change: Array) -> BlockDiagonal:
+    """The difference; `change` (nv, nv) has no entries between trees."""
+    return jax.tree.map(jnp.subtract, inertia, diagonal_of(inertia.blocks, change))
+
+
+def _with_free_bodies(model: Model, state: State, data: Data, plain: Motion) -> Motion:
+    """The motion in which free bodies without constraints move by the midpoint rule."""
+    free = free_bodies(model.topology)
+    applied = pick(data.qfrc_smooth + data.qfrc_constraint + data.qfrc_bias, free.dofs)
+    own = pick(plain.qvel, free.dofs)
+    half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, own)
+    loose = unconstrained(model, data.efc)[:, None]
+    path = plain.qvel.at[free.dofs].set(jnp.where(loose, half, own))
+    return plain._replace(qvel=plain.qvel.at[free.dofs].set(jnp.where(loose, full, own)), path=path)
+
+
+INTEGRATORS: dict[Integrator, Method] = {
+    Integrator.EULER: Method(euler, euler_inertia),
+    Integrator.RK4: Method(runge_kutta),
+    Integrator.IMPLICIT: Method(implicit, implicit_inertia),
+    Integrator.IMPLICITFAST: Method(implicit_fast, implicit_fast_inertia),
+}

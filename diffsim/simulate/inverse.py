@@ -1,0 +1,35 @@
+"""inverse: the force that causes an acceleration."""
+
+import jax
+
+from diffsim.enums import EnableBit
+from diffsim.math.block_matrix import solve_blocks
+from diffsim.simulate.forward import forward
+from diffsim.simulate.integrators import discrete_inertia
+from diffsim.simulate.inverse_dynamics import inverse_dynamics
+from diffsim.types import Inputs, Model, State
+from diffsim.types.data import Inverse
+from diffsim.types.state import make_inputs
+
+Array = jax.Array
+
+
+def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:
+    """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
+
+    With the `invdiscrete` flag `qacc` (nv,) is that of a whole timestep, (qvel_next - qvel) / h, by the model's
+    integrator; actuators then matter in so far as the integrator differentiates their forces.
+
+    Returns:
+      Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.
+
+    Raises:
+      UnsupportedError: `invdiscrete` with an integrator that has no inverse.
+    """
+    inputs = make_inputs(model) if inputs is None else inputs
+    # only what is used below is computed
+    data = forward(model, state, inputs)
+    if model.opt.enabled(EnableBit.INVDISCRETE):
+        force = discrete_inertia(model, state, inputs, data).mul_vec(qacc)
+        qacc = solve_blocks(data.M, force)
+    return inverse_dynamics(data, qacc)
