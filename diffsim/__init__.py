@@ -16,10 +16,10 @@ from diffsim.errors import MjcfError as MjcfError
 from diffsim.errors import UnsupportedError as UnsupportedError
 from diffsim.load import load as load
 from diffsim.simulate import support as support
+from diffsim.simulate.batch import model_axes as model_axes
 from diffsim.simulate.constants import set_const as set_const
 from diffsim.simulate.forward import forward as forward
 from diffsim.simulate.inverse import inverse as inverse
-from diffsim.simulate.rollout import model_axes as model_axes
 from diffsim.simulate.rollout import rollout as rollout
 from diffsim.simulate.status import check as check
 from diffsim.simulate.step import integrate as integrate

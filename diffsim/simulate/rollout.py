@@ -1,7 +1,4 @@
-"""Batches and rollouts: the only place with an outer vmap or scan.
-
-`model_axes` says which leaves of a Model differ between worlds; `rollout` scans over controls and carries only State.
-"""
+"""rollout: many steps in one scan, which carries only State."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,28 +9,10 @@ import jax.numpy as jnp
 from diffsim.math.xla import SEARCH_RESULT
 from diffsim.simulate.step import advance
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.record import near
 from diffsim.types.state import make_inputs
 
 Array = jax.Array
 T = TypeVar("T")
-
-
-def model_axes(model: Model, *fields: str) -> Model:
-    """The `in_axes` of a Model some of whose leaves have a leading batch axis.
-
-    Example:
-      `jax.vmap(diffsim.step, in_axes=(diffsim.model_axes(model, "body_mass", "opt.timestep"), 0, 0))`
-
-    Raises:
-      ValueError: an unknown field; the message lists near matches.
-    """
-    paths, tree = jax.tree_util.tree_flatten_with_path(model)
-    names = [".".join(key.name for key in path) for path, _ in paths]
-    for field in fields:
-        if field not in names:
-            raise ValueError(f"the model has no leaf {field!r}{near(field, names)}")
-    return jax.tree_util.tree_unflatten(tree, [0 if name in fields else None for name in names])
 
 
 def rollout(

@@ -81,6 +81,21 @@ def test_worlds_differ_by_the_batched_leaves(model: diffsim.Model) -> None:
     assert len({float(v) for v in after.qvel[:, 0]}) == 4
 
 
+def test_a_randomized_model_says_what_differs(model: diffsim.Model) -> None:
+    named = diffsim.model_axes(model, "body_mass", "opt.timestep")
+    scales = jnp.linspace(0.5, 2, 4)
+
+    def randomize(scale: jax.Array) -> diffsim.Model:
+        opt = model.opt.replace(timestep=scale * model.opt.timestep)
+        return model.replace(body_mass=scale * model.body_mass, opt=opt)
+
+    models = jax.vmap(randomize, out_axes=named)(scales)
+    assert models.geom_size.shape == model.geom_size.shape and models.body_mass.shape == (4, model.nbody)
+    is_axis = lambda leaf: leaf is None  # noqa: E731
+    assert jax.tree.leaves(diffsim.model_axes(models), is_leaf=is_axis) == jax.tree.leaves(named, is_leaf=is_axis)
+    assert set(jax.tree.leaves(diffsim.model_axes(model), is_leaf=is_axis)) == {None}
+
+
 def test_the_readout_sees_every_step(model: diffsim.Model) -> None:
     state = diffsim.make_state(model)
     final, times = diffsim.rollout(model, state, jnp.ones((5, 1)), lambda state, data: state.time)
