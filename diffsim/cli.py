@@ -57,20 +57,13 @@ def find_model(name: str) -> str:
 
 def _bench(options: argparse.Namespace) -> None:
     from diffsim.bench.engines import Workload
-    from diffsim.bench.report import report
+    from diffsim.bench.report import Schedule, report
 
     limits = (options.iterations, options.ls_iterations, options.noslip_iterations)
     workload = Workload(find_model(options.model), *limits, options.keyframe)
-    report(
-        workload,
-        options.batch,
-        options.against,
-        options.steps,
-        options.warmup,
-        options.gradient_steps,
-        not options.no_stages,
-        not options.stages,
-    )
+    shown = {"whole": not options.stages, "stages": not options.no_stages}
+    schedule = Schedule(options.batch, options.steps, options.warmup, options.gradient_steps, **shown)
+    report(workload, schedule, options.against)
 
 
 def _info(options: argparse.Namespace) -> None:

@@ -65,7 +65,7 @@ def picture(model: diffsim.Model, states: diffsim.State, columns: int = 3) -> np
     tiles = []
     for i in range(columns * 2):
         data = jax.jit(diffsim.forward)(model, jax.tree.map(lambda x, i=i: x[i], states))
-        tiles.append(viz.render(model, data, camera="side", width=480, height=320))
+        tiles.append(viz.render(model, data, camera="side", size=(480, 320)))
     rows = [np.concatenate(tiles[k * columns : (k + 1) * columns], axis=1) for k in range(2)]
     return np.concatenate(rows, axis=0)
 

@@ -1,5 +1,6 @@
 """The report of `python -m diffsim bench`: one table per batch size, ratios last."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import jax
@@ -11,44 +12,51 @@ from diffsim.bench.timing import best_seconds, compile_cold
 Printer = Callable[[str], None]
 
 
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What is timed: batch sizes, timed steps, steps before the clock, length of the differentiated rollout.
+
+    `whole` and `stages` say whether rollouts are timed, and whether the table of stages is.
+    """
+
+    batches: Sequence[int]
+    steps: int = 50
+    warmup: int = 100
+    gradient_steps: int = 20
+    whole: bool = True
+    stages: bool = True
+
+
 def report(
-    workload: Workload,
-    batches: Sequence[int],
-    against: Sequence[str],
-    steps: int = 50,
-    warmup: int = 100,
-    gradient_steps: int = 20,
-    stages: bool = True,
-    whole: bool = True,
-    show: Printer = print,
+    workload: Workload, schedule: Schedule, against: Sequence[str] = (), show: Printer = print
 ) -> dict[str, float]:
     """Runs and prints the comparison.
 
     Args:
-      workload, batches: what to simulate, in how many worlds at once.
+      workload: what to simulate.
+      schedule: in how many worlds at once, how long, and which tables.
       against: other engines.
-      steps, warmup, gradient_steps: timed steps, steps before the clock, length of the differentiated rollout.
-      stages, whole: whether to print the table of stages, and whether to time whole rollouts.
       show: prints a line.
 
     Returns:
       All figures by name, such as `"diffsim 512 steps/s"`.
     """
     figures: dict[str, float] = {}
+    names = ["diffsim", *(name for name in against if name in ENGINES)]
     show(f"model {workload.path}")
     settings = workload.options() or "of the model"
     show(f"backend {jax.default_backend()}, {jax.devices()[0].device_kind}, solver settings {settings}")
-    for batch in batches if whole else ():
-        for name in ["diffsim", *(a for a in against if a in ENGINES)]:
-            figures |= _measure(name, workload, batch, steps, warmup, gradient_steps, show)
-    if "c" in against and whole:
-        for name, speed in c_steps_per_second(workload, 4 * steps, warmup).items():
+    for batch in schedule.batches if schedule.whole else ():
+        for name in names:
+            figures |= _measure(name, workload, batch, schedule, show)
+    if "c" in against and schedule.whole:
+        for name, speed in c_steps_per_second(workload, 4 * schedule.steps, schedule.warmup).items():
             figures[f"{name} steps/s"] = speed
             show(f"{name:>14}: {speed:12,.0f} steps/s = {1e6 / speed:.1f} us a step")
     if "mjx" in against:
-        _ratios(figures, batches, show)
-    for batch in batches if stages else ():
-        figures |= _stages(workload, ["diffsim", *(a for a in against if a in ENGINES)], batch, warmup, show)
+        _ratios(figures, schedule.batches, show)
+    for batch in schedule.batches if schedule.stages else ():
+        figures |= _stages(workload, names, batch, schedule.warmup, show)
     return figures
 
 
@@ -67,10 +75,9 @@ def _stages(workload: Workload, names: Sequence[str], batch: int, warmup: int, s
     return figures
 
 
-def _measure(
-    name: str, workload: Workload, batch: int, steps: int, warmup: int, gradient_steps: int, show: Printer
-) -> dict[str, float]:
+def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show: Printer) -> dict[str, float]:
     """Compile times, forward and gradient throughput of one engine at one batch size."""
+    steps, warmup, gradient_steps = schedule.steps, schedule.warmup, schedule.gradient_steps
     engine = ENGINES[name](workload)
     states = engine.start(batch)
     ctrl = jax.numpy.asarray(workload.controls(warmup + steps, batch, engine.nu))

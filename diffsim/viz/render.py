@@ -21,7 +21,7 @@ from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
 from diffsim.viz.shade import Scene, radiance
-from diffsim.viz.view import View, directions, pose
+from diffsim.viz.view import Pose, View, directions, pose
 
 Array = jax.Array
 
@@ -37,8 +37,7 @@ def render(
     model: Model,
     state: State | Kinematics,
     camera: View | str | int | None = None,
-    width: int = 960,
-    height: int = 540,
+    size: tuple[int, int] = (960, 540),
     samples: int = 2,
     hidden_groups: Sequence[int] = HIDDEN_GROUPS,
 ) -> np.ndarray:
@@ -48,7 +47,7 @@ def render(
       model: the model.
       state: one state, or poses (`Data` will do) that follow from one.
       camera: a `View`, or the name or index of a camera of the model; None for a view of the whole model.
-      width, height: size in pixels.
+      size: width and height in pixels.
       samples: samples along each edge of a pixel; 1 is fast, 2 or 3 are smooth.
       hidden_groups: geom groups that are not drawn.
 
@@ -59,8 +58,8 @@ def render(
     _warn_of_missing(model, hidden_groups)
     eye = pose(model, poses, camera)
     scene = _scene(model, poses, hidden_groups)
-    numbers = (np.asarray(each, np.float32) for each in (eye.position, eye.matrix, eye.fovy))
-    return np.asarray(_picture(scene, *numbers, width, height, samples))
+    eye = jax.tree.map(lambda number: np.asarray(number, np.float32), eye)
+    return np.asarray(_picture(scene, eye, size, samples))
 
 
 def save(path: str | pathlib.Path, image: np.ndarray | Sequence[np.ndarray], fps: float = 30.0) -> None:
@@ -101,9 +100,10 @@ def _round_length(length: float) -> float:
     return float(power * max(step for step in (1, 2, 5) if step * power <= length * 1.0001))
 
 
-@functools.partial(jax.jit, static_argnums=(4, 5, 6))
-def _picture(scene: Scene, position: Array, matrix: Array, fovy: Array, width: int, height: int, samples: int) -> Array:
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _picture(scene: Scene, eye: Pose, size: tuple[int, int], samples: int) -> Array:
     """uint8 image (height, width, 3)."""
+    width, height = size
     offsets = [((i + 0.5) / samples, (j + 0.5) / samples) for i in range(samples) for j in range(samples)]
     rows = max(1, min(height, CHUNK // width))
     chunks = -(-height // rows)
@@ -113,9 +113,9 @@ def _picture(scene: Scene, position: Array, matrix: Array, fovy: Array, width: i
         corner = jnp.stack([column.ravel(), row.ravel() + first_row], axis=-1).astype(jnp.float32)
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
-            along = directions(matrix, fovy, corner + offset[None], width, height)
-            origin = jnp.broadcast_to(position[None], along.shape)
-            return total + radiance(scene, origin, along, _sun(matrix, offset)), None
+            along = directions(eye, corner + offset[None], width, height)
+            origin = jnp.broadcast_to(jnp.asarray(eye.position)[None], along.shape)
+            return total + radiance(scene, origin, along, _sun(jnp.asarray(eye.matrix), offset)), None
 
         start = jnp.zeros((rows * width, 3), jnp.float32)
         total, _ = jax.lax.scan(sample, start, jnp.asarray(offsets, jnp.float32))

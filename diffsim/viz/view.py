@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +30,12 @@ class View:
     fovy: float = 45.0
 
 
-@dataclass(frozen=True)
-class Pose:
+class Pose(NamedTuple):
     """A camera in the world: position (3,), rotation matrix (3, 3) with columns right, up, back; fovy in degrees."""
 
-    position: np.ndarray
-    matrix: np.ndarray
-    fovy: float
+    position: np.ndarray | Array
+    matrix: np.ndarray | Array
+    fovy: float | Array
 
 
 def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) -> Pose:
@@ -58,10 +58,10 @@ def _free(model: Model, view: View) -> Pose:
     return Pose(lookat - distance * forward, matrix, view.fovy)
 
 
-def directions(matrix: Array, fovy: Array, pixels: Array, width: int, height: int) -> Array:
+def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:
     """Unit directions (k, 3) through pixel coordinates (k, 2), from the top left corner of the image."""
-    focal = 0.5 * height / jnp.tan(jnp.radians(fovy) / 2)
+    focal = 0.5 * height / jnp.tan(jnp.radians(eye.fovy) / 2)
     x, y = pixels[:, 0] - width / 2, height / 2 - pixels[:, 1]
     local = pack([x, y, -jnp.broadcast_to(focal, x.shape)])
-    along = mul_vec(matrix[None], local)
+    along = mul_vec(jnp.asarray(eye.matrix)[None], local)
     return along / jnp.sqrt(x * x + y * y + focal * focal)[:, None]

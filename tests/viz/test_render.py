@@ -14,7 +14,7 @@ XML = """<mujoco><worldbody>
   <geom name='ball' type='sphere' size='.3' pos='1 .5 .3' rgba='.9 .1 .1 1'/>
   <geom name='shy' type='box' size='.3 .3 .3' pos='-1 -.5 .3' rgba='.1 .9 .1 1' group='3'/>
 </worldbody></mujoco>"""
-SIZE = {"width": 64, "height": 48, "samples": 1}
+SMALL = {"size": (64, 48), "samples": 1}
 
 
 def is_red(pixel: np.ndarray) -> bool:
@@ -23,7 +23,7 @@ def is_red(pixel: np.ndarray) -> bool:
 
 def test_ball_is_where_the_camera_sees_it() -> None:
     model, _ = load_pair(XML)
-    image = render(model, make_state(model), "top", **SIZE)
+    image = render(model, make_state(model), "top", **SMALL)
     assert image.shape == (48, 64, 3) and image.dtype == np.uint8
     # 24 pixels span tan(22.5 deg) of the depth
     focal = 24 / np.tan(np.radians(22.5))
@@ -34,7 +34,7 @@ def test_ball_is_where_the_camera_sees_it() -> None:
 
 def test_shadow_is_darker_than_the_floor() -> None:
     model, _ = load_pair(XML)
-    image = render(model, make_state(model), "top", **SIZE).astype(int)
+    image = render(model, make_state(model), "top", **SMALL).astype(int)
     floor = image[:, :, 2][~np.apply_along_axis(is_red, 2, image)]
     # two tiles, each lit and in shadow
     assert floor.min() < 0.8 * np.percentile(floor, 20)
@@ -44,7 +44,7 @@ def test_hidden_groups_are_not_drawn() -> None:
     model, _ = load_pair(XML)
     greens = [
         int(np.sum(image[:, :, 1].astype(int) > 1.5 * image[:, :, 0]))
-        for image in (render(model, make_state(model), "top", **SIZE, hidden_groups=hidden) for hidden in ((3,), ()))
+        for image in (render(model, make_state(model), "top", **SMALL, hidden_groups=hidden) for hidden in ((3,), ()))
     ]
     assert greens[0] == 0 and greens[1] > 20
 
@@ -52,7 +52,7 @@ def test_hidden_groups_are_not_drawn() -> None:
 def test_free_view_looks_at_its_point(tmp_path) -> None:
     model, _ = load_pair(XML)
     view = View(lookat=(1, 0.5, 0.3), distance=3, azimuth=40, elevation=-30)
-    image = render(model, make_state(model), view, **SIZE)
+    image = render(model, make_state(model), view, **SMALL)
     assert is_red(image[24, 32])
     save(tmp_path / "one.png", image)
     with Image.open(tmp_path / "one.png") as read:
@@ -65,4 +65,4 @@ def test_free_view_looks_at_its_point(tmp_path) -> None:
 def test_unknown_camera_is_named() -> None:
     model, _ = load_pair(XML)
     with pytest.raises(KeyError, match="topp"):
-        render(model, make_state(model), "topp", **SIZE)
+        render(model, make_state(model), "topp", **SMALL)
