@@ -22,8 +22,10 @@ from diffsim.simulate.forward import forward as forward
 from diffsim.simulate.inverse import inverse as inverse
 from diffsim.simulate.rollout import rollout as rollout
 from diffsim.simulate.status import check as check
+from diffsim.simulate.status import is_bad as is_bad
 from diffsim.simulate.step import integrate as integrate
 from diffsim.simulate.step import step as step
+from diffsim.simulate.step import step_data as step_data
 from diffsim.types import Data as Data
 from diffsim.types import Inputs as Inputs
 from diffsim.types import Model as Model

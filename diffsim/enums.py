@@ -449,3 +449,5 @@ class Status(IntFlag):
     BAD_CTRL = 8
     CONTACTS_DROPPED = 16
     NOT_CONVERGED = 32
+    BAD_INPUT = 64
+    BAD_TIME = 128

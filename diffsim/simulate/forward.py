@@ -27,13 +27,13 @@ from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
 from diffsim.physics.velocity import velocities
 from diffsim.sensor import sensors
+from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.inverse_dynamics import compare_forward_inverse
 from diffsim.simulate.status import status
 from diffsim.solver import smooth_acceleration, solve
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import ForwardInverse
 from diffsim.types.history import delayed_controls, delayed_readings
-from diffsim.types.state import make_inputs
 
 Array = jax.Array
 
@@ -48,8 +48,11 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
 
     Returns:
       Data, with mjData's names; it belongs to this state.
+
+    Raises:
+      TypeError, ValueError: arguments that are not one world of this model; the message says what to do instead.
     """
-    inputs = make_inputs(model) if inputs is None else inputs
+    inputs = check_arguments(model, state, inputs)
     qpos, qvel = state.qpos, state.qvel
 
     # position

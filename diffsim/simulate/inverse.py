@@ -4,12 +4,12 @@ import jax
 
 from diffsim.enums import EnableBit
 from diffsim.math.block_matrix import solve_blocks
+from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrators import discrete_inertia
 from diffsim.simulate.inverse_dynamics import inverse_dynamics
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Inverse
-from diffsim.types.state import make_inputs
 
 Array = jax.Array
 
@@ -26,7 +26,7 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
     Raises:
       UnsupportedError: `invdiscrete` with an integrator that has no inverse.
     """
-    inputs = make_inputs(model) if inputs is None else inputs
+    inputs = check_arguments(model, state, inputs)
     # only what is used below is computed
     data = forward(model, state, inputs)
     if model.opt.enabled(EnableBit.INVDISCRETE):

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.xla import SEARCH_RESULT
-from diffsim.simulate.step import advance
+from diffsim.simulate.arguments import check_arguments
+from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.state import make_inputs
 
 Array = jax.Array
 T = TypeVar("T")
@@ -41,13 +41,13 @@ def rollout(
     Raises:
       ValueError: controls of a wrong shape.
     """
+    base = check_arguments(model, state, inputs)
     ctrl = jnp.asarray(ctrl, dtype=state.qpos.dtype)
     if ctrl.ndim != 2 or ctrl.shape[1] != model.nu:
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}); batch with jax.vmap")
-    base = make_inputs(model) if inputs is None else inputs
 
     def one_step(carry: State, row: Array) -> tuple[State, Any]:
-        later, data = advance(model, carry, base.replace(ctrl=row))
+        later, data = step_data(model, carry, base.replace(ctrl=row))
         return later, carry if readout is None else readout(carry, data)
 
     keep_found = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)

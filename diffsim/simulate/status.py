@@ -1,9 +1,11 @@
 """What can go wrong at run time: one row per bit of `data.status`, with its test and its explanation.
 
 Nothing is raised inside a compiled program and nothing leaks into other worlds of a batch: a world that goes bad is
-flagged, and `check` says in words what happened and what to do.
+flagged, `is_bad` says whether its numbers can be used, and `check` says in words what happened and what to do.
 """
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,32 +15,36 @@ import numpy as np
 
 from diffsim.actuator.actuation import clamped_controls
 from diffsim.enums import Status
-from diffsim.math.safe import is_bad
+from diffsim.math.safe import is_bad as is_bad_number
+from diffsim.simulate.arguments import check_data
 from diffsim.types import Data, Inputs, Model, State
 
 Array = jax.Array
 
 
 class Row(NamedTuple):
-    """A way to go wrong: when, and what to tell the user."""
+    """A way to go wrong: when, what to tell the user, and whether results are then bad or only less accurate."""
 
     test: Callable[[Model, State, Inputs, Data], Array]
     message: str
+    bad: bool = True
 
 
 ROWS = {
     Status.BAD_QPOS: Row(
-        lambda model, state, inputs, data: is_bad(state.qpos),
+        lambda model, state, inputs, data: is_bad_number(state.qpos),
         "qpos is not finite or beyond 1e10; start from a valid state",
     ),
     Status.BAD_QVEL: Row(
-        lambda model, state, inputs, data: is_bad(state.qvel), "qvel is not finite or beyond 1e10; reduce the timestep"
+        lambda model, state, inputs, data: is_bad_number(state.qvel),
+        "qvel is not finite or beyond 1e10; reduce the timestep",
     ),
     Status.BAD_QACC: Row(
-        lambda model, state, inputs, data: is_bad(data.qacc), "qacc is not finite or beyond 1e10; reduce the timestep"
+        lambda model, state, inputs, data: is_bad_number(data.qacc),
+        "qacc is not finite or beyond 1e10; reduce the timestep",
     ),
     Status.BAD_CTRL: Row(
-        lambda model, state, inputs, data: is_bad(clamped_controls(model, inputs.ctrl)),
+        lambda model, state, inputs, data: is_bad_number(clamped_controls(model, inputs.ctrl)),
         "ctrl is not finite or beyond 1e10: all controls count as 0",
     ),
     Status.CONTACTS_DROPPED: Row(
@@ -47,9 +53,26 @@ ROWS = {
     ),
     Status.NOT_CONVERGED: Row(
         lambda model, state, inputs, data: data.solver_stalled,
-        "the solver stopped at opt.iterations before it reached opt.tolerance",
+        "the solver stopped at opt.iterations before it reached opt.tolerance; implicit gradients are less accurate",
+        bad=False,
+    ),
+    Status.BAD_INPUT: Row(
+        lambda model, state, inputs, data: _any_bad(
+            inputs.qfrc_applied, inputs.xfrc_applied, inputs.mocap_pos, inputs.mocap_quat
+        ),
+        "an applied force or mocap pose is not finite or beyond 1e10",
+    ),
+    Status.BAD_TIME: Row(
+        lambda model, state, inputs, data: is_bad_number(state.time), "time is not finite or beyond 1e10"
     ),
 }
+
+# the bits after which the numbers of a world are no use
+BAD = functools.reduce(operator.or_, (bit for bit, row in ROWS.items() if row.bad))
+
+
+def _any_bad(*values: Array) -> Array:
+    return functools.reduce(operator.or_, (is_bad_number(value) for value in values))
 
 
 def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
@@ -60,8 +83,18 @@ def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
     return bits
 
 
+def is_bad(data: Data) -> Array:
+    """Whether the numbers of a world are no use: not finite, out of range, or contacts were lost; bool, of each world.
+
+    A solver that stopped at its iteration limit is information and not counted; `data.status` has it.
+    """
+    check_data(data)
+    return (data.status & int(BAD)) != 0
+
+
 def check(data: Data) -> list[str]:
     """Explains `data.status`, of one world or of a batch, in words; an empty list means that all is well."""
+    check_data(data)
     bits = np.atleast_1d(np.asarray(data.status))
     lines = []
     for bit, row in ROWS.items():

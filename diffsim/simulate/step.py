@@ -4,11 +4,11 @@ import jax
 
 from diffsim.actuator.actuation import advance_activation
 from diffsim.physics.joint import integrate_position
+from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrators import INTEGRATORS
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.history import record_controls, record_readings
-from diffsim.types.state import make_inputs
 
 
 def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
@@ -20,13 +20,17 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
       inputs: controls and applied forces, constant during the step; None for `make_inputs(model)`.
 
     Returns:
-      The next state. `forward` on it tells whether anything went wrong (`data.status`).
+      The next state. `step_data` gives Data too, which tells whether anything went wrong (`data.status`).
     """
-    return advance(model, state, make_inputs(model) if inputs is None else inputs)[0]
+    return step_data(model, state, inputs)[0]
 
 
-def advance(model: Model, state: State, inputs: Inputs) -> tuple[State, Data]:
-    """The next state, and what `forward` computed on the way. What nobody reads of Data is not computed."""
+def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple[State, Data]:
+    """The next state, and the Data of the state before, which `step` computes on the way.
+
+    For whoever reads sensors, contacts or `data.status` of each step. What is not read is not computed.
+    """
+    inputs = check_arguments(model, state, inputs)
     data = forward(model, state, inputs)
     return integrate(model, state, inputs, data), data
 

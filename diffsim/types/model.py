@@ -15,12 +15,21 @@ import numpy as np
 from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
 from diffsim.types.archive import save
 from diffsim.types.hooks import Hooks
-from diffsim.types.record import Record, child, leaf, record, static
+from diffsim.types.record import Record, child, leaf, near, one_of, record, static, whole_number
 from diffsim.types.topology import Topology
 
 Array = jax.Array
 
 NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
+
+
+SOLVER_GRADIENTS = ("implicit", "unroll")
+
+
+def _solver_gradient(value: str) -> str:
+    if value not in SOLVER_GRADIENTS:
+        raise ValueError(f"{value!r} is none of {', '.join(SOLVER_GRADIENTS)}{near(str(value), SOLVER_GRADIENTS)}")
+    return value
 
 
 @record
@@ -44,21 +53,21 @@ class Option(Record):
     o_solimp: Array = leaf(NIMP)
     o_friction: Array = leaf(5)
 
-    integrator: Integrator = static()
-    cone: Cone = static()
-    jacobian: Jacobian = static()
-    solver: Solver = static()
-    iterations: int = static()
-    ls_iterations: int = static()
-    noslip_iterations: int = static()
-    ccd_iterations: int = static()
-    disableflags: int = static()
-    enableflags: int = static()
-    disableactuator: int = static()
-    sdf_initpoints: int = static()
-    sdf_iterations: int = static()
+    integrator: Integrator = static(one_of(Integrator))
+    cone: Cone = static(one_of(Cone))
+    jacobian: Jacobian = static(one_of(Jacobian))
+    solver: Solver = static(one_of(Solver))
+    iterations: int = static(whole_number)
+    ls_iterations: int = static(whole_number)
+    noslip_iterations: int = static(whole_number)
+    ccd_iterations: int = static(whole_number)
+    disableflags: int = static(whole_number)
+    enableflags: int = static(whole_number)
+    disableactuator: int = static(whole_number)
+    sdf_initpoints: int = static(whole_number)
+    sdf_iterations: int = static(whole_number)
     # ours: "implicit" differentiates the optimum, "unroll" a fixed number of iterations
-    solver_gradient: str = static(default="implicit")
+    solver_gradient: str = static(_solver_gradient, default="implicit")
 
     def disabled(self, bit: DisableBit) -> bool:
         """Whether a feature that is on by default has been switched off."""
@@ -251,16 +260,20 @@ class Model(Record):
     def replace(self, **fields: Any) -> Self:
         """A copy with some fields changed; names, shapes and dtypes are checked.
 
-        Leaves may get a leading batch axis, for `vmap` with `model_axes`. A field whose elements were all zero when
-        the model was compiled may have no code in the program (`topology.present`): setting it raises.
+        Leaves may get a leading batch axis, for `vmap` with `model_axes`. What was zero when the model was compiled may
+        have no code in the program (`topology.present`): a switch field that is set to other values, or to values that
+        are not known when tracing, becomes part of it, with a topology of its own. `load(keep=...)` has it there from
+        the start, so that nothing is compiled twice.
 
         Raises:
-          TypeError: an unknown field. ValueError: a wrong shape, or a value that the compiled program cannot use.
+          TypeError: an unknown field. ValueError: a wrong shape.
         """
         changed = super().replace(**fields)
-        for name, value in _switches(fields):
-            _check_present(self.topology, name, value)
-        return changed
+        absent = [name for name, value in _switches(fields) if _needs_code(changed.topology, name, value)]
+        if not absent:
+            return changed
+        present = {**changed.topology.present, **{name: _everywhere(changed.topology, name) for name in absent}}
+        return dataclasses.replace(changed, topology=dataclasses.replace(changed.topology, present=present))
 
     @property
     def nq(self) -> int:
@@ -327,13 +340,13 @@ def _switches(fields: dict[str, Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def _check_present(topology: Topology, name: str, value: Any) -> None:
-    """Refuses a concrete non-zero value where the compiled program has no code for it."""
-    if isinstance(value, jax.core.Tracer) or not isinstance(value, jax.Array | np.ndarray | float | int | list):
-        return
-    mask = topology.present[name]
-    if np.any((np.asarray(value) != 0) & ~mask):
-        raise ValueError(
-            f"{name} was zero when the model was compiled, so the program has no code for it; "
-            f"load the model with keep=({name!r},)"
-        )
+def _needs_code(topology: Topology, name: str, value: Any) -> bool:
+    """Whether a switch field may have values that the program has no code for."""
+    absent = ~topology.present[name]
+    if not np.any(absent) or not isinstance(value, jax.Array | np.ndarray | float | int | list):
+        return False
+    return isinstance(value, jax.core.Tracer) or bool(np.any((np.asarray(value) != 0) & absent))
+
+
+def _everywhere(topology: Topology, name: str) -> np.ndarray:
+    return np.ones_like(topology.present[name])

@@ -6,7 +6,8 @@ MuJoCo's size names and drives checking, packing and documentation, so that no s
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
@@ -31,9 +32,37 @@ def leaf(*shape: str | int, dtype: type = float, switch: bool = False, derived: 
     return dataclasses.field(metadata=metadata)
 
 
-def static(**options: Any) -> Any:
-    """Declares a field that is part of the program, not of the numbers."""
-    return dataclasses.field(metadata={"static": True}, **options)
+def static(legal: Callable[[Any], Any] | None = None, **options: Any) -> Any:
+    """Declares a field that is part of the program, not of the numbers.
+
+    `legal` makes a legal value of what a user gives to `replace`, or raises ValueError.
+    """
+    return dataclasses.field(metadata={"static": True, "legal": legal}, **options)
+
+
+def one_of(enum: type[Enum]) -> Callable[[Any], Any]:
+    """Legal values of an enum: a member, its number, or its name in any case."""
+
+    def legal(value: Any) -> Any:
+        if isinstance(value, str):
+            members = {name.lower(): member for name, member in enum.__members__.items()}
+            if value.lower() in members:
+                return members[value.lower()]
+            raise ValueError(f"{value!r} is none of {', '.join(enum.__members__)}{near(value.lower(), members)}")
+        return enum(value)
+
+    return legal
+
+
+def whole_number(value: Any) -> int:
+    """A number of iterations or bits: an integer that is not negative.
+
+    Raises:
+      ValueError: anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ValueError(f"{value!r} is not a whole number, zero or more")
+    return int(value)
 
 
 def child() -> Any:
@@ -78,7 +107,7 @@ class Record:
 def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
     """`new` as a legal value of a field that holds `old`: array of the same dtype and trailing shape."""
     if field.metadata.get("static"):
-        return new
+        return _legal(field, new)
     if field.metadata.get("child"):
         if type(new) is not type(old):
             raise TypeError(f"{field.name} must be a {type(old).__name__}, got {type(new).__name__}")
@@ -94,6 +123,15 @@ def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
     if np.issubdtype(array.dtype, np.complexfloating) and not np.issubdtype(old.dtype, np.complexfloating):
         raise ValueError(f"{field.name} is {old.dtype}, got {array.dtype}")
     return jnp.asarray(array, dtype=old.dtype)
+
+
+def _legal(field: dataclasses.Field, value: Any) -> Any:
+    """What a user gave for a static field, made legal."""
+    legal = field.metadata.get("legal")
+    try:
+        return value if legal is None else legal(value)
+    except ValueError as error:
+        raise ValueError(f"{field.name}: {error}") from None
 
 
 def near(name: str, known: Iterable[str]) -> str:

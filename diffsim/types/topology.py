@@ -272,6 +272,10 @@ class Topology:
             digest.update(_content(value))
         return digest.digest()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and copy take along: all but the plans, which hold functions and are made again."""
+        return {**vars(self), "_plans": {}}
+
     @property
     def digest(self) -> str:
         """Hexadecimal fingerprint of the content."""

@@ -43,10 +43,11 @@ def test_replace_checks_names_shapes_and_presence(model: diffsim.Model) -> None:
         model.replace(body_mas=1)
     with pytest.raises(ValueError, match="body_mass has shape"):
         model.replace(body_mass=np.ones(7))
-    with pytest.raises(ValueError, match="keep=\\('dof_frictionloss',\\)"):
-        model.replace(dof_frictionloss=np.ones(1))
     kept = diffsim.load(PENDULUM, keep=("dof_frictionloss",))
-    assert float(kept.replace(dof_frictionloss=np.ones(1)).dof_frictionloss[0]) == 1
+    changed = kept.replace(dof_frictionloss=np.ones(1))
+    assert float(changed.dof_frictionloss[0]) == 1 and changed.topology == kept.topology
+    assert model.replace(dof_frictionloss=np.ones(1)).topology == kept.topology
+    assert model.replace(dof_frictionloss=np.zeros(1)).topology == model.topology
     with pytest.raises(ValueError, match="not one of the switch fields"):
         diffsim.load(PENDULUM, keep=("body_mass",))
 

@@ -1,0 +1,85 @@
+"""What users pass to `forward`, `step` and the like, checked when tracing: one sentence says what to do instead.
+
+Shapes are compared with the declared ones, so that a forgotten `vmap`, the state of another model or a scalar where a
+vector belongs is no silent broadcast. Nothing of this is in the compiled program.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from diffsim.types import Data, Inputs, Model, State, Topology
+from diffsim.types.record import Record
+from diffsim.types.state import make_inputs
+
+
+def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs:
+    """The inputs, `make_inputs(model)` for None.
+
+    Raises:
+      TypeError: an argument of another kind, or numbers of another precision than the model's.
+      ValueError: shapes that are not those of one world of this model.
+    """
+    _check_kind("model", model, Model, "diffsim.load(path)")
+    _check_kind("state", state, State, "diffsim.make_state(model)")
+    _check_model(model)
+    _check_record("state", model, state)
+    if inputs is None:
+        return make_inputs(model)
+    _check_kind("inputs", inputs, Inputs, "diffsim.make_inputs(model).replace(ctrl=...)")
+    _check_record("inputs", model, inputs)
+    return inputs
+
+
+def check_data(data: Any) -> None:
+    """Refuses what is not Data.
+
+    Raises:
+      TypeError: with what to call instead.
+    """
+    _check_kind("data", data, Data, "diffsim.forward(model, state, inputs)")
+
+
+def _check_kind(name: str, value: Any, kind: type, make: str) -> None:
+    if not isinstance(value, kind):
+        order = " (arguments come as model, state, inputs)" if isinstance(value, Record) else ""
+        raise TypeError(f"{name} is a {type(value).__name__}, expected {kind.__name__}, such as {make}{order}")
+
+
+def _check_model(model: Model) -> None:
+    """Refuses a batch of models."""
+    for prefix, record in (("", model), ("opt.", model.opt)):
+        for field in dataclasses.fields(record):
+            value, shape = getattr(record, field.name), field.metadata.get("shape")
+            if shape is not None and np.ndim(value) > len(shape):
+                raise ValueError(
+                    f"model.{prefix}{field.name} has a batch axis; use jax.vmap with "
+                    "in_axes=(diffsim.model_axes(model), ...)"
+                )
+
+
+def _check_record(name: str, model: Model, record: Record) -> None:
+    """Compares shapes and precision of a State or Inputs with what the model declares."""
+    for field in dataclasses.fields(record):  # type: ignore[arg-type]
+        value, path = getattr(record, field.name), f"{name}.{field.name}"
+        expected, given = _sizes(model.topology, field), np.shape(value)
+        if given != expected:
+            raise ValueError(f"{path} has shape {given}, expected {expected}: {_advice(field, expected, given)}")
+        if isinstance(value, jax.Array) and field.metadata["dtype"] is float and value.dtype != model.qpos0.dtype:
+            raise TypeError(
+                f"{path} is {value.dtype}, the model is {model.qpos0.dtype}; make both under the same jax_enable_x64"
+            )
+
+
+def _sizes(topology: Topology, field: dataclasses.Field) -> tuple[int, ...]:
+    """The declared shape of a field, in numbers."""
+    return tuple(getattr(topology, size) if isinstance(size, str) else size for size in field.metadata["shape"])
+
+
+def _advice(field: dataclasses.Field, expected: tuple[int, ...], given: tuple[int, ...]) -> str:
+    if len(given) > len(expected) and given[len(given) - len(expected) :] == expected:
+        return "a batch needs jax.vmap, as in jax.vmap(diffsim.step, in_axes=(None, 0, 0))(model, states, inputs)"
+    names = ", ".join(str(size) for size in field.metadata["shape"])
+    return f"one world of this model has ({names}) there; is this of another model?"

@@ -1,0 +1,95 @@
+"""Mistakes of users: each gets one sentence that says what was given, what was expected, and what to do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim.enums import Integrator, Solver, Status
+
+BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body name="m" mocap="true"><geom size=".01"/></body>
+  <body pos="0 0 1"><freejoint/><geom size=".1"/></body><body><joint name="j"/><geom size=".1"/></body></worldbody>
+  <actuator><motor joint="j"/></actuator></mujoco>"""
+PENDULUM = "<mujoco><worldbody><body><joint/><geom size='.1' pos='.2 0 0'/></body></worldbody></mujoco>"
+
+
+@pytest.fixture(scope="module")
+def model() -> diffsim.Model:
+    return diffsim.load(BALL)
+
+
+@pytest.fixture(scope="module")
+def state(model: diffsim.Model) -> diffsim.State:
+    return diffsim.make_state(model)
+
+
+@pytest.mark.parametrize("function", [diffsim.step, diffsim.step_data, diffsim.forward])
+def test_wrong_arguments(model: diffsim.Model, state: diffsim.State, function) -> None:
+    inputs = diffsim.make_inputs(model)
+    batch = jax.vmap(lambda _: state)(jnp.arange(3))
+    with pytest.raises(ValueError, match=r"state.time has shape \(3,\), expected \(\): a batch needs jax.vmap"):
+        function(model, batch)
+    with pytest.raises(ValueError, match=r"state.qpos has shape \(1,\), expected \(8,\).*of another model"):
+        function(model, diffsim.make_state(diffsim.load(PENDULUM)))
+    with pytest.raises(TypeError, match=r"model is a State, expected Model.*arguments come as model, state, inputs"):
+        function(state, model)
+    with pytest.raises(TypeError, match=r"inputs is a ndarray, expected Inputs, such as .*replace\(ctrl=...\)"):
+        function(model, state, np.zeros(1))
+    scalar = diffsim.Inputs(**{**vars(inputs), "ctrl": jnp.zeros(())})
+    with pytest.raises(ValueError, match=r"inputs.ctrl has shape \(\), expected \(1,\)"):
+        function(model, state, scalar)
+    with pytest.raises(TypeError, match=r"state.qpos is float32, the model is float64"):
+        function(model, diffsim.State(**{**vars(state), "qpos": state.qpos.astype(jnp.float32)}))
+    with pytest.raises(ValueError, match=r"model.body_mass has a batch axis.*model_axes"):
+        function(model.replace(body_mass=jnp.ones((3, model.nbody))), state)
+
+
+def test_check_wants_data(model: diffsim.Model, state: diffsim.State) -> None:
+    for function in (diffsim.check, diffsim.is_bad):
+        with pytest.raises(TypeError, match=r"data is a State, expected Data, such as diffsim.forward"):
+            function(state)
+
+
+def test_options_take_names_and_refuse_the_rest(model: diffsim.Model) -> None:
+    opt = model.opt.replace(integrator="rk4", solver=1, iterations=np.int64(3))
+    assert (opt.integrator, opt.solver, opt.iterations) == (Integrator.RK4, Solver.CG, 3)
+    wrong = {
+        "integrator": ("RK5", "integrator: 'RK5' is none of EULER.*did you mean 'rk4'"),
+        "solver": (17, "solver: 17 is not a valid Solver"),
+        "iterations": (-1, "iterations: -1 is not a whole number"),
+        "ls_iterations": (2.5, "ls_iterations: 2.5 is not"),
+        "disableflags": (True, "disableflags: True is not"),
+        "solver_gradient": ("unrol", "solver_gradient: 'unrol' is none of.*did you mean 'unroll'"),
+    }
+    for name, (value, message) in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            model.opt.replace(**{name: value})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("field", "bit"),
+    [("time", Status.BAD_TIME), ("mocap_quat", Status.BAD_INPUT), ("mocap_pos", Status.BAD_INPUT),
+     ("xfrc_applied", Status.BAD_INPUT), ("qpos", Status.BAD_QPOS)],
+)  # fmt: skip
+def test_numbers_that_are_none_are_flagged(
+    model: diffsim.Model, state: diffsim.State, field: str, bit: Status, value: float
+) -> None:
+    inputs = diffsim.make_inputs(model)
+    owner = state if hasattr(state, field) else inputs
+    changed = owner.replace(**{field: getattr(owner, field).at[..., 0].set(value) if field != "time" else value})
+    given = (changed, inputs) if owner is state else (state, changed)
+    data = jax.jit(diffsim.forward)(model, *given)
+    assert int(data.status) & bit and bool(diffsim.is_bad(data))
+    assert any(line.startswith(bit.name) for line in diffsim.check(data))
+
+
+def test_a_solver_that_stops_early_is_information() -> None:
+    tower = '<body pos="0 0 {}"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+    boxes = "".join(tower.format(0.1 + 0.19 * i) for i in range(3))
+    model = diffsim.load(f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{boxes}</worldbody></mujoco>')
+    model = model.replace(opt=model.opt.replace(iterations=1, tolerance=0.0))
+    _, data = jax.jit(diffsim.step_data)(model, diffsim.make_state(model))
+    assert int(data.status) == Status.NOT_CONVERGED and not diffsim.is_bad(data)
+    assert len(diffsim.check(data)) == 1
