@@ -89,7 +89,7 @@ def test_a_solver_that_stops_early_is_information() -> None:
     tower = '<body pos="0 0 {}"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
     boxes = "".join(tower.format(0.1 + 0.19 * i) for i in range(3))
     model = diffsim.load(f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{boxes}</worldbody></mujoco>')
-    model = model.replace(opt=model.opt.replace(iterations=1, tolerance=0.0))
+    model = model.replace(opt=model.opt.replace(solver="cg", iterations=1, tolerance=0.0))
     _, data = jax.jit(diffsim.step_data)(model, diffsim.make_state(model))
     assert int(data.status) == Status.NOT_CONVERGED and not diffsim.is_bad(data)
     assert len(diffsim.check(data)) == 1
