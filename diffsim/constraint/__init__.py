@@ -4,3 +4,4 @@ from diffsim.constraint.families import make_constraints as make_constraints
 from diffsim.constraint.forces import constraint_wrenches as constraint_wrenches
 from diffsim.constraint.forces import contact_forces as contact_forces
 from diffsim.constraint.forces import family_force as family_force
+from diffsim.constraint.rows import Sources as Sources

@@ -1,84 +1,105 @@
-"""All constraint rows of a state: the table of families, in MuJoCo's order, and `make_constraints`.
+"""All constraint rows of a state: the table of families and `make_constraints`.
 
-A family of one-row constraints is a function that drafts its rows; impedance, reference and weight are common to all
-(rows.py). Contacts have several rows each and their own builder (contact.py).
+A row of FAMILIES is all that is said of a family: what switches it off, its law, the function that makes its rows, and
+what MuJoCo calls its constraints. The order is that of the row forces and of J: what has no rows of J first (friction
+and limits of single dofs), then MuJoCo's order. views.py lists the rows in MuJoCo's order throughout.
+
+An equality type is a function of its ids (weld.py, equality.py), one row here, and one row of the compiler's table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from diffsim.constraint import equality, friction, limit, weld
-from diffsim.constraint.contact import DIMENSIONS, contact_rows, law_of
-from diffsim.constraint.rows import Draft, Sources, finish, no_rows
-from diffsim.enums import DisableBit
-from diffsim.math.block_matrix import columns_of, stack_rows
+from diffsim.constraint import contact, equality, friction, limit, weld
+from diffsim.constraint.assemble import assemble
+from diffsim.constraint.rows import RawRows, Sources
+from diffsim.enums import ConstraintType, DisableBit, EqType
+from diffsim.math.block_matrix import BlockColumns, columns_of, stack_rows
 from diffsim.physics.tree import dof_blocks
-from diffsim.types import Inputs, Model, State
-from diffsim.types.constraints import Constraints, Law, Rows
-from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities
+from diffsim.types import Model
+from diffsim.types.constraints import Constraints, Law
+from diffsim.types.topology import Topology
 
 Array = jax.Array
 
 
 class Family(NamedTuple):
-    """A family of one-row constraints: what switches it off, its law, and the function that drafts it."""
+    """A family of constraints.
+
+    `flag` switches it off, `law` says how its force depends on the acceleration, `rows` makes its rows, one group for
+    each dimension; `kind` and `ids` (n,) are efc_type and efc_id of its constraints. Of rows with equal ids, those
+    with a lower `place` come first. Contacts have their slots for ids.
+    """
 
     flag: DisableBit
     law: Law
-    draft: Callable[[Sources], Draft | None]
+    rows: Callable[[Sources], Sequence[RawRows]]
+    kind: ConstraintType
+    ids: Callable[[Topology], np.ndarray] | None = None
+    place: int = 0
 
 
+def _equality(kind: EqType, raw_rows: Callable[[Sources, np.ndarray], RawRows], components: int = 1) -> Family:
+    """A type of equality, of which each has some components: rows of its own."""
+
+    def own(topology: Topology) -> np.ndarray:
+        return np.flatnonzero(topology.eq_type == kind)
+
+    def rows(source: Sources) -> list[RawRows]:
+        ids = own(source.model.topology)
+        return [raw_rows(source, ids)] if len(ids) else []
+
+    def ids(topology: Topology) -> np.ndarray:
+        return np.tile(own(topology), components)
+
+    return Family(DisableBit.EQUALITY, Law.QUADRATIC, rows, ConstraintType.EQUALITY, ids)
+
+
+Kind, Bit = ConstraintType, DisableBit
 FAMILIES = {
-    "dof_friction": Family(DisableBit.FRICTIONLOSS, Law.BOUNDED, friction.dof_friction),
-    "limit_lower": Family(DisableBit.LIMIT, Law.ONE_SIDED, limit.joint_lower),
-    "limit_upper": Family(DisableBit.LIMIT, Law.ONE_SIDED, limit.joint_upper),
-    "connect": Family(DisableBit.EQUALITY, Law.QUADRATIC, weld.connect),
-    "weld": Family(DisableBit.EQUALITY, Law.QUADRATIC, weld.weld),
-    "joint_equality": Family(DisableBit.EQUALITY, Law.QUADRATIC, equality.joint_equality),
-    "tendon_equality": Family(DisableBit.EQUALITY, Law.QUADRATIC, equality.tendon_equality),
-    "tendon_friction": Family(DisableBit.FRICTIONLOSS, Law.BOUNDED, friction.tendon_friction),
-    "limit_ball": Family(DisableBit.LIMIT, Law.ONE_SIDED, limit.ball),
-    "tendon_lower": Family(DisableBit.LIMIT, Law.ONE_SIDED, limit.tendon_lower),
-    "tendon_upper": Family(DisableBit.LIMIT, Law.ONE_SIDED, limit.tendon_upper),
+    "dof_friction": Family(Bit.FRICTIONLOSS, Law.BOUNDED, friction.dof_friction, Kind.FRICTION_DOF, friction.all_dofs),
+    "limit_lower": Family(Bit.LIMIT, Law.ONE_SIDED, limit.joint_lower, Kind.LIMIT_JOINT, limit.dof_joints),
+    "limit_upper": Family(Bit.LIMIT, Law.ONE_SIDED, limit.joint_upper, Kind.LIMIT_JOINT, limit.dof_joints, 1),
+    "connect": _equality(EqType.CONNECT, weld.connect, 3),
+    "weld": _equality(EqType.WELD, weld.weld, 6),
+    "joint_equality": _equality(EqType.JOINT, equality.joint_equality),
+    "tendon_equality": _equality(EqType.TENDON, equality.tendon_equality),
+    "tendon_friction": Family(
+        Bit.FRICTIONLOSS, Law.BOUNDED, friction.tendon_friction, Kind.FRICTION_TENDON, friction.tendons
+    ),
+    "limit_ball": Family(Bit.LIMIT, Law.ONE_SIDED, limit.ball, Kind.LIMIT_JOINT, limit.balls),
+    "tendon_lower": Family(Bit.LIMIT, Law.ONE_SIDED, limit.tendon_lower, Kind.LIMIT_TENDON, limit.tendons),
+    "tendon_upper": Family(Bit.LIMIT, Law.ONE_SIDED, limit.tendon_upper, Kind.LIMIT_TENDON, limit.tendons, 1),
+    "frictionless_contact": Family(Bit.CONTACT, Law.ONE_SIDED, contact.frictionless, Kind.CONTACT_FRICTIONLESS),
+    "pyramidal_contact": Family(Bit.CONTACT, Law.PYRAMID, contact.pyramidal, Kind.CONTACT_PYRAMIDAL),
+    "elliptic_contact": Family(Bit.CONTACT, Law.CONE, contact.elliptic, Kind.CONTACT_ELLIPTIC),
 }
 
 
-def make_constraints(
-    model: Model,
-    state: State,
-    inputs: Inputs,
-    kinematics: Kinematics,
-    com: ComFrame,
-    tendons: Tendons,
-    velocities: Velocities,
-    contacts: Contacts,
-) -> Constraints:
+def make_constraints(source: Sources) -> Constraints:
     """The rows of all constraints: (qpos, qvel, poses, contacts) -> J, aref, D, bounds and friction coefficients."""
-    source = Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts)
-    dtype = state.qvel.dtype
-    families: dict[str, Rows] = {name: no_rows(family.law, 1, dtype) for name, family in FAMILIES.items()}
-    families |= {f"contact{dim}": no_rows(law_of(model, dim), dim, dtype) for dim in DIMENSIONS}
-    dense, start = [jnp.zeros((0, model.nv), dtype)], 0
+    groups, jacobians, start = [], [], 0
     for name, family in FAMILIES.items():
-        draft = None if _off(model, family.flag) else family.draft(source)
-        if draft is None:
-            continue
-        families[name] = finish(source, draft, start)
-        if draft.jacobian is not None:
-            dense.append(draft.jacobian)
-            start += draft.jacobian.shape[0]
-    blocks = dof_blocks(model.topology)
-    parts = [columns_of(blocks, jnp.concatenate(dense))]
-    if not _off(model, DisableBit.CONTACT):
-        more, found = contact_rows(source, start)
-        parts += more
-        families |= found
-    return Constraints(jacobian=stack_rows(blocks, parts), eq_anchor=weld.anchors(source), **families)
+        for raw in () if _off(source.model, family.flag) else family.rows(source):
+            groups.append(assemble(source, name, family.law, raw, start))
+            start += groups[-1].height
+            if raw.jacobian is not None:
+                jacobians.append(raw.jacobian)
+    return Constraints(jacobian=_stack(source, jacobians), groups=tuple(groups))
 
 
 def _off(model: Model, flag: DisableBit) -> bool:
     """Whether a family has no rows: by its flag, by that of all, or because nothing moves."""
     return model.nv == 0 or model.opt.disabled(flag) or model.opt.disabled(DisableBit.CONSTRAINT)
+
+
+def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns]) -> BlockColumns:
+    """J from the parts of all groups; those of contacts, which come last, are by blocks already."""
+    blocks = dof_blocks(source.model.topology)
+    dense = [part for part in jacobians if not isinstance(part, BlockColumns)]
+    first = jnp.concatenate([jnp.zeros((0, source.model.nv), source.state.qvel.dtype), *dense])
+    return stack_rows(blocks, [columns_of(blocks, first), *(p for p in jacobians if isinstance(p, BlockColumns))])

@@ -7,18 +7,27 @@ force. Source: MuJoCo documentation, "Computation", friction loss.
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.constraint.rows import Draft, Sources
-from diffsim.types.constraints import Law
+from diffsim.constraint.rows import RawRows, Sources
+from diffsim.types.topology import Topology
 
 
-def dof_friction(source: Sources) -> Draft | None:
+def all_dofs(topology: Topology) -> np.ndarray:
+    """Ids of all dofs (nv,)."""
+    return np.arange(topology.nv)
+
+
+def dofs(topology: Topology) -> np.ndarray:
+    """Ids of the dofs with dry friction."""
+    return np.flatnonzero(topology.present["dof_frictionloss"])
+
+
+def dof_friction(source: Sources) -> list[RawRows]:
     """Dry friction on all dofs; J is the identity."""
     model, topology = source.model, source.model.topology
     if not topology.has("dof_frictionloss"):
-        return None
+        return []
     none = jnp.zeros_like(source.state.qvel)
-    return Draft(
-        law=Law.BOUNDED,
+    raw = RawRows(
         pos=none,
         margin=none,
         active=jnp.asarray(topology.present["dof_frictionloss"]) & (model.dof_frictionloss != 0),
@@ -28,17 +37,22 @@ def dof_friction(source: Sources) -> Draft | None:
         sign=1,
         frictionloss=model.dof_frictionloss,
     )
+    return [raw]
 
 
-def tendon_friction(source: Sources) -> Draft | None:
+def tendons(topology: Topology) -> np.ndarray:
+    """Ids of the tendons with dry friction."""
+    return np.flatnonzero(topology.present["tendon_frictionloss"])
+
+
+def tendon_friction(source: Sources) -> list[RawRows]:
     """Dry friction along tendons."""
     model = source.model
-    tendon = np.flatnonzero(model.topology.present["tendon_frictionloss"])
+    tendon = tendons(model.topology)
     if not len(tendon):
-        return None
+        return []
     loss = model.tendon_frictionloss[tendon]
-    return Draft(
-        law=Law.BOUNDED,
+    raw = RawRows(
         pos=jnp.zeros_like(loss),
         margin=jnp.zeros_like(loss),
         active=loss > 0,
@@ -48,3 +62,4 @@ def tendon_friction(source: Sources) -> Draft | None:
         jacobian=source.tendons.ten_J[tendon],
         frictionloss=loss,
     )
+    return [raw]

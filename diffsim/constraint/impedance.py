@@ -76,8 +76,8 @@ def impedance(solimp: Array, violation: Array) -> Array:
     d0, dmax = clip(solimp[..., 0], MINIMP, MAXIMP), clip(solimp[..., 1], MINIMP, MAXIMP)
     width, power = at_least(solimp[..., 2], 0.0), at_least(solimp[..., 4], 1.0)
     midpoint = clip(solimp[..., 3], MINIMP, MAXIMP)
-    flat = (d0 == dmax) | (width <= MINVAL)
-    x = jnp.abs(violation) / jnp.where(flat, 1, width)
+    constant = (d0 == dmax) | (width <= MINVAL)
+    x = jnp.abs(violation) / jnp.where(constant, 1, width)
     inside = (x > 0) & (x < 1)
     x = jnp.where(inside, x, 0.5)
     # both halves are the same power curve, seen from either end
@@ -87,7 +87,7 @@ def impedance(solimp: Array, violation: Array) -> Array:
     y = jnp.where(rising, arc, 1 - arc)
     saturated = jnp.where(jnp.abs(violation) >= width, dmax, d0)
     curve = jnp.where(inside, d0 + y * (dmax - d0), saturated)
-    return jnp.where(flat, 0.5 * (d0 + dmax), curve)
+    return jnp.where(constant, 0.5 * (d0 + dmax), curve)
 
 
 def regularization(impedance: Array, diagonal: Array) -> Array:

@@ -1,9 +1,9 @@
 """Laws: cost, force and curvature of a family of rows as functions of x = J qacc - aref.
 
 The solver minimizes the smooth cost of an acceleration plus sum cost(x) over all families (solver/objective.py);
-force = -d cost / dx, and the curvature K = d^2 cost / dx^2 is one small matrix per constraint, never formed: `bend`
-applies it. x and force are (dim, n), one line per basis row. A force is the dual variable, so the basis forces of a
-contact are its force and torque in the contact frame. Source: MuJoCo documentation, "Computation".
+force = -d cost / dx, and the curvature K = d^2 cost / dx^2 is one small matrix per constraint, never formed:
+`hessian_product` applies it. x and force are (dim, n), one line per basis row. A force is the dual variable, so the
+basis forces of a contact are its force and torque in the contact frame. Source: MuJoCo documentation, "Computation".
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.types.constraints import Law, Rows
+from diffsim.types.constraints import Law, RowGroup
 
 Array = jax.Array
 
@@ -31,46 +31,46 @@ def _sum(parts: Array) -> Array:
     return total
 
 
-def _quadratic_cost(rows: Rows, x: Array) -> Array:
+def _quadratic_cost(rows: RowGroup, x: Array) -> Array:
     return 0.5 * rows.D[0] * x[0] * x[0]
 
 
-def _quadratic_force(rows: Rows, x: Array) -> Array:
+def _quadratic_force(rows: RowGroup, x: Array) -> Array:
     return -rows.D * x
 
 
-def _quadratic_bend(rows: Rows, x: Array, y: Array) -> Array:
+def _quadratic_product(rows: RowGroup, x: Array, y: Array) -> Array:
     return _wide(rows.D, y) * y
 
 
-def _bounded_cost(rows: Rows, x: Array) -> Array:
+def _bounded_cost(rows: RowGroup, x: Array) -> Array:
     bound, size = rows.frictionloss, jnp.abs(x[0])
     beyond = rows.D[0] * size > bound
     return jnp.where(beyond, bound * (size - 0.5 * safe.divide(bound, rows.D[0])), _quadratic_cost(rows, x))
 
 
-def _within_bound(rows: Rows, x: Array) -> Array:
+def _within_bound(rows: RowGroup, x: Array) -> Array:
     """(1, n) whether friction sticks; never for a row of bound 0, not even where x = 0."""
     return rows.D * jnp.abs(x) < rows.frictionloss[None]
 
 
-def _bounded_force(rows: Rows, x: Array) -> Array:
+def _bounded_force(rows: RowGroup, x: Array) -> Array:
     return jnp.where(_within_bound(rows, x), -rows.D * x, -jnp.sign(x) * rows.frictionloss[None])
 
 
-def _bounded_bend(rows: Rows, x: Array, y: Array) -> Array:
+def _bounded_product(rows: RowGroup, x: Array, y: Array) -> Array:
     return _wide(jnp.where(_within_bound(rows, x), rows.D, 0), y) * y
 
 
-def _one_sided_cost(rows: Rows, x: Array) -> Array:
+def _one_sided_cost(rows: RowGroup, x: Array) -> Array:
     return jnp.where(x[0] < 0, _quadratic_cost(rows, x), 0)
 
 
-def _one_sided_force(rows: Rows, x: Array) -> Array:
+def _one_sided_force(rows: RowGroup, x: Array) -> Array:
     return jnp.where(x < 0, -rows.D * x, 0)
 
 
-def _one_sided_bend(rows: Rows, x: Array, y: Array) -> Array:
+def _one_sided_product(rows: RowGroup, x: Array, y: Array) -> Array:
     return _wide(jnp.where(x < 0, rows.D, 0), y) * y
 
 
@@ -81,31 +81,31 @@ class _Edges(NamedTuple):
     minus: Array
 
 
-def _edges(rows: Rows, x: Array) -> _Edges:
+def _edges(rows: RowGroup, x: Array) -> _Edges:
     normal, side = x[:1], rows.friction * x[1:]
     return _Edges(normal + side, normal - side)
 
 
-def _pyramid_cost(rows: Rows, x: Array) -> Array:
+def _pyramid_cost(rows: RowGroup, x: Array) -> Array:
     plus, minus = (jnp.where(edge < 0, edge, 0) for edge in _edges(rows, x))
     return 0.5 * rows.D[0] * _sum(plus * plus + minus * minus)
 
 
-def _edge_force(rows: Rows, x: Array) -> _Edges:
+def _edge_force(rows: RowGroup, x: Array) -> _Edges:
     plus, minus = _edges(rows, x)
     return _Edges(jnp.where(plus < 0, -rows.D * plus, 0), jnp.where(minus < 0, -rows.D * minus, 0))
 
 
-def _pyramid_force(rows: Rows, x: Array) -> Array:
+def _pyramid_force(rows: RowGroup, x: Array) -> Array:
     return _sum_edges(rows, *_edge_force(rows, x))
 
 
-def _sum_edges(rows: Rows, push: Array, pull: Array) -> Array:
+def _sum_edges(rows: RowGroup, push: Array, pull: Array) -> Array:
     """Basis forces from those of the edges, each (dim - 1, n)."""
     return jnp.concatenate([_sum(push + pull)[None], rows.friction * (push - pull)])
 
 
-def _pyramid_bend(rows: Rows, x: Array, y: Array) -> Array:
+def _pyramid_product(rows: RowGroup, x: Array, y: Array) -> Array:
     push, pull = (jnp.where(edge < 0, rows.D, 0) for edge in _edges(rows, x))
     both, skew = push + pull, rows.friction * (push - pull)
     # an arrow: the edges couple the normal with each side, and no side with another
@@ -118,7 +118,7 @@ class _Zones(NamedTuple):
     """Elliptic contacts in the coordinates where the cone is circular: N = mu x_n, U_i = friction_i x_i, T = |U|.
 
     In the middle zone cost = weight/2 gap^2 with gap = N - mu T; `steep` = d gap / d(N, U), `unit` = U / T,
-    `turn` = -gap mu / T >= 0. `scale` = d(N, U) / dx.
+    `swing` = -gap mu / T >= 0. `scale` = d(N, U) / dx.
     """
 
     scale: Array
@@ -126,12 +126,12 @@ class _Zones(NamedTuple):
     gap: Array
     steep: Array
     unit: Array
-    turn: Array
+    swing: Array
     bottom: Array
     middle: Array
 
 
-def _zones(rows: Rows, x: Array) -> _Zones:
+def _zones(rows: RowGroup, x: Array) -> _Zones:
     mu, scale = rows.mu, jnp.concatenate([rows.mu[None], rows.friction])
     circular = scale * x
     normal, side = circular[0], circular[1:]
@@ -146,72 +146,72 @@ def _zones(rows: Rows, x: Array) -> _Zones:
         gap=gap,
         steep=jnp.concatenate([jnp.ones_like(mu)[None], -mu[None] * unit]),
         unit=unit,
-        turn=safe.divide(-gap * mu, tangent),
+        swing=safe.divide(-gap * mu, tangent),
         bottom=bottom,
         middle=~top & ~bottom,
     )
 
 
-def _cone_cost(rows: Rows, x: Array) -> Array:
+def _cone_cost(rows: RowGroup, x: Array) -> Array:
     zone = _zones(rows, x)
     inner = jnp.where(zone.bottom, 0.5 * _sum(rows.D * x * x), 0)
     return jnp.where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
 
 
-def _cone_force(rows: Rows, x: Array) -> Array:
+def _cone_force(rows: RowGroup, x: Array) -> Array:
     zone = _zones(rows, x)
     slip = -(zone.weight * zone.gap)[None] * zone.steep * zone.scale
     return jnp.where(zone.middle[None], slip, jnp.where(zone.bottom[None], -rows.D * x, 0))
 
 
-def _cone_bend(rows: Rows, x: Array, y: Array) -> Array:
+def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     zone = _zones(rows, x)
     weight = jnp.where(zone.middle, zone.weight, 0)
-    steep, unit, turn = _wide(zone.steep, y), _wide(zone.unit, y), _wide(zone.turn[None], y)
+    steep, unit, swing = _wide(zone.steep, y), _wide(zone.unit, y), _wide(zone.swing[None], y)
     circular = _wide(zone.scale, y) * y
     side = circular[1:]
-    # second derivative of gap^2 / 2: steep steep^T + turn (1 - unit unit^T)
+    # second derivative of gap^2 / 2: steep steep^T + swing (1 - unit unit^T)
     slip = steep * _sum(steep * circular)[None]
-    swing = turn * (side - unit * _sum(unit * side)[None])
-    slip = slip + jnp.concatenate([jnp.zeros_like(circular[:1]), swing])
+    across = swing * (side - unit * _sum(unit * side)[None])
+    slip = slip + jnp.concatenate([jnp.zeros_like(circular[:1]), across])
     stick = jnp.where(zone.bottom[None], rows.D, 0)
     return _wide(weight[None] * zone.scale, y) * slip + _wide(stick, y) * y
 
 
 class _Law(NamedTuple):
-    cost: Callable[[Rows, Array], Array]
-    force: Callable[[Rows, Array], Array]
-    bend: Callable[[Rows, Array, Array], Array]
+    cost: Callable[[RowGroup, Array], Array]
+    force: Callable[[RowGroup, Array], Array]
+    hessian_product: Callable[[RowGroup, Array, Array], Array]
 
 
 LAWS = {
-    Law.QUADRATIC: _Law(_quadratic_cost, _quadratic_force, _quadratic_bend),
-    Law.BOUNDED: _Law(_bounded_cost, _bounded_force, _bounded_bend),
-    Law.ONE_SIDED: _Law(_one_sided_cost, _one_sided_force, _one_sided_bend),
-    Law.PYRAMID: _Law(_pyramid_cost, _pyramid_force, _pyramid_bend),
-    Law.CONE: _Law(_cone_cost, _cone_force, _cone_bend),
+    Law.QUADRATIC: _Law(_quadratic_cost, _quadratic_force, _quadratic_product),
+    Law.BOUNDED: _Law(_bounded_cost, _bounded_force, _bounded_product),
+    Law.ONE_SIDED: _Law(_one_sided_cost, _one_sided_force, _one_sided_product),
+    Law.PYRAMID: _Law(_pyramid_cost, _pyramid_force, _pyramid_product),
+    Law.CONE: _Law(_cone_cost, _cone_force, _cone_product),
 }
 
 
-def cost(rows: Rows, x: Array) -> Array:
+def cost(rows: RowGroup, x: Array) -> Array:
     """(n,) cost of each constraint at x (dim, n)."""
     return LAWS[rows.law].cost(rows, x)
 
 
-def force(rows: Rows, x: Array) -> Array:
+def force(rows: RowGroup, x: Array) -> Array:
     """(dim, n) force of each basis row."""
     return LAWS[rows.law].force(rows, x)
 
 
-def dual(rows: Rows, x: Array) -> Array:
-    """(height, n) force of each row as the oracle counts rows: the edges of a pyramid (+, -, +, ...), else `force`."""
+def dual(rows: RowGroup, x: Array) -> Array:
+    """(force_count, n) force of each row as MuJoCo counts rows: the edges of a pyramid (+, -, +, ...), else `force`."""
     if rows.law != Law.PYRAMID:
         return force(rows, x)
-    return join_edges(*_edge_force(rows, x))
+    return alternate(*_edge_force(rows, x))
 
 
-def dual_rows(rows: Rows, values: Array) -> Array:
-    """(forces, n, ...) from basis rows (dim, n, ...): the edges of pyramids, to which `dual` forces belong."""
+def dual_rows(rows: RowGroup, values: Array) -> Array:
+    """(force_count, n, ...) from basis rows (dim, n, ...): the edges of pyramids, to which `dual` forces belong."""
     if rows.law != Law.PYRAMID:
         return values
     side = _wide(rows.friction, values) * values[1:]
@@ -219,33 +219,33 @@ def dual_rows(rows: Rows, values: Array) -> Array:
     return both.reshape(-1, *values.shape[1:])
 
 
-def join_edges(plus: Array, minus: Array) -> Array:
+def alternate(plus: Array, minus: Array) -> Array:
     """(2 k, n) alternating rows from (k, n) each."""
     return jnp.stack([plus, minus], axis=1).reshape(-1, plus.shape[-1])
 
 
-def basis(rows: Rows, forces: Array) -> Array:
+def basis(rows: RowGroup, forces: Array) -> Array:
     """(dim, n) forces of the basis rows, from `dual` forces."""
     return _sum_edges(rows, forces[0::2], forces[1::2]) if rows.law == Law.PYRAMID else forces
 
 
-def active(rows: Rows) -> Array:
+def active(rows: RowGroup) -> Array:
     """(n,) which constraints of a family are there."""
     return rows.frictionloss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
 
 
-def slips(rows: Rows, x: Array) -> Array:
+def slips(rows: RowGroup, x: Array) -> Array:
     """(n,) whether an elliptic contact is in its middle zone, where the force lies on the friction cone."""
     return _zones(rows, x).middle
 
 
-def at_bound(rows: Rows, forces: Array) -> Array:
+def at_bound(rows: RowGroup, forces: Array) -> Array:
     """(n,) whether the force of an elliptic contact lies on the friction cone, up to rounding."""
     side = safe.divide(forces[1:], rows.friction)
     rounding = 64 * float(jnp.finfo(forces.dtype).eps)
     return safe.sqrt(_sum(side * side)) >= forces[0] * (1 - rounding)
 
 
-def bend(rows: Rows, x: Array, y: Array) -> Array:
+def hessian_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y: the second derivative of the cost at x, applied to y (dim, n) or (dim, n, k)."""
-    return LAWS[rows.law].bend(rows, x, y)
+    return LAWS[rows.law].hessian_product(rows, x, y)

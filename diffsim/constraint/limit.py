@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.constraint.rows import Draft, Sources
+from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import JointType
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import scale
-from diffsim.types.constraints import Law
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -37,7 +36,7 @@ class LimitLayout(NamedTuple):
 
 @per_topology
 def limit_layout(topology: Topology) -> LimitLayout:
-    """Index work of this file."""
+    """Which limits there are."""
     limited = topology.jnt_limited != 0
     scalar = np.isin(topology.jnt_type, [JointType.HINGE, JointType.SLIDE])
     joint = topology.dof_jntid
@@ -53,17 +52,31 @@ def limit_layout(topology: Topology) -> LimitLayout:
     )
 
 
-def _joint_side(source: Sources, side: int) -> Draft | None:
+def dof_joints(topology: Topology) -> np.ndarray:
+    """The joint of each dof (nv,)."""
+    return topology.dof_jntid
+
+
+def balls(topology: Topology) -> np.ndarray:
+    """Ids of the limited ball joints."""
+    return limit_layout(topology).ball
+
+
+def tendons(topology: Topology) -> np.ndarray:
+    """Ids of the limited tendons."""
+    return limit_layout(topology).tendon
+
+
+def _joint_side(source: Sources, side: int) -> list[RawRows]:
     model, topology = source.model, source.model.topology
     layout = limit_layout(topology)
     if not layout.dof.any():
-        return None
+        return []
     joint = topology.dof_jntid
     value = pick(source.state.qpos, layout.dof_qposadr)
     bound = pick(model.jnt_range[:, max(side, 0)], joint)
     pos, margin = side * (bound - value), pick(model.jnt_margin, joint)
-    return Draft(
-        law=Law.ONE_SIDED,
+    raw = RawRows(
         pos=pos,
         margin=margin,
         active=jnp.asarray(layout.dof) & (pos < margin),
@@ -72,32 +85,32 @@ def _joint_side(source: Sources, side: int) -> Draft | None:
         solimp=pick(model.jnt_solimp, joint),
         sign=-side,
     )
+    return [raw]
 
 
-def joint_lower(source: Sources) -> Draft | None:
+def joint_lower(source: Sources) -> list[RawRows]:
     """Lower limits of hinges and slides, on all dofs."""
     return _joint_side(source, -1)
 
 
-def joint_upper(source: Sources) -> Draft | None:
+def joint_upper(source: Sources) -> list[RawRows]:
     """Upper limits of hinges and slides, on all dofs."""
     return _joint_side(source, 1)
 
 
-def ball(source: Sources) -> Draft | None:
+def ball(source: Sources) -> list[RawRows]:
     """Limits of the rotation angle of ball joints: dist = max(range) - angle, J = -axis."""
     model, layout = source.model, limit_layout(source.model.topology)
     joint = layout.ball
     if not len(joint):
-        return None
+        return []
     rotvec = quat_log(quat_normalize(pick(source.state.qpos, layout.ball_qpos)))
     axis = safe.normalize(rotvec)
     pos = jnp.maximum(model.jnt_range[joint, 0], model.jnt_range[joint, 1]) - safe.norm(rotvec)
     place = jnp.asarray(layout.ball_dofs, axis.dtype)
     jacobian = -sum(scale(place[:, i], axis[:, i]) for i in range(3))
     margin = pick(model.jnt_margin, joint)
-    return Draft(
-        law=Law.ONE_SIDED,
+    raw = RawRows(
         pos=pos,
         margin=margin,
         active=pos < margin,
@@ -106,16 +119,16 @@ def ball(source: Sources) -> Draft | None:
         solimp=pick(model.jnt_solimp, joint),
         jacobian=jnp.asarray(jacobian),
     )
+    return [raw]
 
 
-def _tendon_side(source: Sources, side: int) -> Draft | None:
+def _tendon_side(source: Sources, side: int) -> list[RawRows]:
     model, tendon = source.model, limit_layout(source.model.topology).tendon
     if not len(tendon):
-        return None
+        return []
     pos = side * (model.tendon_range[tendon, max(side, 0)] - source.tendons.ten_length[tendon])
     margin = model.tendon_margin[tendon]
-    return Draft(
-        law=Law.ONE_SIDED,
+    raw = RawRows(
         pos=pos,
         margin=margin,
         active=pos < margin,
@@ -124,13 +137,14 @@ def _tendon_side(source: Sources, side: int) -> Draft | None:
         solimp=model.tendon_solimp_lim[tendon],
         jacobian=-side * source.tendons.ten_J[tendon],
     )
+    return [raw]
 
 
-def tendon_lower(source: Sources) -> Draft | None:
+def tendon_lower(source: Sources) -> list[RawRows]:
     """Lower limits of tendons."""
     return _tendon_side(source, -1)
 
 
-def tendon_upper(source: Sources) -> Draft | None:
+def tendon_upper(source: Sources) -> list[RawRows]:
     """Upper limits of tendons."""
     return _tendon_side(source, 1)

@@ -12,16 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import laws
-from diffsim.constraint.contact import Slots, bodies, contact_plan
-from diffsim.constraint.equality import coupling
-from diffsim.constraint.limit import limit_layout
-from diffsim.constraint.weld import joined
-from diffsim.enums import ConstraintState, ConstraintType, EqType, Jacobian
+from diffsim.constraint.contact import slot_bodies
+from diffsim.constraint.families import FAMILIES
+from diffsim.enums import ConstraintState, ConstraintType, Jacobian
 from diffsim.math.linalg import matmul
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, Law, Rows
+from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import Contacts, Solution
-from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 # more rows than a constraint can have
@@ -51,51 +48,14 @@ class EfcRows(NamedTuple):
     efc_state: Array
 
 
-class Label(NamedTuple):
-    """What the constraints (n,) of a family are: type, id, and which comes first among rows with equal ids."""
-
-    kind: ConstraintType
-    id: np.ndarray
-    second: int = 0
-
-
-@per_topology
-def _labels(topology: Topology) -> dict[str, Label]:
-    """Labels of the families by name; those of contacts follow from the slots."""
-    limit = limit_layout(topology)
-    dofs, joint = np.arange(topology.nv), topology.dof_jntid
-    tendon = np.flatnonzero(topology.present["tendon_frictionloss"])
-    kind = ConstraintType
-    return {
-        "connect": Label(kind.EQUALITY, np.tile(joined(topology, EqType.CONNECT).id, 3)),
-        "weld": Label(kind.EQUALITY, np.tile(joined(topology, EqType.WELD).id, 6)),
-        "joint_equality": Label(kind.EQUALITY, coupling(topology, EqType.JOINT).id),
-        "tendon_equality": Label(kind.EQUALITY, coupling(topology, EqType.TENDON).id),
-        "dof_friction": Label(kind.FRICTION_DOF, dofs),
-        "tendon_friction": Label(kind.FRICTION_TENDON, tendon),
-        "limit_lower": Label(kind.LIMIT_JOINT, joint),
-        "limit_upper": Label(kind.LIMIT_JOINT, joint, 1),
-        "limit_ball": Label(kind.LIMIT_JOINT, limit.ball),
-        "tendon_lower": Label(kind.LIMIT_TENDON, limit.tendon),
-        "tendon_upper": Label(kind.LIMIT_TENDON, limit.tendon, 1),
-    }
-
-
-CONTACT = {
-    Law.ONE_SIDED: ConstraintType.CONTACT_FRICTIONLESS,
-    Law.PYRAMID: ConstraintType.CONTACT_PYRAMIDAL,
-    Law.CONE: ConstraintType.CONTACT_ELLIPTIC,
-}
-
-
 def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> EfcRows:
     """The rows of one state, with their forces at the solution."""
-    forces = zip(constraints.families, constraints.split(solution.row_force), strict=True)
-    parts = [_family(model, contacts, constraints, rows, force, solution.qacc) for rows, force in forces]
+    forces = zip(constraints.groups, constraints.split(solution.row_force), strict=True)
+    parts = [_columns(model, contacts, constraints, rows, force, solution.qacc) for rows, force in forces]
     if not parts:
         return _nothing(constraints.J)
-    there, rank, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
-    order = jnp.argsort(jnp.where(there, rank, jnp.iinfo(jnp.int32).max))
+    there, key, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
+    order = jnp.argsort(jnp.where(there, key, jnp.iinfo(jnp.int32).max))
     there = there[order]
     blank = [-1, -1, *[0] * 8, -1]
     sorted_columns = []
@@ -112,22 +72,22 @@ def _nothing(like: Array) -> EfcRows:
     return EfcRows(**fields)
 
 
-def _family(
-    model: Model, contacts: Contacts, constraints: Constraints, rows: Rows, force: Array, qacc: Array
+def _columns(
+    model: Model, contacts: Contacts, constraints: Constraints, rows: RowGroup, force: Array, qacc: Array
 ) -> tuple[Array, ...]:
-    """Whether each row is there, its rank, and the columns of `EfcRows`; rows component-major."""
-    height, count, nv = rows.forces, rows.count, model.nv
-    kind, ids, rank = _place(model, contacts, constraints, rows)
-    jacobian = basis_jacobian(constraints, rows)
+    """Whether each row of a group is there, its sort key, and the columns of `EfcRows`; rows component-major."""
+    height, count, nv = rows.force_count, rows.count, model.nv
+    ids = _ids(model, rows)
+    jacobian = constraints.basis_jacobian(rows)
     normal = rows.law == Law.PYRAMID or rows.dim == 1
     first = jnp.ones((height, 1), rows.D.dtype) if normal else jnp.eye(height, 1, dtype=rows.D.dtype)
     edges = laws.dual_rows(rows, jacobian)
     loss = rows.frictionloss if rows.law == Law.BOUNDED else jnp.zeros_like(rows.pos)
-    there = laws.active(rows) & _moves(model, contacts, constraints, rows, jacobian)
+    there = laws.active(rows) & _moves(model, contacts, rows, ids, jacobian)
     x = matmul(jacobian, qacc) - rows.aref
     columns = (
-        jnp.full((height, count), int(kind), jnp.int32),
-        jnp.broadcast_to(ids[None], (height, count)),
+        jnp.full((height, count), int(FAMILIES[rows.family].kind), jnp.int32),
+        jnp.broadcast_to(jnp.asarray(ids, jnp.int32)[None], (height, count)),
         edges.reshape(height, count, nv),
         first * rows.pos[None],
         first * rows.margin[None],
@@ -138,47 +98,37 @@ def _family(
         force,
         jnp.broadcast_to(_state(model, rows, x, force), (height, count)),
     )
-    rank = rank[None] + jnp.arange(height, dtype=jnp.int32)[:, None]
+    key = _sort_key(model, contacts, rows, ids)[None] + jnp.arange(height, dtype=jnp.int32)[:, None]
     shown = jnp.broadcast_to(there[None], (height, count))
-    return tuple(column.reshape(height * count, *column.shape[2:]) for column in (shown, rank, *columns))
+    return tuple(column.reshape(height * count, *column.shape[2:]) for column in (shown, key, *columns))
 
 
-def _place(
-    model: Model, contacts: Contacts, constraints: Constraints, rows: Rows
-) -> tuple[ConstraintType, Array, Array]:
-    """Type, id (n,) and rank (n,) of the constraints of a family."""
+def _ids(model: Model, rows: RowGroup) -> np.ndarray:
+    """efc_id (n,) of the constraints of a group."""
+    ids = FAMILIES[rows.family].ids
+    return np.arange(rows.count) + (rows.slot or 0) if ids is None else ids(model.topology)
+
+
+def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray) -> Array:
+    """(n,) int32 by which constraints are sorted, STRIDE apart."""
     # types come one after another, except that contacts of all types are mixed
     room = STRIDE * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
-    if rows in constraints.contacts:
-        slots = _slots(model, rows)
-        rank = room * int(ConstraintType.CONTACT_FRICTIONLESS) + STRIDE * contacts.rank[slots.start : slots.stop]
-        return CONTACT[rows.law], jnp.arange(slots.start, slots.stop, dtype=jnp.int32), rank
-    label = _label(model, constraints, rows)
-    rank = room * int(label.kind) + STRIDE * label.id + label.second
-    # components of connect and weld are separate constraints of their families
-    repeat = np.cumsum(label.id[:, None] == label.id[None], axis=1).diagonal() - 1 if rows.law == Law.QUADRATIC else 0
-    return label.kind, jnp.asarray(label.id, jnp.int32), jnp.asarray(rank + repeat, jnp.int32)
+    if rows.slot is not None:
+        own = contacts.rank[rows.slot : rows.slot + rows.count]
+        return room * int(ConstraintType.CONTACT_FRICTIONLESS) + STRIDE * own
+    family = FAMILIES[rows.family]
+    # components of connect and weld are constraints of their own
+    repeat = np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1 if rows.law == Law.QUADRATIC else 0
+    return jnp.asarray(room * int(family.kind) + STRIDE * ids + family.place + repeat, jnp.int32)
 
 
-def _label(model: Model, constraints: Constraints, rows: Rows) -> Label:
-    return _labels(model.topology)[next(name for name, value in vars(constraints).items() if value is rows)]
-
-
-def _slots(model: Model, rows: Rows) -> Slots:
-    """Where the contacts of a family are."""
-    groups = contact_plan(model.topology, model.opt.disableflags).groups
-    return next(group for group in groups if group.dim == rows.dim)
-
-
-def _moves(model: Model, contacts: Contacts, constraints: Constraints, rows: Rows, jacobian: Array) -> Array:
+def _moves(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray, jacobian: Array) -> Array:
     """(n,) whether anything moves a constraint: of a contact its bodies, of others what its rows say."""
-    if rows in constraints.contacts:
-        slots, plan = _slots(model, rows), contact_plan(model.topology, model.opt.disableflags)
-        apart = jnp.any(bodies(model, plan, contacts).mask.dense[slots.start : slots.stop] != 0, axis=1)
-        return apart | (not is_sparse(model))
-    label = _label(model, constraints, rows).id
+    if rows.slot is not None:
+        mask = slot_bodies(model, contacts).mask.dense[rows.slot : rows.slot + rows.count]
+        return jnp.any(mask != 0, axis=1) | (not is_sparse(model))
     row = jnp.any(jacobian != 0, axis=(0, 2))
-    return jnp.any(row[None] & (label[:, None] == label[None]), axis=1)
+    return jnp.any(row[None] & (ids[:, None] == ids[None]), axis=1)
 
 
 def is_sparse(model: Model) -> bool:
@@ -187,16 +137,8 @@ def is_sparse(model: Model) -> bool:
     return kind == Jacobian.SPARSE or (kind == Jacobian.AUTO and model.nv >= SPARSE_FROM)
 
 
-def basis_jacobian(constraints: Constraints, rows: Rows) -> Array:
-    """(dim, n, nv) basis rows."""
-    if rows.sign:
-        return rows.sign * jnp.eye(rows.count, dtype=constraints.jacobian.dtype)[None]
-    block = constraints.J[rows.start : rows.start + rows.height]
-    return block.reshape(rows.dim, rows.count, -1)
-
-
-def _state(model: Model, rows: Rows, x: Array, force: Array) -> Array:
-    """(forces, n) or (1, n) zones, from residuals and forces."""
+def _state(model: Model, rows: RowGroup, x: Array, force: Array) -> Array:
+    """(force_count, n) or (1, n) zones, from residuals and forces."""
     state = ConstraintState
     loaded = jnp.where(force > 0, int(state.QUADRATIC), int(state.SATISFIED))
     if rows.law == Law.QUADRATIC:

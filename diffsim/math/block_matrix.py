@@ -50,26 +50,26 @@ class BlockDiagonal:
             return self.parts[0][..., 0, :, :]
         batch = self.parts[0].shape[:-3]
         zero = jnp.zeros((*batch, 1), self.parts[0].dtype)
-        flat = [jax.lax.collapse(part, part.ndim - 3) for part in self.parts]
-        return jnp.concatenate([zero, *flat], axis=-1)[..., self.blocks.entry]
+        entries = [jax.lax.collapse(part, part.ndim - 3) for part in self.parts]
+        return jnp.concatenate([zero, *entries], axis=-1)[..., self.blocks.entry]
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts", "turned"], meta_fields=["blocks"])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts", "transposed"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockColumns:
     """A matrix (k, n) with its columns apart by block: `parts` (count, k, size), one array per block size.
 
-    `turned` (count, size, k) is the transpose, where it is stored too.
+    `transposed` (count, size, k) is the transpose, where it is stored too.
     """
 
     blocks: Blocks
     parts: PerSize
-    turned: PerSize | None = None
+    transposed: PerSize | None = None
 
     def with_transpose(self) -> "BlockColumns":
         """The same with its transpose stored: reading by columns would take products on a CPU twice as long."""
-        turned = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
-        return dataclasses.replace(self, turned=turned)
+        transposed = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
+        return dataclasses.replace(self, transposed=transposed)
 
     @property
     def height(self) -> int:
@@ -94,8 +94,8 @@ class BlockColumns:
             copies = jnp.broadcast_to(vector, (part.shape[0], *vector.shape))
             return each(matmul, part, copies) if left else each(matmul, copies, part)
 
-        left = self.turned is not None
-        return join(self.blocks, tuple(of_size(part, left) for part in self.turned or self.parts))
+        left = self.transposed is not None
+        return join(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
 
     @property
     def dense(self) -> Array:
@@ -103,8 +103,8 @@ class BlockColumns:
         if self.blocks.single:
             return self.parts[0][..., 0, :, :]
         columns = [jnp.moveaxis(part, -3, -2) for part in self.parts]
-        flat = jnp.concatenate([jax.lax.collapse(part, part.ndim - 2) for part in columns], axis=-1)
-        return flat if self.blocks.order is None else flat[..., self.blocks.order]
+        listed = jnp.concatenate([jax.lax.collapse(part, part.ndim - 2) for part in columns], axis=-1)
+        return listed if self.blocks.order is None else listed[..., self.blocks.order]
 
 
 def diagonal_of(blocks: Blocks, matrix: Array) -> BlockDiagonal:
@@ -127,8 +127,8 @@ def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns
 
 def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
     """left^T right without what is between blocks."""
-    turned = left.turned or tuple(jnp.swapaxes(part, 1, 2) for part in left.parts)
-    return BlockDiagonal(left.blocks, tuple(each(matmul, *pair) for pair in zip(turned, right.parts, strict=True)))
+    transposed = left.transposed or tuple(jnp.swapaxes(part, 1, 2) for part in left.parts)
+    return BlockDiagonal(left.blocks, tuple(each(matmul, *pair) for pair in zip(transposed, right.parts, strict=True)))
 
 
 def _diagonal(values: Array) -> Array:

@@ -16,7 +16,6 @@ from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import dot
 from diffsim.sensor.readings import Group, Ints, Readings
-from diffsim.types.constraints import Rows
 
 Array = jax.Array
 
@@ -43,33 +42,32 @@ def tendon_limit_velocity(readings: Readings, group: Group) -> Array:
 
 def joint_limit_force(readings: Readings, group: Group) -> Array:
     """Force of the limit, N or N m, (n, 1)."""
-    topology, joint, rows = readings.topology, group.objid, readings.data.efc
+    topology, joint = readings.topology, group.objid
     if topology.jnt_type[joint[0]] != JointType.BALL:
-        return _active_force(readings, rows.limit_lower, rows.limit_upper, topology.jnt_dofadr[joint])
-    return _row_force(readings, rows.limit_ball, np.searchsorted(limit_layout(topology).ball, joint))[:, None]
+        return _active_force(readings, "limit_lower", "limit_upper", topology.jnt_dofadr[joint])
+    return _row_force(readings, "limit_ball", np.searchsorted(limit_layout(topology).ball, joint))[:, None]
 
 
 def tendon_limit_force(readings: Readings, group: Group) -> Array:
     """Force of the limit along the tendon, N, (n, 1)."""
-    rows = readings.data.efc
     index = np.searchsorted(limit_layout(readings.topology).tendon, group.objid)
-    return _active_force(readings, rows.tendon_lower, rows.tendon_upper, index)
+    return _active_force(readings, "tendon_lower", "tendon_upper", index)
 
 
-def _active_force(readings: Readings, lower: Rows, upper: Rows, index: Ints) -> Array:
-    """Force of the active side, (n, 1)."""
-    below, above = (_row_force(readings, rows, index) for rows in (lower, upper))
-    if not lower.count:
+def _active_force(readings: Readings, lower: str, upper: str, index: Ints) -> Array:
+    """Force of the active side, (n, 1), of the families of either side."""
+    below, above = (_row_force(readings, family, index) for family in (lower, upper))
+    rows = readings.data.efc.find(lower)
+    if rows is None:
         return below[:, None]
-    active = pick(lower.pos, index) < pick(lower.margin, index)
+    active = pick(rows.pos, index) < pick(rows.margin, index)
     return jnp.where(active, below, above)[:, None]
 
 
-def _row_force(readings: Readings, rows: Rows, index: Ints) -> Array:
+def _row_force(readings: Readings, family: str, index: Ints) -> Array:
     """Forces (n,) of some rows of a family with one row per constraint; zero where limits are disabled."""
-    if not rows.count:
-        return jnp.zeros(len(index), readings.state.qpos.dtype)
-    return pick(family_force(readings.data.efc, rows, readings.data.row_force)[0], index)
+    force = family_force(readings.data.efc, family, readings.data.row_force)
+    return pick(force[0], index) if force.shape[1] else jnp.zeros(len(index), readings.state.qpos.dtype)
 
 
 def _tendon_limit(readings: Readings, group: Group) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from diffsim.actuator.actuation import actuation
 from diffsim.actuator.transmission import transmission
 from diffsim.actuator.user import add_user_force, user_actuation
 from diffsim.collision import collide
-from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
+from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
@@ -78,7 +78,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
 
     # constraint
-    rows = make_constraints(model, state, inputs, poses, com, paths, rates, contacts)
+    rows = make_constraints(Sources(model, state, inputs, poses, com, paths, rates, contacts))
     solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, rows, contacts.rank)
     smooth = smooth_acceleration(inertia.M, smooth_force)
 

@@ -53,13 +53,12 @@ def unconstrained(model: Model, constraints: Constraints) -> Array:
     """(n,) which of the free bodies move without any active constraint, medium, or massive attachment."""
     free = free_bodies(model.topology)
     held = jnp.zeros((len(free.dofs),), bool)
-    for family in constraints.families:
-        bound = family.frictionloss if family.law == Law.BOUNDED else family.D[0]
-        if family.sign:
+    for rows in constraints.groups:
+        bound = rows.frictionloss if rows.law == Law.BOUNDED else rows.D[0]
+        if rows.sign:
             held = held | (bound[free.dofs[:, 0]] > 0)
             continue
-        rows = constraints.J[family.start : family.start + family.height].reshape(family.dim, family.count, -1)
-        touches = jnp.any(rows[:, :, free.dofs] != 0, axis=(0, 3))
+        touches = jnp.any(rows.select(constraints.J)[:, :, free.dofs] != 0, axis=(0, 3))
         held = held | jnp.any(touches & (bound > 0)[:, None], axis=0)
     still = (model.opt.density == 0) & (model.opt.viscosity == 0)
     light = ~free.laden | (model.body_subtreemass[free.bodies] == model.body_mass[free.bodies])

@@ -8,29 +8,23 @@ iterations.
 
 import jax
 
-from diffsim.math.block_matrix import BlockDiagonal
 from diffsim.solver.hessian import factor_hessian, solve_hessian
-from diffsim.solver.objective import gradient, residuals
-from diffsim.types.constraints import Constraints
+from diffsim.solver.objective import Objective, gradient, residuals_at
 
 Array = jax.Array
 
 
 @jax.custom_jvp
-def at_optimum(qacc: Array, qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints) -> Array:
-    """qacc, as a differentiable function of the problem that it solves; its own tangent is ignored."""
+def at_optimum(qacc: Array, objective: Objective) -> Array:
+    """qacc (nv,), as a differentiable function of the objective that it minimizes; its own tangent is ignored."""
     return qacc
 
 
 @at_optimum.defjvp
 def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    _, qM, qfrc_smooth, constraints = primals
+    _, objective = primals
     qacc = at_optimum(*primals)
-
-    def at_fixed_qacc(qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints) -> Array:
-        return gradient(qM, qfrc_smooth, constraints, qacc)
-
-    _, change = jax.jvp(at_fixed_qacc, (qM, qfrc_smooth, constraints), tangents[1:])
-    x = residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
-    found = factor_hessian(qM, constraints, x)
-    return qacc, -solve_hessian(found, qM, constraints, x, change)
+    _, change = jax.jvp(lambda given: gradient(given, qacc), (objective,), tangents[1:])
+    x = residuals_at(objective.constraints, qacc)
+    factored = factor_hessian(objective, x)
+    return qacc, -solve_hessian(factored, objective, x, change)

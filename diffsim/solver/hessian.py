@@ -15,10 +15,10 @@ import jax.numpy as jnp
 
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
-from diffsim.solver.objective import PerFamily, hessian, hessian_product
-from diffsim.types.constraints import Constraints
+from diffsim.solver.objective import Objective, PerGroup, hessian, hessian_product
 
 Array = jax.Array
+# a product with a matrix, (n,) -> (n,)
 Product = Callable[[Array], Array]
 
 
@@ -29,30 +29,30 @@ class Factored(NamedTuple):
     factor: PerSize
 
 
-def factor_hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily) -> Factored:
+def factor_hessian(objective: Objective, x: PerGroup) -> Factored:
     """H's blocks at residuals x, factored."""
-    matrix = hessian(qM, constraints, x)
+    matrix = hessian(objective, x)
     return Factored(matrix, block_factor(matrix.parts))
 
 
-def solve_hessian(found: Factored, qM: BlockDiagonal, constraints: Constraints, x: PerFamily, b: Array) -> Array:
+def solve_hessian(factored: Factored, objective: Objective, x: PerGroup, b: Array) -> Array:
     """H^-1 b (nv,) at residuals x."""
-    blocks, factor = qM.blocks, found.factor
+    blocks, factor = objective.qM.blocks, factored.factor
     if blocks.single:
-        return solved(block_solve, found.matrix, factor, b)
+        return solved(block_solve, factored.matrix, factor, b)
     factor = jax.lax.stop_gradient(factor)
 
     def product(vector: Array) -> Array:
-        return hessian_product(qM, constraints, x, vector)
+        return hessian_product(objective, x, vector)
 
     def solve(product: Product, b: Array) -> Array:
-        return conjugate_gradients(product, lambda r: block_solve(blocks, factor, r), b)
+        return linear_conjugate_gradients(product, lambda r: block_solve(blocks, factor, r), b)
 
     # so that derivatives are solves with H again, and not those of the loop
     return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
 
 
-class _Search(NamedTuple):
+class _Iterate(NamedTuple):
     """Solution so far, residual, direction, residual . preconditioned residual, number of products."""
 
     x: Array
@@ -62,23 +62,23 @@ class _Search(NamedTuple):
     products: Array
 
 
-def conjugate_gradients(product: Product, precondition: Product, b: Array) -> Array:
+def linear_conjugate_gradients(product: Product, precondition: Product, b: Array) -> Array:
     """x (n,) with product(x) = b, until the preconditioned residual is eps^(3/4) of its start, or 2 n products."""
     first = precondition(b)
     start = jnp.vdot(b, first)
     floor = start * float(jnp.finfo(b.dtype).eps) ** 1.5
 
-    def unfinished(search: _Search) -> Array:
-        return (search.energy > floor) & (search.products < 2 * b.shape[0])
+    def unfinished(point: _Iterate) -> Array:
+        return (point.energy > floor) & (point.products < 2 * b.shape[0])
 
-    def advance(search: _Search) -> _Search:
-        image = product(search.direction)
-        length = search.energy / jnp.vdot(search.direction, image)
-        residual = search.residual - length * image
+    def advance(point: _Iterate) -> _Iterate:
+        image = product(point.direction)
+        length = point.energy / jnp.vdot(point.direction, image)
+        residual = point.residual - length * image
         step = precondition(residual)
         energy = jnp.vdot(residual, step)
-        direction = step + (energy / search.energy) * search.direction
-        return _Search(search.x + length * search.direction, residual, direction, energy, search.products + 1)
+        direction = step + (energy / point.energy) * point.direction
+        return _Iterate(point.x + length * point.direction, residual, direction, energy, point.products + 1)
 
-    none = _Search(jnp.zeros_like(b), b, first, start, jnp.zeros((), jnp.int32))
+    none = _Iterate(jnp.zeros_like(b), b, first, start, jnp.zeros((), jnp.int32))
     return jax.lax.while_loop(unfinished, advance, none).x

@@ -13,19 +13,19 @@ import numpy as np
 from diffsim.constraint import laws
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
-from diffsim.solver.objective import PerFamily, rows_of
+from diffsim.solver.objective import PerGroup
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, Rows
+from diffsim.types.constraints import Constraints, RowGroup
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
 
 class Islands(NamedTuple):
-    """Upper bound of the number of islands, and the island (n,) of each constraint of each family."""
+    """Upper bound of the number of islands, and the island (n,) of each constraint of each group."""
 
     most: int
-    label: PerFamily
+    label: PerGroup
 
 
 @per_topology
@@ -37,11 +37,11 @@ def _tree_of_dof(topology: Topology) -> np.ndarray:
 def islands(model: Model, constraints: Constraints) -> Islands:
     """The islands; all constraints are in island 0 where the model has one tree, or the flag is off."""
     if model.topology.ntree == 1 or model.opt.disabled(DisableBit.ISLAND):
-        return Islands(1, tuple(jnp.zeros(family.count, jnp.int32) for family in constraints.families))
+        return Islands(1, tuple(jnp.zeros(rows.count, jnp.int32) for rows in constraints.groups))
     count, dtype = model.topology.ntree, constraints.jacobian.dtype
-    trees = [_trees(model, constraints, family) for family in constraints.families]
+    trees = [_trees(model, constraints, rows) for rows in constraints.groups]
     used = jnp.concatenate(
-        [tree & laws.active(family)[:, None] for tree, family in zip(trees, constraints.families, strict=True)]
+        [tree & laws.active(rows)[:, None] for tree, rows in zip(trees, constraints.groups, strict=True)]
     ).astype(dtype)
     reach = matmul(used.T, used) + jnp.eye(count, dtype=dtype)
     for _ in range(int(np.ceil(np.log2(count)))):
@@ -52,10 +52,10 @@ def islands(model: Model, constraints: Constraints) -> Islands:
     return Islands(count, tuple(name[jnp.argmax(tree, axis=1)] for tree in trees))
 
 
-def _trees(model: Model, constraints: Constraints, rows: Rows) -> Array:
-    """(n, ntree) the trees that each constraint of a family moves."""
+def _trees(model: Model, constraints: Constraints, rows: RowGroup) -> Array:
+    """(n, ntree) the trees that each constraint of a group moves."""
     place = _tree_of_dof(model.topology)
     if rows.sign:
         return jnp.asarray(place)
-    moves = jnp.any(rows_of(rows, constraints.J) != 0, axis=0).astype(constraints.jacobian.dtype)
+    moves = jnp.any(rows.select(constraints.J) != 0, axis=0).astype(constraints.jacobian.dtype)
     return matmul(moves, jnp.asarray(place, moves.dtype)) > 0

@@ -5,8 +5,7 @@ Newton step that leaves the bracket is replaced by its midpoint. Only derivative
 cancellation of costs in float32. Never differentiated.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,6 @@ import jax.numpy as jnp
 from diffsim.math import safe
 
 Array = jax.Array
-Derivatives = Callable[[Array], tuple[Array, Array]]
 
 # relative accuracy beyond which rounding decides, in units of the machine epsilon
 ROUNDING = 64.0
@@ -22,8 +20,17 @@ ROUNDING = 64.0
 FAR = 1e30
 
 
-class _Search(NamedTuple):
-    # the next trial, or the result once done
+class Derivatives(Protocol):
+    """The function on a line whose minimum is searched for."""
+
+    def __call__(self, alpha: Array) -> tuple[Array, Array]:
+        """First and second derivative with respect to the step length, at alpha ()."""
+        ...
+
+
+class _Bracket(NamedTuple):
+    """The next trial, or the result once done; bounds of the root with the derivatives there; trials so far."""
+
     alpha: Array
     lower: Array
     lower_slope: Array
@@ -50,40 +57,40 @@ def line_search(
     epsilon = float(jnp.finfo(slope.dtype).eps)
     tolerance = jnp.maximum(tolerance, ROUNDING * epsilon * jnp.abs(slope))
     zero, count = jnp.zeros_like(slope), jnp.zeros((), jnp.int32)
-    start = _Search(first, zero, slope, zero + FAR, zero, count, idle)
+    start = _Bracket(first, zero, slope, zero + FAR, zero, count, idle)
 
-    def unfinished(search: _Search) -> Array:
-        return ~search.done & (search.tried < limit)
+    def unfinished(bracket: _Bracket) -> Array:
+        return ~bracket.done & (bracket.tried < limit)
 
-    def advance(search: _Search) -> _Search:
-        return _advance(search, derivatives, tolerance)
+    def advance(bracket: _Bracket) -> _Bracket:
+        return _advance(bracket, derivatives, tolerance)
 
     final = jax.lax.while_loop(unfinished, advance, start) if limit > 1 else advance(start)
     return jnp.where(final.done, final.alpha, _secant(final))
 
 
-def _advance(search: _Search, derivatives: Derivatives, tolerance: Array) -> _Search:
+def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _Bracket:
     """Evaluates the trial, which becomes a bound, and chooses the next one."""
-    slope, bend = derivatives(search.alpha)
+    slope, curvature = derivatives(bracket.alpha)
     left = slope < 0
-    lower, upper = jnp.where(left, search.alpha, search.lower), jnp.where(left, search.upper, search.alpha)
-    newton = search.alpha - safe.divide(slope, bend)
+    lower, upper = jnp.where(left, bracket.alpha, bracket.lower), jnp.where(left, bracket.upper, bracket.alpha)
+    newton = bracket.alpha - safe.divide(slope, curvature)
     trial = jnp.where((lower < newton) & (newton < upper), newton, 0.5 * (lower + upper))
     # also done where no number lies between the bounds, or the slope is not a number
     done = ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
-    return _Search(
-        alpha=jnp.where(done, search.alpha, trial),
+    return _Bracket(
+        alpha=jnp.where(done, bracket.alpha, trial),
         lower=lower,
-        lower_slope=jnp.where(left, slope, search.lower_slope),
+        lower_slope=jnp.where(left, slope, bracket.lower_slope),
         upper=upper,
-        upper_slope=jnp.where(left, search.upper_slope, slope),
-        tried=search.tried + 1,
+        upper_slope=jnp.where(left, bracket.upper_slope, slope),
+        tried=bracket.tried + 1,
         done=done,
     )
 
 
-def _secant(search: _Search) -> Array:
+def _secant(bracket: _Bracket) -> Array:
     """Where the secant between the bounds vanishes; the lower bound if there is no upper one."""
-    span = safe.divide(search.lower_slope, search.lower_slope - search.upper_slope)
-    secant = search.lower + span * (search.upper - search.lower)
-    return jnp.where(search.upper < FAR, secant, search.lower)
+    span = safe.divide(bracket.lower_slope, bracket.lower_slope - bracket.upper_slope)
+    secant = bracket.lower + span * (bracket.upper - bracket.lower)
+    return jnp.where(bracket.upper < FAR, secant, bracket.lower)

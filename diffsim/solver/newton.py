@@ -5,18 +5,18 @@ ends after finitely many steps: as soon as no row changes its zone, the step is 
 improvement or gradient below opt.tolerance after scaling by 1 / (meaninertia max(1, nv)).
 """
 
-import jax
-
 from diffsim.solver.hessian import factor_hessian, solve_hessian
-from diffsim.solver.iteration import Direction, Iterate, Problem
-from diffsim.solver.objective import residuals
-
-Array = jax.Array
+from diffsim.solver.iteration import Direction, DirectionRule, Iterate
+from diffsim.solver.objective import Objective, residuals
 
 
-def newton_direction(problem: Problem, point: Iterate, previous: Direction) -> Direction:
+def newton_rule(objective: Objective) -> DirectionRule:
     """-H^-1 gradient; the first trial of the line search is the full step."""
-    x = residuals(problem.constraints, point.qacc, point.rows_product)
-    found = factor_hessian(problem.qM, problem.constraints, x)
-    search = -solve_hessian(found, problem.qM, problem.constraints, x, point.gradient)
-    return Direction(search, point.gradient, search)
+
+    def direction(point: Iterate, previous: Direction) -> Direction:
+        x = residuals(objective.constraints, point.qacc, point.rows_product)
+        factored = factor_hessian(objective, x)
+        step = -solve_hessian(factored, objective, x, point.gradient)
+        return Direction(step, point.gradient, step)
+
+    return direction

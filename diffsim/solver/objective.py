@@ -1,6 +1,6 @@
 """The convex problem whose minimum is the constrained acceleration: residuals, gradient and Hessian.
 
-minimize 1/2 a^T M a - a^T qfrc_smooth + sum_families cost(x), x = J a - aref, over accelerations a (nv,). (This
+minimize 1/2 a^T M a - a^T qfrc_smooth + sum_groups cost(x), x = J a - aref, over accelerations a (nv,). (This
 differs from Gauss' principle 1/2 (a - a_smooth)^T M (a - a_smooth) by a constant, and needs no M^-1.)
 gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one small block per constraint.
 Source: MuJoCo documentation, "Computation", primal problem.
@@ -14,82 +14,83 @@ import jax.numpy as jnp
 from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
 from diffsim.math.blocks import each
-from diffsim.types.constraints import Constraints, Rows
+from diffsim.types.constraints import Constraints
 
 Array = jax.Array
-# one array (dim, n) per family
-PerFamily = tuple[Array, ...]
+# one array (dim, n) per group of rows
+PerGroup = tuple[Array, ...]
 
 
-def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerFamily:
-    """J v of each family: from v (nv,) for rows on dofs, from J v (nrow,) for the others."""
-    return tuple(
-        family.sign * vector[None] if family.sign else rows_of(family, rows_product) for family in constraints.families
-    )
+class Objective(NamedTuple):
+    """What is minimized: inertia matrix M by blocks, all forces but those of the constraints (nv,), and the rows."""
+
+    qM: BlockDiagonal
+    qfrc_smooth: Array
+    constraints: Constraints
 
 
-def rows_of(family: Rows, rows: Array) -> Array:
-    """The part (dim, n, ...) of an array over the rows of J that belongs to a family."""
-    block = rows[family.start : family.start + family.height]
-    return block.reshape(family.dim, family.count, *rows.shape[1:])
+def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerGroup:
+    """J v of each group: from v (nv,) for rows on dofs, from J v (nrow,) for the others."""
+    return tuple(rows.sign * vector[None] if rows.sign else rows.select(rows_product) for rows in constraints.groups)
 
 
-def residuals(constraints: Constraints, qacc: Array, rows_product: Array) -> PerFamily:
-    """x = J qacc - aref of each family, from qacc and J qacc."""
+def residuals(constraints: Constraints, qacc: Array, rows_product: Array) -> PerGroup:
+    """x = J qacc - aref of each group, from qacc and J qacc."""
     projected = project(constraints, qacc, rows_product)
-    return tuple(part - family.aref for family, part in zip(constraints.families, projected, strict=True))
+    return tuple(part - rows.aref for rows, part in zip(constraints.groups, projected, strict=True))
 
 
-def generalized(constraints: Constraints, x: PerFamily) -> Array:
+def residuals_at(constraints: Constraints, qacc: Array) -> PerGroup:
+    """x = J qacc - aref of each group at an acceleration."""
+    return residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
+
+
+def generalized(constraints: Constraints, x: PerGroup) -> Array:
     """J^T f(x), the force of the constraints on the dofs (nv,)."""
-    forces = tuple(laws.force(family, part) for family, part in zip(constraints.families, x, strict=True))
-    return on_dofs(constraints, forces)
+    return on_dofs(constraints, tuple(laws.force(rows, part) for rows, part in zip(constraints.groups, x, strict=True)))
 
 
-def on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
+def on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
     """J^T f of basis forces."""
     jacobian = constraints.jacobian
     dense = [jnp.zeros((0,), jacobian.dtype)]
     total = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
-    for family, force in zip(constraints.families, forces, strict=True):
-        if family.sign:
-            total = total + family.sign * force[0]
+    for rows, force in zip(constraints.groups, forces, strict=True):
+        if rows.sign:
+            total = total + rows.sign * force[0]
         else:
             dense.append(force.reshape(-1))
     return total + jacobian.mul_vec_t(jnp.concatenate(dense))
 
 
-def row_forces(constraints: Constraints, qacc: Array) -> PerFamily:
-    """(forces, n) of each family at an acceleration; of the edges for pyramids."""
-    x = residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
-    return tuple(laws.dual(family, part) for family, part in zip(constraints.families, x, strict=True))
+def row_forces(constraints: Constraints, qacc: Array) -> PerGroup:
+    """(force_count, n) of each group at an acceleration; of the edges for pyramids."""
+    x = residuals_at(constraints, qacc)
+    return tuple(laws.dual(rows, part) for rows, part in zip(constraints.groups, x, strict=True))
 
 
-def flat(constraints: Constraints, forces: PerFamily) -> Array:
-    """All row forces in one vector, as `Constraints.split` reads them."""
-    return jnp.concatenate([jnp.zeros((0,), constraints.jacobian.dtype), *[part.reshape(-1) for part in forces]])
-
-
-def dual_on_dofs(constraints: Constraints, forces: PerFamily) -> Array:
+def row_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
     """J^T f of row forces."""
-    parts = zip(constraints.families, forces, strict=True)
-    return on_dofs(constraints, tuple(laws.basis(family, part) for family, part in parts))
+    parts = zip(constraints.groups, forces, strict=True)
+    return on_dofs(constraints, tuple(laws.basis(rows, part) for rows, part in parts))
 
 
 def constraint_force(constraints: Constraints, qacc: Array) -> Array:
     """qfrc_constraint = J^T f at an acceleration."""
-    return generalized(constraints, residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc)))
+    return generalized(constraints, residuals_at(constraints, qacc))
 
 
-def objective(qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
+def cost(objective: Objective, qacc: Array) -> Array:
     """What is minimized, ()."""
-    x = residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
-    costs = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(constraints.families, x, strict=True)]
+    qM, qfrc_smooth, constraints = objective
+    x = residuals_at(constraints, qacc)
+    costs = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(constraints.groups, x, strict=True)]
     return jnp.vdot(qacc, 0.5 * qM.mul_vec(qacc) - qfrc_smooth) + sum(costs)
 
 
-def gradient(qM: BlockDiagonal, qfrc_smooth: Array, constraints: Constraints, qacc: Array) -> Array:
-    """Derivative of the objective; zero at the solution."""
+def gradient(objective: Objective, qacc: Array) -> Array:
+    """Derivative (nv,) of the cost; zero at the solution."""
+    qM, qfrc_smooth, constraints = objective
     return qM.mul_vec(qacc) - qfrc_smooth - constraint_force(constraints, qacc)
 
 
@@ -100,24 +101,25 @@ class Curvature(NamedTuple):
     weighted: BlockColumns
 
 
-def curvature(constraints: Constraints, x: PerFamily) -> Curvature:
+def curvature(constraints: Constraints, x: PerGroup) -> Curvature:
     """K of all rows, applied to J."""
     jacobian = constraints.jacobian
     diagonal = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
-    for family, part in zip(constraints.families, x, strict=True):
-        if family.sign:
-            diagonal = diagonal + laws.bend(family, part, jnp.ones_like(part))[0]
+    for rows, part in zip(constraints.groups, x, strict=True):
+        if rows.sign:
+            diagonal = diagonal + laws.hessian_product(rows, part, jnp.ones_like(part))[0]
 
     def weigh(block: Array) -> Array:
-        pairs = zip(constraints.families, x, strict=True)
-        rows = [laws.bend(family, part, rows_of(family, block)) for family, part in pairs if not family.sign]
-        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in rows]])
+        pairs = zip(constraints.groups, x, strict=True)
+        parts = [laws.hessian_product(rows, here, rows.select(block)) for rows, here in pairs if not rows.sign]
+        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
 
     return Curvature(diagonal, BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts)))
 
 
-def hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily) -> BlockDiagonal:
+def hessian(objective: Objective, x: PerGroup) -> BlockDiagonal:
     """The blocks of M + J^T K(x) J; rows on dofs add to the diagonal only. All of it where there is one block."""
+    qM, _, constraints = objective
     diagonal, weighted = curvature(constraints, x)
     inertia = qM.plus_diagonal(diagonal)
     if not weighted.height:
@@ -126,18 +128,20 @@ def hessian(qM: BlockDiagonal, constraints: Constraints, x: PerFamily) -> BlockD
     return BlockDiagonal(qM.blocks, tuple(a + b for a, b in zip(inertia.parts, added.parts, strict=True)))
 
 
-def hessian_product(qM: BlockDiagonal, constraints: Constraints, x: PerFamily, vector: Array) -> Array:
-    """H v = M v + J^T K J v, without H."""
-    v = project(constraints, vector, constraints.jacobian.mul_vec(vector))
-    families = zip(constraints.families, x, v, strict=True)
-    return qM.mul_vec(vector) + on_dofs(constraints, tuple(laws.bend(f, here, way) for f, here, way in families))
+def hessian_product(objective: Objective, x: PerGroup, vector: Array) -> Array:
+    """H v = M v + J^T K(x) J v (nv,), without H."""
+    qM, _, constraints = objective
+    along = project(constraints, vector, constraints.jacobian.mul_vec(vector))
+    groups = zip(constraints.groups, x, along, strict=True)
+    forces = tuple(laws.hessian_product(rows, here, change) for rows, here, change in groups)
+    return qM.mul_vec(vector) + on_dofs(constraints, forces)
 
 
-def along_line(constraints: Constraints, x: PerFamily, v: PerFamily) -> tuple[Array, Array]:
+def along_line(constraints: Constraints, x: PerGroup, v: PerGroup) -> tuple[Array, Array]:
     """First and second derivative of the sum of costs at x, in the direction v of the residuals."""
     none = jnp.zeros((0,), constraints.jacobian.dtype)
-    slope, bend = [none], [none]
-    for family, here, way in zip(constraints.families, x, v, strict=True):
-        slope.append((-laws.force(family, here) * way).reshape(-1))
-        bend.append((laws.bend(family, here, way) * way).reshape(-1))
-    return jnp.sum(jnp.concatenate(slope)), jnp.sum(jnp.concatenate(bend))
+    slope, curve = [none], [none]
+    for rows, here, change in zip(constraints.groups, x, v, strict=True):
+        slope.append((-laws.force(rows, here) * change).reshape(-1))
+        curve.append((laws.hessian_product(rows, here, change) * change).reshape(-1))
+    return jnp.sum(jnp.concatenate(slope)), jnp.sum(jnp.concatenate(curve))

@@ -16,33 +16,42 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.constraint import laws
-from diffsim.constraint.views import basis_jacobian
 from diffsim.math import safe
-from diffsim.math.block_matrix import BlockDiagonal
 from diffsim.math.blocks import block_factor, block_solve
 from diffsim.math.linalg import matmul
-from diffsim.solver.objective import PerFamily, dual_on_dofs, row_forces
-from diffsim.solver.slip_adjoint import Cones
-from diffsim.solver.slip_sweeps import ball_rows, combine, nearest
-from diffsim.types.constraints import Constraints, Law, Rows
+from diffsim.solver.friction_cone import Cones, nearest_in_cone
+from diffsim.solver.gauss_seidel import (
+    MINVAL,
+    best_in_ball,
+    best_in_interval,
+    from_axes,
+    gain,
+    spectrum,
+    sweep,
+    to_axes,
+)
+from diffsim.solver.objective import Objective, PerGroup, row_forces, row_forces_on_dofs
+from diffsim.types.constraints import Constraints, Law, RowGroup
 
 Array = jax.Array
 
-MINVAL = 1e-15
-
 
 class DualSolution(NamedTuple):
-    """Row forces of each family, the acceleration that they cause, and how the search ended."""
+    """Row forces of each group, the acceleration (nv,) that they cause, and how the sweeps ended: their number, what
+    the last one gained, and whether that was too little to go on.
+    """
 
-    forces: PerFamily
+    forces: PerGroup
     qacc: Array
     iterations: Array
     improvement: Array
     done: Array
 
 
-class _Part(NamedTuple):
-    """Rows of a family: J (n, nv), aref, R and forces (n,), and bounds (n,), which cones do not use."""
+class _DualRows(NamedTuple):
+    """Rows in the coordinates of the search: J (n, nv), aref, R and forces (n,), and bounds (n,); upper bounds of cones
+    only tell which contacts are there.
+    """
 
     jacobian: Array
     aref: Array
@@ -52,8 +61,8 @@ class _Part(NamedTuple):
     upper: Array
 
 
-class _Given(NamedTuple):
-    """The problem: A + R (n, n), offset J qacc_smooth - aref (n,), bounds (n,)."""
+class _Quadratic(NamedTuple):
+    """What is minimized: A + R (n, n), offset J qacc_smooth - aref (n,), bounds (n,)."""
 
     response: Array
     offset: Array
@@ -62,7 +71,7 @@ class _Given(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Forces, what the last sweep gained, number of sweeps, whether it was the last."""
+    """Forces (n,), what the last sweep gained, number of sweeps, whether it was the last."""
 
     force: Array
     improvement: Array
@@ -70,95 +79,89 @@ class _State(NamedTuple):
     done: Array
 
 
+# forces (n,), and what the sweep has gained so far
 _Point = tuple[Array, Array]
 _Update = Callable[[Array, _Point], _Point]
 
 
-def solve_dual(
-    qM: BlockDiagonal,
-    qfrc_smooth: Array,
-    constraints: Constraints,
-    qacc: Array | None,
-    tolerance: Array,
-    iterations: int,
-) -> DualSolution:
+def solve_dual(objective: Objective, qacc: Array | None, tolerance: Array, iterations: int) -> DualSolution:
     """Forces and acceleration after sweeps, from the forces at `qacc` or from none, whichever is better.
 
     Args:
-      qM: inertia matrix, by blocks.
-      qfrc_smooth: (nv,) all other forces.
-      constraints: the rows; there are some.
+      objective: with rows, at least one.
       qacc: (nv,) where to start, or None.
-      tolerance: the sweeps end with one that improves the objective by less.
+      tolerance: the sweeps end with one that improves the dual objective by less.
       iterations: the most sweeps.
     """
-    families = constraints.families
-    found = row_forces(constraints, jnp.zeros_like(qfrc_smooth) if qacc is None else qacc)
+    qM, qfrc_smooth, constraints = objective
+    groups = constraints.groups
+    forces = list(row_forces(constraints, jnp.zeros_like(qfrc_smooth) if qacc is None else qacc))
     # simple rows first, then cones, contact by contact
-    order = sorted(range(len(families)), key=lambda i: families[i].law == Law.CONE)
-    parts = [_part(constraints, families[i], found[i]) for i in order]
-    rows = _Part(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
-    cones = tuple((families[i].count, families[i].dim) for i in order if families[i].law == Law.CONE)
+    order = sorted(range(len(groups)), key=lambda i: groups[i].law == Law.CONE)
+    parts = [_dual_rows(constraints, groups[i], forces[i]) for i in order]
+    rows = _DualRows(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
+    cones = Cones(
+        rows.aref.shape[0], tuple((groups[i].count, groups[i].dim) for i in order if groups[i].law == Law.CONE)
+    )
     factor = block_factor(qM.parts)
 
     def apply(force: Array) -> Array:
         return block_solve(qM.blocks, factor, force)
 
-    solved = jax.vmap(apply)(jnp.concatenate([rows.jacobian, qfrc_smooth[None]]))
-    given = _Given(
-        matmul(rows.jacobian, solved[:-1].T) + jnp.diag(rows.regularization),
-        matmul(rows.jacobian, solved[-1]) - rows.aref,
-        rows.lower,
-        rows.upper,
-    )
+    quadratic = _quadratic(rows, jax.vmap(apply)(jnp.concatenate([rows.jacobian, qfrc_smooth[None]])))
     start = jnp.zeros_like(rows.force) if qacc is None else rows.force
-    state = _iterate(given, cones, start, tolerance, iterations)
-    forces, begin = list(found), 0
+    state = _iterate(quadratic, cones, start, tolerance, iterations)
+    begin = 0
     for i, part in zip(order, parts, strict=True):
         end = begin + part.force.shape[0]
-        forces[i], begin = _row_forces(families[i], state.force[begin:end]), end
-    qacc = apply(qfrc_smooth + dual_on_dofs(constraints, tuple(forces)))
+        forces[i], begin = _row_forces(groups[i], state.force[begin:end]), end
+    qacc = apply(qfrc_smooth + row_forces_on_dofs(constraints, tuple(forces)))
     return DualSolution(tuple(forces), qacc, state.sweeps, state.improvement, state.done)
 
 
-def _part(constraints: Constraints, rows: Rows, force: Array) -> _Part:
-    basis, there = basis_jacobian(constraints, rows), laws.active(rows)
+def _quadratic(rows: _DualRows, solved: Array) -> _Quadratic:
+    """The dual problem from M^-1 J^T and, in the last row, M^-1 qfrc_smooth, (n + 1, nv)."""
+    response = matmul(rows.jacobian, solved[:-1].T) + jnp.diag(rows.regularization)
+    return _Quadratic(response, matmul(rows.jacobian, solved[-1]) - rows.aref, rows.lower, rows.upper)
+
+
+def _dual_rows(constraints: Constraints, rows: RowGroup, force: Array) -> _DualRows:
+    """The rows of a group; of elliptic contacts, contact by contact, in the coordinates of a circular cone."""
+    basis, there = constraints.basis_jacobian(rows), laws.active(rows)
     inverse = jnp.broadcast_to(safe.divide(jnp.ones_like(rows.D), rows.D), force.shape)
     if rows.law == Law.CONE:
         side = jnp.concatenate([jnp.ones_like(rows.friction[:1]), rows.friction])
         parts = (side[:, :, None] * basis, side * rows.aref, side * side * inverse, safe.divide(force, side))
         upper = jnp.broadcast_to(jnp.where(there, jnp.inf, 0)[None], force.shape)
-        return _Part(*(jnp.swapaxes(part, 0, 1).reshape(-1, *part.shape[2:]) for part in (*parts, 0 * upper, upper)))
+        return _DualRows(
+            *(jnp.swapaxes(part, 0, 1).reshape(-1, *part.shape[2:]) for part in (*parts, 0 * upper, upper))
+        )
     bound = {Law.QUADRATIC: jnp.full_like(rows.pos, jnp.inf), Law.BOUNDED: rows.frictionloss}.get(rows.law)
     upper = jnp.where(there, jnp.inf if bound is None else bound, 0)
     lower = jnp.zeros_like(upper) if bound is None else -upper
     columns = (laws.dual_rows(rows, basis), laws.dual_rows(rows, rows.aref), inverse, force)
     bounds = (jnp.broadcast_to(bound[None], force.shape) for bound in (lower, upper))
-    return _Part(*(column.reshape(-1, *column.shape[2:]) for column in (*columns, *bounds)))
+    return _DualRows(*(column.reshape(-1, *column.shape[2:]) for column in (*columns, *bounds)))
 
 
-def _row_forces(rows: Rows, force: Array) -> Array:
-    """(forces, n) of a family, from the vector that was searched for."""
+def _row_forces(rows: RowGroup, force: Array) -> Array:
+    """(force_count, n) of a group, from the vector that was searched for."""
     if rows.law != Law.CONE:
-        return force.reshape(rows.forces, rows.count)
+        return force.reshape(rows.force_count, rows.count)
     scaled = force.reshape(rows.count, rows.dim).T
     return jnp.concatenate([scaled[:1], rows.friction * scaled[1:]])
 
 
-def _iterate(given: _Given, cones: Cones, start: Array, tolerance: Array, iterations: int) -> _State:
+def _iterate(quadratic: _Quadratic, cones: Cones, start: Array, tolerance: Array, iterations: int) -> _State:
     """Sweeps until one gains too little."""
-    value = 0.5 * jnp.vdot(start, matmul(given.response, start)) + jnp.vdot(start, given.offset)
+    value = 0.5 * jnp.vdot(start, matmul(quadratic.response, start)) + jnp.vdot(start, quadratic.offset)
     start = jnp.where(value < 0, start, 0)
-    simple = start.shape[0] - sum(count * dim for count, dim in cones)
-    updates = [(simple, _interval(given))] if simple else []
-    updates += [(sum(count for count, _ in cones), _cone(given, cones))] if cones else []
+    updates = [(cones.singles, _interval_update(quadratic))] if cones.singles else []
+    updates += [(cones.number, _cone_update(quadratic, cones))] if cones.number else []
 
     def advance(state: _State) -> _State:
-        point = (state.force, jnp.zeros_like(state.improvement))
-        for count, update in updates:
-            point = jax.lax.fori_loop(0, count, update, point)
-        force, gain = point
-        return _State(force, gain, state.sweeps + 1, ~(gain > tolerance))
+        force, gained = sweep(updates, (state.force, jnp.zeros_like(state.improvement)))
+        return _State(force, gained, state.sweeps + 1, ~(gained > tolerance))
 
     def unfinished(state: _State) -> Array:
         return ~state.done & (state.sweeps < iterations)
@@ -167,43 +170,40 @@ def _iterate(given: _Given, cones: Cones, start: Array, tolerance: Array, iterat
     return jax.lax.while_loop(unfinished, advance, first)
 
 
-def _interval(given: _Given) -> _Update:
+def _interval_update(quadratic: _Quadratic) -> _Update:
     """Row i gets the best force within its bounds."""
 
     def update(i: Array, point: _Point) -> _Point:
-        force, gain = point
-        row = given.response[i]
-        slope, bend = jnp.vdot(row, force) + given.offset[i], jnp.maximum(row[i], MINVAL)
-        new = jnp.clip(force[i] - slope / bend, given.lower[i], given.upper[i])
-        change = new - force[i]
-        return force.at[i].set(new), gain - change * (0.5 * change * bend + slope)
+        force, gained = point
+        row = quadratic.response[i]
+        slope, value = jnp.vdot(row, force) + quadratic.offset[i], jnp.maximum(row[i], MINVAL)
+        new = best_in_interval(force[i], slope, value, quadratic.lower[i], quadratic.upper[i])
+        return force.at[i].set(new), gained + gain(new - force[i], slope, value)
 
     return update
 
 
-def _cone(given: _Given, cones: Cones) -> _Update:
+def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
     """Elliptic contact i: along its ray, then its friction at fixed normal force."""
-    size = given.offset.shape[0]
     # a row of zeros stands for the rows that smaller contacts do not have
-    response, offset = jnp.pad(given.response, ((0, 1), (0, 1))), jnp.append(given.offset, 0)
-    table = ball_rows(cones, size)
-    rows, there = jnp.asarray(table), jnp.append(given.upper, 0)[table[:, 0]] > 0
+    response, offset = jnp.pad(quadratic.response, ((0, 1), (0, 1))), jnp.append(quadratic.offset, 0)
+    table = cones.table()
+    rows, there = jnp.asarray(table), jnp.append(quadratic.upper, 0)[table[:, 0]] > 0
     blocks = response[rows[:, :, None], rows[:, None, :]]
-    value, vector = jnp.linalg.eigh(blocks[:, 1:, 1:], symmetrize_input=False)
-    value = jnp.maximum(value, MINVAL + float(jnp.finfo(value.dtype).eps) * value[:, -1:])
+    values, vectors = spectrum(blocks[:, 1:, 1:])
 
     def update(i: Array, point: _Point) -> _Point:
-        padded, gain = point
-        mine, block, bend, axes = rows[i], blocks[i], value[i], vector[i]
+        padded, gained = point
+        mine, block, value, vector = rows[i], blocks[i], values[i], vectors[i]
         force = jnp.append(padded, 0)
         old, slope = force[mine], matmul(response[mine], force) + offset[mine]
         ray = _along_ray(block, old, slope)
-        push = combine(axes, (slope + matmul(block, ray - old))[1:])
-        side = nearest(bend, push - bend * combine(axes, ray[1:]), ray[0])
-        new = jnp.concatenate([ray[:1], jnp.where(ray[0] > MINVAL, combine(axes.T, side), 0)])
+        push = to_axes(vector, (slope + matmul(block, ray - old))[1:])
+        side = best_in_ball(to_axes(vector, ray[1:]), push, value, ray[0])
+        new = jnp.concatenate([ray[:1], jnp.where(ray[0] > MINVAL, from_axes(vector, side), 0)])
         change = jnp.where(there[i], new, 0) - old
-        gain = gain - (0.5 * jnp.vdot(change, matmul(block, change)) + jnp.vdot(change, slope))
-        return force.at[mine].add(change)[:size], gain
+        gained = gained - (0.5 * jnp.vdot(change, matmul(block, change)) + jnp.vdot(change, slope))
+        return force.at[mine].add(change)[: cones.size], gained
 
     return update
 
@@ -211,14 +211,6 @@ def _cone(given: _Given, cones: Cones) -> _Update:
 def _along_ray(block: Array, force: Array, slope: Array) -> Array:
     """The best force along the ray of a force; without one, along the steepest descent within the cone."""
     loaded = force[0] > MINVAL
-    ray = jnp.where(loaded, force, _project(-slope))
+    ray = jnp.where(loaded, force, nearest_in_cone(-slope))
     best = safe.divide(-jnp.vdot(ray, slope), jnp.vdot(ray, matmul(block, ray)))
     return jnp.maximum(jnp.where(loaded, 1, 0) + best, 0) * ray
-
-
-def _project(force: Array) -> Array:
-    """The nearest point of the cone |y| <= normal."""
-    normal, size = force[0], safe.norm(force[1:])
-    share = jnp.clip(0.5 * (1 + safe.divide(normal, size)), 0, 1)
-    onto = share * jnp.concatenate([size[None], force[1:]])
-    return jnp.where(size <= normal, force, jnp.where(size <= -normal, 0, onto))

@@ -1,15 +1,18 @@
 """Constraints: the rows of the soft constraints, J qacc = aref with weight D, grouped by family.
 
-A family is a set of rows of one law (how the force depends on x = J qacc - aref). Rows on single degrees of freedom
-(hinge and slide limits, dof friction) are vectors over all dofs and need no Jacobian; all other rows share the one
-matrix J. A contact of dimension d has d basis rows (normal, tangents, torsion, rolling) for both cones: the
-edges of a pyramid are J_n +- mu_i J_i. An inactive row has D = 0 (or frictionloss = 0) and is never removed.
+A family is what constraint/families.py defines: joint limits, welds, elliptic contacts ... It has one law (how the
+force depends on x = J qacc - aref) and one group of rows, contacts one for each dimension. Rows on single degrees of
+freedom (hinge and slide limits, dof friction) are vectors over all dofs and need no Jacobian; all other rows share the
+one matrix J. A contact of dimension d has d basis rows (normal, tangents, torsion, rolling) for both cones: the edges
+of a pyramid are J_n +- mu_i J_i. An inactive row has D = 0 (or frictionloss = 0) and is never removed.
 Source: MuJoCo documentation, "Computation", constraint model.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import jax
+import jax.numpy as jnp
 
 from diffsim.math.block_matrix import BlockColumns
 from diffsim.types.record import Record, child, leaf, record, static
@@ -33,89 +36,95 @@ class Law(IntEnum):
 
 
 @record
-class Rows(Record):
-    """One family: n constraints of `dim` rows each, component-major.
+class RowGroup(Record):
+    """n constraints of one family with `dim` rows each, component-major.
 
-    `sign` is 0 for rows of J, which start at row `start`; else the family has one row per dof, J = sign * identity.
+    `sign` is 0 for rows of J, which start at row `start`; else there is one row per dof, J = sign * identity. `slot` is
+    the first slot of the contact buffer that the group stands for; None if these are no contacts.
     """
 
+    # key of constraint.families.FAMILIES
+    family: str = static()
     law: Law = static()
     dim: int = static()
     sign: int = static()
     start: int = static()
+    slot: int | None = static()
 
+    # distance, angle or residual (m or rad), and the value below which a row is active
     pos: Array = leaf("n")
     margin: Array = leaf("n")
+    # J qvel (m/s or rad/s) and reference acceleration (m/s^2 or rad/s^2)
     vel: Array = leaf("dim", "n")
     aref: Array = leaf("dim", "n")
     # inverse regularization, 1 / R; the weight of an edge for pyramids
     D: Array = leaf("dim", "n")
-    # (n,) for bounded rows, else empty
+    # (n,) for bounded rows (N or N m), else empty
     frictionloss: Array = leaf("n")
     # (dim - 1, n) friction coefficients and (n,) coefficient of the regularized cone, else empty
     friction: Array = leaf("dim - 1", "n")
     mu: Array = leaf("n")
+    # world anchors (m) on body 1 and body 2 of equalities that hold points of bodies together, else empty
+    anchor: Array = leaf("nanchor", 2, 3)
 
     @property
     def count(self) -> int:
-        """Number of constraints in the family, active or not."""
+        """Number of constraints in the group, active or not."""
         return self.D.shape[-1]
 
     @property
-    def forces(self) -> int:
+    def force_count(self) -> int:
         """Number of forces of one constraint: of edges for pyramids, else of basis rows."""
         return 2 * (self.dim - 1) if self.law == Law.PYRAMID else self.dim
 
     @property
     def height(self) -> int:
-        """Number of rows of J that the family owns."""
+        """Number of rows of J that the group owns."""
         return 0 if self.sign else self.dim * self.count
+
+    def select(self, values: Array) -> Array:
+        """The part (dim, n, ...) of an array (nrow, ...) over the rows of J that belongs to the group."""
+        own = values[self.start : self.start + self.height]
+        return own.reshape(self.dim, self.count, *values.shape[1:])
 
 
 @record
 class Constraints(Record):
-    """All rows. `jacobian` holds those of the families with sign 0, by blocks of M."""
+    """All rows. `jacobian` holds those of the groups with sign 0, by blocks of M."""
 
     jacobian: BlockColumns = child()
-    # world anchors on body 1 and body 2 of connect, then weld equalities
-    eq_anchor: Array = leaf("nanchor", 2, 3)
-    dof_friction: Rows = child()
-    limit_lower: Rows = child()
-    limit_upper: Rows = child()
-    connect: Rows = child()
-    weld: Rows = child()
-    joint_equality: Rows = child()
-    tendon_equality: Rows = child()
-    tendon_friction: Rows = child()
-    limit_ball: Rows = child()
-    tendon_lower: Rows = child()
-    tendon_upper: Rows = child()
-    contact1: Rows = child()
-    contact3: Rows = child()
-    contact4: Rows = child()
-    contact6: Rows = child()
+    # in the order of the table of families; only those that have rows
+    groups: tuple[RowGroup, ...] = child()
 
     @property
     def J(self) -> Array:
-        """The rows of the families with sign 0, in the order of `families`, dense (nrow, nv)."""
+        """The rows of the groups with sign 0, in the order of `groups`, dense (nrow, nv)."""
         return self.jacobian.dense
 
-    @property
-    def families(self) -> tuple[Rows, ...]:
-        """The families that have rows."""
-        rows = [value for value in vars(self).values() if isinstance(value, Rows)]
-        return tuple(family for family in rows if family.count)
+    def basis_jacobian(self, rows: RowGroup) -> Array:
+        """The basis rows of a group, dense (dim, n, nv)."""
+        if rows.sign:
+            return rows.sign * jnp.eye(rows.count, dtype=self.jacobian.dtype)[None]
+        return rows.select(self.J)
 
     def split(self, row_force: Array) -> tuple[Array, ...]:
-        """(forces, n) of each of `families`, from all row forces one after another."""
-        parts, start = [], 0
-        for family in self.families:
-            stop = start + family.forces * family.count
-            parts.append(row_force[start:stop].reshape(family.forces, family.count))
+        """(force_count, n) of each of `groups`, from all row forces one after another."""
+        forces, start = [], 0
+        for rows in self.groups:
+            stop = start + rows.force_count * rows.count
+            forces.append(row_force[start:stop].reshape(rows.force_count, rows.count))
             start = stop
-        return tuple(parts)
+        return tuple(forces)
+
+    def concatenate(self, forces: Sequence[Array]) -> Array:
+        """All row forces in one vector, from those of each of `groups`: the inverse of `split`."""
+        return jnp.concatenate([jnp.zeros((0,), self.jacobian.dtype), *[force.reshape(-1) for force in forces]])
+
+    def find(self, family: str) -> RowGroup | None:
+        """The first group of a family, by its name in the table; None where the family has no rows."""
+        return next((rows for rows in self.groups if rows.family == family), None)
 
     @property
-    def contacts(self) -> tuple[Rows, ...]:
-        """The contact families that have rows, by dimension."""
-        return tuple(family for family in (self.contact1, self.contact3, self.contact4, self.contact6) if family.count)
+    def contacts(self) -> tuple[RowGroup, ...]:
+        """The groups of contacts, by dimension."""
+        return tuple(rows for rows in self.groups if rows.slot is not None)

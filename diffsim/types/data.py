@@ -11,6 +11,7 @@ from typing import Any, Self
 import jax
 
 from diffsim.math.block_matrix import BlockDiagonal
+from diffsim.types.constraints import Constraints
 from diffsim.types.record import Record, child, leaf, record
 
 Array = jax.Array
@@ -152,8 +153,8 @@ class Smooth(Record):
 class Solution(Record):
     """The constrained acceleration and what the solver says of itself.
 
-    `row_force` holds the forces of all rows, family by family as in `Constraints.split`, of pyramids one per edge.
-    `solver_stalled`: the iteration limit came before the tolerance.
+    `row_force` holds the forces of all rows (N or N m), group by group as in `Constraints.split`, of pyramids one
+    per edge. `solver_stalled`: the iteration limit came before the tolerance.
     """
 
     qacc: Array = leaf("nv")
@@ -236,7 +237,7 @@ class Data(
     """
 
     contact: Contacts = child()
-    efc: Any = child()
+    efc: Constraints = child()
     status: Array = leaf(dtype=int)
 
     @property

@@ -7,10 +7,10 @@ import numpy as np
 from oracle import inputs_of, record_of, sparse, state_of
 
 from diffsim.collision.layout import contact_layout
-from diffsim.constraint import make_constraints
+from diffsim.constraint import Sources, make_constraints
 from diffsim.enums import ConstraintType, EqType
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, Law, Rows
+from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities
 
 make = jax.jit(make_constraints)
@@ -58,7 +58,7 @@ def rows_of(model: Model, mjmodel: Any, data: Any) -> Fed:
     """Our constraints from the oracle's state, poses and contacts."""
     contacts, slots = contacts_of(model, data)
     records = [record_of(cls, mjmodel, data) for cls in (Kinematics, ComFrame, Tendons, Velocities)]
-    return Fed(make(model, state_of(data), inputs_of(data), *records, contacts), contacts, slots)
+    return Fed(make(Sources(model, state_of(data), inputs_of(data), *records, contacts)), contacts, slots)
 
 
 class Row(NamedTuple):
@@ -72,7 +72,7 @@ class Row(NamedTuple):
     frictionloss: float
 
 
-def _one(constraints: Constraints, rows: Rows, index: int, component: int = 0) -> Row:
+def _one(constraints: Constraints, rows: RowGroup, index: int, component: int = 0) -> Row:
     nv = constraints.J.shape[1]
     if rows.sign:
         jacobian = rows.sign * np.eye(nv)[index]
@@ -99,20 +99,23 @@ def lined_up(model: Model, fed: Fed, data: Any) -> list[Row]:
 
 
 def _find(constraints, topology, fed, kind, name, part, jacobian, data) -> Row:
+    def one(family: str, index: int) -> Row:
+        return _one(constraints, constraints.find(family), index)
+
     if kind == ConstraintType.FRICTION_DOF:
-        return _one(constraints, constraints.dof_friction, name)
+        return one("dof_friction", name)
     if kind == ConstraintType.FRICTION_TENDON:
-        return _one(constraints, constraints.tendon_friction, _rank(topology.present["tendon_frictionloss"], name))
+        return one("tendon_friction", _rank(topology.present["tendon_frictionloss"], name))
     if kind == ConstraintType.LIMIT_JOINT:
         ball = (topology.jnt_limited != 0) & (topology.jnt_type == 1)
         if ball[name]:
-            return _one(constraints, constraints.limit_ball, _rank(ball, name))
+            return one("limit_ball", _rank(ball, name))
         dof = topology.jnt_dofadr[name]
-        return _one(constraints, constraints.limit_lower if jacobian[dof] > 0 else constraints.limit_upper, dof)
+        return one("limit_lower" if jacobian[dof] > 0 else "limit_upper", dof)
     if kind == ConstraintType.LIMIT_TENDON:
         index = _rank(topology.tendon_limited, name)
-        lower = _one(constraints, constraints.tendon_lower, index)
-        return lower if np.vdot(lower.J, jacobian) > 0 else _one(constraints, constraints.tendon_upper, index)
+        lower = one("tendon_lower", index)
+        return lower if np.vdot(lower.J, jacobian) > 0 else one("tendon_upper", index)
     if kind == ConstraintType.EQUALITY:
         return _equality(constraints, topology, name, part)
     return _contact(constraints, fed, name, part, data)
@@ -120,16 +123,15 @@ def _find(constraints, topology, fed, kind, name, part, jacobian, data) -> Row:
 
 def _equality(constraints, topology, name, part) -> Row:
     kind = EqType(int(topology.eq_type[name]))
-    rows = getattr(constraints, {0: "connect", 1: "weld", 2: "joint_equality", 3: "tendon_equality"}[kind])
+    rows = constraints.find({0: "connect", 1: "weld", 2: "joint_equality", 3: "tendon_equality"}[kind])
     ids = topology.eq_type == kind
     return _one(constraints, rows, part * int(ids.sum()) + _rank(ids, name))
 
 
 def _contact(constraints, fed, name, part, data) -> Row:
     dim = int(data.contact[name].dim)
-    rows = getattr(constraints, f"contact{dim}")
-    layout_dim = [d for d in (1, 3, 4, 6) if d < dim]
-    index = fed.slots[name] - sum(getattr(constraints, f"contact{d}").count for d in layout_dim)
+    rows = next(rows for rows in constraints.contacts if rows.dim == dim)
+    index = fed.slots[name] - rows.slot
     if rows.law != Law.PYRAMID:
         return _one(constraints, rows, index, part)
     mu = float(rows.friction[part // 2, index]) * (1 if part % 2 == 0 else -1)

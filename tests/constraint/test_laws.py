@@ -8,21 +8,23 @@ from oracle import assert_close
 
 from diffsim.constraint import laws
 from diffsim.constraint.laws import LAWS
-from diffsim.types.constraints import Law, Rows
+from diffsim.types.constraints import Law, RowGroup
 
 COUNT = 300
 
 
-def rows_of(law: Law, dim: int, friction: float = 0.6, seed: int = 0) -> Rows:
+def rows_of(law: Law, dim: int, friction: float = 0.6, seed: int = 0) -> RowGroup:
     rng = np.random.default_rng(seed)
     none = np.zeros(0)
     contact = dim > 1
     table = friction * rng.uniform(0.5, 1.5, size=(dim - 1, COUNT)) if contact else np.zeros((0, COUNT))
-    return Rows(
+    return RowGroup(
+        family="made up",
         law=law,
         dim=dim,
         sign=0,
         start=0,
+        slot=None,
         pos=np.zeros(COUNT),
         margin=np.zeros(COUNT),
         vel=np.zeros((dim, COUNT)),
@@ -31,6 +33,7 @@ def rows_of(law: Law, dim: int, friction: float = 0.6, seed: int = 0) -> Rows:
         frictionloss=rng.uniform(1, 9, size=COUNT) if law == Law.BOUNDED else none,
         friction=table,
         mu=0.8 * table[0] if contact else none,
+        anchor=np.zeros((0, 2, 3)),
     )
 
 
@@ -42,7 +45,7 @@ KINDS = [
 ]
 
 
-def cone_consistent(rows: Rows) -> Rows:
+def cone_consistent(rows: RowGroup) -> RowGroup:
     """Elliptic weights as make_constraints builds them, which make the zones meet smoothly."""
     if rows.law != Law.CONE:
         return rows
@@ -68,9 +71,9 @@ def test_force_and_curvature_are_derivatives_of_the_cost(law, dim):
 
     assert_close("force", force(x), -np.asarray(jax.grad(cost)(x)), 1e-12, rtol=1e-12)
     way = np.random.default_rng(3).normal(size=(2, dim, COUNT))
-    bent = np.asarray(laws.bend(rows, jnp.asarray(x), way[0]))
+    bent = np.asarray(laws.hessian_product(rows, jnp.asarray(x), way[0]))
     assert_close("K y", bent, -np.asarray(jax.jvp(force, (x,), (way[0],))[1]), 1e-11, rtol=1e-11)
-    both = laws.bend(rows, jnp.asarray(x), np.stack(way, axis=-1))
+    both = laws.hessian_product(rows, jnp.asarray(x), np.stack(way, axis=-1))
     assert_close("K Y", np.asarray(both[..., 0]), bent, 1e-12, rtol=1e-12)
 
 
@@ -101,7 +104,7 @@ def test_nothing_is_infinite_at_singular_points(law, dim, friction, where):
 
     def total(D, frictionloss, table, mu, x):
         changed = rows.replace(D=D, frictionloss=frictionloss, friction=table, mu=mu)
-        return jnp.sum(laws.force(changed, x)) + jnp.sum(laws.bend(changed, x, jnp.ones_like(x)))
+        return jnp.sum(laws.force(changed, x)) + jnp.sum(laws.hessian_product(changed, x, jnp.ones_like(x)))
 
     arguments = [jnp.asarray(a) for a in (rows.D, rows.frictionloss, rows.friction, rows.mu, x)]
     value, gradients = jax.value_and_grad(total, argnums=(0, 1, 2, 3, 4))(*arguments)
@@ -115,4 +118,5 @@ def test_a_row_without_friction_has_no_derivative_at_rest():
     rows = rows.replace(frictionloss=np.zeros(COUNT))
     x, way = np.zeros((1, COUNT)), np.ones((1, COUNT))
     force, slope = jax.jvp(lambda x: laws.force(rows, x), (x,), (way,))
-    assert not np.any(force) and not np.any(slope) and not np.any(laws.bend(rows, jnp.asarray(x), jnp.asarray(way)))
+    assert not np.any(force) and not np.any(slope)
+    assert not np.any(laws.hessian_product(rows, jnp.asarray(x), jnp.asarray(way)))

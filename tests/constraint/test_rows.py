@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from oracle import assert_close, contact_forces_of, inputs_of, mujoco, record_of, state_of
 
-from diffsim.constraint import constraint_wrenches, contact_forces, make_constraints
+from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.constraint.families import FAMILIES
-from diffsim.enums import DisableBit
-from diffsim.solver.objective import flat, row_forces
-from diffsim.types.constraints import Constraints, Rows
+from diffsim.enums import ConstraintType, DisableBit
+from diffsim.solver.objective import row_forces
+from diffsim.types.constraints import Law
 from diffsim.types.data import ComFrame, Kinematics, Solution, Tendons, Velocities
 from tests.constraint.cases import CASES, PYRAMIDAL, cases, strict_pair
 from tests.constraint.feed import lined_up, oracle_jacobian
@@ -36,7 +36,7 @@ def test_rows_match(path, cone):
 def test_no_other_row_is_active(path, cone):
     for case in cases(path, cone):
         count = 0
-        for rows in case.fed.constraints.families:
+        for rows in case.fed.constraints.groups:
             if rows.frictionloss.size:
                 count += int(np.count_nonzero(rows.frictionloss))
             else:
@@ -50,7 +50,7 @@ def _at_the_oracle(case) -> Solution:
     fields = {f.name: zero for f in dataclasses.fields(Solution)}
     force = np.array(case.data.qfrc_constraint)
     rows, qacc = case.fed.constraints, np.array(case.data.qacc)
-    row_force = flat(rows, row_forces(rows, qacc))
+    row_force = rows.concatenate(row_forces(rows, qacc))
     return Solution(**{**fields, "qacc": qacc, "qfrc_constraint": force, "row_force": row_force})
 
 
@@ -79,9 +79,13 @@ def oracle_wrenches(case) -> np.ndarray:
     return np.array(case.data.cfrc_ext)
 
 
-def test_every_family_is_in_the_table():
-    names = {f.name for f in dataclasses.fields(Constraints) if f.name not in ("jacobian", "eq_anchor")}
-    assert names == set(FAMILIES) | {f"contact{dim}" for dim in (1, 3, 4, 6)}
+def test_the_table_has_every_family():
+    """Each type of row that MuJoCo lists, each law; all of them in the models here."""
+    assert {family.kind for family in FAMILIES.values()} == set(ConstraintType)
+    assert {family.law for family in FAMILIES.values()} == set(Law)
+    seen = {rows.family for path, cone in CASES[:3] for rows in cases(path, cone)[0].fed.constraints.groups}
+    # test_views.py has contacts without friction
+    assert seen == set(FAMILIES) - {"frictionless_contact"}
 
 
 FLAGS = {
@@ -112,8 +116,7 @@ def test_flags_remove_rows(flag):
     case = cases("constraint_rows", PYRAMIDAL)[0]
     changed = model.replace(opt=dataclasses.replace(model.opt, disableflags=int(flag)))
     rows = jax.eval_shape(lambda: remake(changed, case))
-    present = {f.name for f in dataclasses.fields(rows) if isinstance(getattr(rows, f.name), Rows)}
-    present = {name for name in present if getattr(rows, name).count}
+    present = {group.family for group in rows.groups if group.count}
     assert present >= FLAGS[flag]
     off = {
         DisableBit.EQUALITY: "weld",
@@ -127,4 +130,4 @@ def test_flags_remove_rows(flag):
 def remake(model, case):
     """Our rows of a case, for another model."""
     records = [record_of(cls, case.mjmodel, case.data) for cls in (Kinematics, ComFrame, Tendons, Velocities)]
-    return make_constraints(model, state_of(case.data), inputs_of(case.data), *records, case.fed.contacts)
+    return make_constraints(Sources(model, state_of(case.data), inputs_of(case.data), *records, case.fed.contacts))

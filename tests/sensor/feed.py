@@ -6,9 +6,9 @@ import jax
 import numpy as np
 from oracle import contact_forces_of, field_of, inputs_of, load_pair, record_of, state_of
 
-from diffsim.constraint import make_constraints
+from diffsim.constraint import Sources, make_constraints
 from diffsim.sensor import sensors
-from diffsim.solver.objective import flat, row_forces
+from diffsim.solver.objective import row_forces
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import (
     Actuation,
@@ -108,8 +108,8 @@ def readings_of(path: str, mjdata: Any, slots: int = 24) -> tuple[Model, State, 
     rows, row_force = None, None
     if path == LIMITS:
         sources = (parts[cls] for cls in (Kinematics, ComFrame, Tendons, Velocities))
-        rows = constrain(model, state, inputs, *sources, contacts)
-        row_force = flat(rows, row_forces(rows, np.array(mjdata.qacc)))
+        rows = constrain(Sources(model, state, inputs, *sources, contacts))
+        row_force = rows.concatenate(row_forces(rows, np.array(mjdata.qacc)))
     given = {name for part in parts.values() for name in vars(part)} | {"qacc", "row_force", "contact", "efc"}
     others = {name: None for name in Data.__dataclass_fields__ if name not in given}
     solved = {"qacc": np.array(mjdata.qacc), "row_force": row_force}

@@ -14,7 +14,7 @@ from diffsim.math.block_matrix import columns_of, diagonal_of
 from diffsim.math.blocks import blocks_of
 from diffsim.solver import solve
 from diffsim.solver.hessian import factor_hessian, solve_hessian
-from diffsim.solver.objective import gradient, hessian, residuals
+from diffsim.solver.objective import Objective, gradient, hessian, residuals
 from diffsim.solver.solve import SOLVERS
 from tests.constraint.cases import CASES, ELLIPTIC, HUMANOID, PYRAMIDAL, cases, strict_pair
 
@@ -116,8 +116,8 @@ def test_one_iteration_descends():
     model = with_options(case.model, iterations=1, ls_iterations=4)
     solution = solve_jit(model, *case.problem)
     qM, smooth, start, rows = case.problem
-    before = np.linalg.norm(gradient(qM, smooth, rows, jnp.asarray(start)))
-    assert np.linalg.norm(gradient(qM, smooth, rows, solution.qacc)) < before
+    before = np.linalg.norm(gradient(Objective(qM, smooth, rows), jnp.asarray(start)))
+    assert np.linalg.norm(gradient(Objective(qM, smooth, rows), solution.qacc)) < before
     assert solution.solver_niter == 1
 
 
@@ -156,6 +156,8 @@ def test_many_trees_are_solved_by_tree():
     assert whole.single
     assert not qM.blocks.single
     x = residuals(rows, start, rows.J @ start)
-    dense = hessian(diagonal_of(whole, qM.dense), rows.replace(jacobian=columns_of(whole, rows.J)), x).dense
-    found = factor_hessian(qM, rows, x)
-    assert_close("H^-1 b", solve_hessian(found, qM, rows, x, smooth), np.linalg.solve(dense, smooth), 1e-9, rtol=1e-9)
+    in_one_block = rows.replace(jacobian=columns_of(whole, rows.J))
+    dense = hessian(Objective(diagonal_of(whole, qM.dense), smooth, in_one_block), x).dense
+    objective = Objective(qM, smooth, rows)
+    by_tree = solve_hessian(factor_hessian(objective, x), objective, x, smooth)
+    assert_close("H^-1 b", by_tree, np.linalg.solve(dense, smooth), 1e-9, rtol=1e-9)

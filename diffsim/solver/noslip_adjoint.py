@@ -21,18 +21,10 @@ from diffsim.math.block_matrix import BlockDiagonal, general_factor, general_sol
 from diffsim.math.blocks import PerSize, block_factor, block_solve, blocks_of
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import dot, scale
+from diffsim.solver.friction_cone import Cones, concatenate
+from diffsim.solver.friction_rows import FrictionRows
 
 Array = jax.Array
-# (number of contacts, friction rows of each) of each group of balls, whose rows come after all intervals
-Cones = tuple[tuple[int, int], ...]
-
-
-class Slip(NamedTuple):
-    """Friction rows: J (m, nv) and aref (m,) in the coordinates of y; bound of each row, the radius for balls."""
-
-    jacobian: Array
-    aref: Array
-    limit: Array
 
 
 class Zones(NamedTuple):
@@ -46,30 +38,30 @@ class Zones(NamedTuple):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def at_rest(cones: Cones, y: Array, qM: BlockDiagonal, force: Array, slip: Slip) -> Array:
+def at_fixed_point(cones: Cones, y: Array, qM: BlockDiagonal, force: Array, rows: FrictionRows) -> Array:
     """y (m,), as a differentiable function of inertia, all other forces (nv,) and rows; its own tangent is ignored."""
     return y
 
 
-@at_rest.defjvp
-def _at_rest_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    y, qM, force, slip = primals
+@at_fixed_point.defjvp
+def _at_fixed_point_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    y, qM, force, rows = primals
     factor = block_factor(qM.parts)
-    response = matmul(slip.jacobian, jax.vmap(lambda row: solved(block_solve, qM, factor, row))(slip.jacobian).T)
-    x = residual(factor, y, qM, force, slip)
-    zones = jax.lax.stop_gradient(_zones(cones, y, x, response, slip))
+    response = matmul(rows.jacobian, jax.vmap(lambda each: solved(block_solve, qM, factor, each))(rows.jacobian).T)
+    x = residual(factor, y, qM, force, rows)
+    zones = jax.lax.stop_gradient(_zones(cones, y, x, response, rows))
     whole = blocks_of(np.zeros(y.shape[0], int))
     matrix = BlockDiagonal(whole, (_matrix(cones, zones, response)[None],))
     decomposed = general_factor(matrix)
-    x, push = jax.jvp(lambda *given: residual(factor, y, *given), (qM, force, slip), tangents[1:])
+    x, push = jax.jvp(lambda *given: residual(factor, y, *given), (qM, force, rows), tangents[1:])
     rates = (push, tangents[3].limit)
-    _, change = jax.jvp(lambda *given: conditions(cones, zones, y, *given), (x, slip.limit), rates)
+    _, change = jax.jvp(lambda *given: conditions(cones, zones, y, *given), (x, rows.limit), rates)
     return y, -solved(general_solve, matrix, decomposed, change)
 
 
-def residual(factor: PerSize, y: Array, qM: BlockDiagonal, force: Array, slip: Slip) -> Array:
+def residual(factor: PerSize, y: Array, qM: BlockDiagonal, force: Array, rows: FrictionRows) -> Array:
     """x = J qacc - aref (m,) of the friction rows, by a factor of the inertia."""
-    return matmul(slip.jacobian, solved(block_solve, qM, factor, force + matmul(y, slip.jacobian))) - slip.aref
+    return matmul(rows.jacobian, solved(block_solve, qM, factor, force + matmul(y, rows.jacobian))) - rows.aref
 
 
 def conditions(cones: Cones, zones: Zones, y: Array, x: Array, limit: Array) -> Array:
@@ -80,50 +72,35 @@ def conditions(cones: Cones, zones: Zones, y: Array, x: Array, limit: Array) -> 
     return jnp.where(zones.slips, slipping, x)
 
 
-def _blocks(cones: Cones, values: Array) -> list[Array]:
-    """(m, ...) as (n, k, ...) blocks: intervals have k = 1."""
-    shapes = [(values.shape[0] - sum(count * width for count, width in cones), 1), *cones]
-    parts, start = [], 0
-    for count, width in shapes:
-        stop = start + count * width
-        parts.append(values[start:stop].reshape(count, width, *values.shape[1:]))
-        start = stop
-    return parts
-
-
-def _join(parts: list[Array]) -> Array:
-    return jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in parts])
-
-
 def _along(cones: Cones, zones: Zones, values: Array) -> Array:
     """unit . values of the block of each row, (m,)."""
-    pairs = zip(_blocks(cones, zones.unit), _blocks(cones, values), strict=True)
-    return _join([jnp.broadcast_to(dot(unit, part)[:, None], part.shape) for unit, part in pairs])
+    pairs = zip(cones.split(zones.unit), cones.split(values), strict=True)
+    return concatenate([jnp.broadcast_to(dot(unit, part)[:, None], part.shape) for unit, part in pairs])
 
 
-def _zones(cones: Cones, y: Array, x: Array, response: Array, slip: Slip) -> Zones:
+def _zones(cones: Cones, y: Array, x: Array, response: Array, rows: FrictionRows) -> Zones:
     rounding = 64 * float(jnp.finfo(y.dtype).eps)
     size, speed = (
-        _join([jnp.broadcast_to(safe.norm(part)[:, None], part.shape) for part in _blocks(cones, v)]) for v in (y, x)
+        concatenate([jnp.broadcast_to(safe.norm(part)[:, None], part.shape) for part in cones.split(v)]) for v in (y, x)
     )
-    diagonal = jnp.diagonal(response)
     # rows without a body have no diagonal, and no limit
-    diagonal = jnp.where(diagonal > 0, diagonal, 1)
-    mean = [jnp.broadcast_to(jnp.mean(part, axis=1, keepdims=True), part.shape) for part in _blocks(cones, diagonal)]
+    own: Array = jnp.diagonal(response)
+    diagonal = jnp.where(own > 0, own, 1)
+    mean = [jnp.broadcast_to(jnp.mean(part, axis=1, keepdims=True), part.shape) for part in cones.split(diagonal)]
     return Zones(
-        slips=size >= slip.limit * (1 - rounding),
+        slips=size >= rows.limit * (1 - rounding),
         empty=size == 0,
         unit=safe.divide(y, size),
-        multiplier=safe.divide(speed, slip.limit),
-        diagonal=_join(mean),
+        multiplier=safe.divide(speed, rows.limit),
+        diagonal=concatenate(mean),
     )
 
 
 def _matrix(cones: Cones, zones: Zones, response: Array) -> Array:
     """(m, m) derivative of the conditions with respect to y."""
     size = response.shape[0]
-    small = 4 * float(jnp.finfo(response.dtype).eps) ** 0.75
-    block = np.concatenate(_block_ids(cones, size))
+    small: float = 4 * float(jnp.finfo(response.dtype).eps) ** 0.75
+    block = cones.label()
     same = jnp.asarray(block[:, None] == block[None])
     identity = jnp.eye(size, dtype=response.dtype)
     # unit unit^T within blocks
@@ -133,13 +110,3 @@ def _matrix(cones: Cones, zones: Zones, response: Array) -> Array:
     pinned = scale(identity, zones.diagonal)
     slipping = jnp.where(zones.empty[:, None], pinned, slipping)
     return jnp.where(zones.slips[:, None], slipping, response + small * pinned)
-
-
-def _block_ids(cones: Cones, size: int) -> list[np.ndarray]:
-    """Number of the block of each row."""
-    boxes = size - sum(count * width for count, width in cones)
-    parts, start = [np.arange(boxes)], boxes
-    for count, width in cones:
-        parts.append(start + np.repeat(np.arange(count), width))
-        start += count
-    return parts

@@ -1,0 +1,171 @@
+"""The noslip sweeps: one constraint after another gets its best friction force, all others held (Gauss-Seidel).
+
+Constraints come in MuJoCo's order, so that also an early end is the same: dry friction of dofs, then of tendons, then
+contacts; those that can carry no friction are left out of the sweep. Each island stops for itself. The forces are in
+the coordinates of noslip.py: intervals first, then balls. Never differentiated. The multiplier of a ball is found to
+rounding; MuJoCo makes at most 20 Newton iterations, and gives no friction to bodies so heavy that the determinant of
+the block is below 1e-10, which is not done here.
+
+A sweep carries the acceleration along: a row reads its own velocity change from it and adds its force to it, so that
+the matrix A is never formed. Rows are sorted beforehand; all worlds of a batch then work on the same place of their
+lists, and as many places are visited as the longest list has.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math.linalg import cho_solve, cholesky, matmul
+from diffsim.solver.friction_cone import Cones
+from diffsim.solver.friction_rows import FrictionRows
+from diffsim.solver.gauss_seidel import (
+    MINVAL,
+    best_in_ball,
+    best_in_interval,
+    from_axes,
+    gain,
+    spectrum,
+    sweep,
+    to_axes,
+)
+
+Array = jax.Array
+
+
+class Schedule(NamedTuple):
+    """How the sweeps go: place in the order and island of each row (m,), when to stop, and which rows form cones.
+
+    `dropped` (nisland,) is the cost of the regularization, which the first sweep gains.
+    """
+
+    rank: Array
+    island: Array
+    dropped: Array
+    tolerance: Array
+    iterations: int
+    cones: Cones
+
+
+class _Point(NamedTuple):
+    """Forces of each list, the acceleration (nv,) there; gain of this sweep and whether it goes on, per island."""
+
+    y: tuple[Array, ...]
+    acceleration: Array
+    gained: Array
+    running: Array
+
+
+class _Sorted(NamedTuple):
+    """Sorted constraints of k rows each: rows and accelerations per unit force (n, k, nv), aref (n, k), bounds and
+    islands (n,), eigenvalues (n, k) and eigenvectors (n, k, k) of the blocks of A; the row (n, k) that each stands for,
+    and how many can carry a force.
+    """
+
+    jacobian: Array
+    response: Array
+    aref: Array
+    limit: Array
+    island: Array
+    value: Array
+    vector: Array
+    row: Array
+    loaded: Array
+
+
+# (old forces (k,), slope (k,), eigenvalues (k,), bound ()) -> best forces (k,)
+_Best = Callable[[Array, Array, Array, Array], Array]
+
+
+def sweep_until_converged(
+    schedule: Schedule, qM: Array, force: Array, rows: FrictionRows, start: Array
+) -> tuple[Array, Array]:
+    """Forces (m,) after sweeps from `start` (m,), until one gains too little; and the number of sweeps.
+
+    Args:
+      qM: inertia matrix (nv, nv).
+      force: (nv,) all forces but friction.
+    """
+    factor = cholesky(qM)
+    solved = cho_solve(factor, jnp.concatenate([rows.jacobian, force[None]]).T).T
+    response, cones = solved[:-1], schedule.cones
+    tables = [(np.arange(cones.singles)[:, None], _best_in_symmetric_interval), (cones.table(), best_in_ball)]
+    lists = [(_sorted(schedule, rows, response, table), best) for table, best in tables if len(table)]
+    updates = [(own.loaded, functools.partial(_update, own, best, place)) for place, (own, best) in enumerate(lists)]
+    padded = jnp.append(start, 0)
+
+    def advance(state: tuple[_Point, Array]) -> tuple[_Point, Array]:
+        point, count = state
+        point = sweep(updates, point._replace(gained=jnp.where(count == 0, schedule.dropped, 0)))
+        return point._replace(running=point.running & ~(point.gained < schedule.tolerance)), count + 1
+
+    def unfinished(state: tuple[_Point, Array]) -> Array:
+        return (state[1] < schedule.iterations) & jnp.any(state[0].running)
+
+    acceleration = solved[-1] + matmul(start, response)
+    running = jnp.ones(schedule.dropped.shape, bool)
+    first = _Point(tuple(padded[own.row] for own, _ in lists), acceleration, schedule.dropped, running)
+    final, count = jax.lax.while_loop(unfinished, advance, (first, jnp.zeros((), jnp.int32)))
+    for (own, _), y in zip(lists, final.y, strict=True):
+        padded = padded.at[own.row].set(y)
+    return padded[:-1], count
+
+
+def _best_in_symmetric_interval(old: Array, slope: Array, value: Array, limit: Array) -> Array:
+    return best_in_interval(old, slope, value, -limit, limit)
+
+
+def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.ndarray) -> _Sorted:
+    """The constraints with rows `table` (n, k), those that can carry a force first, in the order of the sweep."""
+    first = table[:, 0]
+    able = rows.limit[first] > MINVAL
+    order = jnp.argsort(jnp.where(able, schedule.rank[first], jnp.iinfo(schedule.rank.dtype).max))
+    row, lead = jnp.asarray(table)[order], jnp.asarray(first)[order]
+    # the dummy row of narrow balls
+    jacobian, response = (jnp.pad(matrix, ((0, 1), (0, 0)))[row] for matrix in (rows.jacobian, response))
+    value, vector = spectrum(matmul(jacobian, jnp.swapaxes(response, 1, 2)))
+    return _Sorted(
+        jacobian=jacobian,
+        response=response,
+        aref=jnp.append(rows.aref, 0)[row],
+        limit=rows.limit[lead],
+        island=schedule.island[lead],
+        value=value,
+        vector=vector,
+        row=row,
+        loaded=_longest(jnp.sum(able, dtype=jnp.int32)),
+    )
+
+
+@jax.custom_batching.custom_vmap
+def _longest(count: Array) -> Array:
+    """The count; of a batch the largest, so that the loop over a list has one index for all worlds."""
+    return count
+
+
+@_longest.def_vmap
+def _longest_of_batch(size: int, batched: list[bool], count: Array) -> tuple[Array, bool]:
+    return _longest(jnp.max(count)), False
+
+
+def _update(rows: _Sorted, best: _Best, place: int, i: Array, point: _Point) -> _Point:
+    """Gives constraint i of a list its best force."""
+    jacobian, response, aref, limit, island, value, vector, _, _ = (
+        leaf if leaf.ndim == 0 else jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False) for leaf in rows
+    )
+    old = jax.lax.dynamic_index_in_dim(point.y[place], i, keepdims=False)
+    # along the axes in which the block of A is diagonal
+    before, slope = to_axes(vector, old), to_axes(vector, matmul(jacobian, point.acceleration) - aref)
+    goes_on = jnp.any((island == jnp.arange(point.running.shape[0])) & point.running)
+    change = jnp.where(goes_on & (limit > MINVAL), best(before, slope, value, limit) - before, 0)
+    gained = jnp.sum(gain(change, slope, value))
+    push = from_axes(vector, change)
+    y = jax.lax.dynamic_update_index_in_dim(point.y[place], old + push, i, 0)
+    return point._replace(
+        y=(*point.y[:place], y, *point.y[place + 1 :]),
+        acceleration=point.acceleration + matmul(push, response),
+        gained=point.gained + jnp.where(island == jnp.arange(point.gained.shape[0]), gained, 0),
+    )

@@ -1,0 +1,95 @@
+"""The solvers that minimize over accelerations: Newton and conjugate gradients, from the best start at hand."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import DisableBit
+from diffsim.math.block_matrix import solve_blocks
+from diffsim.math.blocks import block_factor, block_solve
+from diffsim.solver.conjugate_gradient import conjugate_rule
+from diffsim.solver.iteration import DirectionRule, Settings, iterate
+from diffsim.solver.newton import newton_rule
+from diffsim.solver.objective import Objective, PerGroup, cost
+from diffsim.types import Model
+
+Array = jax.Array
+
+
+class Minimum(NamedTuple):
+    """How a solver ended: qacc (nv,), the gradient there (nv,), number of iterations, what the last one gained,
+    whether it was the last, and the row forces where the solver has its own.
+    """
+
+    qacc: Array
+    gradient: Array
+    iterations: Array
+    improvement: Array
+    done: Array
+    forces: PerGroup | None
+
+
+def cost_scale(model: Model) -> Array:
+    """MuJoCo's scaling of costs and gradients, 1 / (meaninertia max(1, nv))."""
+    return 1 / (model.stat.meaninertia * max(1, model.nv))
+
+
+def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
+    """Newton's method from `start` (nv,), or from the acceleration without constraints where warm start is off."""
+    if model.opt.disabled(DisableBit.WARMSTART):
+        factor = block_factor(objective.qM.parts)
+        start = block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)
+    return _descend(model, objective, newton_rule, True, start, unroll)
+
+
+def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
+    """Conjugate gradients from the acceleration without constraints, or from `start` (nv,) if that is better."""
+    factor = block_factor(objective.qM.parts)
+    starts = [block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)]
+    if not model.opt.disabled(DisableBit.WARMSTART):
+        starts.append(start)
+    return _descend(
+        model, objective, lambda given: conjugate_rule(given, factor), False, lowest(objective, starts), unroll
+    )
+
+
+def _descend(
+    model: Model,
+    objective: Objective,
+    rule_for: Callable[[Objective], DirectionRule],
+    full_step: bool,
+    start: Array,
+    unroll: bool,
+) -> Minimum:
+    """Iterations from `start`, by the directions that a rule chooses."""
+    opt, scale = model.opt, jax.lax.stop_gradient(cost_scale(model))
+    settings = Settings(
+        tolerance=jax.lax.stop_gradient(opt.tolerance) / scale,
+        ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
+        iterations=opt.iterations,
+        ls_iterations=opt.ls_iterations,
+        full_step=full_step,
+    )
+    # products with J^T in every iteration
+    constraints = objective.constraints
+    given = objective._replace(constraints=constraints.replace(jacobian=constraints.jacobian.with_transpose()))
+    point, _, iterations, improvement, done = iterate(given, rule_for(given), settings, start, unroll)
+    return Minimum(point.qacc, point.gradient, iterations, improvement, done, None)
+
+
+def lowest(objective: Objective, candidates: Sequence[Array]) -> Array:
+    """The acceleration (nv,) with the lowest cost; the first of those that are equal, or not numbers."""
+    best, *others = candidates
+    for other in others:
+        low, high = (cost(objective, qacc) for qacc in (other, best))
+        best = jnp.where(low < high, other, best)
+    return best
+
+
+def unconstrained(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
+    """Without constraints there is nothing to search for: M^-1 qfrc_smooth."""
+    qacc = solve_blocks(objective.qM, objective.qfrc_smooth)
+    zero = jnp.zeros((), qacc.dtype)
+    return Minimum(qacc, jnp.zeros_like(qacc), jnp.zeros((), jnp.int32), zero, jnp.ones((), bool), None)
