@@ -72,8 +72,8 @@ class ContactLayout(NamedTuple):
     # examined pair and order of every row: rows of the groups one after another, permuted by `row_order`
     row_pair: np.ndarray
     row_order: np.ndarray
-    # MuJoCo's order of contacts: rank of a row = pair_rank[its pair in the table] + row_part[row]
-    pair_rank: np.ndarray
+    # MuJoCo's order of contacts: sort key of a row = pair_sort_key[its pair in the table] + row_part[row]
+    pair_sort_key: np.ndarray
     row_part: np.ndarray
 
     @property
@@ -122,9 +122,20 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
     body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
     grids = tuple(_grid(pairs, section) for section in sections)
-    rank = _oracle_rank(topology, pairs) * (1 + np.max(row_part, initial=0))
+    sort_key = _mujoco_order(topology, pairs) * (1 + np.max(row_part, initial=0))
     return ContactLayout(
-        dim, slots, body, pairs, sections, grids, groups, blocks, row_pair, row_order, pair_rank=rank, row_part=row_part
+        dim,
+        slots,
+        body,
+        pairs,
+        sections,
+        grids,
+        groups,
+        blocks,
+        row_pair,
+        row_order,
+        pair_sort_key=sort_key,
+        row_part=row_part,
     )
 
 
@@ -146,14 +157,14 @@ def _grid(pairs: Pairs, section: Section) -> Grid | None:
     return Grid(geom1, geom2, pair)
 
 
-def _oracle_rank(topology: Topology, pairs: Pairs) -> np.ndarray:
+def _mujoco_order(topology: Topology, pairs: Pairs) -> np.ndarray:
     """Position of every pair in MuJoCo's order: by bodies, explicit pairs first, by geoms."""
     bodies = np.sort(topology.geom_bodyid[np.stack([pairs.geom1, pairs.geom2])], axis=0)
     dynamic = pairs.pair < 0
     order = np.lexsort((pairs.geom2, pairs.geom1, np.where(dynamic, 0, pairs.pair), dynamic, bodies[1], bodies[0]))
-    rank = np.empty(len(order), dtype=int)
-    rank[order] = np.arange(len(order))
-    return rank
+    position = np.empty(len(order), dtype=int)
+    position[order] = np.arange(len(order))
+    return position
 
 
 def _refuse(topology: Topology, disableflags: int) -> None:

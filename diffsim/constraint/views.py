@@ -151,7 +151,7 @@ def _place(
     room = STRIDE * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
     if rows in constraints.contacts:
         slots = _slots(model, rows)
-        rank = room * int(ConstraintType.CONTACT_FRICTIONLESS) + STRIDE * contacts.rank[slots.start : slots.stop]
+        rank = room * int(ConstraintType.CONTACT_FRICTIONLESS) + STRIDE * contacts.sort_key[slots.start : slots.stop]
         return CONTACT[rows.law], jnp.arange(slots.start, slots.stop, dtype=jnp.int32), rank
     label = _label(model, constraints, rows)
     rank = room * int(label.kind) + STRIDE * label.id + label.second

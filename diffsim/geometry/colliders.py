@@ -12,16 +12,16 @@ import jax
 from diffsim.enums import GeomType
 from diffsim.geometry import box, box_box, plane, primitives
 from diffsim.geometry.convex import convex_pair
-from diffsim.geometry.shapes import Shape, Touch
+from diffsim.geometry.shapes import Candidates, Shape
 
 Array = jax.Array
 
-PairFunction = Callable[[Shape, Shape, Array], Touch]
+PairFunction = Callable[[Shape, Shape, Array], Candidates]
 Types = tuple[GeomType, GeomType]
 
 
 class Collider(NamedTuple):
-    """A pair function (shape1, shape2, margin) -> Touch, and the number of its rows."""
+    """A pair function (shape1, shape2, margin) -> Candidates, and the number of its rows."""
 
     function: PairFunction
     rows: int

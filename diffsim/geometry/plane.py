@@ -7,39 +7,39 @@ collision; features follow `engine_collision_primitive.c` of 3.8.1.
 import jax
 import jax.numpy as jnp
 
-from diffsim.geometry.shapes import Shape, Touch, stack, touch
+from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 
 Array = jax.Array
 
 
-def plane_point(plane: Shape, point: Array, tangent: Array | None = None) -> Touch:
+def plane_point(plane: Shape, point: Array, tangent: Array | None = None) -> Candidates:
     """One row for a surface point: dist = n . (point - plane), position halfway along the normal."""
     dist = dot(plane.axis, point - plane.pos)
-    return touch(dist, point - scale(plane.axis, 0.5 * dist), plane.axis, tangent)
+    return candidate(dist, point - scale(plane.axis, 0.5 * dist), plane.axis, tangent)
 
 
-def plane_sphere(plane: Shape, sphere: Shape, margin: Array) -> Touch:
+def plane_sphere(plane: Shape, sphere: Shape, margin: Array) -> Candidates:
     """The lowest point of the sphere."""
     return stack([plane_point(plane, sphere.pos - scale(plane.axis, sphere.size[0]))])
 
 
-def plane_capsule(plane: Shape, capsule: Shape, margin: Array) -> Touch:
+def plane_capsule(plane: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The lowest points of both end balls; the first tangent follows the capsule's axis."""
     half = scale(capsule.axis, capsule.size[1])
     down = scale(plane.axis, capsule.size[0])
     return stack([plane_point(plane, capsule.pos + end - down, capsule.axis) for end in (half, -half)])
 
 
-def plane_ellipsoid(plane: Shape, ellipsoid: Shape, margin: Array) -> Touch:
+def plane_ellipsoid(plane: Shape, ellipsoid: Shape, margin: Array) -> Candidates:
     """The support point against the normal: with s the semi-axes, x = -R s^2 (R^T n) / |s (R^T n)|."""
     stretched = mul_vec_t(ellipsoid.mat, plane.axis) * ellipsoid.size
     local = safe.normalize(stretched) * ellipsoid.size
     return stack([plane_point(plane, ellipsoid.pos - mul_vec(ellipsoid.mat, local))])
 
 
-def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Touch:
+def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Candidates:
     """The lowest rim points of both discs, then two more on the lower disc, 120 degrees from the first."""
     radius, half = cylinder.size[0], cylinder.size[1]
     # the axis that points towards the plane
@@ -55,7 +55,7 @@ def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Touch:
     return stack([plane_point(plane, cylinder.pos + offset) for offset in offsets])
 
 
-def plane_box(plane: Shape, box: Shape, margin: Array) -> Touch:
+def plane_box(plane: Shape, box: Shape, margin: Array) -> Candidates:
     """The four corners below the centre, of each pair of opposite corners the lower one; in MuJoCo's order."""
     heights = mul_vec_t(box.mat, plane.axis) * box.size
     corners, places = [], []

@@ -7,29 +7,29 @@ points of segments.
 import jax
 import jax.numpy as jnp
 
-from diffsim.geometry.shapes import Shape, Touch, axes_fallback, ball_ball, choose, stack, touch
+from diffsim.geometry.shapes import Candidates, Shape, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot, scale
 
 Array = jax.Array
 
 
-def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Touch:
+def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:
     """The line of centres."""
     row = ball_ball(sphere1.pos, sphere1.size[0], sphere2.pos, sphere2.size[0], axes_fallback(sphere1, sphere2))
-    return stack([touch(*row)])
+    return stack([candidate(*row)])
 
 
-def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Touch:
+def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The sphere against a ball at the nearest point of the capsule's segment."""
     half = capsule.size[1]
     along = safe.clip(dot(capsule.axis, sphere.pos - capsule.pos), -half, half)
     nearest = capsule.pos + scale(capsule.axis, along)
     row = ball_ball(sphere.pos, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
-    return stack([touch(*row)])
+    return stack([candidate(*row)])
 
 
-def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Touch:
+def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates:
     """The sphere against the cylinder's side, cap or rim, whichever is nearest."""
     radius, half = cylinder.size[0], cylinder.size[1]
     offset = sphere.pos - cylinder.pos
@@ -51,10 +51,10 @@ def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Touch:
     )
     dist = height - half - sphere.size[0]
     cap_row = (dist, sphere.pos - scale(outward, sphere.size[0] + 0.5 * dist), -outward)
-    return stack([touch(*choose(cap, cap_row, round_row))])
+    return stack([candidate(*choose(cap, cap_row, round_row))])
 
 
-def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Touch:
+def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidates:
     """The closest points of two segments; two rows where the segments are parallel, else the second is not valid.
 
     The segments are p + x a with |x| <= 1. The squared distance is a quadratic in (x1, x2) with the matrix
@@ -80,7 +80,7 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Touch:
             capsule2.size[0],
             fallback,
         )
-        rows.append(touch(*row, valid=valid))
+        rows.append(candidate(*row, valid=valid))
     return stack(rows)
 
 

@@ -1,4 +1,4 @@
-"""What pair functions take and return: two shapes in, rows of touching geometry out.
+"""What pair functions take and return: two shapes in, contact candidates out.
 
 A pair function sees one pair of geoms; its caller applies `vmap`. It returns a fixed number of rows with true signed
 distances, also where the geoms are apart. It is pure geometry: choices between features are discrete and not
@@ -30,12 +30,12 @@ class Shape(NamedTuple):
         return self.mat[:, 2]
 
 
-class Touch(NamedTuple):
-    """Rows of possible contact, n of them.
+class Candidates(NamedTuple):
+    """Contact candidates, n rows.
 
     `dist` (n,): signed distance in metres, negative when penetrating. `pos` (n, 3): midway between the two surfaces.
-    `normal` (n, 3): unit, from the first shape to the second. `tangent` (n, 3): wish for the first tangent, or zero.
-    `valid` (n,): false where the oracle makes no contact whatever the distance.
+    `normal` (n, 3): unit, from the first shape to the second. `tangent` (n, 3): hint for the first tangent, or zero.
+    `valid` (n,): false where MuJoCo makes no contact whatever the distance.
     """
 
     dist: Array
@@ -45,14 +45,16 @@ class Touch(NamedTuple):
     valid: Array
 
 
-def touch(dist: Array, pos: Array, normal: Array, tangent: Array | None = None, valid: Array | bool = True) -> Touch:
+def candidate(
+    dist: Array, pos: Array, normal: Array, tangent: Array | None = None, valid: Array | bool = True
+) -> Candidates:
     """One row without its row axis; `stack` joins several."""
-    return Touch(dist, pos, normal, jnp.zeros_like(normal) if tangent is None else tangent, jnp.asarray(valid))
+    return Candidates(dist, pos, normal, jnp.zeros_like(normal) if tangent is None else tangent, jnp.asarray(valid))
 
 
-def stack(rows: Sequence[Touch]) -> Touch:
-    """Rows as one Touch with a leading row axis."""
-    return Touch(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
+def stack(rows: Sequence[Candidates]) -> Candidates:
+    """Rows with a leading row axis."""
+    return Candidates(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
 
 
 def negligible(x: Array) -> float:

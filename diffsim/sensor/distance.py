@@ -85,10 +85,10 @@ def _closest(readings: Readings, group: Group) -> Closest:
             Shape(data.geom_xpos[geom], data.geom_xmat[geom], model.geom_size[geom])
             for geom in (pairs.geom1, pairs.geom2)
         )
-        touch = jax.vmap(pairs.collider.function)(first, second, cutoff[pairs.owner])
+        nearest = jax.vmap(pairs.collider.function)(first, second, cutoff[pairs.owner])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
-        normal = touch.normal * jnp.asarray(sign, touch.normal.dtype)
-        rows.append([each.reshape(-1, *each.shape[2:]) for each in (touch.dist, touch.pos, normal, touch.valid)])
+        normal = nearest.normal * jnp.asarray(sign, nearest.normal.dtype)
+        rows.append([each.reshape(-1, *each.shape[2:]) for each in (nearest.dist, nearest.pos, normal, nearest.valid)])
         owners.append(np.repeat(pairs.owner, pairs.collider.rows))
     if not rows:
         nowhere = jnp.zeros((group.size, 3), cutoff.dtype)
