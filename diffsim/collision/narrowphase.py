@@ -13,7 +13,8 @@ import numpy as np
 from diffsim.collision.layout import ContactLayout, Grid, contact_layout
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.enums import GeomType
-from diffsim.geometry.shapes import Candidates, Shape, negligible, unit_x
+from diffsim.geometry.assets import gather
+from diffsim.geometry.shapes import Candidates, negligible, unit_x
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import across, axis_far_from, frame_along
@@ -105,21 +106,17 @@ def _rows(
 ) -> Candidates:
     """All rows of all pair functions, in the order of the buffer."""
     found = []
-    for collider, start, stop in layout.groups:
+    ends = layout.pairs.geom1, layout.pairs.geom2
+    for collider, start, stop, buckets in layout.groups:
         chosen = examined[start:stop]
-        first, second = (_shapes(model, kinematics, geom, chosen) for geom in (layout.pairs.geom1, layout.pairs.geom2))
+        geoms = [pick(jnp.asarray(end), chosen) if isinstance(chosen, jax.Array) else end[chosen] for end in ends]
+        first, second = (gather(model, kinematics, *each) for each in zip(geoms, buckets, strict=True))
         rows = jax.vmap(collider.function)(first, second, pick(table.margin, chosen))
         found.append(Candidates(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
     if not found:
         return _no_rows(kinematics.geom_xpos)
     joined = [jnp.concatenate(columns) if len(found) > 1 else columns[0] for columns in zip(*found, strict=True)]
     return Candidates(*(pick(column, layout.row_order) for column in joined))
-
-
-def _shapes(model: Model, kinematics: Kinematics, geoms: np.ndarray, pairs: Index) -> Shape:
-    """Shapes of the geoms of some pairs, stacked."""
-    index = geoms[pairs] if isinstance(pairs, np.ndarray) else jnp.asarray(geoms)[pairs]
-    return Shape(pick(kinematics.geom_xpos, index), pick(kinematics.geom_xmat, index), pick(model.geom_size, index))
 
 
 def _no_rows(like: Array) -> Candidates:

@@ -56,7 +56,8 @@ def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
     """A face of one box, and of the other the lowest corner with its sides that rise by less than 30 degrees."""
     second = (axis.code >= 6) & (axis.code < 12)
     face, other = (
-        Shape(*(jnp.where(second, b, a) for a, b in zip(*pair, strict=True))) for pair in ((box1, box2), (box2, box1))
+        Shape(*(jnp.where(second, b, a) for a, b in zip(one[:3], two[:3], strict=True)))
+        for one, two in ((box1, box2), (box2, box1))
     )
     turn = jnp.asarray(TO_FACE, box1.size.dtype)[axis.code % 6]
     frame = mul_mat(face.mat, transpose(turn))

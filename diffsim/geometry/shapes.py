@@ -6,7 +6,7 @@ differentiated, then distance, position and normal follow from the chosen featur
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,15 @@ Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
 
 
 class Shape(NamedTuple):
-    """A geom in the world: centre (3,), rotation local to world (3, 3), MuJoCo's sizes (3,) in metres."""
+    """A geom in the world: centre (3,), rotation local to world (3, 3), MuJoCo's sizes (3,) in metres.
+
+    `data`: what its type carries beside these (`assets.py`; which type carries what is said in `colliders.py`).
+    """
 
     pos: Array
     mat: Array
     size: Array
+    data: Any = None
 
     @property
     def axis(self) -> Array:
