@@ -105,17 +105,17 @@ def _rows(
     model: Model, kinematics: Kinematics, layout: ContactLayout, examined: Index, table: PairParameters
 ) -> Candidates:
     """All rows of all pair functions, in the order of the buffer."""
-    found = []
+    groups = []
     ends = layout.pairs.geom1, layout.pairs.geom2
     for collider, start, stop, buckets in layout.groups:
         chosen = examined[start:stop]
         geoms = [pick(jnp.asarray(end), chosen) if isinstance(chosen, jax.Array) else end[chosen] for end in ends]
         first, second = (gather(model, kinematics, *each) for each in zip(geoms, buckets, strict=True))
         rows = jax.vmap(collider.function)(first, second, pick(table.margin, chosen))
-        found.append(Candidates(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
-    if not found:
+        groups.append(Candidates(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
+    if not groups:
         return _no_rows(kinematics.geom_xpos)
-    joined = [jnp.concatenate(columns) if len(found) > 1 else columns[0] for columns in zip(*found, strict=True)]
+    joined = [jnp.concatenate(columns) if len(groups) > 1 else columns[0] for columns in zip(*groups, strict=True)]
     return Candidates(*(pick(column, layout.row_order) for column in joined))
 
 

@@ -41,8 +41,8 @@ def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Arra
         point, normal = pivot
         axes = frame_from_z(normal)[np.array([1, 1, 2, 2])]
         turns = quat_to_mat(axis_angle_to_quat(axes, angles))
-        found = jax.vmap(functools.partial(_tilted, kinds, shape1, shape2, point))(turns)
-        return (found[1][0], found[2][0]), found
+        closest = jax.vmap(functools.partial(_tilted, kinds, shape1, shape2, point))(turns)
+        return (closest[1][0], closest[2][0]), closest
 
     angles = TILT * np.array([[0, 0, 0, 0], [-1, 1, -1, 1]])
     start = (shape1.pos, shape1.axis)

@@ -76,13 +76,13 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     passed = model.topology.geom_bodyid[order][None] == np.asarray(rays.exclude)[:, None]
     hit = (distance >= 0) & seen[order][None] & ~passed
     best = jnp.argmin(jnp.where(hit, distance, jnp.inf), axis=1)[:, None]
-    found = jnp.take_along_axis(hit, best, 1)[:, 0]
+    any_hit = jnp.take_along_axis(hit, best, 1)[:, 0]
     distance = jnp.take_along_axis(distance, best, 1)[:, 0]
     geom = jnp.asarray(order, jnp.int32)[best[:, 0]]
     kind = jnp.asarray(np.asarray(model.topology.geom_type))[geom]
     met = _Met([each for each, _ in groups], kind, all_geoms.at(geom))
     distance, normal = _refine(met, rays, distance)
-    return Hits(jnp.where(found, distance, -1), jnp.where(found, geom, -1), jnp.where(found[:, None], normal, 0))
+    return Hits(jnp.where(any_hit, distance, -1), jnp.where(any_hit, geom, -1), jnp.where(any_hit[:, None], normal, 0))
 
 
 class _Met(NamedTuple):

@@ -48,7 +48,7 @@ class Closest(NamedTuple):
     dist: Array
     pos: Array
     normal: Array
-    found: Array
+    near: Array
 
 
 def geom_distance(readings: Readings, group: Group) -> Array:
@@ -60,7 +60,7 @@ def geom_normal(readings: Readings, group: Group) -> Array:
     """Unit vector from the first object's nearest point to the second's, (n, 3); it turns round in penetration."""
     nearest = _closest(readings, group)
     sign = jnp.where(nearest.dist < 0, -1, 1).astype(nearest.pos.dtype)
-    return jnp.where(nearest.found[:, None], scale(nearest.normal, sign), 0)
+    return jnp.where(nearest.near[:, None], scale(nearest.normal, sign), 0)
 
 
 def geom_segment(readings: Readings, group: Group) -> Array:
@@ -68,7 +68,7 @@ def geom_segment(readings: Readings, group: Group) -> Array:
     nearest = _closest(readings, group)
     half = scale(nearest.normal, nearest.dist / 2)
     points = jnp.concatenate([nearest.pos - half, nearest.pos + half], axis=1)
-    return jnp.where(nearest.found[:, None], points, 0)
+    return jnp.where(nearest.near[:, None], points, 0)
 
 
 def unsupported_distance(topology: Topology, sensor: int) -> str:
@@ -99,8 +99,8 @@ def _closest(readings: Readings, group: Group) -> Closest:
     own = np.concatenate(owners)[None] == np.arange(group.size)[:, None]
     counts = own & valid[None] & (dist[None] < cutoff[:, None])
     best = jnp.argmin(jnp.where(counts, jax.lax.stop_gradient(dist)[None], jnp.inf), axis=1)
-    found = jnp.any(counts, axis=1)
-    return Closest(jnp.where(found, dist[best], cutoff), pos[best], normal[best], found)
+    near = jnp.any(counts, axis=1)
+    return Closest(jnp.where(near, dist[best], cutoff), pos[best], normal[best], near)
 
 
 @per_topology
