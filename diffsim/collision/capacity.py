@@ -41,5 +41,5 @@ def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[s
 
     A value that is not positive asks for everything, as in MJX, and is left to the default rule.
     """
-    found = {key: names.index(name) for key, name in NUMERICS.items() if name in names}
-    return {key: int(values[at]) for key, at in found.items() if values[at] > 0}
+    places = {key: names.index(name) for key, name in NUMERICS.items() if name in names}
+    return {key: int(values[at]) for key, at in places.items() if values[at] > 0}

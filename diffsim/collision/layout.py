@@ -1,8 +1,8 @@
 """The static shape of the contact buffer: which pairs, in which order, with which capacity.
 
-Candidate pairs are sorted by (type pair, contact dimension), so that each pair function runs once over one
-homogeneous group. Its rows are then permuted to the order of the buffer, by contact dimension (1, 3, 4, 6), and
-where there are more rows than slots the nearest are kept per world.
+Candidate pairs are sorted by kind (geom types, padded sizes of the data that these carry), then contact dimension, so
+that each pair function runs once over one homogeneous group. Its rows are then permuted to the order of the buffer, by
+contact dimension (1, 3, 4, 6), and where there are more rows than slots the nearest are kept per world.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,13 @@ from diffsim.collision.capacity import contact_capacity, pair_capacity
 from diffsim.collision.pairs import Pairs, candidate_pairs, pair_types, unsupported_pairs
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider
+from diffsim.geometry.assets import Bucket, Sizes
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Types, data_bucket, data_sizes
 from diffsim.types.topology import Topology, per_topology
 
 
 class Section(NamedTuple):
-    """Pairs [start, stop) of the table with equal types and dimension, of which `kept` are examined."""
+    """Pairs [start, stop) of the table of equal kind and dimension, of which `kept` are examined."""
 
     start: int
     stop: int
@@ -37,11 +38,19 @@ class Grid(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Examined pairs [start, stop) with one pair function."""
+    """Examined pairs [start, stop) with one pair function, and the buckets of the data of first and second geoms."""
 
     collider: Collider
     start: int
     stop: int
+    buckets: tuple[Bucket | None, Bucket | None]
+
+
+class Kind(NamedTuple):
+    """What the pairs of a group have in common: geom types and padded sizes of their data."""
+
+    types: Types
+    sizes: tuple[Sizes, Sizes]
 
 
 class Block(NamedTuple):
@@ -72,8 +81,8 @@ class ContactLayout(NamedTuple):
     # examined pair and order of every row: rows of the groups one after another, permuted by `row_order`
     row_pair: np.ndarray
     row_order: np.ndarray
-    # MuJoCo's order of contacts: rank of a row = pair_rank[its pair in the table] + row_part[row]
-    pair_rank: np.ndarray
+    # MuJoCo's order of contacts: sort key of a row = pair_sort_key[its pair in the table] + row_part[row]
+    pair_sort_key: np.ndarray
     row_part: np.ndarray
 
     @property
@@ -100,14 +109,12 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
       UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such kinds are listed.
     """
     _refuse(topology, disableflags)
-    pairs, types = _sorted(topology, candidate_pairs(topology, disableflags))
-    starts = _starts([(t, d) for t, d in zip(types, pairs.dim.tolist(), strict=True)])
+    pairs, kinds = _sorted(topology, candidate_pairs(topology, disableflags))
+    starts = _starts(list(zip(kinds, pairs.dim.tolist(), strict=True)))
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    types = [types[i] for i in examined]
-    colliders = COLLIDERS | SINGLE if disableflags & DisableBit.MULTICCD else COLLIDERS
-    groups = tuple(Group(colliders[types[a]], a, b) for a, b in _starts(types))
+    groups = _groups(topology, [kinds[i] for i in examined], disableflags)
     row_pair = np.concatenate(
         [np.repeat(np.arange(g.start, g.stop), g.collider.rows) for g in groups] or [np.zeros(0, int)]
     )
@@ -122,10 +129,9 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
     body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
     grids = tuple(_grid(pairs, section) for section in sections)
-    rank = _oracle_rank(topology, pairs) * (1 + np.max(row_part, initial=0))
-    return ContactLayout(
-        dim, slots, body, pairs, sections, grids, groups, blocks, row_pair, row_order, pair_rank=rank, row_part=row_part
-    )
+    sort_key = _mujoco_order(topology, pairs) * (1 + np.max(row_part, initial=0))
+    order = row_pair, row_order, sort_key, row_part
+    return ContactLayout(dim, slots, body, pairs, sections, grids, groups, blocks, *order)
 
 
 def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
@@ -146,37 +152,50 @@ def _grid(pairs: Pairs, section: Section) -> Grid | None:
     return Grid(geom1, geom2, pair)
 
 
-def _oracle_rank(topology: Topology, pairs: Pairs) -> np.ndarray:
+def _mujoco_order(topology: Topology, pairs: Pairs) -> np.ndarray:
     """Position of every pair in MuJoCo's order: by bodies, explicit pairs first, by geoms."""
     bodies = np.sort(topology.geom_bodyid[np.stack([pairs.geom1, pairs.geom2])], axis=0)
     dynamic = pairs.pair < 0
     order = np.lexsort((pairs.geom2, pairs.geom1, np.where(dynamic, 0, pairs.pair), dynamic, bodies[1], bodies[0]))
-    rank = np.empty(len(order), dtype=int)
-    rank[order] = np.arange(len(order))
-    return rank
+    position = np.empty(len(order), dtype=int)
+    position[order] = np.arange(len(order))
+    return position
 
 
 def _refuse(topology: Topology, disableflags: int) -> None:
     """Raises for candidate pairs without a pair function, one finding per kind of pair."""
-    found: dict[tuple[int, int], Problem] = {}
-    for geom1, geom2, reason in unsupported_pairs(topology, disableflags):
-        kinds = [GeomType(int(topology.geom_type[g])).name.lower() for g in (geom1, geom2)]
-        key = (int(topology.geom_type[geom1]), int(topology.geom_type[geom2]))
-        labels = [
-            f"geom {topology.name('geom', g)!r} (id {g}, {k})" for g, k in zip((geom1, geom2), kinds, strict=True)
-        ]
-        message = f"contact of {labels[0]} with {labels[1]}: {reason}"
-        hint = "filter the pair out with contype, conaffinity or <exclude>"
-        found.setdefault(key, Problem("", 0, "", message, hint, unsupported=True))
-    if found:
-        raise UnsupportedError(found.values())
+    problems = []
+    for pair in unsupported_pairs(topology, disableflags):
+        first, second = (_label(topology, geom) for geom in (pair.geom1, pair.geom2))
+        message = f"contact of {first} with {second}: {pair.reason}"
+        problems.append(Problem("", 0, "", message, pair.hint, unsupported=True))
+    if problems:
+        raise UnsupportedError(problems)
 
 
-def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, list]:
-    """Pairs ordered by type pair, then dimension, else as they were."""
-    types = pair_types(topology, pairs)
-    order = sorted(range(len(types)), key=lambda i: (types[i], pairs.dim[i]))
-    return pairs.take(np.array(order, dtype=int)), [types[i] for i in order]
+def _label(topology: Topology, geom: int) -> str:
+    kind = GeomType(int(topology.geom_type[geom])).name.lower()
+    return f"geom {topology.name('geom', geom)!r} (id {geom}, {kind})"
+
+
+def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, list[Kind]]:
+    """Pairs ordered by kind, then dimension, else as they were; and their kinds."""
+    geoms = zip(pairs.geom1.tolist(), pairs.geom2.tolist(), strict=True)
+    sizes = [(data_sizes(topology, one), data_sizes(topology, other)) for one, other in geoms]
+    kinds = [Kind(*each) for each in zip(pair_types(topology, pairs), sizes, strict=True)]
+    order = sorted(range(len(kinds)), key=lambda i: (kinds[i], pairs.dim[i]))
+    return pairs.take(np.array(order, dtype=int)), [kinds[i] for i in order]
+
+
+def _groups(topology: Topology, kinds: list[Kind], disableflags: int) -> tuple[Group, ...]:
+    """Runs of examined pairs of one kind."""
+    colliders = COLLIDERS | SINGLE if disableflags & DisableBit.MULTICCD else COLLIDERS
+    groups = []
+    for start, stop in _starts(kinds):
+        types, sizes = kinds[start]
+        first, second = (data_bucket(topology, *each) for each in zip(types, sizes, strict=True))
+        groups.append(Group(colliders[types], start, stop, (first, second)))
+    return tuple(groups)
 
 
 def _starts(keys: list) -> list[tuple[int, int]]:

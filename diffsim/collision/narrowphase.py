@@ -13,7 +13,8 @@ import numpy as np
 from diffsim.collision.layout import ContactLayout, Grid, contact_layout
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.enums import GeomType
-from diffsim.geometry.shapes import Shape, Touch, negligible, unit_x
+from diffsim.geometry.assets import gather
+from diffsim.geometry.shapes import Candidates, negligible, unit_x
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import across, axis_far_from, frame_along
@@ -65,7 +66,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
         solreffriction=pick(table.solreffriction, pair),
         solimp=pick(table.solimp, pair),
         geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
-        rank=(jnp.asarray(layout.pair_rank)[pair] + jnp.asarray(part)).astype(jnp.int32),
+        sort_key=(jnp.asarray(layout.pair_sort_key)[pair] + jnp.asarray(part)).astype(jnp.int32),
         ncon_dropped=(culled + dropped).astype(jnp.int32),
     )
 
@@ -100,29 +101,27 @@ def _bounding_gap(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
     return distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
 
 
-def _rows(model: Model, kinematics: Kinematics, layout: ContactLayout, examined: Index, table: PairParameters) -> Touch:
+def _rows(
+    model: Model, kinematics: Kinematics, layout: ContactLayout, examined: Index, table: PairParameters
+) -> Candidates:
     """All rows of all pair functions, in the order of the buffer."""
-    found = []
-    for collider, start, stop in layout.groups:
+    groups = []
+    ends = layout.pairs.geom1, layout.pairs.geom2
+    for collider, start, stop, buckets in layout.groups:
         chosen = examined[start:stop]
-        first, second = (_shapes(model, kinematics, geom, chosen) for geom in (layout.pairs.geom1, layout.pairs.geom2))
+        geoms = [pick(jnp.asarray(end), chosen) if isinstance(chosen, jax.Array) else end[chosen] for end in ends]
+        first, second = (gather(model, kinematics, *each) for each in zip(geoms, buckets, strict=True))
         rows = jax.vmap(collider.function)(first, second, pick(table.margin, chosen))
-        found.append(Touch(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
-    if not found:
+        groups.append(Candidates(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
+    if not groups:
         return _no_rows(kinematics.geom_xpos)
-    joined = [jnp.concatenate(columns) if len(found) > 1 else columns[0] for columns in zip(*found, strict=True)]
-    return Touch(*(pick(column, layout.row_order) for column in joined))
+    joined = [jnp.concatenate(columns) if len(groups) > 1 else columns[0] for columns in zip(*groups, strict=True)]
+    return Candidates(*(pick(column, layout.row_order) for column in joined))
 
 
-def _shapes(model: Model, kinematics: Kinematics, geoms: np.ndarray, pairs: Index) -> Shape:
-    """Shapes of the geoms of some pairs, stacked."""
-    index = geoms[pairs] if isinstance(pairs, np.ndarray) else jnp.asarray(geoms)[pairs]
-    return Shape(pick(kinematics.geom_xpos, index), pick(kinematics.geom_xmat, index), pick(model.geom_size, index))
-
-
-def _no_rows(like: Array) -> Touch:
+def _no_rows(like: Array) -> Candidates:
     none, vectors = jnp.zeros((0,), like.dtype), jnp.zeros((0, 3), like.dtype)
-    return Touch(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
+    return Candidates(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
 
 
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
@@ -143,17 +142,17 @@ def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
 
 
 def _frame(normal: Array, tangent: Array) -> Array:
-    """Contact frames (n, 3, 3), rows normal and two tangents; the first follows `tangent` where there is a wish.
+    """Contact frames (n, 3, 3), rows normal and two tangents; the first follows `tangent` where it is a hint.
 
-    A wish parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
+    A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
     x_axis, usual = unit_x(normal), axis_far_from(normal)
     instead = jnp.where(_aside(normal, x_axis, 0.01), x_axis, usual)
-    wish = jnp.where(_aside(normal, tangent, negligible(normal) ** 2), tangent, instead)
-    return frame_along(normal, jnp.where(dot(tangent, tangent)[:, None] > 0.25, wish, usual))
+    hint = jnp.where(_aside(normal, tangent, negligible(normal) ** 2), tangent, instead)
+    return frame_along(normal, jnp.where(dot(tangent, tangent)[:, None] > 0.25, hint, usual))
 
 
-def _aside(normal: Array, wish: Array, limit: float) -> Array:
-    """(n, 1) whether a wish has a part that is normal to the normal."""
-    part = jax.lax.stop_gradient(across(normal, jnp.broadcast_to(wish, normal.shape)))
+def _aside(normal: Array, hint: Array, limit: float) -> Array:
+    """(n, 1) whether a hint has a part that is normal to the normal."""
+    part = jax.lax.stop_gradient(across(normal, jnp.broadcast_to(hint, normal.shape)))
     return dot(part, part)[:, None] > limit

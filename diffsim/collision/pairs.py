@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.enums import DisableBit, GeomType
-from diffsim.geometry.colliders import COLLIDERS, NEVER, UNSUPPORTED, Types
+from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types
 from diffsim.types.topology import Topology, per_topology
 
 
@@ -40,20 +40,28 @@ def candidate_pairs(topology: Topology, disableflags: int) -> Pairs:
     geom1 = np.where(swap, pairs.geom2, pairs.geom1)
     geom2 = np.where(swap, pairs.geom1, pairs.geom2)
     possible = np.array(
-        [(int(a), int(b)) not in NEVER for a, b in zip(*_types(topology, geom1, geom2), strict=True)], bool
+        [(int(a), int(b)) not in NEVER_COLLIDE for a, b in zip(*_types(topology, geom1, geom2), strict=True)], bool
     )
     return Pairs(geom1, geom2, pairs.pair, pairs.dim).take(np.flatnonzero(possible))
 
 
-def unsupported_pairs(topology: Topology, disableflags: int) -> list[tuple[int, int, str]]:
-    """Candidate pairs that diffsim cannot collide: (geom1, geom2, reason)."""
+class UnsupportedPair(NamedTuple):
+    """Two geoms that may touch and that diffsim cannot collide: ids, why, and what a user can do."""
+
+    geom1: int
+    geom2: int
+    reason: str
+    hint: str = "filter the pair out with contype, conaffinity or <exclude>"
+
+
+def unsupported_pairs(topology: Topology, disableflags: int) -> list[UnsupportedPair]:
+    """Candidate pairs that diffsim cannot collide, the first of each two geom types."""
     pairs = candidate_pairs(topology, disableflags)
-    rows = zip(*_types(topology, pairs.geom1, pairs.geom2), pairs.geom1, pairs.geom2, strict=True)
-    return [
-        (int(g1), int(g2), UNSUPPORTED[(GeomType(t1), GeomType(t2))])
-        for t1, t2, g1, g2 in rows
-        if (t1, t2) not in COLLIDERS
-    ]
+    unsupported: dict[Types, UnsupportedPair] = {}
+    for types, geom1, geom2 in zip(pair_types(topology, pairs), pairs.geom1, pairs.geom2, strict=True):
+        if types not in COLLIDERS:
+            unsupported.setdefault(types, UnsupportedPair(int(geom1), int(geom2), UNSUPPORTED[types]))
+    return list(unsupported.values())
 
 
 def pair_types(topology: Topology, pairs: Pairs) -> list[Types]:

@@ -66,11 +66,7 @@ def check_model(draft: Draft, model: Model) -> None:
 
 def _check_pairs(draft: Draft, model: Model) -> None:
     """One finding for each two types of geoms that may touch and that diffsim cannot collide."""
-    seen: set[frozenset[GeomType]] = set()
-    for first, second, reason in unsupported_pairs(model.topology, model.opt.disableflags):
-        nodes = [draft.nodes["geom"][geom] for geom in (first, second)]
-        kinds = frozenset(GeomType(node.e.type) for node in nodes)
-        if kinds not in seen:
-            seen.add(kinds)
-            message = f"contact with {nodes[1].source.label} at line {nodes[1].source.line}: {reason}"
-            draft.problems.unsupported(nodes[0].source, message, "filter it out with contype, conaffinity or <exclude>")
+    for pair in unsupported_pairs(model.topology, model.opt.disableflags):
+        first, second = (draft.nodes["geom"][geom].source for geom in (pair.geom1, pair.geom2))
+        message = f"contact with {second.label} at line {second.line}: {pair.reason}"
+        draft.problems.unsupported(first, message, pair.hint)

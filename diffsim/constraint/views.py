@@ -114,7 +114,7 @@ def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray)
     # types come one after another, except that contacts of all types are mixed
     room = STRIDE * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
     if rows.slot is not None:
-        own = contacts.rank[rows.slot : rows.slot + rows.count]
+        own = contacts.sort_key[rows.slot : rows.slot + rows.count]
         return room * int(ConstraintType.CONTACT_FRICTIONLESS) + STRIDE * own
     family = FAMILIES[rows.family]
     # components of connect and weld are constraints of their own

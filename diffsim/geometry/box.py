@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.shapes import Shape, Touch, choose, direction, stack, touch
+from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, direction, stack
 from diffsim.math import safe
-from diffsim.math.least import least
+from diffsim.math.argmin import argmin
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 
 Array = jax.Array
@@ -30,13 +30,13 @@ EDGES = np.array(
 )
 
 
-def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Touch:
+def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Candidates:
     """The nearest point of the box; from inside the nearest face."""
     center = mul_vec_t(box.mat, sphere.pos - box.pos)
     return stack([_ball_row(center, sphere.size[0], box)])
 
 
-def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Touch:
+def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
     """Two balls on the capsule's segment; the second is not valid where the segment points away from the box."""
     center = mul_vec_t(box.mat, capsule.pos - box.pos)
     axis = mul_vec_t(box.mat, capsule.axis)
@@ -48,7 +48,7 @@ def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Touch:
     return stack([first, second._replace(valid=exists)])
 
 
-def _ball_row(center: Array, radius: Array, box: Shape) -> Touch:
+def _ball_row(center: Array, radius: Array, box: Shape) -> Candidates:
     """A ball, centre in the frame of the box, against the box."""
     inside, normal = _nearest_face(center, box.size)
     gap = safe.clip(center, -box.size, box.size) - center
@@ -57,7 +57,7 @@ def _ball_row(center: Array, radius: Array, box: Shape) -> Touch:
     normal, length = choose(outside, (apart, length), (normal, -inside))
     dist = length - radius
     pos = center + scale(normal, radius + 0.5 * dist)
-    return touch(dist, box.pos + mul_vec(box.mat, pos), mul_vec(box.mat, normal))
+    return candidate(dist, box.pos + mul_vec(box.mat, pos), mul_vec(box.mat, normal))
 
 
 def _nearest_face(center: Array, size: Array) -> tuple[Array, Array]:
@@ -94,7 +94,7 @@ def _nearest_feature(center: Array, half: Array, size: Array) -> _Feature:
     # a later feature must be nearer by more than rounding
     slack = 1e-15 if center.dtype == jnp.float64 else 1e-9
 
-    _, index = least(jnp.append(squared, edge_squared), lambda late, early, _: late < early - slack)
+    _, index = argmin(jnp.append(squared, edge_squared), lambda late, early, _: late < early - slack)
     edge, is_face = jnp.maximum(index - 1, 0), index == 0
     axis = edge // 4
     corner = jnp.where(jnp.arange(3) == axis, side[edge] > 0, jnp.asarray(EDGES.reshape(12, 3) > 0)[edge])

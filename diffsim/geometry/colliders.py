@@ -1,5 +1,7 @@
 """The pair table: which function finds the contacts of two geom types, how many rows it has, what is unsupported.
 
+And which data a geom type carries, such as the hull of a mesh: pair functions find it in their shapes.
+
 The first type is never larger than the second; MuJoCo orders geoms so. Pairs of a plane or height field with a plane
 or height field never collide in MuJoCo and are no candidates.
 """
@@ -11,17 +13,19 @@ import jax
 
 from diffsim.enums import GeomType
 from diffsim.geometry import box, box_box, plane, primitives
+from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls
 from diffsim.geometry.convex import convex_pair
-from diffsim.geometry.shapes import Shape, Touch
+from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
-PairFunction = Callable[[Shape, Shape, Array], Touch]
+PairFunction = Callable[[Shape, Shape, Array], Candidates]
 Types = tuple[GeomType, GeomType]
 
 
 class Collider(NamedTuple):
-    """A pair function (shape1, shape2, margin) -> Touch, and the number of its rows."""
+    """A pair function (shape1, shape2, margin) -> Candidates, and the number of its rows."""
 
     function: PairFunction
     rows: int
@@ -35,6 +39,7 @@ COLLIDERS: dict[Types, Collider] = {
     (PLANE, ELLIPSOID): Collider(plane.plane_ellipsoid, 1),
     (PLANE, CYLINDER): Collider(plane.plane_cylinder, 4),
     (PLANE, BOX): Collider(plane.plane_box, 4),
+    (PLANE, MESH): Collider(plane.plane_mesh, 3),
     (SPHERE, SPHERE): Collider(primitives.sphere_sphere, 1),
     (SPHERE, CAPSULE): Collider(primitives.sphere_capsule, 1),
     (SPHERE, BOX): Collider(box.sphere_box, 1),
@@ -63,8 +68,8 @@ SINGLE: dict[Types, Collider] = {
     for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX))
 }
 
-# pairs that the oracle does not collide either
-NEVER: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
+# pairs that MuJoCo does not collide either
+NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
 
 UNSUPPORTED: dict[Types, str] = {
     **{
@@ -73,10 +78,26 @@ UNSUPPORTED: dict[Types, str] = {
     },
     **{
         (kind, MESH): "mesh collisions are not implemented yet"
-        for kind in (PLANE, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
+        for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
     },
     **{
         (kind, SDF): "signed distance fields are not implemented yet"
         for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
     },
 }
+
+# what the shapes of a type carry beside pose and size
+DATA: dict[GeomType, Asset] = {MESH: Asset(hull_sizes, hulls)}
+
+
+@per_topology
+def data_sizes(topology: Topology, geom: int) -> Sizes:
+    """Padded sizes of the data of a geom; pairs of geoms whose types and sizes agree share a program."""
+    kind = GeomType(topology.geom_type[geom])
+    return DATA[kind].sizes(topology, int(topology.geom_dataid[geom])) if kind in DATA else ()
+
+
+@per_topology
+def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes) -> Bucket | None:
+    """The assets of a geom type with these padded sizes; None if the type carries no data."""
+    return bucket_of(topology, kind, DATA[kind], sizes) if kind in DATA else None

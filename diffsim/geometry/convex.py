@@ -13,50 +13,50 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.separation import Bodies, Ellipsoid, Segment, separate
-from diffsim.geometry.shapes import Shape, Touch, stack, touch
+from diffsim.geometry.minkowski import Kinds, minkowski_sums
+from diffsim.geometry.separation import separate
+from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe
 from diffsim.math.rotation import axis_angle_to_quat, frame_from_z, quat_to_mat
-from diffsim.math.vector import dot, mul_mat, mul_vec, scale, transpose
+from diffsim.math.vector import dot, mul_mat, mul_vec, transpose
 
 Array = jax.Array
-Kinds = tuple[GeomType, GeomType]
 
 TILT = 1e-3  # rad
 DISTINCT = 1e-3  # of the smaller bounding radius
 
 
-def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[[Shape, Shape, Array], Touch]:
+def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[[Shape, Shape, Array], Candidates]:
     """Pair function with one row, or with five: the closest points and those of four tilted runs."""
     return functools.partial(_closest if rows == 1 else _closest_and_tilted, (kind1, kind2))
 
 
-def _closest(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Touch:
-    return stack([touch(*separate(_bodies(kinds, shape1, shape2)))])
+def _closest(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
+    return stack([candidate(*separate(minkowski_sums(kinds, shape1, shape2)))])
 
 
-def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Touch:
+def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
     # the same program runs upright, then tilted about what it found
     def run(pivot: tuple[Array, Array], angles: Array) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
         point, normal = pivot
         axes = frame_from_z(normal)[np.array([1, 1, 2, 2])]
         turns = quat_to_mat(axis_angle_to_quat(axes, angles))
-        found = jax.vmap(functools.partial(_tilted, kinds, shape1, shape2, point))(turns)
-        return (found[1][0], found[2][0]), found
+        closest = jax.vmap(functools.partial(_tilted, kinds, shape1, shape2, point))(turns)
+        return (closest[1][0], closest[2][0]), closest
 
     angles = TILT * np.array([[0, 0, 0, 0], [-1, 1, -1, 1]])
     start = (shape1.pos, shape1.axis)
     _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(angles, margin.dtype))
     dist = dists[0, 0]
     radius = jnp.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
-    rows = [touch(dist, points[0, 0], normals[0, 0])]
+    rows = [candidate(dist, points[0, 0], normals[0, 0])]
     for k in range(4):
         # a point counts if it touches and is away from those before it
         distinct = jax.lax.stop_gradient(dists[1, k]) < jax.lax.stop_gradient(margin)
         for row in rows:
             apart = jax.lax.stop_gradient(safe.norm(row.pos - points[1, k])) > DISTINCT * radius
             distinct = distinct & (apart | ~row.valid)
-        rows.append(touch(dist, points[1, k], normals[1, k], valid=distinct))
+        rows.append(candidate(dist, points[1, k], normals[1, k], valid=distinct))
     return stack(rows)
 
 
@@ -66,7 +66,7 @@ def _tilted(kinds: Kinds, shape1: Shape, shape2: Shape, pivot: Array, turn: Arra
         Shape(pivot + mul_vec(rotation, shape.pos - pivot), mul_mat(rotation, shape.mat), shape.size)
         for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
     ]
-    return separate(_bodies(kinds, *turned))
+    return separate(minkowski_sums(kinds, *turned))
 
 
 def _bound(kind: GeomType, shape: Shape) -> Array:
@@ -78,28 +78,3 @@ def _bound(kind: GeomType, shape: Shape) -> Array:
         GeomType.BOX: lambda: jnp.sqrt(dot(size, size)),
     }
     return bounds[kind]()
-
-
-def _bodies(kinds: Kinds, shape1: Shape, shape2: Shape) -> Bodies:
-    """Two shapes as sums of ellipsoids, segments and balls."""
-    radii, ellipsoids, segments = [], [], []
-    for owner, (kind, shape) in enumerate(zip(kinds, (shape1, shape2), strict=True)):
-        is_round = kind in (GeomType.SPHERE, GeomType.CAPSULE)
-        radii.append(shape.size[0] if is_round else jnp.zeros_like(shape.size[0]))
-        if kind in (GeomType.CAPSULE, GeomType.CYLINDER):
-            segments.append(Segment(half=scale(shape.axis, shape.size[1]), owner=owner))
-        if kind == GeomType.BOX:
-            segments += [Segment(half=scale(shape.mat[:, k], shape.size[k]), owner=owner) for k in range(3)]
-        if kind == GeomType.CYLINDER:
-            disc = jnp.stack([shape.size[0], shape.size[0], jnp.zeros_like(shape.size[0])])
-            ellipsoids.append(Ellipsoid(mat=shape.mat, size=disc, disc=True, owner=owner))
-        if kind == GeomType.ELLIPSOID:
-            ellipsoids.append(Ellipsoid(mat=shape.mat, size=shape.size, disc=False, owner=owner))
-    return Bodies(
-        center1=shape1.pos,
-        center2=shape2.pos,
-        radius1=radii[0],
-        radius2=radii[1],
-        ellipsoids=tuple(ellipsoids),
-        segments=tuple(segments),
-    )

@@ -4,32 +4,34 @@ Source: MuJoCo's `engine_collision_primitive.c` (3.8.1) for which contacts exist
 points of segments.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
-from diffsim.geometry.shapes import Shape, Touch, axes_fallback, ball_ball, choose, stack, touch
+from diffsim.geometry.shapes import Candidates, Shape, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot, scale
 
 Array = jax.Array
 
 
-def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Touch:
+def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:
     """The line of centres."""
     row = ball_ball(sphere1.pos, sphere1.size[0], sphere2.pos, sphere2.size[0], axes_fallback(sphere1, sphere2))
-    return stack([touch(*row)])
+    return stack([candidate(*row)])
 
 
-def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Touch:
+def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The sphere against a ball at the nearest point of the capsule's segment."""
     half = capsule.size[1]
     along = safe.clip(dot(capsule.axis, sphere.pos - capsule.pos), -half, half)
     nearest = capsule.pos + scale(capsule.axis, along)
     row = ball_ball(sphere.pos, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
-    return stack([touch(*row)])
+    return stack([candidate(*row)])
 
 
-def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Touch:
+def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates:
     """The sphere against the cylinder's side, cap or rim, whichever is nearest."""
     radius, half = cylinder.size[0], cylinder.size[1]
     offset = sphere.pos - cylinder.pos
@@ -51,10 +53,20 @@ def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Touch:
     )
     dist = height - half - sphere.size[0]
     cap_row = (dist, sphere.pos - scale(outward, sphere.size[0] + 0.5 * dist), -outward)
-    return stack([touch(*choose(cap, cap_row, round_row))])
+    return stack([candidate(*choose(cap, cap_row, round_row))])
 
 
-def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Touch:
+class _Quadratic(NamedTuple):
+    """The squared distance of points on two segments: matrix ((ma, mb), (mb, mc)) and right-hand side (u, v)."""
+
+    ma: Array
+    mb: Array
+    mc: Array
+    u: Array
+    v: Array
+
+
+def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidates:
     """The closest points of two segments; two rows where the segments are parallel, else the second is not valid.
 
     The segments are p + x a with |x| <= 1. The squared distance is a quadratic in (x1, x2) with the matrix
@@ -64,12 +76,13 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Touch:
     offset = capsule1.pos - capsule2.pos
     ma, mb, mc = dot(axis1, axis1), -dot(axis1, axis2), dot(axis2, axis2)
     u, v = -dot(axis1, offset), dot(axis2, offset)
+    quadratic = _Quadratic(ma, mb, mc, u, v)
     determinant = ma * mc - mb * mb
     limit = 1e-15 if u.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
     parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
-    crossing = _crossing_parameters(ma, mb, mc, u, v, jnp.where(parallel, 1, determinant))
+    crossing = _crossing_parameters(quadratic, jnp.where(parallel, 1, determinant))
     reach = margin + capsule1.size[0] + capsule2.size[0]
-    first, second, both = _parallel_parameters(ma, mb, mc, u, v, dot(offset, offset), reach)
+    first, second, both = _parallel_parameters(quadratic, dot(offset, offset), reach)
     fallback = axes_fallback(capsule1, capsule2)
     rows = []
     for x1, x2, valid in ((*choose(parallel, first, crossing), True), (*second, parallel & both)):
@@ -80,14 +93,13 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Touch:
             capsule2.size[0],
             fallback,
         )
-        rows.append(touch(*row, valid=valid))
+        rows.append(candidate(*row, valid=valid))
     return stack(rows)
 
 
-def _crossing_parameters(
-    ma: Array, mb: Array, mc: Array, u: Array, v: Array, determinant: Array
-) -> tuple[Array, Array]:
+def _crossing_parameters(quadratic: _Quadratic, determinant: Array) -> tuple[Array, Array]:
     """(x1, x2) of the closest points of segments that are not parallel."""
+    ma, mb, mc, u, v = quadratic
     free1, free2 = (mc * u - mb * v) / determinant, (ma * v - mb * u) / determinant
     x1 = safe.clip(free1, -1, 1)
     clamped = (free1 > 1) | (free1 < -1)
@@ -99,12 +111,13 @@ def _crossing_parameters(
 
 
 def _parallel_parameters(
-    ma: Array, mb: Array, mc: Array, u: Array, v: Array, squared: Array, reach: Array
+    quadratic: _Quadratic, squared: Array, reach: Array
 ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
     """The first two of the four end points that lie within reach of the other segment, and whether there are two.
 
     Order: both ends of the first segment, then both ends of the second. Without any in reach: the nearest one.
     """
+    ma, mb, mc, u, v = quadratic
     one = jnp.ones_like(u)
     ends = [(end, safe.clip(safe.divide(v - mb * end, mc), -1, 1)) for end in (one, -one)]
     ends += [(safe.clip(safe.divide(u - mb * end, ma), -1, 1), end) for end in (one, -one)]
@@ -115,7 +128,7 @@ def _parallel_parameters(
     near = [gap <= jax.lax.stop_gradient(reach * reach) for gap in gaps]
     none = ~(near[0] | near[1] | near[2] | near[3])
     nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))
-    # walk the list backwards, pushing the first found to the second place
+    # walk the list backwards, pushing the first to the second place
     first, second, count = ends[3], ends[3], jnp.zeros_like(near[0])
     some = jnp.zeros_like(near[0])
     for end, gap, hit in reversed(list(zip(ends, gaps, near, strict=True))):

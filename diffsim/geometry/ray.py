@@ -1,245 +1,47 @@
-"""Rays against primitive shapes: where a half line first meets a surface, and the surface's normal there.
+"""Rays: which geom each one meets first, how far away, and the surface's normal there.
 
-Each shape is three functions in its own frame, centred at its middle: `distance(size, origin, direction)` is the
-smallest x >= 0 at which origin + x direction lies on the surface, or -1; `surface(size, point)` is a signed distance
-to first order near the surface; `normal(size, point)` is the outward unit normal at a point of the surface.
-
-The search is not differentiated. One Newton step on `surface` from the distance found, x - F(o + x v) / (n . v), has
-the value x and its exact first derivatives with respect to pose, size, origin and direction, in a few operations.
-Source: MuJoCo documentation, "mj_ray"; the quadratics are the textbook ones (Ericson 2005, ch. 5.3).
+The search is not differentiated. One Newton step on the signed distance F of the surface that was found, from the
+distance x found, x - F(o + x v) / (n . v), has the value x and its exact first derivatives with respect to pose, size,
+origin o and direction v, in a few operations. Source: MuJoCo documentation, "mj_ray".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
+from diffsim.geometry.surfaces import SURFACES
 from diffsim.math import safe
-from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, scale
+from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 from diffsim.types import Model
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
-# below this a direction counts as parallel (mjMINVAL)
-PARALLEL = 1e-15
+
+class Rays(NamedTuple):
+    """k half lines: `origin` and `direction` (k, 3), world; distances are in units of |direction|.
+
+    `exclude`, static (k,), is a body whose geoms each ray passes through, -1 for none.
+    """
+
+    origin: Array
+    direction: Array
+    exclude: np.ndarray
 
 
-def _roots(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
-    """Both solutions x0 <= x1 of a x^2 + 2 b x + c = 0, and whether they are real."""
-    discriminant = b * b - a * c
-    real = (discriminant >= 0) & (a >= PARALLEL)
-    root = safe.sqrt(jnp.where(real, discriminant, 0))
-    divisor = jnp.where(real, a, 1)
-    return (-b - root) / divisor, (-b + root) / divisor, real
+class _Geoms(NamedTuple):
+    """World poses (n, 3), (n, 3, 3) and sizes (n, 3) of geoms."""
 
+    xpos: Array
+    xmat: Array
+    size: Array
 
-def _nearest(candidates: list[tuple[Array, Array]]) -> Array:
-    """The smallest non-negative distance among (distance, whether it counts), or -1."""
-    best = -jnp.ones_like(candidates[0][0])
-    for distance, counts in candidates:
-        better = counts & (distance >= 0) & ((best < 0) | (distance < best))
-        best = jnp.where(better, distance, best)
-    return best
-
-
-def _quotient(numerator: Array, denominator: Array) -> tuple[Array, Array]:
-    """numerator / denominator, and whether the denominator is not parallel-small."""
-    steep = jnp.abs(denominator) > PARALLEL
-    return numerator / jnp.where(steep, denominator, 1), steep
-
-
-def plane_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """The plane z = 0, seen from above only, within its rectangle (a size of 0 is infinite)."""
-    x, steep = _quotient(-origin[..., 2], direction[..., 2])
-    hit = origin + scale(direction, x)
-    inside = (size[..., :2] <= 0) | (jnp.abs(hit[..., :2]) <= size[..., :2])
-    return _nearest([(x, steep & (direction[..., 2] < 0) & inside[..., 0] & inside[..., 1])])
-
-
-def plane_surface(size: Array, point: Array) -> Array:
-    """Height."""
-    return point[..., 2]
-
-
-def plane_normal(size: Array, point: Array) -> Array:
-    """The z axis."""
-    return jnp.broadcast_to(jnp.asarray([0, 0, 1], point.dtype), point.shape)
-
-
-def sphere_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """A sphere of radius size[0]."""
-    radius = size[..., 0]
-    x0, x1, real = _roots(dot(direction, direction), dot(direction, origin), dot(origin, origin) - radius * radius)
-    return _nearest([(x0, real), (x1, real)])
-
-
-def sphere_surface(size: Array, point: Array) -> Array:
-    """Distance from the centre less the radius."""
-    return safe.norm(point) - size[..., 0]
-
-
-def sphere_normal(size: Array, point: Array) -> Array:
-    """Away from the centre."""
-    return safe.normalize(point)
-
-
-def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """A capsule along z: radius size[0], half length size[1] without the caps."""
-    height = size[..., 1]
-    # from inside, the side is met at its far root
-    x0, x1, real = _side_roots(size, origin, direction)
-    x = jnp.where(x0 >= 0, x0, x1)
-    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
-    for sign in (1, -1):
-        local = _shift_z(origin, -sign * height)
-        radius = size[..., 0]
-        a, b, c = dot(direction, direction), dot(direction, local), dot(local, local) - radius * radius
-        low, high, real = _roots(a, b, c)
-        for x in (low, high):
-            candidates.append((x, real & (sign * _along_z(origin, direction, x) >= height)))
-    return _nearest(candidates)
-
-
-def capsule_surface(size: Array, point: Array) -> Array:
-    """Distance from the axis segment less the radius."""
-    return safe.norm(_off_axis(size, point)) - size[..., 0]
-
-
-def capsule_normal(size: Array, point: Array) -> Array:
-    """Away from the nearest point of the axis."""
-    return safe.normalize(_off_axis(size, point))
-
-
-def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """An ellipsoid with half axes `size`."""
-    p, v = origin / size, direction / size
-    x0, x1, real = _roots(dot(v, v), dot(v, p), dot(p, p) - 1)
-    return _nearest([(x0, real), (x1, real)])
-
-
-def ellipsoid_surface(size: Array, point: Array) -> Array:
-    """The quadric over the length of its gradient."""
-    scaled = point / size
-    return safe.divide(dot(scaled, scaled) - 1, 2 * safe.norm(scaled / size))
-
-
-def ellipsoid_normal(size: Array, point: Array) -> Array:
-    """Along the gradient of the quadric."""
-    return safe.normalize(point / (size * size))
-
-
-def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """A cylinder along z: radius size[0], half length size[1]."""
-    radius, height = size[..., 0], size[..., 1]
-    x0, x1, real = _side_roots(size, origin, direction)
-    x = jnp.where(x0 >= 0, x0, x1)
-    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
-    for sign in (-1, 1):
-        x, steep = _quotient(sign * height - origin[..., 2], direction[..., 2])
-        hit = origin + scale(direction, x)
-        candidates.append((x, steep & (dot(hit[..., :2], hit[..., :2]) <= radius * radius)))
-    return _nearest(candidates)
-
-
-def cylinder_surface(size: Array, point: Array) -> Array:
-    """Distance from the side or from an end, whichever is nearer."""
-    beyond, above = safe.norm(_flat(point)) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
-    return jnp.where(jnp.abs(beyond) <= jnp.abs(above), beyond, above)
-
-
-def cylinder_normal(size: Array, point: Array) -> Array:
-    """Radial on the side, along z on the ends; the surface that the point is nearer to decides."""
-    radial = _flat(point)
-    beyond, above = safe.norm(radial) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
-    side = jnp.abs(beyond) <= jnp.abs(above)
-    zero = jnp.zeros_like(beyond)
-    end = pack([zero, zero, jnp.sign(point[..., 2])])
-    return jnp.where(side[..., None], safe.normalize(radial), end)
-
-
-def box_distance(size: Array, origin: Array, direction: Array) -> Array:
-    """A box with half edges `size`."""
-    candidates = []
-    for axis, first, second in ((0, 1, 2), (1, 0, 2), (2, 0, 1)):
-        for sign in (-1, 1):
-            x, steep = _quotient(sign * size[..., axis] - origin[..., axis], direction[..., axis])
-            inside = jnp.abs(origin[..., first] + x * direction[..., first]) <= size[..., first]
-            inside &= jnp.abs(origin[..., second] + x * direction[..., second]) <= size[..., second]
-            candidates.append((x, steep & inside))
-    return _nearest(candidates)
-
-
-def box_surface(size: Array, point: Array) -> Array:
-    """Distance from the nearest face's plane."""
-    beyond = jnp.where(_nearest_face(size, point), jnp.abs(point) - size, 0)
-    return beyond[..., 0] + beyond[..., 1] + beyond[..., 2]
-
-
-def box_normal(size: Array, point: Array) -> Array:
-    """The axis of the nearest face."""
-    return jnp.where(_nearest_face(size, point), jnp.sign(point), 0)
-
-
-def _nearest_face(size: Array, point: Array) -> Array:
-    """Which axis (..., 3) leads to the face that a point is nearest to."""
-    gap = jax.lax.stop_gradient(jnp.abs(jnp.abs(point) - size))
-    x, y, z = gap[..., 0], gap[..., 1], gap[..., 2]
-    first = (x <= y) & (x <= z)
-    second = ~first & (y <= z)
-    return pack([first, second, ~first & ~second])
-
-
-def _side_roots(size: Array, origin: Array, direction: Array) -> tuple[Array, Array, Array]:
-    """Where a line meets the infinite cylinder of radius size[0] about z."""
-    p, v = origin[..., :2], direction[..., :2]
-    return _roots(dot(v, v), dot(v, p), dot(p, p) - size[..., 0] * size[..., 0])
-
-
-def _along_z(origin: Array, direction: Array, x: Array) -> Array:
-    return origin[..., 2] + x * direction[..., 2]
-
-
-def _shift_z(point: Array, amount: Array) -> Array:
-    return pack([point[..., 0], point[..., 1], point[..., 2] + amount])
-
-
-def _off_axis(size: Array, point: Array) -> Array:
-    """From the nearest point of the axis segment to the point."""
-    height = size[..., 1]
-    return _shift_z(point, -safe.clip(point[..., 2], -height, height))
-
-
-def _flat(point: Array) -> Array:
-    return pack([point[..., 0], point[..., 1], jnp.zeros_like(point[..., 2])])
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a ray needs to know of a geom type."""
-
-    distance: Callable[[Array, Array, Array], Array]
-    surface: Callable[[Array, Array], Array]
-    normal: Callable[[Array, Array], Array]
-
-
-SHAPES = {
-    GeomType.PLANE: Shape(plane_distance, plane_surface, plane_normal),
-    GeomType.SPHERE: Shape(sphere_distance, sphere_surface, sphere_normal),
-    GeomType.CAPSULE: Shape(capsule_distance, capsule_surface, capsule_normal),
-    GeomType.ELLIPSOID: Shape(ellipsoid_distance, ellipsoid_surface, ellipsoid_normal),
-    GeomType.CYLINDER: Shape(cylinder_distance, cylinder_surface, cylinder_normal),
-    GeomType.BOX: Shape(box_distance, box_surface, box_normal),
-}
-
-UNSUPPORTED = {
-    GeomType.HFIELD: "rays do not see height fields yet",
-    GeomType.MESH: "rays do not see meshes yet",
-    GeomType.SDF: "rays do not see signed distance fields yet",
-}
+    def at(self, index: np.ndarray | Array) -> "_Geoms":
+        return _Geoms(*(values[index] for values in self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,22 +53,13 @@ class Hits:
     normal: Array
 
 
-def cast(
-    model: Model,
-    geom_xpos: Array,
-    geom_xmat: Array,
-    origin: Array,
-    direction: Array,
-    exclude: np.ndarray,
-    seen: Array | None = None,
-) -> Hits:
+def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Array | None = None) -> Hits:
     """Sends rays through a model and finds the nearest visible geom.
 
     Args:
       model: the model.
       geom_xpos, geom_xmat: poses of all geoms, (ngeom, 3) and (ngeom, 3, 3).
-      origin, direction: the rays, (k, 3), world; distances are in units of |direction|.
-      exclude: static (k,), a body whose geoms each ray passes through, -1 for none.
+      rays: the rays.
       seen: (ngeom,) which geoms rays meet; by default those whose alpha (their own or their material's) is not 0.
 
     Returns:
@@ -274,71 +67,69 @@ def cast(
     """
     order, groups = _visible_groups(model.topology)
     if not len(order):
-        return Hits(-jnp.ones_like(origin[:, 0]), -jnp.ones(len(origin), jnp.int32), jnp.zeros_like(origin))
+        nothing = -jnp.ones_like(rays.origin[:, 0])
+        return Hits(nothing, nothing.astype(jnp.int32), jnp.zeros_like(rays.origin))
     seen = rgba(model)[:, 3] != 0 if seen is None else seen
-    poses = (geom_xpos, geom_xmat, model.geom_size)
-    searched = jax.lax.stop_gradient((*poses, origin, direction))
-    distance = jnp.concatenate([_distances(kind, geoms, *searched) for kind, geoms in groups], axis=1)
-    passed = model.topology.geom_bodyid[order][None] == np.asarray(exclude)[:, None]
+    all_geoms = _Geoms(geom_xpos, geom_xmat, model.geom_size)
+    searched, *line = jax.lax.stop_gradient((all_geoms, rays.origin, rays.direction))
+    distance = jnp.concatenate([_distances(kind, searched.at(geoms), *line) for kind, geoms in groups], axis=1)
+    passed = model.topology.geom_bodyid[order][None] == np.asarray(rays.exclude)[:, None]
     hit = (distance >= 0) & seen[order][None] & ~passed
     best = jnp.argmin(jnp.where(hit, distance, jnp.inf), axis=1)[:, None]
-    found = jnp.take_along_axis(hit, best, 1)[:, 0]
+    any_hit = jnp.take_along_axis(hit, best, 1)[:, 0]
     distance = jnp.take_along_axis(distance, best, 1)[:, 0]
     geom = jnp.asarray(order, jnp.int32)[best[:, 0]]
-    kinds = [kind for kind, _ in groups]
-    distance, normal = _refine(model, kinds, poses, geom, origin, direction, distance)
-    return Hits(jnp.where(found, distance, -1), jnp.where(found, geom, -1), jnp.where(found[:, None], normal, 0))
-
-
-def _distances(
-    kind: GeomType, geoms: np.ndarray, xpos: Array, xmat: Array, size: Array, origin: Array, direction: Array
-) -> Array:
-    """Distances (k, m) along k rays to m geoms of one type."""
-    matrix = xmat[geoms][None]
-    local_origin = mul_vec_t(matrix, origin[:, None] - xpos[geoms][None])
-    local_direction = mul_vec_t(matrix, jnp.broadcast_to(direction[:, None], local_origin.shape))
-    return SHAPES[kind].distance(jnp.broadcast_to(size[geoms][None], local_origin.shape), local_origin, local_direction)
-
-
-def _refine(
-    model: Model,
-    kinds: list[GeomType],
-    poses: tuple[Array, Array, Array],
-    geom: Array,
-    origin: Array,
-    direction: Array,
-    distance: Array,
-) -> tuple[Array, Array]:
-    """Differentiable distance (k,) and world normal (k, 3) on the geom that each ray was found to meet."""
-    xpos, xmat, size = (values[geom] for values in poses)
-    local_origin = mul_vec_t(xmat, origin - xpos)
-    local_direction = mul_vec_t(xmat, direction)
     kind = jnp.asarray(np.asarray(model.topology.geom_type))[geom]
+    met = _Met([each for each, _ in groups], kind, all_geoms.at(geom))
+    distance, normal = _refine(met, rays, distance)
+    return Hits(jnp.where(any_hit, distance, -1), jnp.where(any_hit, geom, -1), jnp.where(any_hit[:, None], normal, 0))
+
+
+class _Met(NamedTuple):
+    """The geom that each of k rays meets: its kind (k,), one of `kinds` (static), its pose and size."""
+
+    kinds: list[GeomType]
+    kind: Array
+    geoms: _Geoms
+
+    def own(self, each: GeomType) -> tuple[Array, Array]:
+        """Which are of one type, and their sizes; others get 1, since a size that a type lacks is 0."""
+        own = self.kind == each
+        return own, jnp.where(own[:, None], self.geoms.size, 1)
+
+
+def _distances(kind: GeomType, geoms: _Geoms, origin: Array, direction: Array) -> Array:
+    """Distances (k, m) along k rays to m geoms of one type."""
+    xpos, matrix, size = (values[None] for values in geoms)
+    local_origin = mul_vec_t(matrix, origin[:, None] - xpos)
+    local_direction = mul_vec_t(matrix, jnp.broadcast_to(direction[:, None], local_origin.shape))
+    return SURFACES[kind].distance(jnp.broadcast_to(size, local_origin.shape), local_origin, local_direction)
+
+
+def _refine(met: _Met, rays: Rays, distance: Array) -> tuple[Array, Array]:
+    """Differentiable distance (k,) and world normal (k, 3) on the geom that each ray was found to meet."""
+    xpos, xmat, _ = met.geoms
+    local_origin = mul_vec_t(xmat, rays.origin - xpos)
+    local_direction = mul_vec_t(xmat, rays.direction)
     distance = jax.lax.stop_gradient(distance)
     point = local_origin + scale(local_direction, distance)
-    slope = jax.lax.stop_gradient(dot(_normal(kinds, kind, size, point), local_direction))
+    slope = jax.lax.stop_gradient(dot(_normal(met, point), local_direction))
     beyond = jnp.zeros_like(distance)
-    for each in kinds:
-        own, sized = _own(each, kind, size)
-        beyond = jnp.where(own, SHAPES[each].surface(sized, point), beyond)
+    for each in met.kinds:
+        own, sized = met.own(each)
+        beyond = jnp.where(own, SURFACES[each].surface(sized, point), beyond)
     # a ray that grazes has no derivative: it keeps its distance
     distance = distance - safe.divide(beyond, slope)
-    return distance, mul_vec(xmat, _normal(kinds, kind, size, local_origin + scale(local_direction, distance)))
+    return distance, mul_vec(xmat, _normal(met, local_origin + scale(local_direction, distance)))
 
 
-def _normal(kinds: list[GeomType], kind: Array, size: Array, point: Array) -> Array:
-    """Outward unit normals (k, 3) at points of k shapes of several types, each in its own frame."""
+def _normal(met: _Met, point: Array) -> Array:
+    """Outward unit normals (k, 3) at points of the geoms, each in its geom's frame."""
     normal = jnp.zeros_like(point)
-    for each in kinds:
-        own, sized = _own(each, kind, size)
-        normal = jnp.where(own[:, None], SHAPES[each].normal(sized, point), normal)
+    for each in met.kinds:
+        own, sized = met.own(each)
+        normal = jnp.where(own[:, None], SURFACES[each].normal(sized, point), normal)
     return normal
-
-
-def _own(each: GeomType, kind: Array, size: Array) -> tuple[Array, Array]:
-    """Which shapes are of one type, and their sizes; others get 1, since a size that a type lacks is 0."""
-    own = kind == each
-    return own, jnp.where(own[:, None], size, 1)
 
 
 def rgba(model: Model) -> Array:
@@ -352,7 +143,7 @@ def rgba(model: Model) -> Array:
 @per_topology
 def _visible_groups(topology: Topology) -> tuple[np.ndarray, list[tuple[GeomType, np.ndarray]]]:
     """All geoms that rays can meet, grouped by type: their order, and (type, geoms)."""
-    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in SHAPES]
+    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in SURFACES]
     groups = [(kind, geoms) for kind, geoms in groups if len(geoms)]
     order = np.concatenate([geoms for _, geoms in groups]) if groups else np.zeros(0, int)
     return order, groups

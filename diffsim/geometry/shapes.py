@@ -1,4 +1,4 @@
-"""What pair functions take and return: two shapes in, rows of touching geometry out.
+"""What pair functions take and return: two shapes in, contact candidates out.
 
 A pair function sees one pair of geoms; its caller applies `vmap`. It returns a fixed number of rows with true signed
 distances, also where the geoms are apart. It is pure geometry: choices between features are discrete and not
@@ -6,7 +6,7 @@ differentiated, then distance, position and normal follow from the chosen featur
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,15 @@ Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
 
 
 class Shape(NamedTuple):
-    """A geom in the world: centre (3,), rotation local to world (3, 3), MuJoCo's sizes (3,) in metres."""
+    """A geom in the world: centre (3,), rotation local to world (3, 3), MuJoCo's sizes (3,) in metres.
+
+    `data`: what its type carries beside these (`assets.py`; which type carries what is said in `colliders.py`).
+    """
 
     pos: Array
     mat: Array
     size: Array
+    data: Any = None
 
     @property
     def axis(self) -> Array:
@@ -30,12 +34,12 @@ class Shape(NamedTuple):
         return self.mat[:, 2]
 
 
-class Touch(NamedTuple):
-    """Rows of possible contact, n of them.
+class Candidates(NamedTuple):
+    """Contact candidates, n rows.
 
     `dist` (n,): signed distance in metres, negative when penetrating. `pos` (n, 3): midway between the two surfaces.
-    `normal` (n, 3): unit, from the first shape to the second. `tangent` (n, 3): wish for the first tangent, or zero.
-    `valid` (n,): false where the oracle makes no contact whatever the distance.
+    `normal` (n, 3): unit, from the first shape to the second. `tangent` (n, 3): hint for the first tangent, or zero.
+    `valid` (n,): false where MuJoCo makes no contact whatever the distance.
     """
 
     dist: Array
@@ -45,14 +49,16 @@ class Touch(NamedTuple):
     valid: Array
 
 
-def touch(dist: Array, pos: Array, normal: Array, tangent: Array | None = None, valid: Array | bool = True) -> Touch:
+def candidate(
+    dist: Array, pos: Array, normal: Array, tangent: Array | None = None, valid: Array | bool = True
+) -> Candidates:
     """One row without its row axis; `stack` joins several."""
-    return Touch(dist, pos, normal, jnp.zeros_like(normal) if tangent is None else tangent, jnp.asarray(valid))
+    return Candidates(dist, pos, normal, jnp.zeros_like(normal) if tangent is None else tangent, jnp.asarray(valid))
 
 
-def stack(rows: Sequence[Touch]) -> Touch:
-    """Rows as one Touch with a leading row axis."""
-    return Touch(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
+def stack(rows: Sequence[Candidates]) -> Candidates:
+    """Rows with a leading row axis."""
+    return Candidates(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
 
 
 def negligible(x: Array) -> float:

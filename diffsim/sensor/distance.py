@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType, ObjType
-from diffsim.geometry.colliders import COLLIDERS, NEVER, UNSUPPORTED, Collider
+from diffsim.geometry.assets import Bucket, gather
+from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Collider, data_bucket, data_sizes
 from diffsim.geometry.convex import convex_pair
-from diffsim.geometry.shapes import Shape
 from diffsim.math.pick import pick
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings
@@ -29,9 +29,13 @@ ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
 
 
 class Pairs(NamedTuple):
-    """Pairs of geoms of two types, the smaller type first; `flip` where the sensor names them the other way round."""
+    """Pairs of geoms of two types, the smaller type first; `flip` where the sensor names them the other way round.
+
+    `buckets`: where the data of the first and the second geoms are.
+    """
 
     collider: Collider
+    buckets: tuple[Bucket | None, Bucket | None]
     geom1: Ints
     geom2: Ints
     flip: np.ndarray
@@ -44,7 +48,7 @@ class Closest(NamedTuple):
     dist: Array
     pos: Array
     normal: Array
-    found: Array
+    near: Array
 
 
 def geom_distance(readings: Readings, group: Group) -> Array:
@@ -56,7 +60,7 @@ def geom_normal(readings: Readings, group: Group) -> Array:
     """Unit vector from the first object's nearest point to the second's, (n, 3); it turns round in penetration."""
     nearest = _closest(readings, group)
     sign = jnp.where(nearest.dist < 0, -1, 1).astype(nearest.pos.dtype)
-    return jnp.where(nearest.found[:, None], scale(nearest.normal, sign), 0)
+    return jnp.where(nearest.near[:, None], scale(nearest.normal, sign), 0)
 
 
 def geom_segment(readings: Readings, group: Group) -> Array:
@@ -64,7 +68,7 @@ def geom_segment(readings: Readings, group: Group) -> Array:
     nearest = _closest(readings, group)
     half = scale(nearest.normal, nearest.dist / 2)
     points = jnp.concatenate([nearest.pos - half, nearest.pos + half], axis=1)
-    return jnp.where(nearest.found[:, None], points, 0)
+    return jnp.where(nearest.near[:, None], points, 0)
 
 
 def unsupported_distance(topology: Topology, sensor: int) -> str:
@@ -81,14 +85,12 @@ def _closest(readings: Readings, group: Group) -> Closest:
     rows, owners = [], []
     ends = (tuple(group.objid.tolist()), tuple(group.refid.tolist()))
     for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):
-        first, second = (
-            Shape(data.geom_xpos[geom], data.geom_xmat[geom], model.geom_size[geom])
-            for geom in (pairs.geom1, pairs.geom2)
-        )
-        touch = jax.vmap(pairs.collider.function)(first, second, cutoff[pairs.owner])
+        ends = zip((pairs.geom1, pairs.geom2), pairs.buckets, strict=True)
+        first, second = (gather(model, data, *each) for each in ends)
+        nearest = jax.vmap(pairs.collider.function)(first, second, cutoff[pairs.owner])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
-        normal = touch.normal * jnp.asarray(sign, touch.normal.dtype)
-        rows.append([each.reshape(-1, *each.shape[2:]) for each in (touch.dist, touch.pos, normal, touch.valid)])
+        normal = nearest.normal * jnp.asarray(sign, nearest.normal.dtype)
+        rows.append([each.reshape(-1, *each.shape[2:]) for each in (nearest.dist, nearest.pos, normal, nearest.valid)])
         owners.append(np.repeat(pairs.owner, pairs.collider.rows))
     if not rows:
         nowhere = jnp.zeros((group.size, 3), cutoff.dtype)
@@ -97,27 +99,30 @@ def _closest(readings: Readings, group: Group) -> Closest:
     own = np.concatenate(owners)[None] == np.arange(group.size)[:, None]
     counts = own & valid[None] & (dist[None] < cutoff[:, None])
     best = jnp.argmin(jnp.where(counts, jax.lax.stop_gradient(dist)[None], jnp.inf), axis=1)
-    found = jnp.any(counts, axis=1)
-    return Closest(jnp.where(found, dist[best], cutoff), pos[best], normal[best], found)
+    near = jnp.any(counts, axis=1)
+    return Closest(jnp.where(near, dist[best], cutoff), pos[best], normal[best], near)
 
 
 @per_topology
 def _pairs(
     topology: Topology, objtype: int, reftype: int, objid: tuple[int, ...], refid: tuple[int, ...]
 ) -> list[Pairs]:
-    """All pairs of geoms between the objects of n sensors, grouped by types."""
-    found: dict[tuple, list[tuple[int, int, bool, int]]] = defaultdict(list)
+    """All pairs of geoms between the objects of n sensors, grouped by types and sizes of their data."""
+    members: dict[tuple, list[tuple[int, int, bool, int]]] = defaultdict(list)
     for owner, ends in enumerate(zip(objid, refid, strict=True)):
         for one in _geoms(topology, objtype, ends[0]):
             for other in _geoms(topology, reftype, ends[1]):
                 flip = bool(topology.geom_type[one] > topology.geom_type[other])
                 row = (other, one, flip, owner) if flip else (one, other, flip, owner)
-                found[_kinds(topology, one, other)].append(row)
-    return [
-        Pairs(_collider(*kinds), *(np.array(column) for column in zip(*rows, strict=True)))
-        for kinds, rows in found.items()
-        if kinds not in NEVER
-    ]
+                sizes = data_sizes(topology, row[0]), data_sizes(topology, row[1])
+                members[_kinds(topology, one, other), sizes].append(row)
+    pairs = []
+    for (kinds, sizes), rows in members.items():
+        if kinds not in NEVER_COLLIDE:
+            first, second = (data_bucket(topology, *each) for each in zip(kinds, sizes, strict=True))
+            columns = (np.array(column) for column in zip(*rows, strict=True))
+            pairs.append(Pairs(_collider(*kinds), (first, second), *columns))
+    return pairs
 
 
 def _collider(kind1: GeomType, kind2: GeomType) -> Collider:

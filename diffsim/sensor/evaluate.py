@@ -12,7 +12,7 @@ import numpy as np
 
 from diffsim.enums import DataType, DisableBit, GeomType, ObjType, SensorType
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.geometry import ray
+from diffsim.geometry import surfaces
 from diffsim.math.pick import pick
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
@@ -74,7 +74,7 @@ def _unseen_geoms(topology: Topology, sensor: int) -> str:
     site = topology.sensor_objtype[sensor] == ObjType.SITE
     own = (topology.site_bodyid if site else topology.cam_bodyid)[topology.sensor_objid[sensor]]
     others = set(topology.geom_type[topology.geom_bodyid != own].tolist())
-    return next((reason for kind, reason in ray.UNSUPPORTED.items() if GeomType(kind) in others), "")
+    return next((reason for kind, reason in surfaces.UNSUPPORTED.items() if GeomType(kind) in others), "")
 
 
 @per_topology

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import ObjType, RayDataField
-from diffsim.geometry.ray import Hits, cast
+from diffsim.geometry.ray import Hits, Rays, cast
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot, scale
 from diffsim.sensor.camera import pixel_rays
@@ -47,7 +47,7 @@ def _from_camera(readings: Readings, group: Group) -> Array:
 
 def _cast(readings: Readings, origin: Array, direction: Array, exclude: np.ndarray) -> Hits:
     data = readings.data
-    return cast(readings.model, data.geom_xpos, data.geom_xmat, origin, direction, exclude)
+    return cast(readings.model, data.geom_xpos, data.geom_xmat, Rays(origin, direction, exclude))
 
 
 def _fields(group: Group, hits: Hits, origin: Array, direction: Array, depth: Array) -> Array:

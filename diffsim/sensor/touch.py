@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import GeomType
-from diffsim.geometry.ray import SHAPES
+from diffsim.geometry.surfaces import SURFACES
 from diffsim.math.pick import pick
 from diffsim.math.vector import mul_vec_t, scale
 from diffsim.sensor.readings import Group, Ints, Readings
@@ -36,8 +36,10 @@ def _in_zone(readings: Readings, group: Group) -> Array:
     matrix = pick(data.site_xmat, group.objid)[:, None]
     offset = contacts.pos[None] - pick(data.site_xpos, group.objid)[:, None]
     size = jnp.broadcast_to(pick(readings.model.site_size, group.objid)[:, None], offset.shape)
-    shape = SHAPES[GeomType(topology.site_type[group.objid[0]])]
-    return (touching[:, :, 0] | second) & (shape.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0)
+    surface = SURFACES[GeomType(topology.site_type[group.objid[0]])]
+    return (touching[:, :, 0] | second) & (
+        surface.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0
+    )
 
 
 def on_body(topology: Topology, geom: Array, body: Ints) -> Array:

@@ -79,7 +79,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
 
     # constraint
     rows = make_constraints(Sources(model, state, inputs, poses, com, paths, rates, contacts))
-    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, rows, contacts.rank)
+    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, rows, contacts.sort_key)
     smooth = smooth_acceleration(inertia.M, smooth_force)
 
     # what only sensors and users read

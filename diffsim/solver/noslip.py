@@ -51,7 +51,7 @@ class RigidFriction(NamedTuple):
 
 
 def without_slip(
-    model: Model, objective: Objective, qacc: Array, forces: PerGroup, contact_rank: Array | None
+    model: Model, objective: Objective, qacc: Array, forces: PerGroup, contact_order: Array | None
 ) -> RigidFriction:
     """The solution after friction is made rigid.
 
@@ -59,7 +59,7 @@ def without_slip(
       objective: that of the soft problem.
       qacc: (nv,) its solution, which stays where there is no friction.
       forces: (force_count, n) row forces of each group there.
-      contact_rank: (ncon,) in which order the contacts are swept; None for that of the slots.
+      contact_order: (ncon,) in which order the contacts are swept; None for that of the slots.
     """
     qM, qfrc_smooth, constraints = objective
     if not any(has_friction(rows) for rows in constraints.groups):
@@ -68,7 +68,7 @@ def without_slip(
     parts = zip(constraints.groups, forces, strict=True)
     held = qfrc_smooth + row_forces_on_dofs(constraints, tuple(without_friction(*pair) for pair in parts))
     # searched for as a constant of all derivatives
-    schedule = _schedule(*jax.lax.stop_gradient((model, constraints, forces)), contact_rank)
+    schedule = _schedule(*jax.lax.stop_gradient((model, constraints, forces)), contact_order)
     y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, held, rows, start)))
     y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, held, rows)
     qacc = solve_blocks(qM, held + matmul(y, rows.jacobian))
@@ -93,11 +93,11 @@ def _put_back(model: Model, constraints: Constraints, forces: PerGroup, y: Array
     return tuple(final)
 
 
-def _schedule(model: Model, constraints: Constraints, forces: PerGroup, contact_rank: Array | None) -> Schedule:
+def _schedule(model: Model, constraints: Constraints, forces: PerGroup, contact_order: Array | None) -> Schedule:
     """Order, islands and tolerance of the sweeps."""
     separate, topology = islands(model, constraints), model.topology
     total = sum(rows.count for rows in constraints.contacts)
-    ranks = jnp.arange(total, dtype=jnp.int32) if contact_rank is None else contact_rank
+    ranks = jnp.arange(total, dtype=jnp.int32) if contact_order is None else contact_order
     rank, island = [], []
     for rows, label in zip(constraints.groups, separate.label, strict=True):
         if rows.law == Law.BOUNDED:

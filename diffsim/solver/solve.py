@@ -49,7 +49,7 @@ def solve(
     qfrc_smooth: Array,
     qacc_warmstart: Array,
     constraints: Constraints,
-    contact_rank: Array | None = None,
+    contact_order: Array | None = None,
 ) -> Solution:
     """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
 
@@ -58,7 +58,7 @@ def solve(
       qfrc_smooth: (nv,) all other forces, N or N m.
       qacc_warmstart: (nv,) where to start; has no influence on derivatives.
       constraints: the rows.
-      contact_rank: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
+      contact_order: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
     """
     unroll = model.opt.solver_gradient == "unroll" and bool(constraints.groups)
     objective = Objective(qM, qfrc_smooth, constraints)
@@ -73,7 +73,7 @@ def solve(
         forces = jax.tree.map(_with_value, forces, own_forces)
     iterations = minimum.iterations
     if model.opt.noslip_iterations and constraints.groups:
-        qacc, forces, sweeps = without_slip(model, objective, qacc, forces, contact_rank)
+        qacc, forces, sweeps = without_slip(model, objective, qacc, forces, contact_order)
         iterations = iterations + sweeps
     stats = jax.lax.stop_gradient((minimum.improvement, jnp.linalg.norm(minimum.gradient)))
     scale = jax.lax.stop_gradient(cost_scale(model))

@@ -123,8 +123,8 @@ class Contacts(Record):
 
     `dist` is a true signed distance, also where the geoms are apart; a slot is active when
     `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from
-    geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin. `rank` sorts
-    the slots as MuJoCo sorts contacts: by bodies, then geoms.
+    geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin. `sort_key`
+    orders the slots as MuJoCo sorts contacts: by bodies, then geoms.
     """
 
     dist: Array = leaf("ncon")
@@ -137,7 +137,7 @@ class Contacts(Record):
     solreffriction: Array = leaf("ncon", 2)
     solimp: Array = leaf("ncon", 5)
     geom: Array = leaf("ncon", 2, dtype=int)
-    rank: Array = leaf("ncon", dtype=int)
+    sort_key: Array = leaf("ncon", dtype=int)
     ncon_dropped: Array = leaf(dtype=int)
 
 

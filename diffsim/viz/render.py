@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from diffsim.enums import GeomType
-from diffsim.geometry import ray
+from diffsim.geometry import ray, surfaces
 from diffsim.physics.kinematics import kinematics
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
@@ -148,7 +148,7 @@ def _warn_of_missing(model: Model, hidden_groups: Sequence[int]) -> None:
     """Says which kinds of geoms rays do not see."""
     drawn = ~np.isin(model.topology.geom_group, hidden_groups)
     missing = sorted(
-        {GeomType(kind).name.lower() for kind in model.topology.geom_type[drawn] if kind in ray.UNSUPPORTED}
+        {GeomType(kind).name.lower() for kind in model.topology.geom_type[drawn] if kind in surfaces.UNSUPPORTED}
     )
     if missing:
         warnings.warn(f"not drawn: {', '.join(missing)} geoms", stacklevel=3)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.ray import Hits, cast
+from diffsim.geometry.ray import Hits, Rays, cast
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_vec_t, scale
 from diffsim.types import Model
@@ -56,8 +56,8 @@ def radiance(scene: Scene, origin: Array, direction: Array, sun: Array) -> Array
 
 
 def _cast(scene: Scene, origin: Array, direction: Array) -> Hits:
-    nobody = np.full(len(origin), -1)
-    return cast(scene.model, scene.xpos, scene.xmat, origin, direction, nobody, scene.shown)
+    rays = Rays(origin, direction, exclude=np.full(len(origin), -1))
+    return cast(scene.model, scene.xpos, scene.xmat, rays, scene.shown)
 
 
 def _light(normal: Array, towards: Array, lit: Array) -> Array:

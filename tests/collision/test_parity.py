@@ -8,8 +8,8 @@ import pytest
 from collision.scenes import CLOSED_FORM, CONVEX, PLANE, name_of, random_qpos, random_shape, scene
 
 from diffsim.collision import collide
-from diffsim.geometry.convex import _bodies
-from diffsim.geometry.separation import gap, separate
+from diffsim.geometry.minkowski import gap, minkowski_sums
+from diffsim.geometry.separation import separate
 from diffsim.types.data import Contacts, Kinematics
 
 PARAMETERS = ("includemargin", "friction", "solref", "solreffriction", "solimp")
@@ -77,8 +77,8 @@ def test_signed_distance_is_the_greatest_gap(types: tuple) -> None:
     directions = jnp.asarray(directions / np.linalg.norm(directions, axis=1, keepdims=True))
 
     def compare(shape1, shape2):
-        bodies = _bodies(types, shape1, shape2)
-        return separate(bodies), jnp.max(jax.vmap(gap, (None, 0))(bodies, directions))
+        pair = minkowski_sums(types, shape1, shape2)
+        return separate(pair), jnp.max(jax.vmap(gap, (None, 0))(pair, directions))
 
     (dist, _, normal), best = jax.jit(jax.vmap(compare))(first, second)
     np.testing.assert_allclose(np.linalg.norm(normal, axis=1), 1, atol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 from oracle import assert_close, load_pair, rays_of, sample
 from scipy.linalg import expm
 
-from diffsim.geometry.ray import cast
+from diffsim.geometry.ray import Rays, cast
 
 XML = """<mujoco><worldbody>
   <geom type='plane' size='2 3 .1' pos='0 0 -1.5' euler='5 3 0'/>
@@ -21,7 +21,7 @@ COUNT = 400
 
 @jax.jit
 def trace(model, xpos, xmat, origin, direction):
-    hits = cast(model, xpos, xmat, origin, direction, np.full(len(origin), -1))
+    hits = cast(model, xpos, xmat, Rays(origin, direction, np.full(len(origin), -1)))
     return hits.distance, hits.geom, hits.normal
 
 

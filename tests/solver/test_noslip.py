@@ -51,7 +51,7 @@ def cases(path: str, cone: Cone, sweeps: int, tolerance: float, flags: int = 0) 
     for data in visited_states(mjmodel, 4, every=50):
         fed = rows_of(model, mjmodel, data)
         smooth = np.array(data.qfrc_smooth)
-        problem = (field_of("M", mjmodel, data), smooth, np.zeros_like(smooth), fed.constraints, fed.contacts.rank)
+        problem = (field_of("M", mjmodel, data), smooth, np.zeros_like(smooth), fed.constraints, fed.contacts.sort_key)
         found.append(Case(model, data, fed, problem))
     return found
 
