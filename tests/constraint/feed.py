@@ -43,7 +43,7 @@ def contacts_of(model: Model, data: Any) -> tuple[Contacts, dict[int, int]]:
         for name, column in fields.items():
             column[slot] = np.reshape(getattr(contact, name), column[slot].shape)
     none = np.zeros((), np.int32)
-    return Contacts(**fields, margin=fields["includemargin"], rank=rank, ncon_dropped=none), slots
+    return Contacts(**fields, margin=fields["includemargin"], sort_key=rank, ncon_dropped=none), slots
 
 
 class Fed(NamedTuple):
