@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.actuator.actuation import velocity_slopes
+from diffsim.actuator.slopes import velocity_slopes
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
