@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from diffsim.actuator.actuators import Actuators, Command, Motion, at_places
+from diffsim.actuator.actuators import Actuators, Command, Conditions, at_places
 from diffsim.actuator.control import switched_off
 from diffsim.actuator.groups import Group, by_activation, groups, members
 from diffsim.enums import DisableBit
@@ -35,10 +35,10 @@ def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array
         return act
     # controls and lengths play no part
     rest = jnp.zeros_like(velocity)
-    motion = Motion(act, Command(rest), rest, velocity)
+    conditions = Conditions(act, Command(rest), rest, velocity)
     idle = switched_off(model)
     later = []
     for group in groups(model.topology):
         rate = jnp.where(idle[group.ids][:, None], 0, at_places(act_dot, group.places))
-        later.append(group.dynamics.advance(members(model, group, motion), rate))
+        later.append(group.dynamics.advance(members(model, group, conditions), rate))
     return by_activation(model, groups(model.topology), later, act)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.actuator.activation import signal
-from diffsim.actuator.actuators import Actuators, Command, Motion, clamp
+from diffsim.actuator.actuators import Actuators, Command, Conditions, clamp
 from diffsim.actuator.control import switched_off, usable_controls
 from diffsim.actuator.groups import Group, by_activation, by_actuator, groups, members
 from diffsim.actuator.limits import limit_on_joints, limit_on_tendons
@@ -40,9 +40,9 @@ def actuation(
         zero = jnp.zeros_like(passive.qfrc_gravcomp)
         return Actuation(act_dot=jnp.zeros_like(act), actuator_force=jnp.zeros_like(command.ctrl), qfrc_actuator=zero)
     command = command._replace(ctrl=usable_controls(model, command.ctrl))
-    motion = Motion(act, command, transmission.actuator_length, velocities.actuator_velocity)
+    conditions = Conditions(act, command, transmission.actuator_length, velocities.actuator_velocity)
     laws = groups(model.topology)
-    actuators = [members(model, law, motion) for law in laws]
+    actuators = [members(model, law, conditions) for law in laws]
     rates = [law.dynamics.rate(a) for law, a in zip(laws, actuators, strict=True)]
     forces = [_force(law, a, rate) for law, a, rate in zip(laws, actuators, rates, strict=True)]
 

@@ -34,7 +34,7 @@ class Command(NamedTuple):
     user: UserLaws | None = None
 
 
-class Motion(NamedTuple):
+class Conditions(NamedTuple):
     """All actuators: activations (na,), controls, lengths and velocities (nu,)."""
 
     act: Array

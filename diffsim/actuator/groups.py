@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.actuator.actuators import Actuators, Motion, at_places
+from diffsim.actuator.actuators import Actuators, Conditions, at_places
 from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force
 from diffsim.enums import BiasType, DynType, GainType
 from diffsim.math.pick import pick, place
@@ -62,13 +62,13 @@ def _places(topology: Topology, dynamics: Dynamics, ids: np.ndarray) -> np.ndarr
     return np.where(slots >= 0, topology.actuator_actadr[ids][:, None] + slots, -1)
 
 
-def members(model: Model, group: Group, motion: Motion) -> Actuators:
+def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
     """The actuators of a group, in one state of the world."""
     ctrl, length, velocity = (
-        pick(values, group.ids) for values in (motion.command.ctrl, motion.length, motion.velocity)
+        pick(values, group.ids) for values in (conditions.command.ctrl, conditions.length, conditions.velocity)
     )
-    act = at_places(motion.act, group.places)
-    return Actuators(model, group.ids, group.places, act, ctrl, length, velocity, motion.command.user)
+    act = at_places(conditions.act, group.places)
+    return Actuators(model, group.ids, group.places, act, ctrl, length, velocity, conditions.command.user)
 
 
 def by_actuator(model: Model, chosen: Sequence[Group], values: Sequence[Array]) -> Array:

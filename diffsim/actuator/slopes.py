@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.activation import signal
-from diffsim.actuator.actuators import Actuators, Command, Motion, at_places
+from diffsim.actuator.actuators import Actuators, Command, Conditions, at_places
 from diffsim.actuator.control import switched_off
 from diffsim.actuator.groups import Group, groups, members
 from diffsim.math.pick import pick
@@ -33,8 +33,8 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
     moving = [group for group in moving if group.ids.size]
     if not moving:
         return np.zeros(0, int), jnp.zeros((0,), data.actuator_velocity.dtype)
-    motion = Motion(state.act, Command(inputs.ctrl), data.actuator_length, data.actuator_velocity)
-    slopes = [_slope(group, members(model, group, motion), at_places(data.act_dot, group.places)) for group in moving]
+    conditions = Conditions(state.act, Command(inputs.ctrl), data.actuator_length, data.actuator_velocity)
+    slopes = [_slope(group, members(model, group, conditions), data.act_dot) for group in moving]
     ids = np.concatenate([group.ids for group in moving])
     return ids, _unless_at_limit(model, ids, data.actuator_force, jnp.concatenate(slopes))
 
@@ -43,9 +43,9 @@ def _depends_on_velocity(group: Group) -> bool:
     return any((group.gain.slope, group.dynamics.signal_slope, group.bias.slope))
 
 
-def _slope(group: Group, actuators: Actuators, rate: Array) -> Array:
-    """(n,) gain' signal + gain signal' + bias'."""
-    terms = []
+def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
+    """(n,) gain' signal + gain signal' + bias'; act_dot is of the whole model, (na,) per second."""
+    rate, terms = at_places(act_dot, group.places), []
     if group.gain.slope:
         terms.append(group.gain.slope(actuators, actuators.gainprm) * signal(group, actuators, rate))
     if group.dynamics.signal_slope:
