@@ -11,7 +11,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # from the ground up; a room imports from itself and from rooms on lower floors, never from its neighbours
 FLOORS = [
-    ["errors", "enums"],
+    ["errors", "enums", "motor_layout"],
     ["math"],
     ["types", "mjcf"],
     ["geometry"],

@@ -1,212 +1,187 @@
 """DC motors: voltage, current, heat and friction of a brushed motor with an optional controller.
 
-voltage V = control, or kp (u - length) + ki x - kd velocity, or kp (u - velocity) + ki (x - length), clipped to V_max;
-current i = (V - K velocity) / R, at once or with the lag te; torque K i; R rises with temperature. Friction is LuGre's:
-a bristle z with z' = velocity - sigma0 |velocity| z / g(velocity). Which of the five states a motor has is static; the
-parameters' layout is said in `mjcf/elements/dcmotor.py`. Source: MuJoCo documentation, "Modeling", "dcmotor".
-"""
+    force = K i + cogging + friction,     i = (V - K velocity) / R at once, or with the lag te
 
-from typing import NamedTuple
+The voltage V is the control u, or kp (u - length) + ki x - kd velocity, or kp (u - velocity) + ki (x - length),
+clipped to its limit; R rises with the temperature. Friction is LuGre's: a bristle z with
+z' = velocity - sigma0 |velocity| z / g(velocity), and the force -sigma0 z - sigma1 z'. Activations are the states of
+`MotorState`, those of which a motor has; what stands where is said in `motor_layout.py`.
+Source: MuJoCo documentation, "Modeling", "dcmotor".
+"""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from diffsim.enums import GainType
+from diffsim.actuator.actuators import Actuators
 from diffsim.math import safe
-from diffsim.math.pick import pick, place
-from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 
 Array = jax.Array
 
 MINIMUM = 1e-15
-# the states, in the order of their activations
-SLEW, INTEGRAL, TEMPERATURE, BRISTLE, CURRENT = range(5)
-# what the controller follows: nothing, a position, a velocity
-POSITION, VELOCITY = 1, 2
+STATES = SWITCHES
 
 
-class MotorIds(NamedTuple):
-    """The motors (n,), which of the five states they have (n, 5), and the activations that hold these (n, 5)."""
-
-    actuators: np.ndarray
-    has: np.ndarray
-    act: np.ndarray
-
-
-@per_topology
-def motors(topology: Topology) -> MotorIds:
-    """Index work of this file; activations of absent states are 0."""
-    actuators = np.flatnonzero(topology.actuator_gaintype == GainType.DCMOTOR)
-    slots = topology.actuator_motorslots[actuators]
-    start = np.maximum(topology.actuator_actadr[actuators], 0)
-    return MotorIds(actuators, slots >= 0, np.where(slots >= 0, start[:, None] + slots, 0))
-
-
-class Motors(NamedTuple):
-    """Motors (n) in one state of the world: parameters (n, 10), states (n, 5), what drives them (n,)."""
-
-    gain: Array
-    dynamics: Array
-    bias: Array
-    state: Array
-    has: np.ndarray
-    ctrl: Array
-    length: Array
-    velocity: Array
-
-
-def gather(model: Model, act: Array, ctrl: Array, length: Array, velocity: Array) -> Motors:
-    """The motors of a model, with their controls after the limit on slew."""
-    ids = motors(model.topology)
-    gain, dynamics, bias, ctrl, length, velocity = (
-        pick(values, ids.actuators)
-        for values in (model.actuator_gainprm, model.actuator_dynprm, model.actuator_biasprm, ctrl, length, velocity)
-    )
-    held = jnp.concatenate([act, jnp.zeros((1,), act.dtype)])
-    state = jnp.where(ids.has, held[np.where(ids.has, ids.act, len(act))], 0)
-    reach = dynamics[:, 7] * model.opt.timestep
-    before = state[:, SLEW]
-    ctrl = jnp.where(ids.has[:, SLEW], safe.clip(ctrl, before - reach, before + reach), ctrl)
-    return Motors(gain, dynamics, bias, state, ids.has, ctrl, length, velocity)
-
-
-def motor_rates(model: Model, motor: Motors) -> Array:
-    """(na,) rates of the motors' activations, zero for other activations."""
-    rates = jnp.stack(
+def rate(motors: Actuators) -> Array:
+    """(n, 5) rates of the states, per second."""
+    return jnp.stack(
         [
-            (motor.ctrl - motor.state[:, SLEW]) / model.opt.timestep,
-            _integral_rate(motor),
-            _heating(motor),
-            motor.velocity + _decay(motor) * motor.state[:, BRISTLE],
-            _current_rate(motor),
+            (_command(motors) - motors.act[:, MotorState.SLEW]) / motors.timestep,
+            _integral_rate(motors),
+            _heating(motors),
+            _bristle_rate(motors),
+            _current_rate(motors),
         ],
         axis=1,
     )
-    return _to_activations(model.topology, rates)
 
 
-def next_motor_activation(model: Model, act: Array, act_dot: Array, velocity: Array) -> Array:
-    """(na,) activations of motors after one timestep (garbage for others): exact for current and bristle."""
-    ids = motors(model.topology)
-    h = model.opt.timestep
-    motor = gather(model, act, jnp.zeros_like(velocity), velocity, velocity)
-    rate = jnp.where(ids.has, act_dot[ids.act], 0)
-    after = motor.state + h * rate
-    lag = jnp.maximum(motor.dynamics[:, 0], MINIMUM)
-    current = motor.state[:, CURRENT] - rate[:, CURRENT] * lag * jnp.expm1(-h / lag)
-    bound = motor.dynamics[:, 8]
-    integral = jnp.where(bound > 0, safe.clip(after[:, INTEGRAL], -bound, bound), after[:, INTEGRAL])
-    decay = _decay(motor)
-    grown = jnp.expm1(decay * h)
-    moving = jnp.abs(decay) > MINIMUM
-    gathered = jnp.where(moving, grown / jnp.where(moving, decay, 1), h)
-    bristle = (1 + grown) * motor.state[:, BRISTLE] + gathered * motor.velocity
-    columns = [after[:, SLEW], integral, after[:, TEMPERATURE], bristle, current]
-    return _to_activations(model.topology, jnp.stack(columns, axis=1))
-
-
-def motor_activations(topology: Topology) -> np.ndarray:
-    """(na,) bool: activations that belong to motors."""
-    ids = motors(topology)
-    mask = np.zeros(topology.na, dtype=bool)
-    mask[ids.act[ids.has]] = True
-    return mask
-
-
-def motor_force(model: Model, motor: Motors, next_act: Array) -> Array:
-    """(n,) torque of the current, before force limits; next_act (na,) are the activations after the step."""
-    ids = motors(model.topology)
-    lagging = ids.has[:, CURRENT]
-    held = jnp.concatenate([next_act, jnp.zeros((1,), next_act.dtype)])
-    current = held[np.where(lagging, ids.act[:, CURRENT], len(next_act))]
-    constant = motor.gain[:, 1]
-    at_once = constant / jnp.maximum(_resistance(motor), MINIMUM) * (_voltage(motor) - constant * motor.velocity)
-    return jnp.where(lagging, constant * current, at_once)
-
-
-def motor_friction(motor: Motors, rates: Array, topology: Topology) -> Array:
-    """(n,) cogging and LuGre friction, which no force limit bounds; rates (na,) as `motor_rates`."""
-    ids = motors(topology)
-    cogging = motor.bias[:, 0] * jnp.sin(motor.bias[:, 1] * motor.length + motor.bias[:, 2])
-    held = jnp.concatenate([rates, jnp.zeros((1,), rates.dtype)])
-    slip = held[np.where(ids.has[:, BRISTLE], ids.act[:, BRISTLE], len(rates))]
-    return (
-        cogging
-        - motor.dynamics[:, 5] * motor.state[:, BRISTLE]
-        - motor.dynamics[:, 6] * jnp.where(ids.has[:, BRISTLE], slip, 0)
+def advance(motors: Actuators, rate: Array) -> Array:
+    """(n, 5) states one timestep later: exact for bristle and current, Euler for the others."""
+    h, act = motors.timestep, motors.act
+    after = act + h * rate
+    bound = motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
+    integral = after[:, MotorState.INTEGRAL]
+    integral = jnp.where(bound > 0, safe.clip(integral, -bound, bound), integral)
+    lag = jnp.maximum(motors.dynprm[:, MotorDynamics.LAG], MINIMUM)
+    current = act[:, MotorState.CURRENT] - rate[:, MotorState.CURRENT] * lag * jnp.expm1(-h / lag)
+    return jnp.stack(
+        [after[:, MotorState.SLEW], integral, after[:, MotorState.TEMPERATURE], _next_bristle(motors), current], axis=1
     )
 
 
-def motor_slopes(model: Model, ids: np.ndarray) -> Array:
-    """(n,) d force / d velocity of the motors `ids`, as MuJoCo's implicit integrators take it.
+def current(motors: Actuators, act: Array) -> Array:
+    """(n,) ampere: that of the activations (n, 5) where it lags, else (V - K velocity) / R."""
+    volt = _voltage(motors) - _constant(motors) * motors.velocity
+    at_once = volt / jnp.maximum(_resistance(motors), MINIMUM)
+    return jnp.where(motors.has[:, MotorState.CURRENT], act[:, MotorState.CURRENT], at_once)
 
-    Back-EMF, controller and bristle damping at the nominal resistance; clips do not count.
+
+def current_slope(motors: Actuators) -> Array:
+    """(n,) d current / d velocity, ampere s / rad, as MuJoCo's implicit integrators take it.
+
+    By back-EMF and controller, at the reference temperature; clips do not count.
     """
-    gain, dynamics = pick(model.actuator_gainprm, ids), pick(model.actuator_dynprm, ids)
-    mode = jnp.round(gain[:, 8])
-    by_controller = -jnp.where(mode == POSITION, gain[:, 6], jnp.where(mode == VELOCITY, gain[:, 4], 0))
-    lag = dynamics[:, 0]
-    share = jnp.where(lag > 0, -jnp.expm1(-model.opt.timestep / jnp.where(lag > 0, lag, 1)), 1)
-    constant = gain[:, 1]
-    electric = constant * (by_controller - constant) * share / jnp.maximum(gain[:, 0], MINIMUM)
-    return electric - jnp.maximum(dynamics[:, 6], 0)
+    gain = motors.gainprm
+    on_position, on_velocity = gain[:, MotorGain.DERIVATIVE], gain[:, MotorGain.PROPORTIONAL]
+    mode = _input(motors)
+    follows = jnp.where(mode == MotorInput.VELOCITY, on_velocity, 0)
+    by_controller = jnp.where(mode == MotorInput.POSITION, on_position, follows)
+    # a current with lag covers this share of its way in one timestep
+    lag = motors.dynprm[:, MotorDynamics.LAG]
+    share = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
+    resistance = jnp.maximum(gain[:, MotorGain.RESISTANCE], MINIMUM)
+    return -(by_controller + _constant(motors)) * share / resistance
 
 
-def _to_activations(topology: Topology, columns: Array) -> Array:
-    """(na,) with the columns (n, 5) of the states that motors have."""
-    ids = motors(topology)
-    return place(topology.na, ids.act[ids.has], columns[np.nonzero(ids.has)])
+def motor_constant(motors: Actuators, parameters: Array) -> Array:
+    """(n,) K, N m per ampere."""
+    return parameters[:, MotorGain.CONSTANT]
 
 
-def _resistance(motor: Motors) -> Array:
+def friction(motors: Actuators, parameters: Array) -> Array:
+    """(n,) cogging and LuGre friction, N m."""
+    period, phase = parameters[:, MotorBias.PERIODICITY], parameters[:, MotorBias.PHASE]
+    cogging = parameters[:, MotorBias.COGGING] * jnp.sin(period * motors.length + phase)
+    stiffness, damping = _bristles(motors)
+    slip = jnp.where(motors.has[:, MotorState.BRISTLE], _bristle_rate(motors), 0)
+    return cogging - stiffness * motors.act[:, MotorState.BRISTLE] - damping * slip
+
+
+def friction_slope(motors: Actuators, parameters: Array) -> Array:
+    """(n,) d friction / d velocity, N m s / rad, as MuJoCo takes it: the bristles' damping alone."""
+    return -jnp.maximum(_bristles(motors)[1], 0)
+
+
+def _constant(motors: Actuators) -> Array:
+    """(n,) K, volt s / rad."""
+    return motors.gainprm[:, MotorGain.CONSTANT]
+
+
+def _input(motors: Actuators) -> Array:
+    """(n,) which MotorInput the control is."""
+    return jnp.round(motors.gainprm[:, MotorGain.INPUT])
+
+
+def _bristles(motors: Actuators) -> tuple[Array, Array]:
+    """(n,) stiffness and damping of the bristles, N m / rad and N m s / rad."""
+    return motors.dynprm[:, MotorDynamics.BRISTLE_STIFFNESS], motors.dynprm[:, MotorDynamics.BRISTLE_DAMPING]
+
+
+def _command(motors: Actuators) -> Array:
+    """(n,) the control, within reach of the last one where the slew is limited."""
+    reach = motors.dynprm[:, MotorDynamics.MAX_SLEW] * motors.timestep
+    before = motors.act[:, MotorState.SLEW]
+    limited = motors.has[:, MotorState.SLEW]
+    return jnp.where(limited, safe.clip(motors.ctrl, before - reach, before + reach), motors.ctrl)
+
+
+def _resistance(motors: Actuators) -> Array:
     """(n,) ohm, at the motor's temperature."""
-    rise = motor.state[:, TEMPERATURE] + motor.dynamics[:, 4] - motor.gain[:, 3]
-    return motor.gain[:, 0] * jnp.where(motor.has[:, TEMPERATURE], 1 + motor.gain[:, 2] * rise, 1)
+    gain, ambient = motors.gainprm, motors.dynprm[:, MotorDynamics.AMBIENT_TEMPERATURE]
+    rise = motors.act[:, MotorState.TEMPERATURE] + ambient - gain[:, MotorGain.REFERENCE_TEMPERATURE]
+    factor = jnp.where(motors.has[:, MotorState.TEMPERATURE], 1 + gain[:, MotorGain.TEMPERATURE_COEFFICIENT] * rise, 1)
+    return gain[:, MotorGain.RESISTANCE] * factor
 
 
-def _voltage(motor: Motors) -> Array:
+def _voltage(motors: Actuators) -> Array:
     """(n,) volt: the control, or what the controller makes of it."""
-    mode, (proportional, integral, derivative) = jnp.round(motor.gain[:, 8]), motor.gain[:, 4:7].T
-    x = motor.state[:, INTEGRAL]
-    on_position = proportional * (motor.ctrl - motor.length) + integral * x - derivative * motor.velocity
-    on_velocity = proportional * (motor.ctrl - motor.velocity) + integral * (x - motor.length)
-    volt = jnp.where(mode == POSITION, on_position, jnp.where(mode >= VELOCITY, on_velocity, motor.ctrl))
-    bound = motor.gain[:, 7]
+    gain, mode, command = motors.gainprm, _input(motors), _command(motors)
+    kp, ki, kd = (gain[:, k] for k in (MotorGain.PROPORTIONAL, MotorGain.INTEGRAL, MotorGain.DERIVATIVE))
+    x = motors.act[:, MotorState.INTEGRAL]
+    on_position = kp * (command - motors.length) + ki * x - kd * motors.velocity
+    on_velocity = kp * (command - motors.velocity) + ki * (x - motors.length)
+    followed = jnp.where(mode >= MotorInput.VELOCITY, on_velocity, command)
+    volt = jnp.where(mode == MotorInput.POSITION, on_position, followed)
+    bound = gain[:, MotorGain.MAX_VOLTAGE]
     return jnp.where(bound > 0, safe.clip(volt, -bound, bound), volt)
 
 
-def _integral_rate(motor: Motors) -> Array:
+def _integral_rate(motors: Actuators) -> Array:
     """(n,) the controller's error, zero where it would drive the integral beyond its bound."""
-    error = motor.ctrl - jnp.where(jnp.round(motor.gain[:, 8]) == POSITION, motor.length, 0)
-    x, bound = motor.state[:, INTEGRAL], motor.dynamics[:, 8]
+    error = _command(motors) - jnp.where(_input(motors) == MotorInput.POSITION, motors.length, 0)
+    x, bound = motors.act[:, MotorState.INTEGRAL], motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
     error = jnp.where((bound > 0) & (x >= bound), safe.clip(error, -jnp.inf, 0), error)
     return jnp.where((bound > 0) & (x <= -bound), safe.clip(error, 0, jnp.inf), error)
 
 
-def _heating(motor: Motors) -> Array:
+def _heating(motors: Actuators) -> Array:
     """(n,) kelvin per second: (R i^2 - T / R_th) / C."""
-    resistance = _resistance(motor)
-    at_once = safe.divide(_voltage(motor) - motor.gain[:, 1] * motor.velocity, resistance)
-    current = jnp.where(motor.has[:, CURRENT], motor.state[:, CURRENT], at_once)
-    loss = safe.divide(motor.state[:, TEMPERATURE], motor.dynamics[:, 2])
-    return safe.divide(resistance * current * current - loss, motor.dynamics[:, 3])
+    resistance = _resistance(motors)
+    at_once = safe.divide(_voltage(motors) - _constant(motors) * motors.velocity, resistance)
+    flow = jnp.where(motors.has[:, MotorState.CURRENT], motors.act[:, MotorState.CURRENT], at_once)
+    loss = safe.divide(motors.act[:, MotorState.TEMPERATURE], motors.dynprm[:, MotorDynamics.THERMAL_RESISTANCE])
+    return safe.divide(resistance * flow * flow - loss, motors.dynprm[:, MotorDynamics.HEAT_CAPACITY])
 
 
-def _decay(motor: Motors) -> Array:
+def _bristle_rate(motors: Actuators) -> Array:
+    """(n,) rad per second: the velocity, less what slips."""
+    return motors.velocity + _decay(motors) * motors.act[:, MotorState.BRISTLE]
+
+
+def _next_bristle(motors: Actuators) -> Array:
+    """(n,) rad, one timestep later at constant velocity: exp(a h) z + (exp(a h) - 1) / a velocity, a the decay."""
+    h, decay = motors.timestep, _decay(motors)
+    grown = jnp.expm1(decay * h)
+    moving = jnp.abs(decay) > MINIMUM
+    gathered = jnp.where(moving, grown / jnp.where(moving, decay, 1), h)
+    return (1 + grown) * motors.act[:, MotorState.BRISTLE] + gathered * motors.velocity
+
+
+def _decay(motors: Actuators) -> Array:
     """(n,) per second: -sigma0 |v| / g(v), with Stribeck's curve g = F_c + (F_s - F_c) exp(-(v / v_s)^2)."""
-    coulomb, static, stribeck = motor.bias[:, 3], motor.bias[:, 4], motor.bias[:, 5]
-    ratio = motor.velocity / jnp.maximum(stribeck, MINIMUM)
+    bias = motors.biasprm
+    coulomb, static = bias[:, MotorBias.COULOMB_FRICTION], bias[:, MotorBias.STATIC_FRICTION]
+    ratio = motors.velocity / jnp.maximum(bias[:, MotorBias.STRIBECK_VELOCITY], MINIMUM)
     # beyond 30 the exponential is zero anyway, and its square cannot overflow
     ratio = safe.clip(ratio, -30.0, 30.0)
     curve = coulomb + (static - coulomb) * jnp.exp(-ratio * ratio)
-    return -motor.dynamics[:, 5] * jnp.abs(motor.velocity) / jnp.maximum(curve, MINIMUM)
+    return -_bristles(motors)[0] * jnp.abs(motors.velocity) / jnp.maximum(curve, MINIMUM)
 
 
-def _current_rate(motor: Motors) -> Array:
+def _current_rate(motors: Actuators) -> Array:
     """(n,) ampere per second: ((V - K velocity) / R - i) / te, within the limit."""
-    target = safe.divide(_voltage(motor) - motor.gain[:, 1] * motor.velocity, _resistance(motor))
-    lag, bound = motor.dynamics[:, 0], motor.dynamics[:, 1]
-    rate = safe.divide(target - motor.state[:, CURRENT], lag)
+    target = safe.divide(_voltage(motors) - _constant(motors) * motors.velocity, _resistance(motors))
+    lag, bound = motors.dynprm[:, MotorDynamics.LAG], motors.dynprm[:, MotorDynamics.MAX_CURRENT_RATE]
+    rate = safe.divide(target - motors.act[:, MotorState.CURRENT], lag)
     return jnp.where(bound > 0, safe.clip(rate, -bound, bound), rate)

@@ -1,14 +1,18 @@
 """Muscles: activation dynamics and the force-length-velocity curves.
 
-Lengths are normalized so that the operating range (actuator_lengthrange) maps to the parameters' range; the curves
-are piecewise quadratic. Parameters: range (2), force, scale, lmin, lmax, vmax, fpmax, fvmax; of the dynamics: time
-constants of activation and deactivation, width of the smooth switch. Source: MuJoCo documentation, "Modeling",
-"Muscle actuators"; Millard et al. 2013.
+    force = -F0 (length curve * speed curve * act + passive curve)
+
+Lengths are in units of the optimal length, so that the operating range (actuator_lengthrange) maps to the range of the
+parameters, and speeds in optimal lengths per second over the largest; the curves are piecewise quadratic. Source:
+MuJoCo documentation, "Modeling", "Muscle actuators"; Millard et al. 2013.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from diffsim.actuator.actuators import Actuators
 from diffsim.math import safe
 
 Array = jax.Array
@@ -16,15 +20,47 @@ Array = jax.Array
 MINIMUM = 1e-15
 
 
-def muscle_dynamics(prm: Array, ctrl: Array, act: Array) -> Array:
-    """(n,) activation rates from excitations and activations (n,), parameters (n, 10)."""
-    excess = safe.clip(ctrl, 0, 1) - act
+class Shape(NamedTuple):
+    """The parameters of the curves in gainprm and biasprm, (n,) each.
+
+    Attributes:
+      shortest, longest: the operating range, in optimal lengths.
+      peak: largest active force, N; if negative, it is scale / acc0.
+      scale: the same per mass that the muscle moves at qpos0, N / kg.
+      lmin, lmax: lengths where the active force ends, in optimal lengths.
+      vmax: shortening speed without force, optimal lengths per second.
+      fpmax: passive force at lmax, in peak forces.
+      fvmax: active force when lengthening fast, in peak forces.
+    """
+
+    shortest: Array
+    longest: Array
+    peak: Array
+    scale: Array
+    lmin: Array
+    lmax: Array
+    vmax: Array
+    fpmax: Array
+    fvmax: Array
+
+
+def _shape(parameters: Array) -> Shape:
+    return Shape(*(parameters[:, k] for k in range(len(Shape._fields))))
+
+
+def activation_rate(actuators: Actuators) -> Array:
+    """(n, 1) d act / dt = (ctrl - act) / tau, per second.
+
+    dynprm holds the time constants of activation and deactivation (s) and the width of the smooth switch between them.
+    """
+    parameters, act = actuators.dynprm, actuators.act[:, 0]
+    excess = safe.clip(actuators.ctrl, 0, 1) - act
     stretch = 0.5 + 1.5 * safe.clip(act, 0, 1)
-    rise, fall, width = prm[:, 0] * stretch, prm[:, 1] / stretch, prm[:, 2]
+    rise, fall, width = parameters[:, 0] * stretch, parameters[:, 1] / stretch, parameters[:, 2]
     smooth = width >= MINIMUM
     blend = sigmoid(excess / jnp.where(smooth, width, 1) + 0.5)
     tau = jnp.where(smooth, fall + (rise - fall) * blend, jnp.where(excess > 0, rise, fall))
-    return excess / jnp.maximum(tau, MINIMUM)
+    return (excess / jnp.maximum(tau, MINIMUM))[:, None]
 
 
 def sigmoid(x: Array) -> Array:
@@ -33,32 +69,45 @@ def sigmoid(x: Array) -> Array:
     return x * x * x * (x * (6 * x - 15) + 10)
 
 
-def muscle_gain(prm: Array, length: Array, velocity: Array, lengthrange: Array, acc0: Array) -> Array:
-    """(n,) force per activation, negative: muscles pull."""
-    normal, optimum = _normalized(prm, length, lengthrange)
-    speed = velocity / jnp.maximum(optimum * prm[:, 6], MINIMUM)
-    return -_peak_force(prm, acc0) * _length_curve(normal, prm[:, 4], prm[:, 5]) * _speed_curve(speed, prm[:, 8])
+def active_force(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) force per activation, N, negative: muscles pull."""
+    return _active_force(actuators, parameters, actuators.velocity)
 
 
-def muscle_bias(prm: Array, length: Array, velocity: Array, lengthrange: Array, acc0: Array) -> Array:
-    """(n,) passive force: zero up to the optimal length, then quadratic, then linear."""
-    normal, _ = _normalized(prm, length, lengthrange)
-    half = jnp.maximum(0.5 * (prm[:, 5] - 1), MINIMUM)
-    x = (normal - 1) / half
+def active_slope(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) d active_force / d velocity, N s / m."""
+    velocity = actuators.velocity
+    return jax.jvp(lambda v: _active_force(actuators, parameters, v), (velocity,), (jnp.ones_like(velocity),))[1]
+
+
+def passive_force(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) N: zero up to the optimal length, then quadratic, then linear."""
+    shape = _shape(parameters)
+    length, _ = _normalized(actuators, shape)
+    half = jnp.maximum(0.5 * (shape.lmax - 1), MINIMUM)
+    x = (length - 1) / half
     curve = jnp.where(x <= 0, 0, jnp.where(x <= 1, 0.5 * x * x, x - 0.5))
-    return -_peak_force(prm, acc0) * prm[:, 7] * curve
+    return -_peak_force(actuators, shape) * shape.fpmax * curve
 
 
-def _peak_force(prm: Array, acc0: Array) -> Array:
-    """Peak active force; if negative, `scale` over the acceleration that a unit force causes."""
-    return jnp.where(prm[:, 2] < 0, prm[:, 3] / jnp.maximum(acc0, MINIMUM), prm[:, 2])
+def _active_force(actuators: Actuators, parameters: Array, velocity: Array) -> Array:
+    shape = _shape(parameters)
+    length, optimum = _normalized(actuators, shape)
+    speed = velocity / jnp.maximum(optimum * shape.vmax, MINIMUM)
+    by_length, by_speed = _length_curve(length, shape.lmin, shape.lmax), _speed_curve(speed, shape.fvmax)
+    return -_peak_force(actuators, shape) * by_length * by_speed
 
 
-def _normalized(prm: Array, length: Array, lengthrange: Array) -> tuple[Array, Array]:
-    """Length in units of the optimal length, and that length."""
-    lower, upper = lengthrange[:, 0], lengthrange[:, 1]
-    optimum = (upper - lower) / jnp.maximum(prm[:, 1] - prm[:, 0], MINIMUM)
-    return prm[:, 0] + (length - lower) / jnp.maximum(optimum, MINIMUM), optimum
+def _peak_force(actuators: Actuators, shape: Shape) -> Array:
+    """(n,) largest active force, N."""
+    return jnp.where(shape.peak < 0, shape.scale / jnp.maximum(actuators.acc0, MINIMUM), shape.peak)
+
+
+def _normalized(actuators: Actuators, shape: Shape) -> tuple[Array, Array]:
+    """(n,) length in units of the optimal length, and that length in m."""
+    lower, upper = actuators.lengthrange[:, 0], actuators.lengthrange[:, 1]
+    optimum = (upper - lower) / jnp.maximum(shape.longest - shape.shortest, MINIMUM)
+    return shape.shortest + (actuators.length - lower) / jnp.maximum(optimum, MINIMUM), optimum
 
 
 def _length_curve(length: Array, lower: Array, upper: Array) -> Array:

@@ -1,7 +1,11 @@
 """Actuator lengths and moment arms: how an actuator's force acts on the joints.
 
-Kinds of transmission are rows of a table. `moment` is d length / d qpos in tangent coordinates, except where a length
-has no meaning (wrenches on free joints and sites). Source: MuJoCo documentation, "Computation", "Transmission".
+    actuator_velocity = moment qvel,     qfrc_actuator = moment^T actuator_force
+
+Kinds of transmission are rows of a table; a row is a function of some actuators, all of that kind, and of what they may
+depend on. The moment is d length / d qpos in tangent coordinates, except where a length has no meaning (wrenches on
+free joints and sites: their length is 0). Lengths are m (rad about hinges and balls) times the gear.
+Source: MuJoCo documentation, "Computation", "Transmission".
 """
 
 from collections.abc import Callable
@@ -36,8 +40,10 @@ class Pose(NamedTuple):
     contacts: Contacts | None
 
 
-# (model, actuators (n,), pose) -> length (n,), moment (n, nv)
-Kind = Callable[[Model, np.ndarray, Pose], tuple[Array, Array]]
+# length (n,), moment (n, nv)
+Arms = tuple[Array, Array]
+# (model, actuators (n,), pose) -> length, moment
+Kind = Callable[[Model, np.ndarray, Pose], Arms]
 
 
 def transmission(
@@ -48,24 +54,32 @@ def transmission(
     tendons: Tendons,
     contacts: Contacts | None = None,
 ) -> Transmission:
-    """actuator_length (nu,) and actuator_moment (nu, nv), gears included; without contacts, nothing adheres."""
+    """actuator_length (nu,) and actuator_moment (nu, nv), gears included; without contacts, nothing adheres.
+
+    Args:
+      qpos: (nq,).
+      kinematics, com, tendons, contacts: what these stages computed from it.
+    """
+    if not model.nu:
+        return Transmission(
+            actuator_length=jnp.zeros((0,), qpos.dtype), actuator_moment=jnp.zeros((0, model.nv), qpos.dtype)
+        )
     pose = Pose(qpos, kinematics, com, tendons, contacts)
-    lengths, moments, ids = [], [], []
+    parts, ids = [], []
     for kind, function in TRANSMISSIONS.items():
         actuators = np.flatnonzero(model.topology.actuator_trntype == kind)
         if actuators.size:
-            length, moment = function(model, actuators, pose)
-            lengths.append(length)
-            moments.append(moment)
+            parts.append(function(model, actuators, pose))
             ids.append(actuators)
-    if not ids:
-        empty = jnp.zeros((0,), qpos.dtype)
-        return Transmission(actuator_length=empty, actuator_moment=jnp.zeros((0, model.nv), qpos.dtype))
+    length, moment = _in_order(model.nu, ids, parts)
+    return Transmission(actuator_length=length, actuator_moment=moment)
+
+
+def _in_order(count: int, ids: list[np.ndarray], parts: list[Arms]) -> Arms:
+    """Lengths (count,) and moments (count, nv) from parts of them, of the rows `ids`."""
     order = np.concatenate(ids)
-    return Transmission(
-        actuator_length=place(model.nu, order, jnp.concatenate(lengths)),
-        actuator_moment=place(model.nu, order, jnp.concatenate(moments)),
-    )
+    lengths, moments = zip(*parts, strict=True)
+    return place(count, order, jnp.concatenate(lengths)), place(count, order, jnp.concatenate(moments))
 
 
 @per_topology
@@ -73,40 +87,39 @@ def _driven(topology: Topology, kind: TrnType) -> tuple[tuple[JointGroup, np.nda
     """For each joint type: its group, the rows of the joints that actuators of this kind drive, and these actuators."""
     drives = topology.actuator_trntype == kind
     target = topology.actuator_trnid[:, 0]
-    found = []
+    driven = []
     for group in groups(topology):
         actuators = np.flatnonzero(drives & np.isin(target, group.joints))
         if actuators.size:
-            found.append((group, np.searchsorted(group.joints, target[actuators]), actuators))
-    return tuple(found)
+            driven.append((group, np.searchsorted(group.joints, target[actuators]), actuators))
+    return tuple(driven)
 
 
-def _on_joint(model: Model, actuators: np.ndarray, pose: Pose, kind: TrnType) -> tuple[Array, Array]:
+def _on_joint(model: Model, actuators: np.ndarray, pose: Pose, kind: TrnType) -> Arms:
     """Force along a scalar joint, or a wrench on a ball or free joint, in the child's frame or the parent's."""
     in_parent = kind == TrnType.JOINTINPARENT
-    lengths, moments, ids = [], [], []
+    parts, ids = [], []
     for group, rows, driving in _driven(model.topology, kind):
         drive = jax.vmap(lambda q, gear, group=group: group.kind.drive(q, gear, in_parent))
         length, arm = drive(pick(pose.qpos, group.qpos[rows]), pick(model.actuator_gear, driving))
         table = jnp.zeros((len(driving), model.nv), arm.dtype)
-        lengths.append(length)
-        moments.append(table.at[np.arange(len(driving))[:, None], group.dofs[rows]].set(arm))
-        ids.append(driving)
-    order = np.searchsorted(actuators, np.concatenate(ids))
-    count = len(actuators)
-    return place(count, order, jnp.concatenate(lengths)), place(count, order, jnp.concatenate(moments))
+        parts.append((length, table.at[np.arange(len(driving))[:, None], group.dofs[rows]].set(arm)))
+        ids.append(np.searchsorted(actuators, driving))
+    return _in_order(len(actuators), ids, parts)
 
 
-def _joint(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+def _joint(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
+    """Along a joint, in the frame of the joint's body."""
     return _on_joint(model, actuators, pose, TrnType.JOINT)
 
 
-def _joint_in_parent(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+def _joint_in_parent(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
+    """Along a joint, in the frame of the body's parent."""
     return _on_joint(model, actuators, pose, TrnType.JOINTINPARENT)
 
 
-def _tendon(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
-    """Force along a tendon: its length and moment arms times the gear."""
+def _tendon(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
+    """Force along a tendon, N: its length (m) and moment arms (m) times the gear."""
     tendon = model.topology.actuator_trnid[actuators, 0]
     gear = model.actuator_gear[actuators, 0]
     return pose.tendons.ten_length[tendon] * gear, scale(pose.tendons.ten_J[tendon], gear)
@@ -117,27 +130,26 @@ def _project(jacobian: Array, direction: Array) -> Array:
     return mul_vec_t(jacobian, direction)
 
 
-def _site(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+def _site(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     """Wrench in a site's frame, or force and torque along the displacement of a site in a reference site's frame."""
     topology = model.topology
     has_reference = topology.actuator_trnid[actuators, 1] >= 0
-    lengths, moments, ids = [], [], []
+    parts, ids = [], []
     for rows, function in ((~has_reference, _site_wrench), (has_reference, _site_in_reference)):
         chosen = np.flatnonzero(rows)
         if chosen.size:
-            length, moment = function(model, actuators[chosen], pose)
-            lengths.append(length)
-            moments.append(moment)
+            parts.append(function(model, actuators[chosen], pose))
             ids.append(chosen)
-    order, count = np.concatenate(ids), len(actuators)
-    return place(count, order, jnp.concatenate(lengths)), place(count, order, jnp.concatenate(moments))
+    return _in_order(len(actuators), ids, parts)
 
 
 def _site_jacobian(model: Model, pose: Pose, site: np.ndarray) -> tuple[Array, Array]:
+    """Translation and rotation (n, 3, nv) of sites (n,) in the world, per dof."""
     return point_jacobian(model, pose.com, pose.kinematics.site_xpos[site], model.topology.site_bodyid[site])
 
 
-def _site_wrench(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+def _site_wrench(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
+    """A force (N) and a torque (N m) in the frame of a site."""
     site = model.topology.actuator_trnid[actuators, 0]
     gear, mat = model.actuator_gear[actuators], pose.kinematics.site_xmat[site]
     translation, rotation = _site_jacobian(model, pose, site)
@@ -146,13 +158,14 @@ def _site_wrench(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array
     return jnp.zeros_like(gear[:, 0]), moment
 
 
-def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
+    """Displacement (m) and rotation vector (rad) of a site from another one, in the frame of that one, by the gear."""
     topology, poses = model.topology, pose.kinematics
     site, reference = topology.actuator_trnid[actuators].T
     gear, mat = model.actuator_gear[actuators], poses.site_xmat[reference]
     displacement = mul_vec_t(mat, poses.site_xpos[site] - poses.site_xpos[reference])
-    turn = quat_sub(_site_quat(model, poses, site), _site_quat(model, poses, reference))
-    length = dot(displacement, gear[:, :3]) + dot(turn, gear[:, 3:])
+    rotation_vector = quat_sub(_site_quat(model, poses, site), _site_quat(model, poses, reference))
+    length = dot(displacement, gear[:, :3]) + dot(rotation_vector, gear[:, 3:])
 
     # dofs that move both sites move neither relative to the other
     moves = body_dof_mask(topology)
@@ -164,11 +177,11 @@ def _site_in_reference(model: Model, actuators: np.ndarray, pose: Pose) -> tuple
 
 
 def _site_quat(model: Model, poses: Kinematics, site: np.ndarray) -> Array:
-    # the factors stand in MuJoCo's order, which is not that of a composition; lengths follow it
+    """(n, 4); the factors stand in MuJoCo's order, which is not that of a composition, and lengths follow it."""
     return quat_mul(pick(model.site_quat, site), pick(poses.xquat, model.topology.site_bodyid[site]))
 
 
-def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
+def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     """A slider on an axis, joined by a rod to a crank: length = a.v - sqrt((a.v)^2 + r^2 - v.v)."""
     crank, slider = model.topology.actuator_trnid[actuators].T
     rod, gear = model.actuator_cranklength[actuators], model.actuator_gear[actuators, 0]
@@ -192,15 +205,13 @@ def _slider_crank(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Arra
     return (along - root) * gear, scale(moment, gear)
 
 
-def _body(model: Model, actuators: np.ndarray, pose: Pose) -> tuple[Array, Array]:
-    """Adhesion: minus the mean Jacobian of the normals of a body's contacts, those in the gap included."""
+def _body(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
+    """Adhesion, N: minus the mean Jacobian of the normals of a body's contacts, those in the gap included."""
     topology, contacts = model.topology, pose.contacts
-    length, moment = (
-        jnp.zeros((len(actuators),), pose.qpos.dtype),
-        jnp.zeros((len(actuators), model.nv), pose.qpos.dtype),
-    )
+    # adhesion has no length
+    length = jnp.zeros((len(actuators),), pose.qpos.dtype)
     if contacts is None or not contacts.dist.size:
-        return length, moment
+        return length, jnp.zeros((len(actuators), model.nv), pose.qpos.dtype)
     near = (contacts.dist < contacts.margin) & (contacts.geom[:, 0] >= 0)
     body = jnp.asarray(topology.geom_bodyid)[jnp.maximum(contacts.geom, 0)]
     target = topology.actuator_trnid[actuators, 0][:, None, None]

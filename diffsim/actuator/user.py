@@ -1,16 +1,16 @@
-"""What the user's hooks compute: passive forces, and dynamics, gains and biases of actuators of type `user`.
+"""The user's hooks: passive forces, and the laws of actuators of type `user`.
 
 An actuator that needs a hook which the model has not raises when the step is traced.
 """
-
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.actuator.actuators import Actuators, UserLaws, at_places
 from diffsim.enums import BiasType, DisableBit, DynType, GainType
 from diffsim.errors import Problem, UnsupportedError
+from diffsim.math.pick import pick
 from diffsim.types.data import Data, Passive
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
@@ -18,12 +18,21 @@ from diffsim.types.state import Inputs, State
 Array = jax.Array
 
 
-class UserActuation(NamedTuple):
-    """Rates (na,), gains and biases (nu,) of actuators of type `user`; zero for others."""
+def rate(actuators: Actuators) -> Array:
+    """(n, k) d act / dt by the hook `act_dyn`, per second."""
+    if actuators.user is None:
+        return jnp.zeros_like(actuators.act)
+    return at_places(actuators.user.rate, actuators.places)
 
-    rate: Array
-    gain: Array
-    bias: Array
+
+def gain(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) force per signal by the hook `act_gain`."""
+    return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.gain, actuators.ids)
+
+
+def bias(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) force by the hook `act_bias`, N or N m."""
+    return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.bias, actuators.ids)
 
 
 def add_user_force(model: Model, state: State, data: Data, passive: Passive) -> Passive:
@@ -34,8 +43,8 @@ def add_user_force(model: Model, state: State, data: Data, passive: Passive) -> 
     return passive.replace(qfrc_passive=passive.qfrc_passive + model.hooks.passive(model, state, data))
 
 
-def user_actuation(model: Model, state: State, inputs: Inputs, data: Data) -> UserActuation:
-    """What the hooks say of actuators of type `user`.
+def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaws:
+    """What the hooks say of actuators of type `user`; zero for others.
 
     Raises:
       UnsupportedError: an actuator is of type `user` and the model has no hook for it.
@@ -47,7 +56,7 @@ def user_actuation(model: Model, state: State, inputs: Inputs, data: Data) -> Us
         (hooks.act_gain, "act_gain", topology.actuator_gaintype == GainType.USER),
         (hooks.act_bias, "act_bias", topology.actuator_biastype == BiasType.USER),
     )
-    found = []
+    values = []
     for hook, name, wanted in kinds:
         value = jnp.zeros((len(wanted),), state.qvel.dtype)
         if wanted.any():
@@ -55,5 +64,5 @@ def user_actuation(model: Model, state: State, inputs: Inputs, data: Data) -> Us
                 reason = f"an actuator is of type 'user': model.replace(hooks=Hooks({name}=...)) says what it does"
                 raise UnsupportedError([Problem("", 0, "<general>", reason, unsupported=True)])
             value = jnp.where(wanted, hook(model, state, inputs, data), 0)
-        found.append(value)
-    return UserActuation(*found)
+        values.append(value)
+    return UserLaws(*values)

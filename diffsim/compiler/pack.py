@@ -10,14 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from diffsim.enums import Cone, DynType, Integrator, Jacobian, Solver, WrapType
+from diffsim.actuator.laws import state_slots
+from diffsim.enums import Cone, Integrator, Jacobian, Solver, WrapType
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology
 
 Fields = Mapping[str, Any]
 
 # fields of Topology that are ours, not mjModel's
-OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_motorslots", "wrap_sideid"}
+OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -47,7 +48,7 @@ def pack(
         max_contacts=max_contacts,
         max_pairs=max_pairs,
         present=present(fields, keep),
-        actuator_motorslots=_motor_slots(fields),
+        actuator_actslots=_state_slots(fields),
         wrap_sideid=_side_sites(fields),
     )
     leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
@@ -64,23 +65,17 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
 
 
-def _motor_slots(fields: Fields) -> np.ndarray:
-    """(nu, 5) places of a DC motor's states among its activations; -1 where its parameters ask for none."""
-    kinds = np.asarray(fields["actuator_dyntype"]).reshape(-1)
-    dynamics, gain = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
-    wanted = motor_states(dynamics, gain) & (kinds == DynType.DCMOTOR)[:, None]
-    return np.where(wanted, np.cumsum(wanted, axis=1) - 1, -1)
+def _state_slots(fields: Fields) -> np.ndarray:
+    """(nu, k) which activation of an actuator holds each state of its law; -1 for none."""
+    kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
+    dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
+    return state_slots(kinds, numbers, dynprm, gainprm)
 
 
 def _side_sites(fields: Fields) -> np.ndarray:
     """(nwrap,) side sites, which mjModel keeps among numbers."""
     around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
     return np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
-
-
-def motor_states(dynamics: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """(n, 5) bool: which states DC motors of these parameters (n, 10) have."""
-    return np.stack([dynamics[:, 7], gain[:, 5], dynamics[:, 2], dynamics[:, 5], dynamics[:, 0]], axis=1) > 0
 
 
 def _leaves(cls: type) -> list[dataclasses.Field]:

@@ -7,10 +7,11 @@ soon as it has its row there. `GAPS` holds the rest; a row of it is deleted when
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import BiasType, DynType, EnableBit, GainType, GeomType
+from diffsim.enums import EnableBit, GeomType
 from diffsim.sensor import unsupported_sensors
 from diffsim.types.model import Model, Option
 
@@ -29,13 +30,8 @@ GAPS: tuple[Gap, ...] = (
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",
-        lambda node: (
-            (node.e.dyntype == DynType.DCMOTOR)
-            + (node.e.gaintype == GainType.DCMOTOR)
-            + (node.e.biastype == BiasType.DCMOTOR)
-            in (1, 2)
-        ),
-        "dynamics, gain and bias of a DC motor only work together",
+        lambda node: torn_apart(node.e.dyntype, node.e.gaintype, node.e.biastype),
+        "its dynamics, gain and bias only work together: give all three the same type",
     ),
 )
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.actuator.actuation import velocity_slopes
+from diffsim.actuator.slopes import velocity_slopes
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
@@ -38,7 +38,7 @@ Array = jax.Array
 
 
 def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, coriolis: bool) -> Array:
-    """(nv, nv) d (qfrc_actuator + qfrc_passive - qfrc_bias) / d qvel.
+    """(nv, nv) d (qfrc_actuator + qfrc_passive - qfrc_bias) / d qvel, N m s / rad and N s / m.
 
     Without `coriolis` the bias is left out and the rest is made symmetric, as `implicitfast` does.
     """
@@ -55,15 +55,15 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
 
 
 def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -> list[tuple[Array, Array]]:
-    """Forces along rows (n, nv) and their change per velocity (n,): actuators and damped tendons."""
-    found = []
+    """Rows of Jacobians (n, nv) and d force / d velocity (n,) along them, N s / m: actuators and damped tendons."""
+    slopes = []
     if not model.opt.disabled(DisableBit.ACTUATION):
         actuators, slope = velocity_slopes(model, state, inputs, data)
         if actuators.size:
-            found.append((data.actuator_moment[actuators], slope))
+            slopes.append((data.actuator_moment[actuators], slope))
     if not model.opt.disabled(DisableBit.DAMPER) and reflected.has_any_tendon_damping(model.topology):
-        found.append((data.ten_J, -tendon_damping_derivative(model, data.ten_velocity)))
-    return found
+        slopes.append((data.ten_J, -tendon_damping_derivative(model, data.ten_velocity)))
+    return slopes
 
 
 def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -> Array:
@@ -104,8 +104,8 @@ def _bias_blocks(data: Data) -> Array:
 
     def column(e: Array) -> Array:
         axis = jnp.broadcast_to(e, velocity.shape)
-        turned = inertia_mul(inertia, cross_motion(velocity, axis))
-        return cross_force(axis, momentum) + cross_force(velocity, inertia_mul(inertia, axis)) - turned
+        convected = inertia_mul(inertia, cross_motion(velocity, axis))
+        return cross_force(axis, momentum) + cross_force(velocity, inertia_mul(inertia, axis)) - convected
 
     return _columns(jax.vmap(column)(jnp.eye(6, dtype=velocity.dtype)))
 

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.actuator.actuation import actuation
+from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import transmission
-from diffsim.actuator.user import add_user_force, user_actuation
+from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.collision import collide
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
@@ -72,8 +73,8 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
 
     # actuation and acceleration
     ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
-    user = user_actuation(model, state, inputs, known)
-    drive = actuation(model, state.act, ctrl, paths, moments, rates, passives, user)
+    command = Command(ctrl, user_laws(model, state, inputs, known))
+    drive = actuation(model, state.act, command, moments, rates, passives)
     applied = applied_force(model, inputs, poses, com)
     smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
 

@@ -70,8 +70,8 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
 
     Args:
       xquat: (n, 4) orientations of the bodies.
-      qvel: (n, 6) velocities: linear in the world, angular in the body.
-      force: (n, 6) generalized forces, without bias forces (gravity included by itself).
+      qvel: (n, 6) velocities: linear in the world (m/s), angular in the body (rad/s).
+      force: (n, 6) generalized forces (N, N m), without bias forces (gravity included by itself).
       plain: (n, 6) velocities after the step by the integrator of the rest of the model.
     """
     bodies = free_bodies(model.topology).bodies
@@ -95,8 +95,8 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
     along = scale(middle, dot(middle, right) / rate)
     centre = scale(rate * right + along - cross(middle, right), 1 / (rate * rate + dot(middle, middle)))
     after = 2 * (centre - cross(middle, arm)) - velocity
-    turned = quat_mul(quat_mul(xquat, quat_exp(h * turning)), iquat)
-    linear = rotate(turned, after)
+    next_frame = quat_mul(quat_mul(xquat, quat_exp(h * turning)), iquat)
+    linear = rotate(next_frame, after)
 
     # with the centre of mass at the joint, rotation does not bear on translation
     aligned = jnp.all(ipos == 0, axis=1, keepdims=True)
@@ -109,7 +109,7 @@ def midpoint_velocity(model: Model, xquat: Array, qvel: Array, force: Array, pla
 
 
 def _residual(inertia: Array, spin: Array, torque: Array, h: Array, middle: Array) -> Array:
-    """(3,) what is left of the midpoint equation at w_mid = middle."""
+    """(3,) what is left of the midpoint equation at w_mid = middle, N m."""
     return 2 / h * inertia * (middle - spin) + cross(middle, inertia * middle) - torque
 
 
@@ -130,7 +130,12 @@ def _newton_step(inertia: Array, h: Array, middle: Array, residual: Array) -> Ar
 
 @jax.custom_jvp
 def midpoint_spin(inertia: Array, spin: Array, torque: Array, h: Array) -> Array:
-    """(3,) angular velocity halfway, for principal inertias, velocity and torque (3,) in the inertial frame."""
+    """(3,) angular velocity halfway, rad/s.
+
+    Args:
+      inertia, spin, torque: (3,) principal inertias, angular velocity and torque, in the inertial frame of the body.
+      h: timestep in seconds.
+    """
     tolerance = 1e-13 if spin.dtype == jnp.float64 else 1e-6
 
     def far(carry: tuple[Array, Array, Array]) -> Array:

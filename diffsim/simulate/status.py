@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.actuator.actuation import clamped_controls
+from diffsim.actuator.control import clamped_controls
 from diffsim.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.simulate.arguments import check_data

@@ -2,7 +2,7 @@
 
 import jax
 
-from diffsim.actuator.actuation import advance_activation
+from diffsim.actuator.activation import advance_activation
 from diffsim.physics.joint import integrate_position
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward

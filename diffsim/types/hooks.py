@@ -23,9 +23,10 @@ class Hooks:
     """Callables of the user; None where there is none (mjcb_passive, mjcb_act_dyn, mjcb_act_gain, mjcb_act_bias).
 
     Attributes:
-      passive: (nv,) force added to qfrc_passive.
-      act_dyn: (na,) rates, of which those of actuators with dyntype `user` are used.
-      act_gain, act_bias: (nu,) of which those of actuators with gaintype and biastype `user` are used.
+      passive: (nv,) force added to qfrc_passive, N or N m.
+      act_dyn: (na,) d act / dt, per second, of which those of actuators with dyntype `user` are used.
+      act_gain: (nu,) force per signal (control or activation), of which those with gaintype `user` are used.
+      act_bias: (nu,) force, N or N m, of which those with biastype `user` are used.
     """
 
     passive: Hook | None = None

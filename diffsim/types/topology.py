@@ -222,8 +222,8 @@ class Topology:
     actuator_forcelimited: Ints
     actuator_actlimited: Ints
     actuator_actearly: Ints
-    # ours (nu, 5): which activation of a DC motor is its slew, integral, temperature, bristle, current; -1 for none
-    actuator_motorslots: Ints
+    # ours (nu, k): which activation of an actuator holds each state of its law; -1 for none
+    actuator_actslots: Ints
 
     # sensors (nsensor)
     sensor_type: Ints

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 
-from diffsim.actuator.actuation import actuation, advance_activation
+from diffsim.actuator.activation import advance_activation
+from diffsim.actuator.actuation import actuation
+from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import transmission
 from diffsim.compiler.interpret import evaluate
 from diffsim.enums import EnableBit
@@ -72,7 +74,7 @@ def stages_of(
     """Every stage's record from the given records, and what is not part of a record."""
     poses, com, paths, inertia, moments, rates, passives = read
     qpos, qvel = state.qpos, state.qvel
-    drive = actuation(model, state.act, inputs.ctrl, paths, moments, rates, passives)
+    drive = actuation(model, state.act, Command(inputs.ctrl), moments, rates, passives)
     records = [
         kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat),
         com_frame(model, poses),
@@ -121,7 +123,7 @@ def all_stages(model: Model, state: State, inputs: Inputs) -> list[Any]:
         rates,
         passives,
         bias(model, qvel, poses, com, rates, paths),
-        actuation(model, state.act, inputs.ctrl, paths, moments, rates, passives),
+        actuation(model, state.act, Command(inputs.ctrl), moments, rates, passives),
         body_forces(model, qvel, jnp.zeros_like(qvel), inputs.xfrc_applied, poses, com, rates, nothing),
         energy(model, qpos, qvel, poses, com, paths, inertia),
         [applied_force(model, inputs, poses, com)],

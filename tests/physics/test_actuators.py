@@ -11,7 +11,8 @@ import pytest
 from oracle import mujoco
 
 import diffsim
-from diffsim.enums import Integrator
+from diffsim.actuator import laws
+from diffsim.enums import BiasType, DynType, GainType, Integrator
 from diffsim.physics.joint import integrate_position
 from tests.derivatives import assert_finite, assert_match_differences, derivatives
 from tests.physics.test_gradients import weigh
@@ -161,3 +162,51 @@ def test_hooks_do_what_the_oracles_callbacks_do() -> None:
         mujoco.set_mjcb_act_bias(None)
     with pytest.raises(diffsim.UnsupportedError, match="hooks"):
         diffsim.forward(diffsim.load(USER), state, inputs)
+
+
+LAW = """
+<mujoco>
+  <option integrator="implicit"/>
+  <worldbody><body><joint name="j" axis="0 1 0"/><geom size="0.1"/></body></worldbody>
+  <actuator>
+    <general joint="j" dyntype="integrator" gaintype="affine" biastype="affine" gainprm="2" biasprm="0 7"/>
+  </actuator>
+</mujoco>
+"""
+
+
+def test_a_law_is_its_functions_and_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the row says how activations change, what force they cause, and what of it is implicit."""
+    dynamics = laws.Dynamics(lambda a: a.ctrl[:, None] - a.act**2)
+    gain = laws.Force(lambda a, p: p[:, 0] * a.velocity, lambda a, p: p[:, 0])
+    bias = laws.Force(lambda a, p: -p[:, 1] * a.velocity**3)
+    monkeypatch.setitem(laws.DYNAMICS, DynType.INTEGRATOR, dynamics)
+    monkeypatch.setitem(laws.GAINS, GainType.AFFINE, gain)
+    monkeypatch.setitem(laws.BIASES, BiasType.AFFINE, bias)
+    model = diffsim.load(LAW)
+    state = diffsim.make_state(model).replace(qvel=jnp.array([0.3]), act=jnp.array([0.5]))
+    inputs = diffsim.make_inputs(model).replace(ctrl=jnp.array([0.7]))
+    data = forward(model, state, inputs)
+    after = integrate(model, state, inputs, data)
+    force, inertia, h = 2 * 0.3 * 0.5 - 7 * 0.3**3, data.M.diagonal[0], model.opt.timestep
+    np.testing.assert_allclose(data.act_dot, 0.7 - 0.5**2)
+    np.testing.assert_allclose(data.actuator_force, force)
+    np.testing.assert_allclose(after.act, 0.5 + h * (0.7 - 0.5**2))
+    np.testing.assert_allclose(after.qvel, 0.3 + h * force / (inertia - h * 2 * 0.5))
+
+
+MIXED = """
+<mujoco>
+  <worldbody><body><joint name="j" axis="0 1 0"/><geom size="0.1"/></body></worldbody>
+  <actuator><general joint="j" dyntype="dcmotor" gaintype="{}" biastype="dcmotor" {}/></actuator>
+</mujoco>
+"""
+
+
+def test_what_belongs_together_is_not_mixed() -> None:
+    with pytest.raises(diffsim.UnsupportedError, match="only work together"):
+        diffsim.load(MIXED.format("fixed", 'actearly="true"'))
+    with pytest.raises(diffsim.MjcfError, match="actearly cannot be false"):
+        diffsim.load(MIXED.format("dcmotor", ""))
+    with pytest.raises(diffsim.MjcfError, match="actdim 2 does not go with dyntype 'dcmotor'; it has 1 states"):
+        diffsim.load(MIXED.format("dcmotor", 'actearly="true" actdim="2"'))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffsim.actuator import actuation, transmission
+from diffsim.actuator import laws, transmission
 from diffsim.enums import BiasType, DynType, GainType, Integrator, JointType, TrnType
 from diffsim.physics import joint
 from diffsim.simulate import integrators
@@ -11,9 +11,9 @@ TABLES = [
     (JointType, {}, joint.JOINTS),
     (Integrator, {}, integrators.INTEGRATORS),
     (TrnType, transmission.UNSUPPORTED, transmission.TRANSMISSIONS),
-    (DynType, {DynType.NONE: "", DynType.DCMOTOR: "dcmotor.py", DynType.USER: "user.py"}, actuation.DYNAMICS),
-    (GainType, {GainType.DCMOTOR: "dcmotor.py", GainType.USER: "user.py"}, actuation.GAINS),
-    (BiasType, {BiasType.DCMOTOR: "dcmotor.py", BiasType.USER: "user.py"}, actuation.BIASES),
+    (DynType, {}, laws.DYNAMICS),
+    (GainType, {}, laws.GAINS),
+    (BiasType, {}, laws.BIASES),
 ]
 
 

@@ -6,8 +6,8 @@ Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
 
 import numpy as np
 
+from diffsim.actuator.laws import DYNAMICS, has_states
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
-from diffsim.compiler.pack import motor_states
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import BiasType, DynType, GainType, JointType, LRMode, TrnType
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
@@ -142,26 +142,31 @@ def _activation_limited(draft: Draft, node: Node, limits: Array) -> bool:
 
 
 def _activations(draft: Draft, node: Node) -> int:
-    """Number of activation variables."""
-    kind, given = node.e.dyntype, node.e.actdim
-    if kind == DynType.DCMOTOR:
-        count = int(motor_states(np.array(node.e.dynprm)[None], np.array(node.e.gainprm)[None]).sum())
-        if given >= 0 and given != count:
-            draft.problems.add(node.source, f"this DC motor has {count} states, but actdim is {given}")
-        return count
-    stateless = kind == DynType.NONE
-    if given > 1 and kind != DynType.USER:
-        draft.problems.add(node.source, "actdim > 1 is only for dyntype 'user' and 'dcmotor'")
-    if (given == 1 and kind == DynType.NONE) or (given == 0 and not stateless):
-        draft.problems.add(node.source, f"actdim {given} does not go with dyntype '{kind.name.lower()}'")
-    return given if given >= 0 else int(not stateless)
+    """Number of activation variables: of the states of its law those that it has; `actdim` for a law of the user's."""
+    e, given, states = node.e, node.e.actdim, DYNAMICS[node.e.dyntype].states
+    count = int(has_states(e.dyntype, abs(given), e.dynprm, e.gainprm).sum())
+    misfit = f"actdim {given} does not go with dyntype '{e.dyntype.name.lower()}'"
+    if states is None:
+        if given == 0:
+            draft.problems.add(node.source, misfit)
+    elif given > 1 and len(states) <= 1:
+        draft.problems.add(node.source, f"actdim > 1 is only for dyntype {_with_several_states()}")
+    elif given >= 0 and given != count:
+        draft.problems.add(node.source, misfit, f"it has {count} states" if len(states) > 1 else "")
+    return count
+
+
+def _with_several_states() -> str:
+    """The dyntypes that may have more than one activation."""
+    several = [kind for kind, law in DYNAMICS.items() if law.states is None or len(law.states) > 1]
+    return " and ".join(f"'{kind.name.lower()}'" for kind in sorted(several, reverse=True))
 
 
 def _check(draft: Draft, node: Node) -> None:
     """Rules on parameters and on the history buffer."""
     e, place = node.e, node.source
-    if e.dyntype == DynType.DCMOTOR and not e.actearly:
-        draft.problems.add(place, "actearly cannot be false for a DC motor")
+    if DYNAMICS[e.dyntype].always_early and not e.actearly:
+        draft.problems.add(place, f"actearly cannot be false for dyntype '{e.dyntype.name.lower()}'")
     if e.delay > 0 and e.nsample <= 0:
         draft.problems.add(place, "delay needs a history buffer: give nsample")
     muscles = [(e.gaintype == GainType.MUSCLE, e.gainprm), (e.biastype == BiasType.MUSCLE, e.biasprm)]

@@ -1,10 +1,6 @@
 """The DC motor: electrical, thermal and friction parameters packed into the general actuator's parameter vectors.
 
-Layout (MuJoCo 3.8.1):
-  gainprm  R, K, alpha, T0, kp, ki, kd, v_max, input
-  dynprm   te, (di/dt)_max, RT, C, Ta, sigma0, sigma1, slewmax, Imax
-  biasprm  cogging amplitude, periodicity, phase, tau_c, tau_s, omega_s
-  act      slew, integral, temperature, bristle, current: those that are there, in this order
+Where each of them goes is said in `motor_layout.py`.
 Source: MuJoCo XML reference, "dcmotor"; mjs_setToDCMotor of user_api.cc.
 """
 
@@ -18,6 +14,13 @@ from diffsim.enums import BiasType, DynType, GainType
 from diffsim.errors import Problems
 from diffsim.mjcf.elements.actuator import _MOTOR, MOTOR_INPUTS, Actuator, _with
 from diffsim.mjcf.schema import Keyword, Real, Reals, Tristate, Vector
+from diffsim.motor_layout import SWITCHES
+from diffsim.motor_layout import MotorBias as Bias
+from diffsim.motor_layout import MotorDynamics as Dynamics
+from diffsim.motor_layout import MotorGain as Gain
+
+# new values of gainprm, dynprm and biasprm by place
+Entries = dict[str, dict[int, float]]
 
 
 def _laid_over(own: Vector | None, inherited: list[float]) -> list[float]:
@@ -65,45 +68,33 @@ class DCMotor(Actuator):
             for values in (base.gainprm, base.dynprm, base.biasprm)
         )
         constant, resistance = self._electrical(gain, float(base.damping[0]), problems)
-        controller = _laid_over(self.controller, gain[4:7] + dynamics[7:9] + [gain[7]])
-        inductance = _laid_over(self.inductance, [0.0, dynamics[0]])
-        if min(inductance) < 0:
-            problems.add(self, "attribute 'inductance': cannot be negative")
-        lag = inductance[0] / resistance if inductance[0] > 0 and resistance > 0 else inductance[1]
-        saturation = _laid_over(self.saturation, [0.0, 0.0, dynamics[1]])
-        friction = _laid_over(self.lugre, dynamics[5:7] + bias[3:6])
-        heat = self._thermal(_laid_over(self.thermal, [*dynamics[2:4], 0.0, *gain[2:4], dynamics[4]]), problems)
-        cogging = _laid_over(self.cogging, bias[:3])
-
-        new_gain = {0: resistance, 1: constant, 4: controller[0], 5: controller[1], 6: controller[2]}
-        new_gain |= {8: float(gain[8] if self.input is None else self.input)}
-        new_gain |= {7: controller[5]} if controller[5] > 0 else {}
-        new_dynamics = {0: lag, 7: controller[3], 8: controller[4]}
-        new_dynamics |= {1: saturation[2]} if saturation[2] > 0 else {}
-        new_bias = dict(enumerate(cogging))
-        if heat is not None:
-            new_gain |= {2: heat[3], 3: heat[4]}
-            new_dynamics |= {2: heat[0], 3: heat[1], 4: heat[5]}
-        if friction[0] > 0:
-            new_dynamics |= {5: friction[0], 6: friction[1]}
-            new_bias |= {3: friction[2], 4: friction[3], 5: friction[4]}
-        states = (lag > 0, controller[3] > 0, controller[1] > 0, heat is not None, friction[0] > 0)
+        saturation = _laid_over(self.saturation, [0.0, 0.0, dynamics[Dynamics.MAX_CURRENT_RATE]])
+        new: Entries = {
+            "gainprm": {Gain.RESISTANCE: resistance, Gain.CONSTANT: constant},
+            "dynprm": {Dynamics.LAG: self._lag(resistance, dynamics[Dynamics.LAG], problems)},
+            "biasprm": dict(enumerate(_laid_over(self.cogging, bias[: Bias.PHASE + 1]))),
+        }
+        if saturation[2] > 0:
+            new["dynprm"][Dynamics.MAX_CURRENT_RATE] = saturation[2]
+        self._control(new, gain, dynamics)
+        self._heat(new, gain, dynamics, problems)
+        self._friction(new, dynamics, bias)
         return self._clamp(saturation, constant) | {
             "dyntype": DynType.DCMOTOR,
             "gaintype": GainType.DCMOTOR,
             "biastype": BiasType.DCMOTOR,
-            "gainprm": _with(base.gainprm, new_gain),
-            "dynprm": _with(base.dynprm, new_dynamics),
-            "biasprm": _with(base.biasprm, new_bias),
-            "actdim": sum(states),
+            "gainprm": _with(base.gainprm, new["gainprm"]),
+            "dynprm": _with(base.dynprm, new["dynprm"]),
+            "biasprm": _with(base.biasprm, new["biasprm"]),
+            "actdim": sum(new[vector].get(place, 0.0) > 0 for vector, place in SWITCHES),
             "actlimited": Tristate.FALSE,
             "actearly": True,
         }
 
     def _electrical(self, gain: list[float], viscosity: float, problems: Problems) -> tuple[float, float]:
         """Motor constant K and resistance R, given or derived from the data sheet."""
-        torque, emf = _laid_over(self.motorconst, [gain[1], 0.0])
-        resistance = gain[0] if self.resistance is None else self.resistance
+        torque, emf = _laid_over(self.motorconst, [gain[Gain.CONSTANT], 0.0])
+        resistance = gain[Gain.RESISTANCE] if self.resistance is None else self.resistance
         nominal = _laid_over(self.nominal, [0.0, 0.0, 0.0])
         emf = _back_emf_constant(nominal, emf, resistance, viscosity)
         constant = math.sqrt(torque * emf) if torque > 0 and emf > 0 else (torque if torque > 0 else emf)
@@ -114,6 +105,45 @@ class DCMotor(Actuator):
         if resistance <= 0:
             problems.add(self, "the resistance must be positive", "give resistance, or nominal")
         return constant, resistance
+
+    def _lag(self, resistance: float, inherited: float, problems: Problems) -> float:
+        """Time constant of the current, given or from the inductance."""
+        inductance, lag = _laid_over(self.inductance, [0.0, inherited])
+        if min(inductance, lag) < 0:
+            problems.add(self, "attribute 'inductance': cannot be negative")
+        return inductance / resistance if inductance > 0 and resistance > 0 else lag
+
+    def _control(self, new: Entries, gain: list[float], dynamics: list[float]) -> None:
+        """What the control is, and the gains and limits of the controller."""
+        inherited = [gain[k] for k in (Gain.PROPORTIONAL, Gain.INTEGRAL, Gain.DERIVATIVE)]
+        inherited += [dynamics[Dynamics.MAX_SLEW], dynamics[Dynamics.MAX_INTEGRAL], gain[Gain.MAX_VOLTAGE]]
+        kp, ki, kd, slew, integral, voltage = _laid_over(self.controller, inherited)
+        new["gainprm"] |= {Gain.PROPORTIONAL: kp, Gain.INTEGRAL: ki, Gain.DERIVATIVE: kd}
+        new["gainprm"] |= {Gain.INPUT: float(gain[Gain.INPUT] if self.input is None else self.input)}
+        new["gainprm"] |= {Gain.MAX_VOLTAGE: voltage} if voltage > 0 else {}
+        new["dynprm"] |= {Dynamics.MAX_SLEW: slew, Dynamics.MAX_INTEGRAL: integral}
+
+    def _heat(self, new: Entries, gain: list[float], dynamics: list[float], problems: Problems) -> None:
+        """Thermal parameters, if there are any."""
+        inherited = [dynamics[Dynamics.THERMAL_RESISTANCE], dynamics[Dynamics.HEAT_CAPACITY], 0.0]
+        inherited += [gain[Gain.TEMPERATURE_COEFFICIENT], gain[Gain.REFERENCE_TEMPERATURE]]
+        inherited += [dynamics[Dynamics.AMBIENT_TEMPERATURE]]
+        heat = self._thermal(_laid_over(self.thermal, inherited), problems)
+        if heat is None:
+            return
+        resistance, capacity, _, coefficient, reference, ambient = heat
+        new["gainprm"] |= {Gain.TEMPERATURE_COEFFICIENT: coefficient, Gain.REFERENCE_TEMPERATURE: reference}
+        new["dynprm"] |= {Dynamics.THERMAL_RESISTANCE: resistance, Dynamics.HEAT_CAPACITY: capacity}
+        new["dynprm"] |= {Dynamics.AMBIENT_TEMPERATURE: ambient}
+
+    def _friction(self, new: Entries, dynamics: list[float], bias: list[float]) -> None:
+        """Parameters of LuGre friction, if there are any."""
+        bristles = (Dynamics.BRISTLE_STIFFNESS, Dynamics.BRISTLE_DAMPING)
+        curve = (Bias.COULOMB_FRICTION, Bias.STATIC_FRICTION, Bias.STRIBECK_VELOCITY)
+        friction = _laid_over(self.lugre, [*(dynamics[k] for k in bristles), *(bias[k] for k in curve)])
+        if friction[0] > 0:
+            new["dynprm"] |= dict(zip(bristles, friction[:2], strict=True))
+            new["biasprm"] |= dict(zip(curve, friction[2:], strict=True))
 
     def _thermal(self, heat: list[float], problems: Problems) -> list[float] | None:
         """Thermal parameters, one of resistance and capacitance filled from the time constant; None without any."""

@@ -1,0 +1,144 @@
+"""The table of actuator laws: what each dyntype, gaintype and biastype does.
+
+    d act / dt = rate(ctrl, act, length, velocity)
+    force      = gain(length, velocity) * signal + bias(length, velocity)
+
+The signal is the control, or the activation where there is one. A row is named as in MJCF; it may have dynamics, a
+gain and a bias, which models mix freely unless the row says that they belong together. A new law is a function for
+each part that it has, in a file of its own, and one row here (its name in `DynType`, `GainType`, `BiasType` aside);
+the compiler, the implicit integrators and everything in this room read the table.
+Source: MuJoCo documentation, "Computation", "Actuation model".
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from diffsim.actuator import dcmotor, muscle, plain, user
+from diffsim.actuator.actuators import Actuators
+from diffsim.enums import BiasType, DynType, GainType
+
+Array = jax.Array
+
+# a state that an actuator has if this parameter, a vector and a place in it, is positive; None for always
+Switch = tuple[str, int] | None
+# (n actuators, their gainprm or biasprm (n, 10)) -> (n,)
+Curve = Callable[[Actuators, Array], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dynamics:
+    """How the activations of n actuators change, and what their gains multiply.
+
+    Attributes:
+      rate: d act / dt (n, k), per second.
+      states: the k states that an actuator may have, in the order of its activations; None for `actdim` of them.
+      advance: (actuators, rate (n, k)) -> (n, k) activations one timestep later.
+      signal: (actuators, act (n, k)) -> (n,); `act` is that of the next step if `actearly` asks for it.
+      signal_slope: d signal / d velocity (n,), as the implicit integrators take it; None for zero.
+      always_early: whether `actearly` must be set.
+    """
+
+    rate: Callable[[Actuators], Array]
+    states: tuple[Switch, ...] | None = (None,)
+    advance: Callable[[Actuators, Array], Array] = plain.euler
+    signal: Callable[[Actuators, Array], Array] = plain.last_activation
+    signal_slope: Callable[[Actuators], Array] | None = None
+    always_early: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Force:
+    """A gain or a bias.
+
+    Attributes:
+      value: force per signal, or force (N, N m).
+      slope: d value / d velocity, as the implicit integrators take it; None for zero.
+      limited: whether the limits on forces apply to it; a bias without them is friction in the device itself.
+    """
+
+    value: Curve
+    slope: Curve | None = None
+    limited: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """A row; `inseparable` if its dynamics, gain and bias only work together."""
+
+    dynamics: Dynamics | None = None
+    gain: Force | None = None
+    bias: Force | None = None
+    inseparable: bool = False
+
+
+LAWS: dict[str, Law] = {
+    "none": Law(Dynamics(plain.nothing_changes, states=(), signal=plain.control), bias=Force(plain.nothing)),
+    "fixed": Law(gain=Force(plain.constant)),
+    "affine": Law(
+        gain=Force(plain.affine, plain.affine_slope),
+        bias=Force(plain.affine, plain.affine_slope),
+    ),
+    "integrator": Law(Dynamics(plain.integrator)),
+    "filter": Law(Dynamics(plain.low_pass)),
+    "filterexact": Law(Dynamics(plain.low_pass, advance=plain.exact_decay)),
+    "muscle": Law(
+        Dynamics(muscle.activation_rate),
+        gain=Force(muscle.active_force, muscle.active_slope),
+        bias=Force(muscle.passive_force),
+    ),
+    "dcmotor": Law(
+        Dynamics(
+            dcmotor.rate,
+            states=dcmotor.STATES,
+            advance=dcmotor.advance,
+            signal=dcmotor.current,
+            signal_slope=dcmotor.current_slope,
+            always_early=True,
+        ),
+        gain=Force(dcmotor.motor_constant),
+        bias=Force(dcmotor.friction, dcmotor.friction_slope, limited=False),
+        inseparable=True,
+    ),
+    "user": Law(
+        Dynamics(user.rate, states=None),
+        gain=Force(user.gain),
+        bias=Force(user.bias),
+    ),
+}
+
+
+# the columns of the table
+DYNAMICS = {DynType[name.upper()]: law.dynamics for name, law in LAWS.items() if law.dynamics}
+GAINS = {GainType[name.upper()]: law.gain for name, law in LAWS.items() if law.gain}
+BIASES = {BiasType[name.upper()]: law.bias for name, law in LAWS.items() if law.bias}
+
+
+def torn_apart(dyntype: DynType, gaintype: GainType, biastype: BiasType) -> str | None:
+    """The name of a law whose parts only work together, if these types have some of its parts and not all."""
+    names = [kind.name.lower() for kind in (dyntype, gaintype, biastype)]
+    torn = [name for name in names if LAWS[name].inseparable and set(names) != {name}]
+    return torn[0] if torn else None
+
+
+def has_states(dyntype: int, count: int, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
+    """(k,) bool: which of its law's states an actuator has, by its parameters (10,); the user's laws have `count`."""
+    states = DYNAMICS[DynType(dyntype)].states
+    if states is None:
+        return np.ones(count, bool)
+    parameters = {"dynprm": dynprm, "gainprm": gainprm}
+    return np.array([state is None or parameters[state[0]][state[1]] > 0 for state in states], bool)
+
+
+def state_slots(dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
+    """(nu, k) which of an actuator's activations holds each state of its law; -1 for none.
+
+    The states fill the last columns, so that the last state, which most laws take for their signal, is in the last.
+    """
+    found = [has_states(*actuator) for actuator in zip(dyntype, actnum, dynprm, gainprm, strict=True)]
+    slots = np.full((len(found), max(map(len, found), default=0)), -1, np.int32)
+    for row, has in zip(slots, found, strict=True):
+        row[len(row) - len(has) :] = np.where(has, np.cumsum(has) - 1, -1)
+    return slots
