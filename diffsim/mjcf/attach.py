@@ -26,7 +26,8 @@ from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Attach
 from diffsim.mjcf.elements.sections import REFERRING, AssetSection, CustomSection, Default, KeyframeSection
 from diffsim.mjcf.elements.sensor import Sensor
-from diffsim.mjcf.kinds import NameKind, Vector, frozen
+from diffsim.mjcf.kinds import NameKind
+from diffsim.mjcf.numbers import Vector, frozen
 from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec

@@ -21,9 +21,10 @@ from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
 from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.expand import expand
 from diffsim.mjcf.include import expand_includes
+from diffsim.mjcf.kinds import BadValue
 from diffsim.mjcf.names import check_references, index_names
 from diffsim.mjcf.resources import ResourceError, Resources
-from diffsim.mjcf.schema import AnyElement, BadValue, Element, children_of, xml_name
+from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name
 from diffsim.mjcf.source import Node, parse
 from diffsim.mjcf.spec import Spec
 from diffsim.mjcf.urdf import translate

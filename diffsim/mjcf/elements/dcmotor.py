@@ -16,8 +16,8 @@ import numpy as np
 
 from diffsim.enums import BiasType, DynType, GainType
 from diffsim.errors import Problems
-from diffsim.mjcf.elements.actuator import _MOTOR, MOTOR_INPUTS, Actuator, _with
-from diffsim.mjcf.schema import Keyword, Real, Reals, Tristate, Vector
+from diffsim.mjcf.attributes import Keyword, Real, Reals, Tristate, Vector
+from diffsim.mjcf.elements.actuator import MOTOR_INPUTS, MOTOR_OMITS, Actuator, with_entries
 
 
 def _laid_over(own: Vector | None, inherited: list[float]) -> list[float]:
@@ -45,7 +45,7 @@ def _back_emf_constant(nominal: list[float], known: float, resistance: float, vi
 class DCMotor(Actuator):
     """A brushed DC motor with optional current, slew, integral, thermal and LuGre friction states."""
 
-    omits = _MOTOR | {"forcelimited", "forcerange"}
+    omits = MOTOR_OMITS | {"forcelimited", "forcerange"}
 
     motorconst: Vector | None = Reals(2, fewest=1)
     resistance: float | None = Real()
@@ -92,9 +92,9 @@ class DCMotor(Actuator):
             "dyntype": DynType.DCMOTOR,
             "gaintype": GainType.DCMOTOR,
             "biastype": BiasType.DCMOTOR,
-            "gainprm": _with(base.gainprm, new_gain),
-            "dynprm": _with(base.dynprm, new_dynamics),
-            "biasprm": _with(base.biasprm, new_bias),
+            "gainprm": with_entries(base.gainprm, new_gain),
+            "dynprm": with_entries(base.dynprm, new_dynamics),
+            "biasprm": with_entries(base.biasprm, new_bias),
             "actdim": sum(states),
             "actlimited": Tristate.FALSE,
             "actearly": True,
