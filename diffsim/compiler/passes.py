@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.collision import capacities_of_numerics
-from diffsim.compiler import complete
+from diffsim.compiler import budget, complete
 from diffsim.compiler.assets.heightfields import hfield_rows
 from diffsim.compiler.assets.images import texture_rows
 from diffsim.compiler.assets.meshes import mesh_rows
+from diffsim.compiler.capacities import asked_capacities, check_capacities, warn_of_cuts
 from diffsim.compiler.derive import derive
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.elements import settings
@@ -40,6 +40,7 @@ from diffsim.types.model import Model
 PASSES: tuple[Callable[[Draft], None], ...] = (
     # the tree of elements as lists of objects, frames dissolved
     flatten,
+    budget.check_sizes,
     # settings and assets
     forget_materials,
     settings.options,
@@ -60,6 +61,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     # the kinematic tree in integers
     complete.rows,
     complete.tree,
+    budget.check_pairs,
     configuration,
     # what refers to the tree
     pair_rows,
@@ -111,11 +113,11 @@ def compile_all(
     refuse: bool = True,
 ) -> Model:
     """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
+    check_capacities(max_contacts, max_pairs)
     draft = Draft(spec)
     run_passes(draft, refuse)
     names, texts = complete.names(draft), settings.texts(draft)
-
-    asked = capacities_of_numerics(names["numeric"], draft.fields["numeric_data"][draft.fields["numeric_adr"]])
+    asked = asked_capacities(draft)
     given = {"max_contacts": max_contacts, "max_pairs": max_pairs}
     capacities = asked | {name: number for name, number in given.items() if number is not None}
 
@@ -123,8 +125,11 @@ def compile_all(
         return pack(fields, names, texts, **capacities, keep=keep)
 
     if refuse:
-        check_model(draft, packed(draft.fields))
+        model = packed(draft.fields)
+        check_model(draft, model)
         draft.problems.raise_if_any()
+        if capacities == asked:
+            warn_of_cuts(model)
     derive(draft, packed)
     return packed(draft.fields)
 

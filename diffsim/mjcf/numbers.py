@@ -20,7 +20,7 @@ from diffsim.mjcf.kinds import BadValue, Kind, shortened
 Vector = npt.NDArray[np.float64]
 IntVector = npt.NDArray[np.int64]
 
-_REAL = re.compile(r"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
+_REAL = re.compile(r"[+-]?(\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diffsim.errors import MjcfError, Problem, Problems, near_match
-from diffsim.mjcf import removed
+from diffsim.mjcf import versions
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Body
@@ -32,6 +32,8 @@ from diffsim.mjcf.urdf import translate
 TEXT_NAME = "<xml>"
 ROOTS = ("mujoco", "robot")
 DEEPEST = 400
+DEEPEST_ATTACH = 32
+MOST_ELEMENTS = 50_000
 
 _SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
 
@@ -57,6 +59,7 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
         root = translate(root, resources, problems)
     else:
         expand_includes(root, resources, problems)
+    _check_count(root, problems)
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
     spec = _spec(model, resources, problems)
@@ -83,6 +86,9 @@ def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems
             continue
         if file in files and files[file] is None:
             problems.add(asset, f"model '{asset.file_}' attaches itself")
+            continue
+        if list(files.values()).count(None) > DEEPEST_ATTACH:
+            problems.add(asset, f"models are attached more than {DEEPEST_ATTACH} deep")
             continue
         if file not in files:
             files[file] = None
@@ -120,6 +126,16 @@ def _check_root(root: Node) -> None:
     if root.tag not in ROOTS:
         message = "the root of a model is <mujoco> or, of a URDF, <robot>"
         raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
+
+
+def _check_count(root: Node, problems: Problems) -> None:
+    count, waiting = 0, [root]
+    while waiting:
+        node = waiting.pop()
+        count += 1
+        waiting += node.children
+    if count > MOST_ELEMENTS:
+        problems.add(root, f"the model has {count} elements, more than {MOST_ELEMENTS}")
 
 
 # ------------------------------------------------------------------------------------------------- nodes to elements
@@ -180,13 +196,18 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
 def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterable[str], problems: Problems) -> None:
     if name in {xml_name(field_name) for field_name in cls.legal()}:
         problems.add(node, f"attribute '{name}' is not allowed in a default class")
+    elif since := versions.NEWER_ATTRIBUTES.get(node.tag, {}).get(name):
+        problems.unsupported(node, f"attribute '{name}' is new in MuJoCo {since}, not supported yet")
     else:
-        hint = removed.ATTRIBUTES.get(node.tag, {}).get(name) or near_match(name, legal, listed=8)
+        hint = versions.ATTRIBUTES.get(node.tag, {}).get(name) or near_match(name, legal, listed=8)
         problems.add(node, f"unknown attribute '{name}'", hint)
 
 
 def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
-    hint = removed.ELEMENTS.get(parent.tag, {}).get(node.tag)
+    if since := versions.NEWER_ELEMENTS.get(parent.tag, {}).get(node.tag):
+        problems.unsupported(node, f"is new in MuJoCo {since}, not supported yet")
+        return
+    hint = versions.ELEMENTS.get(parent.tag, {}).get(node.tag)
     hint = hint or near_match(node.tag, children_of(type(parent)), listed=8)
     known = node.tag in SECTIONS or any(node.tag in children_of(cls) for cls in SECTIONS.values())
     message = f"is not allowed in <{parent.tag}>" if known else f"unknown element in <{parent.tag}>"
