@@ -13,12 +13,10 @@ from typing import Any
 
 from diffsim.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf import versions
+from diffsim.mjcf.assemble import assemble, merge
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import ModelAsset
-from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
-from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
-from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.expand import expand
 from diffsim.mjcf.include import expand_includes
 from diffsim.mjcf.kinds import BadValue
@@ -34,8 +32,6 @@ ROOTS = ("mujoco", "robot")
 DEEPEST = 400
 DEEPEST_ATTACH = 32
 MOST_ELEMENTS = 50_000
-
-_SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
 
 
 def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:
@@ -62,7 +58,7 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
     _check_count(root, problems)
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
-    spec = _spec(model, resources, problems)
+    spec = assemble(model, resources, problems)
     _read_models(spec, files, problems)
     _check(spec, complete, problems)
     problems.raise_if_any()
@@ -221,52 +217,6 @@ def _check_alternatives(element: Element, problems: Problems) -> None:
             problems.add(element, f"attributes {' and '.join(given)} cannot both be given")
 
 
-# ------------------------------------------------------------------------------------------------- elements to spec
-
-
-def _spec(root: Mujoco, resources: Resources, problems: Problems) -> Spec:
-    """The model as views of its elements: settings merged, one world body, default classes built."""
-    root.children = _with_one_world(root)
-    return Spec(
-        root=root,
-        compiler=_merged(root.each(Compiler), Compiler),
-        option=_merged(root.each(Option), Option),
-        size=_merged(root.each(Size), Size),
-        visual=_merged(root.each(Visual), Visual),
-        statistic=_merged(root.each(Statistic), Statistic),
-        worldbody=root.each(Body)[0],
-        defaults=Defaults(root.each(Default), problems),
-        resources=resources,
-    )
-
-
-def _with_one_world(root: Mujoco) -> list[Element]:
-    """The sections of a model with all world bodies merged into one, the last section."""
-    worlds = root.each(Body)
-    place = worlds[0] if worlds else root
-    world = Body(tag="worldbody", name="world", parent=root, file=place.file, line=place.line)
-    for part in worlds:
-        for child in part.children:
-            child.parent = world
-            world.children.append(child)
-    return [section for section in root.children if not isinstance(section, Body)] + [world]
-
-
-def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
-    """Repeated settings as one, filled: the last value wins, for the sub-elements too."""
-    sections = list(sections)
-    last = sections[-1] if sections else cls(tag=_SETTING_TAGS.get(cls, ""))
-    merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)
-    for section in sections:
-        for name, value in section.given().items():
-            setattr(merged, name, section.attributes()[name].over(getattr(merged, name), value))
-    parts = [child for section in sections for child in section.children]
-    merged.children = [
-        _merged([part for part in parts if type(part) is rule.cls], rule.cls) for rule in children_of(cls).values()
-    ]
-    return merged.filled()
-
-
 def check(spec: Spec) -> None:
     """Check a Spec that a program may have changed, as `read` checks files; expand macros, index names.
 
@@ -286,7 +236,7 @@ def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
     for section in spec.root.children:
         _check_given(section, isinstance(section, Default), problems)
     for name in ("compiler", "option", "size", "visual", "statistic"):
-        setattr(spec, name, _merged([getattr(spec, name)], type(getattr(spec, name))))
+        setattr(spec, name, merge([getattr(spec, name)], type(getattr(spec, name))))
     _check(spec, complete, problems)
 
 
