@@ -9,10 +9,15 @@ that a user mends a file in one round. A finding prints as one line:
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Protocol
 
-# a hint is not worth comparing a word with more than this many others
-MOST_COMPARED = 2000
+# a pass that finds more than this stops there
+MOST_FINDINGS = 100
+
+# a hint is not worth comparing a word with more than this many others, or longer words than this
+MOST_COMPARED = 500
+LONGEST_COMPARED = 60
 
 
 class Place(Protocol):
@@ -65,11 +70,20 @@ class UnsupportedError(MjcfError, NotImplementedError):
     """A legal model that uses a feature which diffsim does not have."""
 
 
+class ArgumentError(DiffsimError, ValueError, TypeError):
+    """An argument of a call that cannot be meant; the message says what was given and what is expected."""
+
+
+class CapacityWarning(UserWarning):
+    """A model asks for fewer contacts than it can have."""
+
+
 class Problems:
-    """Collects the findings of one pass. Truthy when there is any."""
+    """Collects the findings of one pass. Truthy when there is any. Past MOST_FINDINGS `add` raises what there is."""
 
     def __init__(self) -> None:
         self._found: dict[Problem, None] = {}
+        self._noted = 0
 
     def add(self, place: Place | None, message: str, hint: str = "") -> None:
         """Note that the model is wrong at `place` (an element; None for a fact about the whole model)."""
@@ -86,6 +100,11 @@ class Problems:
     def _note(self, place: Place | None, message: str, hint: str, unsupported: bool) -> None:
         file, line, label = (place.file, place.line, place.label) if place is not None else ("", 0, "")
         self._found[Problem(file, line, label, message, hint, unsupported)] = None
+        self._noted += 1
+        if self._noted > MOST_FINDINGS:
+            rest = f"there is more: only the first {MOST_FINDINGS} findings are listed"
+            self._found[Problem(file, line, "", rest, "", unsupported)] = None
+            self.raise_if_any()
 
     def raise_if_any(self) -> None:
         """Raise UnsupportedError if nothing is wrong but something is unsupported, MjcfError if anything is wrong."""
@@ -110,8 +129,8 @@ class Problems:
 
 def near_match(word: str, known: Iterable[str], listed: int = 0) -> str:
     """A hint for a word that is not among `known`: the nearest one, else all of them if there are at most `listed`."""
-    words = sorted(set(known))
-    near = get_close_matches(word, words[:MOST_COMPARED], n=1, cutoff=0.6)
+    words = sorted({other for other in islice(known, MOST_COMPARED) if len(other) <= LONGEST_COMPARED})
+    near = get_close_matches(word, words, n=1, cutoff=0.6) if len(word) <= LONGEST_COMPARED else []
     if near:
         return f"did you mean '{near[0]}'?"
     if 0 < len(words) <= listed:

@@ -1,17 +1,20 @@
 """load: a model file or text, or a saved model -> Model."""
 
 import dataclasses
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from diffsim.compiler.capacities import check_capacities
 from diffsim.compiler.passes import compile_all
+from diffsim.errors import ArgumentError
 from diffsim.mjcf import read
 from diffsim.types.archive import is_saved, restore
 from diffsim.types.model import Model
 
 
 def load(
-    path_or_text: str | Path,
+    path_or_text: str | bytes | os.PathLike[str],
     assets: Mapping[str, bytes] | None = None,
     allow_outside: bool = False,
     max_contacts: int | None = None,
@@ -21,7 +24,7 @@ def load(
     """Loads a model: MJCF, URDF, or what `Model.save` wrote.
 
     Args:
-      path_or_text: path of an XML file or of a saved model, or XML text (anything that begins with `<`).
+      path_or_text: path of an XML file or of a saved model, or XML text (anything that begins with `<`, or bytes).
       assets: files in memory, by name; they come before files on disk.
       allow_outside: let includes and assets lie outside the folder of the model.
       max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
@@ -33,11 +36,29 @@ def load(
     Raises:
       MjcfError: the model is wrong; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
+      ArgumentError: an argument is of the wrong kind.
     """
-    if not str(path_or_text).lstrip().startswith("<") and is_saved(path_or_text):
-        return _saved(path_or_text, max_contacts, max_pairs, keep)
-    spec = read(path_or_text, assets=assets, allow_outside=allow_outside)
+    source = _source(path_or_text)
+    if assets is not None and not isinstance(assets, Mapping):
+        raise ArgumentError(f"assets: a mapping of names to bytes is expected, {type(assets).__name__} was given")
+    check_capacities(max_contacts, max_pairs)
+    if not isinstance(source, bytes) and not str(source).lstrip().startswith("<") and is_saved(source):
+        return _saved(source, max_contacts, max_pairs, keep)
+    spec = read(source, assets=assets, allow_outside=allow_outside)
     return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)
+
+
+def _source(given: object) -> str | bytes | Path:
+    """What a model is loaded from, if it can be one."""
+    if isinstance(given, str | bytes):
+        return given
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    path = os.fspath(given) if isinstance(given, os.PathLike) else None
+    if not isinstance(path, str):
+        kind = type(given).__name__
+        raise ArgumentError(f"a model is loaded from a path, XML text or bytes; {kind} was given")
+    return Path(path)
 
 
 def _saved(path: str | Path, max_contacts: int | None, max_pairs: int | None, keep: Collection[str]) -> Model:

@@ -10,6 +10,7 @@ import numpy as np
 
 from diffsim.compiler import topology
 from diffsim.compiler.draft import Draft
+from diffsim.enums import JointType
 from diffsim.types.model import Model
 from diffsim.types.topology import NAMED, Topology
 
@@ -38,6 +39,10 @@ def rows(draft: Draft) -> None:
 def tree(draft: Draft) -> None:
     """Addresses and ancestry of bodies, joints and dofs."""
     fields = draft.fields
+    # only now: a static body between it and the world may have been fused
+    for node in draft.nodes["joint"]:
+        if node.e.type == JointType.FREE and node.body is not None and node.body.row["body_parentid"] > 0:
+            draft.problems.add(node.source, "a free joint can only be used on a child of the world")
     for name in ("jnt_type", "jnt_bodyid", "geom_bodyid"):
         fields.setdefault(name, np.zeros(0, int))
     fields.update(topology.joint_addresses(fields))

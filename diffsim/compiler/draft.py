@@ -14,8 +14,9 @@ import numpy as np
 from diffsim.compiler.orientation import IDENTITY
 from diffsim.enums import ObjType
 from diffsim.errors import Problems, near_match
+from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.settings import Compiler
-from diffsim.mjcf.schema import Element, Tristate
+from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 
 Array = np.ndarray

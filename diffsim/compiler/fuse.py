@@ -11,7 +11,7 @@ import numpy as np
 
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.bodies import MINIMUM, move
-from diffsim.compiler.elements.shape import offset_inertia, rotated_inertia
+from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.compiler.orientation import compose, diagonalize, matrix
 from diffsim.enums import SensorType
 from diffsim.mjcf.references import references

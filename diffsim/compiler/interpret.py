@@ -1,4 +1,4 @@
-"""evaluate: run a JAX function once, in numpy, without compiling it.
+"""interpret: run a JAX function once, in numpy, without compiling it.
 
 The derived constants of a model are computed once per load, by physics written in JAX. XLA would take seconds to
 compile what numpy runs in milliseconds, so the traced function is interpreted: each of its operations by the numpy
@@ -6,7 +6,7 @@ function in `NUMPY`, or by JAX itself where the table has none. The result is th
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ Values = Sequence[Any]
 Rule = Callable[..., Any]
 
 
-def evaluate(function: Callable[..., Any], *arguments: Any) -> Any:
+def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
@@ -57,10 +57,11 @@ def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
 def _while(
     inputs: Values, *, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **params: Any
 ) -> Values:
-    asked, told = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
+    """`lax.while_loop`: the constants of the condition come first, then those of the body, then what is carried."""
+    of_condition, of_body = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
     state = inputs[cond_nconsts + body_nconsts :]
-    while _run(cond_jaxpr, [*asked, *state])[0].any():
-        state = _run(body_jaxpr, [*told, *state])
+    while _run(cond_jaxpr, [*of_condition, *state])[0].any():
+        state = _run(body_jaxpr, [*of_body, *state])
     return state
 
 
@@ -101,24 +102,27 @@ def _dot(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Any:
     return NotImplemented if batch_a or batch_b else np.tensordot(a, b, axes=(contract_a, contract_b))
 
 
-def _window(
-    operand: Array,
-    indices: Array,
-    mapped: Values,
-    dropped: Values,
-    batching: dict[int, int],
-    windows: Values,
-    shape: Values,
-) -> Any:
+class _Axes(NamedTuple):
+    """What the axes of a gather or scatter mean.
+
+    mapped: axes of the operand that the indices are for. dropped: axes of the operand that the result lacks. batching:
+    axes of the operand that run together with one of the indices. windows: axes of the result that run inside a window.
+    """
+
+    mapped: Values
+    dropped: Values
+    batching: dict[int, int]
+    windows: Values
+
+
+def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
     """Index arrays that pick the windows of a gather or scatter, one per axis of the operand; they have `shape`.
 
-    indices: first element of each window, for the axes `mapped`. dropped: axes of the operand that the result lacks.
-    batching: axes of the operand that run together with one of the indices. windows: axes of the result that run inside
-    a window. None where an index lies outside.
+    indices: first element of each window. None where an index lies outside of the operand.
     """
-    left = [axis for axis in range(operand.ndim) if axis not in dropped and axis not in batching]
-    kept = dict(zip(left, windows, strict=True))
-    outer = [axis for axis in range(len(shape)) if axis not in windows]
+    left = [axis for axis in range(operand.ndim) if axis not in axes.dropped and axis not in axes.batching]
+    kept = dict(zip(left, axes.windows, strict=True))
+    outer = [axis for axis in range(len(shape)) if axis not in axes.windows]
 
     def along(axis: int) -> Array:
         return np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
@@ -128,13 +132,13 @@ def _window(
         index = np.zeros([1] * len(shape), int)
         if axis in kept:
             index = index + along(kept[axis])
-        if axis in batching:
-            index = index + along(outer[batching[axis]])
-        if axis in mapped:
+        if axis in axes.batching:
+            index = index + along(outer[axes.batching[axis]])
+        if axis in axes.mapped:
             spread = [1] * len(shape)
             for place, size in zip(outer, indices.shape[:-1], strict=True):
                 spread[place] = size
-            index = index + indices[..., list(mapped).index(axis)].reshape(spread)
+            index = index + indices[..., list(axes.mapped).index(axis)].reshape(spread)
         if np.any((index < 0) | (index >= operand.shape[axis])):
             return None
         result.append(index)
@@ -150,7 +154,8 @@ def _gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_siz
     sizes = [size for axis, size in enumerate(slice_sizes) if axis not in gone]
     batch = iter(indices.shape[:-1])
     shape = [sizes[list(windows).index(axis)] if axis in windows else next(batch) for axis in range(rank)]
-    index = _window(operand, indices, numbers.start_index_map, numbers.collapsed_slice_dims, batching, windows, shape)
+    axes = _Axes(numbers.start_index_map, numbers.collapsed_slice_dims, batching, windows)
+    index = _window(operand, indices, axes, shape)
     return NotImplemented if index is None else operand[index]
 
 
@@ -161,7 +166,8 @@ def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
         numbers, result = dimension_numbers, operand.copy()
         mapped, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
         batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-        index = _window(operand, indices, mapped, dropped, batching, numbers.update_window_dims, updates.shape)
+        axes = _Axes(mapped, dropped, batching, numbers.update_window_dims)
+        index = _window(operand, indices, axes, updates.shape)
         if index is None:
             return NotImplemented
         combine(result, index, updates)
@@ -171,7 +177,7 @@ def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
 
 
 def _triangular_solve(
-    a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
+    a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **params: Any
 ) -> Any:
     if not left_side or a.ndim != 2:
         return NotImplemented

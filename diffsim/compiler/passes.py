@@ -1,21 +1,22 @@
-"""compile: the passes in their order, and the derived constants.
+"""compile: the passes from a Spec to a Model, in their order.
 
-The derived constants are our own physics in JAX. They are computed once per load, on the host, in float64, without XLA:
-evaluate.py says why and how.
+Reading came before (mjcf/): XML, included files, default classes, macros, names and references. Each pass here reads
+elements and earlier fields of the `Draft` and adds fields under mjModel's names; what it finds wrong is raised at its
+end, all at once. After the passes come what the physics lacks (unsupported.py), the derived constants (derive.py), and
+the arrays on the device (pack.py).
 """
 
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import jax
 import numpy as np
 
-from diffsim.collision import capacities_of_numerics
-from diffsim.compiler import complete
+from diffsim.compiler import budget, complete
 from diffsim.compiler.assets.heightfields import hfield_rows
 from diffsim.compiler.assets.images import texture_rows
 from diffsim.compiler.assets.meshes import mesh_rows
+from diffsim.compiler.capacities import asked_capacities, check_capacities, warn_of_cuts
+from diffsim.compiler.derive import derive
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.elements import settings
 from diffsim.compiler.elements.actuators import actuator_rows
@@ -30,37 +31,39 @@ from diffsim.compiler.elements.sensors import sensor_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import flatten
 from diffsim.compiler.fuse import discard_visual, forget_materials, fuse_static
-from diffsim.compiler.interpret import evaluate
-from diffsim.compiler.lengthrange import length_ranges
 from diffsim.compiler.pack import pack
-from diffsim.compiler.topology import DOF_WIDTH
 from diffsim.compiler.unsupported import check_elements, check_model
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
-from diffsim.simulate.constants import MINIMUM, constants
 from diffsim.types.model import Model
 
-# statistics that the file may fix
-FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
-
 PASSES: tuple[Callable[[Draft], None], ...] = (
+    # the tree of elements as lists of objects, frames dissolved
+    flatten,
+    budget.check_sizes,
+    # settings and assets
     forget_materials,
     settings.options,
     settings.materials,
     texture_rows,
     mesh_rows,
     hfield_rows,
+    # bodies and what hangs on them: orientations, units, shapes
     body_poses,
     joint_rows,
     geom_rows,
     attachment_rows,
+    # masses and inertias
     body_inertias,
     fuse_static,
     discard_visual,
     total_mass,
+    # the kinematic tree in integers
     complete.rows,
     complete.tree,
+    budget.check_pairs,
     configuration,
+    # what refers to the tree
     pair_rows,
     exclude_rows,
     equality_rows,
@@ -69,10 +72,12 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     sensor_rows,
     settings.numerics,
     settings.tuples,
+    # sizes, reference values, and empty arrays for what the model lacks
     complete.sizes,
     key_rows,
     complete.empty_fields,
     complete.relations,
+    complete.check_finite,
 )
 
 
@@ -108,11 +113,11 @@ def compile_all(
     refuse: bool = True,
 ) -> Model:
     """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
+    check_capacities(max_contacts, max_pairs)
     draft = Draft(spec)
     run_passes(draft, refuse)
     names, texts = complete.names(draft), settings.texts(draft)
-
-    asked = capacities_of_numerics(names["numeric"], draft.fields["numeric_data"][draft.fields["numeric_adr"]])
+    asked = asked_capacities(draft)
     given = {"max_contacts": max_contacts, "max_pairs": max_pairs}
     capacities = asked | {name: number for name, number in given.items() if number is not None}
 
@@ -120,8 +125,11 @@ def compile_all(
         return pack(fields, names, texts, **capacities, keep=keep)
 
     if refuse:
-        check_model(draft, packed(draft.fields))
+        model = packed(draft.fields)
+        check_model(draft, model)
         draft.problems.raise_if_any()
+        if capacities == asked:
+            warn_of_cuts(model)
     derive(draft, packed)
     return packed(draft.fields)
 
@@ -130,41 +138,8 @@ def run_passes(draft: Draft, refuse: bool = True) -> None:
     """All passes over the elements, then the check that the numbers of the file have led to numbers."""
     # what overflows is found by the check, and told with its place
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for each in (flatten, *([check_elements] if refuse else []), *PASSES, complete.check_finite):
+        for each in PASSES:
             each(draft)
+            if each is flatten and refuse:
+                check_elements(draft)
             draft.problems.raise_if_any()
-
-
-def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
-    """Complete the fields with derived constants, and with what depends on these."""
-    with jax.enable_x64(True), _on_host():
-        draft.fields.update(evaluate(constants, packed(draft.fields)))
-        _spring_dampers(draft)
-        length_ranges(draft, packed)
-    draft.problems.raise_if_any()
-    for name in FIXED:
-        value = getattr(draft.spec.statistic, name)
-        if value is not None:
-            draft.fields["stat"][name] = value
-
-
-def _on_host() -> AbstractContextManager[Any]:
-    """Arrays stay on the CPU, where JAX has been told that there is one."""
-    try:
-        return jax.default_device(jax.devices("cpu")[0])
-    except RuntimeError:
-        return nullcontext()
-
-
-def _spring_dampers(draft: Draft) -> None:
-    """Stiffness and damping of joints that are given by time constant and damping ratio."""
-    fields = draft.fields
-    for node in draft.nodes["joint"]:
-        timeconst, dampratio = node.e.springdamper
-        if timeconst <= 0 or dampratio <= 0:
-            continue
-        width = DOF_WIDTH[fields["jnt_type"][node.id]]
-        dofs = slice(fields["jnt_dofadr"][node.id], fields["jnt_dofadr"][node.id] + width)
-        inertia = width / max(MINIMUM, fields["dof_invweight0"][dofs].sum())
-        fields["jnt_stiffness"][node.id] = inertia / max(MINIMUM, (timeconst * dampratio) ** 2)
-        fields["dof_damping"][dofs] = 2 * inertia / max(MINIMUM, timeconst)

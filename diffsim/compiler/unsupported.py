@@ -1,7 +1,8 @@
 """What MJCF has and the physics has not, said at load with file, line, element and reason.
 
-Rooms keep tables of what they know; those are asked, so that nothing is listed twice and a feature is known here as
-soon as it has its row there. `GAPS` holds the rest; a row of it is deleted when its feature lands.
+Rooms keep tables of what they can do (pairs of geoms, sensors, transmissions); those are asked, so that a feature is
+known here as soon as it has its row there. `GAPS` and `OPTIONS` hold what no table says; a row is deleted when its
+feature lands. Elements and attributes that are refused as they are read say so in their own classes (`unsupported`).
 """
 
 from collections.abc import Callable

@@ -26,7 +26,8 @@ from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Attach
 from diffsim.mjcf.elements.sections import REFERRING, AssetSection, CustomSection, Default, KeyframeSection
 from diffsim.mjcf.elements.sensor import Sensor
-from diffsim.mjcf.kinds import NameKind, Vector, frozen
+from diffsim.mjcf.kinds import NameKind
+from diffsim.mjcf.numbers import Vector, frozen
 from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
@@ -82,7 +83,9 @@ class _Copier:
         self.made: dict[int, Element] = {}
 
     def run(self, body: Body, keys: list[AttachedKey]) -> None:
-        """Everything that comes along with `body`."""
+        """Everything that comes along with `body`. Default classes name assets, so these names are known first."""
+        kept = [part for section in self.child.root.each(AssetSection) for part in section.children]
+        self.inside |= {key for part in kept if not isinstance(part, ModelAsset) for key in own_names(part)}
         self._defaults()
         self._assets()
         self._tree(body)
@@ -142,7 +145,6 @@ class _Copier:
         sections = [(section, self._section(AssetSection, section)) for section in self.child.root.each(AssetSection)]
         kept = [(element, to) for section, to in sections for element in section.children]
         kept = [(element, to) for element, to in kept if not isinstance(element, ModelAsset)]
-        self.inside |= {key for element, _ in kept for key in own_names(element)}
         for element, section in kept:
             section.children.append(self._classed(element, section))
         for section in self.child.root.each(CustomSection):

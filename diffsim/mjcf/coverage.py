@@ -6,7 +6,8 @@ it there, so that nothing is read from a file and then forgotten. Whole elements
 
 from diffsim.mjcf.elements import visual
 from diffsim.mjcf.elements.asset import Bone, FileAsset, Layer, Material, Mesh, Skin, Texture
-from diffsim.mjcf.elements.body import Body, Light
+from diffsim.mjcf.elements.body import Body
+from diffsim.mjcf.elements.camera import Light
 from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element
 

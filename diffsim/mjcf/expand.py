@@ -14,7 +14,7 @@ from diffsim.mjcf.replicate import replicate
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 
-MOST_COPIES = 200_000
+MOST_COPIES = 20_000
 
 
 def expand(spec: Spec, problems: Problems) -> None:

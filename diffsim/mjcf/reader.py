@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from diffsim.errors import MjcfError, Problem, Problems, near_match
-from diffsim.mjcf import removed
+from diffsim.mjcf import versions
+from diffsim.mjcf.assemble import assemble, merge
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import ModelAsset
-from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
-from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
-from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.expand import expand
 from diffsim.mjcf.include import expand_includes
+from diffsim.mjcf.kinds import BadValue
 from diffsim.mjcf.names import check_references, index_names
 from diffsim.mjcf.resources import ResourceError, Resources
-from diffsim.mjcf.schema import AnyElement, BadValue, Element, children_of, xml_name
+from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name
 from diffsim.mjcf.source import Node, parse
 from diffsim.mjcf.spec import Spec
 from diffsim.mjcf.urdf import translate
@@ -31,8 +30,8 @@ from diffsim.mjcf.urdf import translate
 TEXT_NAME = "<xml>"
 ROOTS = ("mujoco", "robot")
 DEEPEST = 400
-
-_SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
+DEEPEST_ATTACH = 32
+MOST_ELEMENTS = 50_000
 
 
 def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:
@@ -56,9 +55,10 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
         root = translate(root, resources, problems)
     else:
         expand_includes(root, resources, problems)
+    _check_count(root, problems)
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
-    spec = _spec(model, resources, problems)
+    spec = assemble(model, resources, problems)
     _read_models(spec, files, problems)
     _check(spec, complete, problems)
     problems.raise_if_any()
@@ -82,6 +82,9 @@ def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems
             continue
         if file in files and files[file] is None:
             problems.add(asset, f"model '{asset.file_}' attaches itself")
+            continue
+        if list(files.values()).count(None) > DEEPEST_ATTACH:
+            problems.add(asset, f"models are attached more than {DEEPEST_ATTACH} deep")
             continue
         if file not in files:
             files[file] = None
@@ -119,6 +122,16 @@ def _check_root(root: Node) -> None:
     if root.tag not in ROOTS:
         message = "the root of a model is <mujoco> or, of a URDF, <robot>"
         raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
+
+
+def _check_count(root: Node, problems: Problems) -> None:
+    count, waiting = 0, [root]
+    while waiting:
+        node = waiting.pop()
+        count += 1
+        waiting += node.children
+    if count > MOST_ELEMENTS:
+        problems.add(root, f"the model has {count} elements, more than {MOST_ELEMENTS}")
 
 
 # ------------------------------------------------------------------------------------------------- nodes to elements
@@ -179,13 +192,18 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
 def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterable[str], problems: Problems) -> None:
     if name in {xml_name(field_name) for field_name in cls.legal()}:
         problems.add(node, f"attribute '{name}' is not allowed in a default class")
+    elif since := versions.NEWER_ATTRIBUTES.get(node.tag, {}).get(name):
+        problems.unsupported(node, f"attribute '{name}' is new in MuJoCo {since}, not supported yet")
     else:
-        hint = removed.ATTRIBUTES.get(node.tag, {}).get(name) or near_match(name, legal, listed=8)
+        hint = versions.ATTRIBUTES.get(node.tag, {}).get(name) or near_match(name, legal, listed=8)
         problems.add(node, f"unknown attribute '{name}'", hint)
 
 
 def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
-    hint = removed.ELEMENTS.get(parent.tag, {}).get(node.tag)
+    if since := versions.NEWER_ELEMENTS.get(parent.tag, {}).get(node.tag):
+        problems.unsupported(node, f"is new in MuJoCo {since}, not supported yet")
+        return
+    hint = versions.ELEMENTS.get(parent.tag, {}).get(node.tag)
     hint = hint or near_match(node.tag, children_of(type(parent)), listed=8)
     known = node.tag in SECTIONS or any(node.tag in children_of(cls) for cls in SECTIONS.values())
     message = f"is not allowed in <{parent.tag}>" if known else f"unknown element in <{parent.tag}>"
@@ -197,52 +215,6 @@ def _check_alternatives(element: Element, problems: Problems) -> None:
         given = [xml_name(name) for name in group if getattr(element, name) is not None]
         if len(given) > 1:
             problems.add(element, f"attributes {' and '.join(given)} cannot both be given")
-
-
-# ------------------------------------------------------------------------------------------------- elements to spec
-
-
-def _spec(root: Mujoco, resources: Resources, problems: Problems) -> Spec:
-    """The model as views of its elements: settings merged, one world body, default classes built."""
-    root.children = _with_one_world(root)
-    return Spec(
-        root=root,
-        compiler=_merged(root.each(Compiler), Compiler),
-        option=_merged(root.each(Option), Option),
-        size=_merged(root.each(Size), Size),
-        visual=_merged(root.each(Visual), Visual),
-        statistic=_merged(root.each(Statistic), Statistic),
-        worldbody=root.each(Body)[0],
-        defaults=Defaults(root.each(Default), problems),
-        resources=resources,
-    )
-
-
-def _with_one_world(root: Mujoco) -> list[Element]:
-    """The sections of a model with all world bodies merged into one, the last section."""
-    worlds = root.each(Body)
-    place = worlds[0] if worlds else root
-    world = Body(tag="worldbody", name="world", parent=root, file=place.file, line=place.line)
-    for part in worlds:
-        for child in part.children:
-            child.parent = world
-            world.children.append(child)
-    return [section for section in root.children if not isinstance(section, Body)] + [world]
-
-
-def _merged(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
-    """Repeated settings as one, filled: the last value wins, for the sub-elements too."""
-    sections = list(sections)
-    last = sections[-1] if sections else cls(tag=_SETTING_TAGS.get(cls, ""))
-    merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)
-    for section in sections:
-        for name, value in section.given().items():
-            setattr(merged, name, section.attributes()[name].over(getattr(merged, name), value))
-    parts = [child for section in sections for child in section.children]
-    merged.children = [
-        _merged([part for part in parts if type(part) is rule.cls], rule.cls) for rule in children_of(cls).values()
-    ]
-    return merged.filled()
 
 
 def check(spec: Spec) -> None:
@@ -264,7 +236,7 @@ def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
     for section in spec.root.children:
         _check_given(section, isinstance(section, Default), problems)
     for name in ("compiler", "option", "size", "visual", "statistic"):
-        setattr(spec, name, _merged([getattr(spec, name)], type(getattr(spec, name))))
+        setattr(spec, name, merge([getattr(spec, name)], type(getattr(spec, name))))
     _check(spec, complete, problems)
 
 

@@ -12,12 +12,13 @@ Source: MuJoCo XML reference, "replicate"; mjXReader::Body and mjCBody::operator
 
 import numpy as np
 
+from diffsim.mjcf.attributes import Vector
 from diffsim.mjcf.elements.body import Frame, Replicate
 from diffsim.mjcf.elements.sections import REFERRING
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.references import own_names, references
-from diffsim.mjcf.schema import Element, Vector
+from diffsim.mjcf.schema import Element
 
 # names by kind, as (space, name)
 Names = set[tuple[str, str]]

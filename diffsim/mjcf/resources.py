@@ -51,8 +51,7 @@ class Resources:
     def locate(self, name: str, folder: str = "", near: str = "") -> str:
         """Where an asset is, from the model's folder, without reading it; empty if it is nowhere."""
         for place in _places(name, folder, near):
-            path = None if place in self.assets else self._path(place)
-            if place in self.assets or (path is not None and path.is_file()):
+            if place in self.assets or _is_file(place, self._path(place)):
                 return place
         return ""
 
@@ -65,7 +64,7 @@ class Resources:
             return base, _bounded(base, self.assets[base], largest)
         for place in places:
             path = self._path(place)
-            if path is not None and path.is_file():
+            if path is not None and _is_file(place, path):
                 return place, self._open(place, path, largest)
         if self.folder is None:
             hint = "give it in assets={name: bytes}, or load the model by its path"
@@ -80,7 +79,7 @@ class Resources:
         try:
             path = ((self.folder or Path.cwd()) / place).resolve()
         except (OSError, ValueError, RuntimeError) as problem:
-            raise ResourceError(f"'{place[:80]}' is no file name ({problem})") from None
+            raise _no_name(place, problem) from None
         inside = self.folder is not None and path.is_relative_to(self.folder)
         if not inside and not self.allow_outside:
             raise OutsideError(
@@ -96,6 +95,17 @@ class Resources:
             return path.read_bytes()
         except OSError as problem:
             raise ResourceError(f"file '{place}' cannot be read: {problem.strerror}") from None
+
+
+def _is_file(place: str, path: Path | None) -> bool:
+    try:
+        return path is not None and path.is_file()
+    except (OSError, ValueError) as problem:
+        raise _no_name(place, problem) from None
+
+
+def _no_name(place: str, problem: Exception) -> ResourceError:
+    return ResourceError(f"'{place[:80]}' is no file name ({getattr(problem, 'strerror', None) or problem})")
 
 
 def _tidy(name: str) -> str:

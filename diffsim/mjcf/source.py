@@ -14,9 +14,13 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from diffsim.errors import MjcfError, Problem
 
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+# characters that begin the value of an attribute
+_ASSIGNED = re.compile(r"=\s*[\"']")
+MOST_ATTRIBUTES = 1000
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>", re.DOTALL)
 _ENCODING = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
+# what a file may be written in: each is decoded in time that grows with its size
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -38,13 +42,14 @@ class Node:
 
 def parse(text: bytes | str, file: str) -> Node:
     """The tree of an XML document; `file` is what messages call it. Raises MjcfError if it is not sound XML."""
-    plain = _without_declaration(_COMMENT.sub(_blank, _decoded(text, file)))
+    plain = _without_declaration(_without_comments(_decoded(text, file), file))
     if not plain.strip():
         raise _refused(file, 0, "the file is empty")
     doctype = plain.find("<!DOCTYPE")
     if doctype >= 0:
         message = "document types and entities are not allowed in a model"
         raise _refused(file, 1 + plain.count("\n", 0, doctype), message, "remove <!DOCTYPE ...>")
+    _check_attributes(plain, file)
     parser = etree.XMLParser(
         encoding="utf-8",
         resolve_entities=False,
@@ -90,9 +95,33 @@ def _decoded(text: bytes | str, file: str) -> str:
         if text.startswith(mark):
             encoding = name
     try:
-        return text.decode(encoding)
+        known = codecs.lookup(encoding).name
+        if known not in ENCODINGS:
+            raise _refused(file, 0, f"encoding {encoding} is not supported", "save the file as UTF-8")
+        return text.decode(known)
     except (LookupError, UnicodeError):
         raise _refused(file, 0, f"not text in encoding {encoding}") from None
+
+
+def _without_comments(text: str, file: str) -> str:
+    """The text with nothing, on as many lines, in place of each comment."""
+    parts, start = list[str](), 0
+    while (begin := text.find("<!--", start)) >= 0:
+        end = text.find("-->", begin + 4)
+        if end < 0:
+            raise _refused(file, 1 + text.count("\n", 0, begin), "a comment has no end", "close it by -->")
+        parts += [text[start:begin], "\n" * text.count("\n", begin, end)]
+        start = end + 3
+    return "".join(parts) + text[start:]
+
+
+def _check_attributes(text: str, file: str) -> None:
+    """Refuse an element of very many attributes: the parser's time grows with their square."""
+    line = 1
+    for piece in text.split("<"):
+        if len(piece) > 4 * MOST_ATTRIBUTES and len(_ASSIGNED.findall(piece)) > MOST_ATTRIBUTES:
+            raise _refused(file, line, f"an element has more than {MOST_ATTRIBUTES} attributes")
+        line += piece.count("\n")
 
 
 def _without_declaration(text: str) -> str:

@@ -20,7 +20,8 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from diffsim.errors import Problems, near_match
-from diffsim.mjcf.kinds import BadValue, RealsKind, Vector, number
+from diffsim.mjcf.kinds import BadValue
+from diffsim.mjcf.numbers import RealsKind, Vector, number
 from diffsim.mjcf.resources import ResourceError, Resources
 from diffsim.mjcf.source import Node
 

@@ -9,6 +9,8 @@ default one.
 import dataclasses
 import io
 import json
+import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -29,7 +31,26 @@ MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 
 # arrays of a file may have this many bytes altogether
-LARGEST = 8 * 2**30
+LARGEST = 2**30
+
+# what a damaged file makes zipfile, zlib, json and numpy raise (RuntimeError: encrypted, nested too deep, odd methods)
+DAMAGED = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    SyntaxError,
+    EOFError,
+    MemoryError,
+    struct.error,
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 T = TypeVar("T")
 
@@ -38,6 +59,9 @@ def is_saved(source: Any) -> bool:
     """Whether this is the path of a saved model, and not of XML."""
     path = Path(source)
     try:
+        # others, such as pipes, may wait for ever
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC or path.suffix == SUFFIX
     except (OSError, ValueError):
@@ -63,15 +87,17 @@ def restore(cls: type[T], path: str | Path) -> T:
         header = json.loads(arrays.pop("facts").tobytes())
         if header["format"] != FORMAT:
             raise KeyError("format")
-    except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as problem:
+    except DAMAGED as problem:
         raise _refused(path, f"not a saved model, or damaged ({problem})") from None
     if header["version"] != VERSION:
         raise _refused(path, f"saved in format {header['version']}, this diffsim reads format {VERSION}")
     try:
         made = _put_together(cls, "", arrays, header["facts"])
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        _check(made, header["digest"], path)
+    except MjcfError:
+        raise
+    except DAMAGED as problem:
         raise _refused(path, f"does not fit this diffsim ({problem})") from None
-    _check(made, header["digest"], path)
     return made
 
 

@@ -11,7 +11,7 @@ from compiler.compare import differences
 from compiler.features import FEATURES
 
 from diffsim.compiler import from_mujoco
-from diffsim.compiler.interpret import evaluate
+from diffsim.compiler.interpret import interpret
 from diffsim.simulate.constants import constants, set_const
 from diffsim.types import Model
 
@@ -34,7 +34,7 @@ def test_it_restores_what_the_oracle_computes(model: Model) -> None:
 
 
 def test_numpy_and_xla_agree(model: Model) -> None:
-    interpreted, compiled = evaluate(constants, model), jax.jit(constants)(model)
+    interpreted, compiled = interpret(constants, model), jax.jit(constants)(model)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12), interpreted, compiled)
 
 

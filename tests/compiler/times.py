@@ -17,7 +17,7 @@ from diffsim import mjcf
 from diffsim.compiler import complete, passes
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.elements import settings
-from diffsim.compiler.interpret import evaluate
+from diffsim.compiler.interpret import interpret
 from diffsim.compiler.pack import pack
 from diffsim.simulate.constants import constants
 
@@ -31,7 +31,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 def main(paths: list[str]) -> None:
     """Print one line per model."""
-    print("read  passes  pack  trace  evaluate  model")
+    print("read  passes  pack  trace  interpret  model")
     for path in paths:
         read, spec = timed(mjcf.read, package_path(path))
         draft = Draft(spec)
@@ -40,7 +40,7 @@ def main(paths: list[str]) -> None:
         with jax.enable_x64(True):
             packed, model = timed(lambda fields, n=names, t=texts: pack(fields, n, t), draft.fields)
             traced, _ = timed(jax.make_jaxpr(constants), model)
-            evaluated, _ = timed(evaluate, constants, model)
+            evaluated, _ = timed(interpret, constants, model)
         print(f"{read:.3f}  {compiled:.3f}  {packed:.3f}  {traced:.3f}  {evaluated:.3f}  {path}", flush=True)
 
 

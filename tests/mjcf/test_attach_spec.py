@@ -73,3 +73,15 @@ def test_other_units_are_not_written_to_one_file() -> None:
     with pytest.raises(UnsupportedError, match="compiler setting 'angle' is another"):
         mjcf.write(spec)
     assert diffsim.compile(spec).nbody == 4
+
+
+def test_default_classes_may_name_assets() -> None:
+    child = """<mujoco><default><geom material="red"/><default class="c"><geom type="mesh" mesh="tet"/></default></default>
+      <asset><material name="red" rgba="1 0 0 1"/><mesh name="tet" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>
+      <worldbody><body name="b"><geom size="1"/><geom class="c"/></body></worldbody></mujoco>"""
+    text = """<mujoco><asset><model name="m" file="child.xml"/></asset>
+      <worldbody><attach model="m" body="b" prefix="p_"/></worldbody></mujoco>"""
+    model = diffsim.load(text, assets={"child.xml": child.encode()})
+    assert model.topology.names["material"] == ("p_red",)
+    assert model.topology.geom_matid.tolist() == [0, 0]
+    assert model.topology.geom_dataid.tolist() == [-1, 0]

@@ -12,12 +12,15 @@ from diffsim.types import Option
 
 ROOT = Path(diffsim.__file__).parent
 READERS = [
-    *sorted((ROOT / "compiler").glob("*.py")),
+    *sorted((ROOT / "compiler").rglob("*.py")),
     *(
         ROOT / "mjcf" / f"{name}.py"
         for name in ("attach", "replicate", "expand", "spec", "defaults", "reader", "names")
     ),
-    *(ROOT / "mjcf" / "elements" / f"{name}.py" for name in ("actuator", "dcmotor", "sensor", "settings")),
+    *(
+        ROOT / "mjcf" / "elements" / f"{name}.py"
+        for name in ("actuator", "shortcuts", "muscle", "dcmotor", "sensor", "settings")
+    ),
 ]
 TEXT = "\n".join(path.read_text() for path in READERS)
 OPTIONS = {field.name for field in dataclasses.fields(Option)} | set(Flags.DISABLE) | set(Flags.ENABLE)

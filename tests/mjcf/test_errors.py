@@ -236,3 +236,12 @@ def test_mutations_load_or_raise_mjcf_error():
             assert error.problems
             outcomes[False] += 1
     assert min(outcomes.values()) > 0 or outcomes[False] == 200
+
+
+def test_what_is_newer_than_our_mujoco_is_no_typo() -> None:
+    for text, since in (
+        ("<worldbody><geom size='1' surfacevel='1 0 0 0 0 0'/></worldbody>", "3.11"),
+        ("<actuator><pid joint='j'/></actuator>", "3.12"),
+    ):
+        with pytest.raises(UnsupportedError, match=f"is new in MuJoCo {since}, not supported yet"):
+            read(f"<mujoco>{text}</mujoco>")

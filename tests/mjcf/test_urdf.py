@@ -215,3 +215,17 @@ def test_nothing_passes_silently(name: str) -> None:
     with pytest.raises(MjcfError, match=message):
         mjcf.read(robot(inside, around))
     oracle.load_oracle(robot(inside, around))
+
+
+FLOATING = """<robot name="r"><link name="base"/><link name="box"><inertial><mass value="1"/>
+  <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="j" type="floating"><parent link="base"/><child link="box"/><origin xyz="1 2 3"/></joint></robot>"""
+
+
+def test_a_floating_joint_below_a_root_that_is_fused() -> None:
+    model = diffsim.load(FLOATING)
+    assert (model.nbody, model.nv) == (2, 6)
+    assert model.body_pos[1].tolist() == [1, 2, 3]
+    kept = FLOATING.replace('<link name="base"/>', '<mujoco><compiler fusestatic="false"/></mujoco><link name="base"/>')
+    with pytest.raises(MjcfError, match="a free joint can only be used on a child of the world"):
+        diffsim.load(kept)

@@ -893,13 +893,13 @@ ROWS: list[tuple[str, str, str, str]] = [
     (
         "replicate_bomb",
         '<mujoco><worldbody><replicate count="1000000"><geom size="1"/></replicate></worldbody></mujoco>',
-        "<xml>:1 <replicate>: macros would make more than 200000 elements",
+        "<xml>:1 <replicate>: macros would make more than 20000 elements",
         "unasked",
     ),
     (
         "replicate_nested_bomb",
         '<mujoco><worldbody><replicate count="1000"><replicate count="1000"><geom size="1"/></replicate></replicate></worldbody></mujoco>',
-        "<xml>:1 <replicate>: macros would make more than 200000 elements",
+        "<xml>:1 <replicate>: macros would make more than 20000 elements",
         "unasked",
     ),
     (

@@ -13,7 +13,7 @@ from diffsim.actuator.activation import advance_activation
 from diffsim.actuator.actuation import actuation
 from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import transmission
-from diffsim.compiler.interpret import evaluate
+from diffsim.compiler.interpret import interpret
 from diffsim.enums import EnableBit
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import bias
@@ -100,7 +100,7 @@ each_stage = jax.jit(stages_of)
 
 def interpreted(*arguments: Any) -> Any:
     """`each_stage` without compilation, for models that are looked at once."""
-    return evaluate(stages_of, *arguments)
+    return interpret(stages_of, *arguments)
 
 
 def all_stages(model: Model, state: State, inputs: Inputs) -> list[Any]:

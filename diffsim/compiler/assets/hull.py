@@ -1,4 +1,4 @@
-"""Convex hulls: their triangles (by Qhull, as the oracle finds them), the graph of their edges, and their polygons.
+"""Convex hulls: their triangles (by Qhull, as MuJoCo finds them), the graph of their edges, and their polygons.
 
 Collisions search the graph for the vertex furthest along a direction and clip polygons against each other. Host only.
 Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as one polygon.

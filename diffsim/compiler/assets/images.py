@@ -2,7 +2,7 @@
 
 Textures are only looked at: files inside the model's folder must be there and be of a bounded size. Whoever renders
 decodes them.
-Source: the PNG specification (header); gray values as the oracle's decoder makes them: 8 bits of the first channel.
+Source: the PNG specification (header); gray values as MuJoCo's decoder makes them: 8 bits of the first channel.
 """
 
 import io

@@ -7,7 +7,7 @@ file before anything of that size is made.
 from diffsim.compiler.draft import Draft, Node
 from diffsim.mjcf.resources import ResourceError
 
-# per mesh; an STL file has its own limit, the oracle's
+# per mesh; an STL file has its own limit, MuJoCo's
 MOST_VERTICES = 1_000_000
 MOST_FACES = 2_000_000
 MOST_STL_FACES = 200_000

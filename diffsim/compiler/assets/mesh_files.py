@@ -1,7 +1,7 @@
 """Mesh files -> Surface: STL (binary and ASCII), MuJoCo's own MSH, and OBJ (obj_file.py).
 
-The order of vertices and triangles is the oracle's: an STL file repeats its vertices, and equal ones become one at
-their first place; the other formats keep their vertices as they are. ASCII STL, which the oracle refuses, is read too.
+The order of vertices and triangles is MuJoCo's: an STL file repeats its vertices, and equal ones become one at
+their first place; the other formats keep their vertices as they are. ASCII STL, which MuJoCo refuses, is read too.
 Source: MuJoCo "XML reference", mesh; the formats' public descriptions.
 """
 

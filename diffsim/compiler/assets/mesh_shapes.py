@@ -1,6 +1,6 @@
 """Builtin meshes -> Surface: sphere, hemisphere, cone, supersphere, supertorus, wedge, plate.
 
-The numbers of vertices and triangles follow the oracle's order, which tactile sensors show. Where a shape has no
+The numbers of vertices and triangles follow MuJoCo's order, which tactile sensors show. Where a shape has no
 triangles (cone, wedge) its convex hull gives them. Source: MuJoCo "XML reference", mesh, builtin and params.
 """
 

@@ -1,8 +1,8 @@
 """OBJ files -> Surface: vertices, normals, texture coordinates, and the polygons of the first object as triangles.
 
 Vertices stay as they are, also those that no polygon uses. A polygon loses one ear after another, beginning with its
-first three corners, until a triangle is left. Groups after the first that has polygons are left out, as by the oracle.
-Source: the format by Wavefront; the oracle reads it with tinyobjloader, whose cuts these are.
+first three corners, until a triangle is left. Groups after the first that has polygons are left out, as by MuJoCo.
+Source: the format by Wavefront; MuJoCo reads it with tinyobjloader, whose cuts these are.
 """
 
 import re

@@ -9,11 +9,11 @@ import numpy as np
 
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.geoms import orientation
-from diffsim.compiler.elements.shape import offset_inertia, rotated_inertia
+from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.compiler.orientation import TINY, compose, diagonalize, invert, matrix
 from diffsim.enums import JointType
+from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.body import Inertial, standing_in
-from diffsim.mjcf.schema import Tristate
 
 Array = np.ndarray
 

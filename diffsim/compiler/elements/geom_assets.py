@@ -11,9 +11,9 @@ from math import sqrt
 
 import numpy as np
 
-from diffsim.compiler.assets.meshes import Mesh
+from diffsim.compiler.assets.compiled_mesh import Mesh
 from diffsim.compiler.draft import Draft, Node
-from diffsim.compiler.elements.shape import SHAPES, Shape
+from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties
 from diffsim.compiler.orientation import rotate
 from diffsim.enums import GeomType
 
@@ -55,14 +55,14 @@ def mesh_place(mesh: Mesh, center: Array) -> tuple[Array, Array]:
     return mesh.pos + rotate(mesh.quat, center), mesh.quat
 
 
-def mesh_shape(mesh: Mesh) -> Shape:
+def mesh_shape(mesh: Mesh) -> MassProperties:
     """What a mesh geom weighs and how far it reaches; its sizes are the half sizes of a box around the origin."""
     box = mesh.box
 
     def moments(size: Array) -> Array:
         return ((box**2).sum() - box**2) / 3
 
-    return Shape(
+    return MassProperties(
         sizes=0,
         volume=lambda size: mesh.volume,
         solid=moments,
@@ -79,11 +79,11 @@ def hfield_size(field: Array) -> Array:
     return np.array([field[0], field[1], 0.25 * field[2] + 0.5 * field[3]])
 
 
-def hfield_shape(field: Array) -> Shape:
+def hfield_shape(field: Array) -> MassProperties:
     """What a height field's geom weighs and how far it reaches, given hfield_size; it weighs as a box does."""
     x, y, top, base = field
-    box = SHAPES[GeomType.BOX]
-    return Shape(
+    box = MASS_PROPERTIES[GeomType.BOX]
+    return MassProperties(
         sizes=0,
         volume=box.volume,
         solid=box.solid,

@@ -1,7 +1,7 @@
 """Geoms: pose, size, bounds, mass and inertia. One row per geom; mass and inertia go to the body.
 
 fromto gives center, half length and a z axis that points from the second point to the first. Mass is given, or density
-times the volume (times the surface for shells). Source: MuJoCo "Modeling", geom; shape formulas in shape.py.
+times the volume (times the surface for shells). Source: MuJoCo "Modeling", geom; their formulas in mass_properties.py.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler.assets.meshes import Mesh
+from diffsim.compiler.assets.compiled_mesh import Mesh
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.contacts import CONDIMS
 from diffsim.compiler.elements.fluid import fluid_coefficients
 from diffsim.compiler.elements.geom_assets import FITTED, fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
-from diffsim.compiler.elements.shape import SHAPES, Shape, bounding_box
+from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties, bounding_box
 from diffsim.compiler.orientation import (
     TINY,
     compose,
@@ -84,9 +84,9 @@ def _from_to(draft: Draft, node: Node, kind: GeomType, size: Array) -> tuple[Arr
 
 def check_size(draft: Draft, node: Node, kind: GeomType, size: Array) -> None:
     """Sizes that a shape needs are positive; of a plane only the third, the grid spacing of the drawing."""
-    needed = [2] if kind == GeomType.PLANE else range(SHAPES[kind].sizes)
+    needed = [2] if kind == GeomType.PLANE else range(MASS_PROPERTIES[kind].sizes)
     name = ("an " if kind == GeomType.ELLIPSOID else "a ") + kind.name.lower()
-    count = SHAPES[kind].sizes
+    count = MASS_PROPERTIES[kind].sizes
     for index in needed:
         if not size[index] > 0:
             hint = f"{name} has {count} size{'s' * (count > 1)}" if size[index] == 0 else ""
@@ -111,7 +111,7 @@ class _Form:
     pos: Array
     quat: Array
     size: Array
-    shape: Shape
+    shape: MassProperties
     data: int
     material: str | None
 
@@ -127,14 +127,15 @@ def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
         draft.problems.add(node.source, "attribute 'hfield' requires type 'hfield'")
     pos, quat, size = shaped_pose(draft, node, kind)
     if mesh is not None:
-        return _mesh_form(draft, node, kind, mesh, _Form(pos, quat, size, SHAPES[GeomType.BOX], -1, e.material))
+        form = _Form(pos, quat, size, MASS_PROPERTIES[GeomType.BOX], -1, e.material)
+        return _mesh_form(draft, node, kind, mesh, form)
     if kind == GeomType.HFIELD and field is not None:
         size = hfield_size(field.e.size)
         return _Form(pos, quat, size, hfield_shape(field.e.size), field.id, e.material)
-    if kind not in SHAPES:
+    if kind not in MASS_PROPERTIES:
         return None
     check_size(draft, node, kind, size)
-    return _Form(pos, quat, size, SHAPES[kind], -1, e.material)
+    return _Form(pos, quat, size, MASS_PROPERTIES[kind], -1, e.material)
 
 
 def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _Form) -> _Form | None:
@@ -149,7 +150,7 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
             draft.problems.add(node.source, "shellinertia does not apply to a mesh geom", hint)
     elif kind in FITTED:
         size, center = fitted(draft, node, kind, mesh, form.size)
-        shape = SHAPES[kind]
+        shape = MASS_PROPERTIES[kind]
         check_size(draft, node, kind, size)
     else:
         draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
@@ -199,7 +200,7 @@ def moves(body: Node) -> bool:
     return bool(body.under.get("joint")) or (body.parent is not None and moves(body.parent))
 
 
-def _mass(draft: Draft, node: Node, shape: Shape, size: Array) -> tuple[float, Array]:
+def _mass(draft: Draft, node: Node, shape: MassProperties, size: Array) -> tuple[float, Array]:
     """Mass and principal moments of inertia about the geom's center."""
     e = node.e
     volume, unit_inertia = (shape.area, shape.shell) if e.shellinertia else (shape.volume, shape.solid)

@@ -90,7 +90,7 @@ def _axis(draft: Draft, node: Node, kind: JointType) -> Array:
 
 
 def _check_stack(draft: Draft, body: Node) -> None:
-    """At most 6 dofs, no rotation after a ball, a free joint alone and at the top of the tree."""
+    """At most 6 dofs, no rotation after a ball, a free joint alone (complete.tree: and at the top of the tree)."""
     joints = body.under.get("joint", [])
     kinds = [JointType(joint.e.type) for joint in joints]
     if sum(int(DOF_WIDTH[kind]) for kind in kinds) > 6:
@@ -102,8 +102,6 @@ def _check_stack(draft: Draft, body: Node) -> None:
     for joint, kind in zip(joints, kinds, strict=True):
         if kind == JointType.FREE and len(kinds) > 1:
             draft.problems.add(joint.source, "a free joint must be the only joint of its body")
-        if kind == JointType.FREE and body.parent is not None and body.parent.id > 0:
-            draft.problems.add(joint.source, "a free joint can only be used on a child of the world")
     if joints and body.e.mocap:
         draft.problems.add(body.source, "a mocap body cannot have joints")
 

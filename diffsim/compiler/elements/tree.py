@@ -10,7 +10,8 @@ from diffsim.compiler.draft import Draft, Node, Pose, origin
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.orientation import compose
 from diffsim.enums import JointType
-from diffsim.mjcf.elements.body import Body, Camera, Frame, FreeJoint, Geom, Joint, Light, Site
+from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Geom, Joint, Site
+from diffsim.mjcf.elements.camera import Camera, Light
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 

@@ -8,15 +8,15 @@ from diffsim.mjcf.elements.asset import Material as Material
 from diffsim.mjcf.elements.asset import Mesh as Mesh
 from diffsim.mjcf.elements.asset import Texture as Texture
 from diffsim.mjcf.elements.body import Body as Body
-from diffsim.mjcf.elements.body import Camera as Camera
 from diffsim.mjcf.elements.body import Frame as Frame
 from diffsim.mjcf.elements.body import FreeJoint as FreeJoint
 from diffsim.mjcf.elements.body import Geom as Geom
 from diffsim.mjcf.elements.body import Inertial as Inertial
 from diffsim.mjcf.elements.body import Joint as Joint
-from diffsim.mjcf.elements.body import Light as Light
 from diffsim.mjcf.elements.body import Replicate as Replicate
 from diffsim.mjcf.elements.body import Site as Site
+from diffsim.mjcf.elements.camera import Camera as Camera
+from diffsim.mjcf.elements.camera import Light as Light
 from diffsim.mjcf.elements.contact import Exclude as Exclude
 from diffsim.mjcf.elements.contact import Pair as Pair
 from diffsim.mjcf.elements.custom import CustomText as CustomText

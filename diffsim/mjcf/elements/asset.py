@@ -8,10 +8,8 @@ from pathlib import PurePosixPath
 
 from diffsim.enums import ColorSpace, TextureRole, TextureType
 from diffsim.errors import Problems
-from diffsim.mjcf.elements.common import GRAY
-from diffsim.mjcf.schema import (
+from diffsim.mjcf.attributes import (
     Class,
-    Element,
     File,
     Flag,
     Integer,
@@ -24,8 +22,9 @@ from diffsim.mjcf.schema import (
     Reference,
     Text,
     Vector,
-    allow,
 )
+from diffsim.mjcf.elements.common import GRAY
+from diffsim.mjcf.schema import Element, allow
 
 MESH_INERTIAS = {"convex": "convex", "legacy": "legacy", "exact": "exact", "shell": "shell"}
 MESH_BUILTINS = {

@@ -6,7 +6,8 @@ Source: MuJoCo XML reference, "Frame orientations" and "Solver parameters".
 from dataclasses import dataclass
 from typing import Any
 
-from diffsim.mjcf.schema import Element, Reals, Vector
+from diffsim.mjcf.attributes import Reals, Vector
+from diffsim.mjcf.schema import Element
 
 ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
 

@@ -5,8 +5,9 @@ Source: MuJoCo XML reference, "contact".
 
 from dataclasses import dataclass
 
+from diffsim.mjcf.attributes import Class, Integer, Name, Real, Reals, Reference, Vector
 from diffsim.mjcf.elements.common import Solimp, Solref
-from diffsim.mjcf.schema import Class, Element, Integer, Name, Real, Reals, Reference, Vector
+from diffsim.mjcf.schema import Element
 
 
 @dataclass(eq=False)

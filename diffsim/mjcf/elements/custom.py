@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from diffsim.enums import ObjType
 from diffsim.errors import Problems
-from diffsim.mjcf.schema import Element, Integer, Keyword, Name, Real, Reals, Reference, Text, Vector, allow
+from diffsim.mjcf.attributes import Integer, Keyword, Name, Real, Reals, Reference, Text, Vector
+from diffsim.mjcf.schema import Element, allow
 
 # the object types that can be named in a file
 OBJECTS = {

@@ -12,8 +12,8 @@ import numpy as np
 
 from diffsim.enums import BiasType, DynType, GainType
 from diffsim.errors import Problems
-from diffsim.mjcf.elements.actuator import _MOTOR, MOTOR_INPUTS, Actuator, _with
-from diffsim.mjcf.schema import Keyword, Real, Reals, Tristate, Vector
+from diffsim.mjcf.attributes import Keyword, Real, Reals, Tristate, Vector
+from diffsim.mjcf.elements.actuator import MOTOR_INPUTS, MOTOR_OMITS, Actuator, with_entries
 from diffsim.motor_layout import SWITCHES
 from diffsim.motor_layout import MotorBias as Bias
 from diffsim.motor_layout import MotorDynamics as Dynamics
@@ -48,7 +48,7 @@ def _back_emf_constant(nominal: list[float], known: float, resistance: float, vi
 class DCMotor(Actuator):
     """A brushed DC motor with optional current, slew, integral, thermal and LuGre friction states."""
 
-    omits = _MOTOR | {"forcelimited", "forcerange"}
+    omits = MOTOR_OMITS | {"forcelimited", "forcerange"}
 
     motorconst: Vector | None = Reals(2, fewest=1)
     resistance: float | None = Real()
@@ -83,9 +83,9 @@ class DCMotor(Actuator):
             "dyntype": DynType.DCMOTOR,
             "gaintype": GainType.DCMOTOR,
             "biastype": BiasType.DCMOTOR,
-            "gainprm": _with(base.gainprm, new["gainprm"]),
-            "dynprm": _with(base.dynprm, new["dynprm"]),
-            "biasprm": _with(base.biasprm, new["biasprm"]),
+            "gainprm": with_entries(base.gainprm, new["gainprm"]),
+            "dynprm": with_entries(base.dynprm, new["dynprm"]),
+            "biasprm": with_entries(base.biasprm, new["biasprm"]),
             "actdim": sum(new[vector].get(place, 0.0) > 0 for vector, place in SWITCHES),
             "actlimited": Tristate.FALSE,
             "actearly": True,

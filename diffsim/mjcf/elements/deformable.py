@@ -6,10 +6,7 @@ Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "
 
 from dataclasses import dataclass
 
-from diffsim.mjcf.elements.body import Geom, Joint, Site
-from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref
-from diffsim.mjcf.schema import (
-    Element,
+from diffsim.mjcf.attributes import (
     File,
     Flag,
     Integer,
@@ -22,8 +19,10 @@ from diffsim.mjcf.schema import (
     Reference,
     Text,
     Vector,
-    allow,
 )
+from diffsim.mjcf.elements.body import Geom, Joint, Site
+from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref
+from diffsim.mjcf.schema import Element, allow
 
 NO_PLUGIN = "plugins are not supported"
 NO_FLEX = "flexes are not supported"

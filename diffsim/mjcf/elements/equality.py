@@ -8,19 +8,9 @@ from dataclasses import dataclass
 
 from diffsim.enums import EqType
 from diffsim.errors import Problems
+from diffsim.mjcf.attributes import Class, Flag, Integers, IntVector, Name, Real, Reals, Reference, Vector
 from diffsim.mjcf.elements.common import Solimp, Solref
-from diffsim.mjcf.schema import (
-    Class,
-    Element,
-    Flag,
-    Integers,
-    IntVector,
-    Name,
-    Real,
-    Reals,
-    Reference,
-    Vector,
-)
+from diffsim.mjcf.schema import Element
 
 POLYNOMIAL = (0.0, 1.0, 0.0, 0.0, 0.0)
 NO_FLEX = "flexes are not supported"

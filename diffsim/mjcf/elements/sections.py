@@ -5,32 +5,12 @@ Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc.
 
 from dataclasses import dataclass
 
+from diffsim.mjcf.attributes import Text
 from diffsim.mjcf.elements import sensor as sensors
-from diffsim.mjcf.elements.actuator import (
-    Actuator,
-    Adhesion,
-    Cylinder,
-    Damper,
-    IntVelocity,
-    Motor,
-    Muscle,
-    PluginActuator,
-    Position,
-    Velocity,
-)
+from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, ModelAsset, Skin, Texture
-from diffsim.mjcf.elements.body import (
-    Body,
-    Camera,
-    Frame,
-    FreeJoint,
-    Geom,
-    Inertial,
-    Joint,
-    Light,
-    Replicate,
-    Site,
-)
+from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Geom, Inertial, Joint, Replicate, Site
+from diffsim.mjcf.elements.camera import Camera, Light
 from diffsim.mjcf.elements.contact import Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.dcmotor import DCMotor
@@ -52,10 +32,21 @@ from diffsim.mjcf.elements.equality import (
     TendonEquality,
     Weld,
 )
+from diffsim.mjcf.elements.muscle import Muscle
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
+from diffsim.mjcf.elements.shortcuts import (
+    Adhesion,
+    Cylinder,
+    Damper,
+    IntVelocity,
+    Motor,
+    PluginActuator,
+    Position,
+    Velocity,
+)
 from diffsim.mjcf.elements.tendon import Fixed, Spatial, Tendon
 from diffsim.mjcf.elements.visual import Visual
-from diffsim.mjcf.schema import Element, Text, allow
+from diffsim.mjcf.schema import Element, allow
 
 
 @dataclass(eq=False)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from diffsim.enums import ConDataField, DataType, ObjType, RayDataField, SensorType, Stage
 from diffsim.errors import Problems
+from diffsim.mjcf.attributes import Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector
 from diffsim.mjcf.elements.custom import OBJECTS
-from diffsim.mjcf.schema import Element, Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector
+from diffsim.mjcf.schema import Element
 
 INTERPOLATIONS = {"zoh": 0, "linear": 1, "cubic": 2}
 REDUCTIONS = {"none": 0, "mindist": 1, "maxforce": 2, "netforce": 3}

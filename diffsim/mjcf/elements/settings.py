@@ -9,10 +9,8 @@ from typing import Any, ClassVar
 
 from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, LRMode, Solver
 from diffsim.errors import Problems
-from diffsim.mjcf.elements.common import Solimp, Solref
-from diffsim.mjcf.schema import (
+from diffsim.mjcf.attributes import (
     AutoFlag,
-    Element,
     Flag,
     Integer,
     Integers,
@@ -23,8 +21,9 @@ from diffsim.mjcf.schema import (
     Text,
     Tristate,
     Vector,
-    allow,
 )
+from diffsim.mjcf.elements.common import Solimp, Solref
+from diffsim.mjcf.schema import Element, allow
 
 LENGTHRANGE_MODES = {
     "none": LRMode.NONE,

@@ -5,20 +5,9 @@ Source: MuJoCo XML reference, "tendon".
 
 from dataclasses import dataclass
 
+from diffsim.mjcf.attributes import AutoFlag, Class, Integer, Name, Real, Reals, Reference, Tristate, Vector
 from diffsim.mjcf.elements.common import GRAY, Polynomial, Solimp, Solref
-from diffsim.mjcf.schema import (
-    AutoFlag,
-    Class,
-    Element,
-    Integer,
-    Name,
-    Real,
-    Reals,
-    Reference,
-    Tristate,
-    Vector,
-    allow,
-)
+from diffsim.mjcf.schema import Element, allow
 
 
 @dataclass(eq=False)

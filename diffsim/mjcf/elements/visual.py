@@ -6,7 +6,8 @@ Source: MuJoCo XML reference, "visual"; defaults of mj_defaultVisual.
 from dataclasses import dataclass
 from typing import Any
 
-from diffsim.mjcf.schema import Element, Flag, Integer, Real, Reals, Vector, allow
+from diffsim.mjcf.attributes import Flag, Integer, Real, Reals, Vector
+from diffsim.mjcf.schema import Element, allow
 
 
 def _color(red: float, green: float, blue: float, alpha: float) -> Any:

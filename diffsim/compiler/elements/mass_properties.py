@@ -1,7 +1,8 @@
 """Volume, inertia and bounds of the primitive shapes, in numpy float64.
 
-A row of `SHAPES` says all that the compiler has to know of a geom type: how many sizes it has, its volume (or surface
-for shells, where density is per area), its unit-mass inertia about the center, its bounding radius and box. Host only.
+A row of `MASS_PROPERTIES` says all that the compiler has to know of a geom type: how many sizes it has (m), its volume
+(m^3; or area, m^2, for shells, where density is per area), the inertia of 1 kg of it about its center (m^2), its
+bounding radius and box (m). Host only.
 Source: MuJoCo "Modeling" (geom sizes, shellinertia); Thomsen's formula for the area of an ellipsoid.
 """
 
@@ -86,7 +87,7 @@ def _origin(size: Vector) -> Vector:
 
 
 @dataclass(frozen=True)
-class Shape:
+class MassProperties:
     """What the compiler knows of one geom type; every function takes the three sizes."""
 
     sizes: int
@@ -107,8 +108,8 @@ def _no_inertia(size: Vector) -> Vector:
     return np.zeros(3)
 
 
-SHAPES: dict[GeomType, Shape] = {
-    GeomType.PLANE: Shape(
+MASS_PROPERTIES: dict[GeomType, MassProperties] = {
+    GeomType.PLANE: MassProperties(
         sizes=3,
         volume=_nothing,
         solid=_no_inertia,
@@ -118,7 +119,7 @@ SHAPES: dict[GeomType, Shape] = {
         half=lambda s: np.array([1e10, 1e10, 5e9]),
         center=lambda s: np.array([0.0, 0.0, -5e9]),
     ),
-    GeomType.SPHERE: Shape(
+    GeomType.SPHERE: MassProperties(
         sizes=1,
         volume=lambda s: 4 * pi * s[0] ** 3 / 3,
         solid=lambda s: np.full(3, 2 * s[0] ** 2 / 5),
@@ -127,7 +128,7 @@ SHAPES: dict[GeomType, Shape] = {
         radius=lambda s: s[0],
         half=lambda s: np.full(3, s[0]),
     ),
-    GeomType.CAPSULE: Shape(
+    GeomType.CAPSULE: MassProperties(
         sizes=2,
         volume=lambda s: pi * (s[0] ** 2 * 2 * s[1] + 4 * s[0] ** 3 / 3),
         solid=_capsule_solid,
@@ -136,7 +137,7 @@ SHAPES: dict[GeomType, Shape] = {
         radius=lambda s: s[0] + s[1],
         half=lambda s: np.array([s[0], s[0], s[0] + s[1]]),
     ),
-    GeomType.ELLIPSOID: Shape(
+    GeomType.ELLIPSOID: MassProperties(
         sizes=3,
         volume=lambda s: 4 * pi * s.prod() / 3,
         solid=lambda s: _cross_sum(s**2) / 5,
@@ -145,7 +146,7 @@ SHAPES: dict[GeomType, Shape] = {
         radius=lambda s: s.max(),
         half=lambda s: s.copy(),
     ),
-    GeomType.CYLINDER: Shape(
+    GeomType.CYLINDER: MassProperties(
         sizes=2,
         volume=lambda s: pi * s[0] ** 2 * 2 * s[1],
         solid=_cylinder_solid,
@@ -154,7 +155,7 @@ SHAPES: dict[GeomType, Shape] = {
         radius=lambda s: sqrt(s[0] ** 2 + s[1] ** 2),
         half=lambda s: np.array([s[0], s[0], s[1]]),
     ),
-    GeomType.BOX: Shape(
+    GeomType.BOX: MassProperties(
         sizes=3,
         volume=lambda s: 8 * s.prod(),
         solid=lambda s: _cross_sum(s**2) / 3,
@@ -166,7 +167,7 @@ SHAPES: dict[GeomType, Shape] = {
 }
 
 
-def bounding_box(shape: Shape, size: Vector) -> Vector:
+def bounding_box(shape: MassProperties, size: Vector) -> Vector:
     """Axis-aligned box in the geom frame as (center, half sizes) [6]; a plane fills the half space below it."""
     return np.concatenate([shape.center(size), shape.half(size)])
 

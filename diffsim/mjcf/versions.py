@@ -1,4 +1,4 @@
-"""What models for older versions of MuJoCo have and 3.8.1 has no longer: the hint that says what to write instead.
+"""What other versions of MuJoCo have and 3.8.1 has not: what to write instead, or since when it is there.
 
 Source: MuJoCo changelog.
 """
@@ -25,3 +25,13 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 ELEMENTS: dict[str, dict[str, str]] = {
     "equality": {"distance": "MuJoCo has removed it; hold the length of a spatial tendon by <tendon>"},
 }
+
+# what came after 3.8.1: the version, by element and attribute
+NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
+    "geom": {"surfacevel": "3.11", "adhesion": "3.11"},
+    "pair": {"adhesion": "3.11"},
+    "site": {"mesh": "3.13"},
+}
+
+# and by parent and element
+NEWER_ELEMENTS: dict[str, dict[str, str]] = {"actuator": {"pid": "3.12"}, "default": {"pid": "3.12"}}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from compiler.features import FEATURES
 
-from diffsim.compiler.interpret import evaluate
+from diffsim.compiler.interpret import interpret
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 
@@ -32,7 +32,7 @@ def _rounded(table: jax.Array, places: jax.Array) -> jax.Array:
 
 @pytest.mark.parametrize("function", [_picked, _windows, _added, _rounded])
 def test_the_interpreter_agrees_with_jax(function) -> None:
-    np.testing.assert_array_equal(evaluate(function, TABLE, PLACES), function(TABLE, PLACES))
+    np.testing.assert_array_equal(interpret(function, TABLE, PLACES), function(TABLE, PLACES))
 
 
 @pytest.mark.parametrize("name", ["joints", "spatial", "servos", "every_actuator"])

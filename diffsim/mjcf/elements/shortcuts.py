@@ -1,0 +1,177 @@
+"""Actuator shortcuts: each is a set of values of the general actuator, computed by its `law`.
+
+Source: MuJoCo XML reference, "actuator"; mjs_setTo* of user_api.cc (3.8.1).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from diffsim.enums import BiasType, DynType, GainType
+from diffsim.errors import Problems
+from diffsim.mjcf.attributes import Real, Reals, Reference, Text, Tristate, Vector
+from diffsim.mjcf.elements.actuator import (
+    ACTIVATION_LIMITS,
+    LAW_FIELDS,
+    MOTOR_OMITS,
+    TARGET_FIELDS,
+    Actuator,
+    check_no_negative_control,
+    check_not_negative,
+    own_or,
+    with_entries,
+)
+
+
+@dataclass(eq=False)
+class Motor(Actuator):
+    """Force = ctrl."""
+
+    omits = MOTOR_OMITS
+
+    def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
+        return {
+            "dyntype": DynType.NONE,
+            "gaintype": GainType.FIXED,
+            "biastype": BiasType.NONE,
+            "gainprm": with_entries(base.gainprm, {0: 1.0}),
+        }
+
+
+@dataclass(eq=False)
+class Position(Actuator):
+    """Force = kp (ctrl - length) - kv velocity; a positive biasprm[2] stands for dampratio until kv is computed."""
+
+    omits = LAW_FIELDS | ACTIVATION_LIMITS | {"body"}
+    alternatives = (*Actuator.alternatives, ("kv", "dampratio"))
+
+    kp: float | None = Real()
+    kv: float | None = Real()
+    dampratio: float | None = Real()
+    timeconst: float | None = Real()
+
+    def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
+        check_not_negative(self, problems, "kv", "dampratio", "timeconst")
+        if base.inheritrange > 0 and base.ctrlrange.any():
+            problems.add(self, "ctrlrange and inheritrange cannot both be given")
+        kp = own_or(self.kp, base.gainprm[0])
+        damping = {} if self.kv is None else {2: -self.kv}
+        damping = damping if self.dampratio is None else {2: self.dampratio}
+        result = {
+            "gaintype": GainType.FIXED,
+            "biastype": BiasType.AFFINE,
+            "gainprm": with_entries(base.gainprm, {0: kp}),
+            "biasprm": with_entries(base.biasprm, {1: -kp, **damping}),
+        }
+        if self.timeconst is not None:
+            result["dynprm"] = with_entries(base.dynprm, {0: self.timeconst})
+            result["dyntype"] = DynType.FILTEREXACT if self.timeconst else DynType.NONE
+        return result
+
+
+@dataclass(eq=False)
+class IntVelocity(Position):
+    """A position servo whose setpoint is the integral of ctrl, clamped to actrange."""
+
+    omits = LAW_FIELDS | {"actlimited", "body", "timeconst"}
+
+    def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
+        if base.inheritrange > 0 and base.actrange.any():
+            problems.add(self, "actrange and inheritrange cannot both be given")
+        return super().law(base, problems) | {"dyntype": DynType.INTEGRATOR, "actlimited": Tristate.TRUE}
+
+
+@dataclass(eq=False)
+class Velocity(Actuator):
+    """Force = kv (ctrl - velocity)."""
+
+    omits = MOTOR_OMITS
+
+    kv: float | None = Real()
+
+    def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
+        kv = own_or(self.kv, base.gainprm[0])
+        return {
+            "dyntype": DynType.NONE,
+            "gaintype": GainType.FIXED,
+            "biastype": BiasType.AFFINE,
+            "gainprm": with_entries(base.gainprm, {0: kv}),
+            "biasprm": with_entries(0 * base.biasprm, {2: -kv}),
+        }
+
+
+@dataclass(eq=False)
+class Damper(Actuator):
+    """Force = -kv ctrl velocity, ctrl >= 0."""
+
+    omits = MOTOR_OMITS | {"ctrllimited"}
+
+    kv: float | None = Real()
+
+    def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
+        check_not_negative(self, problems, "kv")
+        check_no_negative_control(self, base, problems)
+        return {
+            "dyntype": DynType.NONE,
+            "gaintype": GainType.AFFINE,
+            "biastype": BiasType.NONE,
+            "gainprm": with_entries(0 * base.gainprm, {2: -own_or(self.kv, 0.0)}),
+            "ctrllimited": Tristate.TRUE,
+        }
+
+
+@dataclass(eq=False)
+class Cylinder(Actuator):
+    """A pneumatic or hydraulic cylinder: filtered pressure times area. MuJoCo uses only the first entry of `bias`."""
+
+    omits = MOTOR_OMITS
+
+    timeconst: float | None = Real()
+    area: float | None = Real()
+    diameter: float | None = Real()
+    bias: Vector | None = Reals(3)
+
+    def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
+        area = own_or(self.area, base.gainprm[0])
+        if self.diameter is not None and self.diameter >= 0:
+            area = math.pi / 4 * self.diameter**2
+        bias = base.biasprm[0] if self.bias is None else self.bias[0]
+        return {
+            "dyntype": DynType.FILTER,
+            "gaintype": GainType.FIXED,
+            "biastype": BiasType.AFFINE,
+            "dynprm": with_entries(base.dynprm, {0: own_or(self.timeconst, base.dynprm[0])}),
+            "gainprm": with_entries(base.gainprm, {0: area}),
+            "biasprm": with_entries(base.biasprm, {0: bias}),
+        }
+
+
+@dataclass(eq=False)
+class Adhesion(Actuator):
+    """Pulls a body onto whatever its geoms touch."""
+
+    omits = (MOTOR_OMITS - {"body"}) | (TARGET_FIELDS - {"body"})
+    omits |= {"ctrllimited", "cranklength", "gear", "damping", "armature"}
+
+    gain: float | None = Real()
+
+    def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
+        check_not_negative(self, problems, "gain")
+        check_no_negative_control(self, base, problems)
+        return {
+            "gaintype": GainType.FIXED,
+            "biastype": BiasType.NONE,
+            "gainprm": with_entries(base.gainprm, {0: own_or(self.gain, base.gainprm[0])}),
+            "ctrllimited": Tristate.TRUE,
+        }
+
+
+@dataclass(eq=False)
+class PluginActuator(Actuator):
+    """An actuator whose law a plugin computes."""
+
+    unsupported = "plugins are not supported"
+    omits = frozenset({"gaintype", "biastype", "gainprm", "biasprm", "inheritrange", "body", "refsite"})
+
+    plugin: str | None = Text()
+    instance: str | None = Reference("plugin")

@@ -1,0 +1,75 @@
+"""Models that are legal line by line and too large in all: refused soon, with the number and the element."""
+
+import pathlib
+import time
+
+import pytest
+
+from diffsim.compiler import budget
+from diffsim.errors import MjcfError
+from diffsim.load import load
+
+BALL = '<geom size="1" contype="0" conaffinity="0"/>'
+TOO_MANY = {
+    "bodies": (
+        f'<worldbody><replicate count="1000"><body name="b"><freejoint/>{BALL}</body></replicate></worldbody>',
+        r'<freejoint>: with it the model has more than \d+ degrees of freedom, 6000 in all',
+    ),
+    "static geoms": (
+        f'<worldbody><replicate count="50000">{BALL}</replicate></worldbody>',
+        "macros would make more than 20000 elements",
+    ),
+    "static geoms in full": (
+        f"<worldbody>{BALL * 60_000}</worldbody>",
+        "the model has 60002 elements, more than 50000",
+    ),
+    "geoms": (
+        f'<worldbody><replicate count="7000">{BALL}</replicate></worldbody>',
+        r"<geom>: with it the model has more than \d+ geoms, 7000 in all",
+    ),
+    "pairs": (
+        '<worldbody><replicate count="2900"><geom size="1"/></replicate>'
+        '<body><freejoint/><replicate count="2900"><geom size="1"/></replicate></body></worldbody>',
+        r"<geom>: 8410000 pairs of geoms could touch, 2900 of them with this one",
+    ),
+    "keys": (
+        f'<worldbody><replicate count="300"><body><freejoint/>{BALL}</body></replicate></worldbody>'
+        '<keyframe>' + '<key/>' * 20_000 + '</keyframe>',
+        r"<key>: with it the model has more than 10000000 numbers of keyframes, 78020000 in all",
+    ),
+    "activations": (
+        f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody>'
+        '<actuator><general name="a" joint="j" dyntype="integrator" actdim="2147483647"/></actuator>',
+        r'<general name="a">: with it the model has more than 10000000 activations, 2147483647 in all',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_MANY)
+def test_too_much_is_refused_with_number_and_element(name: str) -> None:
+    inside, message = TOO_MANY[name]
+    start = time.process_time()
+    with pytest.raises(MjcfError, match=message):
+        load(f"<mujoco>{inside}</mujoco>")
+    assert time.process_time() - start < 5.0
+
+
+def test_attaching_twice_again_and_again_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "0.xml").write_text(f'<mujoco><worldbody><body name="b"><freejoint/>{BALL}</body></worldbody></mujoco>')
+    for level in range(1, 11):
+        twice = "".join(f'<frame><attach model="m" prefix="{side}"/></frame>' for side in "lr")
+        text = f'<asset><model name="m" file="{level - 1}.xml"/></asset><worldbody>{twice}</worldbody>'
+        (tmp_path / f"{level}.xml").write_text(f"<mujoco>{text}</mujoco>")
+    start = time.process_time()
+    with pytest.raises(MjcfError, match="6144 in all"):
+        load(tmp_path / "10.xml")
+    assert time.process_time() - start < 10.0
+
+
+def test_a_hundred_dofs_under_the_limit_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'<mujoco><worldbody><replicate count="3"><body><freejoint/>{BALL}</body></replicate></worldbody></mujoco>'
+    monkeypatch.setattr(budget, "MOST_DOFS", 18)
+    assert load(text).nv == 18
+    monkeypatch.setattr(budget, "MOST_DOFS", 17)
+    with pytest.raises(MjcfError, match="more than 17 degrees of freedom, 18 in all"):
+        load(text)
