@@ -10,6 +10,7 @@ import numpy as np
 
 from diffsim.compiler import topology
 from diffsim.compiler.draft import Draft
+from diffsim.joints import qpos_widths
 from diffsim.types.model import Model
 from diffsim.types.topology import NAMED, Topology
 
@@ -43,7 +44,7 @@ def tree(draft: Draft) -> None:
     fields.update(topology.joint_addresses(fields))
     fields.update(topology.body_ancestry(fields))
     fields.update(topology.dof_ancestry(fields))
-    fields.update(nq=int(topology.QPOS_WIDTH[fields["jnt_type"]].sum()), nv=len(fields["dof_jntid"]))
+    fields.update(nq=int(qpos_widths(fields["jnt_type"]).sum()), nv=len(fields["dof_jntid"]))
     fields["ntree"] = int(fields["dof_treeid"].max(initial=-1)) + 1
 
 

@@ -33,8 +33,8 @@ from diffsim.compiler.fuse import discard_visual, forget_materials, fuse_static
 from diffsim.compiler.interpret import evaluate
 from diffsim.compiler.lengthrange import length_ranges
 from diffsim.compiler.pack import pack
-from diffsim.compiler.topology import DOF_WIDTH
 from diffsim.compiler.unsupported import check_elements, check_model
+from diffsim.joints import dof_widths
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
 from diffsim.simulate.constants import MINIMUM, constants
@@ -163,7 +163,7 @@ def _spring_dampers(draft: Draft) -> None:
         timeconst, dampratio = node.e.springdamper
         if timeconst <= 0 or dampratio <= 0:
             continue
-        width = DOF_WIDTH[fields["jnt_type"][node.id]]
+        width = dof_widths(fields["jnt_type"][node.id])
         dofs = slice(fields["jnt_dofadr"][node.id], fields["jnt_dofadr"][node.id] + width)
         inertia = width / max(MINIMUM, fields["dof_invweight0"][dofs].sum())
         fields["jnt_stiffness"][node.id] = inertia / max(MINIMUM, (timeconst * dampratio) ** 2)

@@ -76,7 +76,7 @@ def spring_displacements(model: Model, qpos: Array) -> list[tuple[np.ndarray, np
     found = []
     for group, rows in _sprung(model.topology):
         ids = group.qpos[rows]
-        moved = jax.vmap(group.kind.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
+        moved = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
         for start, stop in group.kind.blocks:
             part = moved[:, start:stop]
             extent = part[:, 0] if stop - start == 1 else safe.norm(part)

@@ -10,7 +10,8 @@ import numpy as np
 
 from diffsim.constraint.forces import family_force
 from diffsim.constraint.limit import limit_layout
-from diffsim.enums import DisableBit, JointType
+from diffsim.enums import DisableBit
+from diffsim.joints import is_scalar
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
@@ -44,7 +45,7 @@ def tendon_limit_velocity(readings: Readings, group: Group) -> Array:
 def joint_limit_force(readings: Readings, group: Group) -> Array:
     """Force of the limit, N or N m, (n, 1)."""
     topology, joint, rows = readings.topology, group.objid, readings.data.efc
-    if topology.jnt_type[joint[0]] != JointType.BALL:
+    if is_scalar(topology.jnt_type[joint[0]]):
         return _active_force(readings, rows.limit_lower, rows.limit_upper, topology.jnt_dofadr[joint])
     return _row_force(readings, rows.limit_ball, np.searchsorted(limit_layout(topology).ball, joint))[:, None]
 
@@ -83,7 +84,7 @@ def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
     limits, margin = pick(model.jnt_range, joint), pick(model.jnt_margin, joint)
     start, dof = topology.jnt_qposadr[joint], topology.jnt_dofadr[joint]
     qpos, qvel = readings.state.qpos, readings.state.qvel
-    if topology.jnt_type[joint[0]] != JointType.BALL:
+    if is_scalar(topology.jnt_type[joint[0]]):
         return _interval(readings, pick(qpos, start), pick(qvel, dof), limits, margin)
     # a ball is limited by its angle from the reference; both bounds of the range mean the same
     turn = quat_log(quat_normalize(qpos[start[:, None] + [[0, 1, 2, 3]]]))

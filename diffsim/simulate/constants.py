@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.transmission import transmission
-from diffsim.enums import EqType, GeomType, JointType, ObjType
+from diffsim.enums import EqType, GeomType, ObjType
+from diffsim.joints import dofs_angular, dofs_block
 from diffsim.math.linalg import cholesky
 from diffsim.math.rotation import quat_conj, quat_mul, quat_normalize, quat_to_mat, rotate, rotate_inv
 from diffsim.math.safe import divide, norm, sqrt
@@ -138,10 +139,8 @@ def _mean_weight(inverse: Array, jacobian: Array) -> Array:
 @per_topology
 def _joint_groups(topology: Topology) -> np.ndarray:
     """(nv, nv) weights that average over the dofs of a joint which belong together."""
-    kind = topology.jnt_type[topology.dof_jntid]
-    offset = np.arange(topology.nv) - topology.jnt_dofadr[topology.dof_jntid]
-    half = np.where((kind == JointType.FREE) & (offset >= 3), 1, 0)
-    same = (topology.dof_jntid[:, None] == topology.dof_jntid[None, :]) & (half[:, None] == half[None, :])
+    block = dofs_block(topology.jnt_type)
+    same = block[:, None] == block[None, :]
     return same / np.maximum(same.sum(axis=1, keepdims=True), 1)
 
 
@@ -256,11 +255,7 @@ def _body_sizes(model: Model, poses: Kinematics) -> Array:
 
 def _dof_lengths(model: Model, sizes: Array) -> Array:
     """1 for translations, the body's size for rotations."""
-    topology = model.topology
-    kind = topology.jnt_type[topology.dof_jntid]
-    offset = np.arange(topology.nv) - topology.jnt_dofadr[topology.dof_jntid]
-    slides = (kind == JointType.SLIDE) | ((kind == JointType.FREE) & (offset < 3))
-    return jnp.where(slides, 1.0, sizes[topology.dof_bodyid])
+    return jnp.where(dofs_angular(model.topology.jnt_type), sizes[model.topology.dof_bodyid], 1.0)
 
 
 def _statistics(model: Model, poses: Kinematics, inertia: Inertia, sizes: Array) -> Fields:

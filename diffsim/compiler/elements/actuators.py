@@ -9,7 +9,8 @@ import numpy as np
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
 from diffsim.compiler.pack import motor_states
 from diffsim.compiler.topology import addresses, or_minus_one
-from diffsim.enums import BiasType, DynType, GainType, JointType, LRMode, TrnType
+from diffsim.enums import BiasType, DynType, GainType, LRMode, TrnType
+from diffsim.joints import is_scalar
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
 
 Array = np.ndarray
@@ -106,7 +107,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
         DynType.FILTEREXACT: "ctrlrange",
         DynType.INTEGRATOR: "actrange",
     }.get(e.dyntype)
-    scalar = transmission == TrnType.JOINT and target.e.type in (JointType.HINGE, JointType.SLIDE)
+    scalar = transmission == TrnType.JOINT and is_scalar(target.e.type)
     if which is None or not (scalar or transmission == TrnType.TENDON):
         draft.problems.add(node.source, "inheritrange is for position and intvelocity on a hinge, slide or tendon")
         return ranges

@@ -8,13 +8,12 @@ Of a joint or tendon: [0:5] polynomial. Source: MuJoCo "Computation", constraint
 import numpy as np
 
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import JointType, ObjType
+from diffsim.enums import ObjType
+from diffsim.joints import is_scalar
 from diffsim.mjcf.elements.equality import Connect, Equality, JointEquality, TendonEquality, Weld
 
 Array = np.ndarray
 Ends = tuple[ObjType, str, str | None, str | None]
-
-SCALAR = (JointType.HINGE, JointType.SLIDE)
 
 
 def equality_rows(draft: Draft) -> None:
@@ -72,5 +71,5 @@ def _data(e: Equality) -> Array:
 
 def _check_scalar(draft: Draft, node: Node, *joints: Node | None) -> None:
     for joint in joints:
-        if joint is not None and joint.e.type not in SCALAR:
+        if joint is not None and not is_scalar(joint.e.type):
             draft.problems.add(node.source, f"joint '{joint.name}' is not a hinge or slide")
