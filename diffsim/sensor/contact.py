@@ -20,6 +20,7 @@ from diffsim.sensor.touch import on_body
 Array = jax.Array
 
 FIRST, MINDIST, MAXFORCE, NETFORCE = range(4)
+# numbers in a slot by data field
 WIDTH = {field: 1 if field in (ConDataField.FOUND, ConDataField.DIST) else 3 for field in ConDataField}
 
 

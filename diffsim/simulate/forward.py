@@ -26,7 +26,7 @@ from diffsim.physics.kinematics import kinematics
 from diffsim.physics.passive import passive
 from diffsim.physics.tendon import tendons
 from diffsim.physics.velocity import velocities
-from diffsim.sensor import sensors
+from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.inverse_dynamics import compare_forward_inverse
 from diffsim.simulate.status import status
@@ -91,7 +91,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     data = _so_far(*records, ForwardInverse(solver_fwdinv=jnp.zeros((2,), qvel.dtype)), contact=contacts, efc=rows)
     if model.opt.enabled(EnableBit.FWDINV):
         data = dataclasses.replace(data, **vars(compare_forward_inverse(data, applied)))
-    now = sensors(model, state, inputs, data, forces)
+    now = read_sensors(model, state, inputs, data, forces)
     shown = delayed_readings(model, state.history, state.time, now)
     data = dataclasses.replace(data, sensordata=shown, sensor_now=now)
     return dataclasses.replace(data, status=status(model, state, inputs, data))

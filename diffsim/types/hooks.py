@@ -1,4 +1,4 @@
-"""Hooks: the user's own forces and actuator laws, as pure functions that become part of the program.
+"""Hooks: the user's own forces, actuator laws and sensors, as pure functions that become part of the program.
 
     model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
 
@@ -20,15 +20,18 @@ DrivenHook = Callable[[Any, Any, Any, Any], jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """Callables of the user; None where there is none (mjcb_passive, mjcb_act_dyn, mjcb_act_gain, mjcb_act_bias).
+    """Callables of the user; None where there is none (MuJoCo's mjcb_passive, mjcb_act_*, mjcb_sensor).
 
     Attributes:
       passive: (nv,) force added to qfrc_passive.
       act_dyn: (na,) rates, of which those of actuators with dyntype `user` are used.
       act_gain, act_bias: (nu,) of which those of actuators with gaintype and biastype `user` are used.
+      sensor: (nsensordata,) of which those of sensors of type `user` are used, before their cutoff; its Data holds all
+        but sensors. Without it they read zero.
     """
 
     passive: Hook | None = None
     act_dyn: DrivenHook | None = None
     act_gain: DrivenHook | None = None
     act_bias: DrivenHook | None = None
+    sensor: DrivenHook | None = None

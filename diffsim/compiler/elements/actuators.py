@@ -12,6 +12,7 @@ from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import BiasType, DynType, GainType, LRMode, TrnType
 from diffsim.joints import is_scalar
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
+from diffsim.types.history import buffer_size
 
 Array = np.ndarray
 
@@ -35,7 +36,7 @@ def actuator_rows(draft: Draft) -> None:
     draft.columns("actuator")
     numbers = np.array([node.row["actuator_actnum"] for node in nodes], int)
     samples = np.array([max(0, node.e.nsample) for node in nodes], int)
-    histories = np.where(samples > 0, 2 + 2 * samples, 0)
+    histories = buffer_size(samples, 1)
     if histories.sum() > MOST_NUMBERS:
         longest = nodes[int(np.argmax(histories))].source
         draft.problems.add(longest, f"all actuators together remember more than {MOST_NUMBERS} numbers")
