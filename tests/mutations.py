@@ -109,8 +109,8 @@ MUTATIONS = {
     ),
     "xfrc_applied has no derivative": Mutation(
         "simulate/forward.py",
-        "applied_force(model, inputs, poses, com)",
-        f"applied_force(model, inputs.replace(xfrc_applied={held('inputs.xfrc_applied')}), poses, com)",
+        "applied_force(model, inputs, kinematics, com)",
+        f"applied_force(model, inputs.replace(xfrc_applied={held('inputs.xfrc_applied')}), kinematics, com)",
         IMPLICIT,
     ),
     "impratio has no derivative": Mutation(

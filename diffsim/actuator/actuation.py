@@ -82,7 +82,7 @@ BIASES: dict[BiasType, Curve] = {
 # DynType.NONE has no dynamics; DC motors and laws of the user have files of their own (dcmotor.py, user.py)
 
 
-def actuation(
+def compute_actuation(
     model: Model,
     act: Array,
     ctrl: Array,

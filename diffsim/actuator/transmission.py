@@ -40,7 +40,7 @@ class Pose(NamedTuple):
 Kind = Callable[[Model, np.ndarray, Pose], tuple[Array, Array]]
 
 
-def transmission(
+def compute_transmission(
     model: Model,
     qpos: Array,
     kinematics: Kinematics,

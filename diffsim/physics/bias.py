@@ -22,7 +22,7 @@ from diffsim.types.model import Model
 Array = jax.Array
 
 
-def bias(
+def compute_bias(
     model: Model,
     qvel: Array,
     kinematics: Kinematics,

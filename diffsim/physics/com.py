@@ -22,7 +22,7 @@ Array = jax.Array
 MIN_MASS = 1e-15
 
 
-def com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
+def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
     """subtree_com (nbody, 3), cinert (nbody, 10) and cdof (nv, 6)."""
     topology = model.topology
     centre = subtree_com(model, kinematics.xipos)

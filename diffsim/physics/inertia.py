@@ -24,7 +24,7 @@ from diffsim.types.topology import Topology
 Array = jax.Array
 
 
-def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
+def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     """crb (nbody, 10) and M, symmetric, armature of joints, actuators and tendons included."""
     topology = model.topology
     blocks = dof_blocks(topology)

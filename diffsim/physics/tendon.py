@@ -26,7 +26,7 @@ from diffsim.types.topology import Topology, per_topology
 Array = jax.Array
 
 
-def tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
+def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
     """ten_length (ntendon,) and ten_J (ntendon, nv) from qpos (nq,) and poses."""
     topology = model.topology
     wraps, owner, joints = _joint_wraps(topology)
