@@ -70,7 +70,7 @@ def _assemble(topology: Topology, field: str, parts: list[Array], empty: Array) 
 
 
 def joint_rotations(model: Model, qpos: Array) -> Array:
-    """(njnt, 4) the rotation that each joint adds to the frame before it."""
+    """(njnt, 4) the rotation (w, x, y, z) that each joint adds to the frame before it."""
     parts = [
         jax.vmap(group.motion.rotation)(
             pick(qpos, group.qpos), pick(model.qpos0, group.qpos), pick(model.jnt_axis, group.joints)
@@ -81,7 +81,7 @@ def joint_rotations(model: Model, qpos: Array) -> Array:
 
 
 def joint_shifts(model: Model, qpos: Array) -> Array:
-    """(njnt, 3) the frame after each joint, seen from the joint's anchor in that frame."""
+    """(njnt, 3) m, origin of the frame after each joint, from the joint's anchor, in that frame."""
     parts = [
         jax.vmap(group.motion.shift)(
             pick(qpos, group.qpos),
@@ -95,7 +95,10 @@ def joint_shifts(model: Model, qpos: Array) -> Array:
 
 
 def joint_axes(topology: Topology, xaxis: Array, xmat: Array, offset: Array) -> Array:
-    """Motion axes (nv, 6) of all dofs; xaxis, offset (njnt, 3) by joint, xmat (nbody, 3, 3) by body."""
+    """(nv, 6) motion axes (rotation, translation) of all dofs, in the world, about a point `offset` from each anchor.
+
+    xaxis and offset (m) are (njnt, 3), world; xmat (nbody, 3, 3) maps local to world.
+    """
     parts = [
         jax.vmap(group.motion.axes)(
             pick(xaxis, group.joints), pick(xmat, group.bodies), pick(offset, group.joints)

@@ -25,7 +25,10 @@ WIDTH = {field: 1 if field in (ConDataField.FOUND, ConDataField.DIST) else 3 for
 
 
 def contact(readings: Readings, group: Group) -> Array:
-    """All slots of all sensors, (n, slots * fields)."""
+    """All slots of all sensors, m, N and N m, (n, slots * fields).
+
+    Forces and torques are in the contact's frame, those of a net force in the world.
+    """
     sign = _direction(readings, group)
     reduction = group.parameters[1]
     values = _net_force(readings, sign) if reduction == NETFORCE else _selected(readings, group, sign)

@@ -47,12 +47,8 @@ def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact
 
 def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
     """Sensors of a model that diffsim cannot evaluate: (index, reason)."""
-    found = []
-    for sensor in range(topology.nsensor):
-        reason = _refusal(topology, sensor)
-        if reason:
-            found.append((sensor, reason))
-    return found
+    reasons = [(sensor, _refusal(topology, sensor)) for sensor in range(topology.nsensor)]
+    return [(sensor, reason) for sensor, reason in reasons if reason]
 
 
 def _refusal(topology: Topology, sensor: int) -> str:

@@ -28,17 +28,17 @@ def joint_limit_position(readings: Readings, group: Group) -> Array:
 
 
 def joint_limit_velocity(readings: Readings, group: Group) -> Array:
-    """Rate of change of the distance to the limit, (n, 1)."""
+    """Rate of change of the distance to the limit, rad/s or m/s, (n, 1)."""
     return _joint_limit(readings, group)[1][:, None]
 
 
 def tendon_limit_position(readings: Readings, group: Group) -> Array:
-    """Distance to the limit minus the margin, (n, 1)."""
+    """Distance to the limit minus the margin, m or rad, (n, 1)."""
     return _tendon_limit(readings, group)[0][:, None]
 
 
 def tendon_limit_velocity(readings: Readings, group: Group) -> Array:
-    """Rate of change of the distance to the limit, (n, 1)."""
+    """Rate of change of the distance to the limit, rad/s or m/s, (n, 1)."""
     return _tendon_limit(readings, group)[1][:, None]
 
 

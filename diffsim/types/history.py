@@ -88,12 +88,12 @@ def sensor_buffers(topology: Topology) -> tuple[Buffers, ...]:
 def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: np.ndarray) -> tuple[Buffers, ...]:
     """Buffers of one shape together: (samples, interpolation), place in the history, size and place of the values."""
     count, kind = history.reshape(-1, 2).T
-    found = []
+    buffers = []
     for n, dim in sorted({(int(n), int(dim)) for n, dim in zip(count, dims, strict=True) if n > 0}):
         ids = np.flatnonzero((count == n) & (dims == dim))
         places = address[ids][:, None] + np.arange(buffer_size(n, dim))
-        found.append(Buffers(ids, places, start[ids][:, None] + np.arange(dim), kind[ids]))
-    return tuple(found)
+        buffers.append(Buffers(ids, places, start[ids][:, None] + np.arange(dim), kind[ids]))
+    return tuple(buffers)
 
 
 def empty_history(model: Model) -> Array:
