@@ -57,11 +57,6 @@ class Buffers:
         return self.values.shape[1]
 
     @property
-    def age(self) -> np.ndarray:
-        """(n,) how many samples came after each of a buffer that was never written."""
-        return np.arange(self.count)[::-1]
-
-    @property
     def count(self) -> int:
         """Samples in a buffer."""
         return _samples_in(self.places.shape[1], self.dim)
@@ -105,16 +100,22 @@ def empty_history(model: Model) -> Array:
     h = model.opt.timestep
     history = jnp.zeros(model.topology.nhistory, h.dtype)
     for buffers in control_buffers(model.topology):
-        times = jnp.broadcast_to(-h, len(buffers.owners))[:, None] - h * buffers.age
-        history = history.at[buffers.places].set(_unused(buffers, jnp.zeros(len(buffers.owners), h.dtype), times))
+        clock = jnp.zeros(len(buffers.owners), h.dtype)
+        times = clock[:, None] - h - h * _age(buffers, h.dtype)
+        history = history.at[buffers.places].set(_unused(buffers, clock, times))
     for buffers in sensor_buffers(model.topology):
         period, phase = (model.sensor_interval[buffers.owners, column] for column in (0, 1))
         sampled = period > 0
         last = jnp.where(sampled, jnp.where(phase == 0, -period, phase), -h)
-        times = last[:, None] - jnp.where(sampled, period, h)[:, None] * buffers.age
+        times = last[:, None] - jnp.where(sampled, period, h)[:, None] * _age(buffers, h.dtype)
         times = jnp.where(sampled[:, None], jnp.ceil(times / h) * h, times)
         history = history.at[buffers.places].set(_unused(buffers, last, times))
     return history
+
+
+def _age(buffers: Buffers, dtype: Any) -> Array:
+    """(1, n) how many samples came after each, in buffers that were never written."""
+    return jnp.arange(buffers.count - 1, -1, -1, dtype=dtype)[None]
 
 
 def _unused(buffers: Buffers, clock: Array, times: Array) -> Array:
