@@ -1,6 +1,6 @@
 """Named integers of the model: MuJoCo's enumerations, with MuJoCo's values.
 
-The values are those of mjmodel.h and mjdata.h in 3.8.1, so integer arrays compare equal to the oracle's.
+The values are those of mjmodel.h and mjdata.h in 3.8.1, so integer arrays compare equal to MuJoCo's.
 `Status` is ours: the bits of `data.status`.
 """
 

@@ -109,8 +109,8 @@ MUTATIONS = {
     ),
     "xfrc_applied has no derivative": Mutation(
         "simulate/forward.py",
-        "applied_force(model, inputs, poses, com)",
-        f"applied_force(model, inputs.replace(xfrc_applied={held('inputs.xfrc_applied')}), poses, com)",
+        "applied_force(model, inputs, kinematics, com)",
+        f"applied_force(model, inputs.replace(xfrc_applied={held('inputs.xfrc_applied')}), kinematics, com)",
         IMPLICIT,
     ),
     "impratio has no derivative": Mutation(
@@ -126,13 +126,13 @@ MUTATIONS = {
         "tests/constraint/test_options.py",
     ),
     "normalization of free quaternions is not projected": Mutation(
-        "physics/joint.py",
+        "physics/joint_motion.py",
         "    return quat_normalize(qpos[3:])\n",
         f"    return qpos[3:] + {held('quat_normalize(qpos[3:]) - qpos[3:]')}\n",
         "tests/simulate/test_gradients.py::test_quaternions_are_projected",
     ),
     "normalization of ball quaternions is not projected": Mutation(
-        "physics/joint.py",
+        "physics/joint_motion.py",
         "    return quat_normalize(qpos)\n",
         f"    return qpos + {held('quat_normalize(qpos) - qpos')}\n",
         "tests/simulate/test_gradients.py::test_quaternions_are_projected",

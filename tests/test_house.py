@@ -12,6 +12,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # from the ground up; a room imports from itself and from rooms on lower floors, never from its neighbours
 FLOORS = [
     ["errors", "enums", "motor_layout"],
+    ["joints"],
     ["math"],
     ["types", "mjcf"],
     ["geometry"],

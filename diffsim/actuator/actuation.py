@@ -24,7 +24,7 @@ from diffsim.types.model import Model
 Array = jax.Array
 
 
-def actuation(
+def compute_actuation(
     model: Model, act: Array, command: Command, transmission: Transmission, velocities: Velocities, passive: Passive
 ) -> Actuation:
     """What the actuators do.

@@ -46,7 +46,7 @@ Arms = tuple[Array, Array]
 Kind = Callable[[Model, np.ndarray, Pose], Arms]
 
 
-def transmission(
+def compute_transmission(
     model: Model,
     qpos: Array,
     kinematics: Kinematics,
@@ -100,7 +100,7 @@ def _on_joint(model: Model, actuators: np.ndarray, pose: Pose, kind: TrnType) ->
     in_parent = kind == TrnType.JOINTINPARENT
     parts, ids = [], []
     for group, rows, driving in _driven(model.topology, kind):
-        drive = jax.vmap(lambda q, gear, group=group: group.kind.drive(q, gear, in_parent))
+        drive = jax.vmap(lambda q, gear, group=group: group.motion.drive(q, gear, in_parent))
         length, arm = drive(pick(pose.qpos, group.qpos[rows]), pick(model.actuator_gear, driving))
         table = jnp.zeros((len(driving), model.nv), arm.dtype)
         parts.append((length, table.at[np.arange(len(driving))[:, None], group.dofs[rows]].set(arm)))

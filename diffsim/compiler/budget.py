@@ -7,7 +7,7 @@ counts that are legal one by one. The limits are well above what the engine simu
 import numpy as np
 
 from diffsim.compiler.draft import Draft
-from diffsim.compiler.topology import DOF_WIDTH, QPOS_WIDTH
+from diffsim.joints import dof_widths, qpos_widths
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 
 # the inertia matrix and its kin are dense while constants are derived: about 12 tables of nv x nv float64
@@ -19,12 +19,12 @@ MOST_PAIRS = 4_000_000
 
 def check_sizes(draft: Draft) -> None:
     """Note degrees of freedom, geoms, activations and numbers of keyframes beyond what can be compiled."""
-    widths = [int(DOF_WIDTH[node.e.type]) for node in draft.nodes["joint"]]
+    widths = [int(dof_widths(node.e.type)) for node in draft.nodes["joint"]]
     _check_sum(draft, "joint", widths, MOST_DOFS, "degrees of freedom")
     _check_sum(draft, "geom", [1] * len(draft.nodes["geom"]), MOST_GEOMS, "geoms")
     activations = [max(0, node.e.actdim) for node in draft.nodes["actuator"]]
     _check_sum(draft, "actuator", activations, MOST_NUMBERS, "activations")
-    configuration = sum(int(QPOS_WIDTH[node.e.type]) for node in draft.nodes["joint"])
+    configuration = sum(int(qpos_widths(node.e.type)) for node in draft.nodes["joint"])
     mocap = 7 * sum(bool(node.e.mocap) for node in draft.nodes["body"])
     width = 1 + configuration + sum(widths) + sum(activations) + mocap + len(activations)
     keys = [width] * len(draft.nodes["key"])

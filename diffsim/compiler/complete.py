@@ -10,7 +10,7 @@ import numpy as np
 
 from diffsim.compiler import topology
 from diffsim.compiler.draft import Draft
-from diffsim.enums import JointType
+from diffsim.joints import is_free, qpos_widths
 from diffsim.types.model import Model
 from diffsim.types.topology import NAMED, Topology
 
@@ -41,14 +41,14 @@ def tree(draft: Draft) -> None:
     fields = draft.fields
     # only now: a static body between it and the world may have been fused
     for node in draft.nodes["joint"]:
-        if node.e.type == JointType.FREE and node.body is not None and node.body.row["body_parentid"] > 0:
+        if is_free(node.e.type) and node.body is not None and node.body.row["body_parentid"] > 0:
             draft.problems.add(node.source, "a free joint can only be used on a child of the world")
     for name in ("jnt_type", "jnt_bodyid", "geom_bodyid"):
         fields.setdefault(name, np.zeros(0, int))
     fields.update(topology.joint_addresses(fields))
     fields.update(topology.body_ancestry(fields))
     fields.update(topology.dof_ancestry(fields))
-    fields.update(nq=int(topology.QPOS_WIDTH[fields["jnt_type"]].sum()), nv=len(fields["dof_jntid"]))
+    fields.update(nq=int(qpos_widths(fields["jnt_type"]).sum()), nv=len(fields["dof_jntid"]))
     fields["ntree"] = int(fields["dof_treeid"].max(initial=-1)) + 1
 
 

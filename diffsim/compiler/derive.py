@@ -14,7 +14,7 @@ import jax
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.interpret import interpret
 from diffsim.compiler.lengthrange import length_ranges
-from diffsim.compiler.topology import DOF_WIDTH
+from diffsim.joints import dof_widths
 from diffsim.simulate.constants import MINIMUM, constants
 from diffsim.types.model import Model
 
@@ -53,7 +53,7 @@ def _spring_dampers(draft: Draft) -> None:
         timeconst, dampratio = node.e.springdamper
         if timeconst <= 0 or dampratio <= 0:
             continue
-        width = DOF_WIDTH[fields["jnt_type"][node.id]]
+        width = dof_widths(fields["jnt_type"][node.id])
         dofs = slice(fields["jnt_dofadr"][node.id], fields["jnt_dofadr"][node.id] + width)
         inertia = width / max(MINIMUM, fields["dof_invweight0"][dofs].sum())
         fields["jnt_stiffness"][node.id] = inertia / max(MINIMUM, (timeconst * dampratio) ** 2)

@@ -7,15 +7,14 @@ Source: MuJoCo "Computation" (kinematic tree) and mjModel's field comments.
 
 import numpy as np
 
-from diffsim.enums import JointType, SameFrame, TrnType, WrapType
+from diffsim.enums import SameFrame, TrnType, WrapType
+from diffsim.joints import dof_widths, kind_of, qpos_widths
 
 Array = np.ndarray
 Fields = dict[str, Array]
 
 FRAME_TINY = 1e-6
 AXIS_TINY = 1e-14
-QPOS_WIDTH = np.array([7, 4, 1, 1])
-DOF_WIDTH = np.array([6, 3, 1, 1])
 WRAPPED = {
     int(WrapType.SITE): "site_bodyid",
     int(WrapType.SPHERE): "geom_bodyid",
@@ -36,12 +35,12 @@ def or_minus_one(address: Array, count: Array) -> Array:
 def joint_addresses(fields: Fields) -> Fields:
     """jnt_qposadr, jnt_dofadr and the body's counts and addresses of joints, dofs and geoms."""
     nbody, kind, body = len(fields["body_parentid"]), fields["jnt_type"], fields["jnt_bodyid"]
-    widths = DOF_WIDTH[kind]
+    widths = dof_widths(kind)
     dofs = np.bincount(body, widths, minlength=nbody).astype(np.int32)
     joints = np.bincount(body, minlength=nbody).astype(np.int32)
     geoms = np.bincount(fields["geom_bodyid"], minlength=nbody).astype(np.int32)
     return {
-        "jnt_qposadr": addresses(QPOS_WIDTH[kind]),
+        "jnt_qposadr": addresses(qpos_widths(kind)),
         "jnt_dofadr": addresses(widths),
         "body_jntnum": joints,
         "body_jntadr": or_minus_one(addresses(joints), joints),
@@ -130,7 +129,7 @@ def simple_bodies(fields: Fields) -> Fields:
         if not _joints_are_simple(fields, joints):
             simple[body] = 0
         if simple[body] and fields["body_dofnum"][body]:
-            simple[body] = 2 if all(kind[joint] == JointType.SLIDE for joint in joints) else 1
+            simple[body] = 1 if any(kind_of(kind[joint]).angular[-1] for joint in joints) else 2
     return {"body_simple": simple}
 
 
@@ -138,11 +137,11 @@ def _joints_are_simple(fields: Fields, joints: range) -> bool:
     """At most one rotation and that last, joints at the origin, axes along the frame's axes."""
     rotated = False
     for joint in joints:
-        scalar = fields["jnt_type"][joint] in (JointType.HINGE, JointType.SLIDE)
+        kind = kind_of(fields["jnt_type"][joint])
         aligned = np.sum(np.abs(fields["jnt_axis"][joint]) > AXIS_TINY) == 1
-        if rotated or not same_vector(fields["jnt_pos"][joint], np.zeros(3)) or (scalar and not aligned):
+        if rotated or not same_vector(fields["jnt_pos"][joint], np.zeros(3)) or (kind.scalar and not aligned):
             return False
-        rotated = fields["jnt_type"][joint] in (JointType.BALL, JointType.HINGE)
+        rotated = kind.angular[-1]
     return True
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.enums import JointType
+from diffsim.joints import is_ball, is_scalar
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
@@ -38,9 +38,9 @@ class LimitLayout(NamedTuple):
 def limit_layout(topology: Topology) -> LimitLayout:
     """Which limits there are."""
     limited = topology.jnt_limited != 0
-    scalar = np.isin(topology.jnt_type, [JointType.HINGE, JointType.SLIDE])
+    scalar = is_scalar(topology.jnt_type)
     joint = topology.dof_jntid
-    ball = np.flatnonzero(limited & (topology.jnt_type == JointType.BALL))
+    ball = np.flatnonzero(limited & is_ball(topology.jnt_type))
     dofs = topology.jnt_dofadr[ball][:, None] + np.arange(3)
     return LimitLayout(
         dof=(limited & scalar)[joint],

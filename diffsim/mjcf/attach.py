@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from diffsim.enums import DynType, JointType
+from diffsim.enums import DynType
 from diffsim.errors import Problems, near_match
+from diffsim.joints import kind_of
 from diffsim.mjcf.defaults import MAIN
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint
@@ -34,9 +35,6 @@ from diffsim.mjcf.spec import Spec
 
 # may refer to what does not come along
 LOOSE = (Pair, Exclude, Sensor)
-
-QPOS_WIDTH = {JointType.FREE: 7, JointType.BALL: 4, JointType.SLIDE: 1, JointType.HINGE: 1}
-DOF_WIDTH = {JointType.FREE: 6, JointType.BALL: 3, JointType.SLIDE: 1, JointType.HINGE: 1}
 
 # the object that each number of a keyframe's attribute belongs to, in order
 Owners = dict[str, list[Element]]
@@ -217,9 +215,9 @@ def owners_of(spec: Spec) -> Owners:
     owners: Owners = {name: [] for name in ("qpos", "qvel", "act", "ctrl", "mpos", "mquat")}
     for body in _bodies(spec.worldbody):
         for joint in _joints(body):
-            kind = JointType.FREE if isinstance(joint, FreeJoint) else spec.resolve(joint).type
-            owners["qpos"] += QPOS_WIDTH[kind] * [joint]
-            owners["qvel"] += DOF_WIDTH[kind] * [joint]
+            kind = kind_of(joint.type if isinstance(joint, FreeJoint) else spec.resolve(joint).type)
+            owners["qpos"] += kind.nq * [joint]
+            owners["qvel"] += kind.nv * [joint]
         if body.mocap:
             owners["mpos"] += 3 * [body]
             owners["mquat"] += 4 * [body]

@@ -12,7 +12,7 @@ Array = jax.Array
 
 
 def applied_force(model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame) -> Array:
-    """(nv,) qfrc_applied + J^T xfrc_applied; xfrc_applied (nbody, 6) is (force, torque), world axes."""
+    """(nv,) N or N m: qfrc_applied + J^T xfrc_applied, which is (nbody, 6) force (N) and torque (N m) in world axes."""
     wrench = inputs.xfrc_applied
     bodies = np.arange(model.nbody)
     return inputs.qfrc_applied + joint_force(model, com, kinematics.xipos, bodies, wrench[:, :3], wrench[:, 3:])

@@ -22,7 +22,7 @@ from diffsim.types.model import Model
 Array = jax.Array
 
 
-def bias(
+def compute_bias(
     model: Model,
     qvel: Array,
     kinematics: Kinematics,
@@ -30,7 +30,7 @@ def bias(
     velocities: Velocities,
     tendons: Tendons,
 ) -> Bias:
-    """qfrc_bias (nv,): the force that keeps qvel (nv,) constant without other forces."""
+    """qfrc_bias (nv,), N or N m: the force that keeps qvel (nv,) constant without other forces."""
     topology = model.topology
     acceleration = rest_acceleration(model)[None] + sum_chain(topology, scale(velocities.cdof_dot, qvel))
     force = body_force(com.cinert, velocities.cvel, acceleration)
@@ -43,7 +43,7 @@ def bias(
 
 
 def rest_acceleration(model: Model) -> Array:
-    """(6,) acceleration of the world: gravity as an upward acceleration."""
+    """(6,) rad/s^2 and m/s^2, acceleration of the world: gravity as an upward acceleration."""
     zero = jnp.zeros_like(model.opt.gravity)
     if model.opt.disabled(DisableBit.GRAVITY):
         return jnp.concatenate([zero, zero])
@@ -51,5 +51,5 @@ def rest_acceleration(model: Model) -> Array:
 
 
 def body_force(cinert: Array, cvel: Array, cacc: Array) -> Array:
-    """(nbody, 6) force that moves each body: I a + v x* (I v)."""
+    """(nbody, 6) torque (N m) and force (N) that move each body: I a + v x* (I v), about its tree's centre of mass."""
     return inertia_mul(cinert, cacc) + cross_force(cvel, inertia_mul(cinert, cvel))

@@ -14,33 +14,34 @@ from diffsim.physics.bias import body_force, rest_acceleration
 from diffsim.physics.tree import sum_chain, sum_subtree
 from diffsim.types.data import BodyForces, ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
+from diffsim.types.state import Inputs
 
 Array = jax.Array
 
 
-def body_forces(
-    model: Model,
-    qvel: Array,
-    qacc: Array,
-    xfrc_applied: Array,
-    kinematics: Kinematics,
-    com: ComFrame,
-    velocities: Velocities,
-    constraint: Array,
+def compute_body_forces(
+    model: Model, qvel: Array, qacc: Array, com: ComFrame, velocities: Velocities, external: Array
 ) -> BodyForces:
     """cacc, cfrc_int, cfrc_ext (nbody, 6), world-oriented, about the centre of mass of each tree.
 
     Args:
-      qvel, qacc: (nv,) velocity and constrained acceleration.
-      xfrc_applied: (nbody, 6) force and torque at the bodies' centres of mass.
-      constraint: (nbody, 6) torque and force of contacts, connects and welds, about the trees' centres of mass.
+      qvel, qacc: (nv,) velocity and constrained acceleration, in m and rad per s and s^2.
+      external: (nbody, 6) torque (N m) and force (N) on each body from outside of the tree, cfrc_ext.
     """
     topology = model.topology
     rate = scale(velocities.cdof_dot, qvel) + scale(com.cdof, qacc)
     acceleration = rest_acceleration(model)[None] + sum_chain(topology, rate)
-    offset = kinematics.xipos - pick(com.subtree_com, topology.body_rootid)
-    applied = transport_force(join(xfrc_applied[:, 3:], xfrc_applied[:, :3]), offset)
-    # nothing acts on the world
-    external = (applied + constraint).at[0].set(0)
     total = body_force(com.cinert, velocities.cvel, acceleration) - external
     return BodyForces(cacc=acceleration, cfrc_int=sum_subtree(topology, total), cfrc_ext=external)
+
+
+def external_wrenches(model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame, constraint: Array) -> Array:
+    """(nbody, 6) torque (N m) and force (N) on each body from outside, about its tree's centre of mass, world axes.
+
+    `constraint` (nbody, 6) is the part of contacts, connects and welds; the rest is xfrc_applied.
+    """
+    offset = kinematics.xipos - pick(com.subtree_com, model.topology.body_rootid)
+    wrench = inputs.xfrc_applied
+    applied = transport_force(join(wrench[:, 3:], wrench[:, :3]), offset)
+    # nothing acts on the world
+    return (applied + constraint).at[0].set(0)

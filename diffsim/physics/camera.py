@@ -59,7 +59,7 @@ def light_modes(topology: Topology) -> Modes:
 
 
 def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> dict[str, Array]:
-    """cam_xpos, cam_xmat, light_xpos, light_xdir in the world, from body poses."""
+    """World poses from those of bodies: cam_xpos, light_xpos (n, 3) m, cam_xmat (n, 3, 3), unit light_xdir (n, 3)."""
     topology = model.topology
     cameras, lights = camera_modes(topology), light_modes(topology)
     centre = subtree_com(model, xipos) if np.any(cameras.by_com) or np.any(lights.by_com) else xpos
@@ -69,7 +69,8 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
     cam_mat = mul_mat(xmat[body], quat_to_mat(quat_normalize(model.cam_quat)))
     if not cameras.fixed:
         initial = model.cam_mat0.reshape(-1, 3, 3)
-        cam_pos = _track(cameras, body, cam_pos, xpos, centre, model.cam_pos0, model.cam_poscom0)
+        tracked = _tracked(cameras, body, (xpos, model.cam_pos0), (centre, model.cam_poscom0))
+        cam_pos = jnp.where(cameras.track[:, None], tracked, cam_pos)
         cam_mat = jnp.where(cameras.track[:, None, None], initial, cam_mat)
         aimed = _look_at(cam_pos, _targets(cameras, xpos, centre))
         cam_mat = jnp.where(cameras.target[:, None, None], aimed, cam_mat)
@@ -78,7 +79,8 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
     light_pos = xpos[body] + mul_vec(xmat[body], model.light_pos)
     light_dir = mul_vec(xmat[body], model.light_dir)
     if not lights.fixed:
-        light_pos = _track(lights, body, light_pos, xpos, centre, model.light_pos0, model.light_poscom0)
+        tracked = _tracked(lights, body, (xpos, model.light_pos0), (centre, model.light_poscom0))
+        light_pos = jnp.where(lights.track[:, None], tracked, light_pos)
         light_dir = jnp.where(lights.track[:, None], model.light_dir0, light_dir)
         light_dir = jnp.where(lights.target[:, None], _targets(lights, xpos, centre) - light_pos, light_dir)
     return {
@@ -89,12 +91,11 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
     }
 
 
-def _track(
-    modes: Modes, body: np.ndarray, pos: Array, xpos: Array, centre: Array, offset: Array, offset_com: Array
-) -> Array:
-    """Positions with those of tracking objects replaced by body (or subtree) position plus a constant world offset."""
-    tracked = jnp.where(modes.by_com[:, None], centre[body] + offset_com, xpos[body] + offset)
-    return jnp.where(modes.track[:, None], tracked, pos)
+def _tracked(modes: Modes, body: np.ndarray, by_body: tuple[Array, Array], by_com: tuple[Array, Array]) -> Array:
+    """(n, 3) m, where tracking objects are: body (or subtree) positions plus constant offsets in the world."""
+    positions, offset = by_body
+    centres, offset_com = by_com
+    return jnp.where(modes.by_com[:, None], centres[body] + offset_com, positions[body] + offset)
 
 
 def _targets(modes: Modes, xpos: Array, centre: Array) -> Array:
@@ -103,7 +104,7 @@ def _targets(modes: Modes, xpos: Array, centre: Array) -> Array:
 
 
 def _look_at(pos: Array, target: Array) -> Array:
-    """Orientation (n, 3, 3) of a camera that looks along -z at the target, its x axis horizontal."""
+    """Orientation (n, 3, 3), local to world, of cameras that look along -z at targets, with a horizontal x axis."""
     z = safe.normalize(pos - target)
     up = jnp.broadcast_to(jnp.array([0, 0, 1], dtype=pos.dtype)[None], z.shape)
     x = safe.normalize(cross(up, z))

@@ -22,8 +22,8 @@ Array = jax.Array
 MIN_MASS = 1e-15
 
 
-def com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
-    """subtree_com (nbody, 3), cinert (nbody, 10) and cdof (nv, 6)."""
+def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
+    """subtree_com (nbody, 3) m, cinert (nbody, 10) in kg m^2, kg m and kg, cdof (nv, 6), all world-oriented."""
     topology = model.topology
     centre = subtree_com(model, kinematics.xipos)
     origin = pick(centre, topology.body_rootid)
@@ -38,7 +38,7 @@ def com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
 
 
 def subtree_com(model: Model, xipos: Array) -> Array:
-    """(nbody, 3) centre of mass of each body with its descendants; its own inertial frame if they have no mass."""
+    """(nbody, 3) m, world: centre of mass of each body with its descendants; its own (xipos) if they have no mass."""
     mass = model.body_mass
     total = sum_subtree(model.topology, jnp.concatenate([scale(xipos, mass), mass[:, None]], axis=-1))
     heavy = total[:, 3] > MIN_MASS

@@ -10,22 +10,16 @@ import numpy as np
 from diffsim.enums import DisableBit, EnableBit, SensorType
 from diffsim.math.vector import dot
 from diffsim.physics.passive import spring_displacements, tendon_extension
-from diffsim.types.data import ComFrame, Energy, Inertia, Kinematics, Tendons
+from diffsim.types.data import Energy, Inertia, Kinematics, Tendons
 from diffsim.types.model import Model
+from diffsim.types.state import State
 
 Array = jax.Array
 
 
-def energy(
-    model: Model,
-    qpos: Array,
-    qvel: Array,
-    kinematics: Kinematics,
-    com: ComFrame,
-    tendons: Tendons,
-    inertia: Inertia,
-) -> Energy:
-    """energy (2,): potential and kinetic, joules; zero unless the flag is set or a sensor reads one."""
+def compute_energy(model: Model, state: State, kinematics: Kinematics, tendons: Tendons, inertia: Inertia) -> Energy:
+    """energy (2,): potential and kinetic, J; zero unless the flag is set or a sensor reads one."""
+    qpos, qvel = state.qpos, state.qvel
     read = np.isin(model.topology.sensor_type, (SensorType.E_POTENTIAL, SensorType.E_KINETIC)).any()
     if not (read or model.opt.enabled(EnableBit.ENERGY)):
         return Energy(energy=jnp.zeros((2,), qpos.dtype))
@@ -34,7 +28,7 @@ def energy(
 
 
 def potential_energy(model: Model, qpos: Array, kinematics: Kinematics, tendons: Tendons) -> Array:
-    """() energy of gravity and of joint and tendon springs."""
+    """() J, energy of gravity and of joint and tendon springs."""
     total = jnp.zeros((), qpos.dtype)
     if not model.opt.disabled(DisableBit.GRAVITY):
         total = total - jnp.sum(model.body_mass[1:] * dot(kinematics.xipos[1:], model.opt.gravity[None]))

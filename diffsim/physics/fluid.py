@@ -26,7 +26,7 @@ MINIMUM = 1e-15
 
 
 def fluid_force(model: Model, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
-    """(nv,) generalized force of the medium on all bodies."""
+    """(nv,) N or N m, generalized force of the medium on all bodies."""
     if not has_medium(model.topology):
         return jnp.zeros((model.nv,), com.cdof.dtype)
     return dof_force(model, com, fluid_wrenches(model, kinematics, com, velocities.cvel))
@@ -38,7 +38,10 @@ def has_medium(topology: Topology) -> bool:
 
 
 def fluid_wrenches(model: Model, kinematics: Kinematics, com: ComFrame, cvel: Array) -> Array:
-    """(nbody, 6) spatial force of the medium on each body, about its tree's centre of mass, at velocities cvel."""
+    """(nbody, 6) torque (N m) and force (N) of the medium on each body that moves with cvel (nbody, 6), world axes.
+
+    They are taken about the centre of mass of the body's tree.
+    """
     topology = model.topology
     total = jnp.zeros((model.nbody, 6), cvel.dtype)
     boxes, ellipsoids = _immersed(topology)
@@ -113,7 +116,7 @@ def _axes_of(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
 
 
 def semi_axes(model: Model, geoms: np.ndarray) -> Array:
-    """(n, 3) semi-axes of the ellipsoids that stand for geoms."""
+    """(n, 3) m, semi-axes of the ellipsoids that stand for geoms."""
     columns, extra = _axes_of(model.topology)
     size = pick(model.geom_size, geoms)
     picked = jnp.take_along_axis(size, jnp.asarray(columns[geoms]), axis=1)

@@ -66,7 +66,7 @@ def chain(topology: Topology) -> Chain:
     of_joint = np.zeros(topology.njnt, dtype=np.int32)
     of_joint[joints[joints >= 0]] = np.flatnonzero(joints >= 0)
     for group in groups(topology):
-        if group.kind.absolute:
+        if group.kind.free:
             absolute[of_joint[group.joints]] = group.qpos[:, :3]
     first = np.append(True, bodies[1:] != bodies[:-1])
     jumps = jump_rounds(np.where(parents == 0, -1, parents))

@@ -24,8 +24,8 @@ from diffsim.types.topology import Topology
 Array = jax.Array
 
 
-def joint_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
-    """crb (nbody, 10) and M, symmetric, armature of joints, actuators and tendons included."""
+def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
+    """crb (nbody, 10) as `cinert`, and M, kg m^2 and kg; armature of joints, actuators and tendons included."""
     topology = model.topology
     blocks = dof_blocks(topology)
     crb = jnp.where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)

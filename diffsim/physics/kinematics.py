@@ -22,7 +22,7 @@ from diffsim.types.model import Model
 Array = jax.Array
 
 
-def kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Kinematics:
+def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Kinematics:
     """World poses of everything that moves.
 
     Args:

@@ -18,25 +18,22 @@ from diffsim.physics import reflected
 from diffsim.physics.fluid import fluid_force
 from diffsim.physics.jacobian import joint_force
 from diffsim.physics.joint import JointGroup, groups
-from diffsim.types.data import ComFrame, Kinematics, Passive, Tendons, Transmission, Velocities
+from diffsim.types.data import ComFrame, Kinematics, Passive, Tendons, Velocities
 from diffsim.types.model import Model
+from diffsim.types.state import State
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
 
-def passive(
-    model: Model,
-    qpos: Array,
-    qvel: Array,
-    kinematics: Kinematics,
-    com: ComFrame,
-    tendons: Tendons,
-    velocities: Velocities,
-    transmission: Transmission,
+def compute_passive(
+    model: Model, state: State, kinematics: Kinematics, com: ComFrame, tendons: Tendons, velocities: Velocities
 ) -> Passive:
-    """Passive forces (nv,) by origin, and their sum; compensation that goes through actuators is not in the sum."""
-    topology = model.topology
+    """Passive forces (nv,), N or N m, by origin, and their sum.
+
+    Gravity compensation that goes through actuators is not in the sum.
+    """
+    topology, qpos, qvel = model.topology, state.qpos, state.qvel
     zero = jnp.zeros_like(qvel)
     no_springs, no_dampers = (model.opt.disabled(bit) for bit in (DisableBit.SPRING, DisableBit.DAMPER))
     if no_springs and no_dampers:
@@ -76,7 +73,7 @@ def spring_displacements(model: Model, qpos: Array) -> list[tuple[np.ndarray, np
     found = []
     for group, rows in _sprung(model.topology):
         ids = group.qpos[rows]
-        moved = jax.vmap(group.kind.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
+        moved = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
         for start, stop in group.kind.blocks:
             part = moved[:, start:stop]
             extent = part[:, 0] if stop - start == 1 else safe.norm(part)

@@ -26,8 +26,8 @@ from diffsim.types.topology import Topology, per_topology
 Array = jax.Array
 
 
-def tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
-    """ten_length (ntendon,) and ten_J (ntendon, nv) from qpos (nq,) and poses."""
+def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
+    """ten_length (ntendon,), m, or rad for fixed tendons of hinges, and its slope ten_J (ntendon, nv) by dof."""
     topology = model.topology
     wraps, owner, joints = _joint_wraps(topology)
     coefficient = model.wrap_prm[wraps]
@@ -68,7 +68,10 @@ def _joint_wraps(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @per_topology
 def spatial_paths(topology: Topology) -> tuple[Path, ...]:
-    """The parts of all spatial tendons: straight, around a geom, around a geom past a side site; such as there are."""
+    """The parts of all spatial tendons: straight, around a geom, around a geom past a side site.
+
+    Kinds without parts are left out.
+    """
     kinds, objects = topology.wrap_type, topology.wrap_objid
     parts: tuple[list, ...] = ([], [], [])
     for tendon in range(topology.ntendon):
@@ -108,7 +111,7 @@ def _straight(model: Model, kinematics: Kinematics, motion: Axes, path: Path) ->
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
     weight = _weights(model, path)
     bodies = (model.topology.site_bodyid[site] for site in (path.first, path.last))
-    return safe.norm(end - start) * weight, _line(model.topology, motion, start, end, weight, *bodies)
+    return safe.norm(end - start) * weight, _line(model.topology, motion, (start, end), weight, tuple(bodies))
 
 
 def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
@@ -133,15 +136,21 @@ def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> 
     around = before + touch.length + safe.norm(end - far)
     on_geom = topology.geom_bodyid[path.geom]
     from_body, to_body = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
-    rows = _line(topology, motion, start, near, weight, from_body, on_geom)
-    rows = rows + _line(topology, motion, far, end, weight, on_geom, to_body)
+    rows = _line(topology, motion, (start, near), weight, (from_body, on_geom))
+    rows = rows + _line(topology, motion, (far, end), weight, (on_geom, to_body))
     return jnp.where(touch.active, around, before) * weight, rows
 
 
 def _line(
-    topology: Topology, motion: Axes, start: Array, end: Array, weight: Array, first: np.ndarray, last: np.ndarray
+    topology: Topology,
+    motion: Axes,
+    ends: tuple[Array, Array],
+    weight: Array,
+    bodies: tuple[np.ndarray, ...],
 ) -> Array:
-    """(n, nv) moment arms of straight lines between points (n, 3): one wrench along each, apart on its two bodies."""
+    """(n, nv) moment arms of straight lines between points (n, 3) of two bodies (n,) each: one wrench along each line,
+    with opposite signs on its bodies."""
+    (start, end), (first, last) = ends, bodies
     pull = scale(safe.normalize(end - start, (0.0, 0.0, 1.0)), weight)
     mask = body_dof_mask(topology).astype(np.int8)
     return rows_of(motion, along(motion, start, pull)) * jnp.asarray(mask[last] - mask[first], pull.dtype)
@@ -156,7 +165,7 @@ def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
 
 
 def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
-    """(ntendon,) what tendon velocities change by per second at constant qvel: (d ten_J / dt) qvel.
+    """(ntendon,) m/s^2, by which tendon velocities change at constant qvel: (d ten_J / dt) qvel.
 
     Only for parts between two sites; tendons with armature cannot wrap.
     """

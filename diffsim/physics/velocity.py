@@ -18,8 +18,14 @@ from diffsim.types.model import Model
 Array = jax.Array
 
 
-def velocities(model: Model, qvel: Array, com: ComFrame, tendons: Tendons, transmission: Transmission) -> Velocities:
-    """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,)."""
+def compute_velocities(
+    model: Model, qvel: Array, com: ComFrame, tendons: Tendons, transmission: Transmission
+) -> Velocities:
+    """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,).
+
+    Spatial vectors are (rad/s, m/s), world-oriented, about the centre of mass of each tree; tendons and actuators move
+    in m/s, or rad/s where their length is an angle.
+    """
     topology = model.topology
     motion = scale(com.cdof, qvel)
     # bodies, and the frames that carry each motion axis, in one product

@@ -51,30 +51,30 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
     """
     local = mul_vec_t(mat[None], ends - pos[None])
     x, y = _plane(local, is_sphere)
-    flat = jnp.stack([dot(local, x[None]), dot(local, y[None])], axis=-1)
+    in_plane = jnp.stack([dot(local, x[None]), dot(local, y[None])], axis=-1)
     if side is None:
-        flatly = _around(flat, radius, None)
+        planar = _around(in_plane, radius, None)
     else:
         lateral = mul_vec_t(mat, side - pos)
         direction = safe.normalize(jnp.stack([dot(lateral, x), dot(lateral, y)]))
         inside = dot(lateral, lateral) < radius * radius
-        around, within = _around(flat, radius, direction), _within(flat, radius, inside)
-        flatly = Planar(*(jnp.where(inside, a, b) for a, b in zip(within, around, strict=True)))
+        around, within = _around(in_plane, radius, direction), _within(in_plane, radius, inside)
+        planar = Planar(*(jnp.where(inside, a, b) for a, b in zip(within, around, strict=True)))
 
     # on a cylinder the height grows evenly along the path
-    before, after = safe.norm(flat[0] - flatly.first), safe.norm(flat[1] - flatly.last)
-    rate = safe.divide(local[1, 2] - local[0, 2], before + flatly.length + after)
+    before, after = safe.norm(in_plane[0] - planar.first), safe.norm(in_plane[1] - planar.last)
+    rate = safe.divide(local[1, 2] - local[0, 2], before + planar.length + after)
     rate = jnp.where(is_sphere, 0, rate)
-    low, climb = local[0, 2] + rate * before, rate * flatly.length
+    low, climb = local[0, 2] + rate * before, rate * planar.length
     height = jnp.array([0, 0, 1], ends.dtype)
     base = jnp.where(is_sphere, 0, low)
-    first = x * flatly.first[0] + y * flatly.first[1] + height * base
-    last = x * flatly.last[0] + y * flatly.last[1] + height * (base + climb)
+    first = x * planar.first[0] + y * planar.first[1] + height * base
+    last = x * planar.last[0] + y * planar.last[1] + height * (base + climb)
     return Wrap(
-        active=flatly.active & jnp.all(dot(local, local) > MINIMUM**2),
+        active=planar.active & jnp.all(dot(local, local) > MINIMUM**2),
         first=pos + mul_vec(mat, first),
         last=pos + mul_vec(mat, last),
-        length=safe.sqrt(flatly.length * flatly.length + climb * climb),
+        length=safe.sqrt(planar.length * planar.length + climb * climb),
     )
 
 
@@ -107,70 +107,70 @@ def _crosses(a: Array, b: Array, c: Array, d: Array) -> Array:
     return valid & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
 
 
-def _nearest(flat: Array) -> tuple[Array, Array, Array]:
+def _nearest(ends: Array) -> tuple[Array, Array, Array]:
     """Where on the segment of ends (2, 2) the origin is nearest: share (), point (2,), and the squared length ()."""
-    along = flat[1] - flat[0]
+    along = ends[1] - ends[0]
     square = dot(along, along)
-    share = -dot(along, flat[0]) / jnp.where(square < MINIMUM, 1, square)
-    return share, flat[0] + safe.clip(share, 0, 1) * along, square
+    share = -dot(along, ends[0]) / jnp.where(square < MINIMUM, 1, square)
+    return share, ends[0] + safe.clip(share, 0, 1) * along, square
 
 
-def _around(flat: Array, radius: Array, side: Array | None) -> Planar:
+def _around(ends: Array, radius: Array, side: Array | None) -> Planar:
     """Around the outside of a circle, from end 0 to end 1, past `side` if given, else the shorter way."""
     square = radius * radius
-    lengths = dot(flat, flat)
-    _, nearest, gap = _nearest(jax.lax.stop_gradient(flat))
+    lengths = dot(ends, ends)
+    _, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     clear = dot(nearest, nearest) > square
     clear = clear if side is None else clear & (dot(side, nearest) >= 0)
     active = jnp.all(lengths >= square) & (radius >= MINIMUM) & (gap >= MINIMUM) & ~clear
 
     # tangent points: end 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
     tangent = safe.sqrt(lengths - square)
-    shift = radius * scale(jnp.stack([flat[:, 1], -flat[:, 0]], axis=-1), tangent)
-    turn = jnp.array([[1, -1], [-1, 1]], flat.dtype)
+    shift = radius * scale(jnp.stack([ends[:, 1], -ends[:, 0]], axis=-1), tangent)
+    turn = jnp.array([[1, -1], [-1, 1]], ends.dtype)
     inverse = 1 / jnp.where(lengths > 0, lengths, 1)
-    points = scale(square * flat[None] + turn[:, :, None] * shift[None], jnp.broadcast_to(inverse, (2, 2)))
-    choice = _better(*jax.lax.stop_gradient((flat, points, side)))
+    points = scale(square * ends[None] + turn[:, :, None] * shift[None], jnp.broadcast_to(inverse, (2, 2)))
+    choice = _better(*jax.lax.stop_gradient((ends, points, side)))
     first, last = points[choice, 0], points[choice, 1]
-    active &= ~_crosses(flat[0], first, flat[1], last)
+    active &= ~_crosses(ends[0], first, ends[1], last)
 
     # the angle from first to last in the sense of the chosen way, from 0 to 2 pi
-    sense = jnp.where(choice == 0, -1, 1).astype(flat.dtype)
+    sense = jnp.where(choice == 0, -1, 1).astype(ends.dtype)
     angle = safe.arctan2(sense * _cross(first, last), dot(first, last))
     return Planar(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
 
 
-def _better(flat: Array, points: Array, side: Array | None) -> Array:
+def _better(ends: Array, points: Array, side: Array | None) -> Array:
     """() which of the two solutions: nearer to the side site, or shorter, and if possible not crossing itself."""
     apart = points[:, 0] - points[:, 1]
     good = -dot(apart, apart)
     if side is not None:
         good = dot(safe.normalize(points[:, 0] + points[:, 1]), side[None])
-    crossed = jax.vmap(lambda pair: _crosses(flat[0], pair[0], flat[1], pair[1]))(points)
+    crossed = jax.vmap(lambda pair: _crosses(ends[0], pair[0], ends[1], pair[1]))(points)
     good = jnp.where(crossed, -10000, good)
     return jnp.where(good[0] > good[1], 0, 1)
 
 
-def _within(flat: Array, radius: Array, wanted: Array) -> Planar:
+def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
     """From end 0 to end 1 touching the circle from within at one point; searched only if `wanted`."""
-    lengths = safe.norm(flat)
-    share, nearest, gap = _nearest(jax.lax.stop_gradient(flat))
+    lengths = safe.norm(ends)
+    share, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     hits = (gap > MINIMUM) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)
     outside = jnp.all(lengths > radius) & (radius >= MINIMUM)
-    cosine = dot(flat[0], flat[1]) / jnp.where(outside, lengths[0] * lengths[1], 1)
+    cosine = dot(ends[0], ends[1]) / jnp.where(outside, lengths[0] * lengths[1], 1)
     active = outside & ~hits & (cosine >= -1 + MINIMUM)
 
-    opening = safe.arctan2(jnp.abs(_cross(flat[0], flat[1])), dot(flat[0], flat[1]))
+    opening = safe.arctan2(jnp.abs(_cross(ends[0], ends[1])), dot(ends[0], ends[1]))
     ratio = radius / jnp.where(outside, lengths, 2 * radius + 1)
     sine, found = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINIMUM))
 
     # turn from one end towards the other; without a solution touch halfway
-    ahead = _cross(flat[0], flat[1]) > 0
-    start, part = jnp.where(ahead, flat[0], flat[1]), jnp.where(ahead, ratio[0], ratio[1])
+    ahead = _cross(ends[0], ends[1]) > 0
+    start, part = jnp.where(ahead, ends[0], ends[1]), jnp.where(ahead, ratio[0], ratio[1])
     angle = jnp.arcsin(sine) - jnp.arcsin(part * sine)
     unit, c, s = safe.normalize(start), jnp.cos(angle), jnp.sin(angle)
-    turned = jnp.stack([c * unit[0] - s * unit[1], s * unit[0] + c * unit[1]])
-    point = radius * jnp.where(found, turned, safe.normalize(0.5 * (flat[0] + flat[1])))
+    rotated = jnp.stack([c * unit[0] - s * unit[1], s * unit[0] + c * unit[1]])
+    point = radius * jnp.where(found, rotated, safe.normalize(0.5 * (ends[0] + ends[1])))
     return Planar(active, point, point, jnp.zeros_like(radius))
 
 

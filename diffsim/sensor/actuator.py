@@ -13,12 +13,12 @@ Array = jax.Array
 
 
 def tendon_position(readings: Readings, group: Group) -> Array:
-    """Tendon length, (n, 1)."""
+    """Tendon length, m, or rad for fixed tendons of hinges, (n, 1)."""
     return pick(readings.data.ten_length, group.objid)[:, None]
 
 
 def tendon_velocity(readings: Readings, group: Group) -> Array:
-    """Rate of change of the tendon length, (n, 1)."""
+    """Rate of change of the tendon length, m/s or rad/s, (n, 1)."""
     return pick(readings.data.ten_velocity, group.objid)[:, None]
 
 
@@ -32,15 +32,15 @@ def tendon_actuator_force(readings: Readings, group: Group) -> Array:
 
 
 def actuator_position(readings: Readings, group: Group) -> Array:
-    """Actuator length, gear included, (n, 1)."""
+    """Actuator length, gear included, m or rad, (n, 1)."""
     return pick(readings.data.actuator_length, group.objid)[:, None]
 
 
 def actuator_velocity(readings: Readings, group: Group) -> Array:
-    """Rate of change of the actuator length, (n, 1)."""
+    """Rate of change of the actuator length, m/s or rad/s, (n, 1)."""
     return pick(readings.data.actuator_velocity, group.objid)[:, None]
 
 
 def actuator_force(readings: Readings, group: Group) -> Array:
-    """Scalar actuator force, after clamping, (n, 1)."""
+    """Scalar actuator force, after clamping, N or N m, (n, 1)."""
     return pick(readings.data.actuator_force, group.objid)[:, None]

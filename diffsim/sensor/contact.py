@@ -20,11 +20,15 @@ from diffsim.sensor.touch import on_body
 Array = jax.Array
 
 FIRST, MINDIST, MAXFORCE, NETFORCE = range(4)
+# numbers in a slot by data field
 WIDTH = {field: 1 if field in (ConDataField.FOUND, ConDataField.DIST) else 3 for field in ConDataField}
 
 
 def contact(readings: Readings, group: Group) -> Array:
-    """All slots of all sensors, (n, slots * fields)."""
+    """All slots of all sensors, m, N and N m, (n, slots * fields).
+
+    Forces and torques are in the contact's frame, those of a net force in the world.
+    """
     sign = _direction(readings, group)
     reduction = group.parameters[1]
     values = _net_force(readings, sign) if reduction == NETFORCE else _selected(readings, group, sign)

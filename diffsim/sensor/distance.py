@@ -64,7 +64,7 @@ def geom_normal(readings: Readings, group: Group) -> Array:
 
 
 def geom_segment(readings: Readings, group: Group) -> Array:
-    """The two nearest points, (n, 6)."""
+    """The two nearest points, world, m, (n, 6)."""
     nearest = _closest(readings, group)
     half = scale(nearest.normal, nearest.dist / 2)
     points = jnp.concatenate([nearest.pos - half, nearest.pos + half], axis=1)

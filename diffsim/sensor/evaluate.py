@@ -1,4 +1,4 @@
-"""sensors: evaluates all sensors of a model, group by group, and puts the values at `sensor_adr`.
+"""read_sensors: evaluates all sensors of a model, group by group, and puts the values at `sensor_adr`.
 
 Sensors of one type on objects of one type form a group, computed side by side; one static permutation then orders the
 values. Cutoff clamps real values on both sides and positive ones from above. Noise is stored, never applied.
@@ -10,11 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import DataType, DisableBit, GeomType, ObjType, SensorType
+from diffsim.enums import DataType, DisableBit, ObjType, SensorType
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.geometry import surfaces
 from diffsim.math.pick import pick
-from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.sensor.table import SENSORS, UNSUPPORTED
 from diffsim.types import Data, Inputs, Model, State, Topology
@@ -23,8 +21,8 @@ from diffsim.types.topology import per_topology
 Array = jax.Array
 
 
-def sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_force: Array) -> Array:
-    """All sensor readings of this moment; delays come after (physics/history.py).
+def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_force: Array) -> Array:
+    """All sensor readings of this moment; delays come after (types/history.py).
 
     Args:
       model, state, inputs: what the data was computed from.
@@ -35,7 +33,7 @@ def sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_forc
       (nsensordata,); zero if sensors are disabled and none has a history, which goes on.
 
     Raises:
-      UnsupportedError: the model has a sensor that diffsim has not.
+      UnsupportedError: the model has a sensor that diffsim cannot evaluate.
     """
     topology = model.topology
     idle = model.opt.disabled(DisableBit.SENSOR) and not np.any(topology.sensor_history[:, 0])
@@ -49,32 +47,14 @@ def sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_forc
 
 def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
     """Sensors of a model that diffsim cannot evaluate: (index, reason)."""
-    found = []
-    for sensor in range(topology.nsensor):
-        reason = _refusal(topology, sensor)
-        if reason:
-            found.append((sensor, reason))
-    return found
+    reasons = [(sensor, _refusal(topology, sensor)) for sensor in range(topology.nsensor)]
+    return [(sensor, reason) for sensor, reason in reasons if reason]
 
 
 def _refusal(topology: Topology, sensor: int) -> str:
     """Why a sensor cannot be evaluated; empty if it can."""
     kind = SensorType(topology.sensor_type[sensor])
-    if kind not in SENSORS:
-        return UNSUPPORTED[kind]
-    if kind in (SensorType.GEOMDIST, SensorType.GEOMNORMAL, SensorType.GEOMFROMTO):
-        return unsupported_distance(topology, sensor)
-    if kind == SensorType.RANGEFINDER:
-        return _unseen_geoms(topology, sensor)
-    return ""
-
-
-def _unseen_geoms(topology: Topology, sensor: int) -> str:
-    """Why rays would miss a geom; those on the sensor's own body do not matter."""
-    site = topology.sensor_objtype[sensor] == ObjType.SITE
-    own = (topology.site_bodyid if site else topology.cam_bodyid)[topology.sensor_objid[sensor]]
-    others = set(topology.geom_type[topology.geom_bodyid != own].tolist())
-    return next((reason for kind, reason in surfaces.UNSUPPORTED.items() if GeomType(kind) in others), "")
+    return UNSUPPORTED[kind] if kind in UNSUPPORTED else SENSORS[kind].refusal(topology, sensor)
 
 
 @per_topology

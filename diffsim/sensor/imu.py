@@ -28,7 +28,7 @@ def gyro(readings: Readings, group: Group) -> Array:
 
 
 def magnetometer(readings: Readings, group: Group) -> Array:
-    """Magnetic flux, (n, 3)."""
+    """Magnetic flux, in the unit of `option/magnetic`, (n, 3)."""
     field = jnp.broadcast_to(readings.model.opt.magnetic, (group.size, 3))
     return _in_site(readings, group, field)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from diffsim.constraint.forces import family_force
 from diffsim.constraint.limit import limit_layout
-from diffsim.enums import DisableBit, JointType
+from diffsim.enums import DisableBit
+from diffsim.joints import is_scalar
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
@@ -26,24 +27,24 @@ def joint_limit_position(readings: Readings, group: Group) -> Array:
 
 
 def joint_limit_velocity(readings: Readings, group: Group) -> Array:
-    """Rate of change of the distance to the limit, (n, 1)."""
+    """Rate of change of the distance to the limit, rad/s or m/s, (n, 1)."""
     return _joint_limit(readings, group)[1][:, None]
 
 
 def tendon_limit_position(readings: Readings, group: Group) -> Array:
-    """Distance to the limit minus the margin, (n, 1)."""
+    """Distance to the limit minus the margin, m or rad, (n, 1)."""
     return _tendon_limit(readings, group)[0][:, None]
 
 
 def tendon_limit_velocity(readings: Readings, group: Group) -> Array:
-    """Rate of change of the distance to the limit, (n, 1)."""
+    """Rate of change of the distance to the limit, rad/s or m/s, (n, 1)."""
     return _tendon_limit(readings, group)[1][:, None]
 
 
 def joint_limit_force(readings: Readings, group: Group) -> Array:
     """Force of the limit, N or N m, (n, 1)."""
     topology, joint = readings.topology, group.objid
-    if topology.jnt_type[joint[0]] != JointType.BALL:
+    if is_scalar(topology.jnt_type[joint[0]]):
         return _active_force(readings, "limit_lower", "limit_upper", topology.jnt_dofadr[joint])
     return _row_force(readings, "limit_ball", np.searchsorted(limit_layout(topology).ball, joint))[:, None]
 
@@ -81,7 +82,7 @@ def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
     limits, margin = pick(model.jnt_range, joint), pick(model.jnt_margin, joint)
     start, dof = topology.jnt_qposadr[joint], topology.jnt_dofadr[joint]
     qpos, qvel = readings.state.qpos, readings.state.qvel
-    if topology.jnt_type[joint[0]] != JointType.BALL:
+    if is_scalar(topology.jnt_type[joint[0]]):
         return _interval(readings, pick(qpos, start), pick(qvel, dof), limits, margin)
     # a ball is limited by its angle from the reference; both bounds of the range mean the same
     turn = quat_log(quat_normalize(qpos[start[:, None] + [[0, 1, 2, 3]]]))

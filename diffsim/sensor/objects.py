@@ -80,7 +80,7 @@ def acceleration(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
 
 
 def lever(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
-    """From the centre of mass of the kinematic tree, where spatial vectors are centred, to the object, (n, 3)."""
+    """From the centre of mass of the kinematic tree, where spatial vectors are centred, to the object, m, (n, 3)."""
     root = readings.topology.body_rootid[body_of(readings.topology, objtype, objid)]
     return position(readings, objtype, objid) - pick(readings.data.subtree_com, root)
 

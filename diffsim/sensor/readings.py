@@ -4,9 +4,11 @@ A group is homogeneous: one sensor type, one object type, one reference type, on
 static, so a function gathers what its n sensors need and computes them side by side.
 """
 
+import functools
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import ObjType, SensorType
@@ -33,6 +35,12 @@ class Readings:
     def topology(self) -> Topology:
         """The static part of the model."""
         return self.model.topology
+
+    @functools.cached_property
+    def of_hook(self) -> Array:
+        """(nsensordata,) what the model's sensor hook says; only the places of user sensors count."""
+        values = self.model.hooks.sensor(self.model, self.state, self.inputs, self.data)  # type: ignore[misc]
+        return jnp.asarray(values, self.state.qpos.dtype)
 
 
 @dataclass(frozen=True, eq=False)

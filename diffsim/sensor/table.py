@@ -1,11 +1,12 @@
-"""All kinds of sensors, one row each: when it can be read, its size, what its numbers are, and its function.
+"""All kinds of sensors, one row each: when it can be read, how many numbers of what kind, and its function.
 
-To add a sensor, write `function(readings, group) -> (n, dim)` and a row here; the compiler, the evaluation and the
-tests read this table. `UNSUPPORTED` says why the other types are refused. Before a model is first evaluated, a user may
-give `SENSORS[SensorType.USER]` a row of their own.
+To add a sensor, write an element class with its tag in `mjcf/elements/sensor.py` (or its tag beside a class that fits),
+`function(readings, group) -> (n, dim)` in a file of this room, and a row here: reading, compiling and evaluating follow
+from these three. `UNSUPPORTED` says why the other types are refused.
 """
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import jax
@@ -24,30 +25,58 @@ from diffsim.sensor import (
     rangefinder,
     subtree,
     touch,
+    user,
     world,
 )
+from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
 
 Array = jax.Array
 
+
+class Demand(enum.Enum):
+    """What a sensor demands of the joint or tendon that it is attached to."""
+
+    NOTHING = enum.auto()
+    SCALAR_JOINT = enum.auto()
+    BALL_JOINT = enum.auto()
+    LIMIT = enum.auto()
+
+
 POS, VEL, ACC = Stage.POS, Stage.VEL, Stage.ACC
+SCALAR_JOINT, BALL_JOINT, LIMIT = Demand.SCALAR_JOINT, Demand.BALL_JOINT, Demand.LIMIT
+
+
+def _no_reason(topology: Topology, sensor: int) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
 class Sensor:
     """One kind of sensor.
 
-    `dim` is the number of outputs, None where the sensor's own parameters decide. `variant` splits the sensors of
-    this type further, so that each group is homogeneous. `clipped` says whether cutoff limits the value.
+    Attributes:
+      stage: the stage of the pipeline after which it can be read; None where the element says (`needstage`).
+      dim: how many numbers it gives; None where the element says (`dim`) or `fields` do.
+      function: what the sensors of a group read, (n, dim).
+      datatype: what the numbers are; None where the element says (`datatype`).
+      fields: for sensors with data fields, the width of each; they come once per ray or contact slot.
+      demands: what the sensor demands of its joint or tendon.
+      variant: splits the sensors of this type further, so that each group is homogeneous.
+      clipped: whether cutoff limits the numbers; else it is a largest distance, or without effect.
+      refusal: (topology, sensor) -> why a sensor of this type cannot be evaluated, empty if it can.
     """
 
-    stage: Stage
+    stage: Stage | None
     dim: int | None
     function: Callable[[Readings, Group], Array]
-    datatype: DataType = DataType.REAL
+    datatype: DataType | None = DataType.REAL
+    fields: Mapping | None = None
+    demands: Demand = Demand.NOTHING
     variant: Callable[[Topology, int], int] = lambda topology, sensor: 0
     clipped: bool = True
+    refusal: Callable[[Topology, int], str] = _no_reason
 
 
 def _site_type(topology: Topology, sensor: int) -> int:
@@ -67,32 +96,34 @@ def _joint_type(topology: Topology, sensor: int) -> int:
 
 
 SENSORS: dict[SensorType, Sensor] = {
-    SensorType.TOUCH: Sensor(ACC, 1, touch.touch, DataType.POSITIVE, _site_type),
+    SensorType.TOUCH: Sensor(ACC, 1, touch.touch, DataType.POSITIVE, variant=_site_type),
     SensorType.ACCELEROMETER: Sensor(ACC, 3, imu.accelerometer),
     SensorType.VELOCIMETER: Sensor(VEL, 3, imu.velocimeter),
     SensorType.GYRO: Sensor(VEL, 3, imu.gyro),
     SensorType.FORCE: Sensor(ACC, 3, imu.force),
     SensorType.TORQUE: Sensor(ACC, 3, imu.torque),
     SensorType.MAGNETOMETER: Sensor(POS, 3, imu.magnetometer),
-    SensorType.RANGEFINDER: Sensor(POS, None, rangefinder.rangefinder),
+    SensorType.RANGEFINDER: Sensor(
+        POS, None, rangefinder.rangefinder, fields=rangefinder.WIDTH, refusal=rangefinder.unseen_geoms
+    ),
     SensorType.CAMPROJECTION: Sensor(POS, 2, camera.camera_projection),
-    SensorType.JOINTPOS: Sensor(POS, 1, joint.joint_position),
-    SensorType.JOINTVEL: Sensor(VEL, 1, joint.joint_velocity),
+    SensorType.JOINTPOS: Sensor(POS, 1, joint.joint_position, demands=SCALAR_JOINT),
+    SensorType.JOINTVEL: Sensor(VEL, 1, joint.joint_velocity, demands=SCALAR_JOINT),
     SensorType.TENDONPOS: Sensor(POS, 1, actuator.tendon_position),
     SensorType.TENDONVEL: Sensor(VEL, 1, actuator.tendon_velocity),
     SensorType.ACTUATORPOS: Sensor(POS, 1, actuator.actuator_position),
     SensorType.ACTUATORVEL: Sensor(VEL, 1, actuator.actuator_velocity),
     SensorType.ACTUATORFRC: Sensor(ACC, 1, actuator.actuator_force),
-    SensorType.JOINTACTFRC: Sensor(ACC, 1, joint.joint_actuator_force),
+    SensorType.JOINTACTFRC: Sensor(ACC, 1, joint.joint_actuator_force, demands=SCALAR_JOINT),
     SensorType.TENDONACTFRC: Sensor(ACC, 1, actuator.tendon_actuator_force),
-    SensorType.BALLQUAT: Sensor(POS, 4, joint.ball_quaternion, DataType.QUATERNION),
-    SensorType.BALLANGVEL: Sensor(VEL, 3, joint.ball_velocity),
-    SensorType.JOINTLIMITPOS: Sensor(POS, 1, limit.joint_limit_position, variant=_joint_type),
-    SensorType.JOINTLIMITVEL: Sensor(VEL, 1, limit.joint_limit_velocity, variant=_joint_type),
-    SensorType.JOINTLIMITFRC: Sensor(ACC, 1, limit.joint_limit_force, variant=_joint_type),
-    SensorType.TENDONLIMITPOS: Sensor(POS, 1, limit.tendon_limit_position),
-    SensorType.TENDONLIMITVEL: Sensor(VEL, 1, limit.tendon_limit_velocity),
-    SensorType.TENDONLIMITFRC: Sensor(ACC, 1, limit.tendon_limit_force),
+    SensorType.BALLQUAT: Sensor(POS, 4, joint.ball_quaternion, DataType.QUATERNION, demands=BALL_JOINT),
+    SensorType.BALLANGVEL: Sensor(VEL, 3, joint.ball_velocity, demands=BALL_JOINT),
+    SensorType.JOINTLIMITPOS: Sensor(POS, 1, limit.joint_limit_position, demands=LIMIT, variant=_joint_type),
+    SensorType.JOINTLIMITVEL: Sensor(VEL, 1, limit.joint_limit_velocity, demands=LIMIT, variant=_joint_type),
+    SensorType.JOINTLIMITFRC: Sensor(ACC, 1, limit.joint_limit_force, demands=LIMIT, variant=_joint_type),
+    SensorType.TENDONLIMITPOS: Sensor(POS, 1, limit.tendon_limit_position, demands=LIMIT),
+    SensorType.TENDONLIMITVEL: Sensor(VEL, 1, limit.tendon_limit_velocity, demands=LIMIT),
+    SensorType.TENDONLIMITFRC: Sensor(ACC, 1, limit.tendon_limit_force, demands=LIMIT),
     SensorType.FRAMEPOS: Sensor(POS, 3, frame.frame_position),
     SensorType.FRAMEQUAT: Sensor(POS, 4, frame.frame_quaternion, DataType.QUATERNION),
     SensorType.FRAMEXAXIS: Sensor(POS, 3, frame.frame_x_axis, DataType.AXIS),
@@ -105,18 +136,22 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.SUBTREECOM: Sensor(POS, 3, subtree.subtree_centre),
     SensorType.SUBTREELINVEL: Sensor(VEL, 3, subtree.subtree_velocity),
     SensorType.SUBTREEANGMOM: Sensor(VEL, 3, subtree.subtree_momentum),
-    SensorType.INSIDESITE: Sensor(POS, 1, inside.inside_site, DataType.POSITIVE, _reference_site_type),
-    SensorType.GEOMDIST: Sensor(POS, 1, distance.geom_distance),
-    SensorType.GEOMNORMAL: Sensor(POS, 3, distance.geom_normal, DataType.AXIS),
-    SensorType.GEOMFROMTO: Sensor(POS, 6, distance.geom_segment, clipped=False),
-    SensorType.CONTACT: Sensor(ACC, None, contact.contact, variant=_contact_site_type, clipped=False),
+    SensorType.INSIDESITE: Sensor(POS, 1, inside.inside_site, DataType.POSITIVE, variant=_reference_site_type),
+    SensorType.GEOMDIST: Sensor(POS, 1, distance.geom_distance, refusal=unsupported_distance),
+    SensorType.GEOMNORMAL: Sensor(
+        POS, 3, distance.geom_normal, DataType.AXIS, clipped=False, refusal=unsupported_distance
+    ),
+    SensorType.GEOMFROMTO: Sensor(POS, 6, distance.geom_segment, clipped=False, refusal=unsupported_distance),
+    SensorType.CONTACT: Sensor(
+        ACC, None, contact.contact, fields=contact.WIDTH, variant=_contact_site_type, clipped=False
+    ),
     SensorType.E_POTENTIAL: Sensor(POS, 1, world.potential_energy),
     SensorType.E_KINETIC: Sensor(POS, 1, world.kinetic_energy),
     SensorType.CLOCK: Sensor(POS, 1, world.clock),
+    SensorType.USER: Sensor(None, None, user.user_sensor, datatype=None),
 }
 
 UNSUPPORTED: dict[SensorType, str] = {
-    SensorType.TACTILE: "tactile sensors need signed distance fields, which diffsim has not",
+    SensorType.TACTILE: "tactile sensors need signed distance fields, which diffsim does not have",
     SensorType.PLUGIN: "plugins are compiled C code",
-    SensorType.USER: "user sensors are C callbacks; compute the value from Data in Python instead",
 }

@@ -10,24 +10,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from diffsim.actuator.actuation import actuation
+from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
-from diffsim.actuator.transmission import transmission
+from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.collision import collide
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.enums import EnableBit
 from diffsim.physics.applied import applied_force
-from diffsim.physics.bias import bias
-from diffsim.physics.body_forces import body_forces
-from diffsim.physics.com import com_frame
-from diffsim.physics.energy import energy
-from diffsim.physics.inertia import joint_inertia
-from diffsim.physics.kinematics import kinematics
-from diffsim.physics.passive import passive
-from diffsim.physics.tendon import tendons
-from diffsim.physics.velocity import velocities
-from diffsim.sensor import sensors
+from diffsim.physics.bias import compute_bias
+from diffsim.physics.body_forces import compute_body_forces, external_wrenches
+from diffsim.physics.com import compute_com_frame
+from diffsim.physics.energy import compute_energy
+from diffsim.physics.inertia import compute_inertia
+from diffsim.physics.kinematics import compute_kinematics
+from diffsim.physics.passive import compute_passive
+from diffsim.physics.tendon import compute_tendons
+from diffsim.physics.velocity import compute_velocities
+from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.inverse_dynamics import compare_forward_inverse
 from diffsim.simulate.status import status
@@ -57,42 +57,45 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     qpos, qvel = state.qpos, state.qvel
 
     # position
-    poses = kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
-    com = com_frame(model, poses)
-    paths = tendons(model, qpos, poses, com)
-    inertia = joint_inertia(model, com, paths)
-    contacts = collide(model, poses)
-    moments = transmission(model, qpos, poses, com, paths, contacts)
+    kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
+    com = compute_com_frame(model, kinematics)
+    tendons = compute_tendons(model, qpos, kinematics, com)
+    inertia = compute_inertia(model, com, tendons)
+    contacts = collide(model, kinematics)
+    transmission = compute_transmission(model, qpos, kinematics, com, tendons, contacts)
 
     # velocity
-    rates = velocities(model, qvel, com, paths, moments)
-    passives = passive(model, qpos, qvel, poses, com, paths, rates, moments)
-    known = _so_far(poses, com, paths, inertia, moments, rates, contact=contacts)
-    passives = add_user_force(model, state, known, passives)
-    coriolis = bias(model, qvel, poses, com, rates, paths)
+    velocities = compute_velocities(model, qvel, com, tendons, transmission)
+    passive = compute_passive(model, state, kinematics, com, tendons, velocities)
+    known = _so_far(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
+    passive = add_user_force(model, state, known, passive)
+    bias = compute_bias(model, qvel, kinematics, com, velocities, tendons)
 
     # actuation and acceleration
     ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
     command = Command(ctrl, user_laws(model, state, inputs, known))
-    drive = actuation(model, state.act, command, moments, rates, passives)
-    applied = applied_force(model, inputs, poses, com)
-    smooth_force = passives.qfrc_passive - coriolis.qfrc_bias + drive.qfrc_actuator + applied
+    actuation = compute_actuation(model, state.act, command, transmission, velocities, passive)
+    applied = applied_force(model, inputs, kinematics, com)
+    smooth_force = passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied
 
     # constraint
-    rows = make_constraints(Sources(model, state, inputs, poses, com, paths, rates, contacts))
-    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, rows, contacts.sort_key)
+    constraints = make_constraints(Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts))
+    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, constraints, contacts.sort_key)
     smooth = smooth_acceleration(inertia.M, smooth_force)
 
     # what only sensors and users read
-    forces = contact_forces(model, contacts, rows, solution)
-    wrenches = constraint_wrenches(model, contacts, rows, solution, com)
-    loads = body_forces(model, qvel, solution.qacc, inputs.xfrc_applied, poses, com, rates, wrenches)
-    joules = energy(model, qpos, qvel, poses, com, paths, inertia)
-    records = (poses, com, paths, inertia, moments, rates, passives, coriolis, drive, smooth, solution, loads, joules)
-    data = _so_far(*records, ForwardInverse(solver_fwdinv=jnp.zeros((2,), qvel.dtype)), contact=contacts, efc=rows)
+    contact_force = contact_forces(model, contacts, constraints, solution)
+    wrenches = constraint_wrenches(model, contacts, constraints, solution, com)
+    external = external_wrenches(model, inputs, kinematics, com, wrenches)
+    body_forces = compute_body_forces(model, qvel, solution.qacc, com, velocities, external)
+    energy = compute_energy(model, state, kinematics, tendons, inertia)
+    position = (kinematics, com, tendons, inertia, transmission)
+    forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
+    not_compared = ForwardInverse(solver_fwdinv=jnp.zeros((2,), qvel.dtype))
+    data = _so_far(*position, velocities, *forces, not_compared, contact=contacts, efc=constraints)
     if model.opt.enabled(EnableBit.FWDINV):
         data = dataclasses.replace(data, **vars(compare_forward_inverse(data, applied)))
-    now = sensors(model, state, inputs, data, forces)
+    now = read_sensors(model, state, inputs, data, contact_force)
     shown = delayed_readings(model, state.history, state.time, now)
     data = dataclasses.replace(data, sensordata=shown, sensor_now=now)
     return dataclasses.replace(data, status=status(model, state, inputs, data))

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import DisableBit, JointType
+from diffsim.enums import DisableBit
+from diffsim.joints import is_free
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_exp, quat_mul, rotate, rotate_inv
@@ -41,7 +42,7 @@ class FreeBodies:
 @per_topology
 def free_bodies(topology: Topology) -> FreeBodies:
     """The free bodies that no other degree of freedom belongs to."""
-    joints = np.flatnonzero(topology.jnt_type == JointType.FREE)
+    joints = np.flatnonzero(is_free(topology.jnt_type))
     dofs = topology.jnt_dofadr[joints][:, None] + np.arange(6)
     trees = np.bincount(topology.dof_treeid, minlength=1)
     alone = trees[topology.dof_treeid[dofs[:, 0]]] == 6 if joints.size else np.zeros(0, dtype=bool)

@@ -6,8 +6,6 @@ are (rotation, translation), world-oriented, centred at the centre of mass of th
 root body).
 """
 
-from typing import Any, Self
-
 import jax
 
 from diffsim.math.block_matrix import BlockDiagonal
@@ -244,9 +242,3 @@ class Data(
     def ncon_dropped(self) -> Array:
         """Number of contacts that did not fit in the buffer."""
         return self.contact.ncon_dropped
-
-    @classmethod
-    def collect(cls, *records: Record, **fields: Any) -> Self:
-        """Joins the records of all stages."""
-        joined = {name: value for part in records for name, value in vars(part).items()}
-        return cls(**joined, **fields)

@@ -1,13 +1,13 @@
-"""History buffers: past samples with their times, read at a delay and interpolated.
+"""History buffers: past samples with their times (s), read at a delay and interpolated.
 
-A buffer is (user, cursor, n times, n values of `dim` numbers), a ring whose newest sample is at the cursor; times
-increase. The user slot of a sensor that is sampled at intervals holds the time of its last sample, to the interval.
-All buffers of one shape are read and written side by side. Source: MuJoCo documentation, "Computation", "Delays";
-mju_historyRead and mju_historyInsert; mj_advance.
+A buffer of n samples of `dim` numbers is (clock, cursor, n times, n values), a ring whose newest sample is at the
+cursor; times increase. The clock of a sensor that is sampled at intervals is the time of its last sample, to the
+interval. This file alone knows the layout. All buffers of one shape are read and written side by side. Source: MuJoCo
+documentation, "Computation", "Delays"; mju_historyRead and mju_historyInsert; mj_advance.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,13 @@ Array = jax.Array
 # times closer than this (s) are one sample; interpolations
 MINIMUM = 1e-15
 HOLD, LINEAR = 0, 1
+# numbers before the times: clock and cursor
+HEAD = 2
+
+
+def buffer_size(count: Any, dim: Any) -> Any:
+    """How many numbers a buffer of `count` samples of `dim` numbers takes, 0 without samples; also for arrays."""
+    return np.where(np.greater(count, 0), HEAD + count * (1 + dim), 0)
 
 
 class Samples(NamedTuple):
@@ -35,7 +42,7 @@ class Samples(NamedTuple):
 class Buffers:
     """Actuators or sensors (k,) with buffers of n samples of `dim` numbers.
 
-    `places` (k, 2 + n + n dim) is where the buffers are in the history, `values` (k, dim) where their numbers are
+    `places` (k, size) is where the buffers are in the history, `values` (k, dim) where their numbers are
     among all controls or readings, `interpolation` is (k,).
     """
 
@@ -52,7 +59,12 @@ class Buffers:
     @property
     def count(self) -> int:
         """Samples in a buffer."""
-        return (self.places.shape[1] - 2) // (1 + self.dim)
+        return _samples_in(self.places.shape[1], self.dim)
+
+
+def _samples_in(size: int, dim: int) -> int:
+    """Samples in a buffer of `size` numbers."""
+    return (size - HEAD) // (1 + dim)
 
 
 @per_topology
@@ -71,12 +83,46 @@ def sensor_buffers(topology: Topology) -> tuple[Buffers, ...]:
 def _buffers(history: np.ndarray, address: np.ndarray, dims: np.ndarray, start: np.ndarray) -> tuple[Buffers, ...]:
     """Buffers of one shape together: (samples, interpolation), place in the history, size and place of the values."""
     count, kind = history.reshape(-1, 2).T
-    found = []
+    buffers = []
     for n, dim in sorted({(int(n), int(dim)) for n, dim in zip(count, dims, strict=True) if n > 0}):
         ids = np.flatnonzero((count == n) & (dims == dim))
-        places = address[ids][:, None] + np.arange(2 + n + n * dim)
-        found.append(Buffers(ids, places, start[ids][:, None] + np.arange(dim), kind[ids]))
-    return tuple(found)
+        places = address[ids][:, None] + np.arange(buffer_size(n, dim))
+        buffers.append(Buffers(ids, places, start[ids][:, None] + np.arange(dim), kind[ids]))
+    return tuple(buffers)
+
+
+def empty_history(model: Model) -> Array:
+    """(nhistory,) buffers of n zeros, taken at the n timesteps before time zero.
+
+    Of a sensor with an interval the samples are an interval apart, on timesteps, the last one at the phase, or where
+    that is zero one interval ago, so that a sample is due at once.
+    """
+    h = model.opt.timestep
+    history = jnp.zeros(model.topology.nhistory, h.dtype)
+    for buffers in control_buffers(model.topology):
+        clock = jnp.zeros(len(buffers.owners), h.dtype)
+        times = clock[:, None] - h - h * _age(buffers, h.dtype)
+        history = history.at[buffers.places].set(_unused(buffers, clock, times))
+    for buffers in sensor_buffers(model.topology):
+        period, phase = (model.sensor_interval[buffers.owners, column] for column in (0, 1))
+        sampled = period > 0
+        last = jnp.where(sampled, jnp.where(phase == 0, -period, phase), -h)
+        times = last[:, None] - jnp.where(sampled, period, h)[:, None] * _age(buffers, h.dtype)
+        times = jnp.where(sampled[:, None], jnp.ceil(times / h) * h, times)
+        history = history.at[buffers.places].set(_unused(buffers, last, times))
+    return history
+
+
+def _age(buffers: Buffers, dtype: Any) -> Array:
+    """(1, n) how many samples came after each, in buffers that were never written."""
+    return jnp.arange(buffers.count - 1, -1, -1, dtype=dtype)[None]
+
+
+def _unused(buffers: Buffers, clock: Array, times: Array) -> Array:
+    """(k, size) buffers of zeros, with clocks (k,) and times (k, n)."""
+    newest = jnp.full_like(clock, buffers.count - 1)
+    zeros = jnp.zeros((len(buffers.owners), buffers.count * buffers.dim), clock.dtype)
+    return jnp.concatenate([jnp.stack([clock, newest], axis=1), times, zeros], axis=1)
 
 
 def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:
@@ -148,10 +194,11 @@ def _insert_all(buffers: Buffers, old: Array, time: Array, values: Array) -> Arr
 
 
 def unroll(buffer: Array, dim: int) -> Samples:
-    """The samples of one buffer (2 + n + n dim,), oldest first."""
-    count = (buffer.shape[0] - 2) // (1 + dim)
+    """The samples of one buffer (size,), oldest first."""
+    count = _samples_in(buffer.shape[0], dim)
     order = (_cursor(buffer) + 1 + jnp.arange(count)) % count
-    return Samples(buffer[2 : 2 + count][order], buffer[2 + count :].reshape(count, dim)[order])
+    times, values = buffer[HEAD : HEAD + count], buffer[HEAD + count :].reshape(count, dim)
+    return Samples(times[order], values[order])
 
 
 def read(samples: Samples, time: Array, interpolation: Array) -> Array:

@@ -1,14 +1,12 @@
 """State and Inputs: what is integrated, and what the user sets. Together they are MuJoCo's mjtState."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.types.history import empty_history
 from diffsim.types.model import Model
 from diffsim.types.record import Record, leaf, record
-from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
@@ -63,60 +61,6 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
     # copies, so that a donated state never takes the model's own buffers with it
     time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
     return State(time=time, qpos=qpos, qvel=qvel, act=act, history=history, qacc_warmstart=jnp.zeros_like(qvel))
-
-
-def empty_history(model: Model) -> Array:
-    """(nhistory,) buffers of n zeros, taken at the n timesteps before time zero (layout: physics/history.py).
-
-    Of a sensor with an interval the samples are an interval apart, on timesteps, the last one at the phase, or where
-    that is zero one interval ago, so that a sample is due at once.
-    """
-    h, rings = model.opt.timestep, _rings(model.topology)
-    history = jnp.zeros(model.topology.nhistory, h.dtype)
-    if not len(rings.start):
-        return history
-    sampled = jnp.zeros((len(rings.start), 2), h.dtype).at[rings.sensors].set(model.sensor_interval[rings.sensor])
-    period, phase = sampled[:, 0], sampled[:, 1]
-    last = jnp.where(period > 0, jnp.where(phase == 0, -period, phase), -h)
-    times = last[rings.owner] - jnp.asarray(rings.back, h.dtype) * jnp.where(period > 0, period, h)[rings.owner]
-    times = jnp.where(period[rings.owner] > 0, jnp.ceil(times / h) * h, times)
-    history = history.at[rings.start[rings.sensors]].set(last[rings.sensors])
-    return history.at[rings.start + 1].set(jnp.asarray(rings.newest, h.dtype)).at[rings.place].set(times)
-
-
-class _Rings(NamedTuple):
-    """All buffers: where they start, their newest sample; of each time its buffer, place and samples to the newest.
-
-    `sensors` are the buffers that are sensors', `sensor` (as long) those sensors.
-    """
-
-    start: np.ndarray
-    newest: np.ndarray
-    owner: np.ndarray
-    place: np.ndarray
-    back: np.ndarray
-    sensors: np.ndarray
-    sensor: np.ndarray
-
-
-@per_topology
-def _rings(topology: Topology) -> _Rings:
-    start = np.concatenate([topology.actuator_historyadr, topology.sensor_historyadr])
-    count = np.concatenate([topology.actuator_history, topology.sensor_history]).reshape(-1, 2)[:, 0]
-    used = np.flatnonzero(count > 0)
-    start, count = start[used], count[used]
-    owner = np.repeat(np.arange(len(used)), count)
-    index = np.concatenate([np.arange(n) for n in count]) if len(used) else np.zeros(0, int)
-    sensors = np.flatnonzero(used >= topology.nu)
-    return _Rings(
-        start,
-        count - 1,
-        owner,
-        start[owner] + 2 + index,
-        count[owner] - 1 - index,
-        sensors,
-        used[sensors] - topology.nu,
-    )
 
 
 def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:

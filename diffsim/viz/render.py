@@ -16,7 +16,7 @@ from PIL import Image
 
 from diffsim.enums import GeomType
 from diffsim.geometry import ray, surfaces
-from diffsim.physics.kinematics import kinematics
+from diffsim.physics.kinematics import compute_kinematics
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
@@ -74,7 +74,7 @@ def save(path: str | pathlib.Path, image: np.ndarray | Sequence[np.ndarray], fps
 
 def _poses(model: Model, state: State) -> Kinematics:
     inputs = make_inputs(model)
-    return jax.jit(kinematics)(model, state.qpos, inputs.mocap_pos, inputs.mocap_quat)
+    return jax.jit(compute_kinematics)(model, state.qpos, inputs.mocap_pos, inputs.mocap_quat)
 
 
 def _scene(model: Model, poses: Kinematics, hidden_groups: Sequence[int]) -> Scene:

@@ -107,7 +107,14 @@ LACKS = {
         ),
         "mesh collisions",
     ),
-    "sensor": (world(TWO, '<sensor><user dim="1"/></sensor>'), "user sensors"),
+    "sensor": (
+        world(
+            '<geom name="g" size="1"/>',
+            '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
+            '<sensor><tactile geom="g" mesh="m"/></sensor>',
+        ),
+        "tactile sensors",
+    ),
     "sleep": (world(TWO, '<option><flag sleep="enable"/></option>'), "sleeping"),
 }
 

@@ -10,21 +10,21 @@ import numpy as np
 import oracle
 
 from diffsim.actuator.activation import advance_activation
-from diffsim.actuator.actuation import actuation
+from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
-from diffsim.actuator.transmission import transmission
+from diffsim.actuator.transmission import compute_transmission
 from diffsim.compiler.interpret import interpret
 from diffsim.enums import EnableBit
 from diffsim.physics.applied import applied_force
-from diffsim.physics.bias import bias
-from diffsim.physics.body_forces import body_forces
-from diffsim.physics.com import com_frame
-from diffsim.physics.energy import energy
-from diffsim.physics.inertia import joint_inertia
-from diffsim.physics.kinematics import kinematics
-from diffsim.physics.passive import passive
-from diffsim.physics.tendon import tendons
-from diffsim.physics.velocity import velocities
+from diffsim.physics.bias import compute_bias
+from diffsim.physics.body_forces import compute_body_forces, external_wrenches
+from diffsim.physics.com import compute_com_frame
+from diffsim.physics.energy import compute_energy
+from diffsim.physics.inertia import compute_inertia
+from diffsim.physics.kinematics import compute_kinematics
+from diffsim.physics.passive import compute_passive
+from diffsim.physics.tendon import compute_tendons
+from diffsim.physics.velocity import compute_velocities
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import (
     Actuation,
@@ -72,25 +72,26 @@ def stages_of(
     model: Model, state: State, inputs: Inputs, read: tuple[Any, ...], qacc: Array, wrenches: Array
 ) -> tuple[list[Any], dict[str, Array]]:
     """Every stage's record from the given records, and what is not part of a record."""
-    poses, com, paths, inertia, moments, rates, passives = read
+    kinematics, com, tendons, inertia, transmission, velocities, passive = read
     qpos, qvel = state.qpos, state.qvel
-    drive = actuation(model, state.act, Command(inputs.ctrl), moments, rates, passives)
+    external = external_wrenches(model, inputs, kinematics, com, wrenches)
+    actuation = compute_actuation(model, state.act, Command(inputs.ctrl), transmission, velocities, passive)
     records = [
-        kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat),
-        com_frame(model, poses),
-        tendons(model, qpos, poses, com),
-        joint_inertia(model, com, paths),
-        transmission(model, qpos, poses, com, paths),
-        velocities(model, qvel, com, paths, moments),
-        passive(model, qpos, qvel, poses, com, paths, rates, moments),
-        bias(model, qvel, poses, com, rates, paths),
-        drive,
-        body_forces(model, qvel, qacc, inputs.xfrc_applied, poses, com, rates, wrenches),
-        energy(model, qpos, qvel, poses, com, paths, inertia),
+        compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat),
+        compute_com_frame(model, kinematics),
+        compute_tendons(model, qpos, kinematics, com),
+        compute_inertia(model, com, tendons),
+        compute_transmission(model, qpos, kinematics, com, tendons),
+        compute_velocities(model, qvel, com, tendons, transmission),
+        compute_passive(model, state, kinematics, com, tendons, velocities),
+        compute_bias(model, qvel, kinematics, com, velocities, tendons),
+        actuation,
+        compute_body_forces(model, qvel, qacc, com, velocities, external),
+        compute_energy(model, state, kinematics, tendons, inertia),
     ]
     others = {
-        "applied": applied_force(model, inputs, poses, com),
-        "act": advance_activation(model, state.act, drive.act_dot, rates.actuator_velocity),
+        "applied": applied_force(model, inputs, kinematics, com),
+        "act": advance_activation(model, state.act, actuation.act_dot, velocities.actuator_velocity),
     }
     return records, others
 
@@ -106,27 +107,27 @@ def interpreted(*arguments: Any) -> Any:
 def all_stages(model: Model, state: State, inputs: Inputs) -> list[Any]:
     """Every stage's record, each computed from those before it (accelerations and contact wrenches zero)."""
     qpos, qvel = state.qpos, state.qvel
-    poses = kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
-    com = com_frame(model, poses)
-    paths = tendons(model, qpos, poses, com)
-    inertia = joint_inertia(model, com, paths)
-    moments = transmission(model, qpos, poses, com, paths)
-    rates = velocities(model, qvel, com, paths, moments)
-    passives = passive(model, qpos, qvel, poses, com, paths, rates, moments)
-    nothing = jnp.zeros_like(inputs.xfrc_applied)
+    kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
+    com = compute_com_frame(model, kinematics)
+    tendons = compute_tendons(model, qpos, kinematics, com)
+    inertia = compute_inertia(model, com, tendons)
+    transmission = compute_transmission(model, qpos, kinematics, com, tendons)
+    velocities = compute_velocities(model, qvel, com, tendons, transmission)
+    passive = compute_passive(model, state, kinematics, com, tendons, velocities)
+    external = external_wrenches(model, inputs, kinematics, com, jnp.zeros_like(inputs.xfrc_applied))
     return [
-        poses,
+        kinematics,
         com,
-        paths,
+        tendons,
         inertia,
-        moments,
-        rates,
-        passives,
-        bias(model, qvel, poses, com, rates, paths),
-        actuation(model, state.act, Command(inputs.ctrl), moments, rates, passives),
-        body_forces(model, qvel, jnp.zeros_like(qvel), inputs.xfrc_applied, poses, com, rates, nothing),
-        energy(model, qpos, qvel, poses, com, paths, inertia),
-        [applied_force(model, inputs, poses, com)],
+        transmission,
+        velocities,
+        passive,
+        compute_bias(model, qvel, kinematics, com, velocities, tendons),
+        compute_actuation(model, state.act, Command(inputs.ctrl), transmission, velocities, passive),
+        compute_body_forces(model, qvel, jnp.zeros_like(qvel), com, velocities, external),
+        compute_energy(model, state, kinematics, tendons, inertia),
+        [applied_force(model, inputs, kinematics, com)],
     ]
 
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 
-from diffsim.physics.com import com_frame
+from diffsim.physics.com import compute_com_frame
 from diffsim.physics.joint import integrate_position
-from diffsim.physics.kinematics import kinematics
-from diffsim.physics.tendon import tendons
+from diffsim.physics.kinematics import compute_kinematics
+from diffsim.physics.tendon import compute_tendons
 from diffsim.physics.wrap import wrap
 from diffsim.types.data import Tendons
 
@@ -19,8 +19,8 @@ def test_random_paths_match_oracle() -> None:
     model, mjmodel = oracle.load_pair("wrapping")
 
     def lengths(qpos: jax.Array) -> Tendons:
-        poses = kinematics(model, qpos, jnp.zeros((0, 3)), jnp.zeros((0, 4)))
-        return tendons(model, qpos, poses, com_frame(model, poses))
+        poses = compute_kinematics(model, qpos, jnp.zeros((0, 3)), jnp.zeros((0, 4)))
+        return compute_tendons(model, qpos, poses, compute_com_frame(model, poses))
 
     def both(qpos: jax.Array) -> tuple[Tendons, jax.Array]:
         # moment arms are the derivative of lengths in tangent coordinates

@@ -7,7 +7,7 @@ import numpy as np
 from oracle import contact_forces_of, field_of, inputs_of, load_pair, record_of, state_of
 
 from diffsim.constraint import Sources, make_constraints
-from diffsim.sensor import sensors
+from diffsim.sensor import read_sensors
 from diffsim.solver.objective import row_forces
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import (
@@ -68,7 +68,7 @@ DISTANCES = f"""<mujoco><option ccd_tolerance='1e-13' ccd_iterations='200'/><def
   <distance body1='two' body2='world' cutoff='2'/><fromto body1='two' geom2='capsule' cutoff='2'/>
   </sensor></mujoco>"""
 
-evaluate = jax.jit(sensors)
+evaluate = jax.jit(read_sensors)
 constrain = jax.jit(make_constraints)
 
 
@@ -100,7 +100,7 @@ def contacts_of(mjdata: Any, slots: int) -> Contacts:
 
 
 def readings_of(path: str, mjdata: Any, slots: int = 24) -> tuple[Model, State, Inputs, Data, np.ndarray]:
-    """The arguments of `sensors`, all from the oracle."""
+    """The arguments of `read_sensors`, all from the oracle."""
     model, mjmodel = load_pair(path)
     state, inputs = state_of(mjdata), inputs_of(mjdata)
     parts = {cls: record_of(cls, mjmodel, mjdata) for cls in RECORDS}
@@ -111,9 +111,10 @@ def readings_of(path: str, mjdata: Any, slots: int = 24) -> tuple[Model, State, 
         rows = constrain(Sources(model, state, inputs, *sources, contacts))
         row_force = rows.concatenate(row_forces(rows, np.array(mjdata.qacc)))
     given = {name for part in parts.values() for name in vars(part)} | {"qacc", "row_force", "contact", "efc"}
-    others = {name: None for name in Data.__dataclass_fields__ if name not in given}
-    solved = {"qacc": np.array(mjdata.qacc), "row_force": row_force}
-    data = Data.collect(*parts.values(), **others, **solved, contact=contacts, efc=rows)
+    fields = {name: None for name in Data.__dataclass_fields__ if name not in given}
+    fields |= {name: value for part in parts.values() for name, value in vars(part).items()}
+    fields |= {"qacc": np.array(mjdata.qacc), "row_force": row_force, "contact": contacts, "efc": rows}
+    data = Data(**fields)
     forces = np.zeros((len(contacts.dist), 6))
     forces[: mjdata.ncon] = contact_forces_of(mjmodel, mjdata)
     return model, state, inputs, data, forces

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from oracle import MODELS, load_pair, sample, visited_states
 
-from diffsim.sensor import sensors
+from diffsim.sensor import read_sensors
 from tests.sensor.feed import readings_of
 
 Array = jax.Array
@@ -37,7 +37,7 @@ FIELDS = (
 
 
 def floats_of(arguments: Any) -> list:
-    """The float leaves of the arguments of `sensors` that are varied."""
+    """The float leaves of the arguments of `read_sensors` that are varied."""
     model, *others = arguments
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(others)]
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)] + [
@@ -46,13 +46,13 @@ def floats_of(arguments: Any) -> list:
 
 
 def evaluate(arguments: Any, values: list) -> Array:
-    """sensors, with other values for those leaves."""
+    """read_sensors, with other values for those leaves."""
     model, *others = arguments
     leaves, tree = jax.tree.flatten(others)
     rest = iter(values)
     merged = [next(rest) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else leaf for leaf in leaves]
     changed = dict(zip(FIELDS, rest, strict=True))
-    return sensors(model.replace(**changed), *jax.tree.unflatten(tree, merged))
+    return read_sensors(model.replace(**changed), *jax.tree.unflatten(tree, merged))
 
 
 @jax.jit

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from oracle import assert_close, load_pair, visited_states
 
-from diffsim.enums import DisableBit, SensorType, Stage
+import diffsim
+from diffsim import Data, Hooks, Inputs, Model, State
+from diffsim.enums import DataType, DisableBit, RayDataField, SensorType, Stage
 from diffsim.errors import UnsupportedError
-from diffsim.sensor import Group, Readings, sensors, unsupported_sensors
+from diffsim.mjcf.elements.sections import SensorSection
+from diffsim.mjcf.elements.sensor import RAY_DATA, SiteSensor
+from diffsim.mjcf.schema import Child, Keywords, children_of
+from diffsim.sensor import Group, Readings, read_sensors, unsupported_sensors
 from diffsim.sensor.table import SENSORS, UNSUPPORTED, Sensor
 from tests.sensor.feed import DISTANCES, LIMITS, evaluate, oracle_values, readings_of
 
@@ -49,17 +54,17 @@ def test_table_is_complete() -> None:
 
 def test_every_kind_is_compared() -> None:
     kinds = {SensorType(kind) for path in MODELS for kind in load_pair(path)[0].topology.sensor_type}
-    assert set(SENSORS) <= kinds
+    assert set(SENSORS) - {SensorType.USER} <= kinds
 
 
 @pytest.mark.parametrize("path", MODELS, ids=NAMES)
-def test_table_agrees_with_the_compiler(path: str) -> None:
-    topology = load_pair(path)[0].topology
-    for i, kind in enumerate(topology.sensor_type):
+def test_table_agrees_with_the_oracle(path: str) -> None:
+    mjmodel = load_pair(path)[1]
+    for i, kind in enumerate(mjmodel.sensor_type):
         row = SENSORS[SensorType(kind)]
-        assert row.stage == topology.sensor_needstage[i], SensorType(kind)
-        assert row.datatype == topology.sensor_datatype[i], SensorType(kind)
-        assert row.dim in (None, topology.sensor_dim[i]), SensorType(kind)
+        assert row.stage == mjmodel.sensor_needstage[i], SensorType(kind)
+        assert row.datatype == mjmodel.sensor_datatype[i], SensorType(kind)
+        assert row.dim in (None, mjmodel.sensor_dim[i]), SensorType(kind)
 
 
 def test_disabled_sensors_are_zero() -> None:
@@ -67,15 +72,15 @@ def test_disabled_sensors_are_zero() -> None:
     mjdata = visited_states(mjmodel, 1)[0]
     _, *rest = readings_of("sensors", mjdata)
     off = dataclasses.replace(model.opt, disableflags=model.opt.disableflags | DisableBit.SENSOR)
-    assert not np.any(sensors(model.replace(opt=off), *rest))
+    assert not np.any(read_sensors(model.replace(opt=off), *rest))
 
 
 def test_unsupported_sensor_is_named() -> None:
-    xml = "<mujoco><sensor><user name='mine' dim='2'/></sensor></mujoco>"
-    model, _ = load_pair(xml)
-    assert unsupported_sensors(model.topology)[0][0] == 0
-    with pytest.raises(UnsupportedError, match="user 'mine'"):
-        sensors(model, None, None, None, None)
+    model, _ = load_pair("<mujoco><sensor><clock name='mine'/></sensor></mujoco>")
+    topology = dataclasses.replace(model.topology, sensor_type=np.array([SensorType.PLUGIN]))
+    assert unsupported_sensors(topology)[0][0] == 0
+    with pytest.raises(UnsupportedError, match="plugin 'mine'"):
+        read_sensors(model.replace(topology=topology), None, None, None, None)
 
 
 def test_rays_refuse_geoms_that_they_would_miss() -> None:
@@ -88,19 +93,61 @@ def test_float32_stays_float32() -> None:
     mjmodel = load_pair("sensors")[1]
     arguments = readings_of("sensors", visited_states(mjmodel, 1)[0])
     shrunk = jax.tree.map(lambda x: np.float32(x) if np.asarray(x).dtype == np.float64 else x, arguments)
-    out = jax.eval_shape(sensors, *shrunk)
+    out = jax.eval_shape(read_sensors, *shrunk)
     assert out.dtype == np.float32 and not out.weak_type
 
 
-def test_a_user_sensor_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def speed(readings: Readings, group: Group) -> jax.Array:
-        return jnp.broadcast_to(jnp.abs(readings.state.qvel).sum(), (group.size, group.dim))
+USER = """<mujoco><worldbody><body><geom size='1'/><freejoint/></body></worldbody><sensor><clock/>
+    <user dim='2' cutoff='.5' needstage='vel' datatype='positive'/><clock/><user dim='3'/><user dim='0'/>
+    <user dim='2' name='last'/></sensor></mujoco>"""
 
-    monkeypatch.setitem(SENSORS, SensorType.USER, Sensor(Stage.VEL, None, speed))
-    xml = """<mujoco><worldbody><body><geom size='1'/><freejoint/></body></worldbody><sensor><clock/>
-    <user dim='2' cutoff='.5' needstage='vel' datatype='positive'/></sensor></mujoco>"""
-    mjmodel = load_pair(xml)[1]
+
+def test_user_sensors_compile_and_read_zero_as_the_oracles() -> None:
+    model, (_, mjmodel) = diffsim.load(USER), load_pair(USER)
+    for name in ("type", "dim", "adr", "needstage", "datatype", "objtype", "objid"):
+        np.testing.assert_array_equal(getattr(model.topology, f"sensor_{name}"), getattr(mjmodel, f"sensor_{name}"))
     mjdata = visited_states(mjmodel, 1)[0]
-    ours = sensors(*readings_of(xml, mjdata, slots=0))
-    expected = min(0.5, float(np.abs(mjdata.qvel).sum()))
-    np.testing.assert_allclose(ours, [mjdata.time, expected, expected])
+    np.testing.assert_array_equal(read_sensors(*readings_of(USER, mjdata, slots=0)), mjdata.sensordata)
+
+
+def test_a_user_sensor_is_a_hook() -> None:
+    calls = []
+
+    def measure(model: Model, state: State, inputs: Inputs, data: Data) -> jax.Array:
+        calls.append(data)
+        return jnp.arange(model.nsensordata) / 4 + jnp.abs(state.qvel).sum() + data.xpos[1, 2]
+
+    mjdata = visited_states(load_pair(USER)[1], 1)[0]
+    model, *rest = readings_of(USER, mjdata, slots=0)
+    ours = read_sensors(model.replace(hooks=Hooks(sensor=measure)), *rest)
+    assert len(calls) == 1
+    numbers = np.arange(9) / 4 + np.abs(mjdata.qvel).sum() + mjdata.xpos[1, 2]
+    numbers[1:3] = np.minimum(numbers[1:3], 0.5)
+    numbers[[0, 3]] = mjdata.time
+    np.testing.assert_allclose(ours, numbers)
+
+
+def test_a_sensor_is_an_element_a_function_and_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other place knows of it: it is read, compiled, checked and evaluated."""
+
+    @dataclasses.dataclass(eq=False)
+    class Tactile(SiteSensor):
+        """1. The element, under its tag."""
+
+        data: tuple[RayDataField, ...] = Keywords(RAY_DATA, ("dist",), ordered=True)
+
+    def heights(readings: Readings, group: Group) -> jax.Array:
+        """2. The function."""
+        return jnp.broadcast_to(readings.data.site_xpos[group.objid][:, 2:], (group.size, group.dim))
+
+    # 3. the row
+    row = Sensor(Stage.POS, None, heights, DataType.POSITIVE, fields={RayDataField.DIST: 1, RayDataField.DIR: 3})
+    monkeypatch.setitem(children_of(SensorSection), "tactile", Child(Tactile, False))
+    monkeypatch.setitem(SENSORS, SensorType.TACTILE, row)
+    monkeypatch.delitem(UNSUPPORTED, SensorType.TACTILE)
+    xml = """<mujoco><worldbody><site name='s' pos='0 0 2'/></worldbody><sensor><clock/>
+      <tactile site='s' data='dist dir' cutoff='1.5'/></sensor></mujoco>"""
+    model = diffsim.load(xml)
+    assert model.topology.sensor_dim.tolist() == [1, 4]
+    data = diffsim.forward(model, diffsim.make_state(model))
+    np.testing.assert_allclose(data.sensordata, [0, 1.5, 1.5, 1.5, 1.5])

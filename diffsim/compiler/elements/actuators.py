@@ -9,8 +9,10 @@ import numpy as np
 from diffsim.actuator.laws import DYNAMICS, has_states
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
 from diffsim.compiler.topology import addresses, or_minus_one
-from diffsim.enums import BiasType, DynType, GainType, JointType, LRMode, TrnType
+from diffsim.enums import BiasType, DynType, GainType, LRMode, TrnType
+from diffsim.joints import is_scalar
 from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
+from diffsim.types.history import buffer_size
 
 Array = np.ndarray
 
@@ -34,7 +36,7 @@ def actuator_rows(draft: Draft) -> None:
     draft.columns("actuator")
     numbers = np.array([node.row["actuator_actnum"] for node in nodes], int)
     samples = np.array([max(0, node.e.nsample) for node in nodes], int)
-    histories = np.where(samples > 0, 2 + 2 * samples, 0)
+    histories = buffer_size(samples, 1)
     if histories.sum() > MOST_NUMBERS:
         longest = nodes[int(np.argmax(histories))].source
         draft.problems.add(longest, f"all actuators together remember more than {MOST_NUMBERS} numbers")
@@ -106,7 +108,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
         DynType.FILTEREXACT: "ctrlrange",
         DynType.INTEGRATOR: "actrange",
     }.get(e.dyntype)
-    scalar = transmission == TrnType.JOINT and target.e.type in (JointType.HINGE, JointType.SLIDE)
+    scalar = transmission == TrnType.JOINT and is_scalar(target.e.type)
     if which is None or not (scalar or transmission == TrnType.TENDON):
         draft.problems.add(node.source, "inheritrange is for position and intvelocity on a hinge, slide or tendon")
         return ranges

@@ -11,7 +11,7 @@ from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.compiler.orientation import TINY, compose, diagonalize, invert, matrix
-from diffsim.enums import JointType
+from diffsim.joints import is_free
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.body import Inertial, standing_in
 
@@ -142,7 +142,7 @@ def _canmove(node: Node) -> bool:
 def _align_free(draft: Draft, node: Node) -> None:
     """Move the frame of a single free body to its inertial frame, and everything on it the other way."""
     joints = node.under.get("joint", [])
-    if len(joints) != 1 or joints[0].e.type != JointType.FREE or node.under.get("body"):
+    if len(joints) != 1 or not is_free(joints[0].e.type) or node.under.get("body"):
         return
     align = getattr(joints[0].source, "align", None)
     if align == Tristate.FALSE or (align != Tristate.TRUE and not draft.settings(node).alignfree):

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import EqType, JointType, ObjType
+from diffsim.enums import EqType, ObjType
+from diffsim.joints import is_scalar
 from diffsim.mjcf.elements.equality import Connect, Equality, JointEquality, TendonEquality, Weld
 
 Array = np.ndarray
 Ends = tuple[ObjType, str, str | None, str | None]
-
-SCALAR = (JointType.HINGE, JointType.SLIDE)
 
 
 def equality_rows(draft: Draft) -> None:
@@ -93,5 +92,5 @@ def _data(e: Equality) -> Array:
 
 def _check_scalar(draft: Draft, node: Node, *joints: Node | None) -> None:
     for joint in joints:
-        if joint is not None and joint.e.type not in SCALAR:
+        if joint is not None and not is_scalar(joint.e.type):
             draft.problems.add(node.source, f"joint '{joint.name}' is not a hinge or slide")

@@ -10,12 +10,9 @@ import numpy as np
 
 from diffsim.compiler.draft import Draft, Node, check_flag, check_limits, is_limited
 from diffsim.compiler.orientation import IDENTITY, compose, rotate, unit
-from diffsim.compiler.topology import DOF_WIDTH
-from diffsim.enums import JointType
+from diffsim.joints import JointKind, dof_widths, is_ball, kind_of
 
 Array = np.ndarray
-
-SCALAR = (JointType.HINGE, JointType.SLIDE)
 
 
 def joint_rows(draft: Draft) -> None:
@@ -27,16 +24,14 @@ def joint_rows(draft: Draft) -> None:
 
 
 def _joint_row(draft: Draft, node: Node) -> dict:
-    e, kind = node.e, JointType(node.e.type)
+    e, kind = node.e, kind_of(node.e.type)
     if e.springdamper.any() and (e.springdamper <= 0).any():
         draft.problems.add(node.source, "springdamper takes two positive numbers")
     limited, limits = _limits(draft, node, kind)
-    force_limited = kind in SCALAR and check_limits(
-        draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange
-    )
-    to_radians = pi / 180 if kind == JointType.HINGE and draft.settings(node).degree else 1.0
+    force_limited = kind.scalar and check_limits(draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange)
+    to_radians = pi / 180 if kind.scalar and kind.angular[0] and draft.settings(node).degree else 1.0
     return {
-        "jnt_type": kind,
+        "jnt_type": e.type,
         "jnt_bodyid": node.body.id if node.body else 0,
         "jnt_group": e.group,
         "jnt_limited": limited,
@@ -46,7 +41,7 @@ def _joint_row(draft: Draft, node: Node) -> dict:
         "jnt_actgravcomp": e.actuatorgravcomp,
         "jnt_solref": e.solreflimit,
         "jnt_solimp": e.solimplimit,
-        "jnt_pos": np.zeros(3) if kind == JointType.FREE else compose(*node.frame, e.pos, IDENTITY)[0],
+        "jnt_pos": np.zeros(3) if kind.free else compose(*node.frame, e.pos, IDENTITY)[0],
         "jnt_axis": _axis(draft, node, kind),
         "jnt_stiffness": e.stiffness[0],
         "jnt_stiffnesspoly": e.stiffness[1:],
@@ -62,26 +57,26 @@ def _joint_row(draft: Draft, node: Node) -> dict:
     }
 
 
-def _limits(draft: Draft, node: Node, kind: JointType) -> tuple[bool, Array]:
+def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
     """Whether the joint is limited, and its range in final units."""
     limits = np.array(node.e.range)
-    if kind == JointType.FREE:
+    if kind.free:
         return False, limits
-    if kind == JointType.BALL:
+    if not kind.scalar:
         check_flag(draft, node, "range", "limited", node.e.limited, limits)
         limited = is_limited(node.e.limited, limits)
         if limited and limits[0]:
             draft.problems.add(node.source, f"the range of a ball joint begins with 0, not {limits[0]:g}")
     else:
         limited = check_limits(draft, node, "", node.e.limited, limits)
-    if limited and kind != JointType.SLIDE and draft.settings(node).degree:
+    if limited and kind.angular[0] and draft.settings(node).degree:
         limits = limits * (pi / 180)
     return limited, limits
 
 
-def _axis(draft: Draft, node: Node, kind: JointType) -> Array:
+def _axis(draft: Draft, node: Node, kind: JointKind) -> Array:
     """Unit axis in the body frame; balls and free joints have (0, 0, 1)."""
-    if kind not in SCALAR:
+    if not kind.scalar:
         return np.array([0.0, 0.0, 1.0])
     axis, length = unit(rotate(node.frame[1], node.e.axis))
     if not length:
@@ -92,15 +87,15 @@ def _axis(draft: Draft, node: Node, kind: JointType) -> Array:
 def _check_stack(draft: Draft, body: Node) -> None:
     """At most 6 dofs, no rotation after a ball, a free joint alone (complete.tree: and at the top of the tree)."""
     joints = body.under.get("joint", [])
-    kinds = [JointType(joint.e.type) for joint in joints]
-    if sum(int(DOF_WIDTH[kind]) for kind in kinds) > 6:
+    kinds = [kind_of(joint.e.type) for joint in joints]
+    if sum(kind.nv for kind in kinds) > 6:
         draft.problems.add(body.source, "more than 6 degrees of freedom in one body")
-    ball = kinds.index(JointType.BALL) if JointType.BALL in kinds else len(kinds)
+    ball = next((index for index, joint in enumerate(joints) if is_ball(joint.e.type)), len(kinds))
     for joint, kind in zip(joints[ball + 1 :], kinds[ball + 1 :], strict=True):
-        if kind in (JointType.BALL, JointType.HINGE):
+        if kind.angular[0]:
             draft.problems.add(joint.source, "a ball joint cannot be followed by a rotation in the same body")
     for joint, kind in zip(joints, kinds, strict=True):
-        if kind == JointType.FREE and len(kinds) > 1:
+        if kind.free and len(kinds) > 1:
             draft.problems.add(joint.source, "a free joint must be the only joint of its body")
     if joints and body.e.mocap:
         draft.problems.add(body.source, "a mocap body cannot have joints")
@@ -110,18 +105,18 @@ def configuration(draft: Draft) -> None:
     """qpos0, qpos_spring, and the dof fields: joint values repeated over the joint's dofs."""
     reference, spring = [], []
     for node in draft.nodes["joint"]:
-        kind = JointType(node.e.type)
-        if kind in SCALAR:
+        kind = kind_of(node.e.type)
+        if kind.scalar:
             reference.append([node.row["ref"]])
             spring.append([node.row["springref"]])
             continue
         body = node.body.row if node.body else {}
-        pose = np.array([1.0, 0, 0, 0]) if kind == JointType.BALL else np.append(body["body_pos"], body["body_quat"])
+        pose = np.array([1.0, 0, 0, 0]) if not kind.free else np.append(body["body_pos"], body["body_quat"])
         reference.append(pose)
         spring.append(pose)
     draft.fields["qpos0"] = np.concatenate(reference) if reference else np.zeros(0)
     draft.fields["qpos_spring"] = np.concatenate(spring) if spring else np.zeros(0)
     if draft.nodes["joint"]:
-        widths = DOF_WIDTH[draft.fields["jnt_type"]]
+        widths = dof_widths(draft.fields["jnt_type"])
         for name in [name for name in draft.nodes["joint"][0].row if name.startswith("dof_")]:
             draft.fields[name] = np.repeat(draft.fields[name], widths, axis=0)

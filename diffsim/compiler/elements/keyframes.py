@@ -7,7 +7,7 @@ import numpy as np
 
 from diffsim.compiler.draft import Draft, Fields, Node, columns
 from diffsim.compiler.orientation import unit
-from diffsim.enums import JointType
+from diffsim.joints import kind_of
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 
 
@@ -51,10 +51,10 @@ def _given(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarr
 
 def _normalize(draft: Draft, row: Fields) -> None:
     """Make the quaternions of qpos and mquat unit ones."""
-    starts = {JointType.FREE: 3, JointType.BALL: 0}
     for kind, address in zip(draft.fields.get("jnt_type", ()), draft.fields["jnt_qposadr"], strict=True):
-        if kind in starts:
-            part = slice(address + starts[kind], address + starts[kind] + 4)
+        start = kind_of(kind).quaternion
+        if start is not None:
+            part = slice(address + start, address + start + 4)
             row["key_qpos"] = row["key_qpos"].copy()
             row["key_qpos"][part] = unit(row["key_qpos"][part])[0]
     quats = [unit(quat)[0] for quat in row["key_mquat"].reshape(-1, 4)]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from diffsim.compiler.draft import Draft, Node, Pose, origin
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.orientation import compose
-from diffsim.enums import JointType
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Geom, Joint, Site
 from diffsim.mjcf.elements.camera import Camera, Light
 from diffsim.mjcf.schema import Element
@@ -81,7 +80,7 @@ def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> Non
 def _filled(draft: Draft, source: Element) -> Element:
     """The element with all attributes; a freejoint becomes a free joint without default class."""
     if isinstance(source, FreeJoint):
-        return Joint(name=source.name, type=JointType.FREE, group=source.group).filled()
+        return Joint(name=source.name, type=source.type, group=source.group).filled()
     return draft.spec.resolve(source)
 
 

@@ -160,6 +160,11 @@ class FreeJoint(Element):
     group: int = Integer(0)
     align: Tristate = AutoFlag()
 
+    @property
+    def type(self) -> JointType:
+        """Which joint it is."""
+        return JointType.FREE
+
 
 @dataclass(eq=False)
 class Geom(Oriented):

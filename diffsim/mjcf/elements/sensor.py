@@ -1,5 +1,8 @@
 """Sensors: one class for each set of attributes, many tags for each class (TAGS).
 
+A class also says which of its attributes name the sensor's object and its reference frame (`ends`), and what
+becomes of the rest (`parameters`).
+
 Source: MuJoCo XML reference, "sensor".
 """
 
@@ -11,6 +14,10 @@ from diffsim.errors import Problems
 from diffsim.mjcf.attributes import Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector
 from diffsim.mjcf.elements.custom import OBJECTS
 from diffsim.mjcf.schema import Element
+
+# the type of an object, and its name where it is given
+End = tuple[ObjType, str | None]
+NOTHING: End = (ObjType.UNKNOWN, None)
 
 INTERPOLATIONS = {"zoh": 0, "linear": 1, "cubic": 2}
 REDUCTIONS = {"none": 0, "mindist": 1, "maxforce": 2, "netforce": 3}
@@ -53,6 +60,27 @@ class Sensor(Element):
         """Which sensor it is."""
         return _OTHER_NAMES.get(self.tag) or SensorType[self.tag.upper()]
 
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return NOTHING, NOTHING
+
+    @property
+    def parameters(self) -> tuple[int, int, int]:
+        """sensor_intprm: the mask of data fields, and for contacts the reduction and the number of slots."""
+        return 0, 0, 0
+
+
+def _either(element: Element, **names: ObjType) -> End:
+    """The first of the named attributes that is given, with the type of object that it names."""
+    given = _given(element, tuple(names))
+    return (names[given[0]], getattr(element, given[0])) if given else NOTHING
+
+
+def _mask(fields: Sequence[int]) -> int:
+    """One bit for each of some data fields."""
+    return sum(1 << field for field in fields)
+
 
 def _given(element: Element, names: Sequence[str]) -> list[str]:
     return [name for name in names if getattr(element, name) is not None]
@@ -70,12 +98,22 @@ class SiteSensor(Sensor):
 
     site: str = Reference("site", required=True)
 
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (ObjType.SITE, self.site), NOTHING
+
 
 @dataclass(eq=False)
 class CamProjection(SiteSensor):
     """Where a site is seen in a camera's image, in pixels."""
 
     camera: str = Reference("camera", required=True)
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (ObjType.SITE, self.site), (ObjType.CAMERA, self.camera)
 
 
 @dataclass(eq=False)
@@ -91,12 +129,27 @@ class Rangefinder(Sensor):
     def check(self, problems: Problems) -> None:
         _exactly_one(self, problems, "site", "camera")
 
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return _either(self, site=ObjType.SITE, camera=ObjType.CAMERA), NOTHING
+
+    @property
+    def parameters(self) -> tuple[int, int, int]:
+        """sensor_intprm: see `Sensor.parameters`."""
+        return _mask(self.data), 0, 0
+
 
 @dataclass(eq=False)
 class JointSensor(Sensor):
     """A sensor of a joint."""
 
     joint: str = Reference("joint", required=True)
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (ObjType.JOINT, self.joint), NOTHING
 
 
 @dataclass(eq=False)
@@ -105,12 +158,22 @@ class TendonSensor(Sensor):
 
     tendon: str = Reference("tendon", required=True)
 
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (ObjType.TENDON, self.tendon), NOTHING
+
 
 @dataclass(eq=False)
 class ActuatorSensor(Sensor):
     """A sensor of an actuator."""
 
     actuator: str = Reference("actuator", required=True)
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (ObjType.ACTUATOR, self.actuator), NOTHING
 
 
 @dataclass(eq=False)
@@ -119,6 +182,11 @@ class FrameAcceleration(Sensor):
 
     objtype: ObjType = Keyword(FRAMES, required=True)
     objname: str = Reference(by="objtype", required=True)
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (self.objtype, self.objname), NOTHING
 
 
 @dataclass(eq=False)
@@ -130,6 +198,11 @@ class FrameSensor(FrameAcceleration):
 
     def check(self, problems: Problems) -> None:
         _together(self, problems, "reftype", "refname")
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (self.objtype, self.objname), NOTHING if self.reftype is None else (self.reftype, self.refname)
 
 
 def _together(element: Element, problems: Problems, first: str, second: str) -> None:
@@ -145,12 +218,22 @@ class SubtreeSensor(Sensor):
 
     body: str = Reference("body", required=True)
 
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (ObjType.BODY, self.body), NOTHING
+
 
 @dataclass(eq=False)
 class InsideSite(FrameAcceleration):
     """Whether an object is inside the volume of a site."""
 
     site: str = Reference("site", required=True)
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (self.objtype, self.objname), (ObjType.SITE, self.site)
 
 
 @dataclass(eq=False)
@@ -167,6 +250,14 @@ class GeomDistance(Sensor):
     def check(self, problems: Problems) -> None:
         _exactly_one(self, problems, "geom1", "body1")
         _exactly_one(self, problems, "geom2", "body2")
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (
+            _either(self, body1=ObjType.BODY, geom1=ObjType.GEOM),
+            _either(self, body2=ObjType.BODY, geom2=ObjType.GEOM),
+        )
 
 
 @dataclass(eq=False)
@@ -185,6 +276,19 @@ class ContactSensor(Sensor):
     num: int = Integer(1, least=1)
     data: tuple[ConDataField, ...] = Keywords(CONTACT_DATA, ("found",), ordered=True)
     reduce: int = Keyword(REDUCTIONS, "none")
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return (
+            _either(self, site=ObjType.SITE, body1=ObjType.BODY, subtree1=ObjType.XBODY, geom1=ObjType.GEOM),
+            _either(self, body2=ObjType.BODY, subtree2=ObjType.XBODY, geom2=ObjType.GEOM),
+        )
+
+    @property
+    def parameters(self) -> tuple[int, int, int]:
+        """sensor_intprm: see `Sensor.parameters`."""
+        return _mask(self.data), self.reduce, self.num
 
 
 @dataclass(eq=False)
@@ -211,6 +315,11 @@ class UserSensor(Sensor):
 
     def check(self, problems: Problems) -> None:
         _together(self, problems, "objtype", "objname")
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        return NOTHING if self.objtype is None else (self.objtype, self.objname), NOTHING
 
 
 @dataclass(eq=False)
