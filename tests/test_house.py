@@ -112,3 +112,54 @@ def test_a_worker_gets_groups(request: pytest.FixtureRequest) -> None:
 def test_a_planted_bug_still_has_its_place(name: str) -> None:
     mutation = mutations.MUTATIONS[name]
     assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
+
+
+# files over 300 lines and functions over 45, with the reason
+LONG_FILES = {
+    "enums.py": "MuJoCo's enums, one after another",
+    "types/model.py": "mjModel's float fields, one a line",
+    "types/topology.py": "mjModel's integer fields, one a line",
+    "mjcf/elements/sensor.py": "one class per kind of sensor",
+    "mjcf/spec.py": "the public Spec, mostly one-line views",
+    "mjcf/urdf.py": "one reader of one foreign format",
+}
+LONG_FUNCTIONS = {"forward": "the manual's pipeline on one page"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_sizes_are_those_of_a_page(path: pathlib.Path) -> None:
+    text = path.read_text()
+    assert (text.count("\n") > 300) == (str(path.relative_to(ROOT)) in LONG_FILES)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= 45 or node.name in LONG_FUNCTIONS, f"{node.name} has {lines} lines"
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            count = sum(argument.arg not in ("self", "cls") for argument in arguments)
+            assert count <= 6, f"{node.name} takes {count} parameters"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_private_names_stay_where_they_are(path: pathlib.Path) -> None:
+    tree = ast.parse(path.read_text())
+    modules = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("diffsim"):
+            names = [alias.name for alias in node.names]
+            assert not [name for name in names if name.startswith("_") and not name.startswith("__")]
+            modules |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            assert not node.attr.startswith("_") or node.attr.startswith("__") or node.attr in NAMEDTUPLE
+
+
+# what every NamedTuple has
+NAMEDTUPLE = {"_fields", "_make"}
+
+
+def test_barriers_stay_in_math() -> None:
+    """Other rooms say `computed_once` of a function (math/xla.py), so that physics reads as mathematics."""
+    for path in FILES:
+        if room_of(path) != "math":
+            text = path.read_text()
+            assert "import barrier" not in text and "lax.optimization_barrier" not in text, path

@@ -1,6 +1,13 @@
 """What XLA is told about when to compute: once instead of in every use, and not again in reverse mode."""
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 import jax
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # `barrier(values)` are the same values, computed once: XLA would otherwise fuse cheap operations into each consumer,
 # and compute them again for each of its elements
@@ -9,3 +16,13 @@ barrier = jax.lax.optimization_barrier
 # the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search
 # again in reverse mode
 SEARCH_RESULT = "diffsim_search_result"
+
+
+def computed_once(function: Callable[P, T]) -> Callable[P, T]:
+    """A function of arrays with a barrier behind its results; for what several later operations read."""
+
+    @functools.wraps(function)
+    def once(*args: P.args, **kwargs: P.kwargs) -> T:
+        return barrier(function(*args, **kwargs))
+
+    return once

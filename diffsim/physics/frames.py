@@ -14,7 +14,7 @@ import numpy as np
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_mul
-from diffsim.math.xla import barrier
+from diffsim.math.xla import computed_once
 from diffsim.physics.joint import groups
 from diffsim.physics.tree import MASK_LIMIT, ancestor_mask, jump_rounds
 from diffsim.types.topology import Topology, per_topology
@@ -86,9 +86,14 @@ def chain(topology: Topology) -> Chain:
 def compose_rotations(links: Chain, quat: Array) -> Array:
     """(n, 4) world rotations from rotations in the parent's frame; node 0 must be the identity."""
     for pointer in links.rounds:
-        # without the barrier each round would compute all rounds before it again, for each of its inputs
-        quat = barrier(quat_mul(pick(quat, pointer), quat))
+        quat = _after_parent(quat, pointer)
     return quat
+
+
+@computed_once
+def _after_parent(quat: Array, pointer: np.ndarray) -> Array:
+    """One round: XLA would compute all rounds before it again, for each of its inputs."""
+    return quat_mul(pick(quat, pointer), quat)
 
 
 def sum_offsets(links: Chain, offset: Array) -> Array:

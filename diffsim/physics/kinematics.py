@@ -12,7 +12,7 @@ import numpy as np
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
 from diffsim.math.vector import mul_mat, mul_vec
-from diffsim.math.xla import barrier
+from diffsim.math.xla import computed_once
 from diffsim.physics.camera import cameras_and_lights
 from diffsim.physics.frames import Chain, chain, compose_rotations, sum_offsets
 from diffsim.physics.joint import joint_rotations, joint_shifts
@@ -31,9 +31,9 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
     """
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
-    turn = barrier(_at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
+    turn = _joint_turns(model, links, qpos)
     quat = compose_rotations(links, quat_mul(base_quat, turn))
-    mat = barrier(quat_to_mat(quat))
+    mat = computed_once(quat_to_mat)(quat)
 
     # an anchor is fixed in the frame before the joint, the frame after the joint is seen from the anchor
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
@@ -41,10 +41,10 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
-    pos = sum_offsets(links, barrier(mul_vec(before, anchor) + shift))
+    pos = sum_offsets(links, _offsets(before, anchor, shift))
 
-    xpos, xmat = barrier((pick(pos, links.last), pick(mat, links.last)))
-    fixed = barrier(_fixed_frames(model, xpos, xmat))
+    xpos, xmat = _body_frames(links, pos, mat)
+    fixed = _fixed_frames(model, xpos, xmat)
     return Kinematics(
         xpos=xpos,
         xquat=pick(quat, links.last),
@@ -54,6 +54,24 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
         **fixed,
         **cameras_and_lights(model, xpos, xmat, fixed["xipos"]),
     )
+
+
+@computed_once
+def _joint_turns(model: Model, links: Chain, qpos: Array) -> Array:
+    """(n, 4) rotations of the joints at the nodes."""
+    return _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0])
+
+
+@computed_once
+def _offsets(before: Array, anchor: Array, shift: Array) -> Array:
+    """(n, 3) world-oriented offsets of nodes from their parents."""
+    return mul_vec(before, anchor) + shift
+
+
+@computed_once
+def _body_frames(links: Chain, pos: Array, mat: Array) -> tuple[Array, Array]:
+    """Position and rotation matrix of each body: of its last node."""
+    return pick(pos, links.last), pick(mat, links.last)
 
 
 def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array) -> tuple[Array, Array]:
@@ -82,6 +100,7 @@ def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
     return jnp.where(links.absolute >= 0, pick(qpos, links.absolute), anchor)
 
 
+@computed_once
 def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
     """Frames that are fixed to bodies: inertial frames, geoms, sites."""
     topology = model.topology

@@ -22,7 +22,7 @@ from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
-from diffsim.math.xla import barrier
+from diffsim.math.xla import computed_once
 from diffsim.physics import reflected
 from diffsim.physics.fluid import fluid_wrenches, has_medium
 from diffsim.physics.inertia import pair_products
@@ -125,16 +125,32 @@ def _joint_motion(topology: Topology, cdof: Array, qvel: Array) -> Array:
     return sum_dofs(topology, scale(cdof, qvel), _joint_end(topology))
 
 
+@computed_once
+def _flat_blocks(blocks: Array) -> Array:
+    return blocks.reshape(-1, 36)
+
+
+@computed_once
+def _subtree_blocks(topology: Topology, blocks: Array) -> Array:
+    """(nbody, 6, 6) sums over subtrees."""
+    return sum_subtree(topology, _flat_blocks(blocks)).reshape(-1, 6, 6)
+
+
 def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None) -> Array:
     """(nv, nv) cdof_j . (B cdof_k - I drift_k), B (nbody, 6, 6) and I summed over the subtree of the deeper dof."""
-    body = model.topology.dof_bodyid
-    total = barrier(sum_subtree(model.topology, barrier(blocks.reshape(-1, 36)))).reshape(-1, 6, 6)[body]
+    total = _subtree_blocks(model.topology, blocks)[model.topology.dof_bodyid]
+    left, right, upper = _factors(model.topology, data, total, drift)
+    mask = dof_mask(model.topology)
+    return jnp.where(mask, pair_products(left, right), jnp.where(mask.T, pair_products(data.cdof, upper), 0))
+
+
+@computed_once
+def _factors(topology: Topology, data: Data, total: Array, drift: Array | None) -> tuple[Array, Array, Array]:
+    """(nv, 6 or 12) left and right factors where the row's dof is the deeper one; right factor where it is not."""
     cdof = data.cdof
     left, right, upper = mul_vec_t(total, cdof), cdof, mul_vec(total, cdof)
     if drift is not None:
-        inertia = data.crb[body]
+        inertia = data.crb[topology.dof_bodyid]
         left, right = join(left, -inertia_mul(inertia, cdof)), join(right, drift)
         upper = upper - inertia_mul(inertia, drift)
-    left, right, upper = barrier((left, right, upper))
-    mask = dof_mask(model.topology)
-    return jnp.where(mask, pair_products(left, right), jnp.where(mask.T, pair_products(cdof, upper), 0))
+    return left, right, upper

@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
@@ -16,7 +15,6 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.collision import collide
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
-from diffsim.enums import EnableBit
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import compute_bias
 from diffsim.physics.body_forces import compute_body_forces, external_wrenches
@@ -29,11 +27,10 @@ from diffsim.physics.tendon import compute_tendons
 from diffsim.physics.velocity import compute_velocities
 from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
-from diffsim.simulate.inverse_dynamics import compare_forward_inverse
+from diffsim.simulate.inverse_dynamics import compute_forward_inverse
 from diffsim.simulate.status import status
 from diffsim.solver import smooth_acceleration, solve
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.data import ForwardInverse
 from diffsim.types.history import delayed_controls, delayed_readings
 
 Array = jax.Array
@@ -91,10 +88,8 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     energy = compute_energy(model, state, kinematics, tendons, inertia)
     position = (kinematics, com, tendons, inertia, transmission)
     forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
-    not_compared = ForwardInverse(solver_fwdinv=jnp.zeros((2,), qvel.dtype))
-    data = _so_far(*position, velocities, *forces, not_compared, contact=contacts, efc=constraints)
-    if model.opt.enabled(EnableBit.FWDINV):
-        data = dataclasses.replace(data, **vars(compare_forward_inverse(data, applied)))
+    data = _so_far(*position, velocities, *forces, contact=contacts, efc=constraints)
+    data = dataclasses.replace(data, **vars(compute_forward_inverse(model, data, applied)))
     now = read_sensors(model, state, inputs, data, contact_force)
     shown = delayed_readings(model, state.history, state.time, now)
     data = dataclasses.replace(data, sensordata=shown, sensor_now=now)
