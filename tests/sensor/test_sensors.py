@@ -12,9 +12,10 @@ import diffsim
 from diffsim import Data, Hooks, Inputs, Model, State
 from diffsim.enums import DataType, DisableBit, RayDataField, SensorType, Stage
 from diffsim.errors import UnsupportedError
+from diffsim.mjcf.attributes import Keywords
 from diffsim.mjcf.elements.sections import SensorSection
 from diffsim.mjcf.elements.sensor import RAY_DATA, SiteSensor
-from diffsim.mjcf.schema import Child, Keywords, children_of
+from diffsim.mjcf.schema import Child, children_of
 from diffsim.sensor import Group, Readings, read_sensors, unsupported_sensors
 from diffsim.sensor.table import SENSORS, UNSUPPORTED, Sensor
 from tests.sensor.feed import DISTANCES, LIMITS, evaluate, oracle_values, readings_of
