@@ -8,10 +8,11 @@ import pytest
 
 # compiling is what the suite spends its time on, and these halve it; the examples, tests/simulate/side_by_side.py and
 # tests/api/test_default_flags.py run with the defaults, as users do. jaxlib 0.12 ends the process at the second flag
-FLAGS = ["--xla_backend_optimization_level=0"]
-if jaxlib.version.__version_info__ < (0, 10):
-    FLAGS += ["--xla_cpu_use_fusion_emitters=false"]
-os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0"
+    + (" --xla_cpu_use_fusion_emitters=false" if jaxlib.version.__version_info__ < (0, 10) else ""),
+)
 
 import jax
 
