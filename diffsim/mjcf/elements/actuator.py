@@ -26,13 +26,13 @@ from diffsim.mjcf.attributes import (
     Tristate,
     Vector,
 )
-from diffsim.mjcf.elements.common import Polynomial
+from diffsim.mjcf.elements.common import Polynomial, keywords
 from diffsim.mjcf.elements.sensor import INTERPOLATIONS
 from diffsim.mjcf.schema import Element
 
-DYNAMICS = {kind.name.lower(): kind for kind in DynType}
-GAINS = {kind.name.lower(): kind for kind in GainType}
-BIASES = {kind.name.lower(): kind for kind in BiasType}
+DYNAMICS = keywords(DynType)
+GAINS = keywords(GainType)
+BIASES = keywords(BiasType)
 MOTOR_INPUTS = {"voltage": 0, "position": 1, "velocity": 2}
 
 PARAMETERS = 10

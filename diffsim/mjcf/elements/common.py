@@ -1,10 +1,11 @@
-"""Attributes that several elements share: orientations and the parameters of soft constraints.
+"""Attributes that several elements share: orientations, parameters of soft constraints, the words for enums.
 
 Source: MuJoCo XML reference, "Frame orientations" and "Solver parameters".
 """
 
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 from diffsim.mjcf.attributes import Reals, Vector
 from diffsim.mjcf.schema import Element
@@ -14,6 +15,14 @@ ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
 SOLREF = (0.02, 1.0)
 SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
 GRAY = (0.5, 0.5, 0.5, 1.0)
+
+
+E = TypeVar("E", bound=Enum)
+
+
+def keywords(enum: type[E], **spelled: str) -> dict[str, E]:
+    """The words for the members of an enum: their names in lower case, or as `spelled`."""
+    return {spelled.get(member.name, member.name.lower()): member for member in enum}
 
 
 def Solref(default: tuple[float, float] = SOLREF) -> Any:

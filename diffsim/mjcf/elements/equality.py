@@ -1,16 +1,25 @@
-"""Equality constraints. A default class keeps only what all of them share.
+"""Equality constraints: what they hold together, and their numbers. A default class keeps only what all share.
 
-Source: MuJoCo XML reference, "equality".
+A new one is a class with its tag in `TAGS` (or its tag beside a class that fits): here, as `data`, stands what it
+writes into eq_data (11,). Of a connect: [0:3] anchor on the first body, [3:6] on the second. Of a weld, the other way
+round: [0:3] anchor on the second body, [3:6] on the first, [6:10] relative orientation (all zero: take it from qpos0),
+[10] torque scale. Of a joint or tendon: [0:5] polynomial. What depends on poses is completed by set_const.
+Source: MuJoCo XML reference, "equality"; mjModel's eq_data.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diffsim.enums import EqType
+import numpy as np
+
+from diffsim.enums import EqType, ObjType
 from diffsim.errors import Problems
 from diffsim.mjcf.attributes import Class, Flag, Integers, IntVector, Name, Real, Reals, Reference, Vector
 from diffsim.mjcf.elements.common import Solimp, Solref
 from diffsim.mjcf.schema import Element
+
+# object type, kind, and the names of the two ends
+Ends = tuple[ObjType, str, str | None, str | None]
 
 POLYNOMIAL = (0.0, 1.0, 0.0, 0.0, 0.0)
 NO_FLEX = "flexes are not supported"
@@ -33,6 +42,35 @@ class Equality(Element):
         """Which constraint it is."""
         return EqType[self.tag.upper()]
 
+    @property
+    def ends(self) -> Ends:
+        """What the constraint holds together."""
+        raise NotImplementedError
+
+    @property
+    def data(self) -> np.ndarray:
+        """eq_data (11,) as far as the file says it; MuJoCo's defaults are 1 at [1] and [10]."""
+        data = np.zeros(11)
+        data[1] = data[10] = 1.0
+        return data
+
+
+@dataclass(eq=False)
+class BodyEquality(Equality):
+    """Between two bodies, or two sites of bodies. Without body2 the other one is the world."""
+
+    body1: str | None = Reference("body")
+    body2: str | None = Reference("body")
+    site1: str | None = Reference("site")
+    site2: str | None = Reference("site")
+
+    @property
+    def ends(self) -> Ends:
+        """Sites if they are given, else bodies."""
+        if self.site1 is not None:
+            return ObjType.SITE, "site", self.site1, self.site2
+        return ObjType.BODY, "body", self.body1, self.body2
+
 
 def _one_semantics(element: Equality, problems: Problems, body: Sequence[str], needed: Sequence[str]) -> None:
     """Check that the constraint is given either by the `body` attributes, of which some are needed, or by two sites."""
@@ -46,51 +84,83 @@ def _one_semantics(element: Equality, problems: Problems, body: Sequence[str], n
 
 
 @dataclass(eq=False)
-class Connect(Equality):
-    """A point that two bodies share: a ball joint outside the tree. Without body2 the other one is the world."""
+class Connect(BodyEquality):
+    """A point that two bodies share: a ball joint outside the tree."""
 
-    body1: str | None = Reference("body")
-    body2: str | None = Reference("body")
     anchor: Vector | None = Reals(3)
-    site1: str | None = Reference("site")
-    site2: str | None = Reference("site")
 
     def check(self, problems: Problems) -> None:
         _one_semantics(self, problems, ("body1", "body2", "anchor"), ("body1", "anchor"))
 
+    @property
+    def data(self) -> np.ndarray:
+        """The anchor on the first body."""
+        data = super().data
+        if self.anchor is not None:
+            data[:3] = self.anchor
+        return data
+
 
 @dataclass(eq=False)
-class Weld(Equality):
+class Weld(BodyEquality):
     """Two bodies that keep their relative pose; without `relpose` the one that they have at qpos0."""
 
-    body1: str | None = Reference("body")
-    body2: str | None = Reference("body")
     relpose: Vector | None = Reals(7)
     anchor: Vector | None = Reals(3)
-    site1: str | None = Reference("site")
-    site2: str | None = Reference("site")
     torquescale: float = Real(1)
 
     def check(self, problems: Problems) -> None:
         _one_semantics(self, problems, ("body1", "body2", "anchor", "relpose"), ("body1",))
 
+    @property
+    def data(self) -> np.ndarray:
+        """Anchor, relative pose and torque scale."""
+        data = super().data
+        if self.body1 is not None:
+            data[:3] = self.anchor if self.anchor is not None else 0.0
+            data[3:10] = self.relpose if self.relpose is not None else 0.0
+        data[10] = self.torquescale
+        return data
+
 
 @dataclass(eq=False)
-class JointEquality(Equality):
+class PolynomialEquality(Equality):
+    """One length or angle as a polynomial of another."""
+
+    polycoef: Vector = Reals(5, POLYNOMIAL, fewest=1)
+
+    @property
+    def data(self) -> np.ndarray:
+        """The polynomial."""
+        data = super().data
+        data[:5] = self.polycoef
+        return data
+
+
+@dataclass(eq=False)
+class JointEquality(PolynomialEquality):
     """The position of one scalar joint as a polynomial of another's."""
 
     joint1: str = Reference("joint", required=True)
     joint2: str | None = Reference("joint")
-    polycoef: Vector = Reals(5, POLYNOMIAL, fewest=1)
+
+    @property
+    def ends(self) -> Ends:
+        """Two joints."""
+        return ObjType.UNKNOWN, "joint", self.joint1, self.joint2
 
 
 @dataclass(eq=False)
-class TendonEquality(Equality):
+class TendonEquality(PolynomialEquality):
     """The length of one tendon as a polynomial of another's."""
 
     tendon1: str = Reference("tendon", required=True)
     tendon2: str | None = Reference("tendon")
-    polycoef: Vector = Reals(5, POLYNOMIAL, fewest=1)
+
+    @property
+    def ends(self) -> Ends:
+        """Two tendons."""
+        return ObjType.UNKNOWN, "tendon", self.tendon1, self.tendon2
 
 
 @dataclass(eq=False)
@@ -109,3 +179,14 @@ class FlexStrain(FlexEquality):
     unsupported = NO_FLEX
 
     cell: IntVector | None = Integers(3)
+
+
+TAGS: dict[str, type[Element]] = {
+    "connect": Connect,
+    "weld": Weld,
+    "joint": JointEquality,
+    "tendon": TendonEquality,
+    "flex": FlexEquality,
+    "flexvert": FlexEquality,
+    "flexstrain": FlexStrain,
+}

@@ -23,15 +23,8 @@ from diffsim.mjcf.elements.deformable import (
     Plugin,
     PluginDeclaration,
 )
-from diffsim.mjcf.elements.equality import (
-    Connect,
-    Equality,
-    FlexEquality,
-    FlexStrain,
-    JointEquality,
-    TendonEquality,
-    Weld,
-)
+from diffsim.mjcf.elements.equality import TAGS as EQUALITIES
+from diffsim.mjcf.elements.equality import Equality
 from diffsim.mjcf.elements.muscle import Muscle
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
 from diffsim.mjcf.elements.shortcuts import (
@@ -132,15 +125,6 @@ SHORTCUTS: dict[str, type[Element]] = {
     "muscle": Muscle,
     "adhesion": Adhesion,
     "dcmotor": DCMotor,
-}
-EQUALITIES: dict[str, type[Element]] = {
-    "connect": Connect,
-    "weld": Weld,
-    "joint": JointEquality,
-    "tendon": TendonEquality,
-    "flex": FlexEquality,
-    "flexvert": FlexEquality,
-    "flexstrain": FlexStrain,
 }
 DEFAULTS: dict[str, type[Element]] = {
     "mesh": Mesh,

@@ -22,24 +22,14 @@ from diffsim.mjcf.attributes import (
     Tristate,
     Vector,
 )
-from diffsim.mjcf.elements.common import Solimp, Solref
+from diffsim.mjcf.elements.common import Solimp, Solref, keywords
 from diffsim.mjcf.schema import Element, allow
 
-LENGTHRANGE_MODES = {
-    "none": LRMode.NONE,
-    "muscle": LRMode.MUSCLE,
-    "muscleuser": LRMode.MUSCLEUSER,
-    "all": LRMode.ALL,
-}
-INTEGRATORS = {
-    "Euler": Integrator.EULER,
-    "RK4": Integrator.RK4,
-    "implicit": Integrator.IMPLICIT,
-    "implicitfast": Integrator.IMPLICITFAST,
-}
-CONES = {"pyramidal": Cone.PYRAMIDAL, "elliptic": Cone.ELLIPTIC}
-JACOBIANS = {"dense": Jacobian.DENSE, "sparse": Jacobian.SPARSE, "auto": Jacobian.AUTO}
-SOLVERS = {"PGS": Solver.PGS, "CG": Solver.CG, "Newton": Solver.NEWTON}
+LENGTHRANGE_MODES = keywords(LRMode)
+INTEGRATORS = keywords(Integrator, EULER="Euler", RK4="RK4")
+CONES = keywords(Cone)
+JACOBIANS = keywords(Jacobian)
+SOLVERS = keywords(Solver, PGS="PGS", CG="CG", NEWTON="Newton")
 
 LARGEST_ACTUATOR_GROUP = 30
 
