@@ -2,8 +2,8 @@
 
 Default rule. Per (type pair, contact dimension) all pairs are examined up to `PAIRS`; above that the nearest `PAIRS`
 by bounding spheres. Per contact dimension all rows are kept up to `CONTACTS`; above that the nearest, with room for two
-contacts of every moving body that has geoms, four if it has a flat one. Small models are therefore exact, and static.
-What does not fit is counted in `ncon_dropped`, never silent.
+contacts of every moving body that has geoms, eight if it has a flat one: as many as two faces have that lie on each
+other. Small models are therefore exact, and static. What does not fit is counted in `ncon_dropped`, never silent.
 
 `max_pairs` and `max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from the
 custom numerics of MJX. MuJoCo's `size nconmax` is ignored.
@@ -33,7 +33,7 @@ def contact_capacity(topology: Topology, rows: int) -> int:
     moves = topology.body_weldid[topology.geom_bodyid] != 0
     flat = np.unique(topology.geom_bodyid[moves & np.isin(topology.geom_type, FLAT)])
     moving = np.unique(topology.geom_bodyid[moves])
-    return min(rows, max(CONTACTS, 2 * len(moving) + 2 * len(flat)))
+    return min(rows, max(CONTACTS, 2 * len(moving) + 6 * len(flat)))
 
 
 def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[str, int]:

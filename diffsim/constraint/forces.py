@@ -11,7 +11,7 @@ from diffsim.constraint.families import FAMILIES
 from diffsim.constraint.weld import body_pairs
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
-from diffsim.math.spatial import join
+from diffsim.math.spatial import spatial_vector
 from diffsim.math.vector import cross, mul_vec_t
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, RowGroup
@@ -84,7 +84,7 @@ def _collect(model: Model, com: ComFrame, wrenches: list[_Wrench]) -> Array:
     for sign, body, point, force, torque in wrenches:
         arm = point - centre[body]
         on_body = sign * (body[None] == jnp.arange(1, nbody, dtype=body.dtype)[:, None]).astype(centre.dtype)
-        total = total.at[1:].add(matmul(on_body, join(torque + cross(arm, force), force)))
+        total = total.at[1:].add(matmul(on_body, spatial_vector(torque + cross(arm, force), force)))
     return total
 
 

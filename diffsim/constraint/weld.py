@@ -18,7 +18,7 @@ from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
-from diffsim.physics.jacobian import Axes, about, along, axes, body_mask, rows_of
+from diffsim.physics.jacobian import Axes, about, along, axes, body_mask, wrench_rows
 from diffsim.physics.tree import sum_chain
 from diffsim.types.topology import Topology
 
@@ -62,7 +62,7 @@ def _ends(source: Sources, ids: np.ndarray, local: Array) -> Ends:
 def _difference(source: Sources, motion: Axes, pairs: BodyPairs, wrench1: Array, wrench2: Array) -> Array:
     """(3 n, nv) rows of body 1 minus rows of body 2, from wrenches (3, n, 6)."""
     topology, dtype = source.model.topology, wrench1.dtype
-    rows = [rows_of(motion, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
+    rows = [wrench_rows(motion, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
     masks = [body_mask(topology, pairs.body[:, i], dtype)[None] for i in range(2)]
     return (rows[0] * masks[0] - rows[1] * masks[1]).reshape(-1, source.model.nv)
 

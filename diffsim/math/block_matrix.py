@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 
-from diffsim.math.blocks import Blocks, PerSize, block_factor, block_solve, each, join, split
+from diffsim.math.blocks import Blocks, PerSize, assemble, block_factor, block_solve, each, split
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import total
 from diffsim.math.xla import barrier
@@ -31,7 +31,7 @@ class BlockDiagonal:
     def mul_vec(self, vector: Array) -> Array:
         """The product (n,) with a vector (n,)."""
         entries = (split(vector, index) for index in self.blocks.index)
-        return join(self.blocks, tuple(each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)))
+        return assemble(self.blocks, tuple(each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)))
 
     def plus_diagonal(self, diagonal: Array) -> "BlockDiagonal":
         """The sum with a diagonal matrix, given as (n,)."""
@@ -41,7 +41,7 @@ class BlockDiagonal:
     @property
     def diagonal(self) -> Array:
         """The diagonal (n,)."""
-        return join(self.blocks, tuple(jnp.diagonal(part, axis1=-2, axis2=-1) for part in self.parts))
+        return assemble(self.blocks, tuple(jnp.diagonal(part, axis1=-2, axis2=-1) for part in self.parts))
 
     @property
     def dense(self) -> Array:
@@ -95,7 +95,7 @@ class BlockColumns:
             return each(matmul, part, copies) if left else each(matmul, copies, part)
 
         left = self.transposed is not None
-        return join(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
+        return assemble(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
 
     @property
     def dense(self) -> Array:
@@ -176,4 +176,4 @@ def general_factor(matrix: BlockDiagonal) -> PerSizeLU:
 def general_solve(blocks: Blocks, factors: PerSizeLU, b: Array) -> Array:
     """x (n,) from LU factors."""
     pairs = zip(factors, blocks.index, strict=True)
-    return join(blocks, tuple(jax.vmap(jax.scipy.linalg.lu_solve)(lu, split(b, index)) for lu, index in pairs))
+    return assemble(blocks, tuple(jax.vmap(jax.scipy.linalg.lu_solve)(lu, split(b, index)) for lu, index in pairs))

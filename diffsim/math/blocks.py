@@ -79,7 +79,7 @@ def _place(index: np.ndarray) -> slice | np.ndarray:
     return slice(start, start + flat.size) if follow else flat
 
 
-def join(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
+def assemble(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
     """(n,) from the entries (count, size) of the blocks of each size."""
     flat = jnp.concatenate([part.reshape(-1) for part in parts])
     return flat if blocks.order is None else pick(flat, blocks.order)
@@ -102,4 +102,4 @@ def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
     if blocks.single:
         return cho_solve(factor[0][0], b)
     pairs = zip(factor, blocks.index, strict=True)
-    return join(blocks, tuple(jax.vmap(cho_solve)(part, split(b, index)) for part, index in pairs))
+    return assemble(blocks, tuple(jax.vmap(cho_solve)(part, split(b, index)) for part, index in pairs))

@@ -12,7 +12,7 @@ from diffsim.math.vector import Components, cross, cross_components, dot_compone
 Array = jax.Array
 
 
-def join(rotation: Array, translation: Array) -> Array:
+def spatial_vector(rotation: Array, translation: Array) -> Array:
     """(..., 6) from its two halves."""
     return jnp.concatenate([rotation, translation], axis=-1)
 
@@ -53,9 +53,9 @@ def inertia_mul(inertia: Array, v: Array) -> Array:
 
 def transport_force(force: Array, offset: Array) -> Array:
     """A wrench (torque, force) that acts at a point, taken to the point `offset` before it: torque + offset x force."""
-    return join(force[..., :3] + cross(offset, force[..., 3:]), force[..., 3:])
+    return spatial_vector(force[..., :3] + cross(offset, force[..., 3:]), force[..., 3:])
 
 
 def transport_motion(motion: Array, offset: Array) -> Array:
     """A velocity (angular, linear) of a point, at the point `offset` further on: linear + angular x offset."""
-    return join(motion[..., :3], motion[..., 3:] + cross(motion[..., :3], offset))
+    return spatial_vector(motion[..., :3], motion[..., 3:] + cross(motion[..., :3], offset))

@@ -8,7 +8,7 @@ ch. 5 (recursive Newton-Euler).
 import jax
 
 from diffsim.math.pick import pick
-from diffsim.math.spatial import join, transport_force
+from diffsim.math.spatial import spatial_vector, transport_force
 from diffsim.math.vector import scale
 from diffsim.physics.bias import body_force, rest_acceleration
 from diffsim.physics.tree import sum_chain, sum_subtree
@@ -42,6 +42,6 @@ def external_wrenches(model: Model, inputs: Inputs, kinematics: Kinematics, com:
     """
     offset = kinematics.xipos - pick(com.subtree_com, model.topology.body_rootid)
     wrench = inputs.xfrc_applied
-    applied = transport_force(join(wrench[:, 3:], wrench[:, :3]), offset)
+    applied = transport_force(spatial_vector(wrench[:, 3:], wrench[:, :3]), offset)
     # nothing acts on the world
     return (applied + constraint).at[0].set(0)

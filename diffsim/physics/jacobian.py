@@ -16,7 +16,7 @@ from diffsim.math.block_matrix import BlockColumns
 from diffsim.math.blocks import Blocks, each
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
-from diffsim.math.spatial import join, transport_force, transport_motion
+from diffsim.math.spatial import spatial_vector, transport_force, transport_motion
 from diffsim.math.vector import cross, dot
 from diffsim.physics.tree import body_dof_mask as body_dof_mask
 from diffsim.physics.tree import sum_subtree
@@ -55,15 +55,15 @@ def axes(topology: Topology, com: ComFrame) -> Axes:
 def along(motion: Axes, pos: Array, direction: Array) -> Array:
     """Wrenches (..., 6) that measure the velocity of points `pos` along `direction`, both (..., 3)."""
     arm = pos - jnp.broadcast_to(motion.point, pos.shape)
-    return join(cross(arm, direction), direction)
+    return spatial_vector(cross(arm, direction), direction)
 
 
 def about(direction: Array) -> Array:
     """Wrenches (..., 6) that measure the angular velocity about `direction`."""
-    return join(direction, jnp.zeros_like(direction))
+    return spatial_vector(direction, jnp.zeros_like(direction))
 
 
-def rows_of(motion: Axes, wrench: Array) -> Array:
+def wrench_rows(motion: Axes, wrench: Array) -> Array:
     """Unmasked Jacobian rows (n, nv) of wrenches (n, 6)."""
     return matmul(wrench, motion.cdof.T)
 
@@ -116,7 +116,7 @@ def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, f
     """(nbody, 6) spatial forces of forces and torques (n, 3) that act at points (n, 3) of bodies (n,)."""
     topology = model.topology
     origin = pick(com.subtree_com, topology.body_rootid[body])
-    wrench = transport_force(join(torque, force), point - origin)
+    wrench = transport_force(spatial_vector(torque, force), point - origin)
     if np.array_equal(body, np.arange(topology.nbody)):
         return wrench
     return jnp.zeros((topology.nbody, 6), wrench.dtype).at[body].add(wrench)

@@ -20,7 +20,7 @@ from diffsim.math.rotation import (
     quat_sub,
     rotate_inv,
 )
-from diffsim.math.spatial import join
+from diffsim.math.spatial import spatial_vector
 from diffsim.math.vector import cross, dot, transpose
 
 Array = jax.Array
@@ -54,7 +54,7 @@ def _pivot(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
 
 def _rotation_axes(axes: Array, offset: Array) -> Array:
     """Motion (axis, axis x offset) of a rotation about axes (n, 3), seen at `offset` (3,) from the anchor."""
-    return join(axes, cross(axes, jnp.broadcast_to(offset, axes.shape)))
+    return spatial_vector(axes, cross(axes, jnp.broadcast_to(offset, axes.shape)))
 
 
 def _free_rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:
@@ -123,7 +123,7 @@ def _slide_shift(qpos: Array, qpos0: Array, pos: Array, axis: Array) -> Array:
 
 
 def _slide_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
-    return join(jnp.zeros_like(xaxis), xaxis)[None]
+    return spatial_vector(jnp.zeros_like(xaxis), xaxis)[None]
 
 
 def _hinge_rotation(qpos: Array, qpos0: Array, axis: Array) -> Array:

@@ -16,7 +16,7 @@ from diffsim.math import safe
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.vector import cross, dot, scale
-from diffsim.physics.jacobian import Axes, along, axes, rows_of
+from diffsim.physics.jacobian import Axes, along, axes, wrench_rows
 from diffsim.physics.tree import body_dof_mask, sum_chain
 from diffsim.physics.wrap import wrap
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
@@ -153,7 +153,7 @@ def _line(
     (start, end), (first, last) = ends, bodies
     pull = scale(safe.normalize(end - start, (0.0, 0.0, 1.0)), weight)
     mask = body_dof_mask(topology).astype(np.int8)
-    return rows_of(motion, along(motion, start, pull)) * jnp.asarray(mask[last] - mask[first], pull.dtype)
+    return wrench_rows(motion, along(motion, start, pull)) * jnp.asarray(mask[last] - mask[first], pull.dtype)
 
 
 def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:

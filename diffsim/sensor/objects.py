@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.enums import ObjType
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_mul
-from diffsim.math.spatial import join, transport_motion
+from diffsim.math.spatial import spatial_vector, transport_motion
 from diffsim.math.vector import cross
 from diffsim.sensor.readings import Ints, Readings
 from diffsim.types import Topology
@@ -76,7 +76,7 @@ def acceleration(readings: Readings, objtype: ObjType, objid: Ints) -> Array:
     spatial = _at_object(readings, readings.data.cacc, objtype, objid)
     speed = velocity(readings, objtype, objid)
     turning = cross(speed[:, :3], speed[:, 3:])
-    return join(spatial[:, :3], spatial[:, 3:] + turning)
+    return spatial_vector(spatial[:, :3], spatial[:, 3:] + turning)
 
 
 def lever(readings: Readings, objtype: ObjType, objid: Ints) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 from diffsim.actuator.slopes import velocity_slopes
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
-from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, join
+from diffsim.math.spatial import cross_force, cross_motion, inertia_mul
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
 from diffsim.math.xla import computed_once
 from diffsim.physics import reflected
@@ -151,6 +151,7 @@ def _factors(topology: Topology, data: Data, total: Array, drift: Array | None) 
     left, right, upper = mul_vec_t(total, cdof), cdof, mul_vec(total, cdof)
     if drift is not None:
         inertia = data.crb[topology.dof_bodyid]
-        left, right = join(left, -inertia_mul(inertia, cdof)), join(right, drift)
+        pairs = (left, -inertia_mul(inertia, cdof)), (right, drift)
+        left, right = (jnp.concatenate(pair, axis=1) for pair in pairs)
         upper = upper - inertia_mul(inertia, drift)
     return left, right, upper

@@ -14,7 +14,7 @@ from diffsim.constraint.views import EfcRows, efc_rows
 from diffsim.enums import ObjType, StateBit
 from diffsim.math import safe
 from diffsim.math.linalg import matmul, solve_spd
-from diffsim.math.spatial import cross_motion, inertia_mul, join, transport_motion
+from diffsim.math.spatial import cross_motion, inertia_mul, spatial_vector, transport_motion
 from diffsim.math.vector import cross, mul_vec_t, scale
 from diffsim.physics.jacobian import Ids, joint_force, point_jacobian
 from diffsim.physics.joint import groups, integrate_position, position_difference
@@ -116,7 +116,7 @@ def object_acceleration(model: Model, data: Data, kind: ObjType, index: Ids, loc
     """(6,) angular and linear acceleration of an object as `object_velocity`; gravity counts as an upward one."""
     acceleration = _object_motion(model, data, data.cacc, kind, index, local)
     velocity = object_velocity(model, data, kind, index, local)
-    return acceleration + join(jnp.zeros_like(velocity[:3]), cross(velocity[:3], velocity[3:]))
+    return acceleration + spatial_vector(jnp.zeros_like(velocity[:3]), cross(velocity[:3], velocity[3:]))
 
 
 def differentiate_pos(model: Model, dt: Array | float, qpos1: Array, qpos2: Array) -> Array:
@@ -232,5 +232,5 @@ def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, index
     moved = transport_motion(motion[body], offset)
     if local:
         axes = getattr(data, frame.orientation)[index]
-        moved = join(mul_vec_t(axes, moved[:3]), mul_vec_t(axes, moved[3:]))
+        moved = spatial_vector(mul_vec_t(axes, moved[:3]), mul_vec_t(axes, moved[3:]))
     return jnp.where(jnp.asarray(_row(topology.body_weldid, body) == 0), 0, moved)

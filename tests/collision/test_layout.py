@@ -87,6 +87,17 @@ def test_capacity_keeps_the_nearest_and_counts_the_rest() -> None:
     assert int(culled.ncon_dropped) == active - 4
 
 
+@pytest.mark.parametrize("count", [6, 12])
+def test_a_tower_has_room_for_its_contacts(count: int) -> None:
+    box = '<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+    tower = f'<replicate count="{count}" offset="0 0 .199" euler="0 0 20">{box}</replicate>'
+    xml = f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{tower}</worldbody></mujoco>'
+    model, mjmodel = oracle.load_pair(xml)
+    data = oracle.posed(mjmodel, mjmodel.qpos0)
+    contacts = collide(model, oracle.record_of(Kinematics, mjmodel, data))
+    assert int(np.sum(contacts.dist < contacts.includemargin)) == data.ncon > 40 and contacts.ncon_dropped == 0
+
+
 def test_tables_are_complete() -> None:
     kinds = [kind for kind in GeomType if kind <= GeomType.SDF]
     pairs = {(a, b) for a in kinds for b in kinds if a <= b}
