@@ -89,7 +89,7 @@ def test_capacity_keeps_the_nearest_and_counts_the_rest() -> None:
 
 @pytest.mark.parametrize("count", [6, 12])
 def test_a_tower_has_room_for_its_contacts(count: int) -> None:
-    box = '<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+    box = '<body pos="0 0 .0999"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
     tower = f'<replicate count="{count}" offset="0 0 .199" euler="0 0 20">{box}</replicate>'
     xml = f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{tower}</worldbody></mujoco>'
     model, mjmodel = oracle.load_pair(xml)
