@@ -26,7 +26,7 @@ from diffsim.errors import MjcfError, Problem
 from diffsim.types.topology import Topology
 
 FORMAT = "diffsim model"
-VERSION = 1
+VERSION = 2
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 
