@@ -19,7 +19,7 @@ READERS = [
     ),
     *(
         ROOT / "mjcf" / "elements" / f"{name}.py"
-        for name in ("actuator", "shortcuts", "muscle", "dcmotor", "sensor", "settings")
+        for name in ("actuator", "shortcuts", "muscle", "dcmotor", "sensor", "equality", "settings")
     ),
 ]
 TEXT = "\n".join(path.read_text() for path in READERS)
