@@ -94,7 +94,7 @@ def contacts_of(mjdata: Any, slots: int) -> Contacts:
         solreffriction=padded(contact.solreffriction, 0),
         solimp=padded(contact.solimp, 0),
         geom=padded(contact.geom, -1, np.int32),
-        rank=np.arange(slots, dtype=np.int32),
+        sort_key=np.arange(slots, dtype=np.int32),
         ncon_dropped=np.int32(0),
     )
 
