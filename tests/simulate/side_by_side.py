@@ -1,7 +1,8 @@
 """Batched linear algebra side by side at 512 worlds: run by test_side_by_side.py in a process of its own.
 
 jaxlib 0.10.0 to 0.11.0 share batches of LAPACK calls out on the thread pool that waits for them, so that two calls
-that do not depend on each other can wait forever; `pyproject.toml` excludes these. Every case here froze there.
+that do not depend on each other can wait forever; `pyproject.toml` excludes these. Most of the cases were
+seen to freeze there; the derivatives are of the same kind.
 
     python tests/simulate/side_by_side.py threads         one case, ten times in a row
     python tests/simulate/side_by_side.py all             all of them, each in a process of its own

@@ -1,6 +1,6 @@
 """Actuators: transmission, limits, activations. One row each, of the general actuator that every shortcut became.
 
-dampratio stands as a positive biasprm[2] until reference.py turns it into damping at qpos0.
+dampratio stands as a positive biasprm[2] until set_const turns it into damping at qpos0.
 Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
 """
 
