@@ -37,6 +37,7 @@ sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	$(BIN)/python tests/sweep.py
 	$(BIN)/python tests/sweep_assets.py
 	$(BIN)/python tests/gradient_matrix.py
+	$(BIN)/python tests/gradient_steps.py
 
 parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
 	$(BIN)/python tests/parity_wide.py

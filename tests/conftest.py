@@ -29,7 +29,7 @@ SPLIT = ("gradients", "examples", "parity")
 def group(item: pytest.Item) -> str:
     """What one worker runs in one go: a file, in SPLIT folders the tests of one model."""
     folder, callspec = item.path.parent.name, getattr(item, "callspec", None)
-    model = callspec.params.get("path") if callspec else None
+    model = (callspec.params.get("path") or callspec.params.get("case")) if callspec else None
     return f"{folder}:{model}" if folder in SPLIT and model else str(item.path)
 
 

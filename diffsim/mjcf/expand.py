@@ -19,12 +19,13 @@ MOST_COPIES = 20_000
 
 def expand(spec: Spec, problems: Problems) -> None:
     """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
-    made, keys = 0, list[AttachedKey]()
-    for element in _macros(spec.root):
-        made += _size(spec, element)
-        if made > MOST_COPIES:
+    macros, keys = _macros(spec.root), list[AttachedKey]()
+    sizes = _sizes(spec, macros)
+    for element in macros:
+        if sizes[id(element)] > MOST_COPIES:
             problems.add(element, f"macros would make more than {MOST_COPIES} elements")
             return
+    for element in macros:
         if isinstance(element, Replicate):
             replicate(spec.root, element, element.filled(), spec.compiler)
         elif isinstance(element, Attach):
@@ -48,9 +49,24 @@ def _macros(root: Element) -> list[Element]:
     return found[::-1]
 
 
-def _size(spec: Spec, element: Element) -> int:
-    """How many elements a macro makes."""
+def _sizes(spec: Spec, macros: list[Element]) -> dict[int, int]:
+    """How many elements have been made when a macro is done, by identity: by it, and by all before it."""
+    grown, sizes, total = dict[int, int](), dict[int, int](), 0
+    # parents come before their children in a walk
+    for element in reversed(list(spec.root.walk())):
+        size = 1 + sum(grown[id(child)] for child in element.children)
+        if isinstance(element, Replicate | Attach):
+            size = _copies(spec, element, size)
+        grown[id(element)] = size
+    for element in macros:
+        total += grown[id(element)]
+        sizes[id(element)] = total
+    return sizes
+
+
+def _copies(spec: Spec, element: Element, within: int) -> int:
+    """How many elements a macro makes of `within` elements, or of the model that it attaches."""
     if isinstance(element, Replicate):
-        return (element.filled().count or 0) * sum(1 for _ in element.walk())
+        return (element.filled().count or 0) * within
     child = spec.models.get(getattr(element, "model", ""))
     return sum(1 for _ in child.root.walk()) if child is not None else 0
