@@ -11,9 +11,11 @@ from typing import Any
 
 import jax
 
+from diffsim.compiler import complete
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.interpret import interpret
 from diffsim.compiler.lengthrange import length_ranges
+from diffsim.compiler.singular import check_inertia
 from diffsim.joints import dof_widths
 from diffsim.simulate.constants import MINIMUM, constants
 from diffsim.types.model import Model
@@ -23,11 +25,20 @@ FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 
 
 def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
-    """Complete the fields with derived constants, and with what depends on these."""
+    """Complete the fields with derived constants, and with what depends on these.
+
+    Raises:
+      MjcfError: some constant is no finite number, most often because the inertia matrix is singular.
+    """
     with jax.enable_x64(True), _on_host():
-        draft.fields.update(interpret(constants, packed(draft.fields)))
+        model = packed(draft.fields)
+        found = interpret(constants, model)
+        check_inertia(draft, model, found)
+        draft.problems.raise_if_any()
+        draft.fields.update(found)
         _spring_dampers(draft)
         length_ranges(draft, packed)
+    complete.check_finite(draft)
     draft.problems.raise_if_any()
     for name in FIXED:
         value = getattr(draft.spec.statistic, name)

@@ -17,17 +17,36 @@ from diffsim.actuator.control import clamped_controls
 from diffsim.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.simulate.arguments import check_data
+from diffsim.simulate.singular import motions_without_inertia
 from diffsim.types import Data, Inputs, Model, State
 
 Array = jax.Array
 
 
 class Row(NamedTuple):
-    """A way to go wrong: when, what to tell the user, and whether results are then bad or only less accurate."""
+    """A way to go wrong: when, what to tell the user, and whether results are then bad or only less accurate.
+
+    `advice` finds out what to do, from the Data of one world in numpy.
+    """
 
     test: Callable[[Model, State, Inputs, Data], Array]
     message: str
     bad: bool = True
+    advice: Callable[[Data], str] | None = None
+
+
+def _about_acceleration(data: Data) -> str:
+    """What to do about a bad qacc: the first cause that fits."""
+    if int(data.status) & int(Status.BAD_QPOS | Status.BAD_QVEL | Status.BAD_INPUT):
+        return "it follows from other bad numbers, which are flagged too"
+    motions = motions_without_inertia(np.asarray(data.qM))
+    if motions:
+        dofs = ", ".join(str(motion.tolist()) for motion in motions)
+        return f"the inertia matrix is singular here: nothing resists degrees of freedom {dofs}; give them armature"
+    if not np.isfinite(data.qfrc_smooth).all():
+        dofs = np.flatnonzero(~np.isfinite(data.qfrc_smooth)).tolist()
+        return f"forces on degrees of freedom {dofs} are not finite: look at the numbers of the model and its hooks"
+    return "reduce the timestep"
 
 
 ROWS = {
@@ -41,7 +60,8 @@ ROWS = {
     ),
     Status.BAD_QACC: Row(
         lambda model, state, inputs, data: is_bad_number(data.qacc),
-        "qacc is not finite or beyond 1e10; reduce the timestep",
+        "qacc is not finite or beyond 1e10",
+        advice=_about_acceleration,
     ),
     Status.BAD_CTRL: Row(
         lambda model, state, inputs, data: is_bad_number(clamped_controls(model, inputs.ctrl)),
@@ -95,11 +115,17 @@ def is_bad(data: Data) -> Array:
 def check(data: Data) -> list[str]:
     """Explains `data.status`, of one world or of a batch, in words; an empty list means that all is well."""
     check_data(data)
-    bits = np.atleast_1d(np.asarray(data.status))
+    bits = np.asarray(data.status)
     lines = []
     for bit, row in ROWS.items():
-        count = int(np.count_nonzero(bits & bit))
-        if count:
-            where = f" in {count} of {bits.size} worlds" if bits.size > 1 else ""
-            lines.append(f"{bit.name}{where}: {row.message}")
+        worlds = np.argwhere(bits & bit)
+        if len(worlds):
+            where = f" in {len(worlds)} of {bits.size} worlds" if bits.size > 1 else ""
+            advice = f"; {row.advice(_world(data, worlds[0]))}" if row.advice else ""
+            lines.append(f"{bit.name}{where}: {row.message}{advice}")
     return lines
+
+
+def _world(data: Data, index: np.ndarray) -> Data:
+    """One world of a batch, in numpy."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[tuple(index)], data)

@@ -1,5 +1,7 @@
 """Mistakes of users: each gets one sentence that says what was given, what was expected, and what to do."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,3 +95,28 @@ def test_a_solver_that_stops_early_is_information() -> None:
     _, data = jax.jit(diffsim.step_data)(model, diffsim.make_state(model))
     assert int(data.status) == Status.NOT_CONVERGED and not diffsim.is_bad(data)
     assert len(diffsim.check(data)) == 1
+
+
+GIMBAL = """<mujoco><worldbody><body><joint axis="0 0 1"/><joint axis="0 1 0"/><joint axis="1 0 0"/>
+  <geom size=".1" pos=".3 .1 .2"/></body></worldbody></mujoco>"""
+QUARTER = np.pi / 2
+
+
+@pytest.mark.parametrize(
+    ("qpos", "changes", "advice"),
+    [
+        ([0, QUARTER, 0], {}, r"singular here: nothing resists degrees of freedom \[0, 2\]; give them armature"),
+        ([0, 0, 0], {"opt": {"gravity": [0, 0, np.nan]}}, r"forces on degrees of freedom \[.*\] are not finite"),
+        ([0, 0, 0], {"opt": {"gravity": [0, 0, 1e12]}}, "reduce the timestep"),
+        ([np.nan, 0, 0], {}, "follows from other bad numbers"),
+    ],
+)
+def test_advice_fits_the_cause(qpos: list, changes: dict, advice: str) -> None:
+    model = diffsim.load(GIMBAL)
+    model = model.replace(**{name: model.opt.replace(**values) for name, values in changes.items()})
+    state = diffsim.make_state(model)
+    states = jax.vmap(lambda q: state.replace(qpos=q))(jnp.asarray([[0.1, 0.2, 0.3], qpos]))
+    data = jax.jit(jax.vmap(diffsim.forward, in_axes=(None, 0)))(model, states)
+    lines = [line for line in diffsim.check(data) if line.startswith("BAD_QACC")]
+    # a world that is well gets no advice
+    assert len(lines) == 1 and re.search(advice, lines[0])

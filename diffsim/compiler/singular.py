@@ -1,0 +1,32 @@
+"""singular: an inertia matrix at qpos0 that has no inverse is refused, with the joints that move the same thing.
+
+Every constant that is divided by the inertia would be no number, also of bodies that have nothing to do with it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.compiler.draft import Draft
+from diffsim.compiler.interpret import interpret
+from diffsim.joints import dof_widths
+from diffsim.simulate.constants import position
+from diffsim.simulate.singular import motions_without_inertia
+from diffsim.types.model import Model
+
+DIVIDED = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
+
+
+def check_inertia(draft: Draft, model: Model, found: dict[str, Any]) -> None:
+    """Note what makes the inverse weights among the constants `found` something else than finite numbers."""
+    if all(np.isfinite(found[name]).all() for name in DIVIDED):
+        return
+    joints = [node for node in draft.nodes["joint"] for _ in range(int(dof_widths(node.e.type)))]
+    inertia = interpret(lambda m: position(m, m.qpos0)[3].qM, model)
+    for dofs in motions_without_inertia(inertia):
+        places = dict.fromkeys(joints[dof].source for dof in dofs)
+        names = " and ".join(f"{place.label} (line {place.line})" for place in places)
+        message = (
+            f"the inertia matrix is singular at qpos0: nothing resists degrees of freedom {dofs.tolist()} of {names}"
+        )
+        draft.problems.add(joints[dofs[-1]].source, message, "remove a joint, or give armature")
