@@ -94,6 +94,13 @@ def posed(mjmodel: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
     return data
 
 
+def at_rest(mjmodel: mujoco.MjModel) -> mujoco.MjData:
+    """Everything at qpos0 and zero velocity."""
+    data = mujoco.MjData(mjmodel)
+    mujoco.mj_forward(mjmodel, data)
+    return data
+
+
 def state_of(data: mujoco.MjData) -> State:
     """The oracle's state as ours."""
     return State(**{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)})

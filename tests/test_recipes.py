@@ -92,7 +92,8 @@ RECIPES = {
             "Inertia = Callable[[Model, State, Inputs, Data], BlockDiagonal]\n",
             "\n\ndef frozen(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:\n"
             '    """Time goes on, nothing moves."""\n'
-            "    return Motion(state.qvel, 0 * state.qvel, 0 * data.act_dot, data.actuator_velocity, data.qacc)\n",
+            "    still = 0 * state.qvel, 0 * data.act_dot, data.actuator_velocity, data.qacc, data.sensor_now\n"
+            "    return Motion(state.qvel, *still)\n",
         ),
         Place(
             "simulate/integrators.py",

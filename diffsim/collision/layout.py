@@ -129,7 +129,8 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
     body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
     grids = tuple(_grid(pairs, section) for section in sections)
-    sort_key = _mujoco_order(topology, pairs) * (1 + np.max(row_part, initial=0))
+    order_of_pairs = _mujoco_order(topology, pairs, disableflags)
+    sort_key = order_of_pairs * (1 + np.max(row_part, initial=0))
     order = row_pair, row_order, sort_key, row_part
     return ContactLayout(dim, slots, body, pairs, sections, grids, groups, blocks, *order)
 
@@ -152,11 +153,18 @@ def _grid(pairs: Pairs, section: Section) -> Grid | None:
     return Grid(geom1, geom2, pair)
 
 
-def _mujoco_order(topology: Topology, pairs: Pairs) -> np.ndarray:
-    """Position of every pair in MuJoCo's order: by bodies, explicit pairs first, by geoms."""
-    bodies = np.sort(topology.geom_bodyid[np.stack([pairs.geom1, pairs.geom2])], axis=0)
+def _mujoco_order(topology: Topology, pairs: Pairs, disableflags: int) -> np.ndarray:
+    """Position of every pair in MuJoCo's order: by bodies, explicit pairs first, by geoms.
+
+    The geom of the smaller type comes first; without MuJoCo's search between bodies that of the first body.
+    """
+    geoms = np.stack([pairs.geom1, pairs.geom2])
+    owners = topology.geom_bodyid[geoms]
+    bodies = np.sort(owners, axis=0)
+    if disableflags & DisableBit.MIDPHASE:
+        geoms = np.where(owners[0] <= owners[1], geoms, geoms[::-1])
     dynamic = pairs.pair < 0
-    order = np.lexsort((pairs.geom2, pairs.geom1, np.where(dynamic, 0, pairs.pair), dynamic, bodies[1], bodies[0]))
+    order = np.lexsort((geoms[1], geoms[0], np.where(dynamic, 0, pairs.pair), dynamic, bodies[1], bodies[0]))
     position = np.empty(len(order), dtype=int)
     position[order] = np.arange(len(order))
     return position

@@ -18,7 +18,7 @@ from diffsim.math.pick import pick
 from diffsim.math.vector import cross, dot, scale
 from diffsim.physics.jacobian import Axes, along, axes, wrench_rows
 from diffsim.physics.tree import body_dof_mask, sum_chain
-from diffsim.physics.wrap import wrap
+from diffsim.physics.wrap import Wrap, wrap
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -46,7 +46,8 @@ def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComF
 class Path(NamedTuple):
     """Parts of spatial tendons between two sites: tendon, sites, and the path element of the pulley before (or -1).
 
-    For parts around a geom: the geom, whether it is a sphere, and the side sites, if these parts have such.
+    For parts around a geom: the geom, whether it is a sphere, the path element, and the side sites, if these parts have
+    such.
     """
 
     tendon: np.ndarray
@@ -55,6 +56,7 @@ class Path(NamedTuple):
     pulley: np.ndarray
     geom: np.ndarray | None = None
     sphere: np.ndarray | None = None
+    around: np.ndarray | None = None
     side: np.ndarray | None = None
 
 
@@ -88,7 +90,7 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
             elif kind == WrapType.SITE:
                 if site >= 0:
                     row = (tendon, site, objects[element], pulley)
-                    geom = (objects[around], kinds[around] == WrapType.SPHERE) if around >= 0 else ()
+                    geom = (objects[around], kinds[around] == WrapType.SPHERE, around) if around >= 0 else ()
                     side = (topology.wrap_sideid[around],) if around >= 0 and topology.wrap_sideid[around] >= 0 else ()
                     parts[bool(geom) + bool(side)].append((*row, *geom, *side))
                 site, around = objects[element], -1
@@ -121,15 +123,7 @@ def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> 
     """
     topology, weight = model.topology, _weights(model, path)
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
-    side = None if path.side is None else kinematics.site_xpos[path.side]
-    touch = jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
-        jnp.stack([start, end], axis=1),
-        kinematics.geom_xpos[path.geom],
-        kinematics.geom_xmat[path.geom],
-        model.geom_size[path.geom, 0],
-        jnp.asarray(path.sphere != 0),
-        side,
-    )
+    touch = touches(model, kinematics, path)
     active = touch.active[:, None]
     near, far = jnp.where(active, touch.first, end), jnp.where(active, touch.last, start)
     before = safe.norm(near - start)
@@ -139,6 +133,20 @@ def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> 
     rows = _line(topology, motion, (start, near), weight, (from_body, on_geom))
     rows = rows + _line(topology, motion, (far, end), weight, (on_geom, to_body))
     return jnp.where(touch.active, around, before) * weight, rows
+
+
+def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
+    """Where the parts (n,) around a geom touch it."""
+    ends = jnp.stack([kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]], axis=1)
+    side = None if path.side is None else kinematics.site_xpos[path.side]
+    return jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
+        ends,
+        kinematics.geom_xpos[path.geom],
+        kinematics.geom_xmat[path.geom],
+        model.geom_size[path.geom, 0],
+        jnp.asarray(path.sphere != 0),
+        side,
+    )
 
 
 def _line(

@@ -5,8 +5,10 @@ axis, crossed with it: what the dofs before it do. Source: Featherstone 2008, ch
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_motion
 from diffsim.math.vector import scale
@@ -24,15 +26,16 @@ def compute_velocities(
     """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,).
 
     Spatial vectors are (rad/s, m/s), world-oriented, about the centre of mass of each tree; tendons and actuators move
-    in m/s, or rad/s where their length is an angle.
+    in m/s, or rad/s where their length is an angle. Actuators that are all disabled do not move, as in MuJoCo.
     """
     topology = model.topology
     motion = scale(com.cdof, qvel)
     # bodies, and the frames that carry each motion axis, in one product
     sums = sum_dofs(topology, motion, np.concatenate([last_dof(topology), earlier_dof(topology)]))
+    idle = model.opt.disabled(DisableBit.ACTUATION)
     return Velocities(
         cvel=sums[: topology.nbody],
         cdof_dot=cross_motion(sums[topology.nbody :], com.cdof),
         ten_velocity=matmul(tendons.ten_J, qvel),
-        actuator_velocity=matmul(transmission.actuator_moment, qvel),
+        actuator_velocity=jnp.zeros((model.nu,), qvel.dtype) if idle else matmul(transmission.actuator_moment, qvel),
     )

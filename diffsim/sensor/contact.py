@@ -1,8 +1,8 @@
 """Contact sensors: what touches what, with which force, where.
 
 Contacts that match the two criteria are reduced to a fixed number of slots: the first, the nearest, the strongest, or
-one net force. Slots are filled in the order of our contact buffer, which differs from MuJoCo's; unused slots are zero.
-Only active contacts count (`dist < includemargin`): those that a gap keeps without force are not seen.
+one net force. Contacts count in MuJoCo's order, by bodies and geoms, also those of equal distance or force; unused
+slots are zero. All contacts within the margin count (`dist <= margin`), those in a gap with no force.
 Source: MuJoCo XML reference, "sensor/contact".
 """
 
@@ -41,7 +41,7 @@ def contact(readings: Readings, group: Group) -> Array:
 def _direction(readings: Readings, group: Group) -> Array:
     """(n, ncon): 1 for a match, -1 for a match with the objects in the other order, 0 for none."""
     contacts = readings.data.contact
-    matches = jnp.broadcast_to((contacts.dist < contacts.includemargin)[None], (group.size, len(contacts.dist)))
+    matches = jnp.broadcast_to((contacts.dist <= contacts.margin)[None], (group.size, len(contacts.dist)))
     if group.objtype == ObjType.SITE:
         point = jnp.broadcast_to(contacts.pos[None], (group.size, *contacts.pos.shape))
         matches &= in_site(readings, group.objid, point)
@@ -78,13 +78,15 @@ def _selected(readings: Readings, group: Group, sign: Array) -> dict[ConDataFiel
     count = len(contacts.dist)
     slots = group.dim // sum(WIDTH[field] for field in ConDataField if group.parameters[0] & (1 << field))
     dtype = force.dtype
-    order = {
-        FIRST: -jnp.arange(count, dtype=dtype),
+    # equal ones stay in the order that they come in, here and in top_k
+    order = jnp.argsort(contacts.sort_key)
+    value = {
+        FIRST: jnp.zeros_like(contacts.dist),
         MINDIST: -contacts.dist,
         MAXFORCE: dot(force, force),
     }[group.parameters[1]]
-    rank = jnp.where(sign != 0, jax.lax.stop_gradient(order)[None], -jnp.inf)
-    kept = jax.lax.top_k(rank, min(slots, count))[1]
+    better = jnp.where(sign != 0, jax.lax.stop_gradient(value)[None], -jnp.inf)
+    kept = order[jax.lax.top_k(better[:, order], min(slots, count))[1]]
     facing = jnp.take_along_axis(sign, kept, 1)[..., None].astype(dtype)
     filled = facing != 0
     # turning the normal round is half a turn about the second tangent

@@ -23,6 +23,7 @@ from diffsim.physics.energy import compute_energy
 from diffsim.physics.inertia import compute_inertia
 from diffsim.physics.kinematics import compute_kinematics
 from diffsim.physics.passive import compute_passive
+from diffsim.physics.subtree import compute_subtree_velocities
 from diffsim.physics.tendon import compute_tendons
 from diffsim.physics.velocity import compute_velocities
 from diffsim.sensor import read_sensors
@@ -81,6 +82,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     smooth = smooth_acceleration(inertia.M, smooth_force)
 
     # what only sensors and users read
+    subtrees = compute_subtree_velocities(model, com, velocities)
     contact_force = contact_forces(model, contacts, constraints, solution)
     wrenches = constraint_wrenches(model, contacts, constraints, solution, com)
     external = external_wrenches(model, inputs, kinematics, com, wrenches)
@@ -88,7 +90,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     energy = compute_energy(model, state, kinematics, tendons, inertia)
     position = (kinematics, com, tendons, inertia, transmission)
     forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
-    data = _so_far(*position, velocities, *forces, contact=contacts, efc=constraints)
+    data = _so_far(*position, velocities, subtrees, *forces, contact=contacts, efc=constraints)
     data = dataclasses.replace(data, **vars(compute_forward_inverse(model, data, applied)))
     now = read_sensors(model, state, inputs, data, contact_force)
     shown = delayed_readings(model, state.history, state.time, now)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from diffsim.constraint import contact_forces
 from diffsim.enums import DisableBit, EnableBit, Integrator
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.block_matrix import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
@@ -18,6 +19,7 @@ from diffsim.math.pick import pick
 from diffsim.physics import reflected
 from diffsim.physics.joint import integrate_position
 from diffsim.physics.passive import damping_derivative
+from diffsim.sensor import read_sensors
 from diffsim.simulate.derivative import velocity_derivative
 from diffsim.simulate.forward import forward
 from diffsim.simulate.free_body import free_bodies, midpoint_velocity, unconstrained
@@ -35,6 +37,7 @@ class Motion(NamedTuple):
       act_dot: (na,) rates of activation.
       actuator_velocity: (nu,) the velocity that activations see, where they depend on it.
       qacc: (nv,) where the next solve starts.
+      sample: (nsensordata,) what sensors with a delay record.
     """
 
     qvel: Array
@@ -42,6 +45,7 @@ class Motion(NamedTuple):
     act_dot: Array
     actuator_velocity: Array
     qacc: Array
+    sample: Array
 
 
 Move = Callable[[Model, State, Inputs, Data], Motion]
@@ -75,7 +79,7 @@ def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> 
 def _semi_implicit(model: Model, state: State, data: Data, qacc: Array) -> Motion:
     """Positions move with the next velocity, qvel + h qacc."""
     qvel = state.qvel + model.opt.timestep * qacc
-    return Motion(qvel, qvel, data.act_dot, data.actuator_velocity, data.qacc)
+    return Motion(qvel, qvel, data.act_dot, data.actuator_velocity, data.qacc, data.sensor_now)
 
 
 def euler(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
@@ -96,14 +100,15 @@ def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Blo
 
 
 Slope = tuple[Array, Array, Array]
-# the last slope, the weighted sum of slopes, and (qacc, actuator_velocity) of the last evaluation
-Stages = tuple[Slope, Slope, tuple[Array, Array]]
+# the last slope, the weighted sum of slopes, and (qacc, actuator_velocity, sample) of the last evaluation
+Stages = tuple[Slope, Slope, tuple[Array, Array, Array]]
 
 
 def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`.
 
-    The last three evaluations are one scan, so that `forward` is compiled twice and not four times.
+    The last three evaluations are one scan, so that `forward` is compiled twice and not four times. As in MuJoCo,
+    sensors with a delay record what they read from the state of now and all else of the last evaluation.
     """
     h = model.opt.timestep
 
@@ -118,15 +123,22 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
         )
         last = forward(model, point, inputs)
         slope = (point.qvel, last.qacc, last.act_dot)
-        ends = (last.qacc, last.actuator_velocity)
+        ends = (last.qacc, last.actuator_velocity, _sample(model, state, inputs, last))
         return (slope, jax.tree.map(lambda t, k: t + weight * k, total, slope), ends), None
 
     first = (state.qvel, data.qacc, data.act_dot)
     table = jnp.asarray([[0.5, 0.5, 1.0], [2.0, 2.0, 1.0]], state.qpos.dtype)
-    start = (first, first, (data.qacc, data.actuator_velocity))
-    (_, total, (warmstart, velocity)), _ = jax.lax.scan(stage, start, (table[0], table[1]))
+    start = (first, first, (data.qacc, data.actuator_velocity, data.sensor_now))
+    (_, total, (warmstart, velocity, sample)), _ = jax.lax.scan(stage, start, (table[0], table[1]))
     path, qacc, act_dot = jax.tree.map(lambda t: t / 6, total)
-    return Motion(state.qvel + h * qacc, path, act_dot, velocity, warmstart)
+    return Motion(state.qvel + h * qacc, path, act_dot, velocity, warmstart, sample)
+
+
+def _sample(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+    """(nsensordata,) readings of a state, and data of another; zero where nothing records them."""
+    if not model.topology.nhistory:
+        return jnp.zeros_like(data.sensor_now)
+    return read_sensors(model, state, inputs, data, contact_forces(model, data.contact, data.efc, data))
 
 
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:

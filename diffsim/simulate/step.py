@@ -49,7 +49,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         qpos=integrate_position(model, state.qpos, motion.path, h),
         qvel=motion.qvel,
         act=advance_activation(model, state.act, motion.act_dot, motion.actuator_velocity),
-        history=record_readings(model, history, state.time, data.sensor_now),
+        history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
         # the next solve starts here; where it starts does not change where it ends, so it carries no gradient
         qacc_warmstart=jax.lax.stop_gradient(motion.qacc),
     )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import contact_forces
+from diffsim.constraint.contact_list import ContactList, contact_list
 from diffsim.constraint.views import EfcRows, efc_rows
 from diffsim.enums import ObjType, StateBit
 from diffsim.math import safe
@@ -18,6 +19,7 @@ from diffsim.math.spatial import cross_motion, inertia_mul, spatial_vector, tran
 from diffsim.math.vector import cross, mul_vec_t, scale
 from diffsim.physics.jacobian import Ids, joint_force, point_jacobian
 from diffsim.physics.joint import groups, integrate_position, position_difference
+from diffsim.physics.tendon_points import TendonPoints, tendon_points
 from diffsim.physics.tree import body_dof_mask, body_mask
 from diffsim.sensor.objects import FRAMES
 from diffsim.types import Data, Inputs, Model, State
@@ -137,6 +139,16 @@ def contact_force(model: Model, data: Data) -> Array:
 def efc(model: Model, data: Data) -> EfcRows:
     """All constraint rows as MuJoCo lists them: efc_type, efc_id, efc_J, efc_pos, ... in its order, and nefc."""
     return efc_rows(model, data.contact, data.efc, data)
+
+
+def contacts(model: Model, data: Data) -> ContactList:
+    """All contacts as MuJoCo lists them, in its order: ncon, dist, pos, frame, dim, geom, exclude, efc_address ..."""
+    return contact_list(model, data.contact, data.efc, data)
+
+
+def tendon_paths(model: Model, data: Data) -> TendonPoints:
+    """The points that tendons go through: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
+    return tendon_points(model, data)
 
 
 def reset(model: Model, keyframe: int | str | None = None) -> tuple[State, Inputs]:

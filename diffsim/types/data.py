@@ -89,6 +89,17 @@ class Velocities(Record):
 
 
 @record
+class SubtreeVelocities(Record):
+    """Velocity (m/s) of the centre of mass of each body with all that hangs on it, and its angular momentum about that.
+
+    A program that does not read them does not compute them.
+    """
+
+    subtree_linvel: Array = leaf("nbody", 3)
+    subtree_angmom: Array = leaf("nbody", 3)
+
+
+@record
 class Passive(Record):
     """Forces of springs, dampers, gravity compensation and the surrounding medium."""
 
@@ -218,6 +229,7 @@ class Data(
     Inertia,
     Transmission,
     Velocities,
+    SubtreeVelocities,
     Passive,
     Bias,
     Actuation,

@@ -158,16 +158,17 @@ def delayed_readings(model: Model, history: Array, time: Array, readings: Array)
     return readings
 
 
-def record_readings(model: Model, history: Array, time: Array, readings: Array) -> Array:
+def record_readings(model: Model, history: Array, time: Array, readings: Array, sample: Array) -> Array:
     """(nhistory,) the history with what the sensors read now (nsensordata,), of those whose sample is due.
 
-    Of disabled sensors, those with a delay still record what they read, and the others zero, which is what they show.
+    Sensors with a delay record `sample` (nsensordata,), which the integrator gives. Of disabled sensors, those with a
+    delay still record what they read, and the others zero, which is what they show.
     """
     disabled = model.opt.disabled(DisableBit.SENSOR)
     for buffers in sensor_buffers(model.topology):
         old, interval = history[buffers.places], model.sensor_interval[buffers.owners, 0]
-        values = readings[buffers.values]
-        values = jnp.where(model.sensor_delay[buffers.owners, None] > 0, values, 0) if disabled else values
+        late = model.sensor_delay[buffers.owners, None] > 0
+        values = jnp.where(late, sample[buffers.values], 0 if disabled else readings[buffers.values])
         new = _insert_all(buffers, old, time, values)
         # the clock of samples advances by whole intervals
         new = new.at[:, 0].add(jnp.where(interval > 0, interval, 0))

@@ -12,6 +12,7 @@ from oracle import mujoco
 import diffsim
 from diffsim.enums import ObjType
 from diffsim.simulate import support
+from diffsim.types.data import Kinematics
 from tests.physics import stages
 
 BAR = 1e-10
@@ -131,3 +132,29 @@ def test_contact_forces() -> None:
     ours = jax.jit(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
     total = np.abs(oracle.contact_forces_of(mjmodel, data)[:, 0]).sum()
     assert np.abs(np.asarray(support.contact_force(model, ours))[:, 0]).sum() == pytest.approx(total, rel=1e-4)
+
+
+WRAPPED = """<mujoco><worldbody><site name="a" pos="-.5 0 .3"/><site name="b" pos=".6 0 .3"/>
+  <site name="c" pos="1 0 0"/>
+  <geom name="ball" size=".2" pos="0 0 {height}"/><body pos="0 0 1"><joint name="j"/><geom size=".1"/>
+  <site name="d" pos=".3 0 0"/></body></worldbody>
+  <tendon><spatial><site site="a"/><geom geom="ball"/><site site="b"/><site site="d"/><pulley divisor="2"/>
+    <site site="b"/><site site="c"/></spatial><fixed><joint joint="j" coef="1"/></fixed>
+    <spatial><site site="c"/><geom geom="ball"/><site site="a"/></spatial></tendon></mujoco>"""
+
+
+@pytest.mark.parametrize("path", ["wrapping", WRAPPED.format(height=0.3), WRAPPED.format(height=-1)])
+def test_tendon_paths(path: str) -> None:
+    model, mjmodel = oracle.load_pair(path)
+    find = jax.jit(lambda kinematics: support.tendon_paths(model, kinematics))
+    for seed in range(3):
+        data = oracle.sample(mjmodel, seed)
+        ours = find(oracle.record_of(Kinematics, mjmodel, data))
+        count = int(data.ten_wrapnum.sum())
+        assert count and int(ours.ten_wrapnum.sum()) == count
+        spatial = data.ten_wrapnum > 0
+        np.testing.assert_array_equal(ours.ten_wrapnum, data.ten_wrapnum)
+        np.testing.assert_array_equal(ours.ten_wrapadr[spatial], data.ten_wrapadr[spatial])
+        np.testing.assert_array_equal(ours.wrap_obj[:count], data.wrap_obj.ravel()[:count])
+        oracle.assert_close("wrap_xpos", ours.wrap_xpos[:count], data.wrap_xpos.reshape(-1, 3)[:count], BAR)
+        assert len(ours.wrap_obj) == data.wrap_obj.size

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from oracle import assert_close, mujoco
+from oracle import assert_close, at_rest, load_pair, mujoco, state_of
 
 import diffsim
 from diffsim.constraint.views import efc_rows
 from diffsim.enums import Cone, ConstraintType, DisableBit
-from diffsim.simulate.support import efc
+from diffsim.simulate.support import contacts, efc
 from diffsim.solver import solve
 from tests.constraint.cases import CASES, Case, cases
 from tests.constraint.feed import oracle_jacobian
@@ -76,3 +76,24 @@ def test_what_nothing_moves_is_listed_as_in_the_oracle(layout: str) -> None:
     assert rows.nefc == data.nefc
     np.testing.assert_array_equal(rows.efc_type[: data.nefc], data.efc_type)
     assert_close("efc_force", rows.efc_force[: data.nefc], data.efc_force, 1e-7, rtol=1e-7)
+
+
+LISTED = """<mujoco><option jacobian="{layout}"/><worldbody><geom name="floor" type="plane" size="5 5 1"/>
+  <body pos="0 0 .09"><freejoint/><geom size=".1" condim="4"/><geom type="box" size=".1 .1 .1" pos=".3 0 .005"/></body>
+  <body pos="1 0 .11"><freejoint/><geom size=".1" margin=".02" gap=".015" condim="6"/></body>
+  <body mocap="true" pos="2 0 .09"><geom size=".1"/></body>
+  <body pos="2 0 .25"><joint type="slide" axis="0 0 1" limited="true" range=".1 1"/><geom size=".1" condim="1"/></body>
+  <body pos="0 .18 .09"><freejoint/><geom size=".1" condim="1"/></body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_contacts_are_listed_as_in_the_oracle(layout: str) -> None:
+    model, mjmodel = load_pair(LISTED.format(layout=layout))
+    data = at_rest(mjmodel)
+    ours = jax.jit(lambda state: contacts(model, diffsim.forward(model, state)))(state_of(data))
+    assert ours.ncon == data.ncon > 8 and set(data.contact.exclude) == {0, 1}
+    for name in ("dim", "geom", "exclude", "efc_address"):
+        np.testing.assert_array_equal(getattr(ours, name)[: data.ncon], getattr(data.contact, name), name)
+    for name in ("dist", "pos", "includemargin", "friction", "solref", "solimp"):
+        assert_close(name, getattr(ours, name)[: data.ncon], getattr(data.contact, name), 1e-12)
+    assert np.all(ours.geom[data.ncon :] == -1) and not np.any(ours.exclude[data.ncon :])

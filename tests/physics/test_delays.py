@@ -25,9 +25,12 @@ def converged(integrator: Integrator) -> tuple[diffsim.Model, Any]:
     return model.replace(opt=model.opt.replace(tolerance=1e-15, integrator=integrator)), mjmodel
 
 
-@pytest.mark.parametrize("flags", [0, DisableBit.SENSOR])
-def test_sensors_show_what_the_oracles_show(flags: int) -> None:
-    model, mjmodel = converged(Integrator.IMPLICITFAST)
+@pytest.mark.parametrize(
+    ("integrator", "flags"),
+    [(Integrator.IMPLICITFAST, 0), (Integrator.IMPLICITFAST, DisableBit.SENSOR), (Integrator.RK4, 0)],
+)
+def test_sensors_show_what_the_oracles_show(integrator: Integrator, flags: int) -> None:
+    model, mjmodel = converged(integrator)
     # what is disabled shows nothing, and goes on recording what it will show late
     mjmodel.opt.disableflags |= flags
     model = model.replace(opt=model.opt.replace(disableflags=model.opt.disableflags | int(flags)))
@@ -64,7 +67,7 @@ def test_derivatives_match_differences(fraction: float) -> None:
         changed = model.replace(sensor_delay=model.sensor_delay * (1 + variation["delay"]))
         past, at, now = history * (1 + values * variation["history"]), time + variation["time"], 1 + variation["now"]
         shown = delayed_readings(changed, past, at, now)
-        return jnp.concatenate([shown, record_readings(changed, past, at, now)])
+        return jnp.concatenate([shown, record_readings(changed, past, at, now, now)])
 
     zero = {"history": jnp.zeros_like(history), "time": jnp.zeros(()), "now": jnp.zeros(model.nsensordata)}
     functions = derivatives(result, zero | {"delay": jnp.zeros_like(model.sensor_delay)})

@@ -17,12 +17,13 @@ from diffsim.types.data import (
     Contacts,
     Energy,
     Kinematics,
+    SubtreeVelocities,
     Tendons,
     Transmission,
     Velocities,
 )
 
-RECORDS = (Kinematics, ComFrame, Tendons, Transmission, Velocities, Actuation, BodyForces, Energy)
+RECORDS = (Kinematics, ComFrame, Tendons, Transmission, Velocities, SubtreeVelocities, Actuation, BodyForces, Energy)
 FAR = 1e10
 
 # limits of every kind, active on both sides in the course of a simulation, without contacts
@@ -87,7 +88,8 @@ def contacts_of(mjdata: Any, slots: int) -> Contacts:
         dist=padded(contact.dist, FAR),
         pos=padded(contact.pos, 0),
         frame=padded(np.array(contact.frame).reshape(-1, 3, 3), 0),
-        margin=padded(contact.includemargin, 0),
+        # how wide the gap is, the oracle does not keep
+        margin=padded(np.maximum(contact.includemargin, contact.dist), 0),
         includemargin=padded(contact.includemargin, 0),
         friction=padded(contact.friction, 0),
         solref=padded(contact.solref, 0),

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracle import mujoco
+from oracle import mujoco, state_of, stepped
 
 import diffsim
 from diffsim.enums import Integrator, Solver, Status
@@ -57,3 +57,14 @@ def test_bad_controls_count_as_zero_and_are_flagged(actuator: str, ctrl: float, 
     data = diffsim.forward(model, diffsim.make_state(model), inputs)
     assert bool(data.status & Status.BAD_CTRL) == bad
     assert float(data.actuator_force[0]) == (0 if bad else 1)
+
+
+def test_actuators_that_are_all_disabled_do_not_move() -> None:
+    text = (
+        '<mujoco><option><flag actuation="disable"/></option><worldbody><body><joint name="j"/><geom size=".1"/></body>'
+        f"</worldbody><actuator>{FREE}</actuator></mujoco>"
+    )
+    model, oracle = diffsim.load(text), stepped(mujoco.MjModel.from_xml_string(text), np.ones(1), 3)
+    data = diffsim.forward(model, state_of(oracle))
+    assert oracle.qvel[0] and not oracle.actuator_velocity[0]
+    np.testing.assert_array_equal(data.actuator_velocity, oracle.actuator_velocity)

@@ -1,5 +1,7 @@
 """Keyframes: states to start from. What a key does not say, breaks off, or gives as not a number is the initial value.
 
+A pose of a mocap body that breaks off in the middle counts as not given. A broken-off qpos goes on with qpos0; MuJoCo
+means the same, but reads it before angles are in radians and bodies in place.
 Source: MuJoCo XML reference, keyframe.
 """
 
@@ -38,6 +40,10 @@ def key_rows(draft: Draft) -> None:
     draft.fields["nkey"] = len(draft.nodes["key"]) + missing
 
 
+# numbers that only count together
+WHOLE = {"mpos": 3, "mquat": 4}
+
+
 def _given(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarray:
     """The numbers that the key gives, followed by the initial ones that it does not reach."""
     value = getattr(node.e, name)
@@ -45,6 +51,7 @@ def _given(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarr
         return initial
     if len(value) > len(initial):
         draft.problems.add(node.source, f"{name} takes {len(initial)} numbers, {len(value)} given")
+    value = value[: len(value) - len(value) % WHOLE.get(name, 1)]
     whole = np.append(value, initial[len(value) :])[: len(initial)]
     return np.where(np.isnan(whole), initial, whole)
 
