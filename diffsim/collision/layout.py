@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.collision.capacity import contact_capacity, pair_capacity
-from diffsim.collision.pairs import Pairs, candidate_pairs, pair_types, unsupported_pairs
+from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, unsupported_pairs
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import Bucket, Sizes
 from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Types, data_bucket, data_sizes
+from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology
 
 
@@ -102,19 +103,19 @@ class ContactLayout(NamedTuple):
 
 
 @per_topology
-def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
-    """The layout of a model's contacts, with the disable flags of its options.
+def contact_layout(topology: Topology, disableflags: int = 0, contact_filter: Filter | None = None) -> ContactLayout:
+    """The layout of a model's contacts, with the disable flags of its options and the filter of its hooks.
 
     Raises:
       UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such kinds are listed.
     """
-    _refuse(topology, disableflags)
-    pairs, kinds = _sorted(topology, candidate_pairs(topology, disableflags))
-    starts = _starts(list(zip(kinds, pairs.dim.tolist(), strict=True)))
+    _refuse(topology, unsupported_pairs(topology, disableflags, contact_filter))
+    pairs, kind, kinds = _sorted(topology, candidate_pairs(topology, disableflags, contact_filter))
+    starts = _starts(kind, pairs.dim)
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    groups = _groups(topology, [kinds[i] for i in examined], disableflags)
+    groups = _groups(topology, kind[examined], kinds, disableflags)
     row_pair = np.concatenate(
         [np.repeat(np.arange(g.start, g.stop), g.collider.rows) for g in groups] or [np.zeros(0, int)]
     )
@@ -122,7 +123,7 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
     row_dim = pairs.dim[examined[row_pair]]
     row_order = np.argsort(row_dim, kind="stable")
     row_pair, row_dim, row_part = row_pair[row_order], row_dim[row_order], row_part[row_order]
-    blocks = tuple(Block(a, b, contact_capacity(topology, b - a)) for a, b in _starts(row_dim.tolist()))
+    blocks = tuple(Block(a, b, contact_capacity(topology, b - a)) for a, b in _starts(row_dim))
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
     culled = _culled(sections)
     geom = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
@@ -137,7 +138,8 @@ def contact_layout(topology: Topology, disableflags: int = 0) -> ContactLayout:
 
 def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
     """Pairs examined of a section; all of them if two geoms form several pairs, which a grid cannot hold."""
-    several = len(set(zip(pairs.geom1[start:stop], pairs.geom2[start:stop], strict=True))) < stop - start
+    geoms = pairs.geom1[start:stop].astype(np.int64) * topology.ngeom + pairs.geom2[start:stop]
+    several = len(np.unique(geoms)) < stop - start
     return stop - start if several else pair_capacity(topology, stop - start)
 
 
@@ -170,10 +172,10 @@ def _mujoco_order(topology: Topology, pairs: Pairs, disableflags: int) -> np.nda
     return position
 
 
-def _refuse(topology: Topology, disableflags: int) -> None:
+def _refuse(topology: Topology, unsupported: list[UnsupportedPair]) -> None:
     """Raises for candidate pairs without a pair function, one finding per kind of pair."""
     problems = []
-    for pair in unsupported_pairs(topology, disableflags):
+    for pair in unsupported:
         first, second = (_label(topology, geom) for geom in (pair.geom1, pair.geom2))
         message = f"contact of {first} with {second}: {pair.reason}"
         problems.append(Problem("", 0, "", message, pair.hint, unsupported=True))
@@ -186,30 +188,42 @@ def _label(topology: Topology, geom: int) -> str:
     return f"geom {topology.name('geom', geom)!r} (id {geom}, {kind})"
 
 
-def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, list[Kind]]:
-    """Pairs ordered by kind, then dimension, else as they were; and their kinds."""
-    geoms = zip(pairs.geom1.tolist(), pairs.geom2.tolist(), strict=True)
-    sizes = [(data_sizes(topology, one), data_sizes(topology, other)) for one, other in geoms]
-    kinds = [Kind(*each) for each in zip(pair_types(topology, pairs), sizes, strict=True)]
-    order = sorted(range(len(kinds)), key=lambda i: (kinds[i], pairs.dim[i]))
-    return pairs.take(np.array(order, dtype=int)), [kinds[i] for i in order]
+def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[Kind]]:
+    """Pairs ordered by kind, then dimension, else as they were; the number of the kind of each; the kinds in order."""
+    geoms, end = np.unique([pairs.geom1, pairs.geom2], return_inverse=True)
+    shapes = [(GeomType(topology.geom_type[geom]), data_sizes(topology, int(geom))) for geom in geoms]
+    listed = sorted(set(shapes))
+    shape = np.array([listed.index(each) for each in shapes], dtype=int)[end.reshape(2, -1)]
+    codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
+    found = [_kind(listed[each // len(listed)], listed[each % len(listed)]) for each in codes]
+    kinds = sorted(found)
+    kind = np.array([kinds.index(each) for each in found], dtype=int)[code]
+    order = np.lexsort((pairs.dim, kind))
+    return pairs.take(order), kind[order], kinds
 
 
-def _groups(topology: Topology, kinds: list[Kind], disableflags: int) -> tuple[Group, ...]:
+def _kind(first: tuple[GeomType, Sizes], second: tuple[GeomType, Sizes]) -> Kind:
+    return Kind((first[0], second[0]), (first[1], second[1]))
+
+
+def _groups(topology: Topology, kind: np.ndarray, kinds: list[Kind], disableflags: int) -> tuple[Group, ...]:
     """Runs of examined pairs of one kind."""
     colliders = COLLIDERS | SINGLE if disableflags & DisableBit.MULTICCD else COLLIDERS
     groups = []
-    for start, stop in _starts(kinds):
-        types, sizes = kinds[start]
+    for start, stop in _starts(kind):
+        types, sizes = kinds[kind[start]]
         first, second = (data_bucket(topology, *each) for each in zip(types, sizes, strict=True))
         groups.append(Group(colliders[types], start, stop, (first, second)))
     return tuple(groups)
 
 
-def _starts(keys: list) -> list[tuple[int, int]]:
-    """Intervals of equal consecutive keys."""
-    cuts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
-    return list(zip(cuts, [*cuts[1:], len(keys)], strict=True)) if cuts else []
+def _starts(*keys: np.ndarray) -> list[tuple[int, int]]:
+    """Intervals of equal consecutive keys (n,)."""
+    if not len(keys[0]):
+        return []
+    changes = np.any([np.diff(key) != 0 for key in keys], axis=0)
+    cuts = [0, *(np.flatnonzero(changes) + 1).tolist()]
+    return list(zip(cuts, [*cuts[1:], len(keys[0])], strict=True))
 
 
 def _culled(sections: tuple[Section, ...]) -> np.ndarray:

@@ -42,7 +42,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     Raises:
       UnsupportedError: two geoms that can touch have types without a pair function.
     """
-    layout = contact_layout(model.topology, model.opt.disableflags)
+    layout = contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
     table = pair_parameters(model, layout.pairs)
     examined, culled = _examine(model, kinematics, layout, table)
     rows = _rows(model, kinematics, layout, examined, table)

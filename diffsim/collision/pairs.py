@@ -1,17 +1,23 @@
 """Candidate pairs: which two geoms can ever touch. Static, by MuJoCo's rules (features.md 3.2).
 
 A pair is dynamic, when its geoms' masks agree and their bodies are neither welded together nor parent and child, or
-explicit, when it is listed under `contact`; an explicit pair replaces the dynamic one and obeys no filter.
+explicit, when it is listed under `contact`; an explicit pair replaces the dynamic one and obeys no filter. A filter of
+the user's (`Hooks(contact_filter=...)`) stands in for the masks of geoms; those of bodies stay, as in MuJoCo.
 Source: `engine_collision_driver.c` of 3.8.1.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from diffsim.enums import DisableBit, GeomType
-from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types
+from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED
+from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology
+
+# geoms whose pairs with all others are looked at together
+ROWS = 256
 
 
 class Pairs(NamedTuple):
@@ -28,21 +34,24 @@ class Pairs(NamedTuple):
 
 
 @per_topology
-def candidate_pairs(topology: Topology, disableflags: int) -> Pairs:
+def candidate_pairs(topology: Topology, disableflags: int, contact_filter: Filter | None = None) -> Pairs:
     """All pairs that can touch: explicit ones first, then dynamic ones by geom."""
     if disableflags & (DisableBit.CONTACT | DisableBit.CONSTRAINT):
         none = np.zeros(0, np.int32)
         return Pairs(none, none, none, none)
-    explicit, dynamic = _explicit_pairs(topology), _dynamic_pairs(topology, disableflags)
+    explicit, dynamic = _explicit_pairs(topology), _dynamic_pairs(topology, disableflags, contact_filter)
     pairs = Pairs(*(np.concatenate(columns) for columns in zip(explicit, dynamic, strict=True)))
-    # smaller type first; equal types keep their order
-    swap = topology.geom_type[pairs.geom1] > topology.geom_type[pairs.geom2]
-    geom1 = np.where(swap, pairs.geom2, pairs.geom1)
-    geom2 = np.where(swap, pairs.geom1, pairs.geom2)
-    possible = np.array(
-        [(int(a), int(b)) not in NEVER_COLLIDE for a, b in zip(*_types(topology, geom1, geom2), strict=True)], bool
-    )
+    geom1, geom2 = _by_type(topology, pairs.geom1, pairs.geom2)
+    never = np.zeros((len(GeomType), len(GeomType)), bool)
+    never[tuple(np.array(sorted(NEVER_COLLIDE)).T)] = True
+    possible = ~never[topology.geom_type[geom1], topology.geom_type[geom2]]
     return Pairs(geom1, geom2, pairs.pair, pairs.dim).take(np.flatnonzero(possible))
+
+
+def _by_type(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The geoms of pairs, that of the smaller type first; equal types keep their order."""
+    swap = topology.geom_type[geom1] > topology.geom_type[geom2]
+    return np.where(swap, geom2, geom1), np.where(swap, geom1, geom2)
 
 
 class UnsupportedPair(NamedTuple):
@@ -54,35 +63,39 @@ class UnsupportedPair(NamedTuple):
     hint: str = "filter the pair out with contype, conaffinity or <exclude>"
 
 
-def unsupported_pairs(topology: Topology, disableflags: int) -> list[UnsupportedPair]:
+def unsupported_pairs(
+    topology: Topology, disableflags: int, contact_filter: Filter | None = None
+) -> list[UnsupportedPair]:
     """Candidate pairs that diffsim cannot collide, the first of each two geom types."""
-    pairs = candidate_pairs(topology, disableflags)
-    unsupported: dict[Types, UnsupportedPair] = {}
-    for types, geom1, geom2 in zip(pair_types(topology, pairs), pairs.geom1, pairs.geom2, strict=True):
+    pairs = candidate_pairs(topology, disableflags, contact_filter)
+    type1, type2 = topology.geom_type[pairs.geom1], topology.geom_type[pairs.geom2]
+    first = np.unique(type1 * len(GeomType) + type2, return_index=True)[1]
+    found = []
+    for index in np.sort(first):
+        types = GeomType(type1[index]), GeomType(type2[index])
         if types not in COLLIDERS:
-            unsupported.setdefault(types, UnsupportedPair(int(geom1), int(geom2), UNSUPPORTED[types]))
-    return list(unsupported.values())
-
-
-def pair_types(topology: Topology, pairs: Pairs) -> list[Types]:
-    """Geom types of every pair."""
-    types = zip(*_types(topology, pairs.geom1, pairs.geom2), strict=True)
-    return [(GeomType(t1), GeomType(t2)) for t1, t2 in types]
-
-
-def _types(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return topology.geom_type[geom1], topology.geom_type[geom2]
+            geoms = int(pairs.geom1[index]), int(pairs.geom2[index])
+            found.append(UnsupportedPair(*geoms, UNSUPPORTED[types]))
+    return found
 
 
 def _explicit_pairs(topology: Topology) -> Pairs:
     return Pairs(topology.pair_geom1, topology.pair_geom2, np.arange(topology.npair, dtype=np.int32), topology.pair_dim)
 
 
-def _dynamic_pairs(topology: Topology, disableflags: int) -> Pairs:
-    """Pairs g1 < g2 that pass every filter; a table of all geoms against all, so quadratic in memory."""
-    upper = np.triu(np.ones((topology.ngeom, topology.ngeom), bool), k=1)
-    allowed = upper & _masks_agree(topology) & ~_bodies_filtered(topology, disableflags) & ~_listed(topology)
-    geom1, geom2 = (index.astype(np.int32) for index in np.nonzero(allowed))
+def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter | None) -> Pairs:
+    """Pairs g1 < g2 that pass every filter."""
+    body = topology.geom_bodyid
+    masks = _masks(topology.geom_contype, topology.geom_conaffinity)
+    if contact_filter is not None:
+        masks = _masks(topology.body_contype[body], topology.body_conaffinity[body])
+    starts = range(0, topology.ngeom, ROWS)
+    blocks = [_rows(topology, masks, np.arange(i, min(i + ROWS, topology.ngeom)), disableflags) for i in starts]
+    geom1, geom2 = np.concatenate([np.zeros((2, 0), int), *blocks], axis=1).astype(np.int32)
+    left = ~(_excluded(topology, geom1, geom2) | _listed(topology, geom1, geom2))
+    if contact_filter is not None:
+        left[left] = ~_filtered(topology, contact_filter, geom1[left], geom2[left])
+    geom1, geom2 = geom1[left], geom2[left]
     # contact dimension: that of the higher priority, the larger one at equal priority
     priority1, priority2 = topology.geom_priority[geom1], topology.geom_priority[geom2]
     dim1, dim2 = topology.geom_condim[geom1], topology.geom_condim[geom2]
@@ -90,29 +103,55 @@ def _dynamic_pairs(topology: Topology, disableflags: int) -> Pairs:
     return Pairs(geom1, geom2, np.full(len(geom1), -1, np.int32), dim.astype(np.int32))
 
 
-def _masks_agree(topology: Topology) -> np.ndarray:
-    contype, conaffinity = topology.geom_contype, topology.geom_conaffinity
-    one_way = (contype[:, None] & conaffinity[None, :]) != 0
-    return one_way | one_way.T
+Masks = Callable[[np.ndarray], np.ndarray]
 
 
-def _bodies_filtered(topology: Topology, disableflags: int) -> np.ndarray:
-    """True where two geoms' bodies are welded together, parent and child, or excluded."""
-    body = topology.geom_bodyid
-    weld = topology.body_weldid[body]
+def _masks(contype: np.ndarray, conaffinity: np.ndarray) -> Masks:
+    """A function from geoms (k,) to the geoms (k, ngeom) that their masks agree with."""
+
+    def agree(geom: np.ndarray) -> np.ndarray:
+        return (contype[geom, None] & conaffinity | conaffinity[geom, None] & contype) != 0
+
+    return agree
+
+
+def _rows(topology: Topology, agree: Masks, geom: np.ndarray, disableflags: int) -> np.ndarray:
+    """(2, n) pairs of some geoms with later ones, on bodies that are not welded together, nor parent and child."""
+    weld = topology.body_weldid[topology.geom_bodyid]
     parent = topology.body_weldid[topology.body_parentid[weld]]
-    filtered = weld[:, None] == weld[None, :]
+    allowed = agree(geom) & (geom[:, None] < np.arange(topology.ngeom)) & (weld[geom, None] != weld)
     if not disableflags & DisableBit.FILTERPARENT:
-        child = (weld[:, None] == parent[None, :]) & (weld[:, None] != 0) & (weld[None, :] != 0)
-        filtered = filtered | child | child.T
-    signature = np.minimum(body[:, None], body[None, :]) * 65536 + np.maximum(body[:, None], body[None, :])
-    first, second = topology.exclude_signature >> 16, topology.exclude_signature & 0xFFFF
-    excluded = np.minimum(first, second) * 65536 + np.maximum(first, second)
-    return filtered | np.isin(signature, excluded)
+        child = (weld[geom, None] == parent) | (parent[geom, None] == weld)
+        allowed &= ~(child & (weld[geom, None] != 0) & (weld != 0))
+    first, second = np.nonzero(allowed)
+    return np.stack([geom[first], second])
 
 
-def _listed(topology: Topology) -> np.ndarray:
-    """True where an explicit pair names the two geoms."""
-    listed = np.zeros((topology.ngeom, topology.ngeom), bool)
-    listed[topology.pair_geom1, topology.pair_geom2] = True
-    return listed | listed.T
+def _keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """One number for each unordered pair."""
+    return np.minimum(first, second).astype(np.int64) << 32 | np.maximum(first, second)
+
+
+def _excluded(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
+    """Whether the bodies of pairs are excluded."""
+    body = topology.geom_bodyid
+    signature = topology.exclude_signature
+    return np.isin(_keys(body[geom1], body[geom2]), _keys(signature >> 16, signature & 0xFFFF))
+
+
+def _listed(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
+    """Whether an explicit pair names the two geoms."""
+    return np.isin(_keys(geom1, geom2), _keys(topology.pair_geom1, topology.pair_geom2))
+
+
+def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
+    """Which pairs the user's filter leaves out.
+
+    Raises:
+      ValueError: the filter returns something else than a truth for each pair.
+    """
+    out = np.asarray(contact_filter(topology, *_by_type(topology, geom1, geom2)))
+    if out.shape != geom1.shape or out.dtype != bool:
+        given = f"contact_filter returned {out.dtype}{list(out.shape)}"
+        raise ValueError(f"{given}, expected bool[{len(geom1)}]: True for pairs to leave out")
+    return out

@@ -19,6 +19,7 @@ from diffsim.physics.jacobian import Axes, about, along, axes, columns
 from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
 from diffsim.types.data import Contacts
+from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -42,9 +43,9 @@ class SlotLayout(NamedTuple):
 
 
 @per_topology
-def slot_layout(topology: Topology, disableflags: int) -> SlotLayout:
+def slot_layout(topology: Topology, disableflags: int, contact_filter: Filter | None) -> SlotLayout:
     """Index work of this file."""
-    layout, dimensions = contact_layout(topology, disableflags), FRICTIONLESS + WITH_FRICTION
+    layout, dimensions = contact_layout(topology, disableflags, contact_filter), FRICTIONLESS + WITH_FRICTION
     edges = [int(np.searchsorted(layout.dim, dim)) for dim in dimensions] + [len(layout.dim)]
     groups = [Slots(dim, edges[i], edges[i + 1]) for i, dim in enumerate(dimensions)]
     static = bool(np.all(layout.body >= 0))
@@ -63,7 +64,7 @@ class SlotBodies(NamedTuple):
 def slot_bodies(model: Model, contacts: Contacts) -> SlotBodies:
     """What the rows need of the two bodies of every slot; a slot without geoms has an empty mask."""
     topology, weight = model.topology, model.body_invweight0[:, 0]
-    blocks, layout = dof_blocks(topology), slot_layout(topology, model.opt.disableflags)
+    blocks, layout = dof_blocks(topology), slot_layout(topology, model.opt.disableflags, model.hooks.contact_filter)
     if layout.body is not None:
         first, second = layout.body.T
         chain = body_dof_mask(topology).astype(np.int8)
@@ -105,7 +106,7 @@ def elliptic(source: Sources) -> list[RawRows]:
 def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
     """One group for each of some dimensions that there are slots of."""
     model = source.model
-    layout = slot_layout(model.topology, model.opt.disableflags)
+    layout = slot_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
     groups = [slots for slots in layout.groups if slots.dim in dimensions]
     if not groups:
         return []

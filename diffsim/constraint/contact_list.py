@@ -47,6 +47,7 @@ class ContactList(NamedTuple):
 
 
 COPIED = ("dist", "pos", "frame", "includemargin", "friction", "solref", "solreffriction", "solimp", "geom")
+IDS = ("geom", "efc_address", "slot")
 
 
 def contact_list(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> ContactList:
@@ -61,13 +62,12 @@ def contact_list(model: Model, contacts: Contacts, constraints: Constraints, sol
     address = jnp.where(included, jnp.argmax(own, axis=1), -1) if own.size else jnp.full((count,), -1)
     reason = jnp.where(contacts.dist < contacts.includemargin, WITHOUT_DOFS, IN_GAP)
     columns = {name: getattr(contacts, name) for name in COPIED} | {
-        "dim": jnp.asarray(contact_layout(model.topology, model.opt.disableflags).dim),
+        "dim": jnp.asarray(contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter).dim),
         "exclude": jnp.where(included, INCLUDED, reason).astype(jnp.int32),
         "efc_address": address.astype(jnp.int32),
         "slot": jnp.arange(count, dtype=jnp.int32),
     }
-    blank = dict.fromkeys(("geom", "efc_address", "slot"), -1)
-    listed = {name: _first(column, there, order, blank.get(name, 0)) for name, column in columns.items()}
+    listed = {name: _first(column, there, order, -1 if name in IDS else 0) for name, column in columns.items()}
     return ContactList(ncon=jnp.sum(there, dtype=jnp.int32), **listed)
 
 

@@ -1,4 +1,4 @@
-"""Hooks: the user's own forces, actuator laws and sensors, as pure functions that become part of the program.
+"""Hooks: the user's own forces, actuator laws, sensors and contact filter, as pure functions: part of the program.
 
     model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
 
@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
+# (topology, geom1, geom2) -> truths
+Filter = Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
 # (model, state, data) -> array
 Hook = Callable[[Any, Any, Any], jax.Array]
 # (model, state, inputs, data) -> array
@@ -20,7 +23,7 @@ DrivenHook = Callable[[Any, Any, Any, Any], jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """Callables of the user; None where there is none (MuJoCo's mjcb_passive, mjcb_act_*, mjcb_sensor).
+    """Callables of the user; None where there is none (MuJoCo's mjcb_*).
 
     Attributes:
       passive: (nv,) force added to qfrc_passive, N or N m.
@@ -29,6 +32,9 @@ class Hooks:
       act_bias: (nu,) force, N or N m, of which those with biastype `user` are used.
       sensor: (nsensordata,) of which those of sensors of type `user` are used, before their cutoff; its Data holds all
         but sensors. Without it they read zero.
+      contact_filter: (n,) bool, True for pairs of geoms that shall not touch, from (topology, geom1, geom2) with ids in
+        numpy: called once for a program, with the pairs that their bodies allow; stands in for contype and conaffinity
+        of geoms (mjcb_contactfilter). Explicit pairs are not asked about. The buffer has no room for what is left out.
     """
 
     passive: Hook | None = None
@@ -36,3 +42,4 @@ class Hooks:
     act_gain: DrivenHook | None = None
     act_bias: DrivenHook | None = None
     sensor: DrivenHook | None = None
+    contact_filter: Filter | None = None

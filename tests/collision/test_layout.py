@@ -6,12 +6,15 @@ import oracle
 import pytest
 from collision.scenes import PLANE
 
+import diffsim
 from diffsim.collision import capacities_of_numerics, collide, contact_layout, unsupported_pairs
 from diffsim.compiler.convert import from_mujoco
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import UnsupportedError
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED
 from diffsim.types.data import Kinematics
+from diffsim.types.hooks import Hooks
+from diffsim.types.topology import Topology
 
 CHAIN = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
 <body name="a"><freejoint/><geom name="ga" size=".1"/>
@@ -127,3 +130,34 @@ def test_nothing_to_collide() -> None:
     contacts = collide(model, oracle.record_of(Kinematics, mjmodel, oracle.posed(mjmodel, mjmodel.qpos0)))
     assert contacts.dist.shape == (0,) and contacts.geom.shape == (0, 2)
     assert contacts.dist.dtype == jnp.asarray(0.0).dtype
+
+
+def test_a_filter_of_the_users_stands_in_for_the_masks_of_geoms() -> None:
+    text = CHAIN.format(contact='<contact><pair geom1="ga" geom2="gb"/></contact>')
+    model, _ = oracle.load_pair(text.replace('name="gc"', 'name="gc" contype="2" conaffinity="2"'))
+    asked = []
+
+    def without_the_floor(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
+        asked.append(len(geom1))
+        return topology.geom_type[geom1] == GeomType.PLANE
+
+    assert len(contact_layout(model.topology, 0).pairs.geom1) == 1 + 3
+    pairs = contact_layout(model.topology, 0, without_the_floor).pairs
+    # the masks of bodies stay, explicit pairs are not asked about
+    assert pairs.pair.tolist() == [0] and asked == [3]
+    for wrong in (lambda topology, geom1, geom2: geom1, lambda topology, geom1, geom2: True):
+        with pytest.raises(ValueError, match=r"expected bool\[3\]"):
+            contact_layout(model.topology, 0, wrong)
+
+
+def test_a_filter_is_part_of_the_program() -> None:
+    text = "<mujoco><worldbody><geom type='plane' size='1 1 1'/>{}</worldbody></mujoco>".format(
+        "".join(f"<body pos='{i} 0 .09'><freejoint/><geom size='.1'/></body>" for i in range(3))
+    )
+    model = from_mujoco(oracle.load_oracle(text))
+    hooks = Hooks(contact_filter=lambda topology, geom1, geom2: geom2 == 2)
+    filtered = model.replace(hooks=hooks)
+    state = diffsim.make_state(model)
+    data = diffsim.forward(filtered, state)
+    assert diffsim.forward(model, state).contact.dist.shape == (6,) and data.contact.dist.shape == (4,)
+    np.testing.assert_allclose(data.qacc.reshape(3, 6)[:, 2] < -9, [False, True, False])
