@@ -31,10 +31,16 @@ def _run(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
     jaxpr = closed.jaxpr
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, map(np.asarray, closed.consts), strict=True))
     known.update(zip(jaxpr.invars, arguments, strict=True))
+    # what nothing reads later is let go
+    last = {v: equation for equation in jaxpr.eqns for v in equation.invars if not isinstance(v, Literal)}
+    kept = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
     for equation in jaxpr.eqns:
         inputs = [np.asarray(v.val) if isinstance(v, Literal) else known[v] for v in equation.invars]
         outputs = _apply(equation.primitive, inputs, equation.params)
         known.update(zip(equation.outvars, outputs, strict=True))
+        for v in equation.invars:
+            if not isinstance(v, Literal) and last[v] is equation and v not in kept:
+                known.pop(v, None)
     return [np.asarray(v.val) if isinstance(v, Literal) else known[v] for v in jaxpr.outvars]
 
 
@@ -99,7 +105,15 @@ def _iota(*, dtype: Any, shape: Values, dimension: int, **params: Any) -> Array:
 
 def _dot(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Any:
     (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
-    return NotImplemented if batch_a or batch_b else np.tensordot(a, b, axes=(contract_a, contract_b))
+    if not batch_a:
+        return np.tensordot(a, b, axes=(contract_a, contract_b))
+    left = [axis for axis in range(a.ndim) if axis not in (*contract_a, *batch_a)]
+    right = [axis for axis in range(b.ndim) if axis not in (*contract_b, *batch_b)]
+    batch, rows, columns = ([x.shape[i] for i in axes] for x, axes in ((a, batch_a), (a, left), (b, right)))
+    inner = int(np.prod([a.shape[axis] for axis in contract_a]))
+    first = a.transpose(*batch_a, *left, *contract_a).reshape(*batch, int(np.prod(rows)), inner)
+    second = b.transpose(*batch_b, *contract_b, *right).reshape(*batch, inner, int(np.prod(columns)))
+    return (first @ second).reshape(*batch, *rows, *columns)
 
 
 class _Axes(NamedTuple):
@@ -179,10 +193,13 @@ def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
 def _triangular_solve(
     a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **params: Any
 ) -> Any:
-    if not left_side or a.ndim != 2:
+    if not left_side:
         return NotImplemented
     options = {"lower": lower, "trans": int(transpose_a), "unit_diagonal": unit_diagonal, "check_finite": False}
-    return solve_triangular(a, b, **options) if b.size else b
+    if not b.size:
+        return b
+    pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True)
+    return np.stack([solve_triangular(*pair, **options) for pair in pairs]).reshape(b.shape)
 
 
 def _cholesky(matrix: Array, **params: Any) -> Array:
@@ -190,7 +207,7 @@ def _cholesky(matrix: Array, **params: Any) -> Array:
     try:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
-        return np.full_like(matrix, np.nan)
+        return np.stack([_cholesky(one) for one in matrix]) if matrix.ndim > 2 else np.full_like(matrix, np.nan)
 
 
 def _round(x: Array, *, rounding_method: Any) -> Any:

@@ -15,20 +15,19 @@ import numpy as np
 
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.enums import EqType, GeomType, ObjType
-from diffsim.joints import dofs_angular, dofs_block
-from diffsim.math.linalg import cholesky
+from diffsim.joints import dofs_angular
 from diffsim.math.rotation import quat_conj, quat_mul, quat_normalize, quat_to_mat, rotate, rotate_inv
 from diffsim.math.safe import divide, norm, sqrt
-from diffsim.math.vector import cross
 from diffsim.physics.com import compute_com_frame
 from diffsim.physics.inertia import compute_inertia
 from diffsim.physics.kinematics import compute_kinematics
+from diffsim.physics.reflected import has_tendon_armature
 from diffsim.physics.tendon import compute_tendons
-from diffsim.physics.tree import body_dof_mask, body_mask
+from diffsim.physics.tree import sum_subtree
+from diffsim.simulate.inverse_weights import inverse_weights
 from diffsim.types.data import ComFrame, Inertia, Kinematics, Tendons, Transmission
 from diffsim.types.model import Model
 from diffsim.types.state import make_inputs
-from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 Fields = dict[str, Array]
@@ -56,12 +55,11 @@ def set_const(model: Model) -> Model:
 def constants(model: Model) -> dict[str, Any]:
     """The derived fields alone, by name; `stat` is a dict of its own."""
     kinematics, com, tendons, inertia, transmission = position(model, model.qpos0)
-    factor = cholesky(inertia.qM)
-    found: dict[str, Any] = {"body_subtreemass": _subtree_sums(model.topology, model.body_mass)}
-    found |= _inverse_weights(model, kinematics, com, factor)
-    found |= _lengths(model, tendons, transmission, factor)
+    found: dict[str, Any] = {"body_subtreemass": sum_subtree(model.topology, model.body_mass[:, None])[:, 0]}
+    found |= inverse_weights(model, kinematics, com, tendons, inertia, transmission)
+    found |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
     found |= _fixed_views(model, kinematics, com)
-    found["dof_M0"] = _own_inertia(model, com, tendons)
+    found["dof_M0"] = _own_inertia(model, com, tendons, inertia)
     found["eq_data"] = _relative_poses(model, kinematics)
     found["actuator_biasprm"] = _damping_from_ratio(model, transmission, found["dof_M0"])
     sizes = _body_sizes(model, kinematics)
@@ -82,96 +80,13 @@ def position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, 
     return kinematics, com, tendons, inertia, compute_transmission(model, qpos, kinematics, com, tendons)
 
 
-def _subtree_sums(topology: Topology, values: Array) -> Array:
-    """Sum of a body quantity over each body's subtree."""
-    return jnp.sum(jnp.where(body_mask(topology), values[:, None], 0.0), axis=0)
-
-
-# ------------------------------------------------------------------------------------------------ inverse weights
-
-
-def _inverse_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: Array) -> Fields:
-    """body_invweight0 (translation, rotation at the center of mass) and dof_invweight0, means over axes.
-
-    With M = L L^T, the diagonal of J M^-1 J^T is the squared length of the columns of L^-1 J^T.
-    """
-    topology = model.topology
-    if not topology.nv:
-        return {"body_invweight0": jnp.zeros_like(model.body_invweight0), "dof_invweight0": model.dof_invweight0}
-    inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(topology.nv, dtype=factor.dtype), lower=True)
-    diagonal = jnp.sum(inverse**2, axis=0)
-    point, turn = _body_jacobians(model, kinematics, com)
-    mean_point, mean_turn = (_mean_weight(inverse, jacobian) for jacobian in (point, turn))
-    by_mass = 1 / jnp.maximum(model.body_mass, MINIMUM)
-    slides = topology.body_simple == 2
-    moving = topology.body_weldid > 0
-    weight = jnp.stack(
-        [jnp.where(slides, by_mass, mean_point), jnp.where(slides, 0.0, mean_turn)],
-        axis=1,
-    )
-    return {
-        "body_invweight0": jnp.where(moving[:, None], weight, 0.0),
-        "dof_invweight0": _joint_means(
-            topology, jnp.where(slides[topology.dof_bodyid], by_mass[topology.dof_bodyid], diagonal)
-        ),
-    }
-
-
-def _body_jacobians(model: Model, kinematics: Kinematics, com: ComFrame) -> tuple[Array, Array]:
-    """Jacobians (nbody, nv, 3) of each body's center of mass and of its rotation, world axes."""
-    topology = model.topology
-    center = com.subtree_com[topology.body_rootid]
-    offset = (kinematics.xipos - center)[:, None, :]
-    turn, slide = com.cdof[None, :, :3], com.cdof[None, :, 3:]
-    shape = (topology.nbody, topology.nv, 3)
-    turn, slide, offset = (jnp.broadcast_to(value, shape) for value in (turn, slide, offset))
-    moved = body_dof_mask(topology)[:, :, None]
-    return jnp.where(moved, slide + cross(turn, offset), 0.0), jnp.where(moved, turn, 0.0)
-
-
-def _mean_weight(inverse: Array, jacobian: Array) -> Array:
-    """Mean over the axes of the diagonal of J M^-1 J^T, for each body."""
-    flat = jnp.moveaxis(jacobian, 1, 0).reshape(inverse.shape[0], -1)
-    squares = jnp.sum(jnp.matmul(inverse, flat, precision=jax.lax.Precision.HIGHEST) ** 2, axis=0)
-    x, y, z = jnp.moveaxis(squares.reshape(-1, 3), 1, 0)
-    return (x + y + z) / 3
-
-
-@per_topology
-def _joint_groups(topology: Topology) -> np.ndarray:
-    """(nv, nv) weights that average over the dofs of a joint which belong together."""
-    block = dofs_block(topology.jnt_type)
-    same = block[:, None] == block[None, :]
-    return same / np.maximum(same.sum(axis=1, keepdims=True), 1)
-
-
-def _joint_means(topology: Topology, values: Array) -> Array:
-    """Mean over the translations of a free joint, over its rotations, over the axes of a ball."""
-    weights = jnp.asarray(_joint_groups(topology), values.dtype)
-    return jnp.sum(weights * values[None, :], axis=1)
-
-
 # ------------------------------------------------------------------------------------------- tendons and actuators
 
 
-def _lengths(model: Model, tendons: Tendons, transmission: Transmission, factor: Array) -> Fields:
-    """Lengths at qpos0, J M^-1 J^T of tendons, |M^-1 moment| of actuators."""
-    weight, acceleration = jnp.zeros_like(tendons.ten_length), jnp.zeros_like(transmission.actuator_length)
-    if model.topology.nv:
-        half = jax.scipy.linalg.solve_triangular(factor, tendons.ten_J.T, lower=True)
-        weight = jnp.sum(half**2, axis=0)
-        solved = jax.scipy.linalg.cho_solve((factor, True), transmission.actuator_moment.T)
-        acceleration = norm(solved.T)
-    return {
-        "tendon_length0": tendons.ten_length,
-        "tendon_invweight0": weight,
-        "actuator_length0": transmission.actuator_length,
-        "actuator_acc0": acceleration,
-    }
-
-
-def _own_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Array:
+def _own_inertia(model: Model, com: ComFrame, tendons: Tendons, inertia: Inertia) -> Array:
     """dof_M0: the inertia that a dof alone moves, armature of joints and actuators included, of tendons not."""
+    if not has_tendon_armature(model.topology):
+        return inertia.M.diagonal
     slack = tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J))
     return compute_inertia(model, com, slack).M.diagonal
 
