@@ -10,8 +10,10 @@ from diffsim.compiler.draft import Draft
 from diffsim.joints import dof_widths, qpos_widths
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 
-# the inertia matrix and its kin are dense while constants are derived: about 12 tables of nv x nv float64
-MOST_DOFS = 4000
+# masks of dofs and bodies: about 3 tables of nv x nv truths
+MOST_DOFS = 12_000
+# the Jacobians of all bodies of a tree are multiplied by the inverse of its inertia while constants are derived
+MOST_JACOBIANS = 2500 * 2500
 # tables of geoms against geoms, while candidate pairs are found: about 24 bytes for each two
 MOST_GEOMS = 6000
 MOST_PAIRS = 4_000_000
@@ -21,6 +23,7 @@ def check_sizes(draft: Draft) -> None:
     """Note degrees of freedom, geoms, activations and numbers of keyframes beyond what can be compiled."""
     widths = [int(dof_widths(node.e.type)) for node in draft.nodes["joint"]]
     _check_sum(draft, "joint", widths, MOST_DOFS, "degrees of freedom")
+    _check_trees(draft, widths)
     _check_sum(draft, "geom", [1] * len(draft.nodes["geom"]), MOST_GEOMS, "geoms")
     activations = [max(0, node.e.actdim) for node in draft.nodes["actuator"]]
     _check_sum(draft, "actuator", activations, MOST_NUMBERS, "activations")
@@ -29,6 +32,22 @@ def check_sizes(draft: Draft) -> None:
     width = 1 + configuration + sum(widths) + sum(activations) + mocap + len(activations)
     keys = [width] * len(draft.nodes["key"])
     _check_sum(draft, "key", keys, MOST_NUMBERS, "numbers of keyframes")
+
+
+def _check_trees(draft: Draft, widths: list[int]) -> None:
+    """Note the tree that is too much, where bodies times degrees of freedom of all trees come to too many."""
+    bodies = draft.nodes["body"]
+    root = np.arange(len(bodies))
+    for node in bodies:
+        if node.parent is not None and node.parent.id > 0:
+            root[node.id] = root[node.parent.id]
+    size, dofs = np.bincount(root, minlength=len(bodies)), np.zeros(len(bodies))
+    for node, width in zip(draft.nodes["joint"], widths, strict=True):
+        dofs[root[node.body.id if node.body else 0]] += width
+    if size @ dofs > MOST_JACOBIANS:
+        largest = int(np.argmax(size * dofs))
+        message = f"the tree has {size[largest]} bodies and {dofs[largest]:.0f} degrees of freedom"
+        draft.problems.add(bodies[largest].source, f"{message}, too many to derive its constants", "make it smaller")
 
 
 def _check_sum(draft: Draft, kind: str, numbers: list[int], most: int, what: str) -> None:

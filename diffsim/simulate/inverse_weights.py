@@ -27,6 +27,8 @@ Array = jax.Array
 Fields = dict[str, Array]
 
 MINIMUM = 1e-15
+# bodies times dofs whose Jacobians are made at a time
+AT_ONCE = 1_000_000
 
 
 class Factor(NamedTuple):
@@ -90,21 +92,26 @@ def _body_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: F
     """(nbody,) mean over the axes of the diagonal of J M^-1 J^T, of centres of mass and of rotations."""
     topology = model.topology
     weights = jnp.zeros((2, topology.nbody), com.cdof.dtype)
-    for dofs, inverse, bodies in zip(factor.blocks.index, factor.inverse, _bodies(topology), strict=True):
-        count, size = dofs.shape
-        moved = jnp.asarray(dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]])[..., None]
-        shape = (*moved.shape[:3], 3)
-        axis = pick(com.cdof, dofs)[:, None]
-        offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
-        turn, slide, offset = (
-            jnp.broadcast_to(each, shape) for each in (axis[..., :3], axis[..., 3:], offset[:, :, None])
-        )
-        jacobians = jnp.stack([slide + cross(turn, offset), turn])
-        columns = jnp.moveaxis(jnp.where(moved, jacobians, 0.0), 3, 2).reshape(2, count, size, -1)
-        squares = jnp.sum(matmul(inverse, columns) ** 2, axis=2).reshape(2, count, -1, 3)
-        x, y, z = unpack(squares)
-        weights = weights.at[:, bodies].add((x + y + z) / 3)
+    for dofs, inverse, table in zip(factor.blocks.index, factor.inverse, _bodies(topology), strict=True):
+        for bodies in np.array_split(table, max(1, dofs.size * table.shape[1] // AT_ONCE), axis=1):
+            jacobians = _jacobians(topology, kinematics, com, dofs, bodies)
+            columns = jnp.moveaxis(jacobians, 3, 2).reshape(2, *dofs.shape, -1)
+            squares = jnp.sum(matmul(inverse, columns) ** 2, axis=2)
+            x, y, z = unpack(squares.reshape(2, *bodies.shape, 3))
+            weights = weights.at[:, bodies].add((x + y + z) / 3)
     return weights[0], weights[1]
+
+
+def _jacobians(
+    topology: Topology, kinematics: Kinematics, com: ComFrame, dofs: np.ndarray, bodies: np.ndarray
+) -> Array:
+    """(2, count, k, size, 3) Jacobians of the centres of mass and of the rotations of bodies (count, k) by dofs."""
+    moved = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
+    axis = pick(com.cdof, dofs)[:, None]
+    offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
+    shape = (*moved.shape[:3], 3)
+    turn, slide, arm = (jnp.broadcast_to(each, shape) for each in (axis[..., :3], axis[..., 3:], offset[:, :, None]))
+    return jnp.where(moved, jnp.stack([slide + cross(turn, arm), turn]), 0.0)
 
 
 @per_topology

@@ -3,6 +3,7 @@
 import pathlib
 import time
 
+import numpy as np
 import pytest
 
 from diffsim.compiler import budget
@@ -12,8 +13,8 @@ from diffsim.load import load
 BALL = '<geom size="1" contype="0" conaffinity="0"/>'
 TOO_MANY = {
     "bodies": (
-        f'<worldbody><replicate count="1000"><body name="b"><freejoint/>{BALL}</body></replicate></worldbody>',
-        r'<freejoint>: with it the model has more than \d+ degrees of freedom, 6000 in all',
+        f'<worldbody><replicate count="2500"><body name="b"><freejoint/>{BALL}</body></replicate></worldbody>',
+        r'<freejoint>: with it the model has more than \d+ degrees of freedom, 15000 in all',
     ),
     "static geoms": (
         f'<worldbody><replicate count="50000">{BALL}</replicate></worldbody>',
@@ -37,6 +38,11 @@ TOO_MANY = {
         '<keyframe>' + '<key/>' * 20_000 + '</keyframe>',
         r"<key>: with it the model has more than 10000000 numbers of keyframes, 78020000 in all",
     ),
+    "one tree": (
+        f'<worldbody><body name="b"><joint/>{BALL}<replicate count="3000"><body><joint/>{BALL}</body></replicate>'
+        '</body></worldbody>',
+        r'<body name="b">: the tree has 3001 bodies and 3001 degrees of freedom, too many to derive its constants',
+    ),
     "activations": (
         f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody>'
         '<actuator><general name="a" joint="j" dyntype="integrator" actdim="2147483647"/></actuator>',
@@ -56,13 +62,13 @@ def test_too_much_is_refused_with_number_and_element(name: str) -> None:
 
 def test_attaching_twice_again_and_again_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "0.xml").write_text(f'<mujoco><worldbody><body name="b"><freejoint/>{BALL}</body></worldbody></mujoco>')
-    for level in range(1, 11):
+    for level in range(1, 12):
         twice = "".join(f'<frame><attach model="m" prefix="{side}"/></frame>' for side in "lr")
         text = f'<asset><model name="m" file="{level - 1}.xml"/></asset><worldbody>{twice}</worldbody>'
         (tmp_path / f"{level}.xml").write_text(f"<mujoco>{text}</mujoco>")
     start = time.process_time()
-    with pytest.raises(MjcfError, match="6144 in all"):
-        load(tmp_path / "10.xml")
+    with pytest.raises(MjcfError, match="12288 in all"):
+        load(tmp_path / "11.xml")
     assert time.process_time() - start < 10.0
 
 
@@ -73,3 +79,23 @@ def test_a_hundred_dofs_under_the_limit_pass(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(budget, "MOST_DOFS", 17)
     with pytest.raises(MjcfError, match="more than 17 degrees of freedom, 18 in all"):
         load(text)
+
+
+FREE = '<body pos="0 0 2"><freejoint/><geom size=".1"/>{}</body>'
+SCENES = {"free bodies": (1000, FREE.format("")), "chains": (100, FREE)}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_large_honest_scenes_load_soon(name: str) -> None:
+    limb = '<body pos="0 0 -.1"><joint axis="0 1 0"/><geom type="capsule" size=".03 .05"/>{}</body>'
+    limbs = "".join(limb.format(limb.format(limb.format(""))) for _ in range(7))
+    count, body = SCENES[name]
+    inside = f'<replicate count="{count}" offset=".3 0 0">{body.format(limbs)}</replicate>'
+    text = f"<mujoco><worldbody>{inside}</worldbody></mujoco>"
+    start = time.process_time()
+    model = load(text)
+    assert time.process_time() - start < 5.0
+    # body by body as for one alone
+    alone = load(text.replace(f'count="{count}"', 'count="1"')).body_invweight0[1:]
+    weights = np.asarray(model.body_invweight0[1:]).reshape(count, *alone.shape)
+    np.testing.assert_allclose(weights[[0, -1]], np.stack([alone, alone]), rtol=1e-9)
