@@ -11,6 +11,8 @@ Importing configures nothing; names below are the public interface.
 from diffsim import mjcf as mjcf
 from diffsim.compiler import compile as compile
 from diffsim.compiler.convert import from_mujoco as from_mujoco
+from diffsim.errors import ArgumentError as ArgumentError
+from diffsim.errors import CapacityWarning as CapacityWarning
 from diffsim.errors import DiffsimError as DiffsimError
 from diffsim.errors import MjcfError as MjcfError
 from diffsim.errors import UnsupportedError as UnsupportedError

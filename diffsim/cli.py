@@ -5,12 +5,16 @@ models, `made:chain` and `made:hand`.
 """
 
 import argparse
+import importlib.util
 import pathlib
 import site
 import sys
 from collections.abc import Sequence
 
-from diffsim.errors import DiffsimError
+from diffsim.errors import ArgumentError, DiffsimError
+
+# modules of the engines of `--against`, outer ones first, and the package that has them
+PACKAGES = {"mjx": (("mujoco", "mujoco.mjx"), "mujoco-mjx"), "c": (("mujoco",), "mujoco")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +59,16 @@ def find_model(name: str) -> str:
     return str(found[0]) if found else name
 
 
+def _check_engines(names: Sequence[str]) -> None:
+    """Raises ArgumentError for an engine that is not installed."""
+    for name in names:
+        modules, package = PACKAGES[name]
+        if not all(importlib.util.find_spec(module) for module in modules):
+            raise ArgumentError(f"--against {name} needs the package {package}: pip install {package}==3.8.1")
+
+
 def _bench(options: argparse.Namespace) -> None:
+    _check_engines(options.against)
     from diffsim.bench.engines import Workload
     from diffsim.bench.report import Schedule, report
 

@@ -224,7 +224,7 @@ def owners_of(spec: Spec) -> Owners:
     for source in spec.actuators:
         actuator = spec.resolve(source)
         stateless = actuator.dyntype == DynType.NONE
-        owners["act"] += (actuator.actdim if actuator.actdim > 0 else int(not stateless)) * [source]
+        owners["act"] += (actuator.actdim if actuator.actdim >= 0 else int(not stateless)) * [source]
         owners["ctrl"].append(source)
     return owners
 

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import oracle
 import pytest
 
+from diffsim import cli
 from diffsim.bench.engines import Ours, Workload
 from diffsim.bench.made import MADE
 from diffsim.bench.stages import STAGES, stage_table
@@ -23,3 +24,12 @@ def test_the_table_has_every_stage_and_adds_up() -> None:
     assert {stage.name for stage in STAGES} <= set(rows)
     parts = sum(rows[stage.name][0] for stage in STAGES) + rows["integration"][0]
     assert parts == pytest.approx(rows["= whole step"][0])
+
+
+@pytest.mark.parametrize(("engine", "missing"), [("mjx", "mujoco.mjx"), ("mjx", "mujoco"), ("c", "mujoco")])
+def test_an_engine_that_is_not_installed_is_named(
+    engine: str, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == missing else name)
+    assert cli.main(["bench", "made:chain", "--against", engine]) == 2
+    assert capsys.readouterr().err.startswith(f"--against {engine} needs the package mujoco")

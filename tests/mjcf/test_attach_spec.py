@@ -85,3 +85,16 @@ def test_default_classes_may_name_assets() -> None:
     assert model.topology.names["material"] == ("p_red",)
     assert model.topology.geom_matid.tolist() == [0, 0]
     assert model.topology.geom_dataid.tolist() == [-1, 0]
+
+
+def test_keys_of_a_motor_without_activations() -> None:
+    motor = (
+        '<dcmotor name="m" joint="j" motorconst=".1" resistance="1"/><intvelocity name="v" joint="j" actrange="-1 1"/>'
+    )
+    part = BASE.replace(
+        "</mujoco>", f'<actuator>{motor}</actuator><keyframe><key name="k" act=".5" ctrl="1 2"/></keyframe></mujoco>'
+    )
+    host = '<mujoco><asset><model name="m" file="part.xml"/></asset><worldbody><frame><attach model="m" body="b" prefix="p_"/></frame></worldbody></mujoco>'
+    model = diffsim.load(host, assets={"part.xml": part.encode()})
+    assert model.na == 1 and model.topology.names["key"] == ("p_k",)
+    assert float(model.key_act[0, 0]) == 0.5
