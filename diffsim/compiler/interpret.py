@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
-from scipy.linalg import solve_triangular
+
+from diffsim.compiler.interpret_matrices import cholesky, dot_general, triangular_solve
 
 Array = np.ndarray
 Values = Sequence[Any]
@@ -103,19 +104,6 @@ def _iota(*, dtype: Any, shape: Values, dimension: int, **params: Any) -> Array:
     return np.broadcast_to(line.reshape([-1 if axis == dimension else 1 for axis in range(len(shape))]), shape)
 
 
-def _dot(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Any:
-    (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
-    if not batch_a:
-        return np.tensordot(a, b, axes=(contract_a, contract_b))
-    left = [axis for axis in range(a.ndim) if axis not in (*contract_a, *batch_a)]
-    right = [axis for axis in range(b.ndim) if axis not in (*contract_b, *batch_b)]
-    batch, rows, columns = ([x.shape[i] for i in axes] for x, axes in ((a, batch_a), (a, left), (b, right)))
-    inner = int(np.prod([a.shape[axis] for axis in contract_a]))
-    first = a.transpose(*batch_a, *left, *contract_a).reshape(*batch, int(np.prod(rows)), inner)
-    second = b.transpose(*batch_b, *contract_b, *right).reshape(*batch, inner, int(np.prod(columns)))
-    return (first @ second).reshape(*batch, *rows, *columns)
-
-
 class _Axes(NamedTuple):
     """What the axes of a gather or scatter mean.
 
@@ -190,26 +178,6 @@ def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
     return rule
 
 
-def _triangular_solve(
-    a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **params: Any
-) -> Any:
-    if not left_side:
-        return NotImplemented
-    options = {"lower": lower, "trans": int(transpose_a), "unit_diagonal": unit_diagonal, "check_finite": False}
-    if not b.size:
-        return b
-    pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True)
-    return np.stack([solve_triangular(*pair, **options) for pair in pairs]).reshape(b.shape)
-
-
-def _cholesky(matrix: Array, **params: Any) -> Array:
-    """The lower factor; not a number, as in JAX, where there is none."""
-    try:
-        return np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return np.stack([_cholesky(one) for one in matrix]) if matrix.ndim > 2 else np.full_like(matrix, np.nan)
-
-
 def _round(x: Array, *, rounding_method: Any) -> Any:
     return np.round(x) if rounding_method == jax.lax.RoundingMethod.TO_NEAREST_EVEN else NotImplemented
 
@@ -250,12 +218,12 @@ NUMPY: dict[str, Rule] = {
     "asin": _plain(_arcsin),
     "atan2": _plain(np.arctan2),
     "broadcast_in_dim": _broadcast,
-    "cholesky": _cholesky,
+    "cholesky": cholesky,
     "concatenate": lambda *inputs, dimension, **params: np.concatenate(inputs, dimension),
     "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),
     "cos": _plain(np.cos),
     "div": _plain(_divide),
-    "dot_general": _dot,
+    "dot_general": dot_general,
     "eq": _plain(np.equal),
     "gather": _gather,
     "ge": _plain(np.greater_equal),
@@ -293,6 +261,6 @@ NUMPY: dict[str, Rule] = {
     "stack": lambda *inputs, axis, **params: np.stack(inputs, axis),
     "stop_gradient": _plain(np.asarray),
     "sub": _plain(np.subtract),
-    "triangular_solve": _triangular_solve,
+    "triangular_solve": triangular_solve,
     "transpose": lambda x, *, permutation, **params: np.transpose(x, permutation),
 }

@@ -42,10 +42,9 @@ KEPT: dict[type[Element], dict[str, str]] = {
         ),
     },
     Flags: {
-        "midphase": "a way of searching that does not change what is found",
+        "midphase": "a way of searching that only changes the order of contacts",
         "island": "a way of solving that does not change the solution",
-        "nativeccd": "there is one convex search",
-        "multiccd": "the convex search has its own manifold",
+        "nativeccd": "there is one convex search, MuJoCo's two differ in speed and rounding",
         "autoreset": "a state that diverged is reported, not reset",
     },
     Material: dict.fromkeys(

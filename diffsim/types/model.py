@@ -34,7 +34,12 @@ def _solver_gradient(value: str) -> str:
 
 @record
 class Option(Record):
-    """Physics options (mjOption): numbers are leaves, choices are static."""
+    """Physics options (mjOption): numbers are leaves, choices are static.
+
+    Kept for writing and comparing, without effect here: `ccd_iterations`, `ccd_tolerance` and the flag `nativeccd` (the
+    one convex search has a fixed number of Newton iterations, which ends at rounding), `jacobian` except for what
+    `support.efc` lists (storage follows from the trees), `sdf_*` and `sleep_tolerance` (refused features).
+    """
 
     timestep: Array = leaf()
     impratio: Array = leaf()

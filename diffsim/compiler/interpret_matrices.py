@@ -1,0 +1,58 @@
+"""Products and factors of `interpret` in numpy, also of many small matrices side by side."""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular as scipy_solve
+
+Array = np.ndarray
+
+
+def dot_general(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Array:
+    """`lax.dot_general`: a product over some axes, side by side over others."""
+    (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
+    if not batch_a:
+        return np.tensordot(a, b, axes=(contract_a, contract_b))
+    left = [axis for axis in range(a.ndim) if axis not in (*contract_a, *batch_a)]
+    right = [axis for axis in range(b.ndim) if axis not in (*contract_b, *batch_b)]
+    batch, rows, columns = ([x.shape[i] for i in axes] for x, axes in ((a, batch_a), (a, left), (b, right)))
+    inner = int(np.prod([a.shape[axis] for axis in contract_a]))
+    first = a.transpose(*batch_a, *left, *contract_a).reshape(*batch, int(np.prod(rows)), inner)
+    second = b.transpose(*batch_b, *contract_b, *right).reshape(*batch, inner, int(np.prod(columns)))
+    return (first @ second).reshape(*batch, *rows, *columns)
+
+
+def triangular_solve(
+    a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **params: Any
+) -> Any:
+    """`lax.linalg.triangular_solve` from the left; anything else is left to JAX."""
+    if not left_side:
+        return NotImplemented
+    if not b.size:
+        return b
+    if a.ndim > 2 and lower and not transpose_a and not unit_diagonal:
+        return _substituted(a, b)
+    options = {"lower": lower, "trans": int(transpose_a), "unit_diagonal": unit_diagonal, "check_finite": False}
+    pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True)
+    return np.stack([scipy_solve(*pair, **options) for pair in pairs]).reshape(b.shape)
+
+
+def _substituted(a: Array, b: Array) -> Array:
+    """x with a x = b for many lower matrices side by side, row by row; a call of LAPACK for each would take longer."""
+    if a.size == a.shape[-1] ** 2:
+        return solve_triangular(
+            a.reshape(a.shape[-2:]), b.reshape(b.shape[-2:]), lower=True, check_finite=False
+        ).reshape(b.shape)
+    x = np.zeros_like(b)
+    for row in range(a.shape[-1]):
+        known = a[..., row : row + 1, :row] @ x[..., :row, :]
+        x[..., row : row + 1, :] = (b[..., row : row + 1, :] - known) / a[..., row, row, None, None]
+    return x
+
+
+def cholesky(matrix: Array, **params: Any) -> Array:
+    """The lower factor; not a number, as in JAX, where there is none."""
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return np.stack([cholesky(one) for one in matrix]) if matrix.ndim > 2 else np.full_like(matrix, np.nan)
