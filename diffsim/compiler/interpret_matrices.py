@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular as scipy_solve
+from scipy.linalg import solve_triangular
 
 Array = np.ndarray
 
@@ -30,19 +30,15 @@ def triangular_solve(
         return NotImplemented
     if not b.size:
         return b
-    if a.ndim > 2 and lower and not transpose_a and not unit_diagonal:
+    if a.size > a.shape[-1] ** 2 and lower and not transpose_a and not unit_diagonal:
         return _substituted(a, b)
     options = {"lower": lower, "trans": int(transpose_a), "unit_diagonal": unit_diagonal, "check_finite": False}
     pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True)
-    return np.stack([scipy_solve(*pair, **options) for pair in pairs]).reshape(b.shape)
+    return np.stack([solve_triangular(*pair, **options) for pair in pairs]).reshape(b.shape)
 
 
 def _substituted(a: Array, b: Array) -> Array:
     """x with a x = b for many lower matrices side by side, row by row; a call of LAPACK for each would take longer."""
-    if a.size == a.shape[-1] ** 2:
-        return solve_triangular(
-            a.reshape(a.shape[-2:]), b.reshape(b.shape[-2:]), lower=True, check_finite=False
-        ).reshape(b.shape)
     x = np.zeros_like(b)
     for row in range(a.shape[-1]):
         known = a[..., row : row + 1, :row] @ x[..., :row, :]
