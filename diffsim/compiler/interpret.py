@@ -23,12 +23,12 @@ def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
-    results = _run(closed, leaves)
+    results = run_jaxpr(closed, leaves)
     return jax.tree.unflatten(jax.tree.structure(shape), results)
 
 
-def _run(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
-    """The results of a traced function."""
+def run_jaxpr(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
+    """The results of a traced function, given the leaves of its arguments."""
     jaxpr = closed.jaxpr
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, map(np.asarray, closed.consts), strict=True))
     known.update(zip(jaxpr.invars, arguments, strict=True))
@@ -48,10 +48,10 @@ def _run(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
 def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
     """The outputs of one operation."""
     if primitive.name in CALLS:
-        return _run(params[CALLS[primitive.name]], inputs)
+        return run_jaxpr(params[CALLS[primitive.name]], inputs)
     if primitive.name == "cond":
         branches = params["branches"]
-        return _run(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
+        return run_jaxpr(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
     if primitive.name == "while":
         return _while(inputs, **params)
     rule = NUMPY.get(primitive.name)
@@ -67,8 +67,8 @@ def _while(
     """`lax.while_loop`: the constants of the condition come first, then those of the body, then what is carried."""
     of_condition, of_body = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
     state = inputs[cond_nconsts + body_nconsts :]
-    while _run(cond_jaxpr, [*of_condition, *state])[0].any():
-        state = _run(body_jaxpr, [*of_body, *state])
+    while run_jaxpr(cond_jaxpr, [*of_condition, *state])[0].any():
+        state = run_jaxpr(body_jaxpr, [*of_body, *state])
     return state
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from oracle import inputs_of, record_of, sparse, state_of
 
@@ -12,8 +11,9 @@ from diffsim.enums import ConstraintType, EqType
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities
+from tests.uncompiled import uncompiled
 
-make = jax.jit(make_constraints)
+make = uncompiled(make_constraints)
 
 
 def contacts_of(model: Model, data: Any) -> tuple[Contacts, dict[int, int]]:

@@ -1,12 +1,12 @@
 """The whole of `forward` beside the oracle: our compiler and stages, states with contacts, both solvers converged."""
 
-import jax
 import numpy as np
 import oracle
 import pytest
 from corpus import CORPUS
 
 import diffsim
+from tests.uncompiled import uncompiled
 
 FIELDS = {
     "xpos": 1e-10,
@@ -39,7 +39,7 @@ STATES = 5
 @pytest.mark.parametrize("path", CORPUS)
 def test_forward_equals_the_oracle(path: str) -> None:
     model, mjmodel = oracle.converged(path)
-    forward = jax.jit(diffsim.forward)
+    forward = uncompiled(diffsim.forward)
     for data in oracle.visited_states(mjmodel, STATES):
         ours = forward(model, oracle.state_of(data), oracle.inputs_of(data))
         assert int(ours.ncon_dropped) == 0

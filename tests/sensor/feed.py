@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 from oracle import contact_forces_of, field_of, inputs_of, load_pair, record_of, state_of
 
@@ -22,6 +21,7 @@ from diffsim.types.data import (
     Transmission,
     Velocities,
 )
+from tests.uncompiled import uncompiled
 
 RECORDS = (Kinematics, ComFrame, Tendons, Transmission, Velocities, SubtreeVelocities, Actuation, BodyForces, Energy)
 FAR = 1e10
@@ -69,8 +69,7 @@ DISTANCES = f"""<mujoco><option ccd_tolerance='1e-13' ccd_iterations='200'/><def
   <distance body1='two' body2='world' cutoff='2'/><fromto body1='two' geom2='capsule' cutoff='2'/>
   </sensor></mujoco>"""
 
-evaluate = jax.jit(read_sensors)
-constrain = jax.jit(make_constraints)
+evaluate, constrain = uncompiled(read_sensors), uncompiled(make_constraints)
 
 
 def contacts_of(mjdata: Any, slots: int) -> Contacts:

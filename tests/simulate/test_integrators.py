@@ -17,6 +17,7 @@ import pytest
 import diffsim
 from diffsim.enums import DisableBit, Integrator
 from diffsim.simulate.derivative import velocity_derivative
+from tests.uncompiled import uncompiled
 
 IMPLICIT = (Integrator.IMPLICIT, Integrator.IMPLICITFAST)
 MODELS = [
@@ -30,8 +31,8 @@ MODELS = [
     "mujoco/mjx/test_data/actuator/arm26.xml",
     "mujoco/mjx/test_data/tendon/tendon.xml",
 ]
-derivative = jax.jit(velocity_derivative, static_argnames="coriolis")
-forward, integrate = jax.jit(diffsim.forward), jax.jit(diffsim.integrate)
+derivative = uncompiled(velocity_derivative)
+forward, integrate = uncompiled(diffsim.forward), uncompiled(diffsim.integrate)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 import oracle
 import pytest
@@ -10,8 +9,9 @@ import pytest
 import diffsim
 from diffsim.enums import EnableBit, Integrator
 from tests.simulate.test_integrators import pair
+from tests.uncompiled import uncompiled
 
-inverse, forward, integrate = jax.jit(diffsim.inverse), jax.jit(diffsim.forward), jax.jit(diffsim.integrate)
+inverse, forward, integrate = uncompiled(diffsim.inverse), uncompiled(diffsim.forward), uncompiled(diffsim.integrate)
 
 # the continuous inverse does not see the integrator
 INVERSES = [
