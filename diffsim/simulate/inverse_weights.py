@@ -66,7 +66,10 @@ def inverse_weights(
     slides = topology.body_simple == 2
     point, turn = _body_weights(model, kinematics, com, factor)
     weight = jnp.stack([jnp.where(slides, by_mass, point), jnp.where(slides, 0.0, turn)], axis=1)
-    dof = jnp.where(slides[topology.dof_bodyid], by_mass[topology.dof_bodyid], own)
+    # slides that are parallel, to rounding, have no weight of their own
+    apart = own * inertia.M.diagonal < 1 / (64 * jnp.finfo(own.dtype).eps)
+    of_slides = jnp.where(apart, by_mass[topology.dof_bodyid], jnp.inf)
+    dof = jnp.where(slides[topology.dof_bodyid], of_slides, own)
     pulls = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, transmission.actuator_moment), strict=True)]
     moved = [matmul(jnp.swapaxes(part, 1, 2), pull) for part, pull in zip(factor.inverse, pulls, strict=True)]
     lines = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, tendons.ten_J), strict=True)]
