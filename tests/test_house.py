@@ -1,10 +1,13 @@
 """The house rules that a machine can keep: imports run one way, code is ASCII, public functions are documented."""
 
 import ast
+import dataclasses
 import pathlib
 
 import mutations
 import pytest
+
+from diffsim.types import Model, Topology
 
 ROOT = pathlib.Path(__file__).parents[1] / "diffsim"
 FILES = sorted(ROOT.rglob("*.py"))
@@ -151,6 +154,16 @@ def test_private_names_stay_where_they_are(path: pathlib.Path) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             assert not node.attr.startswith("_") or node.attr.startswith("__") or node.attr in NAMEDTUPLE
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_fields_of_the_model_exist(path: pathlib.Path) -> None:
+    """A type checker cannot know: Model shows the fields of its topology by `__getattr__`."""
+    known = {field.name for cls in (Model, Topology) for field in dataclasses.fields(cls)} | set(dir(Model))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "model":
+            # a Spec in the methods that attach one to another
+            assert node.attr in known or path.name == "spec.py", f"{path.name}:{node.lineno} model.{node.attr}"
 
 
 # what every NamedTuple has

@@ -11,8 +11,9 @@ import numpy as np
 from diffsim.compiler import topology
 from diffsim.compiler.draft import Draft
 from diffsim.joints import is_free, qpos_widths
+from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model
-from diffsim.types.topology import NAMED, Topology
+from diffsim.types.topology import Topology
 
 # integer fields with more than one column, by the number of their columns
 COLUMNS = {
@@ -73,8 +74,8 @@ def sizes(draft: Draft) -> None:
             user = getattr(node.e, "user", None)
             if user is not None and 0 <= most < len(user):
                 draft.problems.add(node.source, f"user has {len(user)} numbers, more than {setting} = {most}")
-    for kind, size in NAMED.items():
-        draft.fields.setdefault(size, len(draft.nodes[kind]))
+    for kind, row in KINDS.items():
+        draft.fields.setdefault(row.size, len(draft.nodes[kind]))
     draft.fields["nuserdata"] = draft.spec.size.nuserdata
 
 
@@ -98,8 +99,7 @@ def _count(fields: dict[str, Any], size: str | int) -> int:
 LARGEST = float(np.finfo(np.float32).max)
 TOO_LARGE = "some number of the file is too large"
 
-# kinds of objects by the prefix of their fields, where they differ
-KIND_OF = {"jnt": "joint", "cam": "camera", "mat": "material", "eq": "equality"}
+KIND_OF = {row.prefix: kind for kind, row in KINDS.items()}
 
 
 def check_finite(draft: Draft) -> None:
@@ -110,8 +110,7 @@ def check_finite(draft: Draft) -> None:
     for name, values in draft.fields.items():
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range") or not len(values):
             continue
-        prefix = name.split("_")[0]
-        nodes = draft.nodes.get(KIND_OF.get(prefix, prefix), [])
+        nodes = draft.nodes.get(KIND_OF.get(name.split("_")[0], ""), [])
         for index in np.flatnonzero(~_fits(values.reshape(len(values), -1)).all(axis=1)):
             place = nodes[index].source if len(nodes) == len(values) else None
             draft.problems.add(place, f"{name} is not a finite number", TOO_LARGE)
@@ -132,6 +131,6 @@ def relations(draft: Draft) -> None:
 
 def names(draft: Draft) -> dict[str, tuple[str, ...]]:
     """Names by kind, one per object."""
-    found = {kind: tuple(node.name for node in draft.nodes[kind]) for kind in NAMED}
+    found = {kind: tuple(node.name for node in draft.nodes[kind]) for kind in KINDS}
     spare = draft.fields["nkey"] - len(found["key"])
     return found | {"key": found["key"] + spare * ("",)}

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.pack import pack
+from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic
-from diffsim.types.topology import NAMED, Topology
-
-# name addresses in mjModel whose abbreviation is not the kind
-ADDRESS = {"joint": "jnt", "camera": "cam", "material": "mat", "texture": "tex", "equality": "eq"}
+from diffsim.types.topology import Topology
 
 
 def from_mujoco(
@@ -35,12 +33,12 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
-    names = {kind: _names(mjmodel, kind) for kind in NAMED}
+    names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
 
 
-def _names(mjmodel: Any, kind: str) -> tuple[str, ...]:
-    addresses = getattr(mjmodel, f"name_{ADDRESS.get(kind, kind)}adr")
+def _names(mjmodel: Any, prefix: str) -> tuple[str, ...]:
+    addresses = getattr(mjmodel, f"name_{prefix}adr")
     return tuple(_string(mjmodel.names, start) for start in np.asarray(addresses))
 
 

@@ -12,25 +12,16 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.orientation import IDENTITY
-from diffsim.enums import ObjType
 from diffsim.errors import Problems, near_match
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
+from diffsim.types.kinds import KINDS
 
 Array = np.ndarray
 Fields = dict[str, Any]
 Pose = tuple[Array, Array]
-
-# object kinds as `Topology.names` calls them
-KINDS = (
-    "body", "joint", "geom", "site", "camera", "light", "mesh", "hfield", "texture", "material", "pair", "exclude",
-    "equality", "tendon", "actuator", "sensor", "numeric", "text", "tuple", "key",
-)  # fmt: skip
-
-# the kind of object that an object type of sensors and tuples names
-OBJECT_KIND = {ObjType[kind.upper()]: kind for kind in KINDS} | {ObjType.XBODY: "body"}
 
 
 def origin() -> Pose:

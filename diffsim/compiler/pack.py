@@ -36,7 +36,7 @@ def pack(
     Args:
       fields: every size, integer and float field of `Topology` and `Model` by mjModel's name and shape; options and
         statistics as `fields["opt"]`, `fields["stat"]`, mappings of their own.
-      names: names by kind (`diffsim.types.topology.NAMED`), one per object, empty where it has none.
+      names: names by kind (`diffsim.types.kinds.KINDS`), one per object, empty where it has none.
       texts: contents of the custom texts.
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
       keep: switch fields that stay in the program although they are zero.

@@ -26,7 +26,8 @@ from diffsim.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Texture
-from diffsim.mjcf.elements.body import Body
+from diffsim.mjcf.elements.body import Body, FreeJoint, Geom, Joint, Site
+from diffsim.mjcf.elements.camera import Camera, Light
 from diffsim.mjcf.elements.contact import Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.equality import Equality
@@ -207,6 +208,32 @@ class Spec:
     def home_of(self, element: Element) -> Resources:
         """Where the files of an element are: with its own model's, if it was attached from another one."""
         return self.homes.get(id(element.settings), self.resources)
+
+    @property
+    def bodies(self) -> list[Body]:
+        """The bodies, the world first."""
+        return self.all(Body)
+
+    @property
+    def joints(self) -> list[Joint | FreeJoint]:
+        """The joints, free joints among them."""
+        return [element for element in self.walk() if isinstance(element, Joint | FreeJoint)]
+
+    @property
+    def geoms(self) -> list[Geom]:
+        return self.all(Geom)
+
+    @property
+    def sites(self) -> list[Site]:
+        return self.all(Site)
+
+    @property
+    def cameras(self) -> list[Camera]:
+        return self.all(Camera)
+
+    @property
+    def lights(self) -> list[Light]:
+        return self.all(Light)
 
     @property
     def meshes(self) -> list[Mesh]:

@@ -11,6 +11,7 @@ import jax
 from diffsim.math.block_matrix import BlockDiagonal
 from diffsim.types.constraints import Constraints
 from diffsim.types.record import Record, child, leaf, record
+from diffsim.types.views import viewed
 
 Array = jax.Array
 
@@ -221,6 +222,7 @@ class Inverse(Record):
     qacc: Array = leaf("nv")
 
 
+@viewed
 @record
 class Data(
     Kinematics,

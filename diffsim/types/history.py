@@ -120,9 +120,14 @@ def _age(buffers: Buffers, dtype: Any) -> Array:
 
 def _unused(buffers: Buffers, clock: Array, times: Array) -> Array:
     """(k, size) buffers of zeros, with clocks (k,) and times (k, n)."""
-    newest = jnp.full_like(clock, buffers.count - 1)
     zeros = jnp.zeros((len(buffers.owners), buffers.count * buffers.dim), clock.dtype)
-    return jnp.concatenate([jnp.stack([clock, newest], axis=1), times, zeros], axis=1)
+    return filled(clock, times, zeros)
+
+
+def filled(clock: Array, times: Array, values: Array) -> Array:
+    """Buffers (..., size) with clocks (...,), times (..., n), oldest first, and values (..., n dim)."""
+    newest = jnp.full_like(clock, times.shape[-1] - 1)
+    return jnp.concatenate([jnp.stack([clock, newest], axis=-1), times, values], axis=-1)
 
 
 def delayed_controls(model: Model, history: Array, time: Array, ctrl: Array) -> Array:

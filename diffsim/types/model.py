@@ -5,8 +5,9 @@ shapes the program is static, in `model.topology`, and in the static fields of `
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.core
@@ -17,8 +18,10 @@ from diffsim.types.archive import save
 from diffsim.types.hooks import Hooks
 from diffsim.types.record import Record, child, leaf, near, one_of, record, static, whole_number
 from diffsim.types.topology import Topology
+from diffsim.types.views import named, viewed, write_named
 
 Array = jax.Array
+R = TypeVar("R", bound=Record)
 
 NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
 
@@ -94,9 +97,10 @@ class Statistic(Record):
     center: Array = leaf(3)
 
 
+@viewed
 @record
 class Model(Record):
-    """A compiled model: mjModel's float fields as leaves, the rest in `topology`."""
+    """A compiled model: mjModel's float fields as leaves, the rest in `topology`, whose fields can be read here too."""
 
     topology: Topology = static()
     opt: Option = child()
@@ -280,55 +284,42 @@ class Model(Record):
         present = {**changed.topology.present, **{name: _everywhere(changed.topology, name) for name in absent}}
         return dataclasses.replace(changed, topology=dataclasses.replace(changed.topology, present=present))
 
-    @property
-    def nq(self) -> int:
-        """Number of generalized coordinates."""
-        return self.topology.nq
+    # one object, by name or index, with its fields
+    body, joint, geom, site, camera, light = map(named, ("body", "joint", "geom", "site", "camera", "light"))
+    mesh, hfield, texture, material = map(named, ("mesh", "hfield", "texture", "material"))
+    pair, exclude, equality, tendon = map(named, ("pair", "exclude", "equality", "tendon"))
+    actuator, sensor, key = map(named, ("actuator", "sensor", "key"))
+    numeric, text, tuple = map(named, ("numeric", "text", "tuple"))
 
-    @property
-    def nv(self) -> int:
-        """Number of degrees of freedom."""
-        return self.topology.nv
+    def set_qpos(self, state: R, values: Mapping[Any, Any]) -> R:
+        """A state with other positions of some joints: `model.set_qpos(state, {"hip": 0.3})`.
 
-    @property
-    def nu(self) -> int:
-        """Number of actuators."""
-        return self.topology.nu
+        Args:
+          state: of one world or of a batch.
+          values: by joint name or index: m or rad; (7,) of free joints, unit quaternions (4,) of balls.
 
-    @property
-    def na(self) -> int:
-        """Number of activations."""
-        return self.topology.na
+        Raises:
+          KeyError: no joint of a name; the message lists near matches. ValueError: a value of a wrong shape.
+        """
+        return write_named(self, "joint", state, "qpos", values)
 
-    @property
-    def nbody(self) -> int:
-        """Number of bodies, the world included."""
-        return self.topology.nbody
+    def set_qvel(self, state: R, values: Mapping[Any, Any]) -> R:
+        """A state with other velocities of some joints, m/s or rad/s; else as `set_qpos`."""
+        return write_named(self, "joint", state, "qvel", values)
 
-    @property
-    def njnt(self) -> int:
-        """Number of joints."""
-        return self.topology.njnt
+    def set_ctrl(self, inputs: R, values: Mapping[Any, Any]) -> R:
+        """Inputs with other controls of some actuators; else as `set_qpos`."""
+        return write_named(self, "actuator", inputs, "ctrl", values)
 
-    @property
-    def ngeom(self) -> int:
-        """Number of geoms."""
-        return self.topology.ngeom
-
-    @property
-    def nsite(self) -> int:
-        """Number of sites."""
-        return self.topology.nsite
-
-    @property
-    def nsensordata(self) -> int:
-        """Length of the sensor vector."""
-        return self.topology.nsensordata
-
-    @property
-    def nkey(self) -> int:
-        """Number of keyframes."""
-        return self.topology.nkey
+    def __getattr__(self, name: str) -> Any:
+        """mjModel's integers, sizes and flags, which the topology holds: `model.jnt_qposadr`, `model.nsensor`."""
+        topology = self.__dict__.get("topology")
+        if name.startswith("_") or not isinstance(topology, Topology):
+            raise AttributeError(name)
+        if name not in Topology.__dataclass_fields__:
+            known = [f.name for cls in (Model, Topology) for f in dataclasses.fields(cls)]
+            raise AttributeError(f"the model has no field {name!r}{near(name, known)}")
+        return getattr(topology, name)
 
 
 def switch_fields() -> dict[str, type]:

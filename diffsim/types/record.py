@@ -134,9 +134,9 @@ def _legal(field: dataclasses.Field, value: Any) -> Any:
         raise ValueError(f"{field.name}: {error}") from None
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """The near match of a misspelt name, as the end of a message; empty if there is none."""
-    hint = near_match(name, known)
+def near(name: str, known: Iterable[str], listed: int = 0) -> str:
+    """The near match of a misspelt name, or all names if they are few, as the end of a message; empty if neither."""
+    hint = near_match(name, known, listed)
     return f"; {hint}" if hint else ""
 
 

@@ -7,10 +7,12 @@ import numpy as np
 from diffsim.types.history import empty_history
 from diffsim.types.model import Model
 from diffsim.types.record import Record, leaf, record
+from diffsim.types.views import viewed
 
 Array = jax.Array
 
 
+@viewed
 @record
 class State(Record):
     """What a step integrates. Units: seconds, metres, radians; `qpos` quaternions are (w, x, y, z)."""
@@ -23,6 +25,7 @@ class State(Record):
     qacc_warmstart: Array = leaf("nv")
 
 
+@viewed
 @record
 class Inputs(Record):
     """What the user sets: controls, applied forces (N, N m), mocap poses, active equalities, own data.

@@ -8,9 +8,11 @@ meanings are mjModel's (MuJoCo 3.8.1, mjmodel.h).
 import dataclasses
 import functools
 import hashlib
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import jax
 import numpy as np
 
 from diffsim.types.record import near
@@ -18,30 +20,6 @@ from diffsim.types.record import near
 P = ParamSpec("P")
 T = TypeVar("T")
 Ints = np.ndarray
-
-# object kinds that have names, as users call them, and the size that counts them
-NAMED = {
-    "body": "nbody",
-    "joint": "njnt",
-    "geom": "ngeom",
-    "site": "nsite",
-    "camera": "ncam",
-    "light": "nlight",
-    "mesh": "nmesh",
-    "hfield": "nhfield",
-    "texture": "ntex",
-    "material": "nmat",
-    "pair": "npair",
-    "exclude": "nexclude",
-    "equality": "neq",
-    "tendon": "ntendon",
-    "actuator": "nu",
-    "sensor": "nsensor",
-    "numeric": "nnumeric",
-    "text": "ntext",
-    "tuple": "ntuple",
-    "key": "nkey",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -295,12 +273,18 @@ class Topology:
         """Index of a named object; see `Model.id`."""
         names = self._names(kind)
         if name not in names or not name:
-            raise KeyError(f"no {kind} is called {name!r}{near(name, names)}")
+            raise KeyError(f"no {kind} is called {name!r}{near(name, filter(None, names), listed=20)}")
         return names.index(name)
 
     def name(self, kind: str, index: int) -> str:
         """Name of an object, empty if it has none; see `Model.name`."""
         return self._names(kind)[index]
+
+    def index(self, kind: str, which: Any) -> Any:
+        """Index of an object that is given by name, view or index; an array of indices stays as it is."""
+        if isinstance(which, str):
+            return self.id(kind, which)
+        return which if isinstance(which, jax.Array | np.ndarray) else operator.index(which)
 
     def has(self, field: str) -> bool:
         """Whether any element of a switch field is in the program."""

@@ -12,7 +12,7 @@ from compiler.features import FEATURES
 
 import diffsim
 from diffsim.errors import MjcfError
-from diffsim.types.topology import NAMED
+from diffsim.types.kinds import KINDS
 
 PATHS = ["dm_control/suite/humanoid.xml", "mujoco/mjx/test_data/constraints.xml"]
 
@@ -130,9 +130,9 @@ def test_a_damaged_file_is_refused(damage: str, tmp_path) -> None:
 @pytest.mark.parametrize("name", ["equality", "servos", "sensors", "custom", "contact", "joints"])
 def test_names_both_ways(name: str) -> None:
     model, theirs = diffsim.load(FEATURES[name]), oracle.load_oracle(FEATURES[name])
-    for kind, size in NAMED.items():
+    for kind, row in KINDS.items():
         code = getattr(oracle.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
-        for index in range(getattr(theirs, size)):
+        for index in range(getattr(theirs, row.size)):
             expected = oracle.mujoco.mj_id2name(theirs, code, index) or ""
             assert model.name(kind, index) == expected
             assert not expected or model.id(kind, expected) == index

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler.draft import OBJECT_KIND, Draft, Node
+from diffsim.compiler.draft import Draft, Node
 from diffsim.enums import DataType, GeomType, ObjType
 from diffsim.joints import is_ball, is_scalar
 from diffsim.mjcf.elements import sensor as elements
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.sensor.table import SENSORS, UNSUPPORTED, Demand, Sensor
 from diffsim.types.history import buffer_size
+from diffsim.types.kinds import OBJECT_KIND
 
 LIMITED = {ObjType.JOINT: "jnt_limited", ObjType.TENDON: "tendon_limited"}
 

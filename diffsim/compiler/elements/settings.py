@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler.draft import OBJECT_KIND, Draft
+from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses
 from diffsim.mjcf.elements.custom import TupleElement
+from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.model import Option
 
 

@@ -1,0 +1,106 @@
+"""The kinds of objects that a model counts and names: one row each, for the compiler, for names and for views.
+
+A row says which size counts the objects, how their fields begin in mjModel and mjData, and where an object's part is in
+arrays that hold several rows for each: qpos of joints, readings of sensors, vertices of meshes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from diffsim.enums import ObjType
+from diffsim.joints import dof_widths, qpos_widths
+
+
+class Block(NamedTuple):
+    """Arrays with several rows for each object.
+
+    Attributes:
+      size: the size that counts their rows, which is the first that they are declared with.
+      first: the integer field that has an object's first row; -1 where it has none.
+      number: how many rows these are, an integer field or a function of the topology; None for one row.
+      integers: the integer fields that are such arrays; of other fields the declared shape says so.
+    """
+
+    size: str
+    first: str
+    number: str | Callable[[Any], np.ndarray] | None
+    integers: tuple[str, ...] = ()
+
+
+class Kind(NamedTuple):
+    """A kind of object: the size that counts it, how names of its fields begin, and its blocks.
+
+    The first of `prefixes` is mjModel's; those of fields in blocks are left out of short names too.
+    """
+
+    size: str
+    prefixes: tuple[str, ...]
+    blocks: tuple[Block, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """mjModel's abbreviation: "jnt" of joints."""
+        return self.prefixes[0].removesuffix("_")
+
+
+_DOFS = ("dof_bodyid", "dof_jntid", "dof_parentid", "dof_treeid")
+_FACES = ("mesh_face", "mesh_facenormal", "mesh_facetexcoord")
+
+# in MuJoCo's order; the keys are what users call them, in capitals the names of `ObjType`
+KINDS: dict[str, Kind] = {
+    "body": Kind("nbody", ("body_",), (Block("nmocap", "body_mocapid", None),)),
+    "joint": Kind(
+        "njnt",
+        ("jnt_", "dof_"),
+        (
+            Block("nq", "jnt_qposadr", lambda topology: qpos_widths(topology.jnt_type)),
+            Block("nv", "jnt_dofadr", lambda topology: dof_widths(topology.jnt_type), _DOFS),
+        ),
+    ),
+    "geom": Kind("ngeom", ("geom_",)),
+    "site": Kind("nsite", ("site_",)),
+    "camera": Kind("ncam", ("cam_",)),
+    "light": Kind("nlight", ("light_",)),
+    "mesh": Kind(
+        "nmesh",
+        ("mesh_",),
+        (
+            Block("nmeshvert", "mesh_vertadr", "mesh_vertnum", ("mesh_polymapadr", "mesh_polymapnum")),
+            Block("nmeshnormal", "mesh_normaladr", "mesh_normalnum"),
+            Block("nmeshtexcoord", "mesh_texcoordadr", "mesh_texcoordnum"),
+            Block("nmeshface", "mesh_faceadr", "mesh_facenum", _FACES),
+            Block("nmeshpoly", "mesh_polyadr", "mesh_polynum", ("mesh_polyvertadr", "mesh_polyvertnum")),
+        ),
+    ),
+    "hfield": Kind(
+        "nhfield",
+        ("hfield_",),
+        (Block("nhfielddata", "hfield_adr", lambda topology: topology.hfield_nrow * topology.hfield_ncol),),
+    ),
+    "texture": Kind("ntex", ("tex_",)),
+    "material": Kind("nmat", ("mat_",)),
+    "pair": Kind("npair", ("pair_",)),
+    "exclude": Kind("nexclude", ("exclude_",)),
+    "equality": Kind("neq", ("eq_",)),
+    "tendon": Kind(
+        "ntendon",
+        ("tendon_", "ten_"),
+        (Block("nwrap", "tendon_adr", "tendon_num", ("wrap_type", "wrap_objid", "wrap_sideid")),),
+    ),
+    "actuator": Kind("nu", ("actuator_",), (Block("na", "actuator_actadr", "actuator_actnum"),)),
+    "sensor": Kind("nsensor", ("sensor_",), (Block("nsensordata", "sensor_adr", "sensor_dim"),)),
+    "numeric": Kind("nnumeric", ("numeric_",), (Block("nnumericdata", "numeric_adr", "numeric_size"),)),
+    "text": Kind("ntext", ("text_",)),
+    "tuple": Kind(
+        "ntuple", ("tuple_",), (Block("ntupledata", "tuple_adr", "tuple_size", ("tuple_objtype", "tuple_objid")),)
+    ),
+    "key": Kind("nkey", ("key_",)),
+}
+
+# the kind of object that an object type of sensors and tuples names
+OBJECT_KIND = {ObjType[kind.upper()]: kind for kind in KINDS} | {ObjType.XBODY: "body"}
+
+# arrays that are found by way of others, with rows that belong to no one object
+SHARED = ("mesh_graph", "mesh_polyvert", "mesh_polymap")
