@@ -32,14 +32,21 @@ def compute_bias(
 ) -> Bias:
     """qfrc_bias (nv,), N or N m: the force that keeps qvel (nv,) constant without other forces."""
     topology = model.topology
-    acceleration = rest_acceleration(model)[None] + sum_chain(topology, scale(velocities.cdof_dot, qvel))
-    force = body_force(com.cinert, velocities.cvel, acceleration)
-    total = sum_subtree(topology, force)
-    force = dot(com.cdof, pick(total, topology.dof_bodyid))
+    force = newton_euler(model, qvel, com, velocities)
     if has_tendon_armature(topology) and straight_parts(topology) is not None:
         drift = tendon_drift(model, qvel, kinematics, com, velocities)
         force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)
     return Bias(qfrc_bias=force)
+
+
+def newton_euler(model: Model, qvel: Array, com: ComFrame, velocities: Velocities, qacc: Array | None = None) -> Array:
+    """(nv,) force, N or N m, that gives the bodies qvel and qacc (nv,) against gravity; None for qacc = 0."""
+    topology = model.topology
+    rate = scale(velocities.cdof_dot, qvel)
+    rate = rate if qacc is None else rate + scale(com.cdof, qacc)
+    acceleration = rest_acceleration(model)[None] + sum_chain(topology, rate)
+    total = sum_subtree(topology, body_force(com.cinert, velocities.cvel, acceleration))
+    return dot(com.cdof, pick(total, topology.dof_bodyid))
 
 
 def rest_acceleration(model: Model) -> Array:

@@ -1,248 +1,50 @@
-"""What users compute from a model and the Data of one state: Jacobians, momenta, velocities, state vectors.
+"""What users compute from a model and the Data of one state: the table of contents, `diffsim.support`.
 
-Names are MuJoCo's, without `mj_`. World axes throughout unless said otherwise; spatial results are (rotation,
-translation). Bodies, geoms and sites are given by index (`model.id`), static or traced. `data` comes from
-`diffsim.forward`. Source: MuJoCo documentation, "API reference", support functions.
+Names are MuJoCo's, without `mj_`. Objects are given by name, view or index. Source: MuJoCo documentation, "API
+reference", support functions.
 """
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from diffsim.constraint import contact_forces
-from diffsim.constraint.contact_list import ContactList, contact_list
-from diffsim.constraint.views import EfcRows, efc_rows
-from diffsim.enums import ObjType, StateBit
-from diffsim.math import safe
-from diffsim.math.linalg import matmul, solve_spd
-from diffsim.math.spatial import cross_motion, inertia_mul, spatial_vector, transport_motion
-from diffsim.math.vector import cross, mul_vec_t, scale
-from diffsim.physics.jacobian import Ids, joint_force, point_jacobian
-from diffsim.physics.joint import groups, integrate_position, position_difference
-from diffsim.physics.tendon_points import TendonPoints, tendon_points
-from diffsim.physics.tree import body_dof_mask, body_mask
-from diffsim.sensor.objects import FRAMES
-from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.state import make_inputs, make_state
-from diffsim.types.topology import Topology, per_topology
-
-Array = jax.Array
-# translation and rotation, (3, nv) each
-Jacobian = tuple[Array, Array]
-
-
-def jac(model: Model, data: Data, point: Array, body: Ids) -> Jacobian:
-    """Jacobians (3, nv) of the velocity of a world point (3,) that moves with a body, and of its angular velocity."""
-    return point_jacobian(model, data, point, body)
-
-
-def jac_body(model: Model, data: Data, body: Ids) -> Jacobian:
-    """Jacobians of a body's frame."""
-    return jac(model, data, data.xpos[body], body)
-
-
-def jac_body_com(model: Model, data: Data, body: Ids) -> Jacobian:
-    """Jacobians of a body's centre of mass."""
-    return jac(model, data, data.xipos[body], body)
-
-
-def jac_geom(model: Model, data: Data, geom: Ids) -> Jacobian:
-    """Jacobians of a geom's centre."""
-    return jac(model, data, data.geom_xpos[geom], _row(model.topology.geom_bodyid, geom))
-
-
-def jac_site(model: Model, data: Data, site: Ids) -> Jacobian:
-    """Jacobians of a site."""
-    return jac(model, data, data.site_xpos[site], _row(model.topology.site_bodyid, site))
-
-
-def jac_subtree_com(model: Model, data: Data, body: Ids) -> Array:
-    """Jacobian (3, nv) of the centre of mass of a body and everything that hangs on it; zero if that has no mass."""
-    return safe.divide(_momentum(model, data, body)[:, 3:].T, model.body_subtreemass[body])
-
-
-def angular_momentum_matrix(model: Model, data: Data, body: Ids) -> Array:
-    """(3, nv) matrix that takes qvel to the angular momentum of a subtree about its own centre of mass, kg m^2/s."""
-    topology = model.topology
-    momentum = _momentum(model, data, body)
-    offset = data.subtree_com[body] - data.subtree_com[_row(topology.body_rootid, body)]
-    return (momentum[:, :3] - cross(jnp.broadcast_to(offset, (model.nv, 3)), momentum[:, 3:])).T
-
-
-def jac_dot(model: Model, data: Data, point: Array, body: Ids) -> Jacobian:
-    """Rates of change of `jac` (3, nv), while the point (3,) moves with the body."""
-    topology = model.topology
-    offset = point - data.subtree_com[_row(topology.body_rootid, body)]
-    velocity = transport_motion(data.cvel[body], offset)[3:]
-    # axes of ball and free joints turn with their body
-    turning = cross_motion(data.cvel[topology.dof_bodyid], data.cdof)
-    rate = jnp.where(_turns_with_body(topology)[:, None], turning, data.cdof_dot)
-    shape = (model.nv, 3)
-    arm = cross(rate[:, :3], jnp.broadcast_to(offset, shape))
-    moved = rate[:, 3:] + arm + cross(data.cdof[:, :3], jnp.broadcast_to(velocity, shape))
-    moves = _row(body_dof_mask(topology), body)
-    return jnp.where(moves, moved.T, 0), jnp.where(moves, rate[:, :3].T, 0)
-
-
-def full_m(model: Model, data: Data) -> Array:
-    """The inertia matrix (nv, nv)."""
-    return data.qM
-
-
-def mul_m(model: Model, data: Data, vector: Array) -> Array:
-    """M vector, (nv,) or (nv, k)."""
-    return matmul(data.qM, vector)
-
-
-def solve_m(model: Model, data: Data, vector: Array) -> Array:
-    """M^-1 vector, (nv,) or (nv, k)."""
-    return solve_spd(data.qM, vector)
-
-
-def apply_ft(model: Model, data: Data, force: Array, torque: Array, point: Array, body: int) -> Array:
-    """(nv,) generalized force of a force and a torque (3,) at a world point (3,) of a body."""
-    return joint_force(model, data, point[None], np.array([body]), force[None], torque[None])
-
-
-def object_velocity(model: Model, data: Data, kind: ObjType, index: Ids, local: bool = False) -> Array:
-    """(6,) angular and linear velocity of a body (inertial frame), xbody, geom, site or camera.
-
-    Args:
-      kind: a key of `diffsim.sensor.objects.FRAMES`.
-      local: in the object's axes instead of the world's.
-    """
-    return _object_motion(model, data, data.cvel, kind, index, local)
-
-
-def object_acceleration(model: Model, data: Data, kind: ObjType, index: Ids, local: bool = False) -> Array:
-    """(6,) angular and linear acceleration of an object as `object_velocity`; gravity counts as an upward one."""
-    acceleration = _object_motion(model, data, data.cacc, kind, index, local)
-    velocity = object_velocity(model, data, kind, index, local)
-    return acceleration + spatial_vector(jnp.zeros_like(velocity[:3]), cross(velocity[:3], velocity[3:]))
-
-
-def differentiate_pos(model: Model, dt: Array | float, qpos1: Array, qpos2: Array) -> Array:
-    """(nv,) the velocity that takes qpos1 to qpos2 (nq,) in the time dt."""
-    return position_difference(model, qpos2, qpos1) / dt
-
-
-def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> Array:
-    """(nq,) the position after moving with constant velocity qvel (nv,) for dt."""
-    return integrate_position(model, qpos, qvel, jnp.asarray(dt, qpos.dtype))
-
-
-def contact_force(model: Model, data: Data) -> Array:
-    """(ncon, 6) force and torque of every contact on its second geom, in the contact frame (normal first)."""
-    return contact_forces(model, data.contact, data.efc, data)
-
-
-def efc(model: Model, data: Data) -> EfcRows:
-    """All constraint rows as MuJoCo lists them: efc_type, efc_id, efc_J, efc_pos, ... in its order, and nefc."""
-    return efc_rows(model, data.contact, data.efc, data)
-
-
-def contacts(model: Model, data: Data) -> ContactList:
-    """All contacts as MuJoCo lists them, in its order: ncon, dist, pos, frame, dim, geom, exclude, efc_address ..."""
-    return contact_list(model, data.contact, data.efc, data)
-
-
-def tendon_paths(model: Model, data: Data) -> TendonPoints:
-    """The points that tendons go through: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
-    return tendon_points(model, data)
-
-
-def reset(model: Model, keyframe: int | str | None = None) -> tuple[State, Inputs]:
-    """State and inputs at qpos0, or of a keyframe given by index or name."""
-    return make_state(model, keyframe), make_inputs(model, keyframe)
-
-
-# components of a state vector in MuJoCo's order, and the record that holds each
-COMPONENTS: dict[StateBit, tuple[type, str]] = {
-    StateBit.TIME: (State, "time"),
-    StateBit.QPOS: (State, "qpos"),
-    StateBit.QVEL: (State, "qvel"),
-    StateBit.ACT: (State, "act"),
-    StateBit.HISTORY: (State, "history"),
-    StateBit.WARMSTART: (State, "qacc_warmstart"),
-    StateBit.CTRL: (Inputs, "ctrl"),
-    StateBit.QFRC_APPLIED: (Inputs, "qfrc_applied"),
-    StateBit.XFRC_APPLIED: (Inputs, "xfrc_applied"),
-    StateBit.EQ_ACTIVE: (Inputs, "eq_active"),
-    StateBit.MOCAP_POS: (Inputs, "mocap_pos"),
-    StateBit.MOCAP_QUAT: (Inputs, "mocap_quat"),
-    StateBit.USERDATA: (Inputs, "userdata"),
-}
-
-
-def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
-    """The chosen components as one vector, in the order of the bits (mj_getState)."""
-    dtype = state.qpos.dtype
-    parts = [jnp.ravel(jnp.asarray(value, dtype)) for _, _, value in _components(state, inputs, bits)]
-    return jnp.concatenate([jnp.zeros((0,), dtype), *parts])
-
-
-def set_state(model: Model, state: State, inputs: Inputs, vector: Array, bits: int) -> tuple[State, Inputs]:
-    """State and inputs with the chosen components taken from a vector as `get_state` makes it.
-
-    Raises:
-      ValueError: the vector has another length.
-    """
-    chosen = _components(state, inputs, bits)
-    sizes = [int(np.prod(value.shape)) for _, _, value in chosen]
-    if vector.shape != (sum(sizes),):
-        raise ValueError(f"this state has {sum(sizes)} elements, got an array of shape {vector.shape}")
-    changed: dict[type, dict[str, Array]] = {State: {}, Inputs: {}}
-    start = 0
-    for (owner, name, value), size in zip(chosen, sizes, strict=True):
-        part = vector[start : start + size].reshape(value.shape)
-        changed[owner][name] = part != 0 if value.dtype == bool else part
-        start += size
-    return state.replace(**changed[State]), inputs.replace(**changed[Inputs])
-
-
-def _components(state: State, inputs: Inputs, bits: int) -> list[tuple[type, str, Array]]:
-    """(record, field, value) of the chosen components."""
-    records = {State: state, Inputs: inputs}
-    return [
-        (owner, name, jnp.asarray(getattr(records[owner], name)))
-        for bit, (owner, name) in COMPONENTS.items()
-        if bits & bit
-    ]
-
-
-def _row(table: np.ndarray, index: Ids) -> Array | np.ndarray:
-    """A row of a static table at a static or traced index."""
-    return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]
-
-
-@per_topology
-def _turns_with_body(topology: Topology) -> np.ndarray:
-    """(nv,) rotations of ball and free joints."""
-    turns = np.zeros(topology.nv, dtype=bool)
-    for group in groups(topology):
-        if group.kind.nq > group.kind.nv:
-            turns[group.dofs[:, np.array(group.kind.angular)]] = True
-    return turns
-
-
-def _momentum(model: Model, data: Data, body: Ids) -> Array:
-    """(nv, 6) momentum of a body's subtree, per unit velocity of each dof, about its tree's centre of mass."""
-    topology = model.topology
-    above = _row(body_dof_mask(topology), body)
-    # bodies of dofs inside the subtree; the dofs above move all of it
-    inside = _row(body_mask(topology).T, body)[topology.dof_bodyid]
-    # the world has no composite inertia of its own
-    inertia = jnp.where(jnp.asarray(above)[:, None], data.crb[body][None], data.crb[topology.dof_bodyid])
-    return scale(inertia_mul(inertia, data.cdof), jnp.asarray(above | inside, data.cdof.dtype))
-
-
-def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, index: Ids, local: bool) -> Array:
-    """Motions of bodies (nbody, 6) about their tree's centre of mass, at an object."""
-    topology, frame = model.topology, FRAMES[kind]
-    body = index if frame.body is None else _row(getattr(topology, frame.body), index)
-    offset = getattr(data, frame.position)[index] - data.subtree_com[_row(topology.body_rootid, body)]
-    moved = transport_motion(motion[body], offset)
-    if local:
-        axes = getattr(data, frame.orientation)[index]
-        moved = spatial_vector(mul_vec_t(axes, moved[:3]), mul_vec_t(axes, moved[3:]))
-    return jnp.where(jnp.asarray(_row(topology.body_weldid, body) == 0), 0, moved)
+from diffsim.simulate.contact_queries import body_force as body_force
+from diffsim.simulate.contact_queries import contact_force as contact_force
+from diffsim.simulate.contact_queries import contacts as contacts
+from diffsim.simulate.contact_queries import efc as efc
+from diffsim.simulate.contact_queries import geom_force as geom_force
+from diffsim.simulate.contact_queries import in_contact as in_contact
+from diffsim.simulate.delay_queries import init_ctrl_history as init_ctrl_history
+from diffsim.simulate.delay_queries import init_sensor_history as init_sensor_history
+from diffsim.simulate.delay_queries import read_ctrl as read_ctrl
+from diffsim.simulate.delay_queries import read_sensor as read_sensor
+from diffsim.simulate.describe import print_data as print_data
+from diffsim.simulate.describe import print_model as print_model
+from diffsim.simulate.dynamics_queries import constraint_cost as constraint_cost
+from diffsim.simulate.dynamics_queries import constraint_gradient as constraint_gradient
+from diffsim.simulate.dynamics_queries import full_m as full_m
+from diffsim.simulate.dynamics_queries import mul_m as mul_m
+from diffsim.simulate.dynamics_queries import mul_m2 as mul_m2
+from diffsim.simulate.dynamics_queries import rne as rne
+from diffsim.simulate.dynamics_queries import set_total_mass as set_total_mass
+from diffsim.simulate.dynamics_queries import solve_m as solve_m
+from diffsim.simulate.dynamics_queries import solve_m2 as solve_m2
+from diffsim.simulate.dynamics_queries import total_mass as total_mass
+from diffsim.simulate.motion_queries import Jacobian as Jacobian
+from diffsim.simulate.motion_queries import angular_momentum_matrix as angular_momentum_matrix
+from diffsim.simulate.motion_queries import apply_ft as apply_ft
+from diffsim.simulate.motion_queries import differentiate_pos as differentiate_pos
+from diffsim.simulate.motion_queries import integrate_pos as integrate_pos
+from diffsim.simulate.motion_queries import jac as jac
+from diffsim.simulate.motion_queries import jac_body as jac_body
+from diffsim.simulate.motion_queries import jac_body_com as jac_body_com
+from diffsim.simulate.motion_queries import jac_dot as jac_dot
+from diffsim.simulate.motion_queries import jac_geom as jac_geom
+from diffsim.simulate.motion_queries import jac_point_axis as jac_point_axis
+from diffsim.simulate.motion_queries import jac_site as jac_site
+from diffsim.simulate.motion_queries import jac_subtree_com as jac_subtree_com
+from diffsim.simulate.motion_queries import object_acceleration as object_acceleration
+from diffsim.simulate.motion_queries import object_velocity as object_velocity
+from diffsim.simulate.motion_queries import tendon_paths as tendon_paths
+from diffsim.simulate.state_vectors import COMPONENTS as COMPONENTS
+from diffsim.simulate.state_vectors import get_state as get_state
+from diffsim.simulate.state_vectors import reset as reset
+from diffsim.simulate.state_vectors import set_keyframe as set_keyframe
+from diffsim.simulate.state_vectors import set_state as set_state
+from diffsim.simulate.state_vectors import state_size as state_size
