@@ -28,17 +28,17 @@ def model_axes(model: Model, *fields: str) -> Model:
     for field in fields:
         if field not in names:
             raise ValueError(f"the model has no leaf {field!r}{near(field, names)}")
-    ranks = _declared_ranks(model)
+    ranks = declared_ranks(model)
     batched = set(fields) or {name for name, (_, leaf) in zip(names, paths, strict=True) if leaf.ndim > ranks[name]}
     return jax.tree_util.tree_unflatten(tree, [0 if name in batched else None for name in names])
 
 
-def _declared_ranks(record: Any, prefix: str = "") -> dict[str, int]:
+def declared_ranks(record: Any, prefix: str = "") -> dict[str, int]:
     """Number of axes of each leaf of a record without a batch, by its path."""
     ranks: dict[str, int] = {}
     for field in dataclasses.fields(record):
         if field.metadata.get("child"):
-            ranks |= _declared_ranks(getattr(record, field.name), f"{prefix}{field.name}.")
+            ranks |= declared_ranks(getattr(record, field.name), f"{prefix}{field.name}.")
         elif "shape" in field.metadata:
             ranks[prefix + field.name] = len(field.metadata["shape"])
     return ranks

@@ -1,0 +1,239 @@
+"""Domain randomization: many versions of a model, whose derived fields belong to their other fields.
+
+    fields = {"body_mass": Scale(0.8, 1.2), "geom_friction": Uniform(0.3, 1.2, only="floor")}
+    models, axes = diffsim.randomize(model, key, fields, 1024)
+    states = jax.vmap(diffsim.step, in_axes=(axes, 0))(models, states)
+
+A body whose mass is scaled keeps its shape: its inertia is scaled with it. Bounding volumes follow the sizes of geoms.
+Inverse weights, which scale soft constraints, and all else that MuJoCo derives when it compiles are derived again
+(`set_const`). Only leaves that differ between worlds are stored for each.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+from diffsim.enums import GeomType
+from diffsim.geometry.bounds import bounding_boxes, bounding_radii
+from diffsim.math.safe import divide
+from diffsim.simulate.batch import declared_ranks, model_axes
+from diffsim.simulate.constants import constants
+from diffsim.types import Model
+from diffsim.types.kinds import KINDS
+from diffsim.types.record import near
+from diffsim.types.views import View, fields_of
+
+Array = jax.Array
+Leaves = dict[str, Array]
+Numbers = float | tuple[float, ...]
+
+PRIMITIVES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX)
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """Numbers drawn evenly from a range, one for each object: what `Scale`, `Shift` and `Uniform` share.
+
+    Attributes:
+      low, high: the range; a number, of which each object draws one for its whole row, or one for each column.
+      only: names or indices of the objects that change, one or several; None for all.
+      shared: all objects of a world get the same draw.
+    """
+
+    low: Numbers
+    high: Numbers
+    only: Any = None
+    shared: bool = False
+
+    def combine(self, value: Array, drawn: Array) -> Array:
+        """The new value of a leaf, or of some rows of it."""
+        raise NotImplementedError
+
+
+class Scale(Draw):
+    """The model's values times a factor between `low` and `high`."""
+
+    def combine(self, value: Array, drawn: Array) -> Array:
+        """The product."""
+        return value * drawn
+
+
+class Shift(Draw):
+    """The model's values plus an offset between `low` and `high`, in units of the field."""
+
+    def combine(self, value: Array, drawn: Array) -> Array:
+        """The sum."""
+        return value + drawn
+
+
+class Uniform(Draw):
+    """Values between `low` and `high`, in units of the field, whatever the model's are."""
+
+    def combine(self, value: Array, drawn: Array) -> Array:
+        """The draw itself."""
+        return jnp.broadcast_to(drawn, value.shape)
+
+
+# (key, value of the leaf) -> value in one world
+Sampler = Draw | Callable[[Array, Array], Array]
+
+
+def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> tuple[Model, Model]:
+    """Draws `count` versions of a model.
+
+    Args:
+      model: what they are versions of.
+      key: of `jax.random.key`.
+      fields: how to draw leaves of the model ("body_mass", "opt.timestep"): a `Scale`, `Shift` or `Uniform`, or a
+        function of a key and the model's value that gives that of one world.
+      count: number of worlds.
+
+    Returns:
+      (models, axes): a Model whose changed leaves have a leading axis of length `count`, and its `in_axes` for `vmap`.
+
+    Raises:
+      ValueError: an unknown field, one that follows from others, or no sampler. KeyError: no object of a name.
+    """
+    _check(model, fields)
+
+    def one_world(model: Model, key: Array) -> Leaves:
+        drawn = _follow(model, _draw(model, key, fields))
+        derived = _constants(with_leaves(model, drawn))
+        return drawn | {name: derived[name] for name in dependent}
+
+    drawn = jax.eval_shape(lambda model, key: _follow(model, _draw(model, key, fields)), model, key)
+    dependent = dependents(lambda leaves: _constants(with_leaves(model, leaves)), drawn)
+    dependent = [name for name in dependent if name not in drawn]
+    values = jax.jit(jax.vmap(one_world, in_axes=(None, 0)))(model, jax.random.split(key, count))
+    return with_leaves(model, values), model_axes(model, *values)
+
+
+def with_leaves(model: Model, leaves: Mapping[str, Array]) -> Model:
+    """The model with other values of some leaves, by path: "body_mass", "opt.timestep"."""
+    own = {name: value for name, value in leaves.items() if "." not in name}
+    for child in ("opt", "stat"):
+        inside = {name.partition(".")[2]: leaves[name] for name in leaves if name.startswith(f"{child}.")}
+        own |= {child: getattr(model, child).replace(**inside)} if inside else {}
+    return model.replace(**own)
+
+
+def dependents(function: Callable[[Leaves], Leaves], leaves: Leaves) -> list[str]:
+    """Names of the results of a function that depend on its arguments, found by tracing; nothing is computed.
+
+    Args:
+      function: differentiable, from arrays by name to arrays by name.
+      leaves: its arguments, or their shapes and types.
+    """
+    found: list[str] = []
+
+    def tangent(leaves: Leaves) -> Leaves:
+        probed = lambda given: {name: _probe(name, found)(value) for name, value in function(given).items()}  # noqa: E731
+        return jax.jvp(probed, (leaves,), (leaves,))[1]
+
+    jax.eval_shape(tangent, leaves)
+    return found
+
+
+def _probe(name: str, found: list[str]) -> Callable[[Array], Array]:
+    """The identity, which notes a name where its argument has a derivative."""
+    identity = jax.custom_jvp(lambda value: value)
+
+    def rule(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Array]:
+        (value,), (change,) = primals, tangents
+        if isinstance(change, SymbolicZero):
+            return value, jnp.zeros_like(value)
+        found.append(name)
+        return value, change
+
+    identity.defjvp(rule, symbolic_zeros=True)
+    return identity
+
+
+def _constants(model: Model) -> Leaves:
+    """The derived leaves, by path."""
+    derived = constants(model)
+    stat = {f"stat.{name}": value for name, value in derived.pop("stat").items()}
+    return derived | stat
+
+
+def _draw(model: Model, key: Array, fields: Mapping[str, Sampler]) -> Leaves:
+    """The drawn leaves of one world."""
+    keys = jax.random.split(key, max(len(fields), 1))
+    return {name: _sample(model, keys[i], name, fields[name]) for i, name in enumerate(sorted(fields))}
+
+
+def _sample(model: Model, key: Array, name: str, sampler: Sampler) -> Array:
+    """One leaf of one world."""
+    value = leaf(model, name)
+    if not isinstance(sampler, Draw):
+        return jnp.asarray(sampler(key, value), value.dtype)
+    if sampler.only is None:
+        return sampler.combine(value, _even(key, value, sampler, isinstance(_first_size(name), str)))
+    rows = _rows(model, name, sampler.only)
+    part = value[rows]
+    return value.at[rows].set(sampler.combine(part, _even(key, part, sampler, True)))
+
+
+def _even(key: Array, value: Array, sampler: Draw, by_object: bool) -> Array:
+    """Draws that broadcast to a leaf: for each of its rows, or one for all; for each column if the range has them."""
+    low, high = np.broadcast_arrays(sampler.low, sampler.high)
+    rows = (1 if sampler.shared else value.shape[0],) if by_object else ()
+    between = (1,) * (value.ndim - len(rows) - low.ndim)
+    unit = jax.random.uniform(key, (*rows, *between, *low.shape), value.dtype)
+    low, high = (end.astype(value.dtype).reshape((1,) * (value.ndim - low.ndim) + end.shape) for end in (low, high))
+    return jnp.asarray(low) + (high - low) * unit
+
+
+def _rows(model: Model, name: str, only: Any) -> np.ndarray:
+    """Rows of a leaf that belong to some objects."""
+    kind = next((kind for kind in KINDS if name in fields_of(kind)), None)
+    if kind is None:
+        raise ValueError(f"{name} has no named objects; leave out 'only'")
+    chosen = (only,) if isinstance(only, str | int) else only
+    every = np.arange(leaf(model, name).shape[0])
+    return np.concatenate([np.atleast_1d(every[View(model, kind, which).rows(name)]) for which in chosen])
+
+
+def _follow(model: Model, drawn: Leaves) -> Leaves:
+    """The drawn leaves, with those that belong to them: inertia to mass, bounding volumes to sizes."""
+    if "body_mass" in drawn and "body_inertia" not in drawn:
+        factor = divide(drawn["body_mass"], model.body_mass)
+        drawn = drawn | {"body_inertia": model.body_inertia * factor[:, None]}
+    if "geom_size" in drawn and "geom_rbound" not in drawn:
+        types, size = model.topology.geom_type, drawn["geom_size"]
+        primitive = np.isin(types, PRIMITIVES)
+        radius = jnp.where(primitive, bounding_radii(types, size), model.geom_rbound)
+        sides = jnp.concatenate([model.geom_aabb[:, :3], bounding_boxes(types, size)], axis=1)
+        box = jnp.where(primitive[:, None], sides, model.geom_aabb)
+        drawn = drawn | {"geom_rbound": radius, "geom_aabb": box}
+    return drawn
+
+
+def leaf(model: Model, name: str) -> Array:
+    """A leaf of a model, by path: "body_mass", "opt.timestep"."""
+    owner, _, field = name.rpartition(".")
+    return getattr(getattr(model, owner) if owner else model, field)
+
+
+def _first_size(name: str) -> Any:
+    """The size that counts the rows of a leaf of the model, None of options."""
+    declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
+    return (declared.get(name) or (None,))[0]
+
+
+def _check(model: Model, fields: Mapping[str, Sampler]) -> None:
+    """Refuses what cannot be drawn, in a sentence that says what to do instead."""
+    known = declared_ranks(model)
+    derived = {field.name for field in dataclasses.fields(Model) if field.metadata.get("derived")}
+    for name, sampler in fields.items():
+        if name not in known:
+            raise ValueError(f"the model has no leaf {name!r}{near(name, known)}")
+        if name in derived or name.startswith("stat."):
+            raise ValueError(f"{name} follows from other fields; randomize those")
+        if not isinstance(sampler, Draw) and not callable(sampler):
+            raise ValueError(f"{name}: give Scale(low, high), Shift, Uniform, or a function of (key, value)")
