@@ -1,13 +1,14 @@
-"""rollout: many steps in one scan, which carries only State."""
+"""rollout: many steps in one scan, which carries only State; controls come from a table or from a policy."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.math.xla import SEARCH_RESULT
 from diffsim.simulate.arguments import check_arguments
+from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, State
 
@@ -15,20 +16,38 @@ Array = jax.Array
 T = TypeVar("T")
 
 
+class Policy(NamedTuple):
+    """Controls in a closed loop, for `rollout`.
+
+    Attributes:
+      act: (state, data, key) -> controls (nu,). `data` is that of the state under the controls before, as a robot
+        would sense it; what is not read of it is not computed.
+      steps: how many.
+      key: of `jax.random.key`, split over the steps; None if the policy is not random (it then gets None).
+    """
+
+    act: Callable[[State, Data, Any], Array]
+    steps: int
+    key: Array | None = None
+
+
 def rollout(
     model: Model,
     state: State,
-    ctrl: Array,
+    ctrl: Array | Policy,
     readout: Callable[[State, Data], T] | None = None,
     inputs: Inputs | None = None,
     checkpoint: bool = True,
 ) -> tuple[State, T | Any]:
-    """Steps through a sequence of controls.
+    """Steps through a sequence of controls, or with those of a policy.
+
+        policy = diffsim.Policy(lambda state, data, key: -state.qvel[6:], steps=200)
+        final, sensors = diffsim.rollout(model, state, policy, lambda state, data: data.sensordata)
 
     Args:
       model: the compiled model.
       state: the first state.
-      ctrl: controls, shape (T, nu); one step for each row.
+      ctrl: controls, shape (T, nu), one step for each row; or a `Policy`, which starts from the controls of `inputs`.
       readout: what to keep of each step, a function of the state before the step and its Data; None keeps the state.
       inputs: everything else that the user sets, constant; None for `make_inputs(model)`.
       checkpoint: in reverse mode compute each step again instead of storing it, its solver's result excepted, so that
@@ -42,6 +61,8 @@ def rollout(
       ValueError: controls of a wrong shape.
     """
     base = check_arguments(model, state, inputs)
+    if isinstance(ctrl, Policy):
+        return _closed_loop(model, state, ctrl, readout, base, checkpoint)
     ctrl = jnp.asarray(ctrl, dtype=state.qpos.dtype)
     if ctrl.ndim != 2 or ctrl.shape[1] != model.nu:
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}); batch with jax.vmap")
@@ -50,7 +71,31 @@ def rollout(
         later, data = step_data(model, carry, base.replace(ctrl=row))
         return later, carry if readout is None else readout(carry, data)
 
+    return _scan(one_step, state, ctrl, None, checkpoint)
+
+
+def _closed_loop(
+    model: Model, state: State, policy: Policy, readout: Callable | None, base: Inputs, checkpoint: bool
+) -> tuple[State, Any]:
+    """Steps with controls of a policy, which are carried along with the state."""
+
+    def one_step(carry: tuple[State, Array], key: Array | None) -> tuple[tuple[State, Array], Any]:
+        state, before = carry
+        chosen = policy.act(state, forward(model, state, base.replace(ctrl=before)), key)
+        if jnp.shape(chosen) != (model.nu,):
+            raise ValueError(f"the policy gives controls of shape {jnp.shape(chosen)}, expected ({model.nu},)")
+        ctrl = jnp.asarray(chosen, before.dtype)
+        later, data = step_data(model, state, base.replace(ctrl=ctrl))
+        return (later, ctrl), state if readout is None else readout(state, data)
+
+    keys = None if policy.key is None else jax.random.split(policy.key, policy.steps)
+    (final, _), out = _scan(one_step, (state, base.ctrl), keys, policy.steps, checkpoint)
+    return final, out
+
+
+def _scan(one_step: Callable, carry: Any, rows: Any, length: int | None, checkpoint: bool) -> tuple[Any, Any]:
+    """`lax.scan`, whose reverse mode computes each step again where `checkpoint` says so."""
     keep_found = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
     # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop
     lean = jax.checkpoint(one_step, policy=keep_found, prevent_cse=False)
-    return jax.lax.scan(lean if checkpoint else one_step, state, ctrl)
+    return jax.lax.scan(lean if checkpoint else one_step, carry, rows, length)
