@@ -8,6 +8,7 @@
 Importing configures nothing; names below are the public interface.
 """
 
+from diffsim import math as math
 from diffsim import mjcf as mjcf
 from diffsim.compiler import compile as compile
 from diffsim.compiler.convert import from_mujoco as from_mujoco
@@ -22,6 +23,11 @@ from diffsim.simulate.batch import model_axes as model_axes
 from diffsim.simulate.constants import set_const as set_const
 from diffsim.simulate.forward import forward as forward
 from diffsim.simulate.inverse import inverse as inverse
+from diffsim.simulate.randomize import Scale as Scale
+from diffsim.simulate.randomize import Shift as Shift
+from diffsim.simulate.randomize import Uniform as Uniform
+from diffsim.simulate.randomize import randomize as randomize
+from diffsim.simulate.rollout import Policy as Policy
 from diffsim.simulate.rollout import rollout as rollout
 from diffsim.simulate.status import check as check
 from diffsim.simulate.status import is_bad as is_bad
@@ -35,5 +41,7 @@ from diffsim.types import State as State
 from diffsim.types.hooks import Hooks as Hooks
 from diffsim.types.state import make_inputs as make_inputs
 from diffsim.types.state import make_state as make_state
+from diffsim.types.views import View as View
+from diffsim.types.views import sensor as sensor
 
 __version__ = "0.1.0"

@@ -1,7 +1,8 @@
 """Thousands of worlds at once: the same robot with different masses, friction and controls, by `vmap`.
 
-Every world is a quadruped whose torso mass and floor friction are drawn at random; `model_axes` says which leaves of
-the model have a batch axis. Prints the throughput and draws where the robots end up.
+Every world is a quadruped whose torso mass and floor friction are drawn at random; `randomize` keeps its inertia and
+all that is derived from masses right, and says which leaves of the model have a batch axis. Prints the throughput and
+draws where the robots end up.
 """
 
 import jax
@@ -17,21 +18,21 @@ def main() -> None:
     """Simulates and draws."""
     options = arguments(__doc__, worlds=4096, steps=100)
     model = diffsim.load(MODELS / "quadruped.xml")
-    keys = jax.random.split(jax.random.key(0), 3)
-    torso, floor = model.id("body", "torso"), model.id("geom", "floor")
+    keys = jax.random.split(jax.random.key(0))
+    torso = model.body("torso").id
 
-    # randomize the model: each changed leaf gets a leading axis, and derived constants follow
-    heavier = jax.random.uniform(keys[0], (options.worlds,), minval=0.5, maxval=2.0)
-    mass = jnp.broadcast_to(model.body_mass, (options.worlds, model.nbody)).at[:, torso].multiply(heavier)
-    friction = jnp.broadcast_to(model.geom_friction, (options.worlds, model.ngeom, 3))
-    friction = friction.at[:, floor, 0].set(jax.random.uniform(keys[1], (options.worlds,), minval=0.3, maxval=1.2))
-    axes = diffsim.model_axes(model, "body_mass", "geom_friction")
-    models = model.replace(body_mass=mass, geom_friction=friction)
+    # randomize the model: inertia and derived constants follow the mass; each changed leaf gets a leading axis
+    fields = {
+        "body_mass": diffsim.Scale(0.5, 2.0, only="torso"),
+        "geom_friction": diffsim.Uniform((0.3, 0.005, 1e-4), (1.2, 0.005, 1e-4), only="floor"),
+    }
+    models, axes = diffsim.randomize(model, keys[0], fields, options.worlds)
+    heavier = models.body_mass[:, torso] / model.body_mass[torso]
 
     # the same standing start, a random target pose held for the whole run
     state = diffsim.make_state(model, "stand")
     inputs = diffsim.make_inputs(model, "stand")
-    offset = 0.4 * jax.random.normal(keys[2], (options.worlds, model.nu))
+    offset = 0.4 * jax.random.normal(keys[1], (options.worlds, model.nu))
 
     def simulate(models: diffsim.Model, offset: jax.Array) -> tuple[diffsim.State, jax.Array]:
         ctrl = jnp.broadcast_to(inputs.ctrl + offset, (options.steps, model.nu))
