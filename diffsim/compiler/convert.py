@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.pack import pack
+from diffsim.geometry.triangle_tree import tree_fields
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic
 from diffsim.types.topology import Topology
@@ -33,6 +34,7 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
+    fields |= tree_fields(fields)
     names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
 

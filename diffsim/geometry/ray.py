@@ -5,7 +5,8 @@ distance x found, x - F(o + x v) / (n . v), has the value x and its exact first 
 origin o and direction v, in a few operations. Source: MuJoCo documentation, "mj_ray".
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,8 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.surfaces import SURFACES
+from diffsim.errors import Problem, UnsupportedError
+from diffsim.geometry.facets import FACETED, Lines, height_over, outside
+from diffsim.geometry.surfaces import SURFACES, UNSUPPORTED
 from diffsim.math import safe
+from diffsim.math.pick import pick
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 from diffsim.types import Model
 from diffsim.types.topology import Topology, per_topology
@@ -25,12 +29,12 @@ Array = jax.Array
 class Rays(NamedTuple):
     """k half lines: `origin` and `direction` (k, 3), world; distances are in units of |direction|.
 
-    `exclude`, static (k,), is a body whose geoms each ray passes through, -1 for none.
+    `exclude` (k,) is a body whose geoms each ray passes through, -1 for none.
     """
 
     origin: Array
     direction: Array
-    exclude: np.ndarray
+    exclude: np.ndarray | Array
 
 
 class _Geoms(NamedTuple):
@@ -41,11 +45,10 @@ class _Geoms(NamedTuple):
     size: Array
 
     def at(self, index: np.ndarray | Array) -> "_Geoms":
-        return _Geoms(*(values[index] for values in self))
+        return _Geoms(*(pick(values, index) for values in self))
 
 
-@dataclass(frozen=True, eq=False)
-class Hits:
+class Hits(NamedTuple):
     """What k rays met: distance (k,) and geom (k,), both -1 for nothing; world normal (k, 3), zero for nothing."""
 
     distance: Array
@@ -64,71 +67,108 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
 
     Returns:
       Hits. The choice of the geom is discrete; distance and normal are differentiable once.
+
+    Raises:
+      UnsupportedError: the model has geoms that rays cannot see.
     """
     order, groups = _visible_groups(model.topology)
     if not len(order):
         nothing = -jnp.ones_like(rays.origin[:, 0])
         return Hits(nothing, nothing.astype(jnp.int32), jnp.zeros_like(rays.origin))
     seen = rgba(model)[:, 3] != 0 if seen is None else seen
+    passed = jnp.asarray(model.topology.geom_bodyid)[None] == jnp.asarray(rays.exclude)[:, None]
+    wanted = seen[None] & ~passed
     all_geoms = _Geoms(geom_xpos, geom_xmat, model.geom_size)
-    searched, *line = jax.lax.stop_gradient((all_geoms, rays.origin, rays.direction))
-    distance = jnp.concatenate([_distances(kind, searched.at(geoms), *line) for kind, geoms in groups], axis=1)
-    passed = model.topology.geom_bodyid[order][None] == np.asarray(rays.exclude)[:, None]
-    hit = (distance >= 0) & seen[order][None] & ~passed
-    best = jnp.argmin(jnp.where(hit, distance, jnp.inf), axis=1)[:, None]
-    any_hit = jnp.take_along_axis(hit, best, 1)[:, 0]
-    distance = jnp.take_along_axis(distance, best, 1)[:, 0]
-    geom = jnp.asarray(order, jnp.int32)[best[:, 0]]
-    kind = jnp.asarray(np.asarray(model.topology.geom_type))[geom]
-    met = _Met([each for each, _ in groups], kind, all_geoms.at(geom))
-    distance, normal = _refine(met, rays, distance)
-    return Hits(jnp.where(any_hit, distance, -1), jnp.where(any_hit, geom, -1), jnp.where(any_hit[:, None], normal, 0))
+    searched, line = jax.lax.stop_gradient((all_geoms, (rays.origin, rays.direction)))
+    found = [_search(model, kind, geoms, _Scene(searched, *line, wanted)) for kind, geoms in groups]
+    # of equally near geoms the first counts
+    distance, facet = (pick(jnp.concatenate(each, axis=1).T, order).T for each in zip(*found, strict=True))
+    geom = jnp.argmin(distance, axis=1).astype(jnp.int32)
+    distance, facet = (jnp.take_along_axis(each, geom[:, None], 1)[:, 0] for each in (distance, facet))
+    hit = distance < jnp.inf
+    met = _Met([each for each, _ in groups], geom, facet, all_geoms.at(geom))
+    distance, normal = _refine(model, met, rays, jnp.where(hit, distance, 0))
+    return Hits(jnp.where(hit, distance, -1), jnp.where(hit, geom, -1), jnp.where(hit[:, None], normal, 0))
+
+
+class _Scene(NamedTuple):
+    """All geoms, k rays (k, 3), and which geoms each ray can meet (k, ngeom)."""
+
+    geoms: _Geoms
+    origin: Array
+    direction: Array
+    wanted: Array
+
+
+def _search(model: Model, kind: GeomType, geoms: np.ndarray, scene: _Scene) -> tuple[Array, Array]:
+    """Distance (k, m) along k rays to m geoms of one type, infinite for nothing, and the facet of each (k, m)."""
+    xpos, matrix, size = (values[None] for values in scene.geoms.at(geoms))
+    origin = mul_vec_t(matrix, scene.origin[:, None] - xpos)
+    direction = mul_vec_t(matrix, jnp.broadcast_to(scene.direction[:, None], origin.shape))
+    wanted = pick(scene.wanted.T, geoms).T & (dot(direction, direction) > 0)
+    if kind in FACETED:
+        return FACETED[kind].search(model, model.topology.geom_dataid[geoms], Lines(origin, direction, wanted))
+    distance = SURFACES[kind].distance(jnp.broadcast_to(size, origin.shape), origin, direction)
+    return jnp.where(wanted & (distance >= 0), distance, jnp.inf), jnp.zeros(distance.shape, jnp.int32)
 
 
 class _Met(NamedTuple):
-    """The geom that each of k rays meets: its kind (k,), one of `kinds` (static), its pose and size."""
+    """The geom that each of k rays meets (k,), of one of `kinds` (static), its facet (k,), pose and size."""
 
     kinds: list[GeomType]
-    kind: Array
+    geom: Array
+    facet: Array
     geoms: _Geoms
 
-    def own(self, each: GeomType) -> tuple[Array, Array]:
-        """Which are of one type, and their sizes; others get 1, since a size that a type lacks is 0."""
-        own = self.kind == each
-        return own, jnp.where(own[:, None], self.geoms.size, 1)
+    def surfaces(self, model: Model) -> list[tuple[Array, "_Local"]]:
+        """For each type, which rays meet a geom of it (k,), and its surface there; arbitrary for the other rays."""
+        topology, found = model.topology, []
+        kind, asset = (jnp.asarray(each)[self.geom] for each in (topology.geom_type, topology.geom_dataid))
+        for each in self.kinds:
+            own = kind == each
+            if each in FACETED:
+                corners = FACETED[each].corners(model, jnp.where(own, asset, 0), jnp.where(own, self.facet, 0))
+                found.append((own, _Local(partial(height_over, corners), partial(_normal_of_plane, corners))))
+            else:
+                # a size that a type lacks is 0
+                size = jnp.where(own[:, None], self.geoms.size, 1)
+                found.append((own, _Local(partial(SURFACES[each].surface, size), partial(SURFACES[each].normal, size))))
+        return found
 
 
-def _distances(kind: GeomType, geoms: _Geoms, origin: Array, direction: Array) -> Array:
-    """Distances (k, m) along k rays to m geoms of one type."""
-    xpos, matrix, size = (values[None] for values in geoms)
-    local_origin = mul_vec_t(matrix, origin[:, None] - xpos)
-    local_direction = mul_vec_t(matrix, jnp.broadcast_to(direction[:, None], local_origin.shape))
-    return SURFACES[kind].distance(jnp.broadcast_to(size, local_origin.shape), local_origin, local_direction)
+class _Local(NamedTuple):
+    """Signed distance (k,) and normal (k, 3) of surfaces, as functions of points (k, 3) in their geoms' frames."""
+
+    surface: Callable[[Array], Array]
+    normal: Callable[[Array], Array]
 
 
-def _refine(met: _Met, rays: Rays, distance: Array) -> tuple[Array, Array]:
+def _normal_of_plane(corners: Array, point: Array) -> Array:
+    return outside(corners)
+
+
+def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array, Array]:
     """Differentiable distance (k,) and world normal (k, 3) on the geom that each ray was found to meet."""
     xpos, xmat, _ = met.geoms
+    surfaces = met.surfaces(model)
     local_origin = mul_vec_t(xmat, rays.origin - xpos)
     local_direction = mul_vec_t(xmat, rays.direction)
     distance = jax.lax.stop_gradient(distance)
     point = local_origin + scale(local_direction, distance)
-    slope = jax.lax.stop_gradient(dot(_normal(met, point), local_direction))
+    slope = jax.lax.stop_gradient(dot(_normal(surfaces, point), local_direction))
     beyond = jnp.zeros_like(distance)
-    for each in met.kinds:
-        own, sized = met.own(each)
-        beyond = jnp.where(own, SURFACES[each].surface(sized, point), beyond)
+    for own, local in surfaces:
+        beyond = jnp.where(own, local.surface(point), beyond)
     # a ray that grazes has no derivative: it keeps its distance
     distance = distance - safe.divide(beyond, slope)
-    return distance, mul_vec(xmat, _normal(met, local_origin + scale(local_direction, distance)))
+    return distance, mul_vec(xmat, _normal(surfaces, local_origin + scale(local_direction, distance)))
 
 
-def _normal(met: _Met, point: Array) -> Array:
+def _normal(surfaces: list[tuple[Array, _Local]], point: Array) -> Array:
     """Outward unit normals (k, 3) at points of the geoms, each in its geom's frame."""
     normal = jnp.zeros_like(point)
-    for each in met.kinds:
-        own, sized = met.own(each)
-        normal = jnp.where(own[:, None], SURFACES[each].normal(sized, point), normal)
+    for own, local in surfaces:
+        normal = jnp.where(own[:, None], local.normal(point), normal)
     return normal
 
 
@@ -142,8 +182,15 @@ def rgba(model: Model) -> Array:
 
 @per_topology
 def _visible_groups(topology: Topology) -> tuple[np.ndarray, list[tuple[GeomType, np.ndarray]]]:
-    """All geoms that rays can meet, grouped by type: their order, and (type, geoms)."""
-    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in SURFACES]
+    """All geoms that rays can meet, grouped by type: the place of each geom among them, and (type, geoms)."""
+    problems = [
+        Problem("", 0, f"geom {topology.name('geom', geom) or f'number {geom}'}", UNSUPPORTED[kind], unsupported=True)
+        for geom, kind in enumerate(map(GeomType, topology.geom_type.tolist()))
+        if kind in UNSUPPORTED
+    ]
+    if problems:
+        raise UnsupportedError(problems)
+    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in (*SURFACES, *FACETED)]
     groups = [(kind, geoms) for kind, geoms in groups if len(geoms)]
     order = np.concatenate([geoms for _, geoms in groups]) if groups else np.zeros(0, int)
-    return order, groups
+    return np.argsort(order), groups

@@ -229,8 +229,4 @@ SURFACES = {
     GeomType.BOX: Surface(box_distance, box_surface, box_normal),
 }
 
-UNSUPPORTED = {
-    GeomType.HFIELD: "rays do not see height fields yet",
-    GeomType.MESH: "rays do not see meshes yet",
-    GeomType.SDF: "rays do not see signed distance fields yet",
-}
+UNSUPPORTED = {GeomType.SDF: "rays do not see signed distance fields yet"}

@@ -15,6 +15,7 @@ import numpy as np
 
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.enums import EqType, GeomType, ObjType
+from diffsim.geometry.triangle_tree import boxes, trees
 from diffsim.joints import dofs_angular
 from diffsim.math.rotation import quat_conj, quat_mul, quat_normalize, quat_to_mat, rotate, rotate_inv
 from diffsim.math.safe import divide, norm, sqrt
@@ -44,7 +45,7 @@ def set_const(model: Model) -> Model:
 
     Returns:
       A model whose derived fields (`body_subtreemass`, `body_invweight0`, `dof_M0`, `tendon_length0`, `actuator_acc0`,
-      `cam_pos0`, `eq_data`, `stat` ...) belong to its other fields. A positive `actuator_biasprm[:, 2]` of a position
+      `cam_pos0`, `eq_data`, `mesh_boxes`, `stat` ...) belong to its other fields. A positive `actuator_biasprm[:, 2]` of a position
       servo (a damping ratio) becomes damping, a `tendon_lengthspring` of -1 the length at `qpos_spring`.
     """
     found = constants(model)
@@ -60,6 +61,7 @@ def constants(model: Model) -> dict[str, Any]:
     found |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
     found |= _fixed_views(model, kinematics, com)
     found["dof_M0"] = _own_inertia(model, com, tendons, inertia)
+    found["mesh_boxes"] = boxes(trees(model.topology), model.mesh_vert)
     found["eq_data"] = _relative_poses(model, kinematics)
     found["actuator_biasprm"] = _damping_from_ratio(model, transmission, found["dof_M0"])
     sizes = _body_sizes(model, kinematics)

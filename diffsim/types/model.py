@@ -162,6 +162,8 @@ class Model(Record):
     mesh_scale: Array = leaf("nmesh", 3)
     mesh_pos: Array = leaf("nmesh", 3)
     mesh_quat: Array = leaf("nmesh", 4)
+    # ours: boxes around triangles, in trees, for rays (geometry/triangle_tree.py)
+    mesh_boxes: Array = leaf("nmeshbox", 6, 8, derived=True)
     hfield_size: Array = leaf("nhfield", 4)
     hfield_data: Array = leaf("nhfielddata")
 

@@ -153,6 +153,8 @@ class Topology:
     mesh_polymapadr: Ints
     mesh_polymapnum: Ints
     mesh_polymap: Ints
+    # ours: the triangles in the leaves of the trees that rays search, mesh by mesh (geometry/triangle_tree.py)
+    mesh_leafface: Ints
 
     # height fields (nhfield)
     hfield_nrow: Ints

@@ -28,6 +28,7 @@ from diffsim.compiler.assets.surface import (
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import GeomType
+from diffsim.geometry.triangle_tree import tree_fields
 
 Array = np.ndarray
 Fields = dict[str, Any]
@@ -45,7 +46,8 @@ def mesh_rows(draft: Draft) -> None:
         except AssetError as error:
             refuse(draft, node, error)
     draft.problems.raise_if_any()
-    draft.fields.update(_fields([node.row["mesh"] for node in draft.nodes["mesh"]]))
+    fields = _fields([node.row["mesh"] for node in draft.nodes["mesh"]])
+    draft.fields.update(fields | tree_fields(fields))
 
 
 def _colliding(draft: Draft) -> set[str]:

@@ -1,0 +1,255 @@
+"""The first triangle of a mesh that each of many rays meets, by the trees of triangle_tree.py. Not differentiated.
+
+Rays are worked on in lanes, side by side. A lane goes down its tree, the nearest child first, and keeps for each level
+which children are left; in each round all lanes that stand at a node, or all that stand at a leaf, take one step,
+whichever are more. When half of the lanes are done, these take up the next rays, so that a few long searches do not
+hold up the others. Source: Wald et al. 2008 (trees with many children); Moeller and Trumbore 1997 (triangles).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.geometry.slab import through_box
+from diffsim.geometry.triangle_tree import CHILDREN, Trees, trees
+from diffsim.math.vector import cross, dot, unpack
+from diffsim.math.xla import computed_once
+from diffsim.types.model import Model
+
+Array = jax.Array
+
+# rays that are searched side by side
+LANES = 1024
+# three bits a child, and a leading 1 that says how many there are
+EMPTY = 1
+BITS = 3
+
+
+class Meshes(NamedTuple):
+    """What is searched: vertices (n, 3) and boxes (nodes, 6, 8), m, and the static trees."""
+
+    vertex: Array
+    boxes: Array
+    plan: Trees
+
+
+class Queries(NamedTuple):
+    """n rays in the frames of their meshes: `origin`, `direction` (n, 3), `mesh` (n,), and which are searched (n,)."""
+
+    origin: Array
+    direction: Array
+    mesh: Array
+    wanted: Array
+
+
+class Nearest(NamedTuple):
+    """What n rays meet first: distance (n,) in units of |direction|, infinite for nothing, and leaf triangle (n,)."""
+
+    distance: Array
+    triangle: Array
+
+
+class _Lanes(NamedTuple):
+    """Where b searches stand: at a `node` of its `level` (b,), -1 when done; children left on each level (b, depth)."""
+
+    level: Array
+    node: Array
+    left: Array
+    nearest: Nearest
+
+
+class _Work(NamedTuple):
+    """The query (b,) that each lane works on, n for none, with its ray (b, 3) and the place of its tree (b, 4)."""
+
+    query: Array
+    origin: Array
+    direction: Array
+    place: Array
+
+
+def search_meshes(model: Model, queries: Queries) -> Nearest:
+    """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves."""
+    plan = trees(model.topology)
+    static = jax.lax.stop_gradient
+    vertex, boxes = static(model.mesh_vert), static(model.mesh_boxes)
+
+    @jax.custom_batching.custom_vmap
+    def search(vertex: Array, boxes: Array, *queries: Array) -> tuple[Array, Array]:
+        return tuple(_search(Meshes(vertex, boxes, plan), Queries(*queries)))
+
+    @search.def_vmap
+    def search_in_one_go(size: int, batched: list[bool], *arguments: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
+        """Worlds that share their meshes are rays of one search; others are searched one after another."""
+        if any(batched[:2]):
+            whole = [x if own else jnp.broadcast_to(x, (size, *x.shape)) for x, own in zip(arguments, batched, strict=True)]
+            return jax.lax.map(lambda each: search(*each), tuple(whole)), (True, True)
+        flat = [_flattened(x, own, size) for x, own in zip(arguments[2:], batched[2:], strict=True)]
+        found = search(*arguments[:2], *flat)
+        return tuple(x.reshape(size, -1) for x in found), (True, True)
+
+    return Nearest(*search(vertex, boxes, *queries))
+
+
+def _flattened(values: Array, batched: bool, size: int) -> Array:
+    whole = values if batched else jnp.broadcast_to(values, (size, *values.shape))
+    return whole.reshape(-1, *whole.shape[2:])
+
+
+def _search(meshes: Meshes, queries: Queries) -> Nearest:
+    count = len(queries.wanted)
+    lanes, depth = min(count, LANES), max(tree.depth for tree in meshes.plan.trees)
+    # wanted ones first
+    order = jnp.nonzero(queries.wanted, size=count, fill_value=0)[0].astype(jnp.int32)
+    number = jnp.sum(queries.wanted, dtype=jnp.int32)
+    waiting = jnp.full(lanes, -1, jnp.int32)
+    nothing = Nearest(jnp.full(lanes, jnp.inf, queries.origin.dtype), waiting)
+    idle = _Lanes(waiting, jnp.zeros_like(waiting), jnp.full((lanes, depth), EMPTY, jnp.int32), nothing)
+    work = _Work(waiting + 1 + count, *(jnp.ones((lanes, 3), queries.origin.dtype),) * 2, jnp.ones((lanes, 4), jnp.int32))
+    found = Nearest(jnp.full(count, jnp.inf, queries.origin.dtype), jnp.full(count, -1, jnp.int32))
+
+    def unfinished(carry: tuple[_Lanes, _Work, Nearest, Array]) -> Array:
+        return (carry[3] < number) | jnp.any(carry[0].level >= 0)
+
+    def refill(carry: tuple[_Lanes, _Work, Nearest, Array]) -> tuple[_Lanes, _Work, Nearest, Array]:
+        lanes, work, found, taken = carry
+        found = _record(found, work, lanes)
+        free = lanes.level < 0
+        ticket = taken + jnp.cumsum(free, dtype=jnp.int32) - 1
+        fresh = free & (ticket < number)
+        query = jnp.where(fresh, order[jnp.minimum(ticket, count - 1)], jnp.where(free, count, work.query))
+        work = _take_up(meshes, queries, work, query, fresh)
+        lanes = jax.tree.map(lambda new, old: _where(fresh, new, old), idle._replace(level=jnp.zeros_like(query)), lanes)
+        taken = jnp.minimum(taken + jnp.sum(free, dtype=jnp.int32), number)
+        return _rounds(meshes, work, lanes, taken == number), work, found, taken
+
+    lanes, work, found, _ = jax.lax.while_loop(unfinished, refill, (idle, work, found, jnp.int32(0)))
+    return _record(found, work, lanes)
+
+
+def _record(found: Nearest, work: _Work, lanes: _Lanes) -> Nearest:
+    """The results with those of the lanes in their places; a lane without work has none."""
+    pairs = zip(found, lanes.nearest, strict=True)
+    return Nearest(*(into.at[work.query].set(each, mode="drop") for into, each in pairs))
+
+
+@computed_once
+def _take_up(meshes: Meshes, queries: Queries, work: _Work, query: Array, fresh: Array) -> _Work:
+    """The work of all lanes after the fresh ones have got theirs."""
+    row = jnp.where(fresh, query, 0)
+    origin, direction, mesh = (_rows(values, row) for values in queries[:3])
+    new = _Work(query, origin, direction, _rows(jnp.asarray(meshes.plan.places), mesh))
+    return _Work(query, *(_where(fresh, after, before) for after, before in zip(new[1:], work[1:], strict=True)))
+
+
+def _where(condition: Array, yes: Array, no: Array) -> Array:
+    """Selects rows by a condition (b,)."""
+    return jnp.where(condition.reshape(-1, *[1] * (yes.ndim - 1)), yes, no)
+
+
+def _rounds(meshes: Meshes, work: _Work, lanes: _Lanes, last: Array) -> _Lanes:
+    """Rounds until half of the lanes are free to take up the next rays, or all are done after the last ray."""
+    depth = work.place[:, 2]
+
+    def busy(lanes: _Lanes) -> Array:
+        working = jnp.sum(lanes.level >= 0, dtype=jnp.int32)
+        return (working > 0) & (last | (2 * working > len(lanes.level)))
+
+    def one_round(lanes: _Lanes) -> _Lanes:
+        at_leaf = lanes.level == depth
+        at_node = (lanes.level >= 0) & ~at_leaf
+        more_leaves = jnp.sum(at_leaf, dtype=jnp.int32) >= jnp.sum(at_node, dtype=jnp.int32)
+        return jax.lax.cond(
+            more_leaves,
+            lambda: _look_at_triangles(meshes, work, lanes, at_leaf),
+            lambda: _look_at_boxes(meshes, work, lanes, at_node),
+        )
+
+    return jax.lax.while_loop(busy, one_round, lanes)
+
+
+def _look_at_boxes(meshes: Meshes, work: _Work, lanes: _Lanes, here: Array) -> _Lanes:
+    """Lanes at a node go to its nearest child that the ray meets before anything known, or back up."""
+    first, _, _, top = unpack(work.place)
+    # nodes of the levels above: 1, top, 8 top, 64 top ...
+    above = jnp.where(lanes.level > 0, 1 + top * (0o1111111111 & ((1 << BITS * (lanes.level - 1)) - 1)), 0)
+    rows = _rows(meshes.boxes.reshape(-1, 6 * CHILDREN), jnp.where(here, first + above + lanes.node, 0))
+    entry = _entry(rows.reshape(-1, 6, CHILDREN), work, lanes.nearest.distance)
+    column = jnp.arange(lanes.left.shape[1], dtype=jnp.int32)[None]
+    left = jnp.where(column == lanes.level[:, None], _in_order(entry)[:, None], lanes.left)
+    return _descend(lanes, lanes.level, lanes.node, left, here)
+
+
+@computed_once
+def _rows(values: Array, index: Array) -> Array:
+    """values[index], copied before anything is computed with it."""
+    return values.at[index].get(mode="promise_in_bounds")
+
+
+@computed_once
+def _entry(box: Array, work: _Work, limit: Array) -> Array:
+    """(b, 8) distance at which the ray enters each box, infinite if it misses it or another surface is nearer."""
+    lower, upper = unpack(box[:, :3], axis=1), unpack(box[:, 3:], axis=1)
+    origin, direction = unpack(work.origin[:, :, None], axis=1), unpack(work.direction[:, :, None], axis=1)
+    enter, leave = through_box(lower, upper, origin, direction)
+    return jnp.where(enter <= jnp.minimum(leave, limit[:, None]), enter, jnp.inf)
+
+
+def _in_order(entry: Array) -> Array:
+    """(b,) the children that are met, nearest in the lowest bits, under a leading 1."""
+    columns = unpack(entry)
+    result = EMPTY << BITS * sum((each < jnp.inf).astype(jnp.int32) for each in columns)
+    for child, each in enumerate(columns):
+        earlier = [other <= each for other in columns[:child]] + [other < each for other in columns[child + 1 :]]
+        rank = sum(before.astype(jnp.int32) for before in earlier)
+        result = result + jnp.where(each < jnp.inf, child << BITS * rank, 0)
+    return result
+
+
+@computed_once
+def _descend(lanes: _Lanes, level: Array, node: Array, left: Array, here: Array) -> _Lanes:
+    """Lanes that are `here` go on to the next child left on the deepest level at or above their own, or are done."""
+    column = jnp.arange(left.shape[1], dtype=jnp.int32)[None]
+    deepest = jnp.max(jnp.where((left != EMPTY) & (column <= level[:, None]), column, -1), axis=1)
+    there = column == deepest[:, None]
+    children = jnp.max(jnp.where(there, left, 0), axis=1)
+    up = BITS * jnp.maximum(level - deepest, 0)
+    child = ((node >> up) << BITS) + (children & (CHILDREN - 1))
+    return lanes._replace(
+        level=jnp.where(here, jnp.where(deepest < 0, -1, deepest + 1), lanes.level),
+        node=jnp.where(here, jnp.where(deepest < 0, 0, child), lanes.node),
+        left=jnp.where(here[:, None], jnp.where(there, left >> BITS, left), lanes.left),
+    )
+
+
+def _look_at_triangles(meshes: Meshes, work: _Work, lanes: _Lanes, here: Array) -> _Lanes:
+    """Lanes at a leaf take the nearest of its triangles, if it is nearer than what they know, and go on."""
+    leaf = jnp.where(here, work.place[:, 1] + lanes.node, 0)
+    width = meshes.plan.corners.shape[1]
+    rows = _rows(jnp.asarray(meshes.plan.corners.reshape(-1, 3 * width)), leaf)
+    corners = _rows(meshes.vertex, rows.reshape(-1)).reshape(-1, width, 3, 3)
+    distance = _triangle_distances(corners, work)
+    nearest, triangle = lanes.nearest
+    for each, column in enumerate(unpack(distance)):
+        better = here & (column < nearest)
+        nearest, triangle = jnp.where(better, column, nearest), jnp.where(better, leaf * width + each, triangle)
+    lanes = lanes._replace(nearest=Nearest(nearest, triangle))
+    return _descend(lanes, lanes.level - 1, lanes.node >> BITS, lanes.left, here)
+
+
+@computed_once
+def _triangle_distances(corners: Array, work: _Work) -> Array:
+    """(b, m) where rays cross triangles with corners (b, m, 3, 3), infinite if they do not."""
+    size = corners.shape[:2]
+    direction = jnp.broadcast_to(work.direction[:, None], (*size, 3))
+    a, b, c = (corners[:, :, corner] - work.origin[:, None] for corner in range(3))
+    # volumes of the ray with each edge: of one sign inside, of equal size for the two triangles at an edge
+    volumes = [dot(direction, cross(*edge)) for edge in ((c, b), (a, c), (b, a))]
+    whole = volumes[0] + volumes[1] + volumes[2]
+    least = jnp.minimum(*(volumes[k] * jnp.sign(whole) for k in (0, 1)))
+    least = jnp.minimum(least, volumes[2] * jnp.sign(whole))
+    inside = (whole != 0) & (least >= -8 * jnp.finfo(whole.dtype).eps * jnp.abs(whole))
+    normal = cross(b - a, c - a)
+    slope = dot(normal, direction)
+    distance = dot(normal, a) / jnp.where(slope == 0, 1, slope)
+    return jnp.where(inside & (slope != 0) & (distance >= 0), distance, jnp.inf)

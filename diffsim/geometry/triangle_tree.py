@@ -1,0 +1,140 @@
+"""Boxes around the triangles of a mesh, in a tree with eight children a node: what rays search.
+
+The triangles are halved again and again along the longest side of the box of their middles, until few are left: 2^k
+leaves of equally many, some twice. Eight leaves in a row are the children of a node, eight such nodes those of the next,
+up to a root with 1 to 8 children, so that places follow from counts and no pointer is stored. Which triangle is in which
+leaf is static (`mesh_leafface`); the boxes follow from the vertices and are a leaf of the model (`mesh_boxes`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.types.topology import Topology, per_topology
+
+Floats = TypeVar("Floats", np.ndarray, jax.Array)
+
+# most triangles in a leaf
+LEAF = 8
+CHILDREN = 8
+# lower and upper corner of the box of a child that is not there: inside out, no ray meets it
+NOWHERE = (1e30, -1e30)
+
+
+class Tree(NamedTuple):
+    """Counts of one tree: leaves, triangles in each, levels of nodes, children of the root."""
+
+    leaves: int
+    width: int
+    depth: int
+    top: int
+
+    @property
+    def nodes(self) -> list[int]:
+        """Nodes of each level, the root's first."""
+        return [1, *(self.top * CHILDREN**level for level in range(self.depth - 1))]
+
+
+class Trees(NamedTuple):
+    """The trees of all meshes of a model, one after another.
+
+    `faces` (leaves, m): rows of mesh_face in each leaf, the last one repeated where a leaf has fewer than m; `corners`
+    (leaves, m, 3): the rows of mesh_vert at their corners.
+    """
+
+    trees: tuple[Tree, ...]
+    faces: np.ndarray
+    corners: np.ndarray
+
+    @property
+    def places(self) -> np.ndarray:
+        """(nmesh, 4): first node, first leaf, levels and children of the root of each tree."""
+        nodes = np.cumsum([0, *(sum(tree.nodes) for tree in self.trees)])
+        leaves = np.cumsum([0, *(tree.leaves for tree in self.trees)])
+        rows = [(nodes[mesh], leaves[mesh], tree.depth, tree.top) for mesh, tree in enumerate(self.trees)]
+        return np.array(rows, np.int32).reshape(-1, 4)
+
+
+def tree_of(count: int) -> Tree:
+    """The tree over a number of triangles."""
+    halvings = max(0, -(-count // LEAF) - 1).bit_length()
+    leaves, depth = 1 << halvings, max(1, -(-halvings // 3))
+    return Tree(leaves, -(-count // leaves), depth, leaves // CHILDREN ** (depth - 1))
+
+
+def tree_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """`mesh_leafface` and `mesh_boxes` of a compiled model, given its other mesh fields."""
+    vertex, face = np.asarray(fields["mesh_vert"]).reshape(-1, 3), np.asarray(fields["mesh_face"]).reshape(-1, 3)
+    rows = zip(*(fields[f"mesh_{name}"] for name in ("faceadr", "facenum", "vertadr", "vertnum")), strict=True)
+    leaves = [
+        _leaf_faces(vertex[vertadr : vertadr + vertnum], face[faceadr : faceadr + facenum]).reshape(-1)
+        for faceadr, facenum, vertadr, vertnum in rows
+    ]
+    leafface = np.concatenate([np.zeros(0, np.int32), *leaves]).astype(np.int32)
+    return {"mesh_leafface": leafface, "mesh_boxes": boxes(_plan({**fields, "mesh_leafface": leafface}), vertex)}
+
+
+def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
+    """(leaves, triangles in each): numbers of the triangles (m, 3) of one mesh with vertices (n, 3)."""
+    tree = tree_of(len(face))
+    corners = vertex[face]
+    middle = corners.min(axis=1) + corners.max(axis=1)
+    # whole leaves: the last triangle stands in for those that are missing
+    part = np.minimum(np.arange(tree.leaves * tree.width), len(face) - 1)[None]
+    while part.shape[1] > tree.width:
+        places = middle[part]
+        axis = np.argmax(np.ptp(places, axis=1), axis=1)
+        along = np.take_along_axis(places, axis[:, None, None], axis=2)[:, :, 0]
+        half = part.shape[1] // 2
+        order = np.argpartition(along, half, axis=1)
+        part = np.take_along_axis(part, order, axis=1).reshape(-1, half)
+    return part
+
+
+@per_topology
+def trees(topology: Topology) -> Trees:
+    """The trees of all meshes."""
+    return _plan(vars(topology))
+
+
+def _plan(fields: Mapping[str, Any]) -> Trees:
+    plans = tuple(tree_of(int(count)) for count in fields["mesh_facenum"])
+    most = max((tree.width for tree in plans), default=1)
+    faces, corners, first = [np.zeros((0, most), np.int32)], [np.zeros((0, most, 3), np.int32)], 0
+    for mesh, tree in enumerate(plans):
+        own = fields["mesh_leafface"][first : first + tree.leaves * tree.width].reshape(tree.leaves, tree.width)
+        own = np.pad(own, ((0, 0), (0, most - tree.width)), mode="edge") + fields["mesh_faceadr"][mesh]
+        faces.append(own)
+        corners.append(np.reshape(fields["mesh_face"], (-1, 3))[own] + fields["mesh_vertadr"][mesh])
+        first += tree.leaves * tree.width
+    return Trees(plans, np.concatenate(faces).astype(np.int32), np.concatenate(corners).astype(np.int32))
+
+
+def boxes(plan: Trees, vertex: Floats) -> Floats:
+    """(nodes, 6, 8): lower and upper corners, m, of the children of all nodes; `NOWHERE` where there is no child.
+
+    The nodes of one mesh follow one another, the root first. Works on numpy and on JAX arrays alike.
+    """
+    join = jnp.concatenate if isinstance(vertex, jax.Array) else np.concatenate
+    corners = vertex[plan.corners.reshape(-1)].reshape(*plan.corners.shape[:2], 9)
+    levels, first = [np.zeros((0, 6, CHILDREN), vertex.dtype)], 0
+    for tree in plan.trees:
+        own = corners[first : first + tree.leaves].reshape(tree.leaves, -1, 3)
+        levels += _levels(tree, join, own.min(axis=1), own.max(axis=1))
+        first += tree.leaves
+    return join(levels)
+
+
+def _levels(tree: Tree, join: Callable[..., Floats], lower: Floats, upper: Floats) -> list[Floats]:
+    """The levels of one tree from the root on, (nodes, 6, 8) each, given its leaves' boxes (leaves, 3)."""
+    levels: list[Floats] = []
+    for count in reversed(tree.nodes):
+        low, high = (corner.reshape(count, -1, 3).swapaxes(1, 2) for corner in (lower, upper))
+        missing = np.ones((count, 3, CHILDREN - low.shape[2]), low.dtype)
+        padded = [join([corner, end * missing], axis=2) for corner, end in zip((low, high), NOWHERE, strict=True)]
+        levels.insert(0, join(padded, axis=1))
+        lower, upper = low.min(axis=2), high.max(axis=2)
+    return levels
