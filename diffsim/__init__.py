@@ -17,6 +17,7 @@ from diffsim.errors import CapacityWarning as CapacityWarning
 from diffsim.errors import DiffsimError as DiffsimError
 from diffsim.errors import MjcfError as MjcfError
 from diffsim.errors import UnsupportedError as UnsupportedError
+from diffsim.geometry.ray import RayHits as RayHits
 from diffsim.load import load as load
 from diffsim.simulate import support as support
 from diffsim.simulate.batch import model_axes as model_axes
@@ -27,6 +28,9 @@ from diffsim.simulate.randomize import Scale as Scale
 from diffsim.simulate.randomize import Shift as Shift
 from diffsim.simulate.randomize import Uniform as Uniform
 from diffsim.simulate.randomize import randomize as randomize
+from diffsim.simulate.ray_queries import RayFilter as RayFilter
+from diffsim.simulate.ray_queries import multi_ray as multi_ray
+from diffsim.simulate.ray_queries import ray as ray
 from diffsim.simulate.rollout import Policy as Policy
 from diffsim.simulate.rollout import rollout as rollout
 from diffsim.simulate.status import check as check

@@ -256,12 +256,19 @@ def next_activation(mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
 
 
 def rays_of(
-    mjmodel: mujoco.MjModel, data: mujoco.MjData, origin: np.ndarray, direction: np.ndarray
+    mjmodel: mujoco.MjModel,
+    data: mujoco.MjData,
+    origin: np.ndarray,
+    direction: np.ndarray,
+    choice: tuple[Any, bool, int] = (None, True, -1),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distance (k,), geom (k,) and normal (k, 3) of what rays (k, 3) meet."""
+    """Distance (k,), geom (k,) and normal (k, 3) of what rays (k, 3) meet.
+
+    choice: geomgroup, flg_static and bodyexclude of mj_ray.
+    """
     distance, geom, normal = np.zeros(len(origin)), np.zeros(len(origin), np.int32), np.zeros((len(origin), 3))
     for k in range(len(origin)):
         found = np.zeros(1, np.int32)
-        distance[k] = mujoco.mj_ray(mjmodel, data, origin[k], direction[k], None, 1, -1, found, normal[k])
+        distance[k] = mujoco.mj_ray(mjmodel, data, origin[k], direction[k], *choice, found, normal[k])
         geom[k] = found[0]
     return distance, geom, normal

@@ -92,7 +92,9 @@ def xml(kinds: tuple[str, ...], rings: int = 12, extra: str = "") -> str:
             place = numbers(rng.normal(size=3) * 0.4 * len(kinds) ** 0.5)
             turn = numbers(rng.normal(size=3) * 40)
             joint = "" if kind in FIXED else "<freejoint/>"
-            bodies.append(f"<body pos='{place}' euler='{turn}'>{joint}<geom contype='0' conaffinity='0' {geom}/></body>")
+            bodies.append(
+                f"<body pos='{place}' euler='{turn}'>{joint}<geom contype='0' conaffinity='0' {geom}/></body>"
+            )
     return f"<mujoco><asset>{assets(rings)}</asset><worldbody>{''.join(bodies)}</worldbody>{extra}</mujoco>"
 
 

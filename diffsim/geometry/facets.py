@@ -18,7 +18,7 @@ from diffsim.geometry.slab import through_box
 from diffsim.geometry.triangle_tree import trees
 from diffsim.math import safe
 from diffsim.math.pick import pick
-from diffsim.math.vector import cross, dot, pack, scale, unpack
+from diffsim.math.vector import cross, dot, pack, unpack
 from diffsim.types.model import Model
 
 Array = jax.Array
@@ -39,8 +39,8 @@ class Faceted(NamedTuple):
     """A geom type made of facets.
 
     `search(model, assets, lines)`: distance (k, m), infinite for nothing, and facet (k, m), given the assets (m,) of
-    the geoms. `corners(model, assets, facets)`: (k, 3, 3), m, in the geom's frame, counter-clockwise from outside, given
-    assets and facets (k,).
+    the geoms. `corners(model, assets, facets)`: three points (k, 3, 3), m, of facets (k,) of assets (k,), in the geom's
+    frame, counter-clockwise from outside.
     """
 
     search: Callable[[Model, np.ndarray, Lines], tuple[Array, Array]]
@@ -86,8 +86,8 @@ def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
 
 def _grid_point(field: Field, column: Array, row: Array) -> Array:
     """Points (k, 3) of the surface above grid points."""
-    place = [count * width - half for count, width, half in zip((column, row), field.width, unpack(field.size), strict=False)]
-    return pack([*place, field.height(row, column)])
+    (width, length), (x, y, _, _) = field.width, unpack(field.size)
+    return pack([column * width - x, row * length - y, field.height(row, column)])
 
 
 def _face_corners(size: Array, face: Array) -> Array:
@@ -102,9 +102,9 @@ def _face_corners(size: Array, face: Array) -> Array:
 def _fields(model: Model, assets: Array | np.ndarray) -> Field:
     """Height fields by number, of any shape."""
     topology = model.topology
-    counts = (topology.hfield_nrow, topology.hfield_ncol, topology.hfield_adr)
-    counts = [jnp.asarray(each)[assets] for each in counts]
-    return Field(*counts, pick(model.hfield_size, assets), model.hfield_data)
+    tables = topology.hfield_nrow, topology.hfield_ncol, topology.hfield_adr
+    nrow, ncol, address = (jnp.asarray(table)[assets] for table in tables)
+    return Field(nrow, ncol, address, pick(model.hfield_size, assets), model.hfield_data)
 
 
 def outside(corners: Array) -> Array:

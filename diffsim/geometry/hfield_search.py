@@ -115,7 +115,7 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
     corner = [x, y, 0 * top]
     start = [(place + low) / width for place, low, width in zip(unpack(origin), corner, widths, strict=True)]
     line = _Line(start, [along / width for along, width in zip(unpack(direction), widths, strict=True)])
-    cell = [_cell_at(line, axis, enter, count) for axis, count in enumerate(field.cells)]
+    column, row = (_cell_at(line, axis, enter, count) for axis, count in enumerate(field.cells))
 
     def going(walk: Walk) -> Array:
         return jnp.any(walk[4])
@@ -125,12 +125,12 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
         crossed, which = _in_cell(field, line, column, row)
         hit = on & (crossed < jnp.inf)
         nearest = jnp.where(hit, crossed, distance), jnp.where(hit, which, feature)
-        until, cell = _next_cell(line, column, row)
-        inside = [(0 <= place) & (place < count) for place, count in zip(cell, field.cells, strict=True)]
-        return *cell, *nearest, on & ~hit & (until <= leave) & inside[0] & inside[1]
+        until, column, row = _next_cell(line, column, row)
+        inside = [(place >= 0) & (place < count) for place, count in zip((column, row), field.cells, strict=True)]
+        return column, row, *nearest, on & ~hit & (until <= leave) & inside[0] & inside[1]
 
     nothing = jnp.full(enter.shape, jnp.inf, enter.dtype), jnp.zeros(enter.shape, jnp.int32)
-    found = jax.lax.while_loop(going, step, (*cell, *nothing, enter <= leave))
+    found = jax.lax.while_loop(going, step, (column, row, *nothing, enter <= leave))
     return found[2], found[3]
 
 
@@ -144,21 +144,23 @@ def _cell_at(line: _Line, axis: int, distance: Array, count: Array) -> Array:
     return jnp.clip(place, 0, jnp.maximum(count - 1, 0)).astype(jnp.int32)
 
 
-def _next_cell(line: _Line, column: Array, row: Array) -> tuple[Array, list[Array]]:
-    """How far the ray goes in a cell, and the cell after it."""
+def _next_cell(line: _Line, column: Array, row: Array) -> tuple[Array, Array, Array]:
+    """How far the ray goes in a cell, and column and row of the cell after it."""
     ahead = []
     for cell, start, slope in zip((column, row), line.start, line.slope, strict=False):
         distance = (cell + (slope > 0) - start) / jnp.where(slope == 0, 1, slope)
         ahead.append(jnp.where(slope == 0, jnp.inf, distance))
     steps = [jnp.where(slope > 0, 1, -1) for slope in line.slope[:2]]
     by_column = ahead[0] <= ahead[1]
-    after = [column + jnp.where(by_column, steps[0], 0), row + jnp.where(by_column, 0, steps[1])]
-    return jnp.minimum(*ahead), after
+    after = column + jnp.where(by_column, steps[0], 0), row + jnp.where(by_column, 0, steps[1])
+    return jnp.minimum(*ahead), *after
 
 
 def _in_cell(field: Field, line: _Line, column: Array, row: Array) -> tuple[Array, Array]:
     """Distance to the nearer triangle of a cell, infinite if the ray meets neither, and its feature."""
-    column, row = (jnp.clip(cell, 0, jnp.maximum(count - 1, 0)) for cell, count in zip((column, row), field.cells, strict=True))
+    column, row = (
+        jnp.clip(cell, 0, jnp.maximum(count - 1, 0)) for cell, count in zip((column, row), field.cells, strict=True)
+    )
     h00, h10, h01, h11 = (
         field.height(jnp.minimum(row + up, field.cells[1]), jnp.minimum(column + right, field.cells[0]))
         for up in (0, 1)

@@ -6,14 +6,16 @@ whichever are more. When half of the lanes are done, these take up the next rays
 hold up the others. Source: Wald et al. 2008 (trees with many children); Moeller and Trumbore 1997 (triangles).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.geometry.slab import through_box
 from diffsim.geometry.triangle_tree import CHILDREN, Trees, trees
-from diffsim.math.vector import cross, dot, unpack
+from diffsim.math.vector import cross, dot, total, unpack
 from diffsim.math.xla import computed_once
 from diffsim.types.model import Model
 
@@ -70,61 +72,77 @@ class _Work(NamedTuple):
 
 def search_meshes(model: Model, queries: Queries) -> Nearest:
     """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves."""
-    plan = trees(model.topology)
-    static = jax.lax.stop_gradient
-    vertex, boxes = static(model.mesh_vert), static(model.mesh_boxes)
+    vertex, boxes, queries = jax.lax.stop_gradient((model.mesh_vert, model.mesh_boxes, queries))
+    found = _search(trees(model.topology))(vertex, boxes, queries)
+    return Nearest(*jax.lax.stop_gradient(found))
+
+
+def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
+    """A search whose `vmap` is one search: the rays of all worlds that share their meshes are worked on together."""
 
     @jax.custom_batching.custom_vmap
-    def search(vertex: Array, boxes: Array, *queries: Array) -> tuple[Array, Array]:
-        return tuple(_search(Meshes(vertex, boxes, plan), Queries(*queries)))
+    def search(vertex: Array, boxes: Array, queries: Queries) -> Nearest:
+        return _in_lanes(Meshes(vertex, boxes, plan), queries)
 
     @search.def_vmap
-    def search_in_one_go(size: int, batched: list[bool], *arguments: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
-        """Worlds that share their meshes are rays of one search; others are searched one after another."""
-        if any(batched[:2]):
-            whole = [x if own else jnp.broadcast_to(x, (size, *x.shape)) for x, own in zip(arguments, batched, strict=True)]
-            return jax.lax.map(lambda each: search(*each), tuple(whole)), (True, True)
-        flat = [_flattened(x, own, size) for x, own in zip(arguments[2:], batched[2:], strict=True)]
-        found = search(*arguments[:2], *flat)
-        return tuple(x.reshape(size, -1) for x in found), (True, True)
+    def in_one_go(size: int, batched: Any, vertex: Array, boxes: Array, queries: Queries) -> tuple[Nearest, Nearest]:
+        *own_mesh, own_queries = batched
+        whole = jax.tree.map(partial(_spread, size), queries, own_queries)
+        if any(own_mesh):
+            vertex, boxes = (_spread(size, *each) for each in zip((vertex, boxes), own_mesh, strict=True))
+            found = jax.lax.map(lambda each: search(*each), (vertex, boxes, whole))
+        else:
+            flat = search(vertex, boxes, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), whole))
+            found = jax.tree.map(lambda x: x.reshape(size, -1), flat)
+        return found, Nearest(True, True)  # type: ignore[arg-type]
 
-    return Nearest(*search(vertex, boxes, *queries))
-
-
-def _flattened(values: Array, batched: bool, size: int) -> Array:
-    whole = values if batched else jnp.broadcast_to(values, (size, *values.shape))
-    return whole.reshape(-1, *whole.shape[2:])
+    return search
 
 
-def _search(meshes: Meshes, queries: Queries) -> Nearest:
+def _spread(size: int, values: Array, batched: bool) -> Array:
+    """Values with a leading batch axis."""
+    return values if batched else jnp.broadcast_to(values, (size, *values.shape))
+
+
+def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:
+    """The search itself: lanes take up rays, work, and hand in what they found, until no ray is left."""
     count = len(queries.wanted)
-    lanes, depth = min(count, LANES), max(tree.depth for tree in meshes.plan.trees)
     # wanted ones first
     order = jnp.nonzero(queries.wanted, size=count, fill_value=0)[0].astype(jnp.int32)
     number = jnp.sum(queries.wanted, dtype=jnp.int32)
-    waiting = jnp.full(lanes, -1, jnp.int32)
-    nothing = Nearest(jnp.full(lanes, jnp.inf, queries.origin.dtype), waiting)
-    idle = _Lanes(waiting, jnp.zeros_like(waiting), jnp.full((lanes, depth), EMPTY, jnp.int32), nothing)
-    work = _Work(waiting + 1 + count, *(jnp.ones((lanes, 3), queries.origin.dtype),) * 2, jnp.ones((lanes, 4), jnp.int32))
-    found = Nearest(jnp.full(count, jnp.inf, queries.origin.dtype), jnp.full(count, -1, jnp.int32))
+    idle = _idle(meshes, min(count, LANES), queries.origin.dtype)
+    found = _nothing(count, queries.origin.dtype)
+    work = _Work(jnp.full_like(idle.node, count), *_rays_of(meshes, queries, idle.node))
 
     def unfinished(carry: tuple[_Lanes, _Work, Nearest, Array]) -> Array:
         return (carry[3] < number) | jnp.any(carry[0].level >= 0)
 
-    def refill(carry: tuple[_Lanes, _Work, Nearest, Array]) -> tuple[_Lanes, _Work, Nearest, Array]:
+    def work_on(carry: tuple[_Lanes, _Work, Nearest, Array]) -> tuple[_Lanes, _Work, Nearest, Array]:
         lanes, work, found, taken = carry
         found = _record(found, work, lanes)
         free = lanes.level < 0
         ticket = taken + jnp.cumsum(free, dtype=jnp.int32) - 1
         fresh = free & (ticket < number)
         query = jnp.where(fresh, order[jnp.minimum(ticket, count - 1)], jnp.where(free, count, work.query))
-        work = _take_up(meshes, queries, work, query, fresh)
-        lanes = jax.tree.map(lambda new, old: _where(fresh, new, old), idle._replace(level=jnp.zeros_like(query)), lanes)
+        rays = _rays_of(meshes, queries, jnp.where(fresh, query, 0))
+        work = _Work(query, *(_where(fresh, *each) for each in zip(rays, work[1:], strict=True)))
+        lanes = jax.tree.map(partial(_where, fresh), idle._replace(level=jnp.zeros_like(query)), lanes)
         taken = jnp.minimum(taken + jnp.sum(free, dtype=jnp.int32), number)
         return _rounds(meshes, work, lanes, taken == number), work, found, taken
 
-    lanes, work, found, _ = jax.lax.while_loop(unfinished, refill, (idle, work, found, jnp.int32(0)))
+    lanes, work, found, _ = jax.lax.while_loop(unfinished, work_on, (idle, work, found, jnp.int32(0)))
     return _record(found, work, lanes)
+
+
+def _nothing(count: int, dtype: jnp.dtype) -> Nearest:
+    return Nearest(jnp.full(count, jnp.inf, dtype), jnp.full(count, -1, jnp.int32))
+
+
+def _idle(meshes: Meshes, count: int, dtype: jnp.dtype) -> _Lanes:
+    """Lanes without work."""
+    depth = max(tree.depth for tree in meshes.plan.trees)
+    left = jnp.full((count, depth), EMPTY, jnp.int32)
+    return _Lanes(jnp.full(count, -1, jnp.int32), jnp.zeros(count, jnp.int32), left, _nothing(count, dtype))
 
 
 def _record(found: Nearest, work: _Work, lanes: _Lanes) -> Nearest:
@@ -134,12 +152,10 @@ def _record(found: Nearest, work: _Work, lanes: _Lanes) -> Nearest:
 
 
 @computed_once
-def _take_up(meshes: Meshes, queries: Queries, work: _Work, query: Array, fresh: Array) -> _Work:
-    """The work of all lanes after the fresh ones have got theirs."""
-    row = jnp.where(fresh, query, 0)
-    origin, direction, mesh = (_rows(values, row) for values in queries[:3])
-    new = _Work(query, origin, direction, _rows(jnp.asarray(meshes.plan.places), mesh))
-    return _Work(query, *(_where(fresh, after, before) for after, before in zip(new[1:], work[1:], strict=True)))
+def _rays_of(meshes: Meshes, queries: Queries, query: Array) -> tuple[Array, Array, Array]:
+    """Origin, direction and place of the tree of some queries."""
+    origin, direction, mesh = (_rows(values, query) for values in queries[:3])
+    return origin, direction, _rows(jnp.asarray(meshes.plan.places), mesh)
 
 
 def _where(condition: Array, yes: Array, no: Array) -> Array:
@@ -198,10 +214,10 @@ def _entry(box: Array, work: _Work, limit: Array) -> Array:
 def _in_order(entry: Array) -> Array:
     """(b,) the children that are met, nearest in the lowest bits, under a leading 1."""
     columns = unpack(entry)
-    result = EMPTY << BITS * sum((each < jnp.inf).astype(jnp.int32) for each in columns)
+    result = jnp.left_shift(EMPTY, BITS * total([(each < jnp.inf).astype(jnp.int32) for each in columns]))
     for child, each in enumerate(columns):
         earlier = [other <= each for other in columns[:child]] + [other < each for other in columns[child + 1 :]]
-        rank = sum(before.astype(jnp.int32) for before in earlier)
+        rank = total([before.astype(jnp.int32) for before in earlier])
         result = result + jnp.where(each < jnp.inf, child << BITS * rank, 0)
     return result
 
@@ -232,7 +248,7 @@ def _look_at_triangles(meshes: Meshes, work: _Work, lanes: _Lanes, here: Array) 
     nearest, triangle = lanes.nearest
     for each, column in enumerate(unpack(distance)):
         better = here & (column < nearest)
-        nearest, triangle = jnp.where(better, column, nearest), jnp.where(better, leaf * width + each, triangle)
+        nearest, triangle = (jnp.where(better, *pair) for pair in ((column, nearest), (leaf * width + each, triangle)))
     lanes = lanes._replace(nearest=Nearest(nearest, triangle))
     return _descend(lanes, lanes.level - 1, lanes.node >> BITS, lanes.left, here)
 

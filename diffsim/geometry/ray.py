@@ -48,7 +48,7 @@ class _Geoms(NamedTuple):
         return _Geoms(*(pick(values, index) for values in self))
 
 
-class Hits(NamedTuple):
+class RayHits(NamedTuple):
     """What k rays met: distance (k,) and geom (k,), both -1 for nothing; world normal (k, 3), zero for nothing."""
 
     distance: Array
@@ -56,17 +56,18 @@ class Hits(NamedTuple):
     normal: Array
 
 
-def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Array | None = None) -> Hits:
+def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Array | None = None) -> RayHits:
     """Sends rays through a model and finds the nearest visible geom.
 
     Args:
       model: the model.
       geom_xpos, geom_xmat: poses of all geoms, (ngeom, 3) and (ngeom, 3, 3).
       rays: the rays.
-      seen: (ngeom,) which geoms rays meet; by default those whose alpha (their own or their material's) is not 0.
+      seen: which geoms rays meet, (ngeom,) or for each ray (k, ngeom); by default those whose alpha (their own or
+        their material's) is not 0.
 
     Returns:
-      Hits. The choice of the geom is discrete; distance and normal are differentiable once.
+      RayHits. The choice of the geom is discrete; distance and normal are differentiable once.
 
     Raises:
       UnsupportedError: the model has geoms that rays cannot see.
@@ -74,10 +75,10 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     order, groups = _visible_groups(model.topology)
     if not len(order):
         nothing = -jnp.ones_like(rays.origin[:, 0])
-        return Hits(nothing, nothing.astype(jnp.int32), jnp.zeros_like(rays.origin))
+        return RayHits(nothing, nothing.astype(jnp.int32), jnp.zeros_like(rays.origin))
     seen = rgba(model)[:, 3] != 0 if seen is None else seen
     passed = jnp.asarray(model.topology.geom_bodyid)[None] == jnp.asarray(rays.exclude)[:, None]
-    wanted = seen[None] & ~passed
+    wanted = (seen if seen.ndim == 2 else seen[None]) & ~passed
     all_geoms = _Geoms(geom_xpos, geom_xmat, model.geom_size)
     searched, line = jax.lax.stop_gradient((all_geoms, (rays.origin, rays.direction)))
     found = [_search(model, kind, geoms, _Scene(searched, *line, wanted)) for kind, geoms in groups]
@@ -88,7 +89,7 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     hit = distance < jnp.inf
     met = _Met([each for each, _ in groups], geom, facet, all_geoms.at(geom))
     distance, normal = _refine(model, met, rays, jnp.where(hit, distance, 0))
-    return Hits(jnp.where(hit, distance, -1), jnp.where(hit, geom, -1), jnp.where(hit[:, None], normal, 0))
+    return RayHits(jnp.where(hit, distance, -1), jnp.where(hit, geom, -1), jnp.where(hit[:, None], normal, 0))
 
 
 class _Scene(NamedTuple):

@@ -1,9 +1,9 @@
 """Boxes around the triangles of a mesh, in a tree with eight children a node: what rays search.
 
 The triangles are halved again and again along the longest side of the box of their middles, until few are left: 2^k
-leaves of equally many, some twice. Eight leaves in a row are the children of a node, eight such nodes those of the next,
-up to a root with 1 to 8 children, so that places follow from counts and no pointer is stored. Which triangle is in which
-leaf is static (`mesh_leafface`); the boxes follow from the vertices and are a leaf of the model (`mesh_boxes`).
+leaves of equally many, some twice. Eight leaves in a row are the children of a node, eight such nodes those of the
+next, up to a root with 1 to 8 children, so that places follow from counts and no pointer is stored. Which triangle is
+in which leaf is static (`mesh_leafface`); the boxes follow from the vertices, as a leaf of the model (`mesh_boxes`).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ import numpy as np
 from diffsim.types.topology import Topology, per_topology
 
 Floats = TypeVar("Floats", np.ndarray, jax.Array)
+Join = Callable[..., Any]
 
 # most triangles in a leaf
 LEAF = 8
@@ -67,14 +68,17 @@ def tree_of(count: int) -> Tree:
 
 def tree_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """`mesh_leafface` and `mesh_boxes` of a compiled model, given its other mesh fields."""
-    vertex, face = np.asarray(fields["mesh_vert"]).reshape(-1, 3), np.asarray(fields["mesh_face"]).reshape(-1, 3)
+    vertex, face = (np.reshape(fields[f"mesh_{name}"], (-1, 3)) for name in ("vert", "face"))
     rows = zip(*(fields[f"mesh_{name}"] for name in ("faceadr", "facenum", "vertadr", "vertnum")), strict=True)
     leaves = [
         _leaf_faces(vertex[vertadr : vertadr + vertnum], face[faceadr : faceadr + facenum]).reshape(-1)
         for faceadr, facenum, vertadr, vertnum in rows
     ]
     leafface = np.concatenate([np.zeros(0, np.int32), *leaves]).astype(np.int32)
-    return {"mesh_leafface": leafface, "mesh_boxes": boxes(_plan({**fields, "mesh_leafface": leafface}), vertex)}
+    return {
+        "mesh_leafface": leafface,
+        "mesh_boxes": boxes(_plan({**fields, "mesh_leafface": leafface}), vertex.astype(float)),
+    }
 
 
 def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
@@ -118,7 +122,7 @@ def boxes(plan: Trees, vertex: Floats) -> Floats:
 
     The nodes of one mesh follow one another, the root first. Works on numpy and on JAX arrays alike.
     """
-    join = jnp.concatenate if isinstance(vertex, jax.Array) else np.concatenate
+    join: Join = jnp.concatenate if isinstance(vertex, jax.Array) else np.concatenate
     corners = vertex[plan.corners.reshape(-1)].reshape(*plan.corners.shape[:2], 9)
     levels, first = [np.zeros((0, 6, CHILDREN), vertex.dtype)], 0
     for tree in plan.trees:
@@ -128,9 +132,9 @@ def boxes(plan: Trees, vertex: Floats) -> Floats:
     return join(levels)
 
 
-def _levels(tree: Tree, join: Callable[..., Floats], lower: Floats, upper: Floats) -> list[Floats]:
+def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
     """The levels of one tree from the root on, (nodes, 6, 8) each, given its leaves' boxes (leaves, 3)."""
-    levels: list[Floats] = []
+    levels: list[Any] = []
     for count in reversed(tree.nodes):
         low, high = (corner.reshape(count, -1, 3).swapaxes(1, 2) for corner in (lower, upper))
         missing = np.ones((count, 3, CHILDREN - low.shape[2]), low.dtype)

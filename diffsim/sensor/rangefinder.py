@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType, ObjType, RayDataField
-from diffsim.geometry.ray import Hits, Rays, cast
+from diffsim.geometry.ray import RayHits, Rays, cast
 from diffsim.geometry.surfaces import UNSUPPORTED
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot, scale
@@ -58,12 +58,12 @@ def _from_camera(readings: Readings, group: Group) -> Array:
     return jnp.stack(images)
 
 
-def _cast(readings: Readings, origin: Array, direction: Array, exclude: np.ndarray) -> Hits:
+def _cast(readings: Readings, origin: Array, direction: Array, exclude: np.ndarray) -> RayHits:
     data = readings.data
     return cast(readings.model, data.geom_xpos, data.geom_xmat, Rays(origin, direction, exclude))
 
 
-def _fields(group: Group, hits: Hits, origin: Array, direction: Array, depth: Array) -> Array:
+def _fields(group: Group, hits: RayHits, origin: Array, direction: Array, depth: Array) -> Array:
     """The fields of `data`, in their fixed order, for k rays: (k, fields)."""
     hit = (hits.distance >= 0)[:, None]
     values = {

@@ -6,7 +6,6 @@ each sample has its own direction to the light, so that shadows are soft.
 
 import functools
 import pathlib
-import warnings
 from collections.abc import Sequence
 
 import jax
@@ -14,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from diffsim.enums import GeomType
-from diffsim.geometry import ray, surfaces
+from diffsim.geometry import ray
 from diffsim.physics.kinematics import compute_kinematics
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
@@ -55,7 +53,6 @@ def render(
       uint8 image (height, width, 3), sRGB.
     """
     poses = state if isinstance(state, Kinematics) else _poses(model, state)
-    _warn_of_missing(model, hidden_groups)
     eye = pose(model, poses, camera)
     scene = _scene(model, poses, hidden_groups)
     eye = jax.tree.map(lambda number: np.asarray(number, np.float32), eye)
@@ -142,13 +139,3 @@ def _encode(linear: Array) -> Array:
     bright = jnp.clip(linear, 0, None)
     curved = bright * (1 + bright / 9) / (1 + 0.55 * bright)
     return jnp.round(255 * jnp.clip(curved, 0, 1) ** (1 / 2.2)).astype(jnp.uint8)
-
-
-def _warn_of_missing(model: Model, hidden_groups: Sequence[int]) -> None:
-    """Says which kinds of geoms rays do not see."""
-    drawn = ~np.isin(model.topology.geom_group, hidden_groups)
-    missing = sorted(
-        {GeomType(kind).name.lower() for kind in model.topology.geom_type[drawn] if kind in surfaces.UNSUPPORTED}
-    )
-    if missing:
-        warnings.warn(f"not drawn: {', '.join(missing)} geoms", stacklevel=3)

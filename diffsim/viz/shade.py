@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.ray import Hits, Rays, cast
+from diffsim.geometry.ray import RayHits, Rays, cast
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_vec_t, scale
 from diffsim.types import Model
@@ -55,7 +55,7 @@ def radiance(scene: Scene, origin: Array, direction: Array, sun: Array) -> Array
     return jnp.where(hit[:, None], mixed, sky)
 
 
-def _cast(scene: Scene, origin: Array, direction: Array) -> Hits:
+def _cast(scene: Scene, origin: Array, direction: Array) -> RayHits:
     rays = Rays(origin, direction, exclude=np.full(len(origin), -1))
     return cast(scene.model, scene.xpos, scene.xmat, rays, scene.shown)
 
@@ -74,7 +74,7 @@ def _highlight(normal: Array, direction: Array, towards: Array, lit: Array) -> A
     return strength[:, None] * _constant(SUN, normal)
 
 
-def _surface(scene: Scene, hits: Hits, point: Array) -> tuple[Array, Array]:
+def _surface(scene: Scene, hits: RayHits, point: Array) -> tuple[Array, Array]:
     """Base colours (k, 3), and how far a floor has faded into the horizon (k,), 0 for other geoms."""
     geom = jnp.maximum(hits.geom, 0)
     kinds = np.asarray(scene.model.topology.geom_type)
