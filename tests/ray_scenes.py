@@ -83,7 +83,7 @@ def assets(rings: int = 12) -> str:
     return "".join([mesh("ball", *ball(rings)), mesh("coarse", *ball(4)), block, *fields])
 
 
-def xml(kinds: tuple[str, ...], rings: int = 12, extra: str = "") -> str:
+def xml(kinds: tuple[str, ...], rings: int = 12, in_world: str = "", after: str = "") -> str:
     """A model with the geoms of some types, spread over a few metres."""
     rng = np.random.default_rng(len(kinds))
     bodies = []
@@ -95,7 +95,7 @@ def xml(kinds: tuple[str, ...], rings: int = 12, extra: str = "") -> str:
             bodies.append(
                 f"<body pos='{place}' euler='{turn}'>{joint}<geom contype='0' conaffinity='0' {geom}/></body>"
             )
-    return f"<mujoco><asset>{assets(rings)}</asset><worldbody>{''.join(bodies)}</worldbody>{extra}</mujoco>"
+    return f"<mujoco><asset>{assets(rings)}</asset><worldbody>{in_world}{''.join(bodies)}</worldbody>{after}</mujoco>"
 
 
 def scene(kinds: tuple[str, ...], count: int, seed: int, rings: int = 12) -> Scene:

@@ -23,7 +23,10 @@ MODELS = {
 }
 # mass, inertia, centre of mass, armature, lengths, gear
 PARAMETERS = ("body_mass", "body_inertia", "body_ipos", "dof_armature", "body_pos", "actuator_gear")
-DERIVED = tuple(field.name for field in dataclasses.fields(Model) if field.metadata.get("derived"))
+# all that MuJoCo has too
+DERIVED = tuple(
+    field.name for field in dataclasses.fields(Model) if field.metadata.get("derived") and field.name != "mesh_boxes"
+)
 STEP = 1e-5
 
 Fields = dict[str, Any]

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from oracle import contact_forces_of, field_of, inputs_of, load_pair, record_of, state_of
+from ray_scenes import GEOMS, xml
 
 from diffsim.constraint import Sources, make_constraints
 from diffsim.sensor import read_sensors
@@ -25,6 +26,15 @@ from tests.uncompiled import uncompiled
 
 RECORDS = (Kinematics, ComFrame, Tendons, Transmission, Velocities, SubtreeVelocities, Actuation, BodyForces, Energy)
 FAR = 1e10
+
+# rangefinders on every type of geom, by a site and through a camera
+SITES = "".join(f"<site name='{k}' pos='{k} -2 1' euler='{60 + 9 * k} 0 {9 * k}'/>" for k in range(3))
+RANGES = xml(
+    tuple(GEOMS),
+    in_world=SITES + "<camera name='eye' pos='0 -3 2' xyaxes='1 0 0 0 .5 1' resolution='9 7' fovy='60'/>",
+    after="""<sensor><rangefinder site='0' data='dist point normal'/><rangefinder site='1'/><rangefinder site='2'/>
+      <rangefinder camera='eye' data='dist normal depth'/></sensor>""",
+)
 
 # limits of every kind, active on both sides in the course of a simulation, without contacts
 LIMITS = """<mujoco><option gravity='3 2 -9.8'/><default><geom contype='0' conaffinity='0'/></default><worldbody>

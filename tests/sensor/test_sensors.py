@@ -10,7 +10,7 @@ from oracle import assert_close, load_pair, visited_states
 
 import diffsim
 from diffsim import Data, Hooks, Inputs, Model, State
-from diffsim.enums import DataType, DisableBit, RayDataField, SensorType, Stage
+from diffsim.enums import DataType, DisableBit, GeomType, RayDataField, SensorType, Stage
 from diffsim.errors import UnsupportedError
 from diffsim.mjcf.attributes import Keywords
 from diffsim.mjcf.elements.sections import SensorSection
@@ -18,12 +18,13 @@ from diffsim.mjcf.elements.sensor import RAY_DATA, SiteSensor
 from diffsim.mjcf.schema import Child, children_of
 from diffsim.sensor import Group, Readings, read_sensors, unsupported_sensors
 from diffsim.sensor.table import SENSORS, UNSUPPORTED, Sensor
-from tests.sensor.feed import DISTANCES, LIMITS, evaluate, oracle_values, readings_of
+from tests.sensor.feed import DISTANCES, LIMITS, RANGES, evaluate, oracle_values, readings_of
 
 MODELS = [
     "sensors",
     LIMITS,
     DISTANCES,
+    RANGES,
     "mujoco/mjx/test_data/sensor/sensor.xml",
     "dm_control/suite/finger.xml",
     "dm_control/suite/hopper.xml",
@@ -31,7 +32,7 @@ MODELS = [
     "dm_control/suite/manipulator.xml",
     "dm_control/suite/humanoid_CMU.xml",
 ]
-NAMES = ["sensors", "limits", "distances", *(path.split("/")[-1] for path in MODELS[3:])]
+NAMES = ["sensors", "limits", "distances", "ranges", *(path.split("/")[-1] for path in MODELS[4:])]
 
 
 @pytest.mark.parametrize("path", MODELS, ids=NAMES)
@@ -85,9 +86,10 @@ def test_unsupported_sensor_is_named() -> None:
 
 
 def test_rays_refuse_geoms_that_they_would_miss() -> None:
-    model, _ = load_pair("dm_control/suite/quadruped.xml")
-    reasons = {reason for _, reason in unsupported_sensors(model.topology)}
-    assert reasons == {"rays do not see height fields yet"}
+    topology = load_pair(RANGES)[0].topology
+    kinds = np.where(topology.geom_type == GeomType.MESH, GeomType.SDF, topology.geom_type)
+    reasons = {reason for _, reason in unsupported_sensors(dataclasses.replace(topology, geom_type=kinds))}
+    assert reasons == {"rays do not see signed distance fields yet"}
 
 
 def test_float32_stays_float32() -> None:
