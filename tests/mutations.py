@@ -55,6 +55,12 @@ MUTATIONS = {
         "-jax.numpy.linalg.solve(objective.qM.dense, change)",
         f"{SOLVER}::test_against_differences",
     ),
+    "the step length of an unrolled iteration is held": Mutation(
+        "solver/iteration.py",
+        "alpha - change, 0",
+        "alpha - 0 * change, 0",
+        f"{SOLVER}::test_unrolled_iterations_equal_differences",
+    ),
     "edges of a pyramid cancel in the reference acceleration": Mutation(
         "constraint/assemble.py", "-side * vel[i] for", f"{held('-side * vel[i]')} for", PYRAMID
     ),

@@ -50,6 +50,10 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         qvel=motion.qvel,
         act=advance_activation(model, state.act, motion.act_dot, motion.actuator_velocity),
         history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
-        # the next solve starts here; where it starts does not change where it ends, so it carries no gradient
-        qacc_warmstart=jax.lax.stop_gradient(motion.qacc),
+        qacc_warmstart=_next_start(model, motion.qacc),
     )
+
+
+def _next_start(model: Model, qacc: jax.Array) -> jax.Array:
+    """(nv,) where the next solve starts; that does not change where it ends, unless it is a fixed number of steps."""
+    return qacc if model.opt.solver_gradient == "unroll" else jax.lax.stop_gradient(qacc)

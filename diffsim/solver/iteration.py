@@ -2,7 +2,12 @@
 
 Accelerations, M a and J a are updated together, so that one iteration costs one direction, one product with M and one
 with J. With solver_gradient = "implicit" it is a while loop that nobody differentiates; "unroll" is a scan of
-opt.iterations iterations, differentiated step by step (line search and stopping excepted).
+opt.iterations iterations, differentiated step by step.
+
+The step length alpha is where the derivative of the objective along the line vanishes, phi'(alpha; inputs) = 0, so it
+depends on the inputs to first order: d alpha = -d phi' / phi'', one Newton step of that condition, differentiated. A
+solver of full steps does not stop in "unroll": once it has converged it goes on with alpha = 1, where its derivative is
+that of the optimum. One without (CG) stays where it is.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,8 +15,10 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from diffsim.math import safe
 from diffsim.solver.line_search import Derivatives, line_search
-from diffsim.solver.objective import Objective, along_line, generalized, project, residuals
+from diffsim.solver.objective import Objective, PerGroup, along_line, generalized, project, residuals
+from diffsim.types.constraints import Constraints
 
 Array = jax.Array
 
@@ -23,7 +30,7 @@ class Settings(NamedTuple):
     """When iterations and their line searches end: tolerances in the units of the objective, and the most of each.
 
     `full_step` tells that a direction leads to the minimum of the quadratic model: the first trial of the line search
-    is then 1, else 0.
+    is then 1, else 0. `unroll` tells that derivatives go through the iterations.
     """
 
     tolerance: Array
@@ -31,6 +38,7 @@ class Settings(NamedTuple):
     iterations: int
     ls_iterations: int
     full_step: bool
+    unroll: bool
 
 
 class Iterate(NamedTuple):
@@ -68,17 +76,19 @@ class Progress(NamedTuple):
     done: Array
 
 
-def iterate(objective: Objective, rule: DirectionRule, settings: Settings, qacc: Array, unroll: bool) -> Progress:
-    """Minimizes from `qacc` (nv,); a fixed number of iterations if `unroll`."""
+def iterate(objective: Objective, rule: DirectionRule, settings: Settings, qacc: Array) -> Progress:
+    """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`."""
     start = _start(objective, settings, qacc)
 
     def advance(progress: Progress) -> Progress:
         return _step(objective, settings, progress, rule(progress.point, progress.direction))
 
-    if unroll:
-        return jax.lax.scan(
-            lambda progress, _: (_hold(progress, advance(progress)), None), start, length=settings.iterations
-        )[0]
+    def unrolled(progress: Progress) -> Progress:
+        later = advance(progress)
+        return later._replace(done=progress.done | later.done) if settings.full_step else _hold(progress, later)
+
+    if settings.unroll:
+        return jax.lax.scan(lambda progress, _: (unrolled(progress), None), start, length=settings.iterations)[0]
     if settings.iterations == 1:
         return advance(start)
 
@@ -126,15 +136,12 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
     inertia_product, rows_product = objective.qM.mul_vec(vector), constraints.jacobian.mul_vec(vector)
     x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, vector, rows_product)
     linear = jnp.vdot(vector, point.inertia_product - objective.qfrc_smooth)
-    quadratic = jnp.vdot(vector, inertia_product)
-
-    def derivatives(alpha: Array) -> tuple[Array, Array]:
-        here = tuple(a + alpha * b for a, b in zip(x, v, strict=True))
-        slope, curvature = along_line(constraints, here, v)
-        return linear + alpha * quadratic + slope, quadratic + curvature
-
+    line = _Line(constraints, x, v, linear, jnp.vdot(vector, inertia_product))
     slope = jnp.vdot(vector, point.gradient)
-    alpha = jax.lax.stop_gradient(_length(settings, derivatives, vector, slope, progress.done))
+    alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
+    if settings.unroll:
+        alpha = _differentiated(line, alpha)
+        alpha = jnp.where(progress.done, 1, alpha) if settings.full_step else alpha
     moved = _evaluate(
         objective,
         point.qacc + alpha * vector,
@@ -148,6 +155,32 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
         # all that was left is within rounding: the gradient is noise, even if stiff rows make it look large
         done = done | _is_rounding(objective, moved, alpha * inertia_product)
     return Progress(moved, direction, progress.iterations + 1, improvement, done)
+
+
+class _Line(NamedTuple):
+    """The objective along a direction, from a point: residuals x there and their change v, and what is not the rows'.
+
+    The latter is linear alpha + quadratic alpha^2 / 2.
+    """
+
+    constraints: Constraints
+    x: PerGroup
+    v: PerGroup
+    linear: Array
+    quadratic: Array
+
+    def __call__(self, alpha: Array) -> tuple[Array, Array]:
+        """First and second derivative with respect to the step length."""
+        here = tuple(a + alpha * b for a, b in zip(self.x, self.v, strict=True))
+        slope, curvature = along_line(self.constraints, here, self.v)
+        return self.linear + alpha * self.quadratic + slope, self.quadratic + curvature
+
+
+def _differentiated(line: _Line, alpha: Array) -> Array:
+    """The step length alpha, a root of the slope along the line or zero, with its derivative by the line."""
+    slope, curvature = line(alpha)
+    change = safe.divide(slope - jax.lax.stop_gradient(slope), jax.lax.stop_gradient(curvature))
+    return jnp.where(alpha > 0, alpha - change, 0)
 
 
 def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: Array, done: Array) -> Array:

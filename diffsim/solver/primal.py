@@ -71,11 +71,12 @@ def _descend(
         iterations=opt.iterations,
         ls_iterations=opt.ls_iterations,
         full_step=full_step,
+        unroll=unroll,
     )
     # products with J^T in every iteration
     constraints = objective.constraints
     given = objective._replace(constraints=constraints.replace(jacobian=constraints.jacobian.with_transpose()))
-    point, _, iterations, improvement, done = iterate(given, rule_for(given), settings, start, unroll)
+    point, _, iterations, improvement, done = iterate(given, rule_for(given), settings, start)
     return Minimum(point.qacc, point.gradient, iterations, improvement, done, None)
 
 

@@ -56,7 +56,7 @@ def solve(
     Args:
       qM: inertia matrix, by blocks.
       qfrc_smooth: (nv,) all other forces, N or N m.
-      qacc_warmstart: (nv,) where to start; has no influence on derivatives.
+      qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless they go through the iterations.
       constraints: the rows.
       contact_order: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
     """
@@ -65,7 +65,8 @@ def solve(
     # as a while loop the search is a constant for derivatives
     posed = objective if unroll else jax.lax.stop_gradient(objective)
     minimize = SOLVERS[model.opt.solver] if constraints.groups else unconstrained
-    minimum = minimize(model, posed, jax.lax.stop_gradient(qacc_warmstart), unroll)
+    start = qacc_warmstart if unroll else jax.lax.stop_gradient(qacc_warmstart)
+    minimum = minimize(model, posed, start, unroll)
     qacc, own_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
     qacc = qacc if unroll else at_optimum(qacc, objective)
     forces = row_forces(constraints, qacc)

@@ -230,6 +230,22 @@ def test_unrolled_gradient_agrees_at_convergence():
     assert_close("tangent", unrolled, np.asarray(implicit), 1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("iterations", "cone"), [(1, PYRAMIDAL), (4, PYRAMIDAL), (2, ELLIPTIC), (8, ELLIPTIC)])
+def test_unrolled_iterations_equal_differences(iterations, cone):
+    """The step length is differentiated, and so is the warm start; converged or not."""
+    for index, case in enumerate(cases("contact_dims", cone)[:3]):
+        qM, smooth, start, rows = case.problem
+        model = case.model.replace(opt=case.model.opt.replace(solver_gradient="unroll", iterations=iterations))
+        noise = np.random.default_rng(index).normal(size=start.shape)
+        problem = (qM, smooth, start + noise, rows)
+        zero = jax.tree.map(np.zeros_like, problem)
+        for name, way in [*directions(problem, index), ("start", (zero[0], zero[1], noise, zero[3]))]:
+            expected = richardson(lambda t: value(model, along(problem, way, t)), 1e-5)  # noqa: B023
+            tangent = np.asarray(forward(model, problem, way))
+            scale = max(1.0, np.max(np.abs(expected)))
+            assert_close(f"d qacc / d {name}", tangent / scale, expected / scale, 1e-6)
+
+
 @pytest.mark.parametrize("cone", [PYRAMIDAL, ELLIPTIC])
 @pytest.mark.parametrize("kind", ["nothing active", "no slip", "no friction", "tip"])
 def test_gradient_is_finite_where_rows_degenerate(cone, kind):

@@ -1,0 +1,51 @@
+"""Rollouts with solver_gradient="unroll": the warm start hands derivatives from step to step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+
+# friction and limits change their zones on the way
+ARM = """<mujoco><option timestep=".01"/>
+<default><geom type="capsule" size=".05" fromto="0 0 0 .3 0 0"/><joint axis="0 1 0" frictionloss=".2"/></default>
+<worldbody><body><joint name="a" range="-30 10"/><geom/><body pos=".3 0 0"><joint range="-5 5"/><geom/></body></body>
+</worldbody><actuator><motor joint="a"/></actuator></mujoco>"""
+
+
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_unrolled_rollout_equals_differences(iterations: int) -> None:
+    model = diffsim.load(ARM)
+    model = model.replace(opt=model.opt.replace(iterations=iterations, solver_gradient="unroll"))
+
+    @jax.jit
+    def result(x: jax.Array) -> jax.Array:
+        state = diffsim.make_state(model).replace(qvel=x[:2])
+        final, _ = diffsim.rollout(model, state, jnp.broadcast_to(x[2:], (10, 1)))
+        return jnp.concatenate([final.qvel, final.qpos])
+
+    jacobian = jax.jit(jax.jacfwd(result))
+    for seed in range(4):
+        x = np.random.default_rng(seed).normal(size=3) * [2, 2, 1]
+
+        def central(eps: float, x: np.ndarray = x) -> np.ndarray:
+            columns = [(result(x + eps * e) - result(x - eps * e)) / (2 * eps) for e in np.eye(3)]
+            return np.stack(columns, axis=1)
+
+        expected = (4 * central(1e-5) - central(2e-5)) / 3
+        np.testing.assert_allclose(jacobian(x), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_a_rollout_reports_its_worst_status() -> None:
+    model = diffsim.load(ARM)
+    ctrl = np.zeros((2, 6, 1))
+    ctrl[1, 3] = np.nan
+    read = lambda state, data: data.status  # noqa: E731
+    run = jax.jit(jax.vmap(lambda ctrl: diffsim.rollout(model, diffsim.make_state(model), ctrl, read)))
+    result = run(ctrl)
+    final, statuses = result
+    assert final is result.final and np.array_equal(statuses != 0, np.isnan(ctrl[..., 0]))
+    assert np.array_equal(result.status, np.max(statuses, axis=1))
+    assert np.array_equal(diffsim.is_bad(result), [False, True])
+    assert diffsim.check(result)[0].startswith("BAD_CTRL in 1 of 2 worlds")
