@@ -41,6 +41,7 @@ from diffsim.simulate.step import step_data as step_data
 from diffsim.types import Data as Data
 from diffsim.types import Inputs as Inputs
 from diffsim.types import Model as Model
+from diffsim.types import Rollout as Rollout
 from diffsim.types import State as State
 from diffsim.types.hooks import Hooks as Hooks
 from diffsim.types.state import make_inputs as make_inputs

@@ -108,8 +108,8 @@ def state_of(data: mujoco.MjData) -> State:
 
 def inputs_of(data: mujoco.MjData) -> Inputs:
     """The oracle's user inputs as ours."""
-    values = {f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(Inputs)}
-    return Inputs(**{**values, "eq_active": np.array(data.eq_active, dtype=bool)})
+    names = {f.name: f.name for f in dataclasses.fields(Inputs)} | {"eq_activity": "eq_active"}
+    return Inputs(**{name: np.array(getattr(data, theirs), dtype=np.float64) for name, theirs in names.items()})
 
 
 def record_of(cls: type, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> Any:

@@ -52,15 +52,30 @@ def activation_rate(actuators: Actuators) -> Array:
     """(n, 1) d act / dt = (ctrl - act) / tau, per second.
 
     dynprm holds the time constants of activation and deactivation (s) and the width of the smooth switch between them.
+    Without width, tau jumps where ctrl = act. There each of the two has the derivative of the side to which it can go:
+    at 0 it can only rise, at 1 only fall.
     """
     parameters, act = actuators.dynprm, actuators.act[:, 0]
-    excess = safe.clip(actuators.ctrl, 0, 1) - act
+    ctrl = safe.clip(actuators.ctrl, 0, 1)
+    excess = ctrl - act
     stretch = 0.5 + 1.5 * safe.clip(act, 0, 1)
     rise, fall, width = parameters[:, 0] * stretch, parameters[:, 1] / stretch, parameters[:, 2]
     smooth = width >= MINIMUM
     blend = sigmoid(excess / jnp.where(smooth, width, 1) + 0.5)
-    tau = jnp.where(smooth, fall + (rise - fall) * blend, jnp.where(excess > 0, rise, fall))
-    return (excess / jnp.maximum(tau, MINIMUM))[:, None]
+    equal = excess == 0
+
+    def rate(gap: Array, rises: Array) -> Array:
+        tau = jnp.where(smooth, fall + (rise - fall) * blend, jnp.where(rises, rise, fall))
+        return gap / jnp.maximum(tau, MINIMUM)
+
+    by_ctrl = rate(_change(ctrl), (excess > 0) | (equal & (ctrl <= 0)))
+    by_act = rate(_change(act), (excess > 0) | (equal & (act >= 1)))
+    return (rate(jax.lax.stop_gradient(excess), excess > 0) + by_ctrl - by_act)[:, None]
+
+
+def _change(x: Array) -> Array:
+    """Zero, with the derivative of x."""
+    return x - jax.lax.stop_gradient(x)
 
 
 def sigmoid(x: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from diffsim.types import Data, Inputs, Model, State, Topology
+from diffsim.types import Data, Inputs, Model, Rollout, State, Topology
 from diffsim.types.record import Record
 from diffsim.types.state import make_inputs
 
@@ -34,12 +34,13 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
 
 
 def check_data(data: Any) -> None:
-    """Refuses what is not Data.
+    """Refuses what is not Data, nor what a rollout returns.
 
     Raises:
       TypeError: with what to call instead.
     """
-    _check_kind("data", data, Data, "diffsim.forward(model, state, inputs)")
+    if not isinstance(data, Rollout):
+        _check_kind("data", data, Data, "diffsim.forward(model, state, inputs)")
 
 
 def _check_kind(name: str, value: Any, kind: type, make: str) -> None:

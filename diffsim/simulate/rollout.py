@@ -1,7 +1,7 @@
-"""rollout: many steps in one scan, which carries only State; controls come from a table or from a policy."""
+"""rollout: many steps in one scan, which carries only State and the worst status; controls come from a table or from a policy."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,9 @@ from diffsim.math.xla import SEARCH_RESULT
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step_data
-from diffsim.types import Data, Inputs, Model, State
+from diffsim.types import Data, Inputs, Model, Rollout, State
 
 Array = jax.Array
-T = TypeVar("T")
 
 
 class Policy(NamedTuple):
@@ -35,10 +34,10 @@ def rollout(
     model: Model,
     state: State,
     ctrl: Array | Policy,
-    readout: Callable[[State, Data], T] | None = None,
+    readout: Callable[[State, Data], Any] | None = None,
     inputs: Inputs | None = None,
     checkpoint: bool = True,
-) -> tuple[State, T | Any]:
+) -> Rollout:
     """Steps through a sequence of controls, or with those of a policy.
 
         policy = diffsim.Policy(lambda state, data, key: -state.qvel[6:], steps=200)
@@ -55,7 +54,9 @@ def rollout(
         reverse mode is somewhat faster.
 
     Returns:
-      The final state, and the readouts stacked along a leading axis of length T.
+      The final state, and the readouts stacked along a leading axis of length T: unpack it as a pair. Its `status`
+      has every bit that any step has set; `diffsim.check(result)` says in words what they mean, such as that gradients
+      are less accurate because the solver stopped early.
 
     Raises:
       ValueError: controls of a wrong shape.
@@ -67,35 +68,50 @@ def rollout(
     if ctrl.ndim != 2 or ctrl.shape[1] != model.nu:
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}); batch with jax.vmap")
 
-    def one_step(carry: State, row: Array) -> tuple[State, Any]:
-        later, data = step_data(model, carry, base.replace(ctrl=row))
-        return later, carry if readout is None else readout(carry, data)
+    def one_step(before: State, _: None, row: Array) -> tuple[State, None, Data]:
+        later, data = step_data(model, before, base.replace(ctrl=row))
+        return later, None, data
 
-    return _scan(one_step, state, ctrl, None, checkpoint)
+    return _scan(_Loop(one_step, readout, checkpoint), state, None, ctrl, len(ctrl))
 
 
 def _closed_loop(
     model: Model, state: State, policy: Policy, readout: Callable | None, base: Inputs, checkpoint: bool
-) -> tuple[State, Any]:
+) -> Rollout:
     """Steps with controls of a policy, which are carried along with the state."""
 
-    def one_step(carry: tuple[State, Array], key: Array | None) -> tuple[tuple[State, Array], Any]:
-        state, before = carry
+    def one_step(state: State, before: Array, key: Array | None) -> tuple[State, Array, Data]:
         chosen = policy.act(state, forward(model, state, base.replace(ctrl=before)), key)
         if jnp.shape(chosen) != (model.nu,):
             raise ValueError(f"the policy gives controls of shape {jnp.shape(chosen)}, expected ({model.nu},)")
         ctrl = jnp.asarray(chosen, before.dtype)
         later, data = step_data(model, state, base.replace(ctrl=ctrl))
-        return (later, ctrl), state if readout is None else readout(state, data)
+        return later, ctrl, data
 
     keys = None if policy.key is None else jax.random.split(policy.key, policy.steps)
-    (final, _), out = _scan(one_step, (state, base.ctrl), keys, policy.steps, checkpoint)
-    return final, out
+    return _scan(_Loop(one_step, readout, checkpoint), state, base.ctrl, keys, policy.steps)
 
 
-def _scan(one_step: Callable, carry: Any, rows: Any, length: int | None, checkpoint: bool) -> tuple[Any, Any]:
+class _Loop(NamedTuple):
+    """`one_step(state, other, row)` -> (next state, next other, Data), what is kept of it, and how it is reversed."""
+
+    one_step: Callable[[State, Any, Any], tuple[State, Any, Data]]
+    readout: Callable[[State, Data], Any] | None
+    checkpoint: bool
+
+
+def _scan(loop: _Loop, state: State, other: Any, rows: Any, length: int) -> Rollout:
     """`lax.scan`, whose reverse mode computes each step again where `checkpoint` says so."""
+
+    def advance(carry: tuple[State, Any, Array], row: Any) -> tuple[tuple[State, Any, Array], Any]:
+        before, other, status = carry
+        later, other, data = loop.one_step(before, other, row)
+        kept = before if loop.readout is None else loop.readout(before, data)
+        return (later, other, status | data.status), kept
+
     keep_found = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
     # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop
-    lean = jax.checkpoint(one_step, policy=keep_found, prevent_cse=False)
-    return jax.lax.scan(lean if checkpoint else one_step, carry, rows, length)
+    lean = jax.checkpoint(advance, policy=keep_found, prevent_cse=False)
+    start = (state, other, jnp.zeros((), jnp.int32))
+    (final, _, status), readouts = jax.lax.scan(lean if loop.checkpoint else advance, start, rows, length)
+    return Rollout(final=final, readouts=readouts, status=status)

@@ -18,7 +18,7 @@ from diffsim.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.simulate.arguments import check_data
 from diffsim.simulate.singular import motions_without_inertia
-from diffsim.types import Data, Inputs, Model, State
+from diffsim.types import Data, Inputs, Model, Rollout, State
 
 Array = jax.Array
 
@@ -103,7 +103,7 @@ def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
     return bits
 
 
-def is_bad(data: Data) -> Array:
+def is_bad(data: Data | Rollout) -> Array:
     """Whether the numbers of a world are no use: not finite, out of range, or contacts were lost; bool, of each world.
 
     A solver that stopped at its iteration limit is information and not counted; `data.status` has it.
@@ -112,8 +112,11 @@ def is_bad(data: Data) -> Array:
     return (data.status & int(BAD)) != 0
 
 
-def check(data: Data) -> list[str]:
-    """Explains `data.status`, of one world or of a batch, in words; an empty list means that all is well."""
+def check(data: Data | Rollout) -> list[str]:
+    """Explains `data.status`, of one world or of a batch, in words; an empty list means that all is well.
+
+    Of a rollout it explains what went wrong in any of its steps.
+    """
     check_data(data)
     bits = np.asarray(data.status)
     lines = []
@@ -121,7 +124,7 @@ def check(data: Data) -> list[str]:
         worlds = np.argwhere(bits & bit)
         if len(worlds):
             where = f" in {len(worlds)} of {bits.size} worlds" if bits.size > 1 else ""
-            advice = f"; {row.advice(_world(data, worlds[0]))}" if row.advice else ""
+            advice = f"; {row.advice(_world(data, worlds[0]))}" if row.advice and isinstance(data, Data) else ""
             lines.append(f"{bit.name}{where}: {row.message}{advice}")
     return lines
 

@@ -7,3 +7,4 @@ from diffsim.types.model import Statistic as Statistic
 from diffsim.types.state import Inputs as Inputs
 from diffsim.types.state import State as State
 from diffsim.types.topology import Topology as Topology
+from diffsim.types.trajectory import Rollout as Rollout

@@ -1,5 +1,7 @@
 """State and Inputs: what is integrated, and what the user sets. Together they are MuJoCo's mjtState."""
 
+from typing import Any, Self
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +32,9 @@ class State(Record):
 class Inputs(Record):
     """What the user sets: controls, applied forces (N, N m), mocap poses, active equalities, own data.
 
-    `xfrc_applied` is (force, torque) at each body's centre of mass, world axes.
+    `xfrc_applied` is (force, torque) at each body's centre of mass, world axes. Which equalities are active is kept as
+    floats, `eq_activity` (1 active, 0 not; nothing flows through it), so that `jax.grad` and optimizers take an Inputs;
+    `eq_active` reads it as bool, and `replace(eq_active=...)` sets it.
     """
 
     ctrl: Array = leaf("nu")
@@ -38,8 +42,19 @@ class Inputs(Record):
     xfrc_applied: Array = leaf("nbody", 6)
     mocap_pos: Array = leaf("nmocap", 3)
     mocap_quat: Array = leaf("nmocap", 4)
-    eq_active: Array = leaf("neq", dtype=bool)
+    eq_activity: Array = leaf("neq")
     userdata: Array = leaf("nuserdata")
+
+    @property
+    def eq_active(self) -> Array:
+        """(neq,) bool: which equalities are active."""
+        return self.eq_activity > 0.5
+
+    def replace(self, **fields: Any) -> Self:
+        """As `Record.replace`; `eq_active` is taken for `eq_activity`."""
+        if "eq_active" in fields:
+            fields["eq_activity"] = fields.pop("eq_active")
+        return super().replace(**fields)
 
 
 def make_state(model: Model, keyframe: int | str | None = None) -> State:
@@ -84,7 +99,7 @@ def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
         xfrc_applied=jnp.zeros((topology.nbody, 6), dtype),
         mocap_pos=pos,
         mocap_quat=quat,
-        eq_active=jnp.asarray(topology.eq_active0 != 0),
+        eq_activity=jnp.asarray(topology.eq_active0 != 0, dtype),
         userdata=jnp.zeros(topology.nuserdata, dtype),
     )
 

@@ -1161,6 +1161,12 @@ ROWS: list[tuple[str, str, str, str]] = [
         "refuses",
     ),
     (
+        "tendon_repeated_site",
+        '<mujoco><tendon><spatial><site site="s1"/><site site="s2"/><site site="s2"/></spatial></tendon><worldbody>{two}</worldbody></mujoco>',
+        "<xml>:1 <site>: site 's2' is repeated: it follows itself on the path",
+        "refuses",
+    ),
+    (
         "tendon_divisor",
         '<mujoco><tendon><spatial><site site="s1"/><site site="s2"/><pulley divisor="-2"/><site site="s1"/><site site="s2"/></spatial></tendon><worldbody>{two}</worldbody></mujoco>',
         "<xml>:1 <pulley>: the divisor of a pulley cannot be negative",

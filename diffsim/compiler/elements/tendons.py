@@ -4,6 +4,8 @@ wrap_prm is the coefficient of a joint, the divisor of a pulley, the index of th
 Source: MuJoCo "Modeling", tendon.
 """
 
+import itertools
+
 import numpy as np
 
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits, columns
@@ -96,6 +98,9 @@ def _check_path(draft: Draft, node: Node, path: list[WrapType]) -> None:
     around = [WrapType.PULLEY, *path, WrapType.PULLEY]
     for before, kind, after in zip(around, path, around[2:], strict=False):
         _check_wrap(draft, node, before, kind, after)
+    for first, second in itertools.pairwise(place.children):
+        if isinstance(first, WrapSite) and isinstance(second, WrapSite) and first.site == second.site:
+            draft.problems.add(second, f"site '{second.site}' is repeated: it follows itself on the path")
     if path[-1] == WrapType.PULLEY:
         draft.problems.add(place, "the path ends with a pulley")
 
