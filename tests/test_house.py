@@ -25,6 +25,7 @@ FLOORS = [
     ["solver"],
     ["sensor"],
     ["simulate"],
+    ["optimize"],
     ["compiler"],
     ["load"],
     ["viz"],

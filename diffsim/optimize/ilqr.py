@@ -1,0 +1,220 @@
+"""iLQR: trajectories by Gauss-Newton steps on the controls, with feedback.
+
+Each iteration linearizes the motion (all steps at once), solves the linear-quadratic problem backwards in time, and
+tries step sizes side by side, with feedback:
+
+    u_t = clip(u^_t + alpha k_t + K_t (x_t - x^_t)),    alpha = 1, 1/2, 1/4, ...
+
+(x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
+them, and K_t has no rows of controls that are held (box_qp.py). Quu + mu I is factored; mu grows when no step size
+lowers the cost. Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math.linalg import matmul
+from diffsim.optimize.box_qp import Quadratic, box_qp
+from diffsim.optimize.linearize import refuse_delays
+from diffsim.optimize.tangent import difference, integrate, tangent_size
+from diffsim.optimize.task import Task, Trajectory, check_controls, follow, residuals
+from diffsim.types import State
+from diffsim.types.record import Record, leaf, record, static, whole_number
+
+Array = jax.Array
+
+# bounds and factor of the regularization mu
+SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 8.0
+
+
+@record
+class Ilqr(Record):
+    """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried, and the first mu.
+
+    It ends when an iteration gains less than `tolerance` times the cost.
+    """
+
+    iterations: int = static(whole_number, default=100)
+    step_sizes: int = static(whole_number, default=10)
+    tolerance: float = static(default=1e-7)
+    regularization: float = static(default=1e-6)
+
+
+@record
+class Plan(Trajectory):
+    """A motion with its feedback: u = ctrl[t] + gains[t] difference(model, state, states[t]).
+
+    `gains` are (T, nu, 2 nv + na). `converged` tells that the last iteration gained next to nothing.
+    """
+
+    gains: Array = leaf("T", "nu", "nx")
+    iterations: Array = leaf(dtype=int)
+    converged: Array = leaf(dtype=bool)
+
+
+# step (nu,), gains (nu, nx), and the cost that the step would save to first order
+Stage = tuple[Array, Array, Array]
+
+
+class _Model(NamedTuple):
+    """The linear-quadratic model about a motion, T + 1 rows: dynamics A, B; residuals r and their derivatives."""
+
+    A: Array
+    B: Array
+    r: Array
+    r_x: Array
+    r_u: Array
+
+
+class _Progress(NamedTuple):
+    """The best motion so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
+
+    `expected` is what the step would gain if the model were exact to first order.
+    """
+
+    path: Trajectory
+    step: Array
+    gains: Array
+    expected: Array
+    mu: Array
+    iterations: Array
+    done: Array
+    converged: Array
+
+
+@jax.jit
+def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) -> Plan:
+    """The motion of least cost near given controls. Batch it with `jax.vmap` over states and controls.
+
+    Args:
+      task: costs and bounds.
+      state: where the motion begins.
+      ctrl: (T, nu) the first guess.
+      settings: None for `Ilqr()`.
+
+    Returns:
+      The plan; its derivatives with respect to the arguments are not defined (use `shooting` or `evaluate`).
+
+    Raises:
+      UnsupportedError: a model with delays. ValueError: controls of a wrong shape.
+    """
+    check_controls(task, ctrl)
+    refuse_delays(task.model)
+    settings = Ilqr() if settings is None else settings
+    sizes = 0.5 ** jnp.arange(settings.step_sizes, dtype=ctrl.dtype)
+
+    def advance(progress: _Progress) -> _Progress:
+        return _prepare(task, _accept(progress, _try(task, state, progress, sizes), settings))
+
+    def unfinished(progress: _Progress) -> Array:
+        return ~progress.done & (progress.iterations <= settings.iterations)
+
+    end = jax.lax.while_loop(unfinished, advance, _start(task, state, ctrl, settings))
+    best = end.path
+    return Plan(
+        states=best.states,
+        ctrl=best.ctrl,
+        cost=best.cost,
+        status=best.status,
+        gains=end.gains,
+        # the first only evaluates the guess
+        iterations=end.iterations - 1,
+        converged=end.converged,
+    )
+
+
+def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
+    """Before the first iteration, which evaluates the guess: infinite cost, no step, no feedback."""
+    length = ctrl.shape[0]
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (length + 1, *leaf.shape)), state)
+    count, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    path = Trajectory(states=states, ctrl=ctrl, cost=jnp.full((), jnp.inf, ctrl.dtype), status=count)
+    gains = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype)
+    mu = jnp.full((), settings.regularization, ctrl.dtype)
+    return _Progress(path, jnp.zeros_like(ctrl), gains, path.cost, mu, count, no, no)
+
+
+def _try(task: Task, state: State, progress: _Progress, sizes: Array) -> Trajectory:
+    """The motion of least cost among the step sizes."""
+    path = progress.path
+    before = jax.tree.map(lambda leaf: leaf[:-1], path.states)
+    rows = (before, path.ctrl, progress.step, progress.gains)
+
+    def motion(size: Array) -> Trajectory:
+        def policy(now: State, row: tuple[State, Array, Array, Array]) -> Array:
+            planned, ctrl, step, gain = row
+            return ctrl + size * step + matmul(gain, difference(task.model, now, planned))
+
+        return follow(task, state, policy, rows, path.ctrl.shape[0])
+
+    tried = jax.vmap(motion)(sizes)
+    costs = jnp.where(jnp.isfinite(tried.cost), tried.cost, jnp.inf)
+    return jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], tried)
+
+
+def _accept(progress: _Progress, tried: Trajectory, settings: Ilqr) -> _Progress:
+    """The new motion if it is better; mu by how it went."""
+    old = progress.path
+    better = tried.cost < old.cost
+    gain = old.cost - tried.cost
+    least = settings.tolerance * jnp.abs(old.cost)
+    # a failed step is tried again with more regularization, unless nothing was to be gained
+    over = better | ~(progress.expected > least) | (progress.mu >= LARGEST)
+    converged = ~(gain > least) & jnp.isfinite(old.cost) & over
+    mu = jnp.clip(jnp.where(better, progress.mu / FACTOR, progress.mu * FACTOR), SMALLEST, LARGEST)
+    path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
+    failed = ~jnp.isfinite(path.cost)
+    return progress._replace(
+        path=path, mu=mu, iterations=progress.iterations + 1, done=converged | failed, converged=converged
+    )
+
+
+def _prepare(task: Task, progress: _Progress) -> _Progress:
+    """The next step and gains, from the linear-quadratic model about the motion."""
+    step, gains, expected = _backward(task, _expand(task, progress.path), progress.path.ctrl, progress.mu)
+    return progress._replace(step=step, gains=gains, expected=jnp.sum(expected))
+
+
+def _expand(task: Task, path: Trajectory) -> _Model:
+    """Derivatives of all steps side by side, by forward mode in tangent coordinates."""
+    model, states, nx = task.model, path.states, tangent_size(task.model)
+    length = path.ctrl.shape[0]
+    ctrl = jnp.concatenate([path.ctrl, jnp.zeros_like(path.ctrl[:1])])
+    # where each step led; the one after the last is not used
+    there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
+
+    def expand(state: State, later: State, ctrl: Array, last: Array) -> _Model:
+        def outcome(change: Array) -> tuple[tuple[Array, Array], Array]:
+            moved, r, _ = residuals(task, integrate(model, state, change[:nx]), ctrl + change[nx:], last)
+            return (difference(model, moved, later), r), r
+
+        (transition, slope), r = jax.jacfwd(outcome, has_aux=True)(jnp.zeros(nx + model.nu, ctrl.dtype))
+        return _Model(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
+
+    return jax.vmap(expand)(states, there, ctrl, jnp.arange(length + 1) == length)
+
+
+def _backward(task: Task, system: _Model, ctrl: Array, mu: Array) -> Stage:
+    """The minimum of the quadratic model of the cost to go, backwards in time: all stages, stacked."""
+    *_, r, r_x, _ = (leaf[-1] for leaf in system)
+    end = (matmul(r_x.T, r), matmul(r_x.T, r_x))
+
+    def stage(value: tuple[Array, Array], row: tuple[_Model, Array]) -> tuple[tuple[Array, Array], Stage]:
+        (A, B, r, r_x, r_u), now = row
+        slope, curvature = value
+        Q_x, Q_u = matmul(r_x.T, r) + matmul(A.T, slope), matmul(r_u.T, r) + matmul(B.T, slope)
+        ahead = matmul(curvature, B)
+        Q_uu, Q_ux = matmul(r_u.T, r_u) + matmul(B.T, ahead), matmul(r_u.T, r_x) + matmul(ahead.T, A)
+        Q_xx = matmul(r_x.T, r_x) + matmul(matmul(A.T, curvature), A)
+        damped = Q_uu + mu * jnp.eye(now.size, dtype=now.dtype)
+        step, gain = box_qp(Quadratic(damped, Q_u, Q_ux), task.lower - now, task.upper - now)
+        # with the curvature that was not damped
+        pulled = matmul(Q_uu, gain) + Q_ux
+        slope = Q_x + matmul(gain.T, Q_u) + matmul(pulled.T, step)
+        curvature = Q_xx + matmul(gain.T, pulled) + matmul(Q_ux.T, gain)
+        return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -jnp.vdot(Q_u, step))
+
+    stages = jax.tree.map(lambda leaf: leaf[:-1], system)
+    return jax.lax.scan(stage, end, (stages, ctrl), reverse=True)[1]

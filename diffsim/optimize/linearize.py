@@ -1,0 +1,60 @@
+"""Linearization of one timestep, in tangent coordinates.
+
+    x' = x + A dx + B du,    y = y0 + C dx + D du
+
+with dx = (dq, dv, da), 2 nv + na coordinates (tangent.py), du the controls, and y the sensors of the state before the
+step. Exact, by forward mode, for every integrator: derivatives of the solver are those of its optimum. Source: MuJoCo's
+mjd_transitionFD, which takes differences.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.errors import Problem, UnsupportedError
+from diffsim.optimize.tangent import difference, integrate, tangent_size
+from diffsim.simulate.arguments import check_arguments
+from diffsim.simulate.step import step_data
+from diffsim.types import Inputs, Model, State
+from diffsim.types.record import Record, leaf, record
+
+Array = jax.Array
+
+
+@record
+class Linearization(Record):
+    """The matrices, with nx = 2 nv + na."""
+
+    A: Array = leaf("nx", "nx")
+    B: Array = leaf("nx", "nu")
+    C: Array = leaf("nsensordata", "nx")
+    D: Array = leaf("nsensordata", "nu")
+
+
+def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linearization:
+    """How the next state and the sensors change with state and controls. Batch it with `jax.vmap`.
+
+    Args:
+      state: where; inputs: what is applied there, None for `make_inputs(model)`.
+
+    Raises:
+      UnsupportedError: a model with delays, whose samples are states that (dq, dv, da) has no place for.
+    """
+    inputs = check_arguments(model, state, inputs)
+    refuse_delays(model)
+    nx = tangent_size(model)
+    there = jax.lax.stop_gradient(step_data(model, state, inputs)[0])
+
+    def outcome(change: Array) -> tuple[Array, Array]:
+        moved = integrate(model, state, change[:nx])
+        later, data = step_data(model, moved, inputs.replace(ctrl=inputs.ctrl + change[nx:]))
+        return difference(model, later, there), data.sensordata
+
+    transition, reading = jax.jacfwd(outcome)(jnp.zeros(nx + model.nu, state.qpos.dtype))
+    return Linearization(A=transition[:, :nx], B=transition[:, nx:], C=reading[:, :nx], D=reading[:, nx:])
+
+
+def refuse_delays(model: Model) -> None:
+    """Refuses models whose state has delayed samples."""
+    if model.topology.nhistory:
+        reason = "delays of controls and sensors are states that (dq, dv, da) leaves out"
+        raise UnsupportedError([Problem("", 0, "delay", reason, unsupported=True)])

@@ -1,0 +1,57 @@
+"""The tangent space of states: vectors of coordinates (dq, dv, da), 2 nv + na of them.
+
+qpos has quaternions, which do not add; a change of position is a vector of nv numbers, as a velocity is (m, rad; the
+rotation of a free or ball joint in its local frame). Time, delayed samples and the warm start are no part of it.
+Source: MuJoCo documentation, "Computation", quaternions in the configuration; mjd_transitionFD has the same order.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.physics.joint import integrate_position, position_difference
+from diffsim.types import Model, State
+
+Array = jax.Array
+
+
+def tangent_size(model: Model) -> int:
+    """Number of tangent coordinates, 2 nv + na."""
+    return 2 * model.nv + model.na
+
+
+def difference(model: Model, state: State, reference: State) -> Array:
+    """The change that takes `reference` to `state`: `integrate(model, reference, change)` is `state` again.
+
+    Returns:
+      (2 nv + na,) differences of position (m, rad), velocity and activation.
+    """
+    dq = position_difference(model, state.qpos, reference.qpos)
+    return jnp.concatenate([dq, state.qvel - reference.qvel, state.act - reference.act])
+
+
+def integrate(model: Model, state: State, change: Array) -> State:
+    """The state displaced by a change (2 nv + na,) of position, velocity and activation; quaternions stay unit."""
+    nv = model.nv
+    return state.replace(
+        qpos=integrate_position(model, state.qpos, change[:nv], jnp.ones((), state.qpos.dtype)),
+        qvel=state.qvel + change[nv : 2 * nv],
+        act=state.act + change[2 * nv :],
+    )
+
+
+def tangent_gradient(model: Model, state: State, gradient: State) -> Array:
+    """A gradient with respect to a State, in tangent coordinates (2 nv + na,).
+
+    With x(d) = integrate(model, state, d), this is (d x / d d)^T gradient at d = 0: what changes of the state that keep
+    quaternions unit see of it.
+
+    Args:
+      gradient: as `jax.grad` of a function of a State gives it.
+    """
+
+    def moved(change: Array) -> tuple[Array, Array, Array]:
+        later = integrate(model, state, change)
+        return later.qpos, later.qvel, later.act
+
+    zero = jnp.zeros(tangent_size(model), state.qpos.dtype)
+    return jax.vjp(moved, zero)[1]((gradient.qpos, gradient.qvel, gradient.act))[0]

@@ -1,0 +1,73 @@
+"""iLQR, shooting and receding horizon control, where the best motion is known."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.optimize
+
+import diffsim
+from diffsim import optimize
+from diffsim.optimize.box_qp import Quadratic, box_qp
+from tests.optimize.problems import HORIZON, exact, reach
+
+TASK = reach((-1, 1))
+NOTHING = jnp.zeros((HORIZON, 1))
+
+
+def test_box_qp_finds_the_minimum() -> None:
+    solve = jax.jit(box_qp)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        root, g, mixed = rng.normal(size=(6, 4)), 3 * rng.normal(size=4), rng.normal(size=(4, 3))
+        lower, upper = -rng.uniform(size=4), rng.uniform(size=4)
+        u, gain = solve(Quadratic(root.T @ root, g, mixed), lower, upper)
+        target = -np.linalg.solve(root.T @ root, g)
+        expected = scipy.optimize.lsq_linear(root, root @ target, (lower, upper), tol=1e-14).x
+        np.testing.assert_allclose(u, expected, atol=1e-8)
+        moved = solve(Quadratic(root.T @ root, g + mixed @ np.full(3, 1e-6), mixed), lower, upper)[0]
+        np.testing.assert_allclose(gain @ np.ones(3), (moved - u) / 1e-6, atol=1e-6)
+
+
+def test_ilqr_finds_the_best_controls() -> None:
+    # one compilation serves both bounds
+    for bound, iterations in ((np.inf, 2), (1.0, 12)):
+        task = TASK.replace(lower=jnp.full(1, -bound), upper=jnp.full(1, bound))
+        plan = optimize.ilqr(task, diffsim.make_state(task.model), NOTHING)
+        np.testing.assert_allclose(plan.ctrl[:, 0], exact(bound), atol=1e-5)
+        assert plan.converged and plan.iterations <= iterations and plan.status == 0
+        # feedback is off where controls are held
+        held = np.abs(plan.ctrl[:, 0]) >= bound
+        assert np.all(np.asarray(plan.gains)[held] == 0) and np.all(np.any(np.asarray(plan.gains)[~held], axis=(1, 2)))
+        again = optimize.evaluate(task, diffsim.make_state(task.model), plan.ctrl)
+        assert float(again.cost) == pytest.approx(float(plan.cost), rel=1e-12)
+
+
+def test_shooting_takes_the_best_of_many_starts() -> None:
+    starts = jnp.stack([NOTHING, NOTHING + 0.3])
+    solve = jax.jit(
+        functools.partial(
+            optimize.shooting, optimizer=optax.adam(optax.cosine_decay_schedule(0.1, 300)), iterations=300
+        )
+    )
+    shots = solve(TASK, diffsim.make_state(TASK.model), starts)
+    assert shots.costs.shape == (2, 300) and shots.ctrl.shape == (2, HORIZON, 1)
+    ideal = optimize.evaluate(TASK, diffsim.make_state(TASK.model), jnp.asarray(exact(1.0))[:, None])
+    assert float(ideal.cost) <= float(shots.best.cost) < 1.02 * float(ideal.cost)
+    assert float(shots.best.cost) == pytest.approx(float(jnp.min(shots.costs)), rel=1e-9)
+    assert np.all(np.abs(shots.ctrl) <= 1)
+
+
+def test_receding_horizon_reaches_the_goal() -> None:
+    run = jax.jit(optimize.mpc, static_argnames="steps")
+    path = run(TASK, diffsim.make_state(TASK.model), NOTHING, 60)
+    assert path.ctrl.shape == (60, 1) and path.states.qpos.shape == (61, 1) and int(path.status) == 0
+    assert abs(float(path.states.qpos[-1, 0]) - 1) < 0.02
+
+
+def test_wrong_controls_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected \(T, 1\)"):
+        optimize.ilqr(TASK, diffsim.make_state(TASK.model), NOTHING[:, 0])
