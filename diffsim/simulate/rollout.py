@@ -1,4 +1,4 @@
-"""rollout: many steps in one scan, which carries only State and the worst status; controls come from a table or from a policy."""
+"""rollout: many steps in one scan, which carries State and the worst status; controls are a table or a policy's."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
