@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,6 +17,15 @@ barrier = jax.lax.optimization_barrier
 # the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search
 # again in reverse mode
 SEARCH_RESULT = "diffsim_search_result"
+
+
+def decided(condition: jax.Array) -> jax.Array:
+    """The same truths, computed once even where a barrier does not last (XLA for CPU removes it before it fuses).
+
+    For decisions that several operations must agree on: computed in each of them, with other rounding, they could
+    differ. A reduction of two values is not repeated.
+    """
+    return jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
 
 
 def computed_once(function: Callable[P, T]) -> Callable[P, T]:

@@ -1,0 +1,169 @@
+"""The face of M closest to the origin where two hulls overlap: the expanding polytope.
+
+A polytope inside of M, at first a tetrahedron, grows: its face closest to the origin, by the signed distance of its
+plane, gets the corner of M furthest beyond it, which replaces all faces that it sees. The distance of that face is a
+lower bound of the depth, and that of the corner an upper bound; where they meet the face belongs to M. Planes on whose
+wrong side the origin is count as negative, so that the first tetrahedron may lie anywhere.
+
+Corners have numbers below 32: the edges that leave a corner for others are bits of one word, and the rim of what a new
+corner sees is a matter of words. What several operations must agree on is `decided` once.
+Source: van den Bergen 2001, proximity queries and penetration depth.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.geometry.polytope import Corner, Feature, HullPair, resolution, size_of, support
+from diffsim.math import safe
+from diffsim.math.rotation import frame_from_z
+from diffsim.math.vector import cross, dot, mul_vec, scale
+from diffsim.math.xla import decided
+
+Array = jax.Array
+
+CORNERS = 32
+FACES = 2 * CORNERS - 4
+# the distance of a face without area, which is never the closest
+FLAT = 1e18
+
+
+class _Polytope(NamedTuple):
+    """Corners (32); faces `face` (60, 3) by numbers of corners, counterclockwise from outside, with their planes.
+
+    Planes: `normal` (60, 3) outward, `distance` (60,) m, infinite where there is no face.
+    """
+
+    corners: Corner
+    face: Array
+    normal: Array
+    distance: Array
+
+
+class _Search(NamedTuple):
+    """The polytope, how many corners it has, the best face so far with its upper bound of the depth, whether it is over."""
+
+    polytope: _Polytope
+    count: Array
+    best: Feature
+    depth: Array
+    done: Array
+
+
+def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
+    """The face of M that is closest to the origin; anything unless the hulls `overlap` ()."""
+    size = size_of(pair)
+    polytope = _tetrahedron(pair)
+    nothing = Feature(polytope.corners.first[:3], polytope.corners.second[:3], jnp.asarray(3), polytope.normal[0])
+    start = _Search(polytope, jnp.asarray(4), nothing, jnp.full_like(size, jnp.inf), ~overlap)
+
+    def unfinished(search: _Search) -> Array:
+        return ~search.done & (search.count < CORNERS)
+
+    found = jax.lax.while_loop(unfinished, lambda search: _step(pair, search, size), start)
+    return found.best
+
+
+def _tetrahedron(pair: HullPair) -> _Polytope:
+    """Four corners of M that span a volume."""
+    axis = safe.normalize(pair.offset)
+    ends = [support(pair, -axis), support(pair, axis)]
+    line = safe.normalize(ends[1].point - ends[0].point)
+    across = frame_from_z(line)[1]
+    third = _further(pair, ends[0].point, across)
+    normal = safe.normalize(cross(line, third.point - ends[0].point))
+    fourth = _further(pair, ends[0].point, normal)
+    corners = [*ends, third, fourth]
+    # the fourth lies above the first three, seen counterclockwise
+    above = decided(dot(fourth.point - ends[0].point, normal) > 0)
+    base = jnp.where(above, jnp.array([0, 2, 1, 3]), jnp.array([0, 1, 2, 3]))
+    table = Corner(*(jnp.stack([*parts] + [parts[0]] * (CORNERS - 4)) for parts in zip(*corners, strict=True)))
+    local = np.array([[0, 1, 2], [0, 3, 1], [1, 3, 2], [2, 3, 0]])
+    face = jnp.zeros((FACES, 3), jnp.int32).at[:4].set(base[local].astype(jnp.int32))
+    normals, distances = _planes(table.point[face[:4, 0]], table.point[face[:4, 1]], table.point[face[:4, 2]])
+    none = jnp.full((FACES - 4,), jnp.inf, normals.dtype)
+    normal = jnp.concatenate([normals, jnp.zeros((FACES - 4, 3), normals.dtype)])
+    return _Polytope(table, face, normal, jnp.concatenate([distances, none]))
+
+
+def _further(pair: HullPair, origin: Array, direction: Array) -> Corner:
+    """The corner of M furthest from a point along a direction, forth or back."""
+    forth, back = support(pair, direction), support(pair, -direction)
+    farther = decided(dot(forth.point - origin, direction) >= -dot(back.point - origin, direction))
+    return jax.tree.map(lambda a, b: jnp.where(farther, a, b), forth, back)
+
+
+def _planes(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Unit normals (n, 3) and distances (n,) of the planes of triangles."""
+    normal = cross(b - a, c - a)
+    squared = dot(normal, normal)
+    longest = jnp.maximum(dot(b - a, b - a), dot(c - a, c - a))
+    solid = squared > (1e-3 * resolution(a) * longest) ** 2
+    unit = scale(normal, jax.lax.rsqrt(jnp.where(solid, squared, 1)))
+    return unit, jnp.where(solid, dot(unit, a), FLAT)
+
+
+def _step(pair: HullPair, search: _Search, size: Array) -> _Search:
+    """The polytope with one more corner."""
+    polytope = search.polytope
+    closest = jnp.argmin(polytope.distance)
+    normal, lower = polytope.normal[closest], polytope.distance[closest]
+    new = support(pair, normal)
+    upper = dot(normal, new.point)
+    at = polytope.face[closest]
+    face = Feature(polytope.corners.first[at], polytope.corners.second[at], jnp.asarray(3), -normal)
+    better = decided(upper < search.depth)
+    best, depth = jax.tree.map(lambda a, b: jnp.where(better, a, b), (face, upper), (search.best, search.depth))
+    known = jnp.any((polytope.corners.first == new.first) & (polytope.corners.second == new.second))
+    done = known | (upper - lower <= resolution(size) * size)
+    grown = _grown(polytope, new, search.count, 1e-2 * resolution(size) * size)
+    return _Search(grown, search.count + 1, best, depth, done)
+
+
+def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:
+    """The hull of the polytope and a new corner, which gets a number."""
+    table, face = polytope.corners, polytope.face
+    seen = decided(mul_vec(polytope.normal, new.point) > polytope.distance - limit)
+    following = _rim(face, seen)
+    on_rim = following >= 0
+    here = jnp.arange(CORNERS) == number
+    corners = Corner(
+        *(
+            jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old)
+            for old, one in zip(table, new, strict=True)
+        )
+    )
+    apex = jnp.broadcast_to(new.point, table.point.shape)
+    normals, distances = _planes(table.point, table.point[jnp.maximum(following, 0)], apex)
+    # new faces take places that are free, one after another
+    free = seen | (polytope.distance == jnp.inf)
+    place, counts = jnp.cumsum(free) - 1, jnp.cumsum(on_rim)
+    filled = free & (place < counts[-1])
+    source = jnp.minimum(jnp.sum(counts[None] <= place[:, None], axis=1), CORNERS - 1)
+    fresh = jnp.stack([source, following[source], jnp.full_like(source, number)], axis=1)
+    return _Polytope(
+        corners,
+        jnp.where(filled[:, None], fresh.astype(jnp.int32), face),
+        jnp.where(filled[:, None], normals[source], polytope.normal),
+        jnp.where(filled, distances[source], jnp.where(free, jnp.inf, polytope.distance)),
+    )
+
+
+def _rim(face: Array, seen: Array) -> Array:
+    """For each corner (32,) the next one along the rim of the faces (60, 3) that are `seen` (60,); -1 off the rim."""
+    bits = jnp.left_shift(jnp.uint32(1), face.astype(jnp.uint32))
+    leaving = arriving = jnp.zeros((CORNERS,), jnp.uint32)
+    number = jnp.arange(CORNERS)[:, None]
+    for k in range(3):
+        here = (face[None, :, k] == number) & seen[None]
+        leaving |= _union(here, bits[None, :, (k + 1) % 3])
+        arriving |= _union(here, bits[None, :, (k + 2) % 3])
+    rim = leaving & ~arriving
+    return 31 - jax.lax.clz(rim).astype(jnp.int32)
+
+
+def _union(here: Array, bits: Array) -> Array:
+    """The bits (1, f) of the faces that are `here` (n, f), united for each row."""
+    return jax.lax.reduce(jnp.where(here, bits, 0), np.uint32(0), jax.lax.bitwise_or, (1,))

@@ -1,0 +1,111 @@
+"""Pairs of convex hulls with rounded corners, and their difference, which all searches look at.
+
+Spheres, capsules, boxes and meshes are the hull of some points plus a ball: one point, two, eight, or the vertices of a
+mesh. For hulls A and B the difference is M = {b - a}; it holds the origin where they overlap, and the signed distance
+of A and B is that of the origin and M. Searches stand in the frame of the first body. A corner of M is named by the
+places of its points in the two lists of vertices.
+Source: Ericson 2005, ch. 9.3; van den Bergen 2003, ch. 4.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import GeomType
+from diffsim.geometry.shapes import Shape
+from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, pack, total, transpose, unpack
+
+Array = jax.Array
+
+# corners of a box in units of its half sizes, the first coordinate changing fastest
+CORNERS = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)])
+
+
+class HullPair(NamedTuple):
+    """Two hulls in the frame of the first body, m.
+
+    `first` (v, 3): vertices of the first body; `second` (w, 3): of the second, in its own frame; `turn` (3, 3),
+    `offset` (3,): the pose of the second body.
+    """
+
+    first: Array
+    second: Array
+    turn: Array
+    offset: Array
+
+
+class Corner(NamedTuple):
+    """A corner of M, or several: `point` (..., 3) m, and the places (...) of its points in the lists of vertices."""
+
+    point: Array
+    first: Array
+    second: Array
+
+
+class Feature(NamedTuple):
+    """What is closest to the origin on the surface of M.
+
+    Corners `first` (3,), `second` (3,) of which the first `count` () span it; `normal` (3,): unit, from the first body
+    to the second, in the frame of the first.
+    """
+
+    first: Array
+    second: Array
+    count: Array
+    normal: Array
+
+
+def hull_pair(vert1: Array, vert2: Array, shape1: Shape, shape2: Shape) -> HullPair:
+    """The hulls of vertices (v, 3), (w, 3) in the frames of two shapes."""
+    turn = mul_mat(transpose(shape1.mat), shape2.mat)
+    return HullPair(vert1, vert2, turn, mul_vec_t(shape1.mat, shape2.pos - shape1.pos))
+
+
+def core(kind: GeomType, shape: Shape) -> tuple[Array, Array]:
+    """(vertices (v, 3) in the frame of the shape, radius of the ball) of a shape."""
+    none = jnp.zeros_like(shape.size[0])
+    if kind == GeomType.SPHERE:
+        return jnp.zeros((1, 3), shape.size.dtype), shape.size[0]
+    if kind == GeomType.CAPSULE:
+        up = pack([none, none, shape.size[1]])
+        return jnp.stack([-up, up]), shape.size[0]
+    if kind == GeomType.BOX:
+        return jnp.asarray(CORNERS, shape.size.dtype) * shape.size[None], none
+    return shape.data.vert, none
+
+
+def support(pair: HullPair, direction: Array) -> Corner:
+    """The corner of M furthest along a direction (3,)."""
+    first = furthest(pair.first, -direction)
+    second = furthest(pair.second, mul_vec_t(pair.turn, direction))
+    return corner(pair, first, second)
+
+
+def corner(pair: HullPair, first: Array, second: Array) -> Corner:
+    """Corners of M by the places of their points."""
+    return Corner(points_of_second(pair, second) - pair.first[first], first, second)
+
+
+def points_of_second(pair: HullPair, index: Array) -> Array:
+    """Vertices of the second body at `index` (...), in the frame of the first."""
+    turn = jnp.broadcast_to(pair.turn, (*index.shape, 3, 3))
+    return mul_vec(turn, pair.second[index]) + pair.offset
+
+
+def furthest(vert: Array, direction: Array) -> Array:
+    """Place of the vertex (of (v, 3)) furthest along a direction (3,)."""
+    along = total([x * d for x, d in zip(unpack(vert), unpack(direction), strict=True)])
+    return jnp.argmax(along).astype(jnp.int32)
+
+
+def size_of(pair: HullPair) -> Array:
+    """A length that all corners of M are within, m."""
+    reach = [jnp.max(jnp.abs(vert)) for vert in (pair.first, pair.second)]
+    return 2 * (reach[0] + reach[1]) + jnp.sqrt(dot(pair.offset, pair.offset))
+
+
+def resolution(x: Array) -> float:
+    """What rounding leaves of a length of 1 in the searches, in the dtype of x."""
+    return 1e-12 if x.dtype == jnp.float64 else 2e-6
