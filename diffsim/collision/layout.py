@@ -14,7 +14,7 @@ from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, uns
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import Bucket, Sizes
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Types, data_bucket, data_sizes
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Types, data_bucket, data_sizes, joint_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology
 
@@ -196,14 +196,14 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     shape = np.array([listed.index(each) for each in shapes], dtype=int)[end.reshape(2, -1)]
     codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
     found = [_kind(listed[each // len(listed)], listed[each % len(listed)]) for each in codes]
-    kinds = sorted(found)
+    kinds = sorted(set(found))
     kind = np.array([kinds.index(each) for each in found], dtype=int)[code]
     order = np.lexsort((pairs.dim, kind))
     return pairs.take(order), kind[order], kinds
 
 
 def _kind(first: tuple[GeomType, Sizes], second: tuple[GeomType, Sizes]) -> Kind:
-    return Kind((first[0], second[0]), (first[1], second[1]))
+    return Kind((first[0], second[0]), joint_sizes(first, second))
 
 
 def _groups(topology: Topology, kind: np.ndarray, kinds: list[Kind], disableflags: int) -> tuple[Group, ...]:

@@ -15,9 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.enums import GeomType
 from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
 from diffsim.math.pick import pick
+from diffsim.math.vector import cross, dot
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -56,12 +58,17 @@ class Hull(NamedTuple):
 
     `vert` (v, 3): vertices, m; padded by copies of the first. `around` (v, n): the neighbours of each vertex in
     MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `bound` (): radius in m of a
-    ball about the origin that holds the vertices' bounding box.
+    ball about the origin that holds the vertices' bounding box. `side` (p, k): the polygons, counterclockwise from
+    outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
+    `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more.
     """
 
     vert: Array
     around: Array
     bound: Array
+    side: Array
+    normal: Array
+    joined: Array
 
 
 def padded(count: int) -> int:
@@ -70,18 +77,36 @@ def padded(count: int) -> int:
 
 
 def hull_sizes(topology: Topology, mesh: int) -> Sizes:
-    """Padded sizes (vertices, lists of neighbours, longest list) of a mesh's hull."""
-    vertices, around = _graph(topology, mesh)
-    count = padded(len(vertices))
-    return count, count if len(around) > 1 else 1, padded(around.shape[1])
+    """Padded sizes of a mesh's hull: vertices, and the largest of all meshes with as many of what its record holds."""
+    count = padded(_table_sizes(topology, mesh)[0])
+    alike = [sizes for each in _colliding(topology) if padded((sizes := _table_sizes(topology, each))[0]) == count]
+    _, lists, longest, sides, corners, ends = (max(column) for column in zip(*alike, strict=True))
+    return count, count if lists > 1 else 1, *(padded(size) for size in (longest, sides, corners, ends))
 
 
 def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
     """The hulls of some meshes of one bucket, stacked."""
-    vertices, around = _stacked(model.topology, meshes, sizes)
+    vertices, around, side, joined = _stacked(model.topology, meshes, sizes)
     vert = pick(model.mesh_vert, vertices)
     bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
-    return Hull(vert, jnp.asarray(around), bound)
+    normal = jax.vmap(polygon_normals)(vert, jnp.asarray(side))
+    return Hull(vert, jnp.asarray(around), bound, jnp.asarray(side), normal, jnp.asarray(joined))
+
+
+def polygon_normals(vert: Array, side: Array) -> Array:
+    """Unit normals (p, 3) of polygons (p, k) of vertices (v, 3): by the first three, or by all if these are on a line.
+
+    Zero where there is no polygon.
+    """
+    exists = side >= 0
+    corner = vert[jnp.where(exists, side, side[:, :1])]
+    spoke = corner - corner[:, :1]
+    first = cross(spoke[:, 1], spoke[:, 2])
+    lengths = dot(spoke[:, 1], spoke[:, 1]) * dot(spoke[:, 2], spoke[:, 2])
+    clear = jax.lax.stop_gradient(dot(first, first) > 1e-14 * lengths)
+    whole = jnp.sum(cross(spoke[:, 1:-1], spoke[:, 2:]), axis=1)
+    normal = safe.normalize(jnp.where(clear[:, None], first, whole))
+    return jnp.where(exists[:, :1], normal, 0)
 
 
 def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None) -> Shape:
@@ -95,26 +120,79 @@ def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None)
 
 
 def bucket_of(topology: Topology, kind: int, asset: Asset, sizes: Sizes) -> Bucket:
-    """All assets with these padded sizes of the geoms of one type."""
+    """All assets of the geoms of one type that fit in these padded sizes."""
     owner = {geom: int(topology.geom_dataid[geom]) for geom in np.flatnonzero(topology.geom_type == kind).tolist()}
-    ids = sorted({data for data in owner.values() if asset.sizes(topology, data) == sizes})
+    fits = {data: fitting(asset.sizes(topology, data), sizes) for data in set(owner.values())}
+    ids = sorted(data for data, fit in fits.items() if fit)
     slot = np.zeros(topology.ngeom, np.int32)
     for geom, data in owner.items():
-        slot[geom] = ids.index(data) if data in ids else 0
+        slot[geom] = ids.index(data) if fits[data] else 0
     return Bucket(asset, tuple(ids), sizes, slot)
 
 
+def fitting(sizes: Sizes, room: Sizes) -> bool:
+    """Whether arrays of some padded sizes fit in others."""
+    return all(size <= most for size, most in zip(sizes, room, strict=True))
+
+
 @per_topology
-def _stacked(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of mesh_vert (m, v) and neighbours (m, v or 1, n) of some meshes."""
-    vertices = np.zeros((len(meshes), sizes[0]), np.int32)
-    around = np.full((len(meshes), *sizes[1:]), -1, np.int32)
+def _colliding(topology: Topology) -> tuple[int, ...]:
+    """The meshes of mesh geoms."""
+    return tuple(np.unique(topology.geom_dataid[topology.geom_type == GeomType.MESH]).tolist())
+
+
+@per_topology
+def _table_sizes(topology: Topology, mesh: int) -> Sizes:
+    """Sizes before padding: vertices, lists of neighbours, longest list, polygons, longest polygon, ends of edges."""
+    vertices, around = _graph(topology, mesh)
+    side, joined = _polygons(topology, mesh)
+    return len(vertices), *around.shape, *side.shape, joined.shape[1]
+
+
+@per_topology
+def _stacked(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> tuple[np.ndarray, ...]:
+    """Rows of mesh_vert (m, v), neighbours (m, v or 1, n), polygons (m, p, k), ends of edges (m, v, e) of meshes."""
+    count, lists, longest, sides, corners, ends = sizes
+    vertices = np.zeros((len(meshes), count), np.int32)
+    around, side, joined = (
+        np.full((len(meshes), *shape), -1, np.int32) for shape in ((lists, longest), (sides, corners), (count, ends))
+    )
     for row, mesh in enumerate(meshes):
         own, neighbours = _graph(topology, mesh)
         vertices[row] = own[0]
         vertices[row, : len(own)] = own
         around[row, : len(neighbours), : neighbours.shape[1]] = neighbours
-    return vertices, around
+        # a list of all vertices is everybody's
+        around[row, len(neighbours) :] = around[row, :1] if len(neighbours) == 1 else -1
+        for table, rows in zip((side, joined), _polygons(topology, mesh), strict=True):
+            table[row, : rows.shape[0], : rows.shape[1]] = rows
+    return vertices, around, side, joined
+
+
+@per_topology
+def _polygons(topology: Topology, mesh: int) -> tuple[np.ndarray, np.ndarray]:
+    """Polygons (p, k) and the other ends of the edges at each vertex (v, e), as places among a mesh's own vertices."""
+    own = _graph(topology, mesh)[0] - int(topology.mesh_vertadr[mesh])
+    place = np.zeros(int(topology.mesh_vertnum[mesh]), int)
+    place[own] = np.arange(len(own))
+    first, number = int(topology.mesh_polyadr[mesh]), int(topology.mesh_polynum[mesh])
+    lists = []
+    for polygon in range(first, first + number):
+        start, count = int(topology.mesh_polyvertadr[polygon]), int(topology.mesh_polyvertnum[polygon])
+        lists.append(place[topology.mesh_polyvert[start : start + count]].tolist())
+    ends: list[list[int]] = [[] for _ in own]
+    for polygon in lists:
+        for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
+            ends[here].append(there)
+    return _ragged(lists), _ragged(ends)
+
+
+def _ragged(lists: list[list[int]]) -> np.ndarray:
+    """Lists as rows of a table, -1 where there are no more."""
+    table = np.full((len(lists), max(map(len, lists), default=0)), -1)
+    for row, each in enumerate(lists):
+        table[row, : len(each)] = each
+    return table
 
 
 @per_topology

@@ -15,6 +15,7 @@ from diffsim.enums import GeomType
 from diffsim.geometry import box, box_box, plane, primitives
 from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls
 from diffsim.geometry.convex import convex_pair
+from diffsim.geometry.hull_pairs import convex_hull_pair
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.types.topology import Topology, per_topology
 
@@ -60,13 +61,17 @@ COLLIDERS: dict[Types, Collider] = {
             (CYLINDER, BOX, 5),
         )
     },
+    **{
+        (kind1, MESH): Collider(convex_hull_pair(kind1, MESH, rows), rows)
+        for kind1, rows in ((SPHERE, 1), (CAPSULE, 2), (BOX, 4), (MESH, 4))
+    },
 }
 
 # with the `multiccd` flag disabled
 SINGLE: dict[Types, Collider] = {
     (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1)
     for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX))
-}
+} | {(kind1, MESH): Collider(convex_hull_pair(kind1, MESH, 1), 1) for kind1 in (CAPSULE, BOX, MESH)}
 
 # pairs that MuJoCo does not collide either
 NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
@@ -76,10 +81,7 @@ UNSUPPORTED: dict[Types, str] = {
         (HFIELD, kind): "height fields are not implemented yet"
         for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
     },
-    **{
-        (kind, MESH): "mesh collisions are not implemented yet"
-        for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
-    },
+    **{(kind, MESH): f"{kind.name.lower()}s and meshes do not collide yet" for kind in (ELLIPSOID, CYLINDER)},
     **{
         (kind, SDF): "signed distance fields are not implemented yet"
         for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
@@ -95,6 +97,17 @@ def data_sizes(topology: Topology, geom: int) -> Sizes:
     """Padded sizes of the data of a geom; pairs of geoms whose types and sizes agree share a program."""
     kind = GeomType(topology.geom_type[geom])
     return DATA[kind].sizes(topology, int(topology.geom_dataid[geom])) if kind in DATA else ()
+
+
+def joint_sizes(first: tuple[GeomType, Sizes], second: tuple[GeomType, Sizes]) -> tuple[Sizes, Sizes]:
+    """Padded sizes of the data of a pair, given geom types and sizes; what holds either if the types are equal.
+
+    So that there are as many programs as there are sizes, not as there are pairs of sizes.
+    """
+    if first[0] != second[0]:
+        return first[1], second[1]
+    both = tuple(max(each) for each in zip(first[1], second[1], strict=True))
+    return both, both
 
 
 @per_topology

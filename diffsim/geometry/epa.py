@@ -43,10 +43,10 @@ class _Polytope(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """The polytope, how many corners it has, the best face so far with its upper bound of the depth, whether it is over."""
+    """The polytope, how many corners it has, the best face so far, the upper bound of the depth, whether it is over."""
 
     polytope: _Polytope
-    count: Array
+    number: Array
     best: Feature
     depth: Array
     done: Array
@@ -60,7 +60,7 @@ def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
     start = _Search(polytope, jnp.asarray(4), nothing, jnp.full_like(size, jnp.inf), ~overlap)
 
     def unfinished(search: _Search) -> Array:
-        return ~search.done & (search.count < CORNERS)
+        return ~search.done & (search.number < CORNERS)
 
     found = jax.lax.while_loop(unfinished, lambda search: _step(pair, search, size), start)
     return found.best
@@ -118,8 +118,8 @@ def _step(pair: HullPair, search: _Search, size: Array) -> _Search:
     best, depth = jax.tree.map(lambda a, b: jnp.where(better, a, b), (face, upper), (search.best, search.depth))
     known = jnp.any((polytope.corners.first == new.first) & (polytope.corners.second == new.second))
     done = known | (upper - lower <= resolution(size) * size)
-    grown = _grown(polytope, new, search.count, 1e-2 * resolution(size) * size)
-    return _Search(grown, search.count + 1, best, depth, done)
+    grown = _grown(polytope, new, search.number, 1e-2 * resolution(size) * size)
+    return _Search(grown, search.number + 1, best, depth, done)
 
 
 def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:

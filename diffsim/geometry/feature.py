@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.geometry.polytope import Feature, HullPair, points_of_second
+from diffsim.geometry.shapes import choose
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, scale, total
 
@@ -19,8 +20,8 @@ def separation(pair: HullPair, feature: Feature) -> tuple[Array, Array, Array, A
     first, second = pair.first[feature.first], points_of_second(pair, feature.second)
     points = second - first
     parts = [_of_corner(points), _of_edge(points), _of_face(points, feature.normal)]
-    chosen = [jnp.where(feature.count == 1, a, jnp.where(feature.count == 2, b, c)) for a, b, c in zip(*parts, strict=True)]
-    normal, shares = chosen
+    corner, edge, face = parts
+    normal, shares = choose(feature.corners == 1, corner, choose(feature.corners == 2, edge, face))
     witness1, witness2 = (total([scale(x[k], shares[k]) for k in range(3)]) for x in (first, second))
     return dot(normal, points[0]), normal, witness1, witness2
 

@@ -39,7 +39,7 @@ class _Search(NamedTuple):
 
 
 def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
-    """(the feature of M that is closest to the origin, whether the hulls overlap or touch); the first if they do not."""
+    """(the feature of M that is closest to the origin, unless the hulls overlap, whether they overlap or touch)."""
     size = size_of(pair)
     begin = support(pair, -pair.offset)
     corners = Corner(*(jnp.stack([part] * 3) for part in begin))
@@ -53,6 +53,8 @@ def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
     # used corners first
     order = jnp.argsort(~found.used, stable=True)
     count = jnp.sum(found.used)
+    # a feature of fewer corners repeats its first one
+    order = jnp.where(jnp.arange(3) < count, order, order[0])
     first, second = found.corners.first[order], found.corners.second[order]
     touching = dot(found.x, found.x) <= (resolution(size) * size) ** 2
     return Feature(first, second, count, safe.normalize(found.x)), found.overlap | touching

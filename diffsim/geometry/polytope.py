@@ -14,13 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
+from diffsim.geometry.assets import Hull, polygon_normals
 from diffsim.geometry.shapes import Shape
 from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, pack, total, transpose, unpack
 
 Array = jax.Array
 
-# corners of a box in units of its half sizes, the first coordinate changing fastest
+# corners of a box in units of its half sizes, the first coordinate changing fastest; its sides; ends of edges
 CORNERS = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)])
+SIDES = np.array([[1, 3, 7, 5], [0, 4, 6, 2], [2, 6, 7, 3], [0, 1, 5, 4], [4, 5, 7, 6], [0, 2, 3, 1]], np.int32)
+JOINED = np.array([[corner ^ 1, corner ^ 2, corner ^ 4] for corner in range(8)], np.int32)
 
 
 class HullPair(NamedTuple):
@@ -47,33 +50,41 @@ class Corner(NamedTuple):
 class Feature(NamedTuple):
     """What is closest to the origin on the surface of M.
 
-    Corners `first` (3,), `second` (3,) of which the first `count` () span it; `normal` (3,): unit, from the first body
-    to the second, in the frame of the first.
+    Corners `first` (3,), `second` (3,) of which `corners` () span it; `normal` (3,): unit, from the first body to the
+    second, in the frame of the first.
     """
 
     first: Array
     second: Array
-    count: Array
+    corners: Array
     normal: Array
 
 
-def hull_pair(vert1: Array, vert2: Array, shape1: Shape, shape2: Shape) -> HullPair:
-    """The hulls of vertices (v, 3), (w, 3) in the frames of two shapes."""
+def difference(hull1: Hull, hull2: Hull, shape1: Shape, shape2: Shape) -> HullPair:
+    """Two hulls, each in the frame of its shape, as a pair."""
     turn = mul_mat(transpose(shape1.mat), shape2.mat)
-    return HullPair(vert1, vert2, turn, mul_vec_t(shape1.mat, shape2.pos - shape1.pos))
+    return HullPair(hull1.vert, hull2.vert, turn, mul_vec_t(shape1.mat, shape2.pos - shape1.pos))
 
 
-def core(kind: GeomType, shape: Shape) -> tuple[Array, Array]:
-    """(vertices (v, 3) in the frame of the shape, radius of the ball) of a shape."""
-    none = jnp.zeros_like(shape.size[0])
+def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:
+    """(hull in the frame of the shape, radius in m of the ball around each of its points) of a shape."""
+    size, none = shape.size, jnp.zeros_like(shape.size[0])
     if kind == GeomType.SPHERE:
-        return jnp.zeros((1, 3), shape.size.dtype), shape.size[0]
+        return _without_sides(jnp.zeros((1, 3), size.dtype), np.full((1, 1), -1, np.int32)), size[0]
     if kind == GeomType.CAPSULE:
-        up = pack([none, none, shape.size[1]])
-        return jnp.stack([-up, up]), shape.size[0]
+        up = pack([none, none, size[1]])
+        return _without_sides(jnp.stack([-up, up]), np.array([[1], [0]], np.int32)), size[0]
     if kind == GeomType.BOX:
-        return jnp.asarray(CORNERS, shape.size.dtype) * shape.size[None], none
-    return shape.data.vert, none
+        vert = jnp.asarray(CORNERS, size.dtype) * size[None]
+        side, joined = jnp.asarray(SIDES), jnp.asarray(JOINED)
+        return Hull(vert, joined, none, side, polygon_normals(vert, side), joined), none
+    return shape.data, none
+
+
+def _without_sides(vert: Array, joined: np.ndarray) -> Hull:
+    """The hull of a point or a segment."""
+    none = jnp.zeros((0, 3), vert.dtype)
+    return Hull(vert, jnp.asarray(joined), vert[0, 0], jnp.zeros((0, 1), jnp.int32), none, jnp.asarray(joined))
 
 
 def support(pair: HullPair, direction: Array) -> Corner:

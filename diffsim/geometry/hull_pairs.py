@@ -1,0 +1,184 @@
+"""Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
+
+The closest features come from `gjk.py` and `epa.py`. Where the contact normal is that of a side of both bodies, or of
+a side of one and across an edge of the other, the two are clipped against each other, and up to four points share the
+depth (MuJoCo's `multiccd`). The same holds for bodies that are apart; MuJoCo clips only where the margin is zero.
+Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import GeomType
+from diffsim.geometry.assets import Hull
+from diffsim.geometry.epa import deepest_feature
+from diffsim.geometry.feature import separation
+from diffsim.geometry.gjk import closest_feature
+from diffsim.geometry.polygon_clip import Polygon, overlap, widest
+from diffsim.geometry.polytope import Feature, HullPair, core, difference, points_of_second
+from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
+from diffsim.math import safe
+from diffsim.math.vector import dot, mul_vec, scale
+
+Array = jax.Array
+Kinds = tuple[GeomType, GeomType]
+
+# normals of sides face each other, edges lie in a side (cosines, MuJoCo's mjFACE_TOL and mjEDGE_TOL)
+FACING = 0.99999872
+LEVEL = 0.0016
+# cosine of the angle between the contact normal and a side that can be flat on the other body
+TOWARD = 0.99
+
+
+class _Contact(NamedTuple):
+    """One point: distance m; the normal, points of both bodies (3,) in the frame of the first; and the feature."""
+
+    dist: Array
+    normal: Array
+    point1: Array
+    point2: Array
+    feature: Feature
+
+
+class _Body(NamedTuple):
+    """What one body touches with, in the frame of the first body.
+
+    `hull`: with normals turned; `corner` (v, 3): its vertices; `place` (3,): of the vertices of its feature; `side`:
+    the polygon that faces the other body most; `faces`: whether it does so at all.
+    """
+
+    hull: Hull
+    corner: Array
+    place: Array
+    side: Polygon
+    faces: Array
+
+
+def convex_hull_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[[Shape, Shape, Array], Candidates]:
+    """Pair function of two rounded hulls with one row, or with as many as the overlap of flat sides has corners."""
+    return functools.partial(_single if rows == 1 else functools.partial(_several, rows), (kind1, kind2))
+
+
+def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
+    (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
+    contact = _closest(difference(hull1, hull2, shape1, shape2))
+    return stack([_row(shape1, contact, radius1, radius2)])
+
+
+def _several(rows: int, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
+    (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
+    pair = difference(hull1, hull2, shape1, shape2)
+    contact = _closest(pair)
+    dist = contact.dist - radius1 - radius2
+    body1 = _body(hull1, pair.first, contact.feature.first, contact.normal)
+    turned = hull2._replace(normal=mul_vec(pair.turn[None], hull2.normal))
+    corners2 = points_of_second(pair, jnp.arange(len(hull2.vert)))
+    body2 = _body(turned, corners2, contact.feature.second, -contact.normal)
+    points, exists, normal, rise = _shared(kinds, body1, body2, dist, radius1)
+    places, needed = (jax.lax.stop_gradient(x) for x in widest(points, exists, normal))
+    several = jax.lax.stop_gradient(jnp.any(exists))
+    single = _row(shape1, contact, radius1, radius2)
+    pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[places[:rows]] + scale(normal, rise)[None])
+    first = jnp.arange(rows) == 0
+    return Candidates(
+        jnp.broadcast_to(dist, (rows,)),
+        jnp.where(several, pos, single.pos[None]),
+        jnp.broadcast_to(jnp.where(several, mul_vec(shape1.mat, normal), single.normal), (rows, 3)),
+        jnp.zeros((rows, 3), dist.dtype),
+        jnp.where(several, needed[:rows], first),
+    )
+
+
+def _closest(pair: HullPair) -> _Contact:
+    """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form."""
+    fixed = jax.lax.stop_gradient(pair)
+    apart, overlapping = closest_feature(fixed)
+    deepest = deepest_feature(fixed, overlapping)
+    feature = jax.lax.stop_gradient(jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest))
+    return _Contact(*separation(pair, feature), feature)
+
+
+def _row(shape1: Shape, contact: _Contact, radius1: Array, radius2: Array) -> Candidates:
+    """One contact in the world, halfway between the surfaces."""
+    local = 0.5 * (contact.point1 + contact.point2 + scale(contact.normal, radius1 - radius2))
+    pos = shape1.pos + mul_vec(shape1.mat, local)
+    return candidate(contact.dist - radius1 - radius2, pos, mul_vec(shape1.mat, contact.normal))
+
+
+def _body(hull: Hull, corner: Array, place: Array, normal: Array) -> _Body:
+    """A body with the side that faces along a normal."""
+    if not len(hull.side):
+        point = corner[:1]
+        return _Body(hull, corner, place, Polygon(point, point, jnp.zeros((1,), bool), normal), jnp.asarray(False))
+    up = jax.lax.stop_gradient(dot(hull.normal, normal[None]))
+    best = jnp.argmax(up)
+    side, number = hull.side[best], jnp.arange(hull.side.shape[1])
+    exists = side >= 0
+    following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
+    # what does not exist is the first corner, over and over
+    ends = [corner[jnp.where(exists, places, side[0])] for places in (side, following)]
+    polygon = Polygon(ends[0], ends[1], exists, hull.normal[best])
+    return _Body(hull, corner, place, polygon, up[best] > TOWARD)
+
+
+def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
+    """(the edge of a body most level with a side of the other, whether it is level).
+
+    The edge of its feature, or where that is a vertex the most level one there.
+    """
+    first, further = body.place[0], jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
+    ends = jnp.where(further == first, body.hull.joined[first], further)
+    sweep = body.corner[jnp.maximum(ends, 0)] - body.corner[first][None]
+    slope = jnp.abs(dot(safe.normalize(jax.lax.stop_gradient(sweep)), jax.lax.stop_gradient(other.normal)[None]))
+    slope = jnp.where(ends >= 0, slope, 2)
+    best, begin = jnp.argmin(slope), body.corner[first][None]
+    return Polygon(begin, begin + sweep[best][None], jnp.ones((1,), bool), other.normal), slope[best] < LEVEL
+
+
+def _dimension(place: Array) -> Array:
+    """How many vertices of a body its feature has."""
+    a, b, c = place[0], place[1], place[2]
+    return 1 + (a != b).astype(jnp.int32) + ((c != a) & (c != b))
+
+
+def _shared(kinds: Kinds, body1: _Body, body2: _Body, dist: Array, radius1: Array) -> tuple[Array, Array, Array, Array]:
+    """(points (n, 3), which exist (n,), normal (3,), how far contacts are above the points along it)."""
+    side1, side2 = body1.side, body2.side
+    facing = jax.lax.stop_gradient(dot(side1.normal, side2.normal)) < -FACING
+    both = body1.faces & body2.faces & facing
+    (line1, level1), (line2, level2) = _edge(body1, side2), _edge(body2, side1)
+    # the lesser feature is the edge
+    size1, size2 = _dimension(body1.place), _dimension(body2.place)
+    first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
+    edge1 = ~both & first & body2.faces & level1
+    edge2 = ~both & ~first & (size2 < 3) & body1.faces & level2
+    reference = _chosen(both | edge2, side1, side2)
+    polygon = _chosen(both, side2, _chosen(edge1, line1, line2))
+    points, exists = overlap(polygon, reference, ~both)
+    normal = jnp.where(edge2, side1.normal, -side2.normal)
+    # MuJoCo puts contacts of an edge of the first body beyond it
+    beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
+    return points, exists & (both | edge1 | edge2), normal, jnp.where(edge1, beyond, -0.5 * dist)
+
+
+def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
+    """One of two polygons, padded to the longer one."""
+    length = max(len(yes.corner), len(no.corner))
+    yes, no = (
+        polygon._replace(
+            corner=_padded(polygon.corner, length),
+            following=_padded(polygon.following, length),
+            exists=jnp.concatenate([polygon.exists, jnp.zeros((length - len(polygon.exists),), bool)]),
+        )
+        for polygon in (yes, no)
+    )
+    return Polygon(*(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True)))
+
+
+def _padded(points: Array, length: int) -> Array:
+    """Points (n, 3), then the first of them again."""
+    return jnp.concatenate([points, jnp.broadcast_to(points[:1], (length - len(points), 3))])
