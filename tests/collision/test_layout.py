@@ -112,7 +112,7 @@ def test_tables_are_complete() -> None:
 def test_unsupported_pairs_are_refused_by_name() -> None:
     model, _ = oracle.load_pair(
         '<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
-        '<worldbody><geom name="ball" size="1"/>'
+        '<worldbody><geom name="ball" type="ellipsoid" size="1 1 1"/>'
         '<body><freejoint/><geom name="hull" type="mesh" mesh="m"/></body></worldbody></mujoco>'
     )
     assert len(unsupported_pairs(model.topology, 0)) == 1

@@ -112,10 +112,10 @@ WRONG = {
 LACKS = {
     "mesh": (
         world(
-            f'<geom type="mesh" mesh="m"/><body><freejoint/>{BALL}</body>',
+            '<geom type="mesh" mesh="m"/><body><freejoint/><geom type="cylinder" size="1 1"/></body>',
             '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>',
         ),
-        "mesh collisions",
+        "cylinders and meshes",
     ),
     "sensor": (
         world(

@@ -13,7 +13,6 @@ from diffsim.load import load
 # of the same packages, with what they need
 REFUSED = {
     "dm_control/suite/quadruped.xml": "height fields",
-    "mujoco/mjx/test_data/convex.xml": "mesh collisions",
 }
 
 

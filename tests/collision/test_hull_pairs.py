@@ -1,0 +1,146 @@
+"""Contacts of convex hulls: distances and normals beside MuJoCo's, contact sets of flat sides, derivatives.
+
+`tests/sweep_pairs.py` does the same for thousands of poses.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+from collision.hulls import GEOMS, KINDS, depth_by_all_facets, flat_states, free_scene, random_states, vertices_of
+
+from diffsim.collision import collide
+from diffsim.compiler.convert import from_mujoco
+from diffsim.math.rotation import quat_exp, quat_to_mat
+from diffsim.math.vector import mul_mat
+from diffsim.types.data import Kinematics
+
+
+@functools.cache
+def scene(kinds: tuple[str, str]) -> tuple:
+    mjmodel = oracle.load_with_assets(free_scene(*kinds), {})
+    return from_mujoco(mjmodel), mjmodel, jax.jit(jax.vmap(collide, in_axes=(None, 0)))
+
+
+def stacked(mjmodel: Any, states: list) -> Kinematics:
+    records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
+    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+def test_existence_distance_and_normal(kinds: tuple[str, str]) -> None:
+    model, mjmodel, jitted = scene(kinds)
+    states = random_states(mjmodel, 120)
+    contacts = jitted(model, stacked(mjmodel, states))
+    touching, exact = 0, kinds[0] not in ("ball", "rod")
+    for k, data in enumerate(states):
+        assert (np.min(contacts.dist[k]) < 0) == (data.ncon > 0)
+        if data.ncon:
+            touching += 1
+            # MuJoCo's search stops at 1e-6 where one body is round; rarely it stops too early where both are hulls
+            if abs(contacts.dist[k, 0] - data.contact.dist[0]) > 1e-6:
+                depth = depth_by_all_facets(*(vertices_of(mjmodel, data, geom) for geom in (0, 1)))
+                np.testing.assert_allclose(contacts.dist[k, 0], -depth, atol=1e-9)
+            else:
+                np.testing.assert_allclose(
+                    contacts.frame[k, 0, 0], data.contact.frame[0, :3], atol=1e-6 if exact else 1e-2
+                )
+    assert 20 < touching < 110
+
+
+@pytest.mark.parametrize("kinds", KINDS[2:], ids="-".join)
+def test_flat_sides_share_their_overlap(kinds: tuple[str, str]) -> None:
+    """Where MuJoCo clips to four points and fewer ours are the same; of more it keeps four, ours span no less."""
+    model, mjmodel, jitted = scene(kinds)
+    states = flat_states(mjmodel, kinds, 30)
+    contacts = jitted(model, stacked(mjmodel, states))
+    several = 0
+    for k, data in enumerate(states):
+        used = np.asarray(contacts.dist[k]) < 0
+        assert used.sum() == data.ncon
+        np.testing.assert_allclose(contacts.dist[k][used], data.contact.dist, atol=1e-9)
+        np.testing.assert_allclose(contacts.frame[k][used][:, 0], data.contact.frame[:, :3], atol=1e-7)
+        ours, theirs = np.asarray(contacts.pos[k])[used], data.contact.pos
+        assert spread(ours) > spread(theirs) - 1e-9
+        several += data.ncon > 2
+    assert several > 5
+
+
+def spread(points: np.ndarray) -> float:
+    """The greatest area of a triangle of points (n, 3)."""
+    sides = points[:, None] - points[None]
+    return float(np.linalg.norm(np.cross(sides[:, :, None], sides[:, None]), axis=-1).max())
+
+
+@pytest.mark.parametrize("kinds", [("rod", "stone"), ("stone", "block")], ids="-".join)
+def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) -> None:
+    model, mjmodel, _ = scene(kinds)
+    states = [data for data in random_states(mjmodel, 60) if data.ncon][:20]
+    batch = stacked(mjmodel, states)
+    rng = np.random.default_rng(0)
+    leaves = (model.mesh_vert, model.geom_size, np.zeros((2, 6)))
+    change = tuple(jnp.asarray(rng.normal(size=np.shape(leaf))) for leaf in leaves)
+
+    def outputs(parameters: tuple, poses: Kinematics) -> jax.Array:
+        vertex, size, twist = parameters
+        xmat = mul_mat(quat_to_mat(quat_exp(twist[:, 3:])), poses.geom_xmat)
+        moved = poses.replace(geom_xpos=poses.geom_xpos + twist[:, :3], geom_xmat=xmat)
+        edited = model.replace(mesh_vert=model.mesh_vert + vertex, geom_size=model.geom_size + size)
+        contacts = collide(edited, moved)
+        columns = [contacts.dist[:, None], contacts.pos, contacts.frame[:, 0]]
+        return jnp.where((contacts.dist < 0)[:, None], jnp.concatenate(columns, axis=1), 0)
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def all_of(step: jax.Array, poses: Kinematics) -> tuple:
+        at = jax.tree.map(lambda x: step * x, change)
+        value, tangent = jax.jvp(lambda x: outputs(x, poses), (at,), (change,))
+        weights = jnp.cos(jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape)
+        gradient = jax.vjp(lambda x: outputs(x, poses), at)[1](weights)[0]
+        pulled = sum(jnp.sum(g * c) for g, c in zip(gradient, change, strict=True))
+        return value, tangent, pulled, jnp.sum(weights * tangent)
+
+    h = 1e-5
+    (ahead, *_), (behind, *_), (further, *_), (before, *_) = (all_of(x * h, batch) for x in (1, -1, 2, -2))
+    value, tangent, pulled, pushed = all_of(0.0, batch)
+    numeric = (8 * (ahead - behind) - (further - before)) / (12 * h)
+    smooth = np.abs(ahead + behind - 2 * value).max(axis=(1, 2)) < 1e-6
+    assert smooth.sum() > len(states) / 2
+    np.testing.assert_allclose(tangent[smooth], numeric[smooth], atol=1e-6, rtol=1e-6)
+    np.testing.assert_allclose(pulled, pushed, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_hulls_on_top_of_each_other_and_in_one_place_are_finite(dtype: Any) -> None:
+    model, mjmodel, _ = scene(("block", "block"))
+    states = []
+    for height in (0, 0.1, 0.2, 0.4, 0.40001):
+        qpos = np.zeros(14)
+        qpos[[3, 10]], qpos[9] = 1, height
+        states.append(oracle.posed(mjmodel, qpos))
+    cast = lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating) else x  # noqa: E731
+    model, batch = jax.tree.map(cast, (model, stacked(mjmodel, states)))
+
+    def total(pos: jax.Array, mat: jax.Array, poses: Kinematics) -> jax.Array:
+        contacts = collide(model, poses.replace(geom_xpos=pos, geom_xmat=mat))
+        return jnp.sum(contacts.dist) + jnp.sum(contacts.pos) + jnp.sum(contacts.frame)
+
+    both = jax.jit(jax.vmap(jax.value_and_grad(total, argnums=(0, 1))))
+    for leaf in jax.tree.leaves(both(batch.geom_xpos, batch.geom_xmat, batch)):
+        assert leaf.dtype == dtype and np.all(np.isfinite(leaf))
+
+
+def equations(kinds: list[str]) -> int:
+    mjmodel = oracle.load_with_assets(free_scene(*kinds), {})
+    poses = oracle.record_of(Kinematics, mjmodel, oracle.posed(mjmodel, mjmodel.qpos0))
+    return str(jax.make_jaxpr(jax.jit(collide))(from_mujoco(mjmodel), poses)).count(" = ")
+
+
+def test_the_program_does_not_grow_with_the_number_of_meshes() -> None:
+    """Meshes with up to 16 and with up to 32 vertices: two programs, however many meshes."""
+    assert equations(["block", "stone", "pebble"]) == equations(["block", "stone", "pebble", "wedge", "brick"])
+    assert set(GEOMS) >= {"block", "stone", "pebble", "wedge", "brick"}
