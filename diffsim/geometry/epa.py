@@ -19,7 +19,7 @@ import numpy as np
 from diffsim.geometry.polytope import Corner, Feature, HullPair, resolution, size_of, support
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import cross, dot, mul_vec, scale
+from diffsim.math.vector import cross, dot, scale
 from diffsim.math.xla import decided
 
 Array = jax.Array
@@ -125,7 +125,7 @@ def _step(pair: HullPair, search: _Search, size: Array) -> _Search:
 def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:
     """The hull of the polytope and a new corner, which gets a number."""
     table, face = polytope.corners, polytope.face
-    seen = decided(mul_vec(polytope.normal, new.point) > polytope.distance - limit)
+    seen = decided(dot(polytope.normal, new.point[None]) > polytope.distance - limit)
     following = _rim(face, seen)
     on_rim = following >= 0
     here = jnp.arange(CORNERS) == number

@@ -102,7 +102,7 @@ def corner(pair: HullPair, first: Array, second: Array) -> Corner:
 def points_of_second(pair: HullPair, index: Array) -> Array:
     """Vertices of the second body at `index` (...), in the frame of the first."""
     turn = jnp.broadcast_to(pair.turn, (*index.shape, 3, 3))
-    return mul_vec(turn, pair.second[index]) + pair.offset
+    return mul_vec(turn, pair.second[index]) + jnp.broadcast_to(pair.offset, (*index.shape, 3))
 
 
 def furthest(vert: Array, direction: Array) -> Array:
