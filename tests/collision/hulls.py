@@ -26,6 +26,7 @@ def column(count: int, radius: float, half: float) -> np.ndarray:
 MESHES = {
     "stone": cloud(20, 1),
     "pebble": cloud(18, 2),
+    "gravel": cloud(22, 3),
     "block": BOX * [0.1, 0.15, 0.2],
     "brick": BOX * [0.2, 0.1, 0.06],
     "nut": column(6, 0.15, 0.1),

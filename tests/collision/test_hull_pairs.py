@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from collision.hulls import GEOMS, KINDS, depth_by_all_facets, flat_states, free_scene, random_states, vertices_of
+from collision.hulls import KINDS, depth_by_all_facets, flat_states, free_scene, random_states, vertices_of
 
 from diffsim.collision import collide
 from diffsim.compiler.convert import from_mujoco
@@ -76,8 +76,9 @@ def spread(points: np.ndarray) -> float:
     return 0.5 * float(np.linalg.norm(np.cross(sides[:, None], sides[None]), axis=-1).max())
 
 
-@pytest.mark.parametrize("kinds", [("rod", "stone"), ("stone", "block")], ids="-".join)
+@pytest.mark.parametrize("kinds", [("rod", "stone"), ("stone", "pebble")], ids="-".join)
 def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) -> None:
+    """Of hulls of triangles: where a side has four corners, moving one of them breaks it."""
     model, mjmodel, _ = scene(kinds)
     states = [data for data in random_states(mjmodel, 60) if data.ncon][:20]
     batch = stacked(mjmodel, states)
@@ -108,7 +109,9 @@ def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) 
     (ahead, *_), (behind, *_), (further, *_), (before, *_) = (all_of(x * h, batch) for x in (1, -1, 2, -2))
     value, tangent, pulled, pushed = all_of(0.0, batch)
     numeric = (8 * (ahead - behind) - (further - before)) / (12 * h)
-    smooth = np.abs(ahead + behind - 2 * value).max(axis=(1, 2)) < 1e-6
+    # another feature within the steps shows in the second differences
+    bends = [np.abs(a + b - 2 * value).max(axis=(1, 2)) for a, b in ((ahead, behind), (further, before))]
+    smooth = np.maximum(*bends) < 1e-6
     assert smooth.sum() > len(states) / 2
     np.testing.assert_allclose(tangent[smooth], numeric[smooth], atol=1e-6, rtol=1e-6)
     np.testing.assert_allclose(pulled, pushed, atol=1e-9)
@@ -138,10 +141,10 @@ def equations(kinds: list[str]) -> int:
     """Equations of the traced program."""
     mjmodel = oracle.load_with_assets(free_scene(*kinds), {})
     poses = oracle.record_of(Kinematics, mjmodel, oracle.posed(mjmodel, mjmodel.qpos0))
-    return str(jax.make_jaxpr(jax.jit(collide))(from_mujoco(mjmodel), poses)).count(" = ")
+    return str(jax.make_jaxpr(jax.jit(collide))(from_mujoco(mjmodel, max_contacts=20), poses)).count(" = ")
 
 
 def test_the_program_does_not_grow_with_the_number_of_meshes() -> None:
-    """Meshes with up to 16 and with up to 32 vertices: two programs, however many meshes."""
-    assert equations(["block", "stone", "pebble"]) == equations(["block", "stone", "pebble", "wedge", "brick"])
-    assert set(GEOMS) >= {"block", "stone", "pebble", "wedge", "brick"}
+    """Meshes with up to 8 and with up to 32 vertices: three kinds of pairs, however many meshes."""
+    few = ["block", "brick", "stone", "pebble"]
+    assert equations(few) == equations([*few, "wedge", "gravel"])
