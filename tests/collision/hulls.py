@@ -1,4 +1,4 @@
-"""Hulls of few vertices, scenes of some of them in the air, poses, and the depth of two hulls by all facets."""
+"""Hulls of few vertices, scenes of some of them in the air, poses, and the distance of two hulls by all facets."""
 
 from typing import Any
 
@@ -85,16 +85,37 @@ def flat_states(mjmodel: Any, kinds: tuple[str, str], count: int, seed: int = 0)
     return states
 
 
-def vertices_of(mjmodel: Any, data: Any, geom: int) -> np.ndarray:
-    """The corners (n, 3) of a box or mesh geom in the world."""
-    mesh = mjmodel.geom_dataid[geom]
-    local = BOX * mjmodel.geom_size[geom]
+def core_of(mjmodel: Any, data: Any, geom: int) -> tuple[np.ndarray, float]:
+    """The corners (n, 3) in the world of a geom without its rounding, and the radius of that."""
+    mesh, kind, size = mjmodel.geom_dataid[geom], mjmodel.geom_type[geom], mjmodel.geom_size[geom]
+    local, radius = BOX * size, 0.0
     if mesh >= 0:
         local = mjmodel.mesh_vert[mjmodel.mesh_vertadr[mesh] :][: mjmodel.mesh_vertnum[mesh]]
-    return local @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom]
+    elif kind == oracle.mujoco.mjtGeom.mjGEOM_SPHERE:
+        local, radius = np.zeros((1, 3)), size[0]
+    elif kind == oracle.mujoco.mjtGeom.mjGEOM_CAPSULE:
+        local, radius = np.array([[0, 0, -1], [0, 0, 1]]) * size[1], size[0]
+    return local @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom], radius
 
 
-def depth_by_all_facets(first: np.ndarray, second: np.ndarray) -> float:
-    """How deep two hulls are in each other: the least distance of the origin from the facets of their difference."""
-    hull = ConvexHull((second[:, None] - first[None]).reshape(-1, 3))
-    return float(np.min(-hull.equations[:, 3]))
+def separation_by_all_facets(first: np.ndarray, second: np.ndarray) -> tuple[float, np.ndarray]:
+    """Signed distance of two hulls and the normal from the first to the second, by all facets of their difference."""
+    difference = (second[:, None] - first[None]).reshape(-1, 3)
+    hull = ConvexHull(difference)
+    heights = hull.equations[:, 3]
+    if np.max(heights) <= 0:
+        deepest = np.argmax(heights)
+        return float(heights[deepest]), -hull.equations[deepest, :3]
+    nearest = min((nearest_of_triangle(*difference[corners]) for corners in hull.simplices), key=np.linalg.norm)
+    return float(np.linalg.norm(nearest)), nearest / np.linalg.norm(nearest)
+
+
+def nearest_of_triangle(*corners: np.ndarray) -> np.ndarray:
+    """The point of a triangle that is nearest to the origin: of its plane if that is inside, or of an edge."""
+    a, b, c = corners
+    edges = np.stack([b - a, c - a], axis=1)
+    weights = np.linalg.lstsq(edges, -a, rcond=None)[0]
+    if np.all(weights >= 0) and np.sum(weights) <= 1:
+        return a + edges @ weights
+    ends = ((a, b), (b, c), (c, a))
+    return min((p + np.clip(-p @ (q - p) / ((q - p) @ (q - p)), 0, 1) * (q - p) for p, q in ends), key=np.linalg.norm)
