@@ -62,8 +62,8 @@ COMPONENTS: dict[StateBit, tuple[type, str]] = {
 
 def state_size(model: Model, bits: int) -> int:
     """How many numbers the chosen components have (mj_stateSize)."""
-    state, inputs = jax.eval_shape(reset, model)
-    return sum(int(np.prod(value.shape)) for _, _, value in _components(state, inputs, bits))
+    values = jax.eval_shape(lambda model: [value for _, _, value in _components(*reset(model), bits)], model)
+    return sum(int(np.prod(value.shape)) for value in values)
 
 
 def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
