@@ -16,6 +16,7 @@ from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import Bucket, Sizes
 from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Types, data_bucket, data_sizes, joint_sizes
 from diffsim.types.hooks import Filter
+from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
 
@@ -134,6 +135,11 @@ def contact_layout(topology: Topology, disableflags: int = 0, contact_filter: Fi
     sort_key = order_of_pairs * (1 + np.max(row_part, initial=0))
     order = row_pair, row_order, sort_key, row_part
     return ContactLayout(dim, slots, body, pairs, sections, grids, groups, blocks, *order)
+
+
+def layout_of(model: Model) -> ContactLayout:
+    """The layout of a model's contacts, with the flags of its options and the filter of its hooks."""
+    return contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
 
 
 def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:

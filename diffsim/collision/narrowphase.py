@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.collision.layout import ContactLayout, Grid, contact_layout
+from diffsim.collision.layout import ContactLayout, Grid, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.enums import GeomType
 from diffsim.geometry.assets import gather
@@ -36,13 +36,13 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
       kinematics: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame.
 
     Returns:
-      The contact buffer (ncon slots, `contact_layout(topology, disableflags)`), ordered by contact dimension. A slot is
+      The contact buffer (ncon slots, `layout_of(model)`), ordered by contact dimension. A slot is
       active when `dist < includemargin`. A slot that can be no contact has geom ids -1, distance 1e10 and no gradient.
 
     Raises:
       UnsupportedError: two geoms that can touch have types without a pair function.
     """
-    layout = contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
+    layout = layout_of(model)
     table = pair_parameters(model, layout.pairs)
     examined, culled = _examine(model, kinematics, layout, table)
     rows = _rows(model, kinematics, layout, examined, table)

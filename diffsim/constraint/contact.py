@@ -52,6 +52,10 @@ def slot_layout(topology: Topology, disableflags: int, contact_filter: Filter | 
     return SlotLayout(tuple(group for group in groups if group.stop > group.start), layout.body if static else None)
 
 
+def _slots(model: Model) -> SlotLayout:
+    return slot_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
+
+
 class SlotBodies(NamedTuple):
     """Per slot: the 0/+-1 mask (ncon, nv) of the dofs that move body 2 but not body 1 (or the reverse), and the sum of
     the bodies' inverse weights (ncon,), 1/kg.
@@ -106,7 +110,7 @@ def elliptic(source: Sources) -> list[RawRows]:
 def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
     """One group for each of some dimensions that there are slots of."""
     model = source.model
-    layout = slot_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
+    layout = _slots(model)
     groups = [slots for slots in layout.groups if slots.dim in dimensions]
     if not groups:
         return []

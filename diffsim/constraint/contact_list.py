@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.collision.layout import contact_layout
+from diffsim.collision.layout import layout_of
 from diffsim.constraint.views import efc_rows
 from diffsim.enums import ConstraintType
 from diffsim.types import Model
@@ -62,7 +62,7 @@ def contact_list(model: Model, contacts: Contacts, constraints: Constraints, sol
     address = jnp.where(included, jnp.argmax(own, axis=1), -1) if own.size else jnp.full((count,), -1)
     reason = jnp.where(contacts.dist < contacts.includemargin, WITHOUT_DOFS, IN_GAP)
     columns = {name: getattr(contacts, name) for name in COPIED} | {
-        "dim": jnp.asarray(contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter).dim),
+        "dim": jnp.asarray(layout_of(model).dim),
         "exclude": jnp.where(included, INCLUDED, reason).astype(jnp.int32),
         "efc_address": address.astype(jnp.int32),
         "slot": jnp.arange(count, dtype=jnp.int32),

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.polytope import Corner, Feature, HullPair, resolution, size_of, support
+from diffsim.geometry.polytope import Corner, Feature, HullPair, resolution, size_of, support, with_corner
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, scale
@@ -129,12 +129,7 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
     following = _rim(face, seen)
     on_rim = following >= 0
     here = jnp.arange(CORNERS) == number
-    corners = Corner(
-        *(
-            jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old)
-            for old, one in zip(table, new, strict=True)
-        )
-    )
+    corners = with_corner(table, here, new)
     apex = jnp.broadcast_to(new.point, table.point.shape)
     normals, distances = _planes(table.point, table.point[jnp.maximum(following, 0)], apex)
     # new faces take places that are free, one after another

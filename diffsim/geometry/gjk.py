@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.polytope import Corner, Feature, HullPair, resolution, size_of, support
+from diffsim.geometry.polytope import Corner, Feature, HullPair, resolution, size_of, support, with_corner
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, scale
 from diffsim.math.xla import decided
@@ -74,12 +74,7 @@ def _step(pair: HullPair, search: _Search, size: Array) -> _Search:
     # the new corner takes a place that is free
     place = jnp.argmin(kept)
     here = jnp.arange(3) == place
-    corners = Corner(
-        *(
-            jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old)
-            for old, one in zip(search.corners, new, strict=True)
-        )
-    )
+    corners = with_corner(search.corners, here, new)
     moved = _Search(corners, kept | here, x, overlap, overlap, search.steps + 1)
     stays = search._replace(done=jnp.asarray(True))
     return jax.tree.map(lambda a, b: jnp.where(ends, a, b), stays, moved)

@@ -1,8 +1,8 @@
 """The part of a polygon, or of an edge, over another polygon, and at most four points that span most of its area.
 
 The corners of the overlap of two convex polygons: where edges of the first enter or leave the second, corners of the
-first that are over the second, and corners of the second that are over the first. Four of them with the greatest area
-are kept, as MuJoCo does (`engine_collision_gjk.c`, 3.8.1).
+first that are over the second, and corners of the second that are over the first. Four of them that span most area are
+kept; MuJoCo 3.8.1 (`engine_collision_gjk.c`) keeps four too, which often span less.
 Source: Ericson 2005, ch. 5.5; Cyrus and Beck 1978 for clipping an edge.
 """
 

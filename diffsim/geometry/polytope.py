@@ -99,6 +99,12 @@ def corner(pair: HullPair, first: Array, second: Array) -> Corner:
     return Corner(points_of_second(pair, second) - pair.first[first], first, second)
 
 
+def with_corner(corners: Corner, here: Array, new: Corner) -> Corner:
+    """Corners (n, ...) of M with a new one where it is `here` (n,)."""
+    columns = zip(corners, new, strict=True)
+    return Corner(*(jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old) for old, one in columns))
+
+
 def points_of_second(pair: HullPair, index: Array) -> Array:
     """Vertices of the second body at `index` (...), in the frame of the first."""
     turn = jnp.broadcast_to(pair.turn, (*index.shape, 3, 3))

@@ -19,6 +19,13 @@ barrier = jax.lax.optimization_barrier
 SEARCH_RESULT = "diffsim_search_result"
 
 
+def recomputed(function: Callable[P, T]) -> Callable[P, T]:
+    """The body of a scan, which reverse mode computes again instead of storing it; what searches found is stored."""
+    keep_found = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
+    # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop
+    return jax.checkpoint(function, policy=keep_found, prevent_cse=False)
+
+
 def decided(condition: jax.Array) -> jax.Array:
     """The same truths, computed once even where a barrier does not last (XLA for CPU removes it before it fuses).
 

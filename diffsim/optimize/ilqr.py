@@ -143,11 +143,11 @@ def _try(task: Task, state: State, progress: _Progress, sizes: Array) -> Traject
     rows = (before, path.ctrl, progress.step, progress.gains)
 
     def motion(size: Array) -> Trajectory:
-        def policy(now: State, row: tuple[State, Array, Array, Array]) -> Array:
+        def law(now: State, row: tuple[State, Array, Array, Array]) -> Array:
             planned, ctrl, step, gain = row
             return ctrl + size * step + matmul(gain, difference(task.model, now, planned))
 
-        return follow(task, state, policy, rows, path.ctrl.shape[0])
+        return follow(task, state, law, rows, path.ctrl.shape[0])
 
     tried = jax.vmap(motion)(sizes)
     costs = jnp.where(jnp.isfinite(tried.cost), tried.cost, jnp.inf)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from diffsim.math import safe
-from diffsim.math.xla import SEARCH_RESULT
+from diffsim.math.xla import recomputed
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, State
@@ -26,7 +26,7 @@ Array = jax.Array
 Running = Callable[[State, Data, Array], Array]
 Final = Callable[[State, Data], Array]
 # (state, row) -> controls (nu,)
-Policy = Callable[[State, Any], Array]
+ControlLaw = Callable[[State, Any], Array]
 
 
 @record
@@ -95,13 +95,13 @@ def half_square(residual: Array) -> Array:
     return 0.5 * jnp.vdot(residual, residual)
 
 
-def follow(task: Task, state: State, policy: Policy, rows: Any, length: int) -> Trajectory:
-    """The motion under a policy, within the bounds.
+def follow(task: Task, state: State, law: ControlLaw, rows: Any, length: int) -> Trajectory:
+    """The motion under a law of control, within the bounds.
 
     Args:
       state: x_0.
-      policy: (x_t, row t) -> controls (nu,).
-      rows: a pytree of arrays with a leading axis of length T, what the policy gets at each step.
+      law: (x_t, row t) -> controls (nu,).
+      rows: a pytree of arrays with a leading axis of length T, what the law gets at each step.
       length: T.
     """
     check_arguments(task.model, state, task.inputs)
@@ -111,14 +111,14 @@ def follow(task: Task, state: State, policy: Policy, rows: Any, length: int) -> 
     def one_step(carry: tuple[State, Array, Array], row: Any) -> tuple[tuple[State, Array, Array], tuple[State, Array]]:
         now, cost, status = carry
         row, last = row
-        ctrl = jnp.where(last, 0, safe.clip(policy(now, row), task.lower, task.upper))
+        ctrl = jnp.where(last, 0, safe.clip(law(now, row), task.lower, task.upper))
         later, residual, bits = residuals(task, now, ctrl, last)
         return (later, cost + half_square(residual), status | bits), (now, ctrl)
 
-    keep_found = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
-    lean = jax.checkpoint(one_step, policy=keep_found, prevent_cse=False)
     start = (state, jnp.zeros((), state.qpos.dtype), jnp.zeros((), jnp.int32))
-    (_, cost, status), (states, ctrl) = jax.lax.scan(lean, start, (padded, jnp.arange(length + 1) == length))
+    (_, cost, status), (states, ctrl) = jax.lax.scan(
+        recomputed(one_step), start, (padded, jnp.arange(length + 1) == length)
+    )
     return Trajectory(states=states, ctrl=ctrl[:-1], cost=cost, status=status)
 
 

@@ -100,7 +100,7 @@ def _labels(topology: Topology) -> Labels:
         labels[row.size] = names
         for block in row.blocks:
             if block.number is not None:
-                number = block.number(topology) if callable(block.number) else getattr(topology, block.number)
+                number = block.counts(topology)
                 labels[block.size] = tuple(
                     name for name, count in zip(names, number, strict=True) for _ in range(count)
                 )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.xla import SEARCH_RESULT
+from diffsim.math.xla import recomputed
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step_data
@@ -109,9 +109,8 @@ def _scan(loop: _Loop, state: State, other: Any, rows: Any, length: int) -> Roll
         kept = before if loop.readout is None else loop.readout(before, data)
         return (later, other, status | data.status), kept
 
-    keep_found = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
-    # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop
-    lean = jax.checkpoint(advance, policy=keep_found, prevent_cse=False)
     start = (state, other, jnp.zeros((), jnp.int32))
-    (final, _, status), readouts = jax.lax.scan(lean if loop.checkpoint else advance, start, rows, length)
+    (final, _, status), readouts = jax.lax.scan(
+        recomputed(advance) if loop.checkpoint else advance, start, rows, length
+    )
     return Rollout(final=final, readouts=readouts, status=status)

@@ -28,6 +28,11 @@ class Block(NamedTuple):
     number: str | Callable[[Any], np.ndarray] | None
     integers: tuple[str, ...] = ()
 
+    def counts(self, topology: Any) -> np.ndarray:
+        """How many rows each object has; of blocks with a `number`."""
+        assert self.number is not None
+        return self.number(topology) if callable(self.number) else getattr(topology, self.number)
+
 
 class Kind(NamedTuple):
     """A kind of object: the size that counts it, how names of its fields begin, and its blocks.

@@ -143,8 +143,7 @@ class View:
             raise ValueError(f"{self.kind} {self.name or self.id!r} has no {name}: its {block.first} is -1")
         if block.number is None:
             return first
-        number = block.number(topology) if callable(block.number) else getattr(topology, block.number)
-        return slice(max(first, 0), max(first, 0) + int(number[self.id]))
+        return slice(max(first, 0), max(first, 0) + int(block.counts(topology)[self.id]))
 
 
 def named(kind: str) -> Callable[..., View]:

@@ -1,7 +1,4 @@
-"""Contacts of convex hulls: distances and normals beside MuJoCo's, contact sets of flat sides, derivatives.
-
-`tests/sweep_pairs.py` does the same for thousands of poses.
-"""
+"""Contacts of convex hulls: distance and normal beside all facets, contact sets of flat sides, derivatives."""
 
 import functools
 from typing import Any
