@@ -8,7 +8,7 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep parity rays mutations corpus clean
+.PHONY: demo test check format bench sweep soak parity rays mutations corpus clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,9 +35,11 @@ bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoC
 
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
 	$(BIN)/python tests/sweep.py
-	$(BIN)/python tests/sweep_assets.py
 	$(BIN)/python tests/gradient_matrix.py
 	$(BIN)/python tests/gradient_steps.py
+
+soak: $(VENV)/.installed  ## long runs: energy, stacks, memory, threads, models that are hard to solve
+	$(BIN)/python tests/soak.py
 
 parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
 	$(BIN)/python tests/parity_wide.py

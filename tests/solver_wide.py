@@ -36,7 +36,7 @@ from diffsim.enums import DisableBit, Solver
 from diffsim.errors import DiffsimError
 from diffsim.simulate.support import efc
 from diffsim.solver import solve
-from diffsim.solver.objective import objective
+from diffsim.solver.objective import Objective, cost
 
 # CG and PGS converge linearly: a small improvement is no sign of the optimum
 CONVERGED = {
@@ -83,7 +83,8 @@ def make_probe(model: diffsim.Model, usual: diffsim.Model) -> Any:
 
     def probe(state: diffsim.State, inputs: diffsim.Inputs, theirs: jax.Array) -> Probe:
         data = diffsim.forward(model, state, inputs)
-        own, lowest = (objective(data.M, data.qfrc_smooth, data.efc, qacc) for qacc in (data.qacc, theirs))
+        objective = Objective(data.M, data.qfrc_smooth, data.efc)
+        own, lowest = (cost(objective, qacc) for qacc in (data.qacc, theirs))
         excess = (own - lowest) / jnp.maximum(1, jnp.abs(lowest))
         problem = (data.M, data.qfrc_smooth, state.qacc_warmstart, data.efc)
         rough = solve(usual, *problem)

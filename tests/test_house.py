@@ -14,7 +14,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # from the ground up; a room imports from itself and from rooms on lower floors, never from its neighbours
 FLOORS = [
-    ["errors", "enums", "motor_layout"],
+    ["errors", "enums", "motor_layout", "checked"],
     ["joints"],
     ["math"],
     ["types", "mjcf"],

@@ -28,7 +28,12 @@ def from_mujoco(
       mjmodel: the compiled model.
       max_contacts, max_pairs: contact capacities, as for `diffsim.load`.
       keep: switch fields that stay in the program although they are zero.
+
+    Raises:
+      TypeError: another kind of object, such as a path or an `MjSpec`.
     """
+    if not hasattr(mjmodel, "names") or not hasattr(mjmodel, "qpos0"):
+        raise TypeError(f"mjmodel is a {type(mjmodel).__name__}, expected mujoco.MjModel; diffsim.load takes XML")
     wanted = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
     fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in wanted if hasattr(mjmodel, name)}
     for name, cls in (("opt", Option), ("stat", Statistic)):

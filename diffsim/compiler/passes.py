@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.compiler import budget, complete
 from diffsim.compiler.assets.heightfields import hfield_rows
 from diffsim.compiler.assets.images import texture_rows
@@ -81,6 +82,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
 )
 
 
+@checked
 def compile(
     spec: Spec,
     max_contacts: int | None = None,

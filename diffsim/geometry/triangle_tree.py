@@ -120,25 +120,29 @@ def _plan(fields: Mapping[str, Any]) -> Trees:
 def boxes(plan: Trees, vertex: Floats) -> Floats:
     """(nodes, 6, 8): lower and upper corners, m, of the children of all nodes; `NOWHERE` where there is no child.
 
-    The nodes of one mesh follow one another, the root first. Works on numpy and on JAX arrays alike.
+    The nodes of one mesh follow one another, the root first. Trees of one shape are computed together. Works on numpy
+    and on JAX arrays alike.
     """
     join: Join = jnp.concatenate if isinstance(vertex, jax.Array) else np.concatenate
     corners = vertex[plan.corners.reshape(-1)].reshape(*plan.corners.shape[:2], 9)
-    levels, first = [np.zeros((0, 6, CHILDREN), vertex.dtype)], 0
-    for tree in plan.trees:
-        own = corners[first : first + tree.leaves].reshape(tree.leaves, -1, 3)
-        levels += _levels(tree, join, own.min(axis=1), own.max(axis=1))
-        first += tree.leaves
-    return join(levels)
+    first_node, first_leaf = plan.places[:, :2].T
+    found, nodes = [np.zeros((0, 6, CHILDREN), vertex.dtype)], [np.zeros(0, int)]
+    for tree in dict.fromkeys(plan.trees):
+        same = np.array([mesh for mesh, other in enumerate(plan.trees) if other == tree])
+        own = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
+        levels = join(_levels(tree, join, own.min(axis=2), own.max(axis=2)), axis=1)
+        found.append(levels.reshape(-1, 6, CHILDREN))
+        nodes.append((first_node[same][:, None] + np.arange(sum(tree.nodes))).ravel())
+    return join(found)[np.argsort(np.concatenate(nodes))]
 
 
 def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
-    """The levels of one tree from the root on, (nodes, 6, 8) each, given its leaves' boxes (leaves, 3)."""
+    """The levels of n trees of one shape from the roots on, (n, nodes, 6, 8), given boxes of leaves (n, leaves, 3)."""
     levels: list[Any] = []
     for count in reversed(tree.nodes):
-        low, high = (corner.reshape(count, -1, 3).swapaxes(1, 2) for corner in (lower, upper))
-        missing = np.ones((count, 3, CHILDREN - low.shape[2]), low.dtype)
-        padded = [join([corner, end * missing], axis=2) for corner, end in zip((low, high), NOWHERE, strict=True)]
-        levels.insert(0, join(padded, axis=1))
-        lower, upper = low.min(axis=2), high.max(axis=2)
+        low, high = (corner.reshape(len(corner), count, -1, 3).swapaxes(2, 3) for corner in (lower, upper))
+        missing = np.ones((*low.shape[:3], CHILDREN - low.shape[3]), low.dtype)
+        padded = [join([corner, end * missing], axis=3) for corner, end in zip((low, high), NOWHERE, strict=True)]
+        levels.insert(0, join(padded, axis=2))
+        lower, upper = low.min(axis=3), high.max(axis=3)
     return levels

@@ -22,7 +22,7 @@ from diffsim.mjcf.include import expand_includes
 from diffsim.mjcf.kinds import BadValue
 from diffsim.mjcf.names import check_references, index_names
 from diffsim.mjcf.resources import ResourceError, Resources
-from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name
+from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name, xml_names
 from diffsim.mjcf.source import Node, parse
 from diffsim.mjcf.spec import Spec
 from diffsim.mjcf.urdf import translate
@@ -141,9 +141,8 @@ def _element(
     node: Node, cls: type[AnyElement], parent: Element | None, problems: Problems, in_default: bool, depth: int = 0
 ) -> AnyElement:
     """The element that `node` says, with its children; whatever is wrong is noted, the rest is read all the same."""
-    element = cls(
-        tag=node.tag, file=node.file, line=node.line, parent=parent, **_values(node, cls, problems, in_default)
-    )
+    values = _values(node, cls, problems, in_default)
+    element = cls.of(values, tag=node.tag, file=node.file, line=node.line, parent=parent)
     if cls.unsupported:
         problems.unsupported(element, cls.unsupported)
     _check_alternatives(element, problems)
@@ -172,7 +171,7 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
             problems.add(node, f"attribute '{name}': the world body has no attributes")
         return {"name": "world"}
     legal = cls.legal(in_default)
-    field_names = {xml_name(field_name): field_name for field_name in legal}
+    field_names = xml_names(cls, in_default)
     values: dict[str, Any] = {}
     for name, text in node.attributes.items():
         if name not in field_names:
@@ -182,10 +181,11 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
             values[field_names[name]] = legal[field_names[name]].parse(text)
         except BadValue as bad:
             problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
-    for field_name, kind in legal.items():
-        absent = xml_name(field_name) not in node.attributes or values.get(field_name, 0) is None
-        if kind.required and absent and not in_default:
-            problems.add(node, f"attribute '{xml_name(field_name)}' is required")
+    if not in_default:
+        for name in (name for name, field in field_names.items() if legal[field].required):
+            # what could not be read has been noted
+            if name not in node.attributes or values.get(field_names[name], 0) is None:
+                problems.add(node, f"attribute '{name}' is required")
     return values
 
 

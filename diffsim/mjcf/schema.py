@@ -12,6 +12,7 @@ Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
@@ -51,6 +52,13 @@ class Element:
     parent: "Element | None" = field(default=None, kw_only=True, repr=False)
     settings: "Element | None" = field(default=None, kw_only=True, repr=False)
     children: "list[Element]" = field(default_factory=list, kw_only=True, repr=False)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], **place: Any) -> Self:
+        """An element of values that are known to be legal, as parsing or another element gives them."""
+        made = object.__new__(cls)
+        made.__dict__.update(_blank(cls), children=[], **place, **values)
+        return made
 
     def __init_subclass__(cls) -> None:
         # else every dataclass would make its own, with all that is not set
@@ -116,9 +124,7 @@ class Element:
     @classmethod
     def legal(cls, in_default: bool = False) -> dict[str, Kind]:
         """The attributes that the element's XML may have, by field name; `in_default`: inside `<default>`."""
-        refused = cls.omits | (cls.default_omits if in_default else frozenset())
-        kinds = cls.attributes().items()
-        return {name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)}
+        return _legal(cls, in_default)
 
     def given(self) -> dict[str, Any]:
         """The attributes that are set, by field name."""
@@ -148,9 +154,11 @@ class Element:
 
     def over(self, inherited: "Element") -> Self:
         """A copy laid over `inherited`: what it does not say itself, it takes from there, else from MJCF's defaults."""
+        own, below = self.__dict__, inherited.__dict__
         values: dict[str, Any] = {}
         for name, kind in self.attributes().items():
-            values[name] = kind.over(getattr(inherited, name, kind.default), getattr(self, name))
+            value, under = own[name], below.get(name, kind.default)
+            values[name] = under if value is None else kind.over(under, value)
         for group in self.supersede:
             own = [name for name in group if getattr(self, name) is not None]
             values.update({name: None for name in group if own and name not in own})
@@ -181,6 +189,25 @@ def _attributes(cls: type[Element]) -> dict[str, Kind]:
         fields = dataclasses.fields(cls)
         _cache[cls] = {each.name: each.metadata["kind"] for each in fields if "kind" in each.metadata}
     return _cache[cls]
+
+
+@functools.cache
+def _blank(cls: type[Element]) -> dict[str, Any]:
+    """The fields of an element that says nothing."""
+    return {each.name: each.default for each in dataclasses.fields(cls) if each.name != "children"}
+
+
+@functools.cache
+def _legal(cls: type[Element], in_default: bool) -> dict[str, Kind]:
+    refused = cls.omits | (cls.default_omits if in_default else frozenset())
+    kinds = cls.attributes().items()
+    return {name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)}
+
+
+@functools.cache
+def xml_names(cls: type[Element], in_default: bool) -> dict[str, str]:
+    """The XML names of the attributes that the element may have, with those of their fields."""
+    return {xml_name(name): name for name in cls.legal(in_default)}
 
 
 def xml_name(field_name: str) -> str:

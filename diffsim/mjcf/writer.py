@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
+from diffsim.checked import checked
 from diffsim.errors import Problem, Problems, UnsupportedError
 from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.custom import Key
@@ -41,6 +42,7 @@ LEADING = ("name", "class_")
 Inherited = Callable[[Element], Mapping[str, Any]]
 
 
+@checked
 def write(spec: Spec, path: str | Path | None = None) -> str:
     """The MJCF text of a Spec, also written to `path` if that is given.
 

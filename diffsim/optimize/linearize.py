@@ -10,6 +10,7 @@ mjd_transitionFD, which takes differences.
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.optimize.tangent import difference, integrate, tangent_size
 from diffsim.simulate.arguments import check_arguments
@@ -30,6 +31,7 @@ class Linearization(Record):
     D: Array = leaf("nsensordata", "nu")
 
 
+@checked
 def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linearization:
     """How the next state and the sensors change with state and controls. Batch it with `jax.vmap`.
 

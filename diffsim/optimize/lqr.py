@@ -10,6 +10,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
+from diffsim.checked import checked
 from diffsim.optimize.linearize import Linearization
 
 
@@ -21,6 +22,7 @@ class Regulator(NamedTuple):
     poles: np.ndarray
 
 
+@checked
 def lqr(system: Linearization, Q: ArrayLike, R: ArrayLike) -> Regulator:
     """The infinite-horizon regulator about a fixed point; runs on the host, in float64.
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.math.rotation import quat_normalize
 from diffsim.math.vector import dot, scale
 from diffsim.physics.joint import groups
@@ -38,6 +39,7 @@ class Transformation(NamedTuple):
     update: Callable[..., tuple[Any, Any]]
 
 
+@checked
 def project(model: Model, value: T, gradient: T) -> T:
     """The gradient without what points along quaternions.
 
@@ -49,6 +51,7 @@ def project(model: Model, value: T, gradient: T) -> T:
     return _on_quaternions(model, lambda q, g: g - scale(q, dot(q, g)), value, gradient)
 
 
+@checked
 def unit_quaternions(model: Model) -> Transformation:
     """An optax transformation for parameters that are a State, an Inputs or a Model; the last of a chain."""
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.optimize.ilqr import Ilqr, ilqr
 from diffsim.optimize.task import Task, Trajectory, check_controls
 from diffsim.simulate.step import step_data
@@ -11,6 +12,7 @@ from diffsim.types import Model, State
 Array = jax.Array
 
 
+@checked
 def mpc(
     task: Task, state: State, ctrl: Array, steps: int, plant: Model | None = None, settings: Ilqr | None = None
 ) -> Trajectory:

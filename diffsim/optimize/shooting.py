@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.optimize.task import Task, Trajectory, check_controls, evaluate
 from diffsim.types import State
 from diffsim.types.record import Record, child, leaf, record
@@ -40,6 +41,7 @@ class Shots(Record):
     ctrl: Array = leaf("starts", "T", "nu")
 
 
+@checked
 def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterations: int = 100) -> Shots:
     """Lowers the cost of a motion. Batch it with `jax.vmap` over states, jit it with optimizer and iterations bound.
 

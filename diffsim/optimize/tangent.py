@@ -8,6 +8,7 @@ Source: MuJoCo documentation, "Computation", quaternions in the configuration; m
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.physics.joint import integrate_position, position_difference
 from diffsim.types import Model, State
 
@@ -19,6 +20,7 @@ def tangent_size(model: Model) -> int:
     return 2 * model.nv + model.na
 
 
+@checked
 def difference(model: Model, state: State, reference: State) -> Array:
     """The change that takes `reference` to `state`: `integrate(model, reference, change)` is `state` again.
 
@@ -29,6 +31,7 @@ def difference(model: Model, state: State, reference: State) -> Array:
     return jnp.concatenate([dq, state.qvel - reference.qvel, state.act - reference.act])
 
 
+@checked
 def integrate(model: Model, state: State, change: Array) -> State:
     """The state displaced by a change (2 nv + na,) of position, velocity and activation; quaternions stay unit."""
     nv = model.nv
@@ -39,6 +42,7 @@ def integrate(model: Model, state: State, change: Array) -> State:
     )
 
 
+@checked
 def tangent_gradient(model: Model, state: State, gradient: State) -> Array:
     """A gradient with respect to a State, in tangent coordinates (2 nv + na,).
 

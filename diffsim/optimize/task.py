@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from diffsim.checked import checked
 from diffsim.math import safe
 from diffsim.math.xla import recomputed
 from diffsim.simulate.arguments import check_arguments
@@ -41,6 +42,7 @@ class Task(Record):
     final: Final | None = static()
 
 
+@checked
 def make_task(
     model: Model,
     running: Running,
@@ -122,6 +124,7 @@ def follow(task: Task, state: State, law: ControlLaw, rows: Any, length: int) ->
     return Trajectory(states=states, ctrl=ctrl[:-1], cost=cost, status=status)
 
 
+@checked
 def evaluate(task: Task, state: State, ctrl: Array) -> Trajectory:
     """The motion from a state under controls (T, nu), clipped to the bounds, and its cost; differentiable."""
     check_controls(task, ctrl)

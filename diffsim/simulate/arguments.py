@@ -5,12 +5,11 @@ vector belongs is no silent broadcast. Nothing of this is in the compiled progra
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
 
-from diffsim.types import Data, Inputs, Model, Rollout, State, Topology
+from diffsim.types import Inputs, Model, State, Topology
 from diffsim.types.record import Record
 from diffsim.types.state import make_inputs
 
@@ -19,34 +18,15 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
     """The inputs, `make_inputs(model)` for None.
 
     Raises:
-      TypeError: an argument of another kind, or numbers of another precision than the model's.
+      TypeError: numbers of another precision than the model's.
       ValueError: shapes that are not those of one world of this model.
     """
-    _check_kind("model", model, Model, "diffsim.load(path)")
-    _check_kind("state", state, State, "diffsim.make_state(model)")
     _check_model(model)
     _check_record("state", model, state)
     if inputs is None:
         return make_inputs(model)
-    _check_kind("inputs", inputs, Inputs, "diffsim.make_inputs(model).replace(ctrl=...)")
     _check_record("inputs", model, inputs)
     return inputs
-
-
-def check_data(data: Any) -> None:
-    """Refuses what is not Data, nor what a rollout returns.
-
-    Raises:
-      TypeError: with what to call instead.
-    """
-    if not isinstance(data, Rollout):
-        _check_kind("data", data, Data, "diffsim.forward(model, state, inputs)")
-
-
-def _check_kind(name: str, value: Any, kind: type, make: str) -> None:
-    if not isinstance(value, kind):
-        order = " (arguments come as model, state, inputs)" if isinstance(value, Record) else ""
-        raise TypeError(f"{name} is a {type(value).__name__}, expected {kind.__name__}, such as {make}{order}")
 
 
 def _check_model(model: Model) -> None:

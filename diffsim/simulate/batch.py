@@ -5,10 +5,12 @@ from typing import Any
 
 import jax
 
+from diffsim.checked import checked
 from diffsim.types import Model
 from diffsim.types.record import near
 
 
+@checked
 def model_axes(model: Model, *fields: str) -> Model:
     """The `in_axes` (or `out_axes`) of a Model some of whose leaves have a leading batch axis.
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.transmission import compute_transmission
+from diffsim.checked import checked
 from diffsim.enums import EqType, GeomType, ObjType
 from diffsim.geometry.triangle_tree import boxes, trees
 from diffsim.joints import dofs_angular
@@ -37,6 +38,7 @@ MINIMUM = 1e-15
 SMALLEST_SIZE = 1e-5
 
 
+@checked
 def set_const(model: Model) -> Model:
     """The model with all derived constants computed again from its other fields.
 

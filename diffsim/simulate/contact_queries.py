@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.constraint import contact_forces
 from diffsim.constraint.contact import slot_body_ids
 from diffsim.constraint.contact_list import ContactList, contact_list
@@ -20,11 +21,13 @@ Array = jax.Array
 Which = Any
 
 
+@checked
 def contact_force(model: Model, data: Data) -> Array:
     """(ncon, 6) force and torque of every contact on its second geom, in the contact frame (normal first)."""
     return contact_forces(model, data.contact, data.efc, data)
 
 
+@checked
 def geom_force(model: Model, data: Data, geom: Which, other: Which | None = None) -> Array:
     """The force on a geom by its contacts: `geom_force(model, data, "left_foot", "floor")`.
 
@@ -43,6 +46,7 @@ def geom_force(model: Model, data: Data, geom: Which, other: Which | None = None
     return _net_force(model, data, *_matches(model, "geom", (first, second), geom, other))
 
 
+@checked
 def body_force(model: Model, data: Data, body: Which, other: Which | None = None) -> Array:
     """The force on a body by the contacts of its geoms, all or those with another body; else as `geom_force`.
 
@@ -56,6 +60,7 @@ def body_force(model: Model, data: Data, body: Which, other: Which | None = None
     return _net_force(model, data, *_matches(model, "body", bodies, body, other))
 
 
+@checked
 def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None) -> Array:
     """Whether a geom touches another one, or any: some distance between them is less than zero; bool.
 
@@ -71,11 +76,13 @@ def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None
     return jnp.any((as_first | as_second) & (data.contact.dist < 0))
 
 
+@checked
 def efc(model: Model, data: Data) -> EfcRows:
     """All constraint rows as MuJoCo lists them: efc_type, efc_id, efc_J, efc_pos, ... in its order, and nefc."""
     return efc_rows(model, data.contact, data.efc, data)
 
 
+@checked
 def contacts(model: Model, data: Data) -> ContactList:
     """All contacts as MuJoCo lists them, in its order: ncon, dist, pos, frame, dim, geom, exclude, efc_address ..."""
     return contact_list(model, data.contact, data.efc, data)

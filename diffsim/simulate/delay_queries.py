@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.history import Buffers, control_buffers, filled, read, sensor_buffers, unroll
 
@@ -29,6 +30,7 @@ class _Buffer(NamedTuple):
     interpolation: int
 
 
+@checked
 def read_ctrl(
     model: Model, state: State, inputs: Inputs, actuator: Which, time: Array | float, interp: str | None = None
 ) -> Array:
@@ -51,6 +53,7 @@ def read_ctrl(
     return _read(buffer, state, time - model.actuator_delay[index], interp)[0]
 
 
+@checked
 def read_sensor(
     model: Model, state: State, data: Data, sensor: Which, time: Array | float, interp: str | None = None
 ) -> Array:
@@ -68,6 +71,7 @@ def read_sensor(
     return _read(buffer, state, time - model.sensor_delay[view.id], interp)
 
 
+@checked
 def init_ctrl_history(model: Model, state: State, actuator: Which, values: Array, times: Array | None = None) -> State:
     """The state with the buffer of an actuator filled with controls (n,) of times (n,), which increase.
 
@@ -82,6 +86,7 @@ def init_ctrl_history(model: Model, state: State, actuator: Which, values: Array
     return _fill(buffer, state, jnp.asarray(values)[:, None], times, None)
 
 
+@checked
 def init_sensor_history(
     model: Model,
     state: State,

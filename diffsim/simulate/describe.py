@@ -9,6 +9,7 @@ from typing import TextIO
 import jax
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import Record
@@ -19,6 +20,7 @@ Array = jax.Array
 Labels = dict[str, tuple[str, ...]]
 
 
+@checked
 def print_model(model: Model, file: TextIO | None = None, rows: int = 100) -> None:
     """Prints a model: sizes, options, and every field that has elements (mj_printModel).
 
@@ -42,6 +44,7 @@ def print_model(model: Model, file: TextIO | None = None, rows: int = 100) -> No
     print("\n".join(lines), file=file or sys.stdout)
 
 
+@checked
 def print_data(model: Model, record: Data | State | Inputs, file: TextIO | None = None, rows: int = 100) -> None:
     """Prints Data, and also a State, Inputs or what a stage returns: every field that has elements (mj_printData).
 

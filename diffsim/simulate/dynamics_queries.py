@@ -6,6 +6,7 @@
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.constraint import laws
 from diffsim.math.linalg import cholesky, matmul, solve_spd
 from diffsim.physics.bias import newton_euler
@@ -16,26 +17,31 @@ from diffsim.types import Data, Model, State
 Array = jax.Array
 
 
+@checked
 def full_m(model: Model, data: Data) -> Array:
     """The inertia matrix (nv, nv)."""
     return data.qM
 
 
+@checked
 def mul_m(model: Model, data: Data, vector: Array) -> Array:
     """M vector, (nv,) or (nv, k)."""
     return matmul(data.qM, vector)
 
 
+@checked
 def solve_m(model: Model, data: Data, vector: Array) -> Array:
     """M^-1 vector, (nv,) or (nv, k)."""
     return solve_spd(data.qM, vector)
 
 
+@checked
 def mul_m2(model: Model, data: Data, vector: Array) -> Array:
     """sqrt(D) L vector, (nv,) or (nv, k), with M = L^T D L: a square root of M, |result|^2 = vector^T M vector."""
     return matmul(_upper_root(data).T, vector)
 
 
+@checked
 def solve_m2(model: Model, data: Data, vector: Array) -> Array:
     """sqrt(D)^-1 L^-T vector, (nv,) or (nv, k), with M = L^T D L: half a solve, |result|^2 = vector^T M^-1 vector."""
     return jax.scipy.linalg.solve_triangular(_upper_root(data), vector, lower=False)
@@ -46,6 +52,7 @@ def _upper_root(data: Data) -> Array:
     return cholesky(data.qM[::-1, ::-1])[::-1, ::-1]
 
 
+@checked
 def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Array:
     """(nv,) force, N or N m, of recursive Newton-Euler: that of the velocities and gravity, and with `qacc` of M qacc.
 
@@ -54,6 +61,7 @@ def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Ar
     return newton_euler(model, state.qvel, data, data, qacc)
 
 
+@checked
 def constraint_cost(model: Model, data: Data, qacc: Array) -> Array:
     """Cost () of the constraints at an acceleration (nv,): sum of s(J qacc - aref), what mj_constraintUpdate returns.
 
@@ -63,16 +71,19 @@ def constraint_cost(model: Model, data: Data, qacc: Array) -> Array:
     return sum((jnp.sum(laws.cost(group, x)) for group, x in rows), jnp.zeros((), qacc.dtype))
 
 
+@checked
 def constraint_gradient(model: Model, data: Data, qacc: Array) -> Array:
     """(nv,) derivative of `constraint_cost`: minus the force of the constraints at this acceleration."""
     return -constraint_force(data.efc, qacc)
 
 
+@checked
 def total_mass(model: Model) -> Array:
     """Mass of all bodies, kg."""
     return jnp.sum(model.body_mass)
 
 
+@checked
 def set_total_mass(model: Model, mass: Array | float) -> Model:
     """The model with masses and inertias scaled to a total mass (kg), derived constants computed again."""
     factor = mass / total_mass(model)

@@ -13,6 +13,7 @@ from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
+from diffsim.checked import checked
 from diffsim.collision import collide
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.physics.applied import applied_force
@@ -37,6 +38,7 @@ from diffsim.types.history import delayed_controls, delayed_readings
 Array = jax.Array
 
 
+@checked
 def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     """Everything that follows from one state: poses, inertias, forces, contacts, accelerations, sensors.
 

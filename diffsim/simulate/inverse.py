@@ -2,6 +2,7 @@
 
 import jax
 
+from diffsim.checked import checked
 from diffsim.enums import EnableBit
 from diffsim.math.block_matrix import solve_blocks
 from diffsim.simulate.arguments import check_arguments
@@ -14,6 +15,7 @@ from diffsim.types.data import Inverse
 Array = jax.Array
 
 
+@checked
 def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:
     """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
 

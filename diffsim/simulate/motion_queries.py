@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.enums import ObjType
 from diffsim.math import safe
 from diffsim.math.spatial import cross_motion, inertia_mul, spatial_vector, transport_motion
@@ -31,42 +32,49 @@ Which = Any
 Jacobian = tuple[Array, Array]
 
 
+@checked
 def jac(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     """Jacobians (3, nv) of the velocity of a world point (3,) that moves with a body, and of its angular velocity."""
     body = model.topology.index("body", body)
     return point_jacobian(model, data, point, body)
 
 
+@checked
 def jac_body(model: Model, data: Data, body: Which) -> Jacobian:
     """Jacobians of a body's frame."""
     body = model.topology.index("body", body)
     return jac(model, data, data.xpos[body], body)
 
 
+@checked
 def jac_body_com(model: Model, data: Data, body: Which) -> Jacobian:
     """Jacobians of a body's centre of mass."""
     body = model.topology.index("body", body)
     return jac(model, data, data.xipos[body], body)
 
 
+@checked
 def jac_geom(model: Model, data: Data, geom: Which) -> Jacobian:
     """Jacobians of a geom's centre."""
     geom = model.topology.index("geom", geom)
     return jac(model, data, data.geom_xpos[geom], _row(model.topology.geom_bodyid, geom))
 
 
+@checked
 def jac_site(model: Model, data: Data, site: Which) -> Jacobian:
     """Jacobians of a site."""
     site = model.topology.index("site", site)
     return jac(model, data, data.site_xpos[site], _row(model.topology.site_bodyid, site))
 
 
+@checked
 def jac_subtree_com(model: Model, data: Data, body: Which) -> Array:
     """Jacobian (3, nv) of the centre of mass of a body and everything that hangs on it; zero if that has no mass."""
     body = model.topology.index("body", body)
     return safe.divide(_momentum(model, data, body)[:, 3:].T, model.body_subtreemass[body])
 
 
+@checked
 def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
     """(3, nv) matrix that takes qvel to the angular momentum of a subtree about its own centre of mass, kg m^2/s."""
     body = model.topology.index("body", body)
@@ -76,6 +84,7 @@ def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
     return (momentum[:, :3] - cross(jnp.broadcast_to(offset, (model.nv, 3)), momentum[:, 3:])).T
 
 
+@checked
 def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     """Rates of change of `jac` (3, nv), while the point (3,) moves with the body."""
     body = model.topology.index("body", body)
@@ -92,18 +101,21 @@ def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     return jnp.where(moves, moved.T, 0), jnp.where(moves, rate[:, :3].T, 0)
 
 
+@checked
 def jac_point_axis(model: Model, data: Data, point: Array, axis: Array, body: Which) -> Jacobian:
     """Jacobians (3, nv) of a world point (3,) and of a world axis (3,) that move with a body (mj_jacPointAxis)."""
     moved, turned = jac(model, data, point, body)
     return moved, cross(turned.T, jnp.broadcast_to(axis, turned.T.shape)).T
 
 
+@checked
 def apply_ft(model: Model, data: Data, force: Array, torque: Array, point: Array, body: Which) -> Array:
     """(nv,) generalized force of a force and a torque (3,) at a world point (3,) of a body."""
     body = model.topology.index("body", body)
     return joint_force(model, data, point[None], np.array([body]), force[None], torque[None])
 
 
+@checked
 def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
     """(6,) angular and linear velocity of a body (inertial frame), xbody, geom, site or camera.
 
@@ -114,6 +126,7 @@ def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local
     return _object_motion(model, data, data.cvel, kind, index, local)
 
 
+@checked
 def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
     """(6,) angular and linear acceleration of an object as `object_velocity`; gravity counts as an upward one."""
     acceleration = _object_motion(model, data, data.cacc, kind, index, local)
@@ -121,16 +134,19 @@ def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, l
     return acceleration + spatial_vector(jnp.zeros_like(velocity[:3]), cross(velocity[:3], velocity[3:]))
 
 
+@checked
 def tendon_paths(model: Model, data: Data) -> TendonPoints:
     """The points that tendons go through: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
     return tendon_points(model, data)
 
 
+@checked
 def differentiate_pos(model: Model, dt: Array | float, qpos1: Array, qpos2: Array) -> Array:
     """(nv,) the velocity that takes qpos1 to qpos2 (nq,) in the time dt."""
     return position_difference(model, qpos2, qpos1) / dt
 
 
+@checked
 def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> Array:
     """(nq,) the position after moving with constant velocity qvel (nv,) for dt."""
     return integrate_position(model, qpos, qvel, jnp.asarray(dt, qpos.dtype))

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from diffsim.checked import checked
 from diffsim.enums import GeomType
 from diffsim.geometry.bounds import bounding_boxes, bounding_radii
 from diffsim.math.safe import divide
@@ -83,6 +84,7 @@ class Uniform(Draw):
 Sampler = Draw | Callable[[Array, Array], Array]
 
 
+@checked
 def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> tuple[Model, Model]:
     """Draws `count` versions of a model.
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.geometry.ray import RayHits, Rays, cast, rgba
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot
@@ -40,6 +41,7 @@ class RayFilter(NamedTuple):
 EVERYTHING = RayFilter()
 
 
+@checked
 def ray(model: Model, data: Data, point: Array, direction: Array, meets: RayFilter = EVERYTHING) -> RayHits:
     """The first surface on a half line (mj_ray).
 
@@ -61,6 +63,7 @@ def ray(model: Model, data: Data, point: Array, direction: Array, meets: RayFilt
     return RayHits(*(each[0] for each in hits))
 
 
+@checked
 def multi_ray(model: Model, data: Data, point: Array, direction: Array, meets: RayFilter = EVERYTHING) -> RayHits:
     """The first surface on each of n half lines from one point (mj_multiRay), or from n points.
 

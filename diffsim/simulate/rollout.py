@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.math.xla import recomputed
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
@@ -30,6 +31,7 @@ class Policy(NamedTuple):
     key: Array | None = None
 
 
+@checked
 def rollout(
     model: Model,
     state: State,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.enums import StateBit
 from diffsim.types import Inputs, Model, State
 from diffsim.types.state import make_inputs, make_state
@@ -13,6 +14,7 @@ from diffsim.types.state import make_inputs, make_state
 Array = jax.Array
 
 
+@checked
 def reset(model: Model, keyframe: int | str | None = None) -> tuple[State, Inputs]:
     """State and inputs at qpos0, or of a keyframe given by index or name."""
     return make_state(model, keyframe), make_inputs(model, keyframe)
@@ -30,6 +32,7 @@ KEYFRAME: dict[str, tuple[type, str]] = {
 }
 
 
+@checked
 def set_keyframe(model: Model, keyframe: int | str, state: State, inputs: Inputs | None = None) -> Model:
     """The model with one of its keyframes set to a state and its inputs (None for `make_inputs(model)`).
 
@@ -60,12 +63,14 @@ COMPONENTS: dict[StateBit, tuple[type, str]] = {
 }
 
 
+@checked
 def state_size(model: Model, bits: int) -> int:
     """How many numbers the chosen components have (mj_stateSize)."""
     values = jax.eval_shape(lambda model: [value for _, _, value in _components(*reset(model), bits)], model)
     return sum(int(np.prod(value.shape)) for value in values)
 
 
+@checked
 def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
     """The chosen components as one vector, in the order of the bits (mj_getState)."""
     dtype = state.qpos.dtype
@@ -73,6 +78,7 @@ def get_state(model: Model, state: State, inputs: Inputs, bits: int) -> Array:
     return jnp.concatenate([jnp.zeros((0,), dtype), *parts])
 
 
+@checked
 def set_state(model: Model, state: State, inputs: Inputs, vector: Array, bits: int) -> tuple[State, Inputs]:
     """State and inputs with the chosen components taken from a vector as `get_state` makes it.
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.control import clamped_controls
+from diffsim.checked import checked
 from diffsim.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
-from diffsim.simulate.arguments import check_data
 from diffsim.simulate.singular import motions_without_inertia
 from diffsim.types import Data, Inputs, Model, Rollout, State
 
@@ -103,21 +103,21 @@ def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
     return bits
 
 
+@checked
 def is_bad(data: Data | Rollout) -> Array:
     """Whether the numbers of a world are no use: not finite, out of range, or contacts were lost; bool, of each world.
 
     A solver that stopped at its iteration limit is information and not counted; `data.status` has it.
     """
-    check_data(data)
     return (data.status & int(BAD)) != 0
 
 
+@checked
 def check(data: Data | Rollout) -> list[str]:
     """Explains `data.status`, of one world or of a batch, in words; an empty list means that all is well.
 
     Of a rollout it explains what went wrong in any of its steps.
     """
-    check_data(data)
     bits = np.asarray(data.status)
     lines = []
     for bit, row in ROWS.items():

@@ -3,6 +3,7 @@
 import jax
 
 from diffsim.actuator.activation import advance_activation
+from diffsim.checked import checked
 from diffsim.physics.joint import integrate_position
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
@@ -11,6 +12,7 @@ from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.history import record_controls, record_readings
 
 
+@checked
 def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
     """The state one `model.opt.timestep` later.
 
@@ -25,6 +27,7 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
     return step_data(model, state, inputs)[0]
 
 
+@checked
 def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple[State, Data]:
     """The next state, and the Data of the state before, which `step` computes on the way.
 
@@ -35,6 +38,7 @@ def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple
     return integrate(model, state, inputs, data), data
 
 
+@checked
 def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Advances a state by one timestep, given what `forward` computed from it.
 

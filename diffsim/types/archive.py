@@ -1,9 +1,9 @@
-"""Saved models: a record as a file of arrays (npz), and back. Nothing in the file is code: no pickle.
+"""Saved models, states and inputs: a record as a file of arrays (npz), and back. Nothing in the file is code.
 
 Arrays are stored under the path of their field (`opt/gravity`, `topology/body_parentid`), everything else as JSON in
-the array `facts`, with the format's version and the topology's digest, which is compared on loading: equal content
-shares the compilation, also across processes. Floats are stored in the precision that they have and loaded in the
-default one.
+the array `facts`, with the kind of record, the format's version and, of a model, the topology's digest, which is
+compared on loading: equal content shares the compilation, also across processes. Floats are stored in the precision
+that they have and loaded in the default one.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import io
 import json
 import lzma
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,9 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.errors import MjcfError, Problem
-from diffsim.types.topology import Topology
 
-FORMAT = "diffsim model"
 VERSION = 2
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
@@ -50,6 +49,7 @@ DAMAGED = (
     zipfile.LargeZipFile,
     zlib.error,
     lzma.LZMAError,
+    tokenize.TokenError,
 )
 
 T = TypeVar("T")
@@ -69,11 +69,11 @@ def is_saved(source: Any) -> bool:
 
 
 def save(record: Any, path: str | Path) -> None:
-    """Writes a record of arrays, records and a Topology to `path`."""
+    """Writes a record of arrays and records, of a model its Topology too, to `path`."""
     arrays: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
     _take_apart("", record, arrays, facts)
-    header = {"format": FORMAT, "version": VERSION, "digest": record.topology.digest, "facts": facts}
+    header = {"format": _format(type(record)), "version": VERSION, "digest": _digest(record), "facts": facts}
     arrays["facts"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
@@ -85,12 +85,13 @@ def restore(cls: type[T], path: str | Path) -> T:
     try:
         arrays = _arrays(Path(path))
         header = json.loads(arrays.pop("facts").tobytes())
-        if header["format"] != FORMAT:
-            raise KeyError("format")
+        found, version = str(header["format"]), header["version"]
     except DAMAGED as problem:
-        raise _refused(path, f"not a saved model, or damaged ({problem})") from None
-    if header["version"] != VERSION:
-        raise _refused(path, f"saved in format {header['version']}, this diffsim reads format {VERSION}")
+        raise _refused(path, f"not a saved {cls.__name__}, or damaged ({problem})") from None
+    if found != _format(cls):
+        raise _refused(path, f"not a saved {cls.__name__}: it says {found!r}")
+    if version != VERSION:
+        raise _refused(path, f"saved in format {version}, this diffsim reads format {VERSION}")
     try:
         made = _put_together(cls, "", arrays, header["facts"])
         _check(made, header["digest"], path)
@@ -111,7 +112,16 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _refused(path: str | Path, message: str) -> MjcfError:
-    return MjcfError([Problem(str(path), 0, "", message, "save the model again, or load its XML")])
+    return MjcfError([Problem(str(path), 0, "", message, "save it again, or make it anew from its XML")])
+
+
+def _format(cls: type) -> str:
+    return f"diffsim {cls.__name__.lower()}"
+
+
+def _digest(record: Any) -> str | None:
+    """The digest of a model's topology; other records have none."""
+    return record.topology.digest if hasattr(record, "topology") else None
 
 
 # ------------------------------------------------------------------------------------------------ fields and entries
@@ -164,11 +174,11 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _check(record: Any, digest: str, path: str | Path) -> None:
-    """The topology is the one that was saved, and every leaf has the shape that goes with it."""
-    topology: Topology = record.topology
-    if topology.digest != digest:
+def _check(record: Any, digest: str | None, path: str | Path) -> None:
+    """The topology is the one that was saved, and every leaf of a model has the shape that goes with it."""
+    if _digest(record) != digest:
         raise _refused(path, "damaged: its structure is not the one that was saved")
+    topology = getattr(record, "topology", None)
     for field in dataclasses.fields(record):
         declared = field.metadata.get("shape")
         found = np.shape(getattr(record, field.name)) if declared else ()

@@ -1,11 +1,14 @@
 """State and Inputs: what is integrated, and what the user sets. Together they are MuJoCo's mjtState."""
 
+from pathlib import Path
 from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
+from diffsim.types.archive import restore, save
 from diffsim.types.history import empty_history
 from diffsim.types.model import Model
 from diffsim.types.record import Record, leaf, record
@@ -14,9 +17,26 @@ from diffsim.types.views import viewed
 Array = jax.Array
 
 
+class Saved:
+    """A record that is kept in a file, of one world or of a batch."""
+
+    def save(self, path: str | Path) -> None:
+        """Writes it to a file (npz): arrays and JSON, no code."""
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads what `save` wrote. Whether it fits a model is seen when it is used with one.
+
+        Raises:
+          MjcfError: the file is damaged, or of another version or record.
+        """
+        return restore(cls, path)
+
+
 @viewed
 @record
-class State(Record):
+class State(Saved, Record):
     """What a step integrates. Units: seconds, metres, radians; `qpos` quaternions are (w, x, y, z)."""
 
     time: Array = leaf()
@@ -29,7 +49,7 @@ class State(Record):
 
 @viewed
 @record
-class Inputs(Record):
+class Inputs(Saved, Record):
     """What the user sets: controls, applied forces (N, N m), mocap poses, active equalities, own data.
 
     `xfrc_applied` is (force, torque) at each body's centre of mass, world axes. Which equalities are active is kept as
@@ -57,6 +77,7 @@ class Inputs(Record):
         return super().replace(**fields)
 
 
+@checked
 def make_state(model: Model, keyframe: int | str | None = None) -> State:
     """The state at qpos0, or at a keyframe given by index or name, at rest where the keyframe is silent.
 
@@ -81,6 +102,7 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
     return State(time=time, qpos=qpos, qvel=qvel, act=act, history=history, qacc_warmstart=jnp.zeros_like(qvel))
 
 
+@checked
 def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
     """Inputs at rest: zero controls and forces, mocap poses of the model, equalities as the model starts them.
 

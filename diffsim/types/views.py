@@ -57,7 +57,9 @@ class View:
     __slots__ = ("id", "kind", "model")
 
     def __init__(self, model: Any, kind: str, which: "str | int | View") -> None:
-        topology: Topology = model.topology
+        topology = getattr(model, "topology", None)
+        if not isinstance(topology, Topology):
+            raise TypeError(f"model is a {type(model).__name__}, expected Model, such as diffsim.load(path)")
         count = getattr(topology, KINDS[kind].size)
         index = int(topology.index(kind, which))
         if not 0 <= index < count:
@@ -171,8 +173,8 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
       KeyError: no object of a name. ValueError: a value of a wrong shape.
     """
     name = _find(kind, field).name
-    array = jnp.asarray(getattr(record, name))
     rank = len(_declared(record, kind, field).metadata["shape"])
+    array = jnp.asarray(getattr(record, name))
     axis = array.ndim - rank
     indices, parts = [np.zeros(0, int)], [jax.lax.slice_in_dim(array, 0, 0, axis=axis)]
     for which, value in values.items():
@@ -193,7 +195,7 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
 def _declared(record: Record, kind: str, field: str) -> dataclasses.Field:
     """How a record declares a field of views of a kind."""
     found = _find(kind, field)
-    declared = {f.name: f for f in dataclasses.fields(record)}  # type: ignore[arg-type]
+    declared = {f.name: f for f in dataclasses.fields(record)} if isinstance(record, Record) else {}  # type: ignore[arg-type]
     if found.name not in declared:
         raise TypeError(f"{found.name} is a field of {found.owner.__name__}, {type(record).__name__} was given")
     return declared[found.name]

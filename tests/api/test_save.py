@@ -99,12 +99,12 @@ def huge(path) -> None:
 
 
 DAMAGES = {
-    "empty": (lambda path: path.write_bytes(b""), "not a saved model, or damaged"),
-    "no zip": (lambda path: path.write_bytes(b"PK\x03\x04 and more"), "not a saved model, or damaged"),
+    "empty": (lambda path: path.write_bytes(b""), "not a saved Model, or damaged"),
+    "no zip": (lambda path: path.write_bytes(b"PK\x03\x04 and more"), "not a saved Model, or damaged"),
     "truncated": (truncated, "damaged"),
     "flipped": (flipped, "damaged"),
-    "other npz": (lambda path: np.savez(path, a=np.zeros(3)), "not a saved model"),
-    "pickle": (lambda path: np.savez(path, facts=np.array([{}], object)), "not a saved model"),
+    "other npz": (lambda path: np.savez(path, a=np.zeros(3)), "not a saved Model"),
+    "pickle": (lambda path: np.savez(path, facts=np.array([{}], object)), "not a saved Model"),
     "later version": (lambda path: with_header(path, version=99), "saved in format 99, this diffsim reads format 2"),
     "missing": (lambda path: rewritten(path, {"body_mass.npy": None}), "'body_mass' is missing"),
     "shape": (lambda path: rewritten(path, {"body_mass.npy": as_npy(np.zeros(99))}), r"body_mass has shape \(99,\)"),
@@ -146,6 +146,35 @@ def test_near_matches() -> None:
         model.id("bodi", "one")
     with pytest.raises(IndexError):
         model.name("body", 99)
+
+
+def test_states_and_inputs_come_back(tmp_path) -> None:
+    model = diffsim.load(FEATURES["joints"])
+    state, inputs = diffsim.make_state(model), diffsim.make_inputs(model)
+    batch = jax.tree.map(lambda x: np.stack([x, x + 1]), state)
+    for record in (state, inputs, batch):
+        record.save(tmp_path / "kept")
+        again = type(record).load(tmp_path / "kept")
+        assert jax.tree.structure(record) == jax.tree.structure(again)
+        jax.tree.map(np.testing.assert_array_equal, record, again)
+    diffsim.step(model, diffsim.State.load(saved(state, tmp_path)), inputs)
+
+
+def saved(record, folder):
+    record.save(folder / "record.npz")
+    return folder / "record.npz"
+
+
+def test_a_file_of_another_record_is_refused(tmp_path) -> None:
+    model = diffsim.load(FEATURES["joints"])
+    state = saved(diffsim.make_state(model), tmp_path)
+    with pytest.raises(MjcfError, match="not a saved Inputs: it says 'diffsim state'"):
+        diffsim.Inputs.load(state)
+    with pytest.raises(MjcfError, match="not a saved Model: it says 'diffsim state'"):
+        diffsim.load(state)
+    rewritten(state, {"qpos.npy": as_npy(np.array(["a"]))})
+    with pytest.raises(MjcfError, match="does not fit"):
+        diffsim.State.load(state)
 
 
 def test_functions_are_not_saved(tmp_path) -> None:

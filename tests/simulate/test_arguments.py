@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim
+import diffsim.optimize
 from diffsim.enums import Integrator, Solver, Status
 
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body name="m" mocap="true"><geom size=".01"/></body>
@@ -51,6 +52,26 @@ def test_check_wants_data(model: diffsim.Model, state: diffsim.State) -> None:
     for function in (diffsim.check, diffsim.is_bad):
         with pytest.raises(TypeError, match=r"data is a State, expected Data, such as diffsim.forward"):
             function(state)
+
+
+def test_every_public_function_says_what_it_expects(model: diffsim.Model, state: diffsim.State) -> None:
+    with pytest.raises(TypeError, match=r"data is a State, expected Data, such as diffsim.forward"):
+        diffsim.support.mul_m(model, state, jnp.zeros(7))
+    with pytest.raises(TypeError, match=r"vector is a str, expected an array of numbers"):
+        diffsim.support.mul_m(model, diffsim.forward(model, state), "a")
+    with pytest.raises(TypeError, match=r"model is a dict, expected Model, such as diffsim.load"):
+        diffsim.make_state({})
+    with pytest.raises(TypeError, match=r"mjmodel is a str, expected mujoco.MjModel"):
+        diffsim.from_mujoco("a.xml")
+    with pytest.raises(TypeError, match=r"ctrl is a field of Inputs, ndarray was given"):
+        model.set_ctrl(np.zeros(1), {0: 1.0})
+    with pytest.raises(TypeError, match=r"system is a Model, expected Linearization, such as diffsim.optimize.lin"):
+        diffsim.optimize.lqr(model, 1, 1)
+
+
+def test_numbers_and_sequences_do_for_arrays(model: diffsim.Model, state: diffsim.State) -> None:
+    moved = diffsim.support.integrate_pos(model, state.qpos, [0.0] * 6 + [1.0], 0.5)
+    assert moved[-1] == 0.5
 
 
 def test_options_take_names_and_refuse_the_rest(model: diffsim.Model) -> None:

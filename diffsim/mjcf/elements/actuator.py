@@ -117,7 +117,7 @@ class Actuator(Element):
         """The general actuator that this one is, with `tag` as in the file."""
         shared = {name: getattr(self, name) for name in Actuator.attributes()}
         place = {"tag": self.tag, "file": self.file, "line": self.line, "parent": self.parent}
-        base = Actuator(**shared, **place).over(inherited)
+        base = Actuator.of(shared, **place).over(inherited)
         return base.replace(**self.law(base, problems))
 
     def check(self, problems: Problems) -> None:

@@ -1,11 +1,9 @@
-"""Damaged, illegal and extreme models, seeded, and the judge: a model loads or is refused, soon, nothing else."""
+"""Damaged, illegal and extreme texts of models, seeded."""
 
 import pathlib
 import random
 import re
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from compiler.features import FEATURES
 from lxml import etree
@@ -14,13 +12,10 @@ import diffsim
 from diffsim import mjcf
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.passes import run_passes
-from diffsim.errors import MjcfError
+from hostile.judge import Case
 
-MODELS = sorted((pathlib.Path(__file__).parent / "models").glob("*.xml"))
+MODELS = sorted((pathlib.Path(__file__).parents[1] / "models").glob("*.xml"))
 SOURCES = [*(path.read_text() for path in MODELS), *(FEATURES[name] for name in sorted(FEATURES))]
-
-# CPU seconds that one model may take
-LONGEST = 2.0
 
 JUNK = ("", "<", ">", '"', "'", "&", "</body>", "<geom/>", "]]>", "\x01", "\u00e9", "nan ", "-1", "1e999", "  ", "\n")
 EXTREMES = (
@@ -118,49 +113,22 @@ def extreme(seed: int) -> str:
     return text
 
 
-GENERATORS: dict[str, Callable[[int], str]] = {"damaged": damaged, "illegal": illegal, "extreme": extreme}
+def reading(text: Callable[[int], str]) -> Callable[[int], Case]:
+    """Cases that read and compile a text up to the derived constants."""
 
-
-@dataclass
-class Counts:
-    """What became of the models, and the seeds of those that should not have ended as they did."""
-
-    loaded: int = 0
-    refused: int = 0
-    crashed: list[tuple[int, str]] = field(default_factory=list)
-    slow: list[int] = field(default_factory=list)
-
-    @property
-    def findings(self) -> int:
-        """How many models were crashed on or slow."""
-        return len(self.crashed) + len(self.slow)
-
-
-def run(data: bytes) -> None:
-    """Read and compile a model up to the derived constants."""
-    run_passes(Draft(mjcf.read(data)))
-
-
-def load(data: bytes) -> None:
-    """Read and compile a model to its end."""
-    diffsim.compile(mjcf.read(data))
-
-
-def judge(kind: str, seeds: range, use: Callable[[bytes], None] = run) -> Counts:
-    """What becomes of the models of some seeds."""
-    counts = Counts()
-    for seed in seeds:
+    def case(seed: int) -> Case:
         # as bytes it is a model whatever it begins with; text without `<` would be a path
-        data = GENERATORS[kind](seed).encode()
-        start = time.process_time()
-        try:
-            use(data)
-            counts.loaded += 1
-        except MjcfError as error:
-            assert error.problems
-            counts.refused += 1
-        except Exception as error:
-            counts.crashed.append((seed, repr(error)[:200]))
-        if time.process_time() - start > LONGEST:
-            counts.slow.append(seed)
-    return counts
+        data = text(seed).encode()
+        return lambda: run_passes(Draft(mjcf.read(data)))
+
+    return case
+
+
+def loading(text: Callable[[int], str]) -> Callable[[int], Case]:
+    """Cases that load a text to the end."""
+
+    def case(seed: int) -> Case:
+        data = text(seed).encode()
+        return lambda: diffsim.load(data)
+
+    return case

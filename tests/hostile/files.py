@@ -1,27 +1,11 @@
-# ruff: noqa: E402
-"""Part of `make sweep`: damaged mesh, PNG and height field files; each model loads or raises MjcfError, soon.
-
-python tests/sweep_assets.py --files 1000 --seed 0
-"""
-
-import argparse
-import pathlib
-import resource
-import sys
-import time
-import traceback
-import warnings
+"""Damaged mesh, PNG and height field files, seeded, and models that use them."""
 
 import numpy as np
-
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[1])]
-
 from compiler import asset_files
 
 import diffsim
-from diffsim.errors import MjcfError
+from hostile.judge import Case
 
-SLOW = 2.0
 SEEDS = {
     **asset_files.mesh_files(),
     "text.stl": asset_files.ascii_stl(asset_files.crooked_box(), asset_files.TRIANGLES),
@@ -85,33 +69,9 @@ def model_with(name: str, rng: np.random.Generator) -> str:
     return f"<mujoco><asset>{asset}</asset><worldbody><geom {seen}/></worldbody></mujoco>"
 
 
-def main() -> int:
-    """Runs the sweep; 1 if anything was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    rng = np.random.default_rng(options.seed)
-    warnings.simplefilter("error")
-    counts = {"loaded": 0, "refused": 0, "crashed": 0, "slow": 0}
-    for index in range(options.files):
-        name = list(SEEDS)[index % len(SEEDS)]
-        xml, data = model_with(name, rng), damaged(SEEDS[name], rng)
-        began = time.process_time()
-        try:
-            diffsim.load(xml, assets={name: data})
-            counts["loaded"] += 1
-        except MjcfError:
-            counts["refused"] += 1
-        except Exception:
-            counts["crashed"] += 1
-            print(f"file {index} ({name}): {xml}\n{traceback.format_exc()}", flush=True)
-        counts["slow"] += time.process_time() - began > SLOW
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    found = " ".join(f"{what}={number}" for what, number in counts.items())
-    print(f"SWEEP assets files={options.files} seed={options.seed} {found} peak={peak}MiB", flush=True)
-    return int(counts["crashed"] + counts["slow"] > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def case(seed: int) -> Case:
+    """A model with a damaged file, loaded."""
+    rng = np.random.default_rng(seed)
+    name = list(SEEDS)[seed % len(SEEDS)]
+    xml, data = model_with(name, rng), damaged(SEEDS[name], rng)
+    return lambda: diffsim.load(xml, assets={name: data})

@@ -1,0 +1,90 @@
+"""checked: a public function refuses arguments of another kind in one sentence, before it looks into them.
+
+What a parameter takes is its annotation: our own classes, and arrays, for which numbers and sequences do as well.
+Nothing of this is in the compiled program.
+"""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# how one gets what is expected
+MADE_BY = {
+    "Model": "diffsim.load(path)",
+    "State": "diffsim.make_state(model)",
+    "Inputs": "diffsim.make_inputs(model).replace(ctrl=...)",
+    "Data": "diffsim.forward(model, state, inputs)",
+    "Spec": "diffsim.mjcf.read(path)",
+    "Task": "diffsim.optimize.make_task(model, running)",
+    "Linearization": "diffsim.optimize.linearize(model, state)",
+}
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which raises TypeError for an argument that is not what its annotation says."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = signature.bind(*args, **kwargs)
+        for name, kinds in _kinds(function).items():
+            if name in given.arguments:
+                given.arguments[name] = _fit(name, given.arguments[name], kinds, signature)
+        return function(*given.args, **given.kwargs)
+
+    return call
+
+
+@functools.cache
+def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
+    """What each parameter takes, of those that take our own classes or arrays alone."""
+    hints = {name: _members(hint) for name, hint in get_type_hints(function).items() if name != "return"}
+    return {name: kinds for name, kinds in hints.items() if all(map(_is_known, kinds))}
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _is_known(kind: Any) -> bool:
+    ours = isinstance(kind, type) and kind.__module__.startswith("diffsim")
+    return ours or kind in (jax.Array, types.NoneType, float)
+
+
+def _fit(name: str, value: Any, kinds: tuple[type, ...], signature: inspect.Signature) -> Any:
+    """The argument, an array if one is expected."""
+    if isinstance(value, kinds):
+        return value
+    if jax.Array in kinds:
+        return _array(name, value)
+    expected = next(kind for kind in kinds if kind is not types.NoneType).__name__
+    advice = f", such as {MADE_BY[expected]}" if expected in MADE_BY else ""
+    order = f" (arguments come as {', '.join(signature.parameters)})" if type(value).__name__ in MADE_BY else ""
+    raise TypeError(f"{name} is a {type(value).__name__}, expected {expected}{advice}{order}")
+
+
+def _array(name: str, value: Any) -> Any:
+    """Numbers as an array; placeholders of transformations pass."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        # jax's own kinds are keys of random numbers and cotangents of integers
+        if not isinstance(value.dtype, np.dtype) or value.dtype.kind in "biufV":
+            return value
+        described = f"an array of {value.dtype}"
+    else:
+        described = f"a {type(value).__name__}"
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            array = np.zeros(0, object)
+        if array.dtype.kind in "biuf":
+            return jnp.asarray(array)
+    raise TypeError(f"{name} is {described}, expected an array of numbers")
