@@ -14,7 +14,7 @@ from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, uns
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import Bucket, Sizes
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Types, data_bucket, data_sizes, joint_sizes
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, Types, data_bucket, joint_sizes, look
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -40,12 +40,16 @@ class Grid(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Examined pairs [start, stop) with one pair function, and the buckets of the data of first and second geoms."""
+    """Examined pairs [start, stop) with one pair function, and the buckets of the data of first and second geoms.
+
+    `rows`: of each pair.
+    """
 
     collider: Collider
     start: int
     stop: int
     buckets: tuple[Bucket | None, Bucket | None]
+    rows: int
 
 
 class Kind(NamedTuple):
@@ -117,9 +121,7 @@ def contact_layout(topology: Topology, disableflags: int = 0, contact_filter: Fi
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
     groups = _groups(topology, kind[examined], kinds, disableflags)
-    row_pair = np.concatenate(
-        [np.repeat(np.arange(g.start, g.stop), g.collider.rows) for g in groups] or [np.zeros(0, int)]
-    )
+    row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
     row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
     row_order = np.argsort(row_dim, kind="stable")
@@ -197,7 +199,7 @@ def _label(topology: Topology, geom: int) -> str:
 def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[Kind]]:
     """Pairs ordered by kind, then dimension, else as they were; the number of the kind of each; the kinds in order."""
     geoms, end = np.unique([pairs.geom1, pairs.geom2], return_inverse=True)
-    shapes = [(GeomType(topology.geom_type[geom]), data_sizes(topology, int(geom))) for geom in geoms]
+    shapes = [look(topology, int(geom)) for geom in geoms]
     listed = sorted(set(shapes))
     shape = np.array([listed.index(each) for each in shapes], dtype=int)[end.reshape(2, -1)]
     codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
@@ -208,8 +210,8 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     return pairs.take(order), kind[order], kinds
 
 
-def _kind(first: tuple[GeomType, Sizes], second: tuple[GeomType, Sizes]) -> Kind:
-    return Kind((first[0], second[0]), joint_sizes(first, second))
+def _kind(first: Look, second: Look) -> Kind:
+    return Kind((first.kind, second.kind), joint_sizes(first, second))
 
 
 def _groups(topology: Topology, kind: np.ndarray, kinds: list[Kind], disableflags: int) -> tuple[Group, ...]:
@@ -219,7 +221,10 @@ def _groups(topology: Topology, kind: np.ndarray, kinds: list[Kind], disableflag
     for start, stop in _starts(kind):
         types, sizes = kinds[kind[start]]
         first, second = (data_bucket(topology, *each) for each in zip(types, sizes, strict=True))
-        groups.append(Group(colliders[types], start, stop, (first, second)))
+        collider = colliders[types]
+        # the last size of a height field is how many parts of it are looked at
+        parts = sizes[0][-1] if collider.parts else 1
+        groups.append(Group(collider, start, stop, (first, second), parts * collider.rows))
     return tuple(groups)
 
 

@@ -45,7 +45,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     layout = layout_of(model)
     table = pair_parameters(model, layout.pairs)
     examined, culled = _examine(model, kinematics, layout, table)
-    rows = _rows(model, kinematics, layout, examined, table)
+    rows, left_out = _rows(model, kinematics, layout, examined, table)
     dist = jnp.where(rows.valid, rows.dist, FAR)
     row_pair = examined[layout.row_pair]
     row, dropped = _nearest(layout, dist - pick(table.includemargin, row_pair))
@@ -67,7 +67,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
         solimp=pick(table.solimp, pair),
         geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
         sort_key=(jnp.asarray(layout.pair_sort_key)[pair] + jnp.asarray(part)).astype(jnp.int32),
-        ncon_dropped=(culled + dropped).astype(jnp.int32),
+        ncon_dropped=(culled + left_out + dropped).astype(jnp.int32),
     )
 
 
@@ -103,20 +103,25 @@ def _bounding_gap(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
 
 def _rows(
     model: Model, kinematics: Kinematics, layout: ContactLayout, examined: Index, table: PairParameters
-) -> Candidates:
-    """All rows of all pair functions, in the order of the buffer."""
-    groups = []
+) -> tuple[Candidates, Array]:
+    """All rows of all pair functions, in the order of the buffer, and how many parts that may touch were left out."""
+    groups, missed = [], jnp.zeros((), jnp.int32)
     ends = layout.pairs.geom1, layout.pairs.geom2
-    for collider, start, stop, buckets in layout.groups:
-        chosen = examined[start:stop]
+    for group in layout.groups:
+        chosen = examined[group.start : group.stop]
         geoms = [pick(jnp.asarray(end), chosen) if isinstance(chosen, jax.Array) else end[chosen] for end in ends]
-        first, second = (gather(model, kinematics, *each) for each in zip(geoms, buckets, strict=True))
-        rows = jax.vmap(collider.function)(first, second, pick(table.margin, chosen))
-        groups.append(Candidates(*(column.reshape(-1, *column.shape[2:]) for column in rows)))
+        first, second = (gather(model, kinematics, *each) for each in zip(geoms, group.buckets, strict=True))
+        margin, function = pick(table.margin, chosen), group.collider.function
+        if group.collider.parts is not None:
+            first, left_out = group.collider.parts(first, second, margin)
+            missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
+        rows = jax.vmap(function)(first, second, margin)
+        flat = {"dist": (-1,), "valid": (-1,)}
+        groups.append(Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items())))
     if not groups:
-        return _no_rows(kinematics.geom_xpos)
+        return _no_rows(kinematics.geom_xpos), missed
     joined = [jnp.concatenate(columns) if len(groups) > 1 else columns[0] for columns in zip(*groups, strict=True)]
-    return Candidates(*(pick(column, layout.row_order) for column in joined))
+    return Candidates(*(pick(column, layout.row_order) for column in joined)), missed
 
 
 def _no_rows(like: Array) -> Candidates:

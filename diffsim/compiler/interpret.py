@@ -64,11 +64,19 @@ def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
 def _while(
     inputs: Values, *, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **params: Any
 ) -> Values:
-    """`lax.while_loop`: the constants of the condition come first, then those of the body, then what is carried."""
+    """`lax.while_loop`: the constants of the condition come first, then those of the body, then what is carried.
+
+    Under `vmap` each element of a batch has its own condition, and stays as it is once that fails.
+    """
     of_condition, of_body = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
     state = inputs[cond_nconsts + body_nconsts :]
-    while run_jaxpr(cond_jaxpr, [*of_condition, *state])[0].any():
-        state = run_jaxpr(body_jaxpr, [*of_body, *state])
+    while (goes_on := np.asarray(run_jaxpr(cond_jaxpr, [*of_condition, *state])[0])).any():
+        after = run_jaxpr(body_jaxpr, [*of_body, *state])
+        if goes_on.all():
+            state = after
+            continue
+        here = (goes_on.reshape(goes_on.shape + (1,) * (np.ndim(new) - goes_on.ndim)) for new in after)
+        state = [np.where(*each) for each in zip(here, after, state, strict=True)]
     return state
 
 

@@ -12,13 +12,14 @@ import numpy as np
 
 from diffsim.actuator.laws import state_slots
 from diffsim.enums import Cone, Integrator, Jacobian, Solver, WrapType
+from diffsim.geometry.terrain import cells_spanned
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology
 
 Fields = Mapping[str, Any]
 
 # fields of Topology that are ours, not mjModel's
-OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid"}
+OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid", "geom_fieldcells"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -50,6 +51,7 @@ def pack(
         present=present(fields, keep),
         actuator_actslots=_state_slots(fields),
         wrap_sideid=_side_sites(fields),
+        geom_fieldcells=cells_spanned(fields),
     )
     leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)

@@ -37,11 +37,12 @@ SEARCHED = 10
 class Asset(NamedTuple):
     """A kind of data: `sizes(topology, id)` of one asset, `rows(model, ids, sizes)` of several with equal sizes.
 
-    `rows` returns a record whose arrays have a leading axis of assets.
+    `rows` returns a record whose arrays have a leading axis of assets, but for those named in `shared`.
     """
 
     sizes: Callable[[Topology, int], Sizes]
     rows: Callable[[Model, tuple[int, ...], Sizes], tuple[Array, ...]]
+    shared: tuple[str, ...] = ()
 
 
 class Bucket(NamedTuple):
@@ -60,7 +61,8 @@ class Hull(NamedTuple):
     MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `bound` (): radius in m of a
     ball about the origin that holds the vertices' bounding box. `side` (p, k): the polygons, counterclockwise from
     outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
-    `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more.
+    `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more. `edge` (e, 2):
+    the ends of each edge, `flank` (e, 2): the polygons on both sides of it, -1 where there are no more.
     """
 
     vert: Array
@@ -69,6 +71,17 @@ class Hull(NamedTuple):
     side: Array
     normal: Array
     joined: Array
+    edge: Array
+    flank: Array
+
+
+class Polygons(NamedTuple):
+    """The polygons (p, k) of a mesh's hull, the other ends of the edges at each vertex (v, n), edges, flanks (e, 2)."""
+
+    side: np.ndarray
+    joined: np.ndarray
+    edge: np.ndarray
+    flank: np.ndarray
 
 
 def padded(count: int) -> int:
@@ -80,17 +93,17 @@ def hull_sizes(topology: Topology, mesh: int) -> Sizes:
     """Padded sizes of a mesh's hull: vertices, and the largest of all meshes with as many of what its record holds."""
     count = padded(_table_sizes(topology, mesh)[0])
     alike = [sizes for each in _colliding(topology) if padded((sizes := _table_sizes(topology, each))[0]) == count]
-    _, lists, longest, sides, corners, ends = (max(column) for column in zip(*alike, strict=True))
-    return count, count if lists > 1 else 1, *(padded(size) for size in (longest, sides, corners, ends))
+    _, lists, *others = (max(column) for column in zip(*alike, strict=True))
+    return count, count if lists > 1 else 1, *(padded(size) for size in others)
 
 
 def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
     """The hulls of some meshes of one bucket, stacked."""
-    vertices, around, side, joined = _stacked(model.topology, meshes, sizes)
+    vertices, *tables = _stacked(model.topology, meshes, sizes)
+    around, side, joined, edge, flank = (jnp.asarray(table) for table in tables)
     vert = pick(model.mesh_vert, vertices)
     bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
-    normal = jax.vmap(polygon_normals)(vert, jnp.asarray(side))
-    return Hull(vert, jnp.asarray(around), bound, jnp.asarray(side), normal, jnp.asarray(joined))
+    return Hull(vert, around, bound, side, jax.vmap(polygon_normals)(vert, side), joined, edge, flank)
 
 
 def polygon_normals(vert: Array, side: Array) -> Array:
@@ -116,7 +129,10 @@ def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None)
         return Shape(*columns)
     rows = bucket.asset.rows(model, bucket.ids, bucket.sizes)
     slot = jnp.asarray(bucket.slot)[geoms] if isinstance(geoms, jax.Array) else bucket.slot[geoms]
-    return Shape(*columns, data=jax.tree.map(lambda column: pick(column, slot), rows))
+    names = type(rows)._fields  # type: ignore[attr-defined]
+    shared = bucket.asset.shared
+    own = (each if name in shared else pick(each, slot) for name, each in zip(names, rows, strict=True))
+    return Shape(*columns, data=type(rows)(*own))
 
 
 def bucket_of(topology: Topology, kind: int, asset: Asset, sizes: Sizes) -> Bucket:
@@ -143,20 +159,22 @@ def _colliding(topology: Topology) -> tuple[int, ...]:
 
 @per_topology
 def _table_sizes(topology: Topology, mesh: int) -> Sizes:
-    """Sizes before padding: vertices, lists of neighbours, longest list, polygons, longest polygon, ends of edges."""
+    """Sizes before padding.
+
+    Vertices, lists of neighbours, longest list, polygons, longest polygon, ends of edges at a vertex, edges.
+    """
     vertices, around = _graph(topology, mesh)
-    side, joined = _polygons(topology, mesh)
-    return len(vertices), *around.shape, *side.shape, joined.shape[1]
+    polygons = _polygons(topology, mesh)
+    return len(vertices), *around.shape, *polygons.side.shape, polygons.joined.shape[1], len(polygons.edge)
 
 
 @per_topology
 def _stacked(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> tuple[np.ndarray, ...]:
-    """Rows of mesh_vert (m, v), neighbours (m, v or 1, n), polygons (m, p, k), ends of edges (m, v, e) of meshes."""
-    count, lists, longest, sides, corners, ends = sizes
+    """Rows of mesh_vert (m, v), neighbours (m, v or 1, n), and tables of polygons as in Hull, with a row for a mesh."""
+    count, lists, longest, sides, corners, ends, edges = sizes
+    shapes = (lists, longest), (sides, corners), (count, ends), (edges, 2), (edges, 2)
     vertices = np.zeros((len(meshes), count), np.int32)
-    around, side, joined = (
-        np.full((len(meshes), *shape), -1, np.int32) for shape in ((lists, longest), (sides, corners), (count, ends))
-    )
+    around, *tables = (np.full((len(meshes), *shape), -1, np.int32) for shape in shapes)
     for row, mesh in enumerate(meshes):
         own, neighbours = _graph(topology, mesh)
         vertices[row] = own[0]
@@ -164,14 +182,14 @@ def _stacked(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> tuple
         around[row, : len(neighbours), : neighbours.shape[1]] = neighbours
         # a list of all vertices is everybody's
         around[row, len(neighbours) :] = around[row, :1] if len(neighbours) == 1 else -1
-        for table, rows in zip((side, joined), _polygons(topology, mesh), strict=True):
+        for table, rows in zip(tables, _polygons(topology, mesh), strict=True):
             table[row, : rows.shape[0], : rows.shape[1]] = rows
-    return vertices, around, side, joined
+    return vertices, around, *tables
 
 
 @per_topology
-def _polygons(topology: Topology, mesh: int) -> tuple[np.ndarray, np.ndarray]:
-    """Polygons (p, k) and the other ends of the edges at each vertex (v, e), as places among a mesh's own vertices."""
+def _polygons(topology: Topology, mesh: int) -> Polygons:
+    """The polygons of a mesh's hull, of places among its own vertices."""
     own = _graph(topology, mesh)[0] - int(topology.mesh_vertadr[mesh])
     place = np.zeros(int(topology.mesh_vertnum[mesh]), int)
     place[own] = np.arange(len(own))
@@ -180,11 +198,21 @@ def _polygons(topology: Topology, mesh: int) -> tuple[np.ndarray, np.ndarray]:
     for polygon in range(first, first + number):
         start, count = int(topology.mesh_polyvertadr[polygon]), int(topology.mesh_polyvertnum[polygon])
         lists.append(place[topology.mesh_polyvert[start : start + count]].tolist())
-    ends: list[list[int]] = [[] for _ in own]
-    for polygon in lists:
+    return polygons_of(lists, len(own))
+
+
+def polygons_of(lists: list[list[int]], vertices: int) -> Polygons:
+    """Polygons, counterclockwise from outside, with what else is known of their edges."""
+    ends: list[list[int]] = [[] for _ in range(vertices)]
+    flanks: dict[tuple[int, int], list[int]] = {}
+    for number, polygon in enumerate(lists):
         for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
             ends[here].append(there)
-    return _ragged(lists), _ragged(ends)
+            flanks.setdefault((min(here, there), max(here, there)), []).append(number)
+    # an edge that is not between two polygons belongs to no closed hull
+    edges = [(edge, flank) for edge, flank in flanks.items() if len(flank) == 2]
+    edge, flank = (np.array(column, int).reshape(-1, 2) for column in (zip(*edges, strict=True) if edges else ((), ())))
+    return Polygons(_ragged(lists), _ragged(ends), edge, flank)
 
 
 def _ragged(lists: list[list[int]]) -> np.ndarray:

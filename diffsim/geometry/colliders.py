@@ -16,20 +16,28 @@ from diffsim.geometry import box, box_box, plane, primitives
 from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls
 from diffsim.geometry.convex import convex_pair
 from diffsim.geometry.hull_pairs import convex_hull_pair
+from diffsim.geometry.prism_pairs import prism_pair
 from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.terrain import SHARED, any_window, prisms_of, terrains, window_sizes
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
 PairFunction = Callable[[Shape, Shape, Array], Candidates]
+# (n shapes, n shapes, n margins) -> (k parts (n, k) of each first shape, how many more may touch (n,))
+Parts = Callable[[Shape, Shape, Array], tuple[Shape, Array]]
 Types = tuple[GeomType, GeomType]
 
 
 class Collider(NamedTuple):
-    """A pair function (shape1, shape2, margin) -> Candidates, and the number of its rows."""
+    """A pair function (shape1, shape2, margin) -> Candidates, and the number of its rows.
+
+    `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
+    """
 
     function: PairFunction
     rows: int
+    parts: Parts | None = None
 
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = (GeomType(i) for i in range(9))
@@ -59,54 +67,72 @@ COLLIDERS: dict[Types, Collider] = {
             (CAPSULE, CYLINDER, 5),
             (CYLINDER, CYLINDER, 5),
             (CYLINDER, BOX, 5),
+            (ELLIPSOID, MESH, 1),
+            (CYLINDER, MESH, 5),
         )
     },
     **{
         (kind1, MESH): Collider(convex_hull_pair(kind1, MESH, rows), rows)
         for kind1, rows in ((SPHERE, 1), (CAPSULE, 2), (BOX, 4), (MESH, 4))
     },
+    **{
+        (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))
+        for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
+    },
 }
 
 # with the `multiccd` flag disabled
 SINGLE: dict[Types, Collider] = {
     (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1)
-    for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX))
+    for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX), (CYLINDER, MESH))
 } | {(kind1, MESH): Collider(convex_hull_pair(kind1, MESH, 1), 1) for kind1 in (CAPSULE, BOX, MESH)}
 
 # pairs that MuJoCo does not collide either
 NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
 
 UNSUPPORTED: dict[Types, str] = {
-    **{
-        (HFIELD, kind): "height fields are not implemented yet"
-        for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
-    },
-    **{(kind, MESH): f"{kind.name.lower()}s and meshes do not collide yet" for kind in (ELLIPSOID, CYLINDER)},
-    **{
-        (kind, SDF): "signed distance fields are not implemented yet"
-        for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
-    },
+    (kind, SDF): "signed distance fields are not implemented yet"
+    for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
 }
 
 # what the shapes of a type carry beside pose and size
-DATA: dict[GeomType, Asset] = {MESH: Asset(hull_sizes, hulls)}
+DATA: dict[GeomType, Asset] = {MESH: Asset(hull_sizes, hulls), HFIELD: Asset(any_window, terrains, SHARED)}
+
+
+class Look(NamedTuple):
+    """What decides which program the pairs of a geom run: its type, the padded sizes of its data, and its grid.
+
+    `grid`: of a height field the number of cells along x and y, and its id; of other geoms how many cells of each field
+    they span, one after another.
+    """
+
+    kind: GeomType
+    sizes: Sizes
+    grid: Sizes
 
 
 @per_topology
-def data_sizes(topology: Topology, geom: int) -> Sizes:
-    """Padded sizes of the data of a geom; pairs of geoms whose types and sizes agree share a program."""
-    kind = GeomType(topology.geom_type[geom])
-    return DATA[kind].sizes(topology, int(topology.geom_dataid[geom])) if kind in DATA else ()
+def look(topology: Topology, geom: int) -> Look:
+    """The look of a geom; pairs of geoms with equal looks share a program."""
+    kind, data = GeomType(topology.geom_type[geom]), int(topology.geom_dataid[geom])
+    sizes = DATA[kind].sizes(topology, data) if kind in DATA else ()
+    if kind == HFIELD:
+        return Look(kind, sizes, (int(topology.hfield_ncol[data]) - 1, int(topology.hfield_nrow[data]) - 1, data))
+    return Look(kind, sizes, tuple(topology.geom_fieldcells[geom].ravel().tolist()))
 
 
-def joint_sizes(first: tuple[GeomType, Sizes], second: tuple[GeomType, Sizes]) -> tuple[Sizes, Sizes]:
-    """Padded sizes of the data of a pair, given geom types and sizes; what holds either if the types are equal.
+def joint_sizes(first: Look, second: Look) -> tuple[Sizes, Sizes]:
+    """Padded sizes of the data of a pair, given the looks of both; what holds either if the types are equal.
 
-    So that there are as many programs as there are sizes, not as there are pairs of sizes.
+    So that there are as many programs as there are sizes, not as there are pairs of sizes. A height field has a window
+    that holds what the other geom spans.
     """
-    if first[0] != second[0]:
-        return first[1], second[1]
-    both = tuple(max(each) for each in zip(first[1], second[1], strict=True))
+    if first.kind == HFIELD:
+        *cells, field = first.grid
+        return window_sizes(second.grid[2 * field : 2 * field + 2], tuple(cells)), second.sizes
+    if first.kind != second.kind:
+        return first.sizes, second.sizes
+    both = tuple(max(each) for each in zip(first.sizes, second.sizes, strict=True))
     return both, both
 
 

@@ -1,8 +1,8 @@
-"""Pairs of ellipsoids, cylinders, capsules, boxes and spheres without a closed form.
+"""Pairs of ellipsoids, cylinders, capsules, boxes and spheres without a closed form, and of the first two with meshes.
 
-The closest points come from separation.py. Where both shapes have flat directions (cylinders, capsules, boxes), MuJoCo
-runs four more times with the shapes tilted against each other and keeps the points that are new (`multiccd`); the
-same is done here, with the four runs side by side.
+The closest points come from separation.py, those of meshes from round_hull.py. Where both shapes have flat directions
+(cylinders, capsules, boxes, meshes), MuJoCo runs four more times with the shapes tilted against each other and keeps
+the points that are new (`multiccd`); the same is done here, with the four runs side by side.
 """
 
 import functools
@@ -14,6 +14,7 @@ import numpy as np
 
 from diffsim.enums import GeomType
 from diffsim.geometry.minkowski import Kinds, minkowski_sums
+from diffsim.geometry.round_hull import separate_round
 from diffsim.geometry.separation import separate
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe
@@ -32,7 +33,14 @@ def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[[Shape,
 
 
 def _closest(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
-    return stack([candidate(*separate(minkowski_sums(kinds, shape1, shape2)))])
+    return stack([candidate(*_separation(kinds, shape1, shape2))])
+
+
+def _separation(kinds: Kinds, shape1: Shape, shape2: Shape) -> tuple[Array, Array, Array]:
+    """(signed distance, midpoint of the closest points, unit normal from the first body to the second)."""
+    if kinds[1] == GeomType.MESH:
+        return separate_round(kinds[0], shape1, shape2.data, shape2)
+    return separate(minkowski_sums(kinds, shape1, shape2))
 
 
 def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
@@ -63,10 +71,10 @@ def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Arra
 def _tilted(kinds: Kinds, shape1: Shape, shape2: Shape, pivot: Array, turn: Array) -> tuple[Array, Array, Array]:
     """The closest points after turning the shapes against each other about a point."""
     turned = [
-        Shape(pivot + mul_vec(rotation, shape.pos - pivot), mul_mat(rotation, shape.mat), shape.size)
+        Shape(pivot + mul_vec(rotation, shape.pos - pivot), mul_mat(rotation, shape.mat), shape.size, shape.data)
         for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
     ]
-    return separate(minkowski_sums(kinds, *turned))
+    return _separation(kinds, *turned)
 
 
 def _bound(kind: GeomType, shape: Shape) -> Array:
@@ -76,5 +84,6 @@ def _bound(kind: GeomType, shape: Shape) -> Array:
         GeomType.CAPSULE: lambda: size[0] + size[1],
         GeomType.CYLINDER: lambda: jnp.sqrt(size[0] ** 2 + size[1] ** 2),
         GeomType.BOX: lambda: jnp.sqrt(dot(size, size)),
+        GeomType.MESH: lambda: jax.lax.stop_gradient(shape.data.bound),
     }
     return bounds[kind]()

@@ -26,6 +26,12 @@ def separation(pair: HullPair, feature: Feature) -> tuple[Array, Array, Array, A
     return dot(normal, points[0]), normal, witness1, witness2
 
 
+def shares_of(points: Array, corners: Array) -> Array:
+    """The shares (3,) of a feature's corners (3, 3) in its point that is closest to the origin."""
+    parts = [_of_corner(points)[1], _of_edge(points)[1], _of_face(points, points[0])[1]]
+    return jnp.where(corners == 1, parts[0], jnp.where(corners == 2, parts[1], parts[2]))
+
+
 def _of_corner(points: Array) -> tuple[Array, Array]:
     """(normal, shares (3,) of the corners in the closest point) of a corner of M."""
     return safe.normalize(points[0]), jnp.asarray([1, 0, 0], points.dtype)

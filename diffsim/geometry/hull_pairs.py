@@ -34,7 +34,7 @@ LEVEL = 0.0016
 TOWARD = 0.99
 
 
-class _Contact(NamedTuple):
+class Contact(NamedTuple):
     """One point: distance m; the normal, points of both bodies (3,) in the frame of the first; and the feature."""
 
     dist: Array
@@ -65,14 +65,14 @@ def convex_hull_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[[S
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
-    contact = _closest(difference(hull1, hull2, shape1, shape2))
-    return stack([_row(shape1, contact, radius1, radius2)])
+    contact = closest(difference(hull1, hull2, shape1, shape2))
+    return stack([contact_row(shape1, contact, radius1, radius2)])
 
 
 def _several(rows: int, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
     pair = difference(hull1, hull2, shape1, shape2)
-    contact = _closest(pair)
+    contact = closest(pair)
     dist = contact.dist - radius1 - radius2
     body1 = _body(hull1, pair.first, contact.feature.first, contact.normal)
     turned = hull2._replace(normal=mul_vec(pair.turn[None], hull2.normal))
@@ -81,7 +81,7 @@ def _several(rows: int, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Arra
     points, exists, normal, rise = _shared(kinds, body1, body2, dist, radius1)
     places, needed = (jax.lax.stop_gradient(x) for x in widest(points, exists, normal))
     several = jax.lax.stop_gradient(jnp.any(exists))
-    single = _row(shape1, contact, radius1, radius2)
+    single = contact_row(shape1, contact, radius1, radius2)
     pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[places[:rows]] + scale(normal, rise)[None])
     first = jnp.arange(rows) == 0
     return Candidates(
@@ -93,16 +93,19 @@ def _several(rows: int, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Arra
     )
 
 
-def _closest(pair: HullPair) -> _Contact:
-    """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form."""
+def closest(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = deepest_feature) -> Contact:
+    """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
+
+    `deepest_of`: finds the feature of hulls, given whether they overlap.
+    """
     fixed = jax.lax.stop_gradient(pair)
     apart, overlapping = closest_feature(fixed)
-    deepest = deepest_feature(fixed, overlapping)
+    deepest = deepest_of(fixed, overlapping)
     feature = jax.lax.stop_gradient(jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest))
-    return _Contact(*separation(pair, feature), feature)
+    return Contact(*separation(pair, feature), feature)
 
 
-def _row(shape1: Shape, contact: _Contact, radius1: Array, radius2: Array) -> Candidates:
+def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array) -> Candidates:
     """One contact in the world, halfway between the surfaces."""
     local = 0.5 * (contact.point1 + contact.point2 + scale(contact.normal, radius1 - radius2))
     pos = shape1.pos + mul_vec(shape1.mat, local)

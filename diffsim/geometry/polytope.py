@@ -14,16 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.assets import Hull, polygon_normals
+from diffsim.geometry.assets import Hull, Polygons, polygon_normals, polygons_of
 from diffsim.geometry.shapes import Shape
 from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, pack, total, transpose, unpack
 
 Array = jax.Array
 
-# corners of a box in units of its half sizes, the first coordinate changing fastest; its sides; ends of edges
+# corners of a box in units of its half sizes, the first coordinate changing fastest, and its sides
 CORNERS = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)])
-SIDES = np.array([[1, 3, 7, 5], [0, 4, 6, 2], [2, 6, 7, 3], [0, 1, 5, 4], [4, 5, 7, 6], [0, 2, 3, 1]], np.int32)
-JOINED = np.array([[corner ^ 1, corner ^ 2, corner ^ 4] for corner in range(8)], np.int32)
+BOX = polygons_of([[1, 3, 7, 5], [0, 4, 6, 2], [2, 6, 7, 3], [0, 1, 5, 4], [4, 5, 7, 6], [0, 2, 3, 1]], 8)
+# sides of a prism: base 0, 1, 2 counterclockwise from above, top 3, 4, 5
+PRISM = polygons_of([[3, 4, 5], [0, 2, 1], *([k, (k + 1) % 3, (k + 1) % 3 + 3, k + 3] for k in range(3))], 6)
 
 
 class HullPair(NamedTuple):
@@ -70,21 +71,26 @@ def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:
     """(hull in the frame of the shape, radius in m of the ball around each of its points) of a shape."""
     size, none = shape.size, jnp.zeros_like(shape.size[0])
     if kind == GeomType.SPHERE:
-        return _without_sides(jnp.zeros((1, 3), size.dtype), np.full((1, 1), -1, np.int32)), size[0]
+        return _without_sides(jnp.zeros((1, 3), size.dtype)), size[0]
     if kind == GeomType.CAPSULE:
         up = pack([none, none, size[1]])
-        return _without_sides(jnp.stack([-up, up]), np.array([[1], [0]], np.int32)), size[0]
+        return _without_sides(jnp.stack([-up, up])), size[0]
     if kind == GeomType.BOX:
-        vert = jnp.asarray(CORNERS, size.dtype) * size[None]
-        side, joined = jnp.asarray(SIDES), jnp.asarray(JOINED)
-        return Hull(vert, joined, none, side, polygon_normals(vert, side), joined), none
+        return with_polygons(jnp.asarray(CORNERS, size.dtype) * size[None], BOX), none
     return shape.data, none
 
 
-def _without_sides(vert: Array, joined: np.ndarray) -> Hull:
+def with_polygons(vert: Array, polygons: Polygons) -> Hull:
+    """The hull of vertices (v, 3) with these polygons."""
+    side, joined, edge, flank = (jnp.asarray(table, jnp.int32) for table in polygons)
+    return Hull(vert, joined, jnp.zeros_like(vert[0, 0]), side, polygon_normals(vert, side), joined, edge, flank)
+
+
+def _without_sides(vert: Array) -> Hull:
     """The hull of a point or a segment."""
-    none = jnp.zeros((0, 3), vert.dtype)
-    return Hull(vert, jnp.asarray(joined), vert[0, 0], jnp.zeros((0, 1), jnp.int32), none, jnp.asarray(joined))
+    none, joined = jnp.zeros((0, 3), vert.dtype), jnp.asarray([[1], [0]] if len(vert) > 1 else [[-1]], jnp.int32)
+    edge = jnp.asarray(np.arange(2)[None] if len(vert) > 1 else np.zeros((0, 2)), jnp.int32)
+    return Hull(vert, joined, vert[0, 0], jnp.zeros((0, 1), jnp.int32), none, joined, edge, jnp.full_like(edge, -1))
 
 
 def support(pair: HullPair, direction: Array) -> Corner:

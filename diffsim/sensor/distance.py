@@ -15,7 +15,7 @@ import numpy as np
 
 from diffsim.enums import GeomType, ObjType
 from diffsim.geometry.assets import Bucket, gather
-from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Collider, data_bucket, data_sizes
+from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Collider, data_bucket, look
 from diffsim.geometry.convex import convex_pair
 from diffsim.math.pick import pick
 from diffsim.math.vector import scale
@@ -114,7 +114,7 @@ def _pairs(
             for other in _geoms(topology, reftype, ends[1]):
                 flip = bool(topology.geom_type[one] > topology.geom_type[other])
                 row = (other, one, flip, owner) if flip else (one, other, flip, owner)
-                sizes = data_sizes(topology, row[0]), data_sizes(topology, row[1])
+                sizes = tuple(look(topology, geom).sizes for geom in row[:2])
                 members[_kinds(topology, one, other), sizes].append(row)
     pairs = []
     for (kinds, sizes), rows in members.items():

@@ -111,6 +111,8 @@ class Topology:
     geom_group: Ints
     geom_priority: Ints
     geom_sameframe: Ints
+    # ours (ngeom, nhfield, 2): columns and rows of cells that a geom can span on each height field, at most
+    geom_fieldcells: Ints
 
     # sites (nsite), cameras (ncam), lights (nlight)
     site_type: Ints

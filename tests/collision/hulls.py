@@ -36,6 +36,8 @@ GEOMS = {
     "ball": "type='sphere' size='.1'",
     "rod": "type='capsule' size='.06 .15'",
     "crate": "type='box' size='.1 .13 .17'",
+    "egg": "type='ellipsoid' size='.1 .15 .2'",
+    "can": "type='cylinder' size='.12 .16'",
     **{name: f"type='mesh' mesh='{name}'" for name in MESHES},
 }
 KINDS = [

@@ -1,5 +1,7 @@
 """Candidate pairs, capacities and what is refused."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import oracle
@@ -113,11 +115,13 @@ def test_unsupported_pairs_are_refused_by_name() -> None:
     model, _ = oracle.load_pair(
         '<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
         '<worldbody><geom name="ball" type="ellipsoid" size="1 1 1"/>'
-        '<body><freejoint/><geom name="hull" type="mesh" mesh="m"/></body></worldbody></mujoco>'
+        '<body><freejoint/><geom name="field" type="mesh" mesh="m"/></body></worldbody></mujoco>'
     )
-    assert len(unsupported_pairs(model.topology, 0)) == 1
-    with pytest.raises(UnsupportedError, match=r"'ball'.*'hull'"):
-        contact_layout(model.topology, 0)
+    types = np.where(model.topology.geom_type == GeomType.MESH, GeomType.SDF, model.topology.geom_type)
+    topology = dataclasses.replace(model.topology, geom_type=types)
+    assert len(unsupported_pairs(topology, 0)) == 1
+    with pytest.raises(UnsupportedError, match=r"'ball'.*'field'"):
+        contact_layout(topology, 0)
 
 
 def test_capacities_of_numerics() -> None:

@@ -1,0 +1,52 @@
+"""One prism of a height field against a convex body: the contact of MuJoCo 3.8.1, which treats margins in its own way.
+
+The surface has risen by the margin (`terrain.py`), and the body is rounded by half of it: contacts are made where these
+overlap, and their distance says by how much. Without a margin it is the signed distance.
+Source: `mjc_ConvexHField` of `engine_collision_convex.c`.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import GeomType
+from diffsim.geometry.hull_pairs import closest, contact_row
+from diffsim.geometry.polytope import PRISM, core, difference, with_polygons
+from diffsim.geometry.round_hull import ROUND, separate_round
+from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
+from diffsim.geometry.sides import deepest_side, turned
+from diffsim.geometry.terrain import Prism
+from diffsim.math.vector import scale
+
+Array = jax.Array
+
+
+def prism_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
+    """Pair function of a prism and a body of a type, with one row."""
+    return functools.partial(_prism_row, kind)
+
+
+def _prism_row(kind: GeomType, field: Shape, body: Shape, margin: Array) -> Candidates:
+    prism: Prism = field.data
+    rows = _round_row(kind, field, body) if kind in ROUND else _hull_row(kind, field, body)
+    dist = rows.dist - 0.5 * margin
+    pos = rows.pos - scale(rows.normal, 0.25 * jnp.broadcast_to(margin, dist.shape))
+    touches = (margin <= 0) | (jax.lax.stop_gradient(dist) < 0)
+    return Candidates(dist, pos, rows.normal, rows.tangent, rows.valid & prism.exists & touches)
+
+
+def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
+    """A prism and a rounded hull."""
+    hull, radius = core(kind, body)
+    prism = with_polygons(field.data.vert, PRISM)
+    pair = difference(prism, hull, field, body)
+    contact = closest(pair, lambda fixed, _: deepest_side(prism, turned(fixed, hull)))
+    return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])
+
+
+def _round_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
+    """A prism and an ellipsoid or a cylinder."""
+    dist, pos, normal = separate_round(kind, body, with_polygons(field.data.vert, PRISM), field)
+    return stack([candidate(dist, pos, -normal)])

@@ -1,0 +1,99 @@
+"""Ellipsoids and cylinders against hulls: signed distance, middle of the closest points, normal, with derivatives.
+
+A cylinder is a disc; its axis joins the hull, each of whose corners becomes two. The direction is searched without
+derivatives (`round_search.py`). What the hull touches with, a corner, an edge or a side, is then that part of its
+nearest corners which is nearest to the body's own point, and closed forms follow: of a side its normal, of a corner or
+an edge one more Newton step, which has the derivative of the implicit function.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.enums import GeomType
+from diffsim.geometry.assets import Hull
+from diffsim.geometry.feature import shares_of
+from diffsim.geometry.gjk import closest_feature
+from diffsim.geometry.minkowski import rounding
+from diffsim.geometry.polytope import HullPair
+from diffsim.geometry.round_search import furthest_direction, newton, pair_of
+from diffsim.geometry.shapes import Shape
+from diffsim.math import safe
+from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
+
+Array = jax.Array
+
+ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
+
+
+class _Corners(NamedTuple):
+    """Corners (n, 3) in the frame of the round body, m, and how far each was moved along the body's axis (n,)."""
+
+    point: Array
+    shift: Array
+
+
+def separate_round(kind: GeomType, body: Shape, hull: Hull, frame: Shape) -> tuple[Array, Array, Array]:
+    """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull) of a hull in a frame; world."""
+    turn = mul_mat(transpose(body.mat), frame.mat)
+    local = mul_vec(turn[None], hull.vert) + mul_vec_t(body.mat, frame.pos - body.pos)[None]
+    size, corners = _split(kind, body.size, local)
+    inward = jax.lax.stop_gradient(-mul_vec(turn[None], hull.normal))
+    is_disc = kind == GeomType.CYLINDER
+    found = furthest_direction(*jax.lax.stop_gradient((corners.point, size)), is_disc, inward)
+    found = jax.lax.stop_gradient(found)
+    dist, point, normal = _contact(found, size, corners, is_disc)
+    return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
+
+
+def _split(kind: GeomType, size: Array, local: Array) -> tuple[Array, _Corners]:
+    """(half sizes of the ellipsoid or disc, corners of the hull with the axis of a cylinder added)."""
+    if kind == GeomType.ELLIPSOID:
+        return size, _Corners(local, jnp.zeros_like(local[:, 0]))
+    radius, half, _ = unpack(size)
+    none = jnp.zeros_like(radius)
+    shift = jnp.concatenate([jnp.broadcast_to(end, (len(local),)) for end in (half, -half)])
+    moved = jnp.concatenate([local, local]) - pack([none, none, shift])
+    return pack([radius, radius, none]), _Corners(moved, shift)
+
+
+def _contact(found: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
+    """The same three in the frame of the body, given the direction to within rounding."""
+    stretched = size * found
+    pole = safe.norm(jax.lax.stop_gradient(stretched)) < rounding(found) * size[0]
+    own = scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched)))
+    places, count = _touching(*jax.lax.stop_gradient((corners.point, found, jnp.where(pole, 0, own), size)))
+    point, shift = corners.point[places], corners.shift[places]
+    normal = jnp.where(pole, found, _normal(point, count, found, size, is_disc))
+    dist = dot(normal, point[0]) - jnp.where(pole, 0, safe.norm(size * jnp.where(pole, 1, normal)))
+    stretched = jnp.where(pole, 1, size * normal)
+    own = jnp.where(pole, 0, size * scale(stretched, 1 / safe.norm(stretched)))
+    shares = shares_of(point - own[None], count)
+    along = total([shift[k] * shares[k] for k in range(3)])
+    against = total([scale(point[k], shares[k]) for k in range(3)])
+    middle = jnp.where(pole, against - scale(normal, 0.5 * dist), own + scale(normal, 0.5 * dist))
+    return dist, middle + pack([jnp.zeros_like(along), jnp.zeros_like(along), along]), normal
+
+
+def _touching(points: Array, normal: Array, own: Array, size: Array) -> tuple[Array, Array]:
+    """(places (3,) of the corners of the nearest side, edge or corner that are nearest to a point; how many)."""
+    heights = dot(points, normal[None])
+    lowest = jnp.argmin(heights)
+    reach = size[0] + size[1] + size[2]
+    level = heights - heights[lowest] < 1e2 * rounding(points) * reach
+    aside = points - own[None]
+    aside = aside + scale(jnp.broadcast_to(normal, aside.shape), reach - dot(aside, normal[None]))
+    # the others stand where the lowest does
+    aside = jnp.where(level[:, None], aside, aside[lowest])
+    feature = closest_feature(HullPair(jnp.zeros_like(aside[:1]), aside, jnp.eye(3, dtype=aside.dtype), 0 * normal))[0]
+    return jnp.where(level[feature.second], feature.second, lowest), feature.corners
+
+
+def _normal(point: Array, count: Array, found: Array, size: Array, is_disc: bool) -> Array:
+    """The direction as a function of the corners (3, 3) of a corner, an edge or a side."""
+    area = cross(point[1] - point[0], point[2] - point[0])
+    sign = jnp.where(jax.lax.stop_gradient(dot(area, found)) < 0, -1, 1).astype(area.dtype)
+    axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
+    step = newton(pair_of(point[0], size, is_disc), found, axis, jnp.zeros_like(size[0]), rounding(found))
+    return jnp.where(count == 3, scale(safe.normalize(area), sign), step)
