@@ -22,6 +22,8 @@ from diffsim.load import load as load
 from diffsim.simulate import support as support
 from diffsim.simulate.batch import model_axes as model_axes
 from diffsim.simulate.constants import set_const as set_const
+from diffsim.simulate.distance_query import GeomDistance as GeomDistance
+from diffsim.simulate.distance_query import geom_distance as geom_distance
 from diffsim.simulate.forward import forward as forward
 from diffsim.simulate.inverse import inverse as inverse
 from diffsim.simulate.randomize import Scale as Scale

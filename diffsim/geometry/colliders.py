@@ -95,6 +95,11 @@ UNSUPPORTED: dict[Types, str] = {
     for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
 }
 
+# pairs that collide and have no distance
+NO_DISTANCE: dict[Types, str] = UNSUPPORTED | {
+    types: "distances from height fields are not supported yet" for types in COLLIDERS if types[0] == HFIELD
+}
+
 # what the shapes of a type carry beside pose and size
 DATA: dict[GeomType, Asset] = {MESH: Asset(hull_sizes, hulls), HFIELD: Asset(any_window, terrains, SHARED)}
 
@@ -134,6 +139,16 @@ def joint_sizes(first: Look, second: Look) -> tuple[Sizes, Sizes]:
         return first.sizes, second.sizes
     both = tuple(max(each) for each in zip(first.sizes, second.sizes, strict=True))
     return both, both
+
+
+def distance_collider(types: Types) -> Collider:
+    """The pair function whose least distance is the signed distance of two geoms, apart or penetrating.
+
+    That of collisions, or one row of nearest points where MuJoCo runs its convex collider.
+    """
+    closed = PLANE in types or types == (SPHERE, CYLINDER)
+    convex = ELLIPSOID in types or CYLINDER in types or types == (BOX, BOX)
+    return Collider(convex_pair(*types, 1), 1) if convex and not closed else (COLLIDERS | SINGLE)[types]
 
 
 @per_topology

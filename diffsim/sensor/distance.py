@@ -15,8 +15,7 @@ import numpy as np
 
 from diffsim.enums import GeomType, ObjType
 from diffsim.geometry.assets import Bucket, gather
-from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Collider, data_bucket, look
-from diffsim.geometry.convex import convex_pair
+from diffsim.geometry.colliders import NEVER_COLLIDE, NO_DISTANCE, Collider, data_bucket, distance_collider, look
 from diffsim.math.pick import pick
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings
@@ -24,8 +23,6 @@ from diffsim.types import Topology
 from diffsim.types.topology import per_topology
 
 Array = jax.Array
-
-ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
 
 
 class Pairs(NamedTuple):
@@ -76,7 +73,7 @@ def unsupported_distance(topology: Topology, sensor: int) -> str:
     first = _geoms(topology, topology.sensor_objtype[sensor], topology.sensor_objid[sensor])
     second = _geoms(topology, topology.sensor_reftype[sensor], topology.sensor_refid[sensor])
     kinds = {_kinds(topology, one, other) for one in first for other in second}
-    return next((UNSUPPORTED[pair] for pair in sorted(kinds) if pair in UNSUPPORTED), "")
+    return next((NO_DISTANCE[pair] for pair in sorted(kinds) if pair in NO_DISTANCE), "")
 
 
 def _closest(readings: Readings, group: Group) -> Closest:
@@ -121,15 +118,8 @@ def _pairs(
         if kinds not in NEVER_COLLIDE:
             first, second = (data_bucket(topology, *each) for each in zip(kinds, sizes, strict=True))
             columns = (np.array(column) for column in zip(*rows, strict=True))
-            pairs.append(Pairs(_collider(*kinds), (first, second), *columns))
+            pairs.append(Pairs(distance_collider(kinds), (first, second), *columns))
     return pairs
-
-
-def _collider(kind1: GeomType, kind2: GeomType) -> Collider:
-    """The pair function of collisions, or one row of nearest points where MuJoCo runs its convex collider."""
-    exact = kind1 == GeomType.PLANE or (kind1, kind2) == (GeomType.SPHERE, GeomType.CYLINDER)
-    convex = kind1 in ROUND or kind2 in ROUND or kind1 == kind2 == GeomType.BOX
-    return Collider(convex_pair(kind1, kind2, 1), 1) if convex and not exact else COLLIDERS[kind1, kind2]
 
 
 def _kinds(topology: Topology, one: int, other: int) -> tuple[GeomType, GeomType]:
