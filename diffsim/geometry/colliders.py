@@ -73,7 +73,7 @@ COLLIDERS: dict[Types, Collider] = {
     },
     **{
         (kind1, MESH): Collider(convex_hull_pair(kind1, MESH, rows), rows)
-        for kind1, rows in ((SPHERE, 1), (CAPSULE, 2), (BOX, 4), (MESH, 4))
+        for kind1, rows in ((SPHERE, 1), (CAPSULE, 3), (BOX, 4), (MESH, 4))
     },
     **{
         (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))

@@ -5,8 +5,9 @@ plane, gets the corner of M furthest beyond it, which replaces all faces that it
 lower bound of the depth, and that of the corner an upper bound; where they meet the face belongs to M. Planes on whose
 wrong side the origin is count as negative, so that the first tetrahedron may lie anywhere.
 
-Corners have numbers below 32: the edges that leave a corner for others are bits of one word, and the rim of what a new
-corner sees is a matter of words. What several operations must agree on is `decided` once.
+Corners have numbers: the edges that leave a corner for others are bits of words, and the rim of what a new corner sees
+is a matter of words. What several operations must agree on is `decided` once. There is room for as many corners as
+hulls of their size need.
 Source: van den Bergen 2001, proximity queries and penetration depth.
 """
 
@@ -24,16 +25,16 @@ from diffsim.math.xla import decided
 
 Array = jax.Array
 
-CORNERS = 32
-FACES = 2 * CORNERS - 4
+WORD = 32
 # the distance of a face without area, which is never the closest
 FLAT = 1e18
 
 
 class _Polytope(NamedTuple):
-    """Corners (32); faces `face` (60, 3) by numbers of corners, counterclockwise from outside, with their planes.
+    """Corners (c); faces `face` (f, 3) by numbers of corners, counterclockwise from outside, with their planes.
 
-    Planes: `normal` (60, 3) outward, `distance` (60,) m, infinite where there is no face.
+    Planes: `normal` (f, 3) outward, `distance` (f,) m, infinite where there is no face. A closed surface of c triangle
+    corners has f = 2 c - 4 faces.
     """
 
     corners: Corner
@@ -60,10 +61,15 @@ def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
     start = _Search(polytope, jnp.asarray(4), nothing, jnp.full_like(size, jnp.inf), ~overlap)
 
     def unfinished(search: _Search) -> Array:
-        return ~search.done & (search.number < CORNERS)
+        return ~search.done & (search.number < room_for(pair))
 
     found = jax.lax.while_loop(unfinished, lambda search: _step(pair, search, size), start)
     return found.best
+
+
+def room_for(pair: HullPair) -> int:
+    """How many corners a polytope in the difference of two hulls has room for."""
+    return WORD if max(len(pair.first), len(pair.second)) <= 2 * WORD else 3 * WORD
 
 
 def _tetrahedron(pair: HullPair) -> _Polytope:
@@ -79,12 +85,14 @@ def _tetrahedron(pair: HullPair) -> _Polytope:
     # the fourth lies above the first three, seen counterclockwise
     above = decided(dot(fourth.point - ends[0].point, normal) > 0)
     base = jnp.where(above, jnp.array([0, 2, 1, 3]), jnp.array([0, 1, 2, 3]))
-    table = Corner(*(jnp.stack([*parts] + [parts[0]] * (CORNERS - 4)) for parts in zip(*corners, strict=True)))
+    most = room_for(pair)
+    faces = 2 * most - 4
+    table = Corner(*(jnp.stack([*parts] + [parts[0]] * (most - 4)) for parts in zip(*corners, strict=True)))
     local = np.array([[0, 1, 2], [0, 3, 1], [1, 3, 2], [2, 3, 0]])
-    face = jnp.zeros((FACES, 3), jnp.int32).at[:4].set(base[local].astype(jnp.int32))
+    face = jnp.zeros((faces, 3), jnp.int32).at[:4].set(base[local].astype(jnp.int32))
     normals, distances = _planes(table.point[face[:4, 0]], table.point[face[:4, 1]], table.point[face[:4, 2]])
-    none = jnp.full((FACES - 4,), jnp.inf, normals.dtype)
-    normal = jnp.concatenate([normals, jnp.zeros((FACES - 4, 3), normals.dtype)])
+    none = jnp.full((faces - 4,), jnp.inf, normals.dtype)
+    normal = jnp.concatenate([normals, jnp.zeros((faces - 4, 3), normals.dtype)])
     return _Polytope(table, face, normal, jnp.concatenate([distances, none]))
 
 
@@ -125,10 +133,11 @@ def _step(pair: HullPair, search: _Search, size: Array) -> _Search:
 def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:
     """The hull of the polytope and a new corner, which gets a number."""
     table, face = polytope.corners, polytope.face
+    most = len(table.first)
     seen = decided(dot(polytope.normal, new.point[None]) > polytope.distance - limit)
-    following = _rim(face, seen)
+    following = _rim(face, seen, most)
     on_rim = following >= 0
-    here = jnp.arange(CORNERS) == number
+    here = jnp.arange(most) == number
     corners = with_corner(table, here, new)
     apex = jnp.broadcast_to(new.point, table.point.shape)
     normals, distances = _planes(table.point, table.point[jnp.maximum(following, 0)], apex)
@@ -136,7 +145,7 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
     free = seen | (polytope.distance == jnp.inf)
     place, counts = jnp.cumsum(free) - 1, jnp.cumsum(on_rim)
     filled = free & (place < counts[-1])
-    source = jnp.minimum(jnp.sum(counts[None] <= place[:, None], axis=1), CORNERS - 1)
+    source = jnp.minimum(jnp.sum(counts[None] <= place[:, None], axis=1), most - 1)
     fresh = jnp.stack([source, following[source], jnp.full_like(source, number)], axis=1)
     return _Polytope(
         corners,
@@ -146,17 +155,21 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
     )
 
 
-def _rim(face: Array, seen: Array) -> Array:
-    """For each corner (32,) the next one along the rim of the faces (60, 3) that are `seen` (60,); -1 off the rim."""
-    bits = jnp.left_shift(jnp.uint32(1), face.astype(jnp.uint32))
-    leaving = arriving = jnp.zeros((CORNERS,), jnp.uint32)
-    number = jnp.arange(CORNERS)[:, None]
-    for k in range(3):
-        here = (face[None, :, k] == number) & seen[None]
-        leaving |= _union(here, bits[None, :, (k + 1) % 3])
-        arriving |= _union(here, bits[None, :, (k + 2) % 3])
-    rim = leaving & ~arriving
-    return 31 - jax.lax.clz(rim).astype(jnp.int32)
+def _rim(face: Array, seen: Array, most: int) -> Array:
+    """For each corner (c,) the next one along the rim of the faces (f, 3) that are `seen` (f,); -1 off the rim."""
+    bits = jnp.left_shift(jnp.uint32(1), (face % WORD).astype(jnp.uint32))
+    number = jnp.arange(most)[:, None]
+    here = [(face[None, :, k] == number) & seen[None] for k in range(3)]
+    following = jnp.full((most,), -1, jnp.int32)
+    for first in range(0, most, WORD):
+        own = jnp.where(face // WORD == first // WORD, bits, 0)
+        leaving, arriving = jnp.zeros((2, most), jnp.uint32)
+        for k in range(3):
+            leaving |= _union(here[k], own[None, :, (k + 1) % 3])
+            arriving |= _union(here[k], own[None, :, (k + 2) % 3])
+        rim = leaving & ~arriving
+        following = jnp.where(rim != 0, first + 31 - jax.lax.clz(rim).astype(jnp.int32), following)
+    return following
 
 
 def _union(here: Array, bits: Array) -> Array:

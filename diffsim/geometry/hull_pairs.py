@@ -2,7 +2,8 @@
 
 The closest features come from `gjk.py` and `epa.py`. Where the contact normal is that of a side of both bodies, or of
 a side of one and across an edge of the other, the two are clipped against each other, and up to four points share the
-depth (MuJoCo's `multiccd`). The same holds for bodies that are apart; MuJoCo clips only where the margin is zero.
+depth (MuJoCo's `multiccd`); of a capsule its ends and the middle of these. The same holds for bodies that are apart;
+MuJoCo clips only where the margin is zero.
 Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie.
 """
 
@@ -80,9 +81,12 @@ def _several(rows: int, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Arra
     body2 = _body(turned, corners2, contact.feature.second, -contact.normal)
     points, exists, normal, rise = _shared(kinds, body1, body2, dist, radius1)
     places, needed = (jax.lax.stop_gradient(x) for x in widest(points, exists, normal))
+    points = points[places]
+    if kinds[0] == GeomType.CAPSULE:
+        points, needed = _with_middle(points, needed)
     several = jax.lax.stop_gradient(jnp.any(exists))
     single = contact_row(shape1, contact, radius1, radius2)
-    pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[places[:rows]] + scale(normal, rise)[None])
+    pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[:rows] + scale(normal, rise)[None])
     first = jnp.arange(rows) == 0
     return Candidates(
         jnp.broadcast_to(dist, (rows,)),
@@ -91,6 +95,13 @@ def _several(rows: int, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Arra
         jnp.zeros((rows, 3), dist.dtype),
         jnp.where(several, needed[:rows], first),
     )
+
+
+def _with_middle(points: Array, needed: Array) -> tuple[Array, Array]:
+    """The middle of a segment, then its ends, as MuJoCo has them; (points (3, 3), which are needed (3,))."""
+    ends, both = points[:2], needed[1]
+    middle = jnp.where(both, 0.5 * (ends[0] + ends[1]), ends[0])
+    return jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
 
 
 def closest(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = deepest_feature) -> Contact:

@@ -85,15 +85,15 @@ def quat(rotation: Rotation) -> np.ndarray:
     return rotation.as_quat()[[3, 0, 1, 2]]
 
 
-@pytest.mark.parametrize("lies", [False, True], ids=["stands", "lies"])
-def test_a_cylinder_on_a_flat_side(lies: bool) -> None:
-    """Its contacts span at least as much as MuJoCo's, less a hundredth."""
-    model, mjmodel, run = scene("can", "block")
+@pytest.mark.parametrize(("kind", "lies"), [("can", False), ("can", True), ("rod", True)])
+def test_a_body_on_a_flat_side(kind: str, lies: bool) -> None:
+    """Its contacts span at least as much as MuJoCo's, less a hundredth; a capsule has as many."""
+    model, mjmodel, run = scene(kind, "block")
     rng, states = np.random.default_rng(0), []
     for _ in range(6):
         whole, turn = Rotation.from_quat(rng.normal(size=4)), Rotation.from_euler("z", rng.uniform(0, 6))
         tipped = turn * Rotation.from_euler("y", np.pi / 2 * lies)
-        place = np.array([*rng.uniform(-0.06, 0.06, size=2), 0.2 + (0.12 if lies else 0.16) - 0.002])
+        place = np.array([*rng.uniform(-0.06, 0.06, size=2), 0.2 + mjmodel.geom_size[0, int(not lies)] - 0.002])
         poses = [
             whole.apply(place),
             (whole * tipped).as_quat()[[3, 0, 1, 2]],
@@ -104,7 +104,7 @@ def test_a_cylinder_on_a_flat_side(lies: bool) -> None:
     contacts = run(model, stacked(mjmodel, states))
     for k, data in enumerate(states):
         used = np.asarray(contacts.dist[k]) < 0
-        assert used.sum() >= 2 + (not lies)
+        assert used.sum() == data.ncon if kind == "rod" else used.sum() >= 2 + (not lies)
         np.testing.assert_allclose(contacts.dist[k][used], -0.002, atol=1e-9)
         np.testing.assert_allclose(
             contacts.frame[k][used][:, 0], data.contact.frame[:1, :3].repeat(used.sum(), 0), atol=3e-3
