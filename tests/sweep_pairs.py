@@ -1,0 +1,121 @@
+"""`make pairs`: random poses of every pair of geom types beside MuJoCo; one line of counts for each pair.
+
+python tests/sweep_pairs.py --poses 2000 --seed 0 --only mesh
+
+Poses: deep in each other, touching, grazing (a tenth of a millimetre in or out), apart, and aligned in quarter turns.
+Counted are poses where one finds contacts and the other none; deepest distances that differ by more than 1e-6, where
+ours is the smaller one (`below`: we are wrong, a distance is the greatest gap of all directions) or the larger one
+(`above`: MuJoCo's search has stopped early, or its prism gives no numbers to its corners); normals that differ by more
+than 1e-3 where the distances agree; and poses with other numbers of contacts. Fails if any existence differs where the
+distance is more than 1e-6, or any is `below` by more than 1e-5.
+"""
+
+import argparse
+import itertools
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+from collision.hulls import GEOMS, MESHES
+from scipy.spatial.transform import Rotation
+
+from diffsim.collision import collide
+from diffsim.compiler.convert import from_mujoco
+from diffsim.types.data import Kinematics
+
+NAMES = ("ball", "rod", "egg", "can", "crate", "stone")
+FIXED = {"floor": "type='plane' size='1 1 1'", "hills": "type='hfield' hfield='h'"}
+BATCH = 250
+CLOSE, TURNED = 1e-6, 1e-3
+
+
+def scene(first: str, second: str) -> Any:
+    """Two free bodies, or one on a floor or hills."""
+    names = [name for name in (first, second) if name not in FIXED]
+    vertices = {name: " ".join(map(str, MESHES[name].ravel())) for name in names if name in MESHES}
+    meshes = "".join(f"<mesh name='{name}' vertex='{numbers}'/>" for name, numbers in vertices.items())
+    heights = " ".join(map(str, np.random.default_rng(0).uniform(size=60).round(3)))
+    meshes += f"<hfield name='h' nrow='6' ncol='10' size='1 .7 .2 .1' elevation='{heights}'/>"
+    fixed = "".join(f"<geom {FIXED[name]}/>" for name in (first, second) if name in FIXED)
+    bodies = "".join(f"<body><freejoint/><geom {GEOMS[name]}/></body>" for name in names)
+    text = f"<mujoco><asset>{meshes}</asset><worldbody>{fixed}{bodies}</worldbody></mujoco>"
+    return oracle.load_with_assets(text, {})
+
+
+def pose(mjmodel: Any, kind: int, rng: np.random.Generator) -> Any:
+    """One pose of the last body against the first geom."""
+    spread = (0.03, 0.15, 0.25, 0.5, 0.2)[kind]
+    turns = Rotation.random(2, random_state=int(rng.integers(1 << 31)))
+    place = spread * rng.normal(size=3)
+    if kind == 4:
+        quarter = Rotation.from_euler("xyz", rng.integers(4, size=3) * np.pi / 2)
+        turns = Rotation.concatenate([turns[0], turns[0] * quarter])
+        place = turns[0].apply(np.eye(3)[rng.integers(3)] * rng.uniform(0.05, 0.4))
+    quats = turns.as_quat()[:, [3, 0, 1, 2]]
+    moving = mjmodel.nq // 7
+    qpos = np.concatenate([np.concatenate([k * place, quats[k]]) for k in range(2)][-moving:])
+    data = oracle.posed(mjmodel, qpos)
+    if kind == 2 and mjmodel.geom_type[0] != oracle.mujoco.mjtGeom.mjGEOM_HFIELD:
+        ends = np.zeros(6)
+        distance = oracle.mujoco.mj_geomDistance(mjmodel, data, 0, 1, 10, ends)
+        along = (ends[3:] - ends[:3]) / distance
+        qpos[-7:-4] -= along * (distance + rng.choice([-1e-4, 1e-4]))
+        data = oracle.posed(mjmodel, qpos)
+    return data
+
+
+def counts(mjmodel: Any, states: list, contacts: Any) -> dict[str, int]:
+    """What is counted for one pair."""
+    found = dict.fromkeys(("touching", "existence", "below", "above", "normals", "number", "wrong"), 0)
+    for k, data in enumerate(states):
+        used = np.flatnonzero((np.asarray(contacts.geom[k])[:, 0] >= 0) & (np.asarray(contacts.dist[k]) < 0))
+        found["touching"] += data.ncon > 0
+        if not data.ncon or not len(used):
+            differs = (data.ncon > 0) != (len(used) > 0)
+            depth = max([-data.contact.dist.min(initial=0), *(-np.asarray(contacts.dist[k])[used])])
+            found["existence"] += differs
+            found["wrong"] += differs and depth > CLOSE
+            continue
+        ours, theirs = used[np.argmin(contacts.dist[k][used])], np.argmin(data.contact.dist)
+        more = float(contacts.dist[k][ours]) - data.contact.dist[theirs]
+        found["below"] += more < -CLOSE
+        found["wrong"] += more < -1e-5
+        found["above"] += more > CLOSE
+        turned = np.abs(contacts.frame[k][ours, 0] - data.contact.frame[theirs, :3]).max()
+        found["normals"] += abs(more) <= CLOSE and turned > TURNED
+        found["number"] += len(used) != data.ncon
+    return found
+
+
+def main() -> int:
+    """Sweeps the pairs and prints a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--poses", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="of pairs whose names hold this")
+    asked = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    pairs = [*itertools.product(FIXED, NAMES), *itertools.combinations_with_replacement(NAMES, 2)]
+    wrong = 0
+    for first, second in pairs:
+        if asked.only not in f"{first}-{second}":
+            continue
+        mjmodel, rng = scene(first, second), np.random.default_rng(asked.seed)
+        model, run = from_mujoco(mjmodel), jax.jit(jax.vmap(collide, in_axes=(None, 0)))
+        total: dict[str, int] = {}
+        for start in range(0, asked.poses, BATCH):
+            states = [pose(mjmodel, k % 5, rng) for k in range(start, min(start + BATCH, asked.poses))]
+            records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
+            found = counts(mjmodel, states, run(model, jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)))
+            total = {name: total.get(name, 0) + int(count) for name, count in found.items()}
+        wrong += total["wrong"]
+        print(f"{first}-{second}: {asked.poses} poses, " + ", ".join(f"{n} {c}" for n, c in total.items()), flush=True)
+        jax.clear_caches()
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
