@@ -5,9 +5,7 @@ plane, gets the corner of M furthest beyond it, which replaces all faces that it
 lower bound of the depth, and that of the corner an upper bound; where they meet the face belongs to M. Planes on whose
 wrong side the origin is count as negative, so that the first tetrahedron may lie anywhere.
 
-Corners have numbers: the edges that leave a corner for others are bits of words, and the rim of what a new corner sees
-is a matter of words. What several operations must agree on is `decided` once. There is room for as many corners as
-hulls of their size need.
+There is room for as many corners as hulls of their size need. What several operations must agree on is `decided` once.
 Source: van den Bergen 2001, proximity queries and penetration depth.
 """
 
@@ -25,7 +23,8 @@ from diffsim.math.xla import decided
 
 Array = jax.Array
 
-WORD = 32
+# corners of a polytope for small hulls, and for hulls with more vertices than `SMALL`
+FEW, MANY, SMALL = 32, 96, 64
 # the distance of a face without area, which is never the closest
 FLAT = 1e18
 
@@ -69,7 +68,7 @@ def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
 
 def room_for(pair: HullPair) -> int:
     """How many corners a polytope in the difference of two hulls has room for."""
-    return WORD if max(len(pair.first), len(pair.second)) <= 2 * WORD else 3 * WORD
+    return FEW if max(len(pair.first), len(pair.second)) <= SMALL else MANY
 
 
 def _tetrahedron(pair: HullPair) -> _Polytope:
@@ -156,22 +155,12 @@ def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Po
 
 
 def _rim(face: Array, seen: Array, most: int) -> Array:
-    """For each corner (c,) the next one along the rim of the faces (f, 3) that are `seen` (f,); -1 off the rim."""
-    bits = jnp.left_shift(jnp.uint32(1), (face % WORD).astype(jnp.uint32))
-    number = jnp.arange(most)[:, None]
-    here = [(face[None, :, k] == number) & seen[None] for k in range(3)]
-    following = jnp.full((most,), -1, jnp.int32)
-    for first in range(0, most, WORD):
-        own = jnp.where(face // WORD == first // WORD, bits, 0)
-        leaving, arriving = jnp.zeros((2, most), jnp.uint32)
-        for k in range(3):
-            leaving |= _union(here[k], own[None, :, (k + 1) % 3])
-            arriving |= _union(here[k], own[None, :, (k + 2) % 3])
-        rim = leaving & ~arriving
-        following = jnp.where(rim != 0, first + 31 - jax.lax.clz(rim).astype(jnp.int32), following)
-    return following
+    """For each corner (c,) the next one along the rim of the faces (f, 3) that are `seen` (f,); -1 off the rim.
 
-
-def _union(here: Array, bits: Array) -> Array:
-    """The bits (1, f) of the faces that are `here` (n, f), united for each row."""
-    return jax.lax.reduce(jnp.where(here, bits, 0), np.uint32(0), jax.lax.bitwise_or, (1,))
+    An edge is on the rim if the face on its other side, along which it runs backwards, is not seen.
+    """
+    # what is not seen goes to a row of its own
+    start = jnp.where(seen[:, None], face, most)
+    edges = jnp.zeros((most + 1, most), bool).at[start, jnp.roll(face, -1, axis=1)].set(True)[:most]
+    rim = edges & ~edges.T
+    return jnp.where(jnp.any(rim, axis=1), jnp.argmax(rim, axis=1), -1).astype(jnp.int32)

@@ -75,10 +75,11 @@ def test_contacts_are_those_of_mujoco(name: str, margin: float) -> None:
         used = touching(contacts, k)
         assert len(used) == data.ncon
         np.testing.assert_allclose(contacts.dist[k][used], data.contact.dist, atol=CLOSE[name])
-        # the normal of a smooth body follows its distance by the square root
+        # where a round body touches follows from its distance by the square root
+        far = 1 if name in ("egg", "can") else 1e-1
         atol = 20 * CLOSE[name] if name in ("ball", "rod") else 10 * CLOSE[name] ** 0.5
         np.testing.assert_allclose(contacts.frame[k][used][:, 0], data.contact.frame[:, :3], atol=atol)
-        np.testing.assert_allclose(contacts.pos[k][used], data.contact.pos, atol=1e-3)
+        np.testing.assert_allclose(contacts.pos[k][used], data.contact.pos, atol=1e-2 * far)
         count += data.ncon
     assert count > 8 and not np.any(contacts.ncon_dropped)
 

@@ -30,7 +30,17 @@ def _rounded(table: jax.Array, places: jax.Array) -> jax.Array:
     return jnp.round(table / 2) + jnp.sum(places)
 
 
-@pytest.mark.parametrize("function", [_picked, _windows, _added, _rounded])
+def _halved(table: jax.Array, places: jax.Array) -> jax.Array:
+    """Loops that end element by element."""
+    return jax.vmap(jax.vmap(lambda x: jax.lax.while_loop(lambda y: y > 3, lambda y: y / 2 - 1, x)))(table[0])
+
+
+def _bits(table: jax.Array, places: jax.Array) -> jax.Array:
+    words = places.astype(jnp.uint32)
+    return (words | 4) & ~(words + 1)
+
+
+@pytest.mark.parametrize("function", [_picked, _windows, _added, _rounded, _halved, _bits])
 def test_the_interpreter_agrees_with_jax(function) -> None:
     np.testing.assert_array_equal(interpret(function, TABLE, PLACES), function(TABLE, PLACES))
 
