@@ -23,8 +23,8 @@ from diffsim.math.xla import decided
 
 Array = jax.Array
 
-# corners of a polytope for small hulls, and for hulls with more vertices than `SMALL`
-FEW, MANY, SMALL = 32, 96, 64
+# how many corners a polytope has room for, by the vertices of the larger hull
+ROOM = ((32, 32), (128, 64), (float("inf"), 96))
 # the distance of a face without area, which is never the closest
 FLAT = 1e18
 
@@ -68,7 +68,8 @@ def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
 
 def room_for(pair: HullPair) -> int:
     """How many corners a polytope in the difference of two hulls has room for."""
-    return FEW if max(len(pair.first), len(pair.second)) <= SMALL else MANY
+    largest = max(len(pair.first), len(pair.second))
+    return next(room for most, room in ROOM if largest <= most)
 
 
 def _tetrahedron(pair: HullPair) -> _Polytope:

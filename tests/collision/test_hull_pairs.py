@@ -8,10 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from collision.hulls import KINDS, core_of, flat_states, free_scene, random_states, separation_by_all_facets
+from collision.hulls import KINDS, cloud, core_of, flat_states, free_scene, random_states, separation_by_all_facets
+from scipy.spatial.transform import Rotation
+from uncompiled import uncompiled
 
 from diffsim.collision import collide
 from diffsim.compiler.convert import from_mujoco
+from diffsim.geometry.hull_pairs import closest
+from diffsim.geometry.polytope import HullPair
 from diffsim.math.rotation import quat_exp, quat_to_mat
 from diffsim.math.vector import mul_mat
 from diffsim.types.data import Kinematics
@@ -45,6 +49,19 @@ def test_existence_distance_and_normal(kinds: tuple[str, str]) -> None:
             np.testing.assert_allclose(contacts.dist[k, 0], distance, atol=1e-9)
             np.testing.assert_allclose(contacts.frame[k, 0, 0], normal, atol=1e-7)
     assert 20 < touching < 110
+
+
+def test_hulls_of_many_vertices_have_their_true_depth() -> None:
+    """A polytope of 32 corners would be off by up to a third of the depth here."""
+    first, second, rng = cloud(200, 5), cloud(200, 6), np.random.default_rng(0)
+    poses = [(0.01 * rng.normal(size=3), Rotation.from_quat(rng.normal(size=4)).as_matrix()) for _ in range(3)]
+    shift, turn = (np.stack(part) for part in zip(*poses, strict=True))
+    pair = lambda t, r: HullPair(jnp.asarray(first), jnp.asarray(second), r, t)  # noqa: E731
+    found = uncompiled(jax.vmap(lambda t, r: closest(pair(t, r))[:2]))(shift, turn)
+    for k in range(3):
+        distance, normal = separation_by_all_facets(first, second @ turn[k].T + shift[k])
+        np.testing.assert_allclose(found[0][k], distance, atol=1e-9)
+        np.testing.assert_allclose(found[1][k], normal, atol=1e-7)
 
 
 @pytest.mark.parametrize("kinds", KINDS[2:-1], ids="-".join)
