@@ -8,6 +8,7 @@ import pathlib
 
 import jax
 
+from diffsim.checked import checked
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viewer.scene import scene
@@ -18,6 +19,7 @@ from diffsim.viz.view import View
 HERE = pathlib.Path(__file__).parent
 
 
+@checked
 def to_html(
     model: Model,
     states: State | Kinematics,
@@ -105,6 +107,7 @@ class Player:
         pathlib.Path(path).write_text(self.text, encoding="utf-8")
 
 
+@checked
 def play(
     model: Model, states: State | Kinematics, camera: View | None = None, fps: float = 60.0, height: int = 480
 ) -> Player:

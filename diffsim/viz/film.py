@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 import jax
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viz.files import save
@@ -30,6 +31,7 @@ class Options(TypedDict, total=False):
     hidden_groups: tuple[int, ...]
 
 
+@checked
 def video(
     model: Model,
     states: State | Kinematics,

@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 
+from diffsim.checked import checked
 from diffsim.physics.kinematics import compute_kinematics
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
 
 
+@checked
 def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinematics:
     """Where bodies, geoms, sites and cameras are.
 

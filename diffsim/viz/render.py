@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.geometry import ray
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
@@ -28,6 +29,7 @@ SOFTNESS = 0.012
 HIDDEN_GROUPS = (3, 4, 5)
 
 
+@checked
 def render(
     model: Model,
     state: State | Kinematics,
