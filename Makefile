@@ -8,15 +8,11 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-<<<<<<< HEAD
-.PHONY: demo test check format bench sweep soak parity rays mutations corpus clean
-=======
-.PHONY: demo test check format bench sweep parity rays pairs mutations corpus clean
->>>>>>> f2bcddf (make pairs: poses of every pair of geom types beside MuJoCo)
+.PHONY: demo test check format bench sweep soak parity rays mutations corpus clean pairs docs examples
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viz,test,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viz,test,dev,docs]'
 	touch $@
 
 demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient through it, draw a picture
@@ -33,6 +29,13 @@ check: $(VENV)/.installed  ## lint, format and types
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed  ## the documentation, as a site in out/site; any warning is an error
+	$(BIN)/python -m mkdocs build --strict
+
+examples: $(VENV)/.installed  ## all examples at full size, with their pictures in out/
+	for name in demo many_worlds throw_to_target identify_arm swing_up balance learn_to_reach look; do \
+	  echo "== $$name"; $(BIN)/python examples/$$name.py --out out || exit 1; done
 
 bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoCo
 	$(BIN)/python -m diffsim bench mujoco/mjx/test_data/humanoid/humanoid.xml --batch 512 4096 --against mjx c

@@ -50,5 +50,4 @@ from diffsim.types.state import make_inputs as make_inputs
 from diffsim.types.state import make_state as make_state
 from diffsim.types.views import View as View
 from diffsim.types.views import sensor as sensor
-
-__version__ = "0.1.0"
+from diffsim.version import VERSION as __version__  # noqa: F401

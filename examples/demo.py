@@ -9,19 +9,19 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from common import MODELS, arguments, result
+from common import arguments, result
 from PIL import Image
 from tqdm import tqdm
 
 import diffsim
-from diffsim import viz
+from diffsim import envs, viz
 
 GRADIENT_STEPS = 25
 
 
 def simulate(worlds: int, chunks: int, steps: int) -> tuple[diffsim.Model, diffsim.State, float]:
     """The model, the final states, and steps per second; controls are random, contacts are on."""
-    model = diffsim.load(MODELS / "quadruped.xml")
+    model = diffsim.load(envs.MODELS / "quadruped.xml")
     state, inputs = diffsim.make_state(model, "stand"), diffsim.make_inputs(model, "stand")
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), state)
 
@@ -43,7 +43,7 @@ def simulate(worlds: int, chunks: int, steps: int) -> tuple[diffsim.Model, diffs
 def gradient_error() -> tuple[float, float, float]:
     """(derivative, central difference, relative error) of a distance travelled with feet on the ground, in float64."""
     with jax.enable_x64(True):
-        model = diffsim.load(MODELS / "quadruped.xml")
+        model = diffsim.load(envs.MODELS / "quadruped.xml")
         model = model.replace(opt=model.opt.replace(tolerance=1e-12))
         state, inputs = diffsim.make_state(model, "stand"), diffsim.make_inputs(model, "stand")
         phase = jnp.linspace(0, jnp.pi, GRADIENT_STEPS)[:, None]

@@ -9,15 +9,16 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from common import MODELS, arguments, result, timed
+from common import arguments, result, timed
 
 import diffsim
+from diffsim import envs
 
 
 def main() -> None:
     """Simulates and draws."""
     options = arguments(__doc__, worlds=4096, steps=100)
-    model = diffsim.load(MODELS / "quadruped.xml")
+    model = diffsim.load(envs.MODELS / "quadruped.xml")
     keys = jax.random.split(jax.random.key(0))
     torso = model.body("torso").id
 

@@ -14,7 +14,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # from the ground up; a room imports from itself and from rooms on lower floors, never from its neighbours
 FLOORS = [
-    ["errors", "enums", "motor_layout", "checked"],
+    ["errors", "enums", "motor_layout", "checked", "version"],
     ["joints"],
     ["math"],
     ["types", "mjcf"],
@@ -29,6 +29,8 @@ FLOORS = [
     ["compiler"],
     ["load"],
     ["viz"],
+    ["viewer"],
+    ["envs", "parallel"],
     ["bench"],
     ["cli"],
     ["__main__", "__init__"],

@@ -1,8 +1,12 @@
 """Pictures of models, without a graphics library: rays through pixels, shaded with one light and its shadow.
 
-For README figures and for a look at a rollout; `render` returns an image array, `save` writes PNG or animated GIF.
+For README figures and for a look at a rollout: `render` returns an image array, `video` films a trajectory, `save`
+writes PNG, animated GIF or mp4.
 """
 
+from diffsim.viz.files import save as save
+from diffsim.viz.film import frames as frames
+from diffsim.viz.film import video as video
+from diffsim.viz.poses import poses_of as poses_of
 from diffsim.viz.render import render as render
-from diffsim.viz.render import save as save
 from diffsim.viz.view import View as View

@@ -5,19 +5,17 @@ each sample has its own direction to the light, so that shadows are soft.
 """
 
 import functools
-import pathlib
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from PIL import Image
 
+from diffsim.checked import checked
 from diffsim.geometry import ray
-from diffsim.physics.kinematics import compute_kinematics
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
-from diffsim.types.state import make_inputs
+from diffsim.viz.poses import poses_of
 from diffsim.viz.shade import Scene, radiance
 from diffsim.viz.view import Pose, View, directions, pose
 
@@ -31,6 +29,7 @@ SOFTNESS = 0.012
 HIDDEN_GROUPS = (3, 4, 5)
 
 
+@checked
 def render(
     model: Model,
     state: State | Kinematics,
@@ -43,7 +42,7 @@ def render(
 
     Args:
       model: the model.
-      state: one state, or poses (`Data` will do) that follow from one.
+      state: one state, or poses that follow from one (`Data`, or of `viz.poses_of`).
       camera: a `View`, or the name or index of a camera of the model; None for a view of the whole model.
       size: width and height in pixels.
       samples: samples along each edge of a pixel; 1 is fast, 2 or 3 are smooth.
@@ -52,30 +51,18 @@ def render(
     Returns:
       uint8 image (height, width, 3), sRGB.
     """
-    poses = state if isinstance(state, Kinematics) else _poses(model, state)
-    eye = pose(model, poses, camera)
-    scene = _scene(model, poses, hidden_groups)
+    poses = state if isinstance(state, Kinematics) else poses_of(model, state)
+    return picture(scene_of(model, poses, hidden_groups), pose(model, poses, camera), size, samples)
+
+
+def picture(scene: Scene, eye: Pose, size: tuple[int, int], samples: int) -> np.ndarray:
+    """uint8 image (height, width, 3) of a scene; compiled once for all poses of a model."""
     eye = jax.tree.map(lambda number: np.asarray(number, np.float32), eye)
     return np.asarray(_picture(scene, eye, size, samples))
 
 
-def save(path: str | pathlib.Path, image: np.ndarray | Sequence[np.ndarray], fps: float = 30.0) -> None:
-    """Writes one image (PNG, JPEG ... by the file's ending), or several as an animated GIF."""
-    frames = [image] if isinstance(image, np.ndarray) and image.ndim == 3 else list(image)
-    first, *rest = [Image.fromarray(np.asarray(frame)) for frame in frames]
-    if rest:
-        first.save(path, save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
-    else:
-        first.save(path)
-
-
-def _poses(model: Model, state: State) -> Kinematics:
-    inputs = make_inputs(model)
-    return jax.jit(compute_kinematics)(model, state.qpos, inputs.mocap_pos, inputs.mocap_quat)
-
-
-def _scene(model: Model, poses: Kinematics, hidden_groups: Sequence[int]) -> Scene:
-    """Everything in float32, colours made linear."""
+def scene_of(model: Model, poses: Kinematics, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Scene:
+    """What is to be seen of a model, in float32, colours made linear."""
     model = jax.tree.map(lambda x: x.astype(np.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, model)
     rgba = np.asarray(ray.rgba(model))
     shown = (rgba[:, 3] > 0) & ~np.isin(model.topology.geom_group, hidden_groups)
@@ -86,13 +73,14 @@ def _scene(model: Model, poses: Kinematics, hidden_groups: Sequence[int]) -> Sce
         xmat=jnp.asarray(poses.geom_xmat, np.float32),
         colour=jnp.asarray(rgba[:, :3] ** 2.2, np.float32),
         shown=jnp.asarray(shown),
-        tile=jnp.asarray(_round_length(extent / 5), np.float32),
+        tile=jnp.asarray(tile_size(extent), np.float32),
         fade=jnp.asarray(8 * extent, np.float32),
     )
 
 
-def _round_length(length: float) -> float:
-    """The largest of 1, 2, 5, 10 ... that is not above a length."""
+def tile_size(extent: float) -> float:
+    """Side of a floor's tiles, m: the largest of 1, 2, 5, 10 ... that is not above a fifth of a model's extent."""
+    length = extent / 5
     power = 10.0 ** np.floor(np.log10(max(length, 1e-6)))
     return float(power * max(step for step in (1, 2, 5) if step * power <= length * 1.0001))
 

@@ -1,5 +1,7 @@
 """The benchmark's own parts: models that are made, and the table of stages."""
 
+import importlib.util
+
 import jax.numpy as jnp
 import oracle
 import pytest
@@ -30,6 +32,6 @@ def test_the_table_has_every_stage_and_adds_up() -> None:
 def test_an_engine_that_is_not_installed_is_named(
     engine: str, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else name)
     assert cli.main(["bench", "made:chain", "--against", engine]) == 2
     assert capsys.readouterr().err.startswith(f"--against {engine} needs the package mujoco")

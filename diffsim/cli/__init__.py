@@ -1,0 +1,60 @@
+"""The command line: `diffsim COMMAND MODEL`, also as `python -m diffsim COMMAND MODEL`.
+
+A command is a module here with a `Command`: what it is for, its arguments, and what it does.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from diffsim.cli import bench, info, render
+from diffsim.cli.command import Command
+from diffsim.cli.models import find_model as find_model
+from diffsim.errors import DiffsimError
+from diffsim.version import VERSION
+
+COMMANDS: dict[str, Command] = {"info": info.COMMAND, "render": render.COMMAND, "bench": bench.COMMAND}
+
+ABOUT = """Differentiable, batched rigid-body simulation on JAX, with MuJoCo's semantics.
+
+A MODEL is a file (MJCF, URDF or saved), a file inside an installed package such as dm_control/suite/hopper.xml, or the
+name of a task of diffsim.envs: cartpole, reacher, hopper, walker, quadruped, humanoid, hand."""
+EXAMPLES = """examples:
+  diffsim info robot.xml                               what a model contains
+  diffsim render quadruped --keyframe stand --out a.png    a picture
+  diffsim render robot.xml --out drop.gif --seconds 3  simulates, and films it (also .mp4)
+  diffsim render robot.xml --out drop.html             the same, to turn and scrub in a browser
+  diffsim bench hopper --batch 512 4096                compile time and steps per second
+
+`diffsim COMMAND --help` shows the options of a command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; without one says what there is. Returns the exit status (2 for a model that does not load)."""
+    parser = argparse.ArgumentParser(
+        prog="diffsim", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=_versions())
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        own = commands.add_parser(name, help=command.about, description=command.about)
+        command.declare(own)
+        own.set_defaults(run=command.run)
+    options = parser.parse_args(arguments)
+    if "run" not in options:
+        parser.print_help()
+        return 0
+    try:
+        options.run(options)
+    except DiffsimError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _versions() -> str:
+    """What a report of a problem should say."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"diffsim {VERSION} (jax {jax.__version__}, Python {python})"

@@ -1,0 +1,54 @@
+"""`diffsim bench MODEL`: compile time and throughput, beside MJX and C MuJoCo.
+
+Besides models of files there are made ones, `made:chain` and `made:hand`.
+"""
+
+import argparse
+import importlib.util
+from collections.abc import Sequence
+
+from diffsim.cli.command import Command
+from diffsim.cli.models import find_model
+from diffsim.errors import ArgumentError
+
+# modules of the engines of `--against`, outer ones first, and the package that has them
+PACKAGES = {"mjx": (("mujoco", "mujoco.mjx"), "mujoco-mjx"), "c": (("mujoco",), "mujoco")}
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model")
+    parser.add_argument("--batch", type=int, nargs="+", default=[512])
+    parser.add_argument("--steps", type=int, default=50, help="timed steps")
+    parser.add_argument("--warmup", type=int, default=100, help="steps before the clock starts")
+    parser.add_argument("--iterations", type=int, help="solver iterations (default: the model's)")
+    parser.add_argument("--ls-iterations", type=int, help="line search iterations (default: the model's)")
+    parser.add_argument("--keyframe", type=int, help="start there instead of at qpos0")
+    parser.add_argument("--against", nargs="*", default=[], choices=["mjx", "c"])
+    length = "length of the differentiated rollout, 0 for none"
+    parser.add_argument("--gradient-steps", type=int, default=20, help=length)
+    parser.add_argument("--noslip-iterations", type=int, default=0, help="iterations of the noslip solver")
+    parser.add_argument("--no-stages", action="store_true", help="leave out the table of stages")
+    parser.add_argument("--stages", action="store_true", help="only the table of stages")
+
+
+def _check_engines(names: Sequence[str]) -> None:
+    """Raises ArgumentError for an engine that is not installed."""
+    for name in names:
+        modules, package = PACKAGES[name]
+        if not all(importlib.util.find_spec(module) for module in modules):
+            raise ArgumentError(f"--against {name} needs the package {package}: pip install {package}==3.8.1")
+
+
+def _run(options: argparse.Namespace) -> None:
+    _check_engines(options.against)
+    from diffsim.bench.engines import Workload
+    from diffsim.bench.report import Schedule, report
+
+    limits = (options.iterations, options.ls_iterations, options.noslip_iterations)
+    workload = Workload(find_model(options.model), *limits, options.keyframe)
+    shown = {"whole": not options.stages, "stages": not options.no_stages}
+    schedule = Schedule(options.batch, options.steps, options.warmup, options.gradient_steps, **shown)
+    report(workload, schedule, options.against)
+
+
+COMMAND = Command("compile time and throughput, beside MJX and C MuJoCo", _declare, _run)

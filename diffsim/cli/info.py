@@ -1,0 +1,34 @@
+"""`diffsim info MODEL`: what a model contains, by number and by name."""
+
+import argparse
+
+from diffsim.cli.command import Command
+from diffsim.cli.models import find_model
+from diffsim.load import load
+from diffsim.simulate.describe import print_model
+from diffsim.types.kinds import KINDS
+
+SIZES = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "neq", "nsensor", "nkey")
+NAMED = ("joint", "actuator", "sensor", "camera", "key")
+MOST = 40
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model")
+    parser.add_argument("--all", action="store_true", help="every field of the model")
+
+
+def _run(options: argparse.Namespace) -> None:
+    model = load(find_model(options.model))
+    if options.all:
+        return print_model(model)
+    for name in SIZES:
+        print(f"{name:>8} {getattr(model.topology, name)}")
+    for kind in NAMED:
+        count = getattr(model.topology, KINDS[kind].size)
+        names = [model.name(kind, index) or f"({index})" for index in range(min(count, MOST))]
+        if names:
+            print(f"{kind}s: {', '.join(names)}{' ...' if count > MOST else ''}")
+
+
+COMMAND = Command("what a model contains", _declare, _run)

@@ -1,0 +1,76 @@
+"""`diffsim render MODEL --out FILE`: a picture, or a film of a simulation, by the ending of the file."""
+
+import argparse
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from diffsim import viewer, viz
+from diffsim.cli.command import Command
+from diffsim.cli.models import find_model
+from diffsim.errors import ArgumentError
+from diffsim.load import load
+from diffsim.simulate.rollout import rollout
+from diffsim.types import Model, State
+from diffsim.types.state import make_inputs, make_state
+
+FILMS = (".gif", ".mp4", ".mov")
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    view = viz.View()
+    parser.add_argument("model")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help=".png or .jpg; .gif, .mp4 or .html simulate")
+    parser.add_argument("--keyframe", help="name or number; default: qpos0")
+    parser.add_argument("--seconds", type=float, default=2.0, help="simulated, with the controls of the keyframe")
+    parser.add_argument("--fps", type=float, default=30.0)
+    parser.add_argument("--size", type=int, nargs=2, metavar=("WIDTH", "HEIGHT"), default=(640, 360))
+    parser.add_argument("--samples", type=int, default=2, help="along each edge of a pixel")
+    parser.add_argument("--camera", help="a camera of the model, by name or number; default: a free one")
+    parser.add_argument("--follow", metavar="BODY", help="the free camera keeps this body in the middle")
+    parser.add_argument("--azimuth", type=float, default=view.azimuth, help="degrees")
+    parser.add_argument("--elevation", type=float, default=view.elevation, help="degrees, negative from above")
+    parser.add_argument("--distance", type=float, help="metres")
+
+
+def _run(options: argparse.Namespace) -> None:
+    ending = options.out.suffix.lower()
+    if ending not in (*PICTURES, *FILMS, ".html"):
+        known = ", ".join((*PICTURES, *FILMS, ".html"))
+        raise ArgumentError(f"--out {options.out}: the ending is to be one of {known}")
+    model = load(find_model(options.model))
+    free = viz.View(None, options.distance, options.azimuth, options.elevation, follow=options.follow)
+    camera = free if options.camera is None else _found("camera", options.camera, model.camera).id
+    _found("follow", options.follow or "world", model.body)
+    state = _found("keyframe", options.keyframe, lambda key: make_state(model, key))
+    look = {"size": tuple(options.size), "samples": options.samples}
+    if ending in PICTURES:
+        viz.save(options.out, viz.render(model, state, camera, **look))
+    elif ending == ".html":
+        viewer.to_html(model, _simulate(model, state, options), options.out, free)
+    else:
+        viz.video(model, _simulate(model, state, options), options.out, camera, options.fps, **look)
+    print(options.out)
+
+
+def _simulate(model: Model, state: State, options: argparse.Namespace) -> State:
+    """States (T, ...) of some seconds."""
+    inputs = _found("keyframe", options.keyframe, lambda key: make_inputs(model, key))
+    steps = max(1, round(options.seconds / float(model.opt.timestep)))
+    ctrl = jnp.broadcast_to(inputs.ctrl, (steps, model.nu))
+    return jax.jit(lambda state: rollout(model, state, ctrl, inputs=inputs).readouts)(state)
+
+
+def _found(option: str, text: str | None, look_up: Callable[[str | int | None], Any]) -> Any:
+    """What a name or number of the command line means; an unknown one is an error of the user."""
+    try:
+        return look_up(int(text) if text is not None and text.lstrip("-").isdigit() else text)
+    except (KeyError, IndexError) as error:
+        raise ArgumentError(f"--{option} {text}: {error.args[0]}") from None
+
+
+COMMAND = Command("a picture (.png), a film (.gif, .mp4) or a page to turn and scrub (.html)", _declare, _run)

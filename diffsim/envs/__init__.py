@@ -1,0 +1,25 @@
+"""Environments for reinforcement learning and optimal control: seven tasks, and what makes a task of any model.
+
+    env = envs.wrap(envs.make("hopper"), episode_length=500)
+    state = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 1024))
+    state = jax.jit(env.step)(state, actions)
+
+`VectorEnv`, for Gymnasium, is in `diffsim.envs.vector` (extra `gym`).
+"""
+
+from diffsim.envs.autoreset import AutoResetWrapper as AutoResetWrapper
+from diffsim.envs.batch import RandomizedVmapWrapper as RandomizedVmapWrapper
+from diffsim.envs.batch import VmapWrapper as VmapWrapper
+from diffsim.envs.controls import around_keyframe as around_keyframe
+from diffsim.envs.controls import over_range as over_range
+from diffsim.envs.env import Env as Env
+from diffsim.envs.env import EnvState as EnvState
+from diffsim.envs.env import Moment as Moment
+from diffsim.envs.env import Task as Task
+from diffsim.envs.episode import EpisodeWrapper as EpisodeWrapper
+from diffsim.envs.starts import near as near
+from diffsim.envs.table import MODELS as MODELS
+from diffsim.envs.table import TASKS as TASKS
+from diffsim.envs.table import make as make
+from diffsim.envs.training import wrap as wrap
+from diffsim.envs.wrapper import Wrapper as Wrapper

@@ -1,0 +1,185 @@
+"""Env: a task as a pair of pure functions of one world, in the shape that users of Brax and MuJoCo Playground know.
+
+    env = envs.make("hopper")
+    state = env.reset(jax.random.key(0))
+    state = env.step(state, action)        # action (nu,), in [-1, 1]
+    state.obs, state.reward, state.done, state.metrics, state.info
+
+A `Task` says how to begin, what is seen, what is good and what is the end; `Env` adds what all tasks share: controls
+from actions, several physics steps for each action, an end to worlds whose numbers went bad. Everything can be jitted,
+vmapped and differentiated; `env.model` can be differentiated and batched too (`Env` is a pytree).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.envs.controls import over_range
+from diffsim.simulate.forward import forward
+from diffsim.simulate.rollout import rollout
+from diffsim.simulate.status import is_bad
+from diffsim.types import Data, Inputs, Model, State
+
+Array = jax.Array
+
+
+class Moment(NamedTuple):
+    """What a task sees of a world after a step.
+
+    Attributes:
+      model: with the numbers of this world.
+      state, inputs: what the physics is in now, and the controls that led there.
+      data: what follows from `state`; what is not read is not computed. Poses and velocities are cheap; what needs
+        the constraint solver (accelerations, contact forces) costs as much as a physics step.
+      before: the state before the action; at the beginning `state` itself.
+      action: what was done (nu,), in [-1, 1]; zero at the beginning.
+    """
+
+    model: Model
+    state: State
+    inputs: Inputs
+    data: Data
+    before: State
+    action: Array
+
+
+class Task(NamedTuple):
+    """What makes a model an environment.
+
+    Attributes:
+      start: (model, key) -> state and inputs at the beginning of an episode.
+      observe: moment -> observation, an array or a dict of arrays.
+      reward: moment -> terms by name, scalars; their sum is the reward, and each is a metric.
+      failed: moment -> whether the episode ends here, a bool scalar.
+      steps: physics steps for each action.
+      control: (model, action in [-1, 1]) -> controls (nu,).
+    """
+
+    start: Callable[[Model, Array], tuple[State, Inputs]]
+    observe: Callable[[Moment], Any]
+    reward: Callable[[Moment], dict[str, Array]]
+    failed: Callable[[Moment], Array]
+    steps: int = 1
+    control: Callable[[Model, Array], Array] = over_range
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["physics", "inputs", "obs", "reward", "done", "metrics", "info"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class EnvState:
+    """What an environment carries from step to step.
+
+    Attributes:
+      physics: the State of the simulation.
+      inputs: controls, mocap poses and applied forces.
+      obs: the observation.
+      reward: of the last step.
+      done: 1 where the episode has ended, else 0; a float, as in Brax.
+      metrics: terms of the reward, by name.
+      info: `status`, the bits of `diffsim.enums.Status` of the last step, and what wrappers add.
+    """
+
+    physics: State
+    inputs: Inputs
+    obs: Any
+    reward: Array
+    done: Array
+    metrics: dict[str, Array]
+    info: dict[str, Any]
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **fields)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["model"], meta_fields=["task"])
+@dataclasses.dataclass(frozen=True)
+class Env:
+    """A model with a task. `reset` and `step` are of one world; wrappers make batches and episodes of them."""
+
+    model: Model
+    task: Task
+
+    def reset(self, key: Array) -> EnvState:
+        """The beginning of an episode, drawn by a key of `jax.random`."""
+        return self.begin(*self.task.start(self.model, key))
+
+    def begin(self, state: State, inputs: Inputs) -> EnvState:
+        """The beginning of an episode at a given state of the physics."""
+        idle = jnp.zeros(self.model.nu, state.qpos.dtype)
+        moment = self._moment(state, inputs, state, idle)
+        metrics = jax.tree.map(jnp.zeros_like, self.task.reward(moment))
+        nothing = jnp.zeros((), state.qpos.dtype)
+        info = {"status": jnp.zeros((), jnp.int32)}
+        return EnvState(state, inputs, self.task.observe(moment), nothing, nothing, metrics, info)
+
+    def step(self, state: EnvState, action: Array) -> EnvState:
+        """The state `env.dt` seconds later.
+
+        Args:
+          state: from `reset` or `step`.
+          action: (nu,), in [-1, 1]; what lies outside is clipped by `task.control`.
+
+        Returns:
+          The next state. Where numbers went bad (`diffsim.is_bad`) the episode is done; observation and reward are 0.
+
+        Raises:
+          ValueError: an action of another shape.
+        """
+        if jnp.shape(action) != (self.action_size,):
+            raise ValueError(f"the action has shape {jnp.shape(action)}, expected ({self.action_size},)")
+        action = jnp.asarray(action, state.physics.qpos.dtype)
+        inputs = state.inputs.replace(ctrl=self.task.control(self.model, action))
+        ctrl = jnp.broadcast_to(inputs.ctrl, (self.task.steps, self.model.nu))
+        result = rollout(self.model, state.physics, ctrl, lambda state, data: None, inputs)
+        moment = self._moment(result.final, inputs, state.physics, action)
+        bad = is_bad(result)
+        obs, metrics = _zero_where(bad, (self.task.observe(moment), self.task.reward(moment)))
+        return EnvState(
+            physics=result.final,
+            inputs=inputs,
+            obs=obs,
+            reward=functools.reduce(jnp.add, metrics.values()),
+            done=(bad | self.task.failed(moment)).astype(action.dtype),
+            metrics=metrics,
+            info=state.info | {"status": result.status},
+        )
+
+    def _moment(self, state: State, inputs: Inputs, before: State, action: Array) -> Moment:
+        return Moment(self.model, state, inputs, forward(self.model, state, inputs), before, action)
+
+    @property
+    def dt(self) -> float:
+        """Seconds between two actions."""
+        return self.task.steps * float(self.model.opt.timestep)
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action."""
+        return self.model.nu
+
+    @functools.cached_property
+    def observation_size(self) -> Any:
+        """Numbers in an observation; a dict of shapes if it is a dict."""
+        obs = jax.eval_shape(self.reset, jax.random.key(0)).obs
+        return obs.shape[-1] if hasattr(obs, "shape") else jax.tree.map(lambda part: part.shape, obs)
+
+    @property
+    def unwrapped(self) -> "Env":
+        """The environment without wrappers, which this is."""
+        return self
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with another model or task."""
+        return dataclasses.replace(self, **fields)
+
+
+def _zero_where(bad: Array, values: Any) -> Any:
+    return jax.tree.map(lambda value: jnp.where(bad, jnp.zeros_like(value), value), values)

@@ -1,0 +1,38 @@
+"""The table of tasks: one row each, a module of `tasks/` and a model of `models/` with the row's name."""
+
+import pathlib
+
+from diffsim.envs.env import Env, Task
+from diffsim.envs.tasks import cartpole, hand, hopper, humanoid, quadruped, reacher, walker
+from diffsim.load import load
+from diffsim.types.record import near
+
+# the models, one MJCF file for each task
+MODELS = pathlib.Path(__file__).parent / "models"
+
+TASKS: dict[str, Task] = {
+    "cartpole": cartpole.TASK,
+    "reacher": reacher.TASK,
+    "hopper": hopper.TASK,
+    "walker": walker.TASK,
+    "quadruped": quadruped.TASK,
+    "humanoid": humanoid.TASK,
+    "hand": hand.TASK,
+}
+
+
+def make(name: str) -> Env:
+    """An environment by name.
+
+    Args:
+      name: a key of `TASKS`.
+
+    Returns:
+      The `Env`, whose model and task can be changed with `replace`.
+
+    Raises:
+      KeyError: no task of this name; the message lists near matches.
+    """
+    if name not in TASKS:
+        raise KeyError(f"no task is called {name!r}{near(name, TASKS, listed=len(TASKS))}")
+    return Env(load(MODELS / f"{name}.xml"), TASKS[name])

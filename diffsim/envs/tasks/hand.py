@@ -1,0 +1,60 @@
+"""hand: four fingers turn a cube on the palm until it is oriented as the small cube beside it."""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.envs.controls import around_keyframe
+from diffsim.envs.env import Moment, Task
+from diffsim.envs.starts import near
+from diffsim.math import quat_normalize, quat_sub, safe
+from diffsim.types import Inputs, Model, State
+
+Array = jax.Array
+
+FINGERS = ("first_tip", "second_tip", "third_tip", "thumb_tip")
+
+
+def start(model: Model, key: Array) -> tuple[State, Inputs]:
+    """The cube in the hand, any orientation to reach."""
+    pose, goal = jax.random.split(key)
+    state, inputs = near(model, pose, 0.02, "hold")
+    quat = quat_normalize(jax.random.normal(goal, (1, 4), state.qpos.dtype))
+    return state, inputs.replace(mocap_quat=quat)
+
+
+def to_goal(now: Moment) -> Array:
+    """(3,) the rotation from the cube to its goal, rad, in the cube's frame."""
+    return quat_sub(now.inputs.mocap_quat[0], now.model.body("cube").xquat(now.data))
+
+
+def off_palm(now: Moment) -> Array:
+    """(3,) from the palm to the cube, m."""
+    return now.model.body("cube").xpos(now.data) - now.model.body("palm").xpos(now.data)
+
+
+def observe(now: Moment) -> Array:
+    """Fingers, where the cube is and how it moves, how it is to turn, fingertips beside it, the last action."""
+    cube = now.model.body("cube").xpos(now.data)
+    tips = jnp.concatenate([now.model.site(name).xpos(now.data) - cube for name in FINGERS])
+    joints, rates = now.state.qpos[:16], now.state.qvel
+    turn = [now.state.qpos[19:23], to_goal(now)]
+    return jnp.concatenate([joints, 0.1 * rates, 10 * off_palm(now), *turn, 10 * tips, now.action])
+
+
+def reward(now: Moment) -> dict[str, Array]:
+    """A small angle to the goal, a bonus for reaching it, the cube in the middle of the palm, little effort."""
+    angle = safe.norm(to_goal(now))
+    return {
+        "angle": 1 - angle / jnp.pi,
+        "reached": jnp.where(angle < 0.2, jnp.ones_like(angle), jnp.zeros_like(angle)),
+        "held": jnp.exp(-400 * jnp.sum(off_palm(now)[:2] ** 2)),
+        "effort": -0.02 * jnp.sum(now.action**2),
+    }
+
+
+def failed(now: Moment) -> Array:
+    """The cube has fallen off the palm."""
+    return off_palm(now)[2] < 0.0
+
+
+TASK = Task(start, observe, reward, failed, steps=5, control=around_keyframe("hold", 0.7))

@@ -1,0 +1,13 @@
+"""walker: two legs walk forward, as fast as they can without falling."""
+
+from diffsim.envs.env import Task
+from diffsim.envs.starts import near
+from diffsim.envs.tasks.planar import leaves, observe_planar, reward_planar
+
+TASK = Task(
+    start=lambda model, key: near(model, key, 0.01, "stand"),
+    observe=observe_planar,
+    reward=reward_planar,
+    failed=lambda now: leaves(now, lowest=0.8, pitch=1.0),
+    steps=4,
+)

@@ -1,0 +1,152 @@
+"""VectorEnv: environments as a Gymnasium vector environment, with numpy arrays outside and one jitted step inside.
+
+    from diffsim.envs.vector import VectorEnv
+    worlds = VectorEnv(envs.make("hopper"), num_envs=256)
+    obs, info = worlds.reset(seed=0)
+    obs, reward, terminated, truncated, info = worlds.step(worlds.action_space.sample())
+
+Needs Gymnasium (extra `gym`). Source: Gymnasium documentation, "VectorEnv" and its autoreset modes.
+"""
+
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from diffsim.envs.batch import VmapWrapper
+from diffsim.envs.env import Env, EnvState
+from diffsim.envs.episode import EpisodeWrapper
+from diffsim.envs.select import where
+
+Array = jax.Array
+Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class VectorEnv(gymnasium.vector.VectorEnv):
+    """Many worlds of one environment, for trainers written for Gymnasium.
+
+    `infos` holds the terms of the reward under "metrics". An episode that reaches its length is truncated, one that
+    fails is terminated.
+
+    Args:
+      env: an `Env` without wrappers.
+      num_envs: number of worlds.
+      episode_length: steps after which an episode is truncated.
+      autoreset_mode: when a world that is done begins anew: NEXT_STEP (the next step does it, whatever its action),
+        SAME_STEP (the last observation is in `infos["final_obs"]`) or DISABLED (by the user, with
+        `reset(options={"reset_mask": done})`).
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        num_envs: int,
+        episode_length: int = 1000,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        self._mode = AutoresetMode(autoreset_mode)
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": self._mode}
+        self.single_action_space = gymnasium.spaces.Box(-1, 1, (env.action_size,), np.float32)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.single_observation_space = _space(jax.eval_shape(env.reset, jax.random.key(0)).obs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._worlds = EpisodeWrapper(VmapWrapper(env), episode_length)
+        self._begin, self._renew = jax.jit(self._worlds.reset), jax.jit(self._chosen_anew)
+        self._advance = jax.jit(self._one_step)
+        self._state: EnvState | None = None
+        self._key = jax.random.key(0)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """New episodes in all worlds, or in those of `options["reset_mask"]` (num_envs,) bool.
+
+        Raises:
+          ValueError: a mask of another shape or kind, before the first reset of all worlds, or other options.
+        """
+        super().reset(seed=seed)
+        if seed is not None or self._state is None:
+            # numpy's generator follows the seed, or the system's entropy without one
+            self._key = jax.random.key(int(self.np_random.integers(2**31)))
+        mask = self._mask(options or {})
+        if self._state is None or mask.all():
+            state = self._begin(self._keys())
+        else:
+            state = self._renew(self._state, jnp.asarray(mask), self._keys())
+        self._state = state
+        return _numpy(state.obs), self._infos(state)
+
+    def step(self, actions: Any) -> Step:
+        """One step of all worlds; actions are (num_envs, nu).
+
+        Raises:
+          ValueError: before `reset`, or worlds that are done and were not reset, with DISABLED.
+        """
+        if self._state is None:
+            raise ValueError("reset comes before step")
+        if self._mode is AutoresetMode.DISABLED and np.any(self._state.done):
+            raise ValueError('some worlds are done; begin them anew by reset(options={"reset_mask": done})')
+        later, seen = self._advance(self._state, jnp.asarray(actions), self._keys())
+        self._state, infos = later, self._infos(seen)
+        done, truncated = np.asarray(seen.done) > 0, np.asarray(seen.info["truncation"]) > 0
+        if self._mode is AutoresetMode.SAME_STEP and done.any():
+            infos |= {"final_obs": _objects(seen.obs, done), "_final_obs": done, "final_info": dict(infos)}
+        reward = np.asarray(seen.reward, np.float64)
+        return _numpy(later.obs), reward, done & ~truncated, truncated, infos
+
+    def _one_step(self, state: EnvState, actions: Array, keys: Array) -> tuple[EnvState, EnvState]:
+        """The next states, and what the step showed: they differ where SAME_STEP has begun a new episode."""
+        later = self._worlds.step(state, actions)
+        if self._mode is AutoresetMode.SAME_STEP:
+            return self._chosen_anew(later, later.done > 0, keys), later
+        if self._mode is AutoresetMode.NEXT_STEP:
+            later = self._chosen_anew(later, state.done > 0, keys)
+        return later, later
+
+    def _chosen_anew(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
+        """States of which some (num_envs,) are the first of an episode."""
+        fresh = jax.lax.cond(jnp.any(chosen), self._worlds.reset, lambda keys: state, keys)
+        return where(chosen, fresh, state)
+
+    def _keys(self) -> Array:
+        self._key, now = jax.random.split(self._key)
+        return jax.random.split(now, self.num_envs)
+
+    def _mask(self, options: dict[str, Any]) -> np.ndarray:
+        """Which worlds are reset."""
+        if set(options) - {"reset_mask"}:
+            raise ValueError(f"reset knows the option reset_mask, {sorted(options)} were given")
+        if "reset_mask" not in options:
+            return np.ones(self.num_envs, bool)
+        mask = np.asarray(options["reset_mask"])
+        if mask.dtype != bool or mask.shape != (self.num_envs,):
+            raise ValueError(f"reset_mask is {mask.dtype}{list(mask.shape)}, expected bool[{self.num_envs}]")
+        if self._state is None:
+            raise ValueError("the first reset is of all worlds")
+        return mask
+
+    def _infos(self, state: EnvState) -> dict[str, Any]:
+        return {"metrics": {name: np.array(value) for name, value in state.metrics.items()}}
+
+
+def _space(obs: Any) -> gymnasium.Space:
+    """The space of observations of some shapes."""
+    if isinstance(obs, dict):
+        return gymnasium.spaces.Dict({name: _space(part) for name, part in obs.items()})
+    return gymnasium.spaces.Box(-np.inf, np.inf, obs.shape, np.float32)
+
+
+def _numpy(tree: Any) -> Any:
+    """Arrays of a tree as float32 of the user's own."""
+    return jax.tree.map(lambda leaf: np.array(leaf, np.float32), tree)
+
+
+def _objects(obs: Any, done: np.ndarray) -> np.ndarray:
+    """(num_envs,) observations where `done`, None elsewhere, as Gymnasium hands them over."""
+    found = np.full(len(done), None, dtype=object)
+    for world in np.flatnonzero(done):
+        found[world] = _numpy(jax.tree.map(lambda leaf, world=world: leaf[world], obs))
+    return found

@@ -1,0 +1,118 @@
+"""Many devices: worlds are shared out over a mesh, and each device steps its own without waiting for others.
+
+    mesh = parallel.mesh()                                         # all devices, one axis "worlds"
+    states = parallel.spread(states, mesh)                         # (worlds, ...) leaves, a part on each device
+    step = jax.jit(parallel.vmap(diffsim.step, in_axes=(None, 0), mesh=mesh))
+    states = step(model, states)
+
+`vmap` is `jax.vmap` inside a `jax.shard_map`. Under plain `jit` the compiler would share a batch out too, but then
+each solver iteration asks all devices whether any world still iterates; here no collective is in the program.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from diffsim.errors import ArgumentError
+
+AXIS = "worlds"
+Tree = TypeVar("Tree")
+
+
+def mesh(devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh of one axis, "worlds".
+
+    Args:
+      devices: which of `jax.devices()`; None for all, those of other processes (`jax.distributed`) too.
+    """
+    return Mesh(np.array(jax.devices() if devices is None else list(devices)), (AXIS,))
+
+
+def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | None = None) -> Callable:
+    """`jax.vmap` whose batch is shared out over devices.
+
+    Args:
+      function: of one world.
+      in_axes, out_axes: as in `jax.vmap`; axes are 0 or None. What has no axis is on every device, such as a model
+        that all worlds share; `diffsim.model_axes` gives those of a model that differs between worlds.
+      mesh: with an axis "worlds"; None for all devices. Other axes of the mesh do the same work.
+
+    Returns:
+      A function of batches whose length is a multiple of the number of devices; compile it with `jax.jit`.
+
+    Raises:
+      ArgumentError: a mesh without the axis, or axes other than 0 and None; when called, a batch that cannot be shared
+        out evenly.
+    """
+    chosen = _default(mesh)
+    batched = jax.vmap(function, in_axes, out_axes)
+    specs = [jax.tree.map(_spec, axes, is_leaf=_is_none) for axes in (in_axes, out_axes)]
+
+    @functools.wraps(function)
+    def spread_out(*arguments: Any) -> Any:
+        own = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
+        _check_length(own, arguments, chosen)
+        sources = specs[0] if isinstance(in_axes, tuple) else (specs[0],) * len(arguments)
+        inside = jax.shard_map(batched, mesh=chosen, in_specs=sources, out_specs=specs[1], check_vma=False)
+        return inside(*arguments)
+
+    return spread_out
+
+
+def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
+    """A tree whose leaves have a leading axis of worlds, a part of it on each device.
+
+    In a job of several processes each gives the worlds of its own devices, and the result is the whole batch.
+
+    Raises:
+      ArgumentError: worlds that cannot be shared out evenly.
+    """
+    chosen = _default(mesh)
+    sharding = NamedSharding(chosen, PartitionSpec(AXIS))
+    local = sum(device.process_index == jax.process_index() for device in chosen.devices.flat)
+    _check_even(tree, local)
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(sharding, leaf), tree)
+
+
+def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:
+    """A tree with a copy on each device, such as a model that all worlds share: `step` then moves nothing."""
+    sharding = NamedSharding(_default(mesh), PartitionSpec())
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(sharding, np.asarray(leaf)), tree)
+
+
+def _default(chosen: Mesh | None) -> Mesh:
+    chosen = mesh() if chosen is None else chosen
+    if AXIS not in chosen.axis_names:
+        raise ArgumentError(f'the mesh has axes {chosen.axis_names}, one must be called "{AXIS}"')
+    return chosen
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _spec(axis: int | None) -> PartitionSpec:
+    if axis not in (0, None):
+        raise ArgumentError(f"worlds are the leading axis of what differs: axes are 0 or None, {axis} was given")
+    return PartitionSpec() if axis is None else PartitionSpec(AXIS)
+
+
+def _check_length(axes: tuple, arguments: tuple, mesh: Mesh) -> None:
+    """Refuses batches that cannot be shared out evenly."""
+    for own, argument in zip(axes, arguments, strict=False):
+        batched = jax.tree.map(lambda axis, part: None if axis is None else part, own, argument, is_leaf=_is_none)
+        _check_even(batched, mesh.shape[AXIS])
+
+
+def _check_even(tree: Any, devices: int) -> None:
+    for leaf in jax.tree.leaves(tree):
+        if leaf.shape[0] % devices:
+            raise ArgumentError(f"{leaf.shape[0]} worlds cannot be shared out evenly over {devices} devices")

@@ -1,0 +1,115 @@
+"""Films: frames of a trajectory in real time, seen by a camera that may follow a body."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator
+from typing import TypedDict, Unpack
+
+import jax
+import numpy as np
+
+from diffsim.checked import checked
+from diffsim.types import Model, State
+from diffsim.types.data import Kinematics
+from diffsim.viz.files import save
+from diffsim.viz.poses import poses_of
+from diffsim.viz.render import picture, scene_of
+from diffsim.viz.view import View, pose
+
+# seconds over which a camera that follows smooths the path of its body
+CALM = 0.25
+
+Camera = View | str | int | None
+
+
+class Options(TypedDict, total=False):
+    """Options of `viz.render` for each frame."""
+
+    size: tuple[int, int]
+    samples: int
+    hidden_groups: tuple[int, ...]
+
+
+@checked
+def video(
+    model: Model,
+    states: State | Kinematics,
+    path: str | pathlib.Path,
+    camera: Camera = None,
+    fps: float = 30.0,
+    **options: Unpack[Options],
+) -> int:
+    """Films a trajectory.
+
+        final, states = diffsim.rollout(model, state, ctrl)
+        viz.video(model, states, "walk.mp4", viz.View(follow="torso", distance=2))
+
+    Args:
+      model: the model.
+      states: stacked states (T, ...), shown in the time that they took; or poses, one a frame.
+      path: file to write: .gif, or .mp4 (needs imageio-ffmpeg).
+      camera: as for `viz.render`; a `View` with `follow` keeps a body in the picture.
+      fps: frames per second.
+      options: `size`, `samples` and `hidden_groups` of `viz.render`; by default 640 x 360 and one sample.
+
+    Returns:
+      Number of frames.
+
+    Raises:
+      ArgumentError: an mp4 without imageio-ffmpeg. ValueError: states without a time axis.
+    """
+    shown = list(frames(model, states, camera, fps, **options))
+    save(path, shown, fps)
+    return len(shown)
+
+
+def frames(
+    model: Model, states: State | Kinematics, camera: Camera = None, fps: float = 30.0, **options: Unpack[Options]
+) -> Iterator[np.ndarray]:
+    """The frames of `video`, uint8 (height, width, 3), one after another."""
+    if isinstance(states, State):
+        states = poses_of(model, at_frames(states, fps))
+    if states.xpos.ndim != 3:
+        raise ValueError(f"a film shows states (T, ...) of one world; xpos has shape {states.xpos.shape}")
+    poses = jax.tree.map(np.asarray, states)
+    views = cameras(model, poses, camera, fps)
+    size, samples = options.get("size", (640, 360)), options.get("samples", 1)
+    hidden = {"hidden_groups": options["hidden_groups"]} if "hidden_groups" in options else {}
+    still = scene_of(model, _at(poses, 0), **hidden)
+    for k, view in enumerate(views):
+        now = _at(poses, k)
+        moved = still._replace(xpos=now.geom_xpos.astype(np.float32), xmat=now.geom_xmat.astype(np.float32))
+        yield picture(moved, pose(model, now, view), size, samples)
+
+
+def at_frames(states: State, fps: float) -> State:
+    """The states (T, ...) or (T, worlds, ...) nearest to the times of frames."""
+    if states.qpos.ndim < 2:
+        raise ValueError(f"a film shows states (T, ...), one after another; qpos has shape {states.qpos.shape}")
+    time = np.asarray(states.time).reshape(len(states.qpos), -1)[:, 0]
+    count = max(1, math.floor((time[-1] - time[0]) * fps + 1e-3) + 1)
+    wanted = time[0] + np.arange(count) / fps
+    nearest = np.abs(time[None] - wanted[:, None]).argmin(axis=1)
+    return jax.tree.map(lambda leaf: leaf[nearest], states)
+
+
+def cameras(model: Model, poses: Kinematics, camera: Camera, fps: float) -> list[Camera]:
+    """A camera for each of the poses (T, ...); one that follows a body moves smoothly."""
+    count = len(poses.xpos)
+    if not isinstance(camera, View) or camera.follow is None:
+        return [camera] * count
+    path = np.asarray(poses.xpos)[:, model.body(camera.follow).id]
+    path = smooth(path, CALM * fps) + np.asarray(camera.lookat or (0.0, 0.0, 0.0))
+    return [dataclasses.replace(camera, follow=None, lookat=tuple(point)) for point in path.tolist()]
+
+
+def smooth(path: np.ndarray, width: float) -> np.ndarray:
+    """(T, 3) a path whose points are averages of their neighbours by a bell of some width, in points."""
+    distance = np.arange(len(path))[:, None] - np.arange(len(path))
+    weight = np.exp(-0.5 * (distance / max(width, 1e-6)) ** 2)
+    return weight @ path / weight.sum(axis=1, keepdims=True)
+
+
+def _at(poses: Kinematics, k: int) -> Kinematics:
+    return jax.tree.map(lambda leaf: leaf[k], poses)

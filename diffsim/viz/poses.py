@@ -1,0 +1,31 @@
+"""Poses of everything in one state, or in each of many."""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.checked import checked
+from diffsim.physics.kinematics import compute_kinematics
+from diffsim.types import Inputs, Model, State
+from diffsim.types.data import Kinematics
+from diffsim.types.state import make_inputs
+
+
+@checked
+def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinematics:
+    """Where bodies, geoms, sites and cameras are.
+
+    Args:
+      model: the model.
+      states: one state, or stacked ones with leading axes, such as readouts of a rollout (T, ...).
+      inputs: where mocap bodies are, with the same leading axes or none; None for where the model has them.
+
+    Returns:
+      Kinematics with the leading axes of `states`.
+    """
+    inputs = make_inputs(model) if inputs is None else inputs
+    batch = states.qpos.shape[:-1]
+    spread = [jnp.broadcast_to(leaf, (*batch, *leaf.shape[-2:])) for leaf in (inputs.mocap_pos, inputs.mocap_quat)]
+    function = compute_kinematics
+    for _ in batch:
+        function = jax.vmap(function, in_axes=(None, 0, 0, 0))
+    return jax.jit(function)(model, states.qpos, *spread)

@@ -1,0 +1,63 @@
+"""The command line: what it says without a command, and pictures, films and pages of models by name."""
+
+import pathlib
+import re
+
+import pytest
+from PIL import Image
+
+import diffsim
+from diffsim import cli, envs
+from diffsim.cli.models import find_model
+
+
+def test_without_a_command_it_helps(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main([]) == 0
+    said = capsys.readouterr().out
+    assert all(f"\n    {name} " in said for name in cli.COMMANDS)
+    assert all(name in said for name in envs.TASKS)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["--version"])
+    assert left.value.code == 0
+    assert re.match(rf"diffsim {diffsim.__version__} \(jax [\d.]+, Python 3", capsys.readouterr().out)
+
+
+def test_info_names_things(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["info", "cartpole"]) == 0
+    said = capsys.readouterr().out
+    assert "nq 2" in said and "joints: slider, hinge" in said and "actuators: drive" in said
+    assert cli.main(["info", "cartpole", "--all"]) == 0
+    assert "jnt_range" in capsys.readouterr().out
+
+
+def test_render_makes_pictures_films_and_pages(tmp_path: pathlib.Path) -> None:
+    ball = "<mujoco><worldbody><body name='ball' pos='0 0 1'><freejoint/><geom size='.2'/></body></worldbody></mujoco>"
+    (tmp_path / "ball.xml").write_text(ball)
+    small = ["--size", "48", "32", "--samples", "1", "--seconds", "0.1", "--distance", "2"]
+    for ending in ("gif", "html"):
+        path = tmp_path / f"ball.{ending}"
+        assert cli.main(["render", str(tmp_path / "ball.xml"), "--out", str(path), *small]) == 0
+        assert path.stat().st_size > 500
+    with Image.open(tmp_path / "ball.gif") as film:
+        assert film.n_frames == 3 and film.size == (48, 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.xml", "--out", "a.png"], "nowhere.xml"),
+        (["cartpole", "--out", "a.tiff"], "the ending is to be one of"),
+        (["cartpole", "--out", "a.png", "--keyframe", "stand"], "--keyframe stand"),
+        (["cartpole", "--out", "a.png", "--camera", "sid"], "did you mean 'side'"),
+        (["cartpole", "--out", "a.png", "--follow", "kart"], "did you mean 'cart'"),
+    ],
+)
+def test_mistakes_are_said_in_a_sentence(arguments: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["render", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_models_are_found_by_the_name_of_a_task_and_in_packages() -> None:
+    assert find_model("hopper") == str(envs.MODELS / "hopper.xml")
+    assert find_model("dm_control/suite/hopper.xml").endswith("site-packages/dm_control/suite/hopper.xml")
+    assert find_model("nothing") == "nothing"

@@ -1,0 +1,39 @@
+"""Worlds shared out over eight virtual devices: the same numbers, and no device waits for another."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from diffsim import ArgumentError, parallel
+
+
+def test_eight_devices_share_worlds_and_never_talk() -> None:
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    root = pathlib.Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    script = pathlib.Path(__file__).with_name("devices.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert found["devices"] == "8"
+    assert float(found["difference"]) < 1e-12
+    # the solver iterated, and differently: worlds land at different times
+    assert int(found["iterations"]) >= 1
+    assert found["collectives"] == "0"
+    # what shard_map is for: plain jit asks all devices in each iteration
+    assert int(found["collectives_of_plain_jit"]) > 0
+    assert "9 worlds cannot be shared out evenly over 8 devices" in found["refused"]
+
+
+def test_axes_and_meshes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="axes are 0 or None, 1 was given"):
+        parallel.vmap(lambda x: x, in_axes=1)
+    import jax
+
+    other = jax.sharding.Mesh(jax.devices()[:1], ("data",))
+    with pytest.raises(ArgumentError, match='one must be called "worlds"'):
+        parallel.vmap(lambda x: x, mesh=other)

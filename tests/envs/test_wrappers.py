@@ -1,0 +1,118 @@
+"""Wrappers: batches, episodes, resets, models of each world's own, worlds that go bad, derivatives."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim import envs
+from diffsim.enums import Status
+from tests.envs.made import Line
+
+KEYS = jax.random.split(jax.random.key(0), 3)
+# one world leaves soon, one later, one never
+PUSHES = jnp.array([[0.4], [0.25], [0.0]])
+
+
+def run(env: Any, steps: int) -> list[envs.EnvState]:
+    """The first state and those after it; all by one program."""
+    states = [jax.jit(env.reset)(KEYS)]
+    step = jax.jit(env.step)
+    for _ in range(steps):
+        states.append(step(states[-1], PUSHES))
+    assert step._cache_size() == 1
+    return states
+
+
+def test_episodes_are_counted_and_cut() -> None:
+    states = run(envs.EpisodeWrapper(envs.VmapWrapper(Line()), length=4), 5)
+    np.testing.assert_array_equal([state.done for state in states[1:5]], [[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 1, 1]])
+    # of the worlds that are cut the first has failed at the same time
+    np.testing.assert_array_equal(states[4].info["truncation"], [0, 1, 1])
+    np.testing.assert_array_equal(states[5].info["steps"], [1, 1, 1])
+    np.testing.assert_allclose(states[4].info["episode_metrics"]["sum_reward"][1], 0.25 * (1 + 2 + 3 + 4))
+    np.testing.assert_allclose(states[4].info["episode_metrics"]["length"][1:], 4)
+    np.testing.assert_allclose(states[5].info["episode_metrics"]["place"], states[5].physics)
+
+
+def test_an_action_can_be_repeated() -> None:
+    env = envs.EpisodeWrapper(envs.VmapWrapper(Line()), length=10, action_repeat=2)
+    states = run(env, 2)
+    np.testing.assert_allclose(states[2].physics, 4 * PUSHES[:, 0])
+    np.testing.assert_allclose(states[2].reward, (3 + 4) * PUSHES[:, 0])
+    np.testing.assert_allclose(states[2].info["steps"], 4)
+    # the first world was over after the first of the two steps already
+    np.testing.assert_allclose(states[2].done, [1, 0, 0])
+    assert env.dt == 1.0
+
+
+@pytest.mark.parametrize("redraw", [False, True])
+def test_worlds_that_are_done_begin_anew(redraw: bool) -> None:
+    states = run(envs.wrap(Line(spread=0.1), episode_length=25, redraw=redraw), 30)
+    first, third = states[0].physics, states[3]
+    np.testing.assert_array_equal(third.done, [1, 0, 0])
+    assert 0 <= third.physics[0] < 0.1 < 1 < third.info["final_obs"][0, 0]
+    np.testing.assert_allclose(third.obs[0, 0], third.physics[0])
+    assert (third.physics[0] == first[0]) == (not redraw)
+    np.testing.assert_array_equal(states[4].info["steps"], [1, 4, 4])
+    np.testing.assert_allclose(third.physics[1], first[1] + 3 * 0.25, rtol=1e-12)
+    np.testing.assert_array_equal([state.info["truncation"][2] for state in states], np.arange(31) == 25)
+    # each new episode has a beginning of its own
+    begun = [float(state.physics[0]) for state in states if state.done[0]]
+    assert len(set(begun)) == (len(begun) if redraw else 1)
+
+
+@functools.cache
+def cartpole() -> envs.Env:
+    return envs.make("cartpole")
+
+
+@jax.jit
+def begin(env: envs.Env, key: jax.Array) -> envs.EnvState:
+    return env.reset(key)
+
+
+@jax.jit
+def advance(env: envs.Env, state: envs.EnvState, action: jax.Array) -> envs.EnvState:
+    return env.step(state, action)
+
+
+def test_each_world_has_a_model_of_its_own_and_a_bad_one_harms_nobody() -> None:
+    mass = cartpole().model.body_mass
+    models = cartpole().model.replace(body_mass=mass[None] * jnp.array([[0.5], [1.0], [2.0]]))
+    env = envs.wrap(cartpole(), randomization_fn=lambda model: (models, diffsim.model_axes(models)))
+    states = jax.jit(env.reset)(KEYS)
+    # the second world goes bad
+    bad = states.physics.replace(qvel=states.physics.qvel.at[1, 0].set(jnp.nan))
+    later = jax.jit(env.step)(states.replace(physics=bad), PUSHES)
+    for world in (0, 2):
+        own = cartpole().replace(model=models.replace(body_mass=models.body_mass[world]))
+        state = advance(own, begin(own, KEYS[world]), PUSHES[world])
+        np.testing.assert_allclose(later.obs[world], state.obs, atol=1e-12)
+    np.testing.assert_array_equal(later.done, [0, 1, 0])
+    assert later.info["status"][1] & Status.BAD_QVEL
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((later.physics, later.obs, later.reward)))
+    assert env.unwrapped == cartpole() and env.observation_size == 5 and env.action_size == 1
+
+
+def test_a_return_has_derivatives_by_actions_and_model() -> None:
+    first = begin(cartpole(), KEYS[0])
+
+    def total(env: envs.Env, action: jax.Array) -> jax.Array:
+        later = env.step(first, action)
+        return later.reward + later.obs[0]
+
+    by_env, by_action = jax.jit(jax.grad(total, argnums=(0, 1)))(cartpole(), jnp.array([0.3]))
+    model, h = cartpole().model, 1e-5
+
+    def value(action: float, mass: float) -> float:
+        env = cartpole().replace(model=model.replace(body_mass=model.body_mass.at[1].add(mass)))
+        later = advance(env, first, jnp.array([action]))
+        return float(later.reward + later.obs[0])
+
+    np.testing.assert_allclose(by_action[0], (value(0.3 + h, 0) - value(0.3 - h, 0)) / (2 * h), rtol=1e-6)
+    np.testing.assert_allclose(by_env.model.body_mass[1], (value(0.3, h) - value(0.3, -h)) / (2 * h), rtol=1e-5)

@@ -1,0 +1,119 @@
+"""The offline player: what the file holds, that a browser draws it, and that no text of a model can break it."""
+
+import base64
+import gzip
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracle import load_pair
+from PIL import Image
+
+import diffsim
+from diffsim import viewer, viz
+from diffsim.enums import GeomType
+from diffsim.viewer.shapes import KINDS
+
+XML = """<mujoco>
+  <asset>
+    <mesh name='wedge' vertex='0 0 0  1 0 0  0 1 0  0 0 1'/>
+    <hfield name='hills' nrow='3' ncol='4' size='2 1 .5 .1' elevation='0 0 0 0  0 1 1 0  0 0 0 0'/>
+  </asset>
+  <worldbody>
+    <geom type='plane' size='0 0 .1'/><geom type='hfield' hfield='hills' pos='0 3 0'/>
+    <camera name='top &lt;/script>' pos='0 0 5'/>
+    <body name='red' pos='0 0 .5'><freejoint/>
+      <geom type='box' size='.3 .2 .1' rgba='.9 .05 .05 1'/><geom type='mesh' mesh='wedge' group='3'/>
+      <site name='spot' pos='0 0 .2'/></body>
+  </worldbody>
+</mujoco>"""
+CHROMIUM = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def moving() -> tuple[diffsim.Model, diffsim.State]:
+    """A box that rises and turns for a second."""
+    model, _ = load_pair(XML)
+    state, time = diffsim.make_state(model), jnp.linspace(0, 1, 11)
+
+    def at(t: jax.Array) -> diffsim.State:
+        turned = jnp.stack([jnp.cos(t), 0 * t, 0 * t, jnp.sin(t)])
+        return state.replace(time=t, qpos=jnp.concatenate([jnp.stack([2 * t, 0 * t, 0.5 + 0.2 * t]), turned]))
+
+    return model, jax.vmap(at)(time)
+
+
+def opened(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
+    """The header and the numbers of a page."""
+    text = path.read_text()
+    part = lambda name: re.search(f'id="{name}">(.*?)</script>', text, re.DOTALL).group(1)  # noqa: E731
+    return json.loads(part("scene")), gzip.decompress(base64.b64decode(part("numbers")))
+
+
+def array(place: dict[str, Any], numbers: bytes) -> np.ndarray:
+    return np.frombuffer(numbers, place["kind"], place["count"], place["start"])
+
+
+def test_the_file_holds_shapes_and_poses(moving: tuple, tmp_path: pathlib.Path) -> None:
+    model, states = moving
+    assert viewer.to_html(model, states, tmp_path / "a.html", fps=10) == (tmp_path / "a.html").stat().st_size
+    scene, numbers = opened(tmp_path / "a.html")
+    poses = viz.poses_of(model, states)
+    assert (scene["frames"], scene["worlds"], scene["bodies"]) == (11, 1, 2)
+    positions = array(scene["positions"], numbers).reshape(11, 1, 2, 3)
+    np.testing.assert_allclose(positions[:, 0], poses.xpos, atol=1e-6)
+    quats = array(scene["quaternions"], numbers).reshape(11, 1, 2, 4) / 32767
+    np.testing.assert_allclose(quats[:, 0], poses.xquat, atol=2e-5)
+    assert [shape["kind"] for shape in scene["shapes"]] == ["plane", "mesh", "box", "mesh", "sphere"]
+    assert [shape["hidden"] for shape in scene["shapes"]] == [False, False, False, True, False]
+    wedge = scene["meshes"][scene["shapes"][3]["mesh"]]
+    np.testing.assert_allclose(array(wedge["vertex"], numbers).reshape(-1, 3), model.mesh_vert, atol=1e-6)
+    assert array(wedge["face"], numbers).max() == 3
+    hills = array(scene["meshes"][scene["shapes"][1]["mesh"]]["vertex"], numbers).reshape(-1, 3)
+    np.testing.assert_allclose(hills.max(axis=0), [2, 1, 0.5], atol=1e-6)
+    assert scene["cameras"][0]["name"] == "top </script>"
+    # nothing is loaded from anywhere
+    assert not re.search(r"(src|href|url)\s*[=(]", (tmp_path / "a.html").read_text())
+
+
+def test_worlds_stand_side_by_side(moving: tuple, tmp_path: pathlib.Path) -> None:
+    model, states = moving
+    both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), states)
+    viewer.to_html(model, both, tmp_path / "two.html", fps=10)
+    assert opened(tmp_path / "two.html")[0]["worlds"] == 2
+    with pytest.raises(ValueError, match="one after another"):
+        viewer.to_html(model, jax.tree.map(lambda leaf: leaf[0], states), tmp_path / "no.html")
+    assert "<iframe srcdoc=" in viewer.play(model, states)._repr_html_()
+
+
+def test_every_type_of_geom_is_drawn_or_named() -> None:
+    # signed distance fields have no triangles; the rest are no types of geoms of a model
+    assert set(GeomType) - set(KINDS) >= {GeomType.SDF}
+    assert all(kind > 100 for kind in set(GeomType) - set(KINDS) - {GeomType.SDF})
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_browser_draws_the_box_where_it_is(moving: tuple, tmp_path: pathlib.Path) -> None:
+    model, states = moving
+    viewer.to_html(model, states, tmp_path / "a.html", viz.View((1.0, 0, 0.6), 5, 90, 0), fps=10)
+    columns = []
+    for time in (0.0, 1.0):
+        shot = tmp_path / f"{time}.png"
+        flags = ["--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--mute-audio"]
+        look = [f"--screenshot={shot}", "--window-size=640,400", "--virtual-time-budget=4000"]
+        page = (tmp_path / "a.html").as_uri() + f"#t={time}"
+        subprocess.run([str(CHROMIUM), *flags, *look, page], check=True, capture_output=True, timeout=120)
+        image = np.asarray(Image.open(shot).convert("RGB")).astype(int)[:330]
+        red = (image[:, :, 0] > 2 * image[:, :, 1]) & (image[:, :, 0] > 90)
+        assert red.sum() > 300
+        columns.append(np.nonzero(red)[1].mean())
+    # it moves by 2 m to the right, at a distance of 5 m
+    focal = 0.5 * 400 / np.tan(np.radians(22.5))
+    assert columns[1] - columns[0] == pytest.approx(focal * 2 / 5, rel=0.1)
