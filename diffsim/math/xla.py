@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,28 @@ T = TypeVar("T")
 # `barrier(values)` are the same values, computed once: XLA would otherwise fuse cheap operations into each consumer,
 # and compute them again for each of its elements
 barrier = jax.lax.optimization_barrier
+
+# options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
+# to the host to test
+CUDA_GRAPHS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION"
+}
+
+
+def writes_out_loops() -> bool:
+    """Whether short loops are better written out, trip by trip.
+
+    A GPU launches every operation of every trip, and asks the host whether there is another. A CPU takes no longer for
+    a loop, and twice as long to compile it written out. Which of the two a program is for is known for certain only
+    when it is compiled: this is the default backend, a matter of speed alone.
+    """
+    return jax.default_backend() == "gpu"
+
+
+def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
+    """`jax.lax.scan` over a few parts."""
+    return jax.lax.scan(step, start, parts, unroll=writes_out_loops())
+
 
 # the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search
 # again in reverse mode

@@ -1,0 +1,71 @@
+"""A step and its gradient lower for accelerators that are not there, at full precision and without libraries."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+import diffsim
+
+MODEL = "examples/models/quadruped.xml"
+FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
+
+
+def gradient() -> tuple[Any, tuple[Any, Any]]:
+    """The gradient through a batched step in float32, and shapes of its arguments."""
+    model, state, inputs = jax.tree.map(
+        lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+        (loaded := diffsim.load(MODEL), diffsim.make_state(loaded), diffsim.make_inputs(loaded)),
+    )
+    travel = lambda s, u: diffsim.step(model, s, inputs.replace(ctrl=u)).qpos[0]  # noqa: E731
+    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((8, *x.shape), x.dtype), (state, inputs.ctrl))
+    return jax.vmap(jax.grad(travel, argnums=1)), batch
+
+
+@contextlib.contextmanager
+def compiling_for_a_gpu() -> Iterator[None]:
+    """Newer versions of Pallas ask for which one."""
+    if not hasattr(jax.sharding, "AbstractDevice"):
+        yield
+        return
+    device = jax.sharding.AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)):
+        yield
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
+def test_cuda_has_kernels_and_no_library() -> None:
+    function, arguments = gradient()
+    with compiling_for_a_gpu():
+        text = jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+    assert "xla.gpu.triton" in text
+    assert "cusolver" not in text and "cublas" not in text and "triangular_solve" not in text
+
+
+def test_tpu_has_all_operations() -> None:
+    function, arguments = gradient()
+    text = jax.jit(function).trace(*arguments).lower(lowering_platforms=("tpu",)).as_text()
+    assert "xla.gpu.triton" not in text
+
+
+def test_no_product_is_rounded() -> None:
+    """TF32 and bfloat16, which accelerators use unless told otherwise, break dynamics."""
+    function, arguments = gradient()
+    products = [e for e in equations(jax.make_jaxpr(function)(*arguments).jaxpr) if e.primitive.name == "dot_general"]
+    assert products
+    assert {e.params["precision"] for e in products} == {FULL}
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """All operations of a program, those of loops and branches too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inside in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            if isinstance(inside, ClosedJaxpr):
+                yield from equations(inside.jaxpr)
+            elif isinstance(inside, Jaxpr):
+                yield from equations(inside)
