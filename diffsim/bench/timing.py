@@ -18,7 +18,7 @@ class Compiled(NamedTuple):
 
 def compile_cold(function: Callable[..., Any], *args: Any) -> Compiled:
     """Traces and compiles, with all caches empty or off, and measures it; into CUDA graphs on a GPU."""
-    options = CUDA_GRAPHS if jax.default_backend() == "gpu" else None
+    options: Any = CUDA_GRAPHS if jax.default_backend() == "gpu" else None
     cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     jax.clear_caches()

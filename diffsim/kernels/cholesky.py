@@ -103,11 +103,11 @@ def _batch_factor(arguments: Sequence[Array], dims: Sequence[int]) -> tuple[Arra
 def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
     """A batch of right sides of the same matrices is more columns."""
     (lower, b), (of_lower, of_b) = arguments, dims
-    if of_lower is None:
+    if of_lower is None and of_b is not None:
         columns = jnp.moveaxis(b, of_b, -1)
         found = solve_p.bind(lower, columns.reshape(*columns.shape[:-2], -1))
         return found.reshape(columns.shape), found.ndim
-    lower = jnp.moveaxis(lower, of_lower, 0)
+    lower = jnp.moveaxis(lower, of_lower or 0, 0)
     b = jnp.broadcast_to(b, (lower.shape[0], *b.shape)) if of_b is None else jnp.moveaxis(b, of_b, 0)
     return solve_p.bind(lower, b), 0
 

@@ -62,8 +62,8 @@ def _at_row(lanes: _Lanes, values: Array, j: Array) -> Array:
 
 
 def _column(lanes: _Lanes, l_ref: Any, k: Array, mask: Array) -> Array:
-    """Column k of the factors, (rows, worlds)."""
-    return triton.load(l_ref.at[k, lanes.row, lanes.world], mask=lanes.exists & mask, other=0.0)
+    """Column k of the factors, (rows, worlds), and zero where the mask is false."""
+    return triton.load(l_ref.at[k, lanes.row, lanes.world], mask=mask, other=0.0)
 
 
 def _factor_kernel(a_ref: Any, l_ref: Any, *, barrier: Callable[[], None]) -> None:
@@ -77,13 +77,13 @@ def _factor_kernel(a_ref: Any, l_ref: Any, *, barrier: Callable[[], None]) -> No
             for k in [AT_ONCE * step + i for i in range(AT_ONCE)]:
                 # of a column: the rows that are left, and row j; all of it only if it comes before j
                 here = triton.load(l_ref.at[k, j, lanes.one], mask=lanes.is_one & (k < j), other=0.0)
-                value = value - _column(lanes, l_ref, k, k < j) * here
+                value = value - _column(lanes, l_ref, k, lanes.exists & (k < j)) * here
             return value
 
         value = jax.lax.fori_loop(0, (j + AT_ONCE - 1) // AT_ONCE, minus, value)
         pivot = jnp.sqrt(_at_row(lanes, value, j))
-        value = jnp.where(lanes.row >= j, value / pivot, 0.0)
-        triton.store(l_ref.at[j, lanes.row, lanes.world], value, mask=lanes.exists)
+        found: Any = jnp.where(lanes.row >= j, value / pivot, 0.0)
+        triton.store(l_ref.at[j, lanes.row, lanes.world], found, mask=lanes.exists)
         # other threads read it next
         barrier()
 
@@ -94,13 +94,13 @@ def _solve(lanes: _Lanes, l_ref: Any, b: Array) -> Array:
     """x (rows, worlds) with L L^T x = b."""
 
     def forward(j: Array, y: Array) -> Array:
-        column = _column(lanes, l_ref, j, True)
+        column = _column(lanes, l_ref, j, lanes.exists)
         found = _at_row(lanes, y, j) / _at_row(lanes, column, j)
         return jnp.where(lanes.row == j, found, jnp.where(lanes.row > j, y - column * found, y))
 
     def backward(step: Array, x: Array) -> Array:
         j = lanes.n - 1 - step
-        column = _column(lanes, l_ref, j, True)
+        column = _column(lanes, l_ref, j, lanes.exists)
         left = _at_row(lanes, x, j) - jnp.sum(jnp.where(lanes.row > j, column * x, 0.0), axis=0)[None]
         return jnp.where(lanes.row == j, left / _at_row(lanes, column, j), x)
 

@@ -18,7 +18,7 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
     What `jax.lax.top_k` returns.
     """
     pieces = -(-values.shape[0] // PIECE)
-    if pieces * min(count, PIECE) > values.shape[0] // 2:
+    if pieces <= 2 or pieces * count > values.shape[0] // 2:
         return jax.lax.top_k(values, count)
     padding = jnp.full((pieces * PIECE - values.shape[0],), -jnp.inf, values.dtype)
     best, index = jax.lax.top_k(jnp.concatenate([values, padding]).reshape(pieces, PIECE), count)

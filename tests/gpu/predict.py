@@ -24,7 +24,7 @@ def time_of(program: Program, graphs: Graphs) -> float:
     for kernel in program.kernels:
         launched = IN_GRAPH if _launch_name(kernel) in graphs.inside or not graphs.outside else OUTSIDE
         total += kernel.times * (_busy(kernel) + launched)
-    waits = sum(loop.trips + 1 for loop in program.loops) if graphs.host_loops else 0.0
+    waits = sum(loop.trips + 1 for loop in program.loops if loop.is_dynamic) if graphs.host_loops else 0.0
     return total + HOST * waits
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 SIZES = {"pred": 1, "s8": 1, "u8": 1, "f16": 2, "bf16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
 # instructions that launch nothing
-FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier", "copy-done"}
+FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
+FREE |= {"copy-done", "fusion-done"}
 CALLS = {"call", "conditional", "async-start"}
 # custom calls into libraries end a CUDA graph
 LIBRARY = re.compile("cusolver|cublas|cudnn|cub", re.IGNORECASE)
@@ -181,7 +182,8 @@ def _instruction(line: str) -> Instruction | None:
     root, name, rest = found.groups()
     end = _closing(rest) + 1 if rest.startswith("(") else rest.index(" ")
     kind, rest = re.sub(r"/\*.*?\*/", "", rest[:end]), rest[end:].lstrip()
-    operation = rest[: rest.index("(")]
+    # one that runs beside others is the same work
+    operation = rest[: rest.index("(")].replace("fusion-start", "fusion")
     end = _closing(rest)
     operands = tuple(re.findall(r"%([\w.\-]+)", rest[:end]))
     return Instruction(name, kind, operation, operands, rest[end + 1 :], bool(root))
@@ -198,7 +200,10 @@ def _closing(text: str) -> int:
 
 
 class Graphs(NamedTuple):
-    """How launches are sent: graphs, names of kernels inside, how many others, and loops that the host runs."""
+    """How launches are sent: graphs, names of kernels inside, how many others, and loops that the host runs.
+
+    Of these it waits only for those whose trips are not known in advance.
+    """
 
     graphs: int
     inside: frozenset[str]
