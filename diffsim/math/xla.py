@@ -21,19 +21,19 @@ CUDA_GRAPHS = {
 }
 
 
-def writes_out_loops() -> bool:
-    """Whether short loops are better written out, trip by trip.
+def for_gpu() -> bool:
+    """Whether what is traced is meant for a GPU, by the default backend.
 
-    A GPU launches every operation of every trip, and asks the host whether there is another. A CPU takes no longer for
-    a loop, and twice as long to compile it written out. Which of the two a program is for is known for certain only
-    when it is compiled: this is the default backend, a matter of speed alone.
+    Which backend a program is for is known for certain only when it is compiled; this decides about speed alone. On a
+    GPU, where each operation of each trip of a loop is a launch, short loops are better written out; a CPU takes as
+    long for a loop, and longer to compile what is written out.
     """
     return jax.default_backend() == "gpu"
 
 
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
-    """`jax.lax.scan` over a few parts."""
-    return jax.lax.scan(step, start, parts, unroll=writes_out_loops())
+    """`jax.lax.scan` over a few parts, written out on a GPU."""
+    return jax.lax.scan(step, start, parts, unroll=for_gpu())
 
 
 # the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search
@@ -63,5 +63,18 @@ def computed_once(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def once(*args: P.args, **kwargs: P.kwargs) -> T:
         return barrier(function(*args, **kwargs))
+
+    return once
+
+
+def launched_once(function: Callable[P, T]) -> Callable[P, T]:
+    """A function of arrays with a barrier behind its results on a GPU, where XLA would launch a kernel for each part
+    that is taken of them; on a CPU, where it gains nothing, it would hinder reverse mode.
+    """
+
+    @functools.wraps(function)
+    def once(*args: P.args, **kwargs: P.kwargs) -> T:
+        result = function(*args, **kwargs)
+        return barrier(result) if for_gpu() else result
 
     return once

@@ -100,10 +100,16 @@ def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
     return jnp.where(links.absolute >= 0, pick(qpos, links.absolute), anchor)
 
 
+@computed_once
 def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
     """Frames that are fixed to bodies: inertial frames, geoms, sites."""
     topology = model.topology
-    pos, mat = _carried_frames(model, xpos, xmat)
+    bodies = np.concatenate([np.arange(topology.nbody), topology.geom_bodyid, topology.site_bodyid])
+    local_pos = jnp.concatenate([model.body_ipos, model.geom_pos, model.site_pos])
+    local_quat = quat_normalize(jnp.concatenate([model.body_iquat, model.geom_quat, model.site_quat]))
+    above = pick(xmat, bodies)
+    pos = pick(xpos, bodies) + mul_vec(above, local_pos)
+    mat = mul_mat(above, quat_to_mat(local_quat))
     inertial, geoms = topology.nbody, topology.nbody + topology.ngeom
     return {
         "xipos": pos[:inertial],
@@ -113,14 +119,3 @@ def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
         "site_xpos": pos[geoms:],
         "site_xmat": mat[geoms:],
     }
-
-
-@computed_once
-def _carried_frames(model: Model, xpos: Array, xmat: Array) -> tuple[Array, Array]:
-    """Positions (n, 3) and rotations (n, 3, 3) of inertial frames, geoms and sites, one after the other."""
-    topology = model.topology
-    bodies = np.concatenate([np.arange(topology.nbody), topology.geom_bodyid, topology.site_bodyid])
-    local_pos = jnp.concatenate([model.body_ipos, model.geom_pos, model.site_pos])
-    local_quat = quat_normalize(jnp.concatenate([model.body_iquat, model.geom_quat, model.site_quat]))
-    above = pick(xmat, bodies)
-    return pick(xpos, bodies) + mul_vec(above, local_pos), mul_mat(above, quat_to_mat(local_quat))

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.xla import writes_out_loops
+from diffsim.math.xla import for_gpu
 
 Array = jax.Array
 
@@ -80,7 +80,7 @@ def line_search(
 
     if slope.dtype == jnp.float32:
         limit = min(limit, FEW)
-    if limit == 1 or (limit <= FEW and writes_out_loops()):
+    if limit == 1 or (limit <= FEW and for_gpu()):
         final = functools.reduce(lambda bracket, _: advance(bracket), range(limit), start)
     else:
         final = jax.lax.while_loop(unfinished, advance, start)
