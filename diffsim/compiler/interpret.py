@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from diffsim.compiler.interpret_matrices import cholesky, dot_general, triangular_solve
+from diffsim.compiler.interpret_matrices import cholesky, cholesky_solve, dot_general, triangular_solve
 
 Array = np.ndarray
 Values = Sequence[Any]
@@ -263,6 +263,8 @@ NUMPY: dict[str, Rule] = {
     "select_n": _select,
     "sin": _plain(np.sin),
     "slice": _slice,
+    "small_cholesky": cholesky,
+    "small_cholesky_solve": cholesky_solve,
     "split": lambda x, *, sizes, axis, **params: np.split(x, np.cumsum(sizes)[:-1], axis),
     "sqrt": _plain(_sqrt),
     "squeeze": lambda x, *, dimensions, **params: x.reshape([n for i, n in enumerate(x.shape) if i not in dimensions]),

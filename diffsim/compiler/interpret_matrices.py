@@ -52,3 +52,10 @@ def cholesky(matrix: Array, **params: Any) -> Array:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
         return np.stack([cholesky(one) for one in matrix]) if matrix.ndim > 2 else np.full_like(matrix, np.nan)
+
+
+def cholesky_solve(lower: Array, b: Array) -> Array:
+    """x with L L^T x = b, of lower factors (..., n, n) and b (..., n, k)."""
+    options = {"left_side": True, "lower": True, "unit_diagonal": False}
+    half = triangular_solve(lower, b, transpose_a=False, **options)
+    return triangular_solve(lower, half, transpose_a=True, **options)

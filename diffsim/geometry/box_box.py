@@ -18,6 +18,7 @@ from diffsim.geometry.box_clip import clip
 from diffsim.geometry.box_overlap import Overlap, edge_overlap, face_overlap
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math.vector import mul_vec, pack, scale, total, transpose, unpack
+from diffsim.math.xla import short_scan
 
 Array = jax.Array
 
@@ -87,4 +88,4 @@ def _repeated(point: Array, valid: Array) -> Array:
         return carry, jnp.any(same, axis=1)
 
     thirds = tuple(part.reshape(3, -1) for part in (number, *parts))
-    return jax.lax.scan(step, None, thirds)[1].reshape(-1)
+    return short_scan(step, None, thirds)[1].reshape(-1)

@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.geometry.box_overlap import Overlap
 from diffsim.math import safe
 from diffsim.math.vector import dot
+from diffsim.math.xla import short_scan
 
 Array = jax.Array
 
@@ -52,7 +53,7 @@ def clip(overlap: Overlap, margin: Array) -> Points:
     corners, *ends_of = (jnp.asarray(table, overlap.start.dtype) for table in (CORNERS, *CORNERS[EDGES.T]))
     edges = (*ends_of, jnp.asarray([0, 1, 1, 1]) < overlap.sides)
     ends = (corners, jnp.asarray([0, 1, 2, 2]) <= overlap.sides, jnp.arange(4) == 0)
-    _, (crossings, incident, points, flat) = jax.lax.scan(
+    _, (crossings, incident, points, flat) = short_scan(
         functools.partial(_edge_and_corner, projection), None, (edges, ends)
     )
     crossings = Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
@@ -109,7 +110,7 @@ def _face_corners(projection: _Projection, alone: Array, points: Array, flat: Ar
     signs = jnp.asarray([[-1, -1], [-1, 1], [1, -1], [1, 1]], flat.dtype)
     determinant = side1[0] * side2[1] - side2[0] * side1[1]
     sides = (points[0], points[1] - points[0], points[2] - points[0], flat[0, :2], side1, side2)
-    return jax.lax.scan(functools.partial(_face_corner, projection, alone, sides), determinant, signs)[1]
+    return short_scan(functools.partial(_face_corner, projection, alone, sides), determinant, signs)[1]
 
 
 def _face_corner(

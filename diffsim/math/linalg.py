@@ -2,7 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
+
+from diffsim.kernels.cholesky import factor, solve
 
 Array = jax.Array
 
@@ -14,14 +15,19 @@ def matmul(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=HIGHEST)
 
 
+def inner(a: Array, b: Array) -> Array:
+    """a . b of vectors at the highest precision."""
+    return jnp.vdot(a, b, precision=HIGHEST)
+
+
 def cholesky(matrix: Array) -> Array:
-    """Lower factor L of a symmetric positive definite matrix, matrix = L L^T; only the lower triangle is read."""
-    return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+    """Lower factor L of a symmetric positive definite matrix, matrix = L L^T; nan where it is not one."""
+    return factor(matrix)
 
 
-def cho_solve(factor: Array, b: Array) -> Array:
+def cho_solve(lower: Array, b: Array) -> Array:
     """x with L L^T x = b, for b of shape (n,) or (n, k)."""
-    return jax.scipy.linalg.cho_solve((factor, True), b)
+    return solve(lower, b[:, None])[:, 0] if b.ndim == 1 else solve(lower, b)
 
 
 def solve_spd(matrix: Array, b: Array) -> Array:

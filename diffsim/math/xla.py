@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,28 @@ T = TypeVar("T")
 # `barrier(values)` are the same values, computed once: XLA would otherwise fuse cheap operations into each consumer,
 # and compute them again for each of its elements
 barrier = jax.lax.optimization_barrier
+
+# options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
+# to the host to test
+CUDA_GRAPHS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION"
+}
+
+
+def for_gpu() -> bool:
+    """Whether what is traced is meant for a GPU, by the default backend.
+
+    Which backend a program is for is known for certain only when it is compiled; this decides about speed alone. On a
+    GPU, where each operation of each trip of a loop is a launch, short loops are better written out; a CPU takes as
+    long for a loop, and longer to compile what is written out.
+    """
+    return jax.default_backend() == "gpu"
+
+
+def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
+    """`jax.lax.scan` over a few parts, written out on a GPU."""
+    return jax.lax.scan(step, start, parts, unroll=for_gpu())
+
 
 # the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search
 # again in reverse mode
@@ -41,5 +63,18 @@ def computed_once(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def once(*args: P.args, **kwargs: P.kwargs) -> T:
         return barrier(function(*args, **kwargs))
+
+    return once
+
+
+def launched_once(function: Callable[P, T]) -> Callable[P, T]:
+    """A function of arrays with a barrier behind its results on a GPU, where XLA would launch a kernel for each part
+    that is taken of them; on a CPU, where it gains nothing, it would hinder reverse mode.
+    """
+
+    @functools.wraps(function)
+    def once(*args: P.args, **kwargs: P.kwargs) -> T:
+        result = function(*args, **kwargs)
+        return barrier(result) if for_gpu() else result
 
     return once

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.linalg import cho_solve, cholesky, matmul
+from diffsim.math.linalg import cho_solve, cholesky, inner, matmul
 
 Array = jax.Array
 
@@ -37,7 +37,7 @@ def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array
     hessian, gradient, mixed = problem
 
     def cost(u: Array) -> Array:
-        return jnp.vdot(u, gradient + 0.5 * matmul(hessian, u))
+        return inner(u, gradient + 0.5 * matmul(hessian, u))
 
     def improve(point: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         u, _, steps = point

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.linalg import matmul
+from diffsim.math.linalg import inner, matmul
 from diffsim.optimize.box_qp import Quadratic, box_qp
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import difference, integrate, tangent_size
@@ -214,7 +214,7 @@ def _backward(task: Task, system: _Model, ctrl: Array, mu: Array) -> Stage:
         pulled = matmul(Q_uu, gain) + Q_ux
         slope = Q_x + matmul(gain.T, Q_u) + matmul(pulled.T, step)
         curvature = Q_xx + matmul(gain.T, pulled) + matmul(Q_ux.T, gain)
-        return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -jnp.vdot(Q_u, step))
+        return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -inner(Q_u, step))
 
     stages = jax.tree.map(lambda leaf: leaf[:-1], system)
     return jax.lax.scan(stage, end, (stages, ctrl), reverse=True)[1]

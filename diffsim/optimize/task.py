@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from diffsim.checked import checked
 from diffsim.math import safe
+from diffsim.math.linalg import inner
 from diffsim.math.xla import recomputed
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
@@ -94,7 +95,7 @@ def residuals(task: Task, state: State, ctrl: Array, last: Array) -> tuple[State
 
 def half_square(residual: Array) -> Array:
     """1/2 |r|^2."""
-    return 0.5 * jnp.vdot(residual, residual)
+    return 0.5 * inner(residual, residual)
 
 
 def follow(task: Task, state: State, law: ControlLaw, rows: Any, length: int) -> Trajectory:

@@ -13,6 +13,7 @@ from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import cross_force, inertia_mul
 from diffsim.math.vector import dot, scale
+from diffsim.math.xla import launched_once
 from diffsim.physics.reflected import has_tendon_armature, tendon_armature
 from diffsim.physics.tendon import straight_parts, tendon_drift
 from diffsim.physics.tree import sum_chain, sum_subtree
@@ -44,7 +45,7 @@ def newton_euler(model: Model, qvel: Array, com: ComFrame, velocities: Velocitie
     topology = model.topology
     rate = scale(velocities.cdof_dot, qvel)
     rate = rate if qacc is None else rate + scale(com.cdof, qacc)
-    acceleration = rest_acceleration(model)[None] + sum_chain(topology, rate)
+    acceleration = rest_acceleration(model)[None] + launched_once(sum_chain)(topology, rate)
     total = sum_subtree(topology, body_force(com.cinert, velocities.cvel, acceleration))
     return dot(com.cdof, pick(total, topology.dof_bodyid))
 

@@ -12,6 +12,7 @@ from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_motion
 from diffsim.math.vector import scale
+from diffsim.math.xla import launched_once
 from diffsim.physics.joint import earlier_dof
 from diffsim.physics.tree import last_dof, sum_dofs
 from diffsim.types.data import ComFrame, Tendons, Transmission, Velocities
@@ -31,7 +32,7 @@ def compute_velocities(
     topology = model.topology
     motion = scale(com.cdof, qvel)
     # bodies, and the frames that carry each motion axis, in one product
-    sums = sum_dofs(topology, motion, np.concatenate([last_dof(topology), earlier_dof(topology)]))
+    sums = launched_once(sum_dofs)(topology, motion, np.concatenate([last_dof(topology), earlier_dof(topology)]))
     idle = model.opt.disabled(DisableBit.ACTUATION)
     return Velocities(
         cvel=sums[: topology.nbody],

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.math.blocks import PerSize, block_solve
+from diffsim.math.linalg import inner
 from diffsim.solver.iteration import Direction, DirectionRule, Iterate
 from diffsim.solver.objective import Objective
 
@@ -13,8 +14,8 @@ def conjugate_rule(objective: Objective, factor: PerSize) -> DirectionRule:
 
     def direction(point: Iterate, previous: Direction) -> Direction:
         step = -block_solve(objective.qM.blocks, factor, point.gradient)
-        change = jnp.vdot(point.gradient, previous.step - step)
-        beta = jnp.maximum(safe.divide(change, -jnp.vdot(previous.gradient, previous.step)), 0)
+        change = inner(point.gradient, previous.step - step)
+        beta = jnp.maximum(safe.divide(change, -inner(previous.gradient, previous.step)), 0)
         return Direction(step + beta * previous.vector, point.gradient, step)
 
     return direction

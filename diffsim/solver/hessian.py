@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
+from diffsim.math.linalg import inner
 from diffsim.solver.objective import Objective, PerGroup, hessian, hessian_product
 
 Array = jax.Array
@@ -65,7 +66,7 @@ class _Iterate(NamedTuple):
 def linear_conjugate_gradients(product: Product, precondition: Product, b: Array) -> Array:
     """x (n,) with product(x) = b, until the preconditioned residual is eps^(3/4) of its start, or 2 n products."""
     first = precondition(b)
-    start = jnp.vdot(b, first)
+    start = inner(b, first)
     floor = start * float(jnp.finfo(b.dtype).eps) ** 1.5
 
     def unfinished(point: _Iterate) -> Array:
@@ -73,10 +74,10 @@ def linear_conjugate_gradients(product: Product, precondition: Product, b: Array
 
     def advance(point: _Iterate) -> _Iterate:
         image = product(point.direction)
-        length = point.energy / jnp.vdot(point.direction, image)
+        length = point.energy / inner(point.direction, image)
         residual = point.residual - length * image
         step = precondition(residual)
-        energy = jnp.vdot(residual, step)
+        energy = inner(residual, step)
         direction = step + (energy / point.energy) * point.direction
         return _Iterate(point.x + length * point.direction, residual, direction, energy, point.products + 1)
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
+from diffsim.math.linalg import inner
 from diffsim.solver.line_search import Derivatives, line_search
 from diffsim.solver.objective import Objective, PerGroup, along_line, generalized, project, residuals
 from diffsim.types.constraints import Constraints
@@ -135,9 +136,9 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
     point, constraints, vector = progress.point, objective.constraints, direction.vector
     inertia_product, rows_product = objective.qM.mul_vec(vector), constraints.jacobian.mul_vec(vector)
     x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, vector, rows_product)
-    linear = jnp.vdot(vector, point.inertia_product - objective.qfrc_smooth)
-    line = _Line(constraints, x, v, linear, jnp.vdot(vector, inertia_product))
-    slope = jnp.vdot(vector, point.gradient)
+    linear = inner(vector, point.inertia_product - objective.qfrc_smooth)
+    line = _Line(constraints, x, v, linear, inner(vector, inertia_product))
+    slope = inner(vector, point.gradient)
     alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
     if settings.unroll:
         alpha = _differentiated(line, alpha)

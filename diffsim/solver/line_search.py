@@ -3,14 +3,20 @@
 Newton's method on the derivative, kept inside a shrinking bracket: every point that is tried becomes a bound, and a
 Newton step that leaves the bracket is replaced by its midpoint. Only derivatives are used, so there is no
 cancellation of costs in float32. Never differentiated.
+
+In float32 there are `FEW` trials at most: more do not save an iteration of Newton's method or of conjugate gradients,
+which go on from the best point found, and in a batch all worlds would wait for the longest search. On a GPU few trials
+are written out one after another.
 """
 
+import functools
 from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
+from diffsim.math.xla import for_gpu
 
 Array = jax.Array
 
@@ -18,6 +24,8 @@ Array = jax.Array
 ROUNDING = 64.0
 # stands for "no upper bound yet"
 FAR = 1e30
+# the most trials of a search in float32
+FEW = 4
 
 
 class Derivatives(Protocol):
@@ -29,7 +37,10 @@ class Derivatives(Protocol):
 
 
 class _Bracket(NamedTuple):
-    """The next trial, or the result once done; bounds of the root with the derivatives there; trials so far."""
+    """The next trial, or the result once done; bounds of the root with the derivatives there; trials so far.
+
+    A bracket that is done keeps its result when it is advanced again.
+    """
 
     alpha: Array
     lower: Array
@@ -45,12 +56,14 @@ def line_search(
 ) -> Array:
     """The step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
 
+    Within the bounds where it was not found: where their secant vanishes.
+
     Args:
       derivatives: alpha -> first and second derivative.
       first: first trial: the Newton step if it is known, else 0.
       slope: derivative at 0, negative.
       tolerance: for the absolute derivative; raised to what rounding allows.
-      limit: largest number of evaluations.
+      limit: largest number of evaluations; in float32 at most `FEW`.
       idle: whether there is nothing to search, as in a world that is done while others of its batch are not. It would
         chase rounding noise up to the limit, and the whole batch with it.
     """
@@ -65,7 +78,12 @@ def line_search(
     def advance(bracket: _Bracket) -> _Bracket:
         return _advance(bracket, derivatives, tolerance)
 
-    final = jax.lax.while_loop(unfinished, advance, start) if limit > 1 else advance(start)
+    if slope.dtype == jnp.float32:
+        limit = min(limit, FEW)
+    if limit == 1 or (limit <= FEW and for_gpu()):
+        final = functools.reduce(lambda bracket, _: advance(bracket), range(limit), start)
+    else:
+        final = jax.lax.while_loop(unfinished, advance, start)
     return jnp.where(final.done, final.alpha, _secant(final))
 
 
@@ -77,7 +95,7 @@ def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _
     newton = bracket.alpha - safe.divide(slope, curvature)
     trial = jnp.where((lower < newton) & (newton < upper), newton, 0.5 * (lower + upper))
     # also done where no number lies between the bounds, or the slope is not a number
-    done = ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
+    done = bracket.done | ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
     return _Bracket(
         alpha=jnp.where(done, bracket.alpha, trial),
         lower=lower,

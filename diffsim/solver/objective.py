@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
 from diffsim.math.blocks import each
+from diffsim.math.linalg import inner
 from diffsim.types.constraints import Constraints
 
 Array = jax.Array
@@ -85,7 +86,7 @@ def cost(objective: Objective, qacc: Array) -> Array:
     qM, qfrc_smooth, constraints = objective
     x = residuals_at(constraints, qacc)
     costs = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(constraints.groups, x, strict=True)]
-    return jnp.vdot(qacc, 0.5 * qM.mul_vec(qacc) - qfrc_smooth) + sum(costs)
+    return inner(qacc, 0.5 * qM.mul_vec(qacc) - qfrc_smooth) + sum(costs)
 
 
 def gradient(objective: Objective, qacc: Array) -> Array:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.blocks import block_factor, block_solve
-from diffsim.math.linalg import matmul
+from diffsim.math.linalg import inner, matmul
 from diffsim.solver.friction_cone import Cones, nearest_in_cone
 from diffsim.solver.gauss_seidel import (
     MINVAL,
@@ -154,7 +154,7 @@ def _row_forces(rows: RowGroup, force: Array) -> Array:
 
 def _iterate(quadratic: _Quadratic, cones: Cones, start: Array, tolerance: Array, iterations: int) -> _State:
     """Sweeps until one gains too little."""
-    value = 0.5 * jnp.vdot(start, matmul(quadratic.response, start)) + jnp.vdot(start, quadratic.offset)
+    value = 0.5 * inner(start, matmul(quadratic.response, start)) + inner(start, quadratic.offset)
     start = jnp.where(value < 0, start, 0)
     updates = [(cones.singles, _interval_update(quadratic))] if cones.singles else []
     updates += [(cones.number, _cone_update(quadratic, cones))] if cones.number else []
@@ -176,7 +176,7 @@ def _interval_update(quadratic: _Quadratic) -> _Update:
     def update(i: Array, point: _Point) -> _Point:
         force, gained = point
         row = quadratic.response[i]
-        slope, value = jnp.vdot(row, force) + quadratic.offset[i], jnp.maximum(row[i], MINVAL)
+        slope, value = inner(row, force) + quadratic.offset[i], jnp.maximum(row[i], MINVAL)
         new = best_in_interval(force[i], slope, value, quadratic.lower[i], quadratic.upper[i])
         return force.at[i].set(new), gained + gain(new - force[i], slope, value)
 
@@ -202,7 +202,7 @@ def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
         side = best_in_ball(to_axes(vector, ray[1:]), push, value, ray[0])
         new = jnp.concatenate([ray[:1], jnp.where(ray[0] > MINVAL, from_axes(vector, side), 0)])
         change = jnp.where(there[i], new, 0) - old
-        gained = gained - (0.5 * jnp.vdot(change, matmul(block, change)) + jnp.vdot(change, slope))
+        gained = gained - (0.5 * inner(change, matmul(block, change)) + inner(change, slope))
         return force.at[mine].add(change)[: cones.size], gained
 
     return update
@@ -212,5 +212,5 @@ def _along_ray(block: Array, force: Array, slope: Array) -> Array:
     """The best force along the ray of a force; without one, along the steepest descent within the cone."""
     loaded = force[0] > MINVAL
     ray = jnp.where(loaded, force, nearest_in_cone(-slope))
-    best = safe.divide(-jnp.vdot(ray, slope), jnp.vdot(ray, matmul(block, ray)))
+    best = safe.divide(-inner(ray, slope), inner(ray, matmul(block, ray)))
     return jnp.maximum(jnp.where(loaded, 1, 0) + best, 0) * ray

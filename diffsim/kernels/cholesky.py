@@ -1,0 +1,133 @@
+"""Cholesky factors and their solves: one kernel on CUDA for small matrices in float32, LAPACK elsewhere.
+
+A library call ends a CUDA graph and waits for the host; a step of a humanoid would spend most of its time so.
+`factor` and `solve` are primitives of JAX, so that the kernel is traced only where a program is compiled for CUDA, and
+a batch (`vmap`) is always an array of matrices, whatever the order of maps. Derivatives are made from the same two.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+Array = jax.Array
+# of a primitive: what it computes, or how it is transformed
+Rule = Callable[..., Any]
+
+# rows of the largest matrix that is a kernel's
+LARGEST = 128
+# numbers that a kernel can count
+MOST = 2**31 - 1
+
+
+def plain_factor(matrix: Array) -> Array:
+    """Lower factors L (..., n, n) of symmetric positive definite matrices, nan where one is not: the definition."""
+    return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+
+def plain_solve(lower: Array, b: Array) -> Array:
+    """x (..., n, k) with L L^T x = b, of lower factors (..., n, n) and b (..., n, k): the definition."""
+    half = jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True)
+    return jax.lax.linalg.triangular_solve(lower, half, left_side=True, lower=True, transpose_a=True)
+
+
+def is_small(matrix: Array) -> bool:
+    """Whether matrices (..., n, n) are of the type and size that kernels take, and those are not switched off."""
+    on = os.environ.get("DIFFSIM_KERNELS", "1") != "0"
+    return on and matrix.dtype == jnp.float32 and 0 < matrix.shape[-1] <= LARGEST
+
+
+def factor(matrix: Array) -> Array:
+    """`plain_factor`, by the kernel on CUDA."""
+    return factor_p.bind(matrix) if is_small(matrix) else plain_factor(matrix)
+
+
+def solve(lower: Array, b: Array) -> Array:
+    """`plain_solve`, by the kernel on CUDA."""
+    return solve_p.bind(lower, b) if is_small(lower) else plain_solve(lower, b)
+
+
+def _factor_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
+    """dL = L Phi(L^-1 dA L^-T), Phi the lower triangle with half of the diagonal (Murray 2016, sec. 3.1)."""
+    lower = factor_p.bind(*primals)
+    half = jax.lax.linalg.triangular_solve(lower, tangents[0], left_side=True, lower=True)
+    inner = jax.lax.linalg.triangular_solve(lower, half, left_side=False, lower=True, transpose_a=True)
+    return lower, _product(lower, jnp.tril(inner) - 0.5 * inner * jnp.eye(inner.shape[-1], dtype=inner.dtype))
+
+
+def _solve_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
+    """dx = A^-1 (db - dA x), dA = dL L^T + L dL^T."""
+    (lower, _), (change, push) = primals, tangents
+    x, push = solve_p.bind(*primals), ad.instantiate_zeros(push)
+    if type(change) is not ad.Zero:
+        push = push - _product(change, _product(lower.mT, x)) - _product(lower, _product(change.mT, x))
+    return x, solve_p.bind(lower, push)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def _factor_kernel(matrix: Array) -> Array:
+    kernels, flat = _triton(), matrix.reshape(-1, *matrix.shape[-2:])
+    if kernels is None or flat.size > MOST:
+        return plain_factor(matrix)
+    return kernels.factor(flat).reshape(matrix.shape)
+
+
+def _solve_kernel(lower: Array, b: Array) -> Array:
+    kernels, flat = _triton(), [x.reshape(-1, *x.shape[-2:]) for x in (lower, b)]
+    if kernels is None or max(x.size for x in flat) > MOST:
+        return plain_solve(lower, b)
+    return kernels.solve(*flat).reshape(b.shape)
+
+
+def _triton() -> Any:
+    """The kernels; None where this jax has no Triton."""
+    try:
+        from diffsim.kernels import triton_cholesky
+    except ImportError:
+        return None
+    return triton_cholesky
+
+
+def _batch_factor(arguments: Sequence[Array], dims: Sequence[int]) -> tuple[Array, int]:
+    return factor_p.bind(jnp.moveaxis(arguments[0], dims[0], 0)), 0
+
+
+def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
+    """A batch of right sides of the same matrices is more columns."""
+    (lower, b), (of_lower, of_b) = arguments, dims
+    if of_lower is None and of_b is not None:
+        columns = jnp.moveaxis(b, of_b, -1)
+        found = solve_p.bind(lower, columns.reshape(*columns.shape[:-2], -1))
+        return found.reshape(columns.shape), found.ndim
+    lower = jnp.moveaxis(lower, of_lower or 0, 0)
+    b = jnp.broadcast_to(b, (lower.shape[0], *b.shape)) if of_b is None else jnp.moveaxis(b, of_b, 0)
+    return solve_p.bind(lower, b), 0
+
+
+def _transpose_solve(cotangent: Array, lower: Array, b: Any) -> tuple[None, Array]:
+    """A is symmetric; the solve is linear in b only."""
+    return None, solve_p.bind(lower, cotangent)
+
+
+def _primitive(name: str, plain: Rule, kernel: Rule, jvp: Rule, batch: Rule) -> Primitive:
+    """A function of arrays whose result has the shape of its last argument."""
+    made = Primitive(name)
+    made.def_impl(jax.jit(made.bind))
+    made.def_abstract_eval(lambda *arguments: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
+    ad.primitive_jvps[made], batching.primitive_batchers[made] = jvp, batch
+    mlir.register_lowering(made, mlir.lower_fun(plain, multiple_results=False))
+    mlir.register_lowering(made, mlir.lower_fun(kernel, multiple_results=False), platform="cuda")
+    return made
+
+
+factor_p = _primitive("small_cholesky", plain_factor, _factor_kernel, _factor_jvp, _batch_factor)
+solve_p = _primitive("small_cholesky_solve", plain_solve, _solve_kernel, _solve_jvp, _batch_solve)
+ad.primitive_transposes[solve_p] = _transpose_solve

@@ -1,0 +1,145 @@
+"""Cholesky factors and solves of many small matrices: Pallas kernels for CUDA (Triton).
+
+A program takes some worlds, which lie side by side on the last axis of all that it computes with; rows are the other
+axis. Factors are stored in that order too, (column, row, world), so that neighbouring threads read neighbouring
+numbers; matrices and vectors are read once, in the order in which JAX has them. All loops stay loops: n = 128 is the
+same code as n = 2.
+
+factor: left-looking, column j of L is (A - sum_{k<j} L_k L_kj) / sqrt(d), d its entry on the diagonal.
+solve: y = L^-1 b column by column, then x = L^-T y.
+Source: Golub and Van Loan 2013, sec. 4.2 (gaxpy Cholesky) and 3.1 (column-oriented substitution).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+Array = jax.Array
+
+# entries of a column, of all worlds of a program together, and those that one warp of 32 threads takes
+TILE, WARP_TILE = 256, 512
+# fewest worlds of a program: 8 numbers fill what memory delivers at once
+WORLDS = 8
+# columns of the factor that are read at once, so that one waits for memory while another is added
+AT_ONCE = 4
+
+
+class _Lanes(NamedTuple):
+    """Which entries a program computes with: row and world, both (rows, worlds), and whether there is such an entry.
+
+    `one` and `is_one` are world and whether it exists for a single row, (1, worlds).
+    """
+
+    n: int
+    row: Array
+    world: Array
+    exists: Array
+    one: Array
+    is_one: Array
+
+
+def _lanes(n: int, batch: int, program: Array) -> _Lanes:
+    rows, worlds = _tile(n)
+    row = jax.lax.broadcasted_iota(jnp.int32, (rows, worlds), 0)
+    world, one = (program * worlds + jax.lax.broadcasted_iota(jnp.int32, (k, worlds), 1) for k in (rows, 1))
+    return _Lanes(n, row, world, (row < n) & (world < batch), one, one < batch)
+
+
+def _tile(n: int) -> tuple[int, int]:
+    """Rows, a power of two, and worlds of a program."""
+    rows = max(1 << (n - 1).bit_length(), 2)
+    return rows, max(TILE // rows, WORLDS)
+
+
+def _at_row(lanes: _Lanes, values: Array, j: Array) -> Array:
+    """Row j (1, worlds) of values (rows, worlds)."""
+    return jnp.sum(jnp.where(lanes.row == j, values, 0.0), axis=0)[None]
+
+
+def _column(lanes: _Lanes, l_ref: Any, k: Array, mask: Array) -> Array:
+    """Column k of the factors, (rows, worlds), and zero where the mask is false."""
+    return triton.load(l_ref.at[k, lanes.row, lanes.world], mask=mask, other=0.0)
+
+
+def _factor_kernel(a_ref: Any, l_ref: Any, *, barrier: Callable[[], None]) -> None:
+    """Writes the factors (n columns, n rows, worlds) of symmetric matrices (worlds, n, n)."""
+    lanes = _lanes(a_ref.shape[-1], a_ref.shape[0], pl.program_id(0))
+
+    def column(j: Array, _: None) -> None:
+        value = triton.load(a_ref.at[lanes.world, j, lanes.row], mask=lanes.exists, other=0.0)
+
+        def minus(step: Array, value: Array) -> Array:
+            for k in [AT_ONCE * step + i for i in range(AT_ONCE)]:
+                # of a column: the rows that are left, and row j; all of it only if it comes before j
+                here = triton.load(l_ref.at[k, j, lanes.one], mask=lanes.is_one & (k < j), other=0.0)
+                value = value - _column(lanes, l_ref, k, lanes.exists & (k < j)) * here
+            return value
+
+        value = jax.lax.fori_loop(0, (j + AT_ONCE - 1) // AT_ONCE, minus, value)
+        pivot = jnp.sqrt(_at_row(lanes, value, j))
+        found: Any = jnp.where(lanes.row >= j, value / pivot, 0.0)
+        triton.store(l_ref.at[j, lanes.row, lanes.world], found, mask=lanes.exists)
+        # other threads read it next
+        barrier()
+
+    jax.lax.fori_loop(0, lanes.n, column, None)
+
+
+def _solve(lanes: _Lanes, l_ref: Any, b: Array) -> Array:
+    """x (rows, worlds) with L L^T x = b."""
+
+    def forward(j: Array, y: Array) -> Array:
+        column = _column(lanes, l_ref, j, lanes.exists)
+        found = _at_row(lanes, y, j) / _at_row(lanes, column, j)
+        return jnp.where(lanes.row == j, found, jnp.where(lanes.row > j, y - column * found, y))
+
+    def backward(step: Array, x: Array) -> Array:
+        j = lanes.n - 1 - step
+        column = _column(lanes, l_ref, j, lanes.exists)
+        left = _at_row(lanes, x, j) - jnp.sum(jnp.where(lanes.row > j, column * x, 0.0), axis=0)[None]
+        return jnp.where(lanes.row == j, left / _at_row(lanes, column, j), x)
+
+    return jax.lax.fori_loop(0, lanes.n, backward, jax.lax.fori_loop(0, lanes.n, forward, b))
+
+
+def _solve_kernel(l_ref: Any, b_ref: Any, x_ref: Any) -> None:
+    """Solves for one of the right sides (worlds, n, k); programs of the same worlds follow one another."""
+    batch, n, count = b_ref.shape
+    lanes, right = _lanes(n, batch, pl.program_id(0) // count), pl.program_id(0) % count
+    b = triton.load(b_ref.at[lanes.world, lanes.row, right], mask=lanes.exists, other=0.0)
+    triton.store(x_ref.at[lanes.world, lanes.row, right], _solve(lanes, l_ref, b), mask=lanes.exists)
+
+
+def _launch(kernel: Callable[..., None], out: jax.ShapeDtypeStruct, n: int, grid: int, interpret: bool) -> Callable:
+    """The call of a kernel by `grid` programs."""
+    rows, worlds = _tile(n)
+    params = triton.CompilerParams(num_warps=max(rows * worlds // WARP_TILE, 1), num_stages=1)
+    return pl.pallas_call(kernel, out_shape=out, grid=(grid,), compiler_params=params, interpret=interpret)
+
+
+@functools.partial(jax.jit, static_argnames="interpret")
+def factor(matrix: Array, interpret: bool = False) -> Array:
+    """Lower factors L (batch, n, n) of symmetric positive definite matrices (batch, n, n); nan where one is not.
+
+    Reads the upper triangles. `interpret` runs the kernel without a GPU.
+    """
+    batch, n, _ = matrix.shape
+    out = jax.ShapeDtypeStruct((n, n, batch), matrix.dtype)
+    # which the interpreter, one thread, neither needs nor knows
+    kernel = functools.partial(_factor_kernel, barrier=(lambda: None) if interpret else triton.debug_barrier)
+    found = _launch(kernel, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(matrix)
+    return jnp.transpose(found, (2, 1, 0))
+
+
+@functools.partial(jax.jit, static_argnames="interpret")
+def solve(lower: Array, b: Array, interpret: bool = False) -> Array:
+    """x (batch, n, k) with L L^T x = b, for factors L (batch, n, n) and b (batch, n, k)."""
+    batch, n, count = b.shape
+    out = jax.ShapeDtypeStruct(b.shape, b.dtype)
+    call = _launch(_solve_kernel, out, n, pl.cdiv(batch, _tile(n)[1]) * count, interpret)
+    return call(jnp.transpose(lower, (2, 1, 0)), b)

@@ -1,0 +1,134 @@
+# ruff: noqa: E402
+"""`make gpu-plan`: the programs of this library for an H200, without one.
+
+python tests/gpu/plan.py [--only PATTERN] [--against mjx] [--record]
+
+Compiles steps, rollouts and gradients for the device. Prints what is certain: kernels, bytes that they move, library
+calls, loops that the host waits for, CUDA graphs, temporary memory; and a guess: steps per second by a model of time
+that is good to a factor of two. Fails where a program has 5% more kernels or bytes than in the recorded baseline.
+`--record` writes the baseline anew.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+import jax
+import jax.numpy as jnp
+
+jax.config.update("jax_platforms", "cpu")
+# short loops are traced as on the device
+jax.default_backend = lambda: "gpu"
+
+from diffsim.bench.engines import ENGINES, Batched, Workload
+from tests.gpu.predict import time_of
+from tests.gpu.program import read_graphs, read_program
+from tests.gpu.target import Compiled, compile_for_device
+
+BASELINE = HERE / "baseline.json"
+# how much kernels and bytes may grow
+GROWTH = 1.05
+STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A program: model file, batch size, what of an engine, solver settings, and the trips of dynamic loops."""
+
+    path: str
+    batch: int
+    mode: str
+    limits: tuple[int, ...] = ()
+    # measured on the CPU, the most of 8192 worlds; of loops by their depth
+    trips: tuple[float, ...] = (1.0,)
+
+    @property
+    def steps(self) -> int:
+        """Steps in one run of the program."""
+        return 1 if self.mode == "step" else STEPS
+
+
+HUMANOID, HAND, TEN = "humanoid/humanoid.xml", "shadow_hand/right_hand.xml", "humanoid/10_humanoids.xml"
+QUADRUPED = "quadruped.xml"
+ROWS = {
+    "humanoid step": Row(HUMANOID, 8192, "step"),
+    "humanoid rollout": Row(HUMANOID, 8192, "rollout"),
+    "humanoid gradient": Row(HUMANOID, 8192, "gradient"),
+    "humanoid to tolerance": Row(HUMANOID, 8192, "step", (100, 50), (8.0, 4.0)),
+    "hand step": Row(HAND, 8192, "step"),
+    "quadruped step": Row(QUADRUPED, 8192, "step"),
+    "10 humanoids step": Row(TEN, 1024, "step", (), (2.0,)),
+}
+
+
+def compile_row(engine: str, row: Row) -> Compiled:
+    """The program of a row."""
+    import mujoco.mjx
+
+    folders = HERE.parents[1] / "examples" / "models", pathlib.Path(mujoco.mjx.__file__).parent / "test_data"
+    path = next(folder / row.path for folder in folders if (folder / row.path).exists())
+    made: Any = ENGINES[engine](Workload(str(path), *row.limits))
+    if engine == "mjx":
+        made.model = made.mjx.put_model(made.mjmodel, impl="jax")
+    states = jax.eval_shape(lambda: made.start(row.batch))
+    shape = (row.batch, made.nu) if row.mode == "step" else (STEPS, row.batch, made.nu)
+    run: Batched = getattr(made, row.mode)
+    return compile_for_device(run, states, jax.ShapeDtypeStruct(shape, jnp.float32))
+
+
+def measure(engine: str, row: Row) -> dict[str, float]:
+    """The numbers of a row, per step."""
+    compiled = compile_row(engine, row)
+    program, graphs = read_program(compiled.hlo, row.trips), read_graphs(compiled.launches)
+    microseconds = time_of(program, graphs) / row.steps
+    return {
+        "kernels": round(sum(k.times for k in program.kernels) / row.steps, 1),
+        "MiB": round(sum(k.times * k.bytes for k in program.kernels) / row.steps / 2**20, 1),
+        "library calls": round(sum(k.times for k in program.kernels if k.is_library) / row.steps, 1),
+        "host loops": min(graphs.host_loops, sum(loop.is_dynamic for loop in program.loops)),
+        "graphs": graphs.graphs,
+        "launches outside": graphs.outside,
+        "temporary MiB": compiled.temporary // 2**20,
+        "M steps/s": round(row.batch / microseconds, 2),
+    }
+
+
+def compare(name: str, new: dict[str, float], old: dict[str, float]) -> list[str]:
+    """What grew too much since the baseline."""
+    watched = ("kernels", "MiB", "library calls", "host loops")
+    return [f"{name}: {key} {old[key]} -> {new[key]}" for key in watched if new[key] > GROWTH * old[key]]
+
+
+def main() -> int:
+    """Prints the table; 1 if a program grew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="rows whose name has this regular expression")
+    parser.add_argument("--against", nargs="*", default=[], choices=["mjx"])
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    baseline = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    grown: list[str] = []
+    for row_name, row in ROWS.items():
+        for engine in ["diffsim", *options.against]:
+            name = f"{engine} {row_name}"
+            if re.search(options.only, name):
+                found = measure(engine, row)
+                print(f"{name:34s} " + ", ".join(f"{value} {key}" for key, value in found.items()), flush=True)
+                if options.record:
+                    baseline[name] = found
+                grown += compare(name, found, baseline[name]) if name in baseline else []
+    if options.record:
+        BASELINE.write_text(json.dumps(baseline, indent=1, sort_keys=True) + "\n")
+    print(f"GPU PLAN jax {jax.__version__}: {len(grown)} grew" + "".join(f"\n  {line}" for line in grown))
+    return int(bool(grown))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""CUDA's kernels, run by Pallas' interpreter, beside their plain definitions; the primitives and their derivatives.
+
+float32: that is what the kernels are for.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffsim.kernels import cholesky, triton_cholesky
+from diffsim.math import linalg
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def wide(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
+    root = rng.normal(size=(count, n, n + 3))
+    return root @ root.swapaxes(1, 2) / n
+
+
+def ill_conditioned(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
+    """Eigenvalues from 1e-4 to 1, and rows in units that differ by 1e6."""
+    turn = np.linalg.qr(rng.normal(size=(count, n, n)))[0]
+    unit = np.logspace(-3, 3, n)
+    return unit[:, None] * (turn * np.logspace(-4, 0, n)) @ turn.swapaxes(1, 2) * unit
+
+
+def chain(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
+    """As the inertia of a chain with two branches: entries only between a dof and its ancestors."""
+    parent = np.maximum(np.arange(n) - rng.integers(1, 3, n), -1)
+    root = np.zeros((count, n, n))
+    for i in range(n):
+        j = i
+        while j >= 0:
+            root[:, i, j] = 1 + rng.uniform(size=count) if i == j else 0.3 * rng.normal(size=count)
+            j = parent[j]
+    return root.swapaxes(1, 2) @ root
+
+
+MATRICES = {"wide": wide, "ill_conditioned": ill_conditioned, "chain": chain}
+
+
+# not all of a program's worlds, and more than one program
+@pytest.mark.parametrize(("n", "count"), [(1, 3), (6, 35), (27, 9), (128, 2)])
+def test_kernels_are_the_plain_definitions(n, count):
+    rng = np.random.default_rng(n)
+    for name, make in MATRICES.items():
+        matrix, b = make(rng, count, n).astype(np.float32), rng.normal(size=(count, n, 2)).astype(np.float32)
+        lower = triton_cholesky.factor(matrix, interpret=True)
+        x = np.asarray(triton_cholesky.solve(lower, b, interpret=True), float)
+        scale = np.sqrt(np.einsum("bi,bj->bij", *2 * [np.diagonal(matrix, axis1=1, axis2=2)]))
+        product = np.asarray(lower, float) @ np.asarray(lower, float).swapaxes(1, 2)
+        # in units of the entries: the rounding of n products
+        assert np.max(np.abs(product - matrix) / scale) < 1e-6, name
+        assert np.array_equal(np.triu(lower, 1), np.zeros_like(lower))
+        plain = np.asarray(cholesky.plain_solve(cholesky.plain_factor(matrix), b), float)
+        unit = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))[..., None]
+        for found in (x, plain):
+            size = np.max(np.abs(unit * found), axis=1, keepdims=True)
+            assert np.max(np.abs(matrix @ found - b) / unit / (size * n + np.abs(b / unit))) < 1e-6, name
+        if name != "ill_conditioned":
+            condition = np.linalg.cond(matrix.astype(float)).max()
+            assert np.max(np.abs(x - plain)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain)), name
+
+
+def test_a_matrix_that_is_not_positive_definite_gives_nan_in_its_own_world():
+    matrix = np.stack([np.eye(4), np.diag([1, 1, -1, 1]), np.eye(4)]).astype(np.float32)
+    lower = triton_cholesky.factor(matrix, interpret=True)
+    x = triton_cholesky.solve(lower, np.ones((3, 4, 1), np.float32), interpret=True)
+    assert np.isnan(x[1]).all()
+    assert np.array_equal(x[::2], np.ones((2, 4, 1)))
+
+
+def solve(matrix, b):
+    return linalg.solve_spd(0.5 * (matrix + matrix.T), b)
+
+
+def reference(matrix, b):
+    return jnp.linalg.solve(0.5 * (matrix + matrix.T), b)
+
+
+def problem(count: int = 4, n: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return wide(rng, count, n).astype(np.float32), rng.normal(size=(count, n)).astype(np.float32)
+
+
+@pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("argument", [0, 1])
+def test_derivatives_in_a_batch(derivative, argument):
+    arguments = problem()
+    found, expected = (jax.vmap(derivative(f, argument))(*arguments) for f in (solve, reference))
+    assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
+
+
+def test_second_derivatives():
+    matrix, b = (part[0] for part in problem())
+    expected = jax.hessian(lambda m: jnp.sum(reference(m, b) ** 2))(matrix)
+    for twice in (jax.hessian, lambda f: jax.jacrev(jax.jacrev(f)), lambda f: jax.jacrev(jax.jacfwd(f))):
+        found = twice(lambda m: jnp.sum(solve(m, b) ** 2))(matrix)
+        assert np.max(np.abs(found - expected)) < 1e-4 * np.max(np.abs(expected))
+
+
+def test_the_factor_has_derivatives():
+    matrix = problem()[0][0]
+    change = np.random.default_rng(1).normal(size=matrix.shape).astype(np.float32)
+    pair = (matrix,), (change + change.T,)
+    found, expected = jax.jvp(linalg.cholesky, *pair), jax.jvp(jnp.linalg.cholesky, *pair)
+    assert np.max(np.abs(found[1] - expected[1])) < 1e-5 * np.max(np.abs(expected[1]))
+
+
+def test_every_order_of_maps():
+    matrix, b = problem()
+    expected = np.linalg.solve(matrix[:, None], b[None, ..., None])[..., 0]
+    outer = jax.vmap(jax.vmap(solve, (None, 0)), (0, None))(matrix, b)
+    inner = jax.vmap(jax.vmap(solve, (0, None)), (None, 0))(matrix, b)
+    for found in (outer, np.swapaxes(inner, 0, 1)):
+        assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
+
+
+@pytest.mark.parametrize(
+    ("switch", "dtype", "n", "count"),
+    [("1", np.float32, 128, 2), ("0", np.float32, 27, 0), ("1", np.float64, 27, 0), ("1", np.float32, 129, 0)],
+)
+def test_which_solves_are_the_kernels(monkeypatch, switch, dtype, n, count):
+    monkeypatch.setenv("DIFFSIM_KERNELS", switch)
+    shapes = jax.ShapeDtypeStruct((n, n), dtype), jax.ShapeDtypeStruct((n,), dtype)
+    assert str(jax.make_jaxpr(linalg.solve_spd)(*shapes)).count("small_cholesky") == count

@@ -1,0 +1,69 @@
+"""A step and its gradient lower for accelerators that are not there, at full precision and without libraries."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+import diffsim
+
+MODEL = "examples/models/quadruped.xml"
+FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
+
+
+@functools.cache
+def traced() -> Any:
+    """The gradient through a batched step in float32."""
+    model, state, inputs = jax.tree.map(
+        lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+        (loaded := diffsim.load(MODEL), diffsim.make_state(loaded), diffsim.make_inputs(loaded)),
+    )
+    travel = lambda s, u: diffsim.step(model, s, inputs.replace(ctrl=u)).qpos[0]  # noqa: E731
+    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((8, *x.shape), x.dtype), (state, inputs.ctrl))
+    return jax.jit(jax.vmap(jax.grad(travel, argnums=1))).trace(*batch)
+
+
+@contextlib.contextmanager
+def compiling_for_a_gpu() -> Iterator[None]:
+    """Newer versions of Pallas ask for which one."""
+    facts = {"device_kind": "NVIDIA H200", "num_cores": 132, "platform": "gpu"}
+    known = {field.name for field in dataclasses.fields(jax.sharding.AbstractDevice)}
+    device = jax.sharding.AbstractDevice(**{name: fact for name, fact in facts.items() if name in known})
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)):
+        yield
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
+def test_cuda_has_kernels_and_no_library() -> None:
+    with compiling_for_a_gpu():
+        text = traced().lower(lowering_platforms=("cuda",)).as_text()
+    assert "xla.gpu.triton" in text
+    assert "cusolver" not in text and "cublas" not in text and "triangular_solve" not in text
+
+
+def test_tpu_has_all_operations() -> None:
+    assert "xla.gpu.triton" not in traced().lower(lowering_platforms=("tpu",)).as_text()
+
+
+def test_no_product_is_rounded() -> None:
+    """TF32 and bfloat16, which accelerators use unless told otherwise, break dynamics."""
+    products = [each for each in equations(traced().jaxpr.jaxpr) if each.primitive.name == "dot_general"]
+    assert products
+    assert {each.params["precision"] for each in products} == {FULL}
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """All operations of a program, those of loops and branches too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inside in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            if isinstance(inside, ClosedJaxpr):
+                yield from equations(inside.jaxpr)
+            elif isinstance(inside, Jaxpr):
+                yield from equations(inside)
