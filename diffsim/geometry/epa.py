@@ -32,8 +32,8 @@ FLAT = 1e18
 class _Polytope(NamedTuple):
     """Corners (c); faces `face` (f, 3) by numbers of corners, counterclockwise from outside, with their planes.
 
-    Planes: `normal` (f, 3) outward, `distance` (f,) m, infinite where there is no face. A closed surface of c triangle
-    corners has f = 2 c - 4 faces.
+    Planes: `normal` (f, 3) outward, `distance` (f,) m, infinite where there is no face. A closed surface of
+    triangles with c corners has f = 2 c - 4 of them.
     """
 
     corners: Corner
