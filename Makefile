@@ -8,7 +8,7 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep soak parity rays mutations corpus clean
+.PHONY: demo test check format bench sweep soak parity rays gradients mutations corpus clean
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ parity: $(VENV)/.installed  ## acceleration and next state of every model of the
 
 rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and the time of a fine mesh beside a box
 	$(BIN)/python tests/ray_wide.py
+
+gradients: $(VENV)/.installed  ## what is promised of gradients and the tools on top, one line a bar
+	PYTHONPATH=. $(BIN)/python tests/gradient_bars.py
 
 mutations: $(VENV)/.installed  ## plants bugs seen in other engines; each must be caught by its test
 	$(BIN)/python tests/mutations.py

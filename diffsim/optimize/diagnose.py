@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from diffsim.optimize.smoothed import sample, score
+from diffsim.optimize.smoothed import Estimate, sample, score
 
 Array = jax.Array
 
@@ -79,8 +79,7 @@ def diagnose(
       x: where.
       reach: how large changes of x matter to you, a norm in its units; None for 1% of |x|, or 0.01 if that is less.
       directions: along how many directions differences are taken.
-      samples: pairs of samples of the smoothed gradient.
-      seed: of the random directions and the noise.
+      samples: pairs of samples of the smoothed gradient; seed: of these and of random directions.
 
     Returns:
       A `Diagnosis`; `print` shows it.
@@ -99,8 +98,7 @@ def diagnose(
     value, gradient = jax.jit(jax.value_and_grad(flat_loss))(flat)
     along = _directions(np.asarray(gradient, float), directions, seed)
     steps = reach * 0.1 ** np.arange(DECADES + 1)
-    key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
-    smooth = jax.jit(lambda at: score(flat_loss, at, sample(flat_loss, at, key, sigma, samples)))(flat)
+    smooth = _smoothed(flat_loss, flat, reach, samples, seed)
     found = _Found(
         value=float(value),
         slopes=along @ np.asarray(gradient, float),
@@ -111,6 +109,12 @@ def diagnose(
         rounding=ROUNDING * float(jnp.finfo(flat.dtype).eps) * np.abs(float(value)) / steps,
     )
     return _diagnosis(found, unflatten(gradient), unflatten(smooth.mean))
+
+
+def _smoothed(loss: Callable[[Array], Array], flat: Array, reach: float, samples: int, seed: int) -> Estimate:
+    """The gradient averaged over noise whose norm is about `reach`."""
+    key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
+    return jax.jit(lambda at: score(loss, at, sample(loss, at, key, sigma, samples)))(flat)
 
 
 class _Found(NamedTuple):

@@ -69,46 +69,39 @@ def fit(
     noise: Any = None,
     settings: Fit | None = None,
 ) -> FitResult:
-    """Identifies numbers of a model. Runs on the host; simulations are jitted once and batched over windows.
+    """Identifies numbers of a model. Runs on the host; simulations are jitted and batched over windows.
 
     Args:
       model: the first guess.
       recordings: one or several, of the same actuators and sensors.
       unknowns: what is not known, with bounds; further bounds come from logarithms.
-      noise: standard deviation of each reading, in its unit: a number or (nsensordata,). None for one that all share,
-        estimated from the residuals: give it where sensors have different units.
+      noise: standard deviation of each reading, in its unit, a number or (nsensordata,); None for one that all share,
+        estimated from the residuals.
       settings: None for `Fit()`.
 
     Returns:
       A `FitResult`; `print` shows it.
 
     Raises:
-      ValueError: no unknowns, a field or name that does not exist, a start out of bounds, too short recordings.
-      UnsupportedError: from the simulator.
+      ValueError: no unknowns, a field that does not exist, a start out of bounds, too short recordings.
     """
-    settings = Fit() if settings is None else settings
+    chosen = Fit() if settings is None else settings
     listed = [recordings] if isinstance(recordings, Recording) else list(recordings)
     unknown = Unknowns(model, unknowns)
-    windows = windows_of(listed, settings.window)
     scale = np.broadcast_to(np.asarray(1.0 if noise is None else noise, float), (model.nsensordata,))
-    fitted = len(windows.ctrl) - settings.held_out
-    if fitted < 1:
-        raise ValueError(f"{settings.held_out} windows held out of {len(windows.ctrl)}: none is left to fit")
-    problem = Problem(unknown, windows, scale, settings)
-    train, test = problem.part(slice(0, fitted)), problem.part(slice(fitted, None))
+    problem = Problem(unknown, windows_of(listed, chosen.window), scale, chosen)
+    train, test = problem.divided()
     found = train.solve(unknown.start, True)
     theta = found.x[: unknown.start.size]
-    tested = test.solve(theta, False).x if settings.held_out else np.zeros(0)
-    changes = np.concatenate([found.x[theta.size :], tested])
-    identified = identify(unknown, theta, found.jac, found.fun, noise is not None)
+    tested = test.solve(theta, False).x if chosen.held_out else np.zeros(0)
     start = np.concatenate([unknown.start, np.zeros(found.x.size - theta.size)])
     return FitResult(
         model=unknown.model_of(jnp.asarray(theta, model.qpos0.dtype)),
         theta=theta,
-        identified=identified,
-        states=problem.states(changes),
+        identified=identify(unknown, theta, found.jac, found.fun, noise is not None),
+        states=problem.states(np.concatenate([found.x[theta.size :], tested])),
         rms=train.rms(found.x),
-        held_out_rms=test.rms(np.concatenate([theta, tested])) if settings.held_out else np.full(scale.size, np.nan),
+        held_out_rms=test.rms(np.concatenate([theta, tested])),
         start_rms=train.rms(start),
         iterations=int(found.njev),
         converged=bool(found.status > 0),

@@ -57,6 +57,17 @@ class Problem:
         self.dtype = model.qpos0.dtype
         self.programs = _programs(unknowns, noise, settings, windows.ctrl.shape[1])
 
+    def divided(self) -> tuple["Problem", "Problem"]:
+        """The windows to fit, and those held out.
+
+        Raises:
+          ValueError: none is left to fit.
+        """
+        count, held_out = self.windows.ctrl.shape[0], self.settings.held_out
+        if held_out >= count:
+            raise ValueError(f"{held_out} windows held out of {count}: none is left to fit")
+        return self.part(slice(0, count - held_out)), self.part(slice(count - held_out, None))
+
     def part(self, chosen: slice) -> "Problem":
         """The same of some windows; programs are shared."""
         other = object.__new__(Problem)
@@ -107,6 +118,8 @@ class Problem:
 
     def rms(self, x: np.ndarray) -> np.ndarray:
         """(nsensordata,) root mean square error of each reading, in its unit; NaN where nothing was measured."""
+        if not self.windows.ctrl.shape[0]:
+            return np.full(self.noise.size, np.nan)
         measured = np.isfinite(np.asarray(self.windows.sensordata)).sum(axis=(0, 1))
         square = (self.residuals(x).reshape(-1, self.noise.size) ** 2).sum(axis=0)
         mean = np.divide(square, measured, out=np.full(self.noise.size, np.nan), where=measured > 0)
