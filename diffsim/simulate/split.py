@@ -52,6 +52,8 @@ class Split(NamedTuple):
 
 
 Ends = tuple[Array, Array]
+# acceleration (nv,), rates of activation (na,)
+Rates = tuple[Array, Array]
 
 
 def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
@@ -112,29 +114,36 @@ def _until_event(model: Model, state: State, inputs: Inputs, data: Data, h: Arra
     touches = signals(model, data.efc, residuals_at(data.efc, data.qacc), held).touches.size
     change = _first_change(jax.lax.stop_gradient((told(data), stages[1], told(after))), touches)
     curve = Curve(state, data.qacc, end.qvel, after.qacc, h)
-    half, found = evaluate(curve(model, 0.5 * change.guess)), evaluate(curve(model, change.guess))
-    part = change.corrected(told(found))
-    guessed = advance(model, state, _simpson(state, (data, half, found), change.guess * h), change.guess * h)
+
+    def seen(part: Array) -> tuple[Rates, Array]:
+        found = evaluate(curve(model, part))
+        return _rates(found), told(found)
+
+    # half way and there, side by side
+    rates, values = jax.vmap(seen)(jnp.stack([0.5 * change.guess, change.guess]))
+    half, found = (jax.tree.map(lambda leaf, i=i: leaf[i], rates) for i in range(2))
+    part = change.corrected(values[1])
+    guessed = advance(model, state, _simpson(state, (_rates(data), half, found), change.guess * h), change.guess * h)
     there = _coast(model, guessed, found, (part - change.guess) * h)
     state = jax.tree.map(lambda a, b: jnp.where(change.event, a, b), there, end)
     return _Piece(state, jnp.where(change.event, (1 - part) * h, 0), change.event, slopes, last(ends))
 
 
-def _simpson(state: State, three: tuple[Data, Data, Data], h: Array) -> Slopes:
-    """Mean rates over h seconds, from evaluations at their begin, middle and end: integrals of a parabola."""
-    first, middle, end = three
-    path = state.qvel + h * (first.qacc + 2 * middle.qacc) / 6
-    qacc, act_dot = ((a + 4 * b + c) / 6 for a, b, c in zip(*map(_rates, (first, middle, end)), strict=True))
-    return Slopes(path, qacc, act_dot)
-
-
-def _coast(model: Model, state: State, data: Data, h: Array) -> State:
-    """The state after a very short time of constant accelerations."""
-    return advance(model, state, Slopes(state.qvel + 0.5 * h * data.qacc, data.qacc, data.act_dot), h)
-
-
-def _rates(data: Data) -> tuple[Array, Array]:
+def _rates(data: Data) -> Rates:
     return data.qacc, data.act_dot
+
+
+def _simpson(state: State, three: tuple[Rates, Rates, Rates], h: Array) -> Slopes:
+    """Mean rates over h seconds, from those at their begin, middle and end: integrals of a parabola."""
+    (first, _), (middle, _), _ = three
+    qacc, act_dot = ((a + 4 * b + c) / 6 for a, b, c in zip(*three, strict=True))
+    return Slopes(state.qvel + h * (first + 2 * middle) / 6, qacc, act_dot)
+
+
+def _coast(model: Model, state: State, rates: Rates, h: Array) -> State:
+    """The state after a very short time of constant rates."""
+    qacc, act_dot = rates
+    return advance(model, state, Slopes(state.qvel + 0.5 * h * qacc, qacc, act_dot), h)
 
 
 class Curve(NamedTuple):
