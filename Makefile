@@ -8,10 +8,10 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep soak parity rays mutations corpus pairs docs examples gpu-plan clean
+.PHONY: demo test check format bench sweep soak parity rays mutations corpus pairs docs examples gpu-plan gradients clean
+
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
 GPU_VENV := .venv-gpu
-
 
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -60,6 +60,9 @@ rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and t
 
 pairs: $(VENV)/.installed  ## 2,000 poses of every pair of geom types beside C MuJoCo
 	$(BIN)/python tests/sweep_pairs.py
+
+gradients: $(VENV)/.installed  ## what is promised of gradients and the tools on top, one line a bar
+	PYTHONPATH=. $(BIN)/python tests/gradient_bars.py
 
 mutations: $(VENV)/.installed  ## plants bugs seen in other engines; each must be caught by its test
 	$(BIN)/python tests/mutations.py

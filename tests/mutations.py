@@ -103,9 +103,9 @@ MUTATIONS = {
         IMPLICIT,
     ),
     "stages of Runge-Kutta share a state": Mutation(
-        "simulate/integrators.py",
-        "qpos=integrate_position(model, state.qpos, qvel, fraction * h),",
-        f"qpos=integrate_position(model, {held('state.qpos')}, qvel, fraction * h),",
+        "simulate/runge_kutta.py",
+        "qpos=integrate_position(model, state.qpos, slopes.path, h),",
+        f"qpos=integrate_position(model, {held('state.qpos')}, slopes.path, h),",
         RK4,
     ),
     "ctrl has no derivative": Mutation(

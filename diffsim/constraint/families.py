@@ -16,12 +16,14 @@ import numpy as np
 
 from diffsim.constraint import contact, equality, friction, limit, weld
 from diffsim.constraint.assemble import assemble
+from diffsim.constraint.distant import with_distant
+from diffsim.constraint.held import INEQUALITIES, hold
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import ConstraintType, DisableBit, EqType
 from diffsim.math.block_matrix import BlockColumns, columns_of, stack_rows
 from diffsim.physics.tree import dof_blocks
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, Law
+from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
 
 Array = jax.Array
@@ -85,11 +87,21 @@ def make_constraints(source: Sources) -> Constraints:
     groups, jacobians, start = [], [], 0
     for name, family in FAMILIES.items():
         for raw in () if _off(source.model, family.flag) else family.rows(source):
-            groups.append(assemble(source, name, family.law, raw, start))
+            groups.append(_group(source, name, raw, start, len(groups)))
             start += groups[-1].height
             if raw.jacobian is not None:
                 jacobians.append(raw.jacobian)
     return Constraints(jacobian=_stack(source, jacobians), groups=tuple(groups))
+
+
+def _group(source: Sources, family: str, raw: RawRows, start: int, index: int) -> RowGroup:
+    """The group of that index."""
+    law, held = FAMILIES[family].law, source.held
+    if held is not None and law in INEQUALITIES:
+        raw = raw._replace(active=held.acts[index])
+    distant = source.reach > 0 and raw.slot is not None
+    rows = (with_distant if distant else assemble)(source, family, law, raw, start)
+    return rows if held is None else hold(rows, held.pushes[index])
 
 
 def _off(model: Model, flag: DisableBit) -> bool:

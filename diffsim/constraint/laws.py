@@ -86,14 +86,23 @@ def _edges(rows: RowGroup, x: Array) -> _Edges:
     return _Edges(normal + side, normal - side)
 
 
+def _edge_weights(rows: RowGroup, x: Array) -> _Edges:
+    """D of the edges that push, 0 of the others; groups that are held (held.py) have a weight for each edge."""
+    if rows.D.shape[0] > 1:
+        return _Edges(rows.D[0::2], rows.D[1::2])
+    plus, minus = _edges(rows, x)
+    return _Edges(jnp.where(plus < 0, rows.D, 0), jnp.where(minus < 0, rows.D, 0))
+
+
 def _pyramid_cost(rows: RowGroup, x: Array) -> Array:
-    plus, minus = (jnp.where(edge < 0, edge, 0) for edge in _edges(rows, x))
-    return 0.5 * rows.D[0] * _sum(plus * plus + minus * minus)
+    pairs = zip(_edge_weights(rows, x), _edges(rows, x), strict=True)
+    plus, minus = (weight * edge * edge for weight, edge in pairs)
+    return 0.5 * _sum(plus + minus)
 
 
 def _edge_force(rows: RowGroup, x: Array) -> _Edges:
-    plus, minus = _edges(rows, x)
-    return _Edges(jnp.where(plus < 0, -rows.D * plus, 0), jnp.where(minus < 0, -rows.D * minus, 0))
+    plus, minus = (-weight * edge for weight, edge in zip(_edge_weights(rows, x), _edges(rows, x), strict=True))
+    return _Edges(plus, minus)
 
 
 def _pyramid_force(rows: RowGroup, x: Array) -> Array:
@@ -106,7 +115,7 @@ def _sum_edges(rows: RowGroup, push: Array, pull: Array) -> Array:
 
 
 def _pyramid_product(rows: RowGroup, x: Array, y: Array) -> Array:
-    push, pull = (jnp.where(edge < 0, rows.D, 0) for edge in _edges(rows, x))
+    push, pull = _edge_weights(rows, x)
     both, skew = push + pull, rows.friction * (push - pull)
     # an arrow: the edges couple the normal with each side, and no side with another
     square = rows.friction * rows.friction * both

@@ -6,6 +6,7 @@ import jax
 
 from diffsim.math.block_matrix import BlockColumns
 from diffsim.types import Inputs, Model, State
+from diffsim.types.constraints import Held
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities
 
 Array = jax.Array
@@ -22,6 +23,10 @@ class Sources(NamedTuple):
     tendons: Tendons
     velocities: Velocities
     contacts: Contacts
+    # which rows act and push, where the state does not decide
+    held: Held | None = None
+    # m, how far apart contacts have soft rows (distant.py)
+    reach: float = 0.0
 
 
 class RawRows(NamedTuple):

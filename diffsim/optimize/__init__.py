@@ -6,18 +6,28 @@ task = optimize.make_task(model, running=lambda state, data, ctrl: ..., final=la
 plan = optimize.ilqr(task, state, controls)
 """
 
+from diffsim.optimize.diagnose import Diagnosis as Diagnosis
+from diffsim.optimize.diagnose import diagnose as diagnose
+from diffsim.optimize.fit import FitResult as FitResult
+from diffsim.optimize.fit import fit as fit
 from diffsim.optimize.ilqr import Ilqr as Ilqr
 from diffsim.optimize.ilqr import Plan as Plan
 from diffsim.optimize.ilqr import ilqr as ilqr
 from diffsim.optimize.linearize import Linearization as Linearization
 from diffsim.optimize.linearize import linearize as linearize
+from diffsim.optimize.log_cholesky import INERTIAL as INERTIAL
+from diffsim.optimize.log_cholesky import in_log_cholesky as in_log_cholesky
 from diffsim.optimize.lqr import Regulator as Regulator
 from diffsim.optimize.lqr import lqr as lqr
 from diffsim.optimize.manifold import project as project
 from diffsim.optimize.manifold import unit_quaternions as unit_quaternions
 from diffsim.optimize.mpc import mpc as mpc
+from diffsim.optimize.recording import Recording as Recording
+from diffsim.optimize.recording import make_recording as make_recording
+from diffsim.optimize.recording import read_csv as read_csv
 from diffsim.optimize.shooting import Shots as Shots
 from diffsim.optimize.shooting import shooting as shooting
+from diffsim.optimize.smoothed import smoothed as smoothed
 from diffsim.optimize.tangent import difference as difference
 from diffsim.optimize.tangent import integrate as integrate
 from diffsim.optimize.tangent import tangent_gradient as tangent_gradient
@@ -25,3 +35,11 @@ from diffsim.optimize.task import Task as Task
 from diffsim.optimize.task import Trajectory as Trajectory
 from diffsim.optimize.task import evaluate as evaluate
 from diffsim.optimize.task import make_task as make_task
+from diffsim.optimize.transforms import bounds as bounds
+from diffsim.optimize.transforms import in_coordinates as in_coordinates
+from diffsim.optimize.transforms import in_logs as in_logs
+from diffsim.optimize.transforms import masked as masked
+from diffsim.optimize.unknowns import Unknown as Unknown
+from diffsim.optimize.unknowns import UnknownInertia as UnknownInertia
+from diffsim.optimize.unknowns import Unknowns as Unknowns
+from diffsim.optimize.windows import Fit as Fit

@@ -53,8 +53,11 @@ def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array
     def unfinished(point: tuple[Array, Array, Array]) -> Array:
         return ~point[1] & (point[2] < 4 + 4 * gradient.size)
 
-    start = jnp.clip(jnp.zeros_like(gradient), lower, upper)
-    u = jax.lax.while_loop(unfinished, improve, (start, jnp.zeros((), bool), jnp.zeros((), jnp.int32)))[0]
+    target = -cho_solve(cholesky(hessian), gradient)
+    u = jnp.clip(target, lower, upper)
+    # within the box nothing is left to do, nor is there where one variable was clipped and there is no other
+    if gradient.size > 1:
+        u = jax.lax.while_loop(unfinished, improve, (u, jnp.all(u == target), jnp.zeros((), jnp.int32)))[0]
     free = _free(u, gradient + matmul(hessian, u), lower, upper)
     return u, -_solve_free(hessian, free, mixed)
 

@@ -19,7 +19,7 @@ from diffsim.math.linalg import inner, matmul
 from diffsim.optimize.box_qp import Quadratic, box_qp
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import difference, integrate, tangent_size
-from diffsim.optimize.task import Task, Trajectory, check_controls, follow, residuals
+from diffsim.optimize.task import Task, Trajectory, check_controls, evaluate, follow, residuals
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 
@@ -46,7 +46,7 @@ class Ilqr(Record):
 class Plan(Trajectory):
     """A motion with its feedback: u = ctrl[t] + gains[t] difference(model, state, states[t]).
 
-    `gains` are (T, nu, 2 nv + na). `converged` tells that the last iteration gained next to nothing.
+    `gains` are (T, nu, 2 nv + na), of the last iteration. `converged` tells that it gained next to nothing.
     """
 
     gains: Array = leaf("T", "nu", "nx")
@@ -106,10 +106,11 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     sizes = 0.5 ** jnp.arange(settings.step_sizes, dtype=ctrl.dtype)
 
     def advance(progress: _Progress) -> _Progress:
-        return _prepare(task, _accept(progress, _try(task, state, progress, sizes), settings))
+        ready = _prepare(task, progress)
+        return _accept(ready, _try(task, state, ready, sizes), settings)
 
     def unfinished(progress: _Progress) -> Array:
-        return ~progress.done & (progress.iterations <= settings.iterations)
+        return ~progress.done & (progress.iterations < settings.iterations)
 
     end = jax.lax.while_loop(unfinished, advance, _start(task, state, ctrl, settings))
     best = end.path
@@ -119,21 +120,18 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
         cost=best.cost,
         status=best.status,
         gains=end.gains,
-        # the first only evaluates the guess
-        iterations=end.iterations - 1,
+        iterations=end.iterations,
         converged=end.converged,
     )
 
 
 def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
-    """Before the first iteration, which evaluates the guess: infinite cost, no step, no feedback."""
-    length = ctrl.shape[0]
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (length + 1, *leaf.shape)), state)
-    count, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    path = Trajectory(states=states, ctrl=ctrl, cost=jnp.full((), jnp.inf, ctrl.dtype), status=count)
+    """The guess, evaluated, with no step and no feedback yet."""
+    path = evaluate(task, state, ctrl)
     gains = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype)
-    mu = jnp.full((), settings.regularization, ctrl.dtype)
-    return _Progress(path, jnp.zeros_like(ctrl), gains, path.cost, mu, count, no, no)
+    mu, zero = jnp.full((), settings.regularization, ctrl.dtype), jnp.zeros((), ctrl.dtype)
+    no, bad = jnp.zeros((), bool), ~jnp.isfinite(path.cost)
+    return _Progress(path, jnp.zeros_like(ctrl), gains, zero, mu, jnp.zeros((), jnp.int32), bad, no)
 
 
 def _try(task: Task, state: State, progress: _Progress, sizes: Array) -> Trajectory:

@@ -11,7 +11,7 @@ p <- (p + u) / |p + u|, the metric retraction of the sphere (Absil, Mahony and S
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from diffsim.checked import checked
 from diffsim.math.rotation import quat_normalize
 from diffsim.math.vector import dot, scale
+from diffsim.optimize.transforms import Transformation
 from diffsim.physics.joint import groups
 from diffsim.types import Inputs, Model, State
 from diffsim.types.topology import Topology, per_topology
@@ -30,13 +31,6 @@ OnQuaternions = Callable[[Array, Array], Array]
 
 # position vectors (nq,), in which the quaternions of the joints stand
 POSITIONS = {State: ("qpos",), Inputs: (), Model: ("qpos0", "key_qpos")}
-
-
-class Transformation(NamedTuple):
-    """An optax gradient transformation: init(params), update(updates, state, params)."""
-
-    init: Callable[[Any], Any]
-    update: Callable[..., tuple[Any, Any]]
 
 
 @checked

@@ -32,20 +32,24 @@ from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.inverse_dynamics import compute_forward_inverse
 from diffsim.simulate.status import status
 from diffsim.solver import smooth_acceleration, solve
+from diffsim.solver.felt import felt
+from diffsim.solver.objective import Objective
 from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.constraints import Held
 from diffsim.types.history import delayed_controls, delayed_readings
 
 Array = jax.Array
 
 
 @checked
-def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
+def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held | None = None) -> Data:
     """Everything that follows from one state: poses, inertias, forces, contacts, accelerations, sensors.
 
     Args:
       model: the compiled model.
       state: positions, velocities, activations.
       inputs: controls and applied forces; None for `make_inputs(model)`.
+      held: which constraints act and push, for a motion that goes on as it was; None where the state decides.
 
     Returns:
       Data, with mjData's names; it belongs to this state.
@@ -79,8 +83,12 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     smooth_force = passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied
 
     # constraint
-    constraints = make_constraints(Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts))
+    sources = Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts, held)
+    constraints = make_constraints(sources)
     solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, constraints, contacts.sort_key)
+    if model.opt.contact_reach:
+        distant = make_constraints(sources._replace(reach=model.opt.contact_reach))
+        solution = felt(model, solution, Objective(inertia.M, smooth_force, distant))
     smooth = smooth_acceleration(inertia.M, smooth_force)
 
     # what only sensors and users read

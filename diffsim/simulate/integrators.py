@@ -17,12 +17,13 @@ from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.block_matrix import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
 from diffsim.math.pick import pick
 from diffsim.physics import reflected
-from diffsim.physics.joint import integrate_position
 from diffsim.physics.passive import damping_derivative
 from diffsim.sensor import read_sensors
 from diffsim.simulate.derivative import velocity_derivative
 from diffsim.simulate.forward import forward
 from diffsim.simulate.free_body import free_bodies, midpoint_velocity, unconstrained
+from diffsim.simulate.runge_kutta import average_slopes, last
+from diffsim.simulate.split import split_step
 from diffsim.types import Data, Inputs, Model, State
 
 Array = jax.Array
@@ -99,39 +100,25 @@ def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Blo
     return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
 
 
-Slope = tuple[Array, Array, Array]
-# the last slope, the weighted sum of slopes, and (qacc, actuator_velocity, sample) of the last evaluation
-Stages = tuple[Slope, Slope, tuple[Array, Array, Array]]
-
-
 def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`.
 
-    The last three evaluations are one scan, so that `forward` is compiled twice and not four times. As in MuJoCo,
-    sensors with a delay record what they read from the state of now and all else of the last evaluation.
+    As in MuJoCo, sensors with a delay record what they read from the state of now and all else of the last evaluation.
+    With `opt.events` the step is split where contacts begin or end (split.py).
     """
-    h = model.opt.timestep
-
-    def stage(carry: Stages, row: tuple[Array, Array]) -> tuple[Stages, None]:
-        (qvel, qacc, act_dot), total, _ = carry
-        fraction, weight = row
-        point = state.replace(
-            time=state.time + fraction * h,
-            qpos=integrate_position(model, state.qpos, qvel, fraction * h),
-            qvel=state.qvel + fraction * h * qacc,
-            act=state.act + fraction * h * act_dot,
+    if model.opt.events:
+        found = split_step(model, state, inputs, data)
+        return Motion(
+            found.qvel, found.slopes.path, found.slopes.act_dot, found.actuator_velocity, found.qacc, data.sensor_now
         )
-        last = forward(model, point, inputs)
-        slope = (point.qvel, last.qacc, last.act_dot)
-        ends = (last.qacc, last.actuator_velocity, _sample(model, state, inputs, last))
-        return (slope, jax.tree.map(lambda t, k: t + weight * k, total, slope), ends), None
 
-    first = (state.qvel, data.qacc, data.act_dot)
-    table = jnp.asarray([[0.5, 0.5, 1.0], [2.0, 2.0, 1.0]], state.qpos.dtype)
-    start = (first, first, (data.qacc, data.actuator_velocity, data.sensor_now))
-    (_, total, (warmstart, velocity, sample)), _ = jax.lax.scan(stage, start, (table[0], table[1]))
-    path, qacc, act_dot = jax.tree.map(lambda t: t / 6, total)
-    return Motion(state.qvel + h * qacc, path, act_dot, velocity, warmstart, sample)
+    def read(found: Data) -> tuple[Array, Array, Array]:
+        return found.qacc, found.actuator_velocity, _sample(model, state, inputs, found)
+
+    h = model.opt.timestep
+    slopes, reads = average_slopes(model, state, data, h, lambda point: forward(model, point, inputs), read)
+    warmstart, velocity, sample = last(reads)
+    return Motion(state.qvel + h * slopes.qacc, slopes.path, slopes.act_dot, velocity, warmstart, sample)
 
 
 def _sample(model: Model, state: State, inputs: Inputs, data: Data) -> Array:

@@ -4,6 +4,8 @@ import jax
 
 from diffsim.actuator.activation import advance_activation
 from diffsim.checked import checked
+from diffsim.enums import Integrator
+from diffsim.errors import Problem, UnsupportedError
 from diffsim.physics.joint import integrate_position
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
@@ -46,6 +48,9 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     mj_step2 do, with the user's own code in between.
     """
     h = model.opt.timestep
+    if model.opt.events and model.opt.integrator != Integrator.RK4:
+        reason = f"a step with events needs the integrator RK4, not {model.opt.integrator.name}"
+        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
     motion = INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
     history = record_controls(model, state.history, state.time, inputs.ctrl)
     return state.replace(

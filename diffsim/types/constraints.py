@@ -10,6 +10,7 @@ Source: MuJoCo documentation, "Computation", constraint model.
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,13 @@ from diffsim.math.block_matrix import BlockColumns
 from diffsim.types.record import Record, child, leaf, record, static
 
 Array = jax.Array
+
+
+class Held(NamedTuple):
+    """Which constraints of each group act (n,), which of their rows or edges push (k, n); bool (constraint/held.py)."""
+
+    acts: tuple[Array, ...]
+    pushes: tuple[Array, ...]
 
 
 class Law(IntEnum):

@@ -35,6 +35,12 @@ def _solver_gradient(value: str) -> str:
     return value
 
 
+def _length(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, float | int | np.floating) or not 0 <= value < np.inf:
+        raise ValueError(f"{value!r} is not a length in metres, zero or more")
+    return float(value)
+
+
 @record
 class Option(Record):
     """Physics options (mjOption): numbers are leaves, choices are static.
@@ -76,6 +82,10 @@ class Option(Record):
     sdf_iterations: int = static(whole_number)
     # ours: "implicit" differentiates the optimum, "unroll" a fixed number of iterations
     solver_gradient: str = static(_solver_gradient, default="implicit")
+    # ours: at how many times within a step contacts may begin or end; 0: at its beginning only (simulate/split.py)
+    events: int = static(whole_number, default=0)
+    # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/distant.py)
+    contact_reach: float = static(_length, default=0.0)
 
     def disabled(self, bit: DisableBit) -> bool:
         """Whether a feature that is on by default has been switched off."""

@@ -1,0 +1,80 @@
+"""Rows held as they are: which act and which push stays fixed while a state moves, so that forces are smooth.
+
+A contact or limit acts where its distance is below the margin, and a one-sided row (or an edge of a pyramid) pushes
+where x = J qacc - aref < 0. Held, these decisions are those of another state: a row that pushed goes on, pulling if
+need be, and one that did not stays silent. `signals` are positive where the decisions are still right; where one of
+them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only whether
+they act is held. Used by the step that is split at such times (simulate/split.py).
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.constraint import laws
+from diffsim.constraint.limit import limit_layout
+from diffsim.types import Model
+from diffsim.types.constraints import Constraints, Held, Law, RowGroup
+
+Array = jax.Array
+PerGroup = tuple[Array, ...]
+
+# laws of rows that act at a distance below the margin, and those whose zones are held
+INEQUALITIES = (Law.ONE_SIDED, Law.PYRAMID, Law.CONE)
+ZONED = (Law.ONE_SIDED, Law.PYRAMID)
+
+
+class Signals(NamedTuple):
+    """Positive while nothing begins or ends: distances of what does not act (m or rad), and x of what does."""
+
+    touches: Array
+    switches: Array
+
+
+def held_as(constraints: Constraints, x: PerGroup) -> Held:
+    """The decisions of a state, from its rows and their residuals x = J qacc - aref."""
+    groups = list(zip(constraints.groups, x, strict=True))
+    pushes = tuple(laws.dual_rows(rows, part) < 0 for rows, part in groups)
+    return Held(tuple(laws.active(rows) for rows, _ in groups), pushes)
+
+
+def hold(rows: RowGroup, pushes: Array) -> RowGroup:
+    """The group with the zones of its law fixed."""
+    if rows.law not in ZONED:
+        return rows
+    weight = jnp.where(pushes, jnp.broadcast_to(rows.D, pushes.shape), 0)
+    law = Law.QUADRATIC if rows.law == Law.ONE_SIDED else rows.law
+    return dataclasses.replace(rows, law=law, D=weight)
+
+
+def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> Signals:
+    """What tells that decisions are no longer right, of all groups; 1 where there is nothing to decide.
+
+    Args:
+      model: the model.
+      constraints: the rows, held or not, of a state.
+      x: residuals of the rows at its acceleration.
+      held: the decisions.
+    """
+    touches, switches = [x[0][:0, 0] if x else jnp.zeros(0)], [x[0][:0, 0] if x else jnp.zeros(0)]
+    for rows, part, acts, pushes in zip(constraints.groups, x, *held, strict=True):
+        if _law(rows) in INEQUALITIES:
+            touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
+        if _law(rows) in ZONED:
+            side = jnp.where(pushes, -1, 1) * laws.dual_rows(rows, part)
+            switches.append(jnp.where(acts[None], side, 1).reshape(-1))
+    return Signals(jnp.concatenate(touches), jnp.concatenate(switches))
+
+
+def _law(rows: RowGroup) -> Law:
+    """The law of a group before it was held."""
+    one_sided = rows.slot is not None or rows.family.startswith(("limit", "tendon_lower", "tendon_upper"))
+    return Law.ONE_SIDED if rows.law == Law.QUADRATIC and one_sided else rows.law
+
+
+def _may_act(model: Model, rows: RowGroup) -> np.ndarray:
+    """(n,) which constraints there are: rows of limits on dofs stand for all dofs."""
+    return limit_layout(model.topology).dof if rows.sign else np.ones(rows.count, bool)

@@ -1,0 +1,140 @@
+"""Functions averaged over noise, E f(x + sigma z) with z standard normal: smooth where f itself jumps or is flat.
+
+Two estimates of the gradient of the average, from the same antithetic pairs x +- sigma z:
+
+    order 1, pathwise        mean of (grad f(x + sigma z) + grad f(x - sigma z)) / 2       little noise; blind to jumps
+    order 0, score function  mean of z (f(x + sigma z) - f(x - sigma z)) / (2 sigma)       sees jumps; noisy
+
+"mixed" weights them by the inverse of their variances, as long as they differ by no more than chance allows. Where they
+differ more, f jumps between samples (contacts begin, friction slips); order 1 misses that and order 0 decides.
+Sources: Parmas et al. 2018, "PIPPS"; Suh et al. 2022, "Do differentiable simulators give better policy gradients?"
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from diffsim.math import safe
+
+Array = jax.Array
+Order = Literal[0, 1, "mixed"]
+Function = Callable[[Any], Array]
+
+# how many standard errors apart two estimates of the same gradient may be
+AGREE = 3.0
+
+
+class Estimate(NamedTuple):
+    """A gradient (n,), of x flattened, and the variance (n,) of each of its numbers by chance."""
+
+    mean: Array
+    variance: Array
+
+
+class Samples(NamedTuple):
+    """Noise z (samples, n), its scale sigma (n,), and f (samples,) at x + sigma z and at x - sigma z."""
+
+    noise: Array
+    sigma: Array
+    plus: Array
+    minus: Array
+
+
+def smoothed(f: Function, sigma: Any, samples: int = 32, order: Order = "mixed") -> Callable[[Any, Array], Array]:
+    """f averaged over normal noise; its derivative, forward or reverse, is an estimate of a given order.
+
+        average = optimize.smoothed(loss, sigma=0.05, samples=64)
+        value, gradient = jax.value_and_grad(average)(x, jax.random.key(0))
+
+    Args:
+      f: x -> scalar, x a pytree of floats. Derivatives with respect to what it is closed over are not defined.
+      sigma: standard deviation of the noise, in the units of x: a number, or a pytree of numbers or arrays like x.
+      samples: number of pairs x + sigma z, x - sigma z; two or more.
+      order: 0, 1 or "mixed". Order 0 takes no derivative of f.
+
+    Returns:
+      (x, key) -> scalar, with `key` of `jax.random.key`. Worlds or iterations with equal keys see equal noise (common
+      random numbers), so that their values can be compared.
+
+    Raises:
+      ValueError: another order, or too few samples.
+    """
+    if order not in ESTIMATORS:
+        raise ValueError(f"order is {order!r}, expected 0, 1 or 'mixed'")
+    if samples < 2:
+        raise ValueError(f"samples is {samples}, expected 2 or more: their scatter tells how good an estimate is")
+
+    @jax.custom_jvp
+    def average(x: Any, key: Array) -> Array:
+        return _mean_value(sample(f, x, key, sigma, samples))
+
+    @average.defjvp
+    def derivative(primals: tuple[Any, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+        x, key = primals
+        drawn = sample(f, x, key, sigma, samples)
+        slope = ESTIMATORS[order](f, x, drawn).mean
+        return _mean_value(drawn), jnp.vdot(slope, ravel_pytree(tangents[0])[0])
+
+    return lambda x, key: average(jax.tree.map(jnp.asarray, x), key)
+
+
+def sample(f: Function, x: Any, key: Array, sigma: Any, samples: int) -> Samples:
+    """f on both sides of x, for equal keys with equal noise."""
+    flat, unflatten = ravel_pytree(x)
+    width = _like(sigma, x, flat)
+    noise = jax.random.normal(key, (samples, flat.size), flat.dtype)
+    values = jax.vmap(lambda move: f(unflatten(flat + move)))
+    moves = width[None] * noise
+    # one program for both sides
+    both = values(jnp.concatenate([moves, -moves]))
+    return Samples(noise, width, both[:samples], both[samples:])
+
+
+def pathwise(f: Function, x: Any, drawn: Samples) -> Estimate:
+    """The estimate of order 1: the mean of the gradients of f."""
+    flat, unflatten = ravel_pytree(x)
+    moves = drawn.sigma[None] * drawn.noise
+    slopes = jax.vmap(jax.grad(lambda move: f(unflatten(flat + move))))(jnp.concatenate([moves, -moves]))
+    plus, minus = jnp.split(slopes, 2)
+    return _over_pairs(0.5 * (plus + minus))
+
+
+def score(f: Function, x: Any, drawn: Samples) -> Estimate:
+    """The estimate of order 0: differences of f times the noise that made them."""
+    per_unit = safe.divide(drawn.noise, jnp.broadcast_to(2 * drawn.sigma[None], drawn.noise.shape))
+    return _over_pairs(per_unit * (drawn.plus - drawn.minus)[:, None])
+
+
+def mixed(f: Function, x: Any, drawn: Samples) -> Estimate:
+    """The mean of both orders weighted by inverse variances; that of order 0 where they disagree."""
+    first, zeroth = pathwise(f, x, drawn), score(f, x, drawn)
+    total = first.variance + zeroth.variance
+    weight = safe.divide(zeroth.variance, total, 1.0)
+    mean = weight * first.mean + (1 - weight) * zeroth.mean
+    variance = weight * first.variance
+    agree = jnp.linalg.norm(first.mean - zeroth.mean) <= AGREE * safe.sqrt(jnp.sum(total))
+    return Estimate(jnp.where(agree, mean, zeroth.mean), jnp.where(agree, variance, zeroth.variance))
+
+
+ESTIMATORS: dict[Any, Callable[[Function, Any, Samples], Estimate]] = {0: score, 1: pathwise, "mixed": mixed}
+
+
+def _mean_value(drawn: Samples) -> Array:
+    return jnp.mean(0.5 * (drawn.plus + drawn.minus))
+
+
+def _over_pairs(parts: Array) -> Estimate:
+    """Mean over samples (axis 0), and the variance of that mean."""
+    return Estimate(jnp.mean(parts, axis=0), jnp.var(parts, axis=0, ddof=1) / parts.shape[0])
+
+
+def _like(sigma: Any, x: Any, flat: Array) -> Array:
+    """Standard deviations (n,) of the flattened x."""
+    if jax.tree.structure(sigma) != jax.tree.structure(x):
+        return jnp.broadcast_to(jnp.asarray(sigma, flat.dtype), flat.shape)
+    return ravel_pytree(
+        jax.tree.map(lambda s, leaf: jnp.broadcast_to(jnp.asarray(s, leaf.dtype), leaf.shape), sigma, x)
+    )[0]

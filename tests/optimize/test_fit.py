@@ -1,0 +1,165 @@
+"""System identification of an arm whose numbers are known."""
+
+import functools
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim import optimize
+from diffsim.optimize.windows import Problem, windows_of
+
+# two links in a vertical plane, encoders and torque
+ARM = """<mujoco><option timestep=".01"/><worldbody><body name="upper">
+<joint name="shoulder" axis="0 1 0" damping=".3"/><geom type="capsule" fromto="0 0 0 0 0 -.4" size=".03" mass="1"/>
+<body name="fore" pos="0 0 -.4"><joint name="elbow" axis="0 1 0" damping=".2" armature=".01"/>
+<geom type="box" size=".03 .05 .15" pos=".02 .01 -.15" mass=".6"/></body></body></worldbody>
+<actuator><motor name="m1" joint="shoulder"/><motor name="m2" joint="elbow"/></actuator>
+<sensor><jointpos name="q1" joint="shoulder"/><jointpos name="q2" joint="elbow"/></sensor></mujoco>"""
+
+UNKNOWNS = [
+    optimize.Unknown("dof_damping", ["shoulder", "elbow"], lower=0, upper=2),
+    optimize.Unknown("dof_armature", "elbow", lower=0, upper=0.1),
+    optimize.Unknown("body_mass", "fore", lower=0.1, upper=3, log=True),
+]
+TRUTH = np.asarray([0.3, 0.2, 0.01, 0.6])
+NOISE = 1e-3
+
+
+@functools.cache
+def recorded(seed: int = 0, noise: float = NOISE) -> tuple[diffsim.Model, optimize.Recording]:
+    """The arm with wrong numbers, and a motion of the right one with noise on its encoders."""
+    model = diffsim.load(ARM)
+    rng = np.random.default_rng(seed)
+    time = 0.01 * np.arange(120)[:, None]
+    ctrl = jnp.asarray(np.asarray([2.0, 1.0]) * np.sin(time * [7.0, 11.0] + [0.0, 1.0]))
+    run = diffsim.rollout(model, diffsim.make_state(model), ctrl, lambda state, data: data.sensordata)
+    measured = np.asarray(run.readouts) + noise * rng.normal(size=run.readouts.shape)
+    measured[5, 0] = np.nan
+    wrong = model.replace(
+        dof_damping=jnp.asarray([0.1, 0.5]),
+        dof_armature=jnp.asarray([0.0, 0.03]),
+        body_mass=model.body_mass.at[2].set(1.0),
+    )
+    return diffsim.set_const(wrong), optimize.make_recording(model, ctrl, measured)
+
+
+@functools.cache
+def found() -> optimize.FitResult:
+    model, recording = recorded()
+    return optimize.fit(model, recording, UNKNOWNS, NOISE, optimize.Fit(window=40, held_out=1))
+
+
+def test_the_numbers_of_an_arm_are_found() -> None:
+    result = found()
+    assert result.converged and not result.identified.null_directions
+    error = np.abs(result.identified.values - TRUTH)
+    assert np.all(error <= 0.03 * TRUTH + 3 * result.identified.std * np.where([0, 0, 0, 1], TRUTH, 1))
+    assert np.all((result.identified.lower < result.identified.values) & ~result.identified.at_bound)
+    np.testing.assert_allclose(result.model.body_mass[2], result.identified.values[3], rtol=1e-12)
+    # derived constants follow
+    np.testing.assert_allclose(result.model.body_subtreemass[1], result.model.body_mass[1:].sum(), rtol=1e-12)
+    # residuals are the noise, also where nothing was fitted but the initial state
+    assert np.all(result.rms < 1.2 * NOISE) and np.all(result.held_out_rms < 1.5 * NOISE)
+    assert np.all(result.start_rms > 5 * NOISE) and result.states.qpos.shape == (3, 2)
+
+
+def test_the_report_names_what_counts() -> None:
+    text = str(found())
+    for words in ("converged after", "dof_damping[shoulder]", "body_mass[fore]", "95% interval", "q2"):
+        assert words in text
+
+
+SPRING = """<mujoco><option gravity="0 0 0"/><worldbody><body name="b"><joint name="j" type="slide" axis="0 0 1"
+stiffness="40"/><geom name="g" size=".1" mass="1"/></body></worldbody><sensor><jointpos name="x" joint="j"/></sensor>
+</mujoco>"""
+RATIO = [
+    optimize.Unknown(name, which, lower=0.1, upper=100, log=True)
+    for name, which in (("body_mass", "b"), ("jnt_stiffness", "j"))
+]
+
+
+def swing(rows: int) -> tuple[diffsim.Model, optimize.Recording]:
+    """A mass on a spring, recorded, and the model with another mass."""
+    spring = diffsim.load(SPRING)
+    state = diffsim.make_state(spring).replace(qpos=jnp.asarray([0.1]))
+    run = diffsim.rollout(spring, state, jnp.zeros((rows, 0)), lambda state, data: data.sensordata)
+    recording = optimize.make_recording(spring, jnp.zeros((rows, 0)), run.readouts)
+    return spring.replace(body_mass=jnp.asarray([0.0, 1.3])), recording
+
+
+def test_both_modes_have_one_jacobian() -> None:
+    model, recording = swing(20)
+    both = []
+    for mode in ("forward", "reverse"):
+        settings = optimize.Fit(window=10, mode=mode)
+        problem = Problem(optimize.Unknowns(model, RATIO), windows_of([recording], 10), np.full(1, 1e-3), settings)
+        x = np.concatenate([problem.unknowns.start, 0.01 * np.ones(4)])
+        both.append(problem.jacobian(x))
+    eps = 1e-6 * np.eye(x.size)
+    columns = [(problem.residuals(x + e) - problem.residuals(x - e)) / 2e-6 for e in eps]
+    np.testing.assert_allclose(both[0], np.stack(columns, axis=1), atol=1e-6 * np.abs(both[0]).max())
+    np.testing.assert_allclose(both[0], both[1], atol=1e-12 * np.abs(both[0]).max())
+    # windows do not see each other's first state
+    assert both[0].shape == (20, 6) and not both[0][:10, 4:].any() and not both[0][10:, 2:4].any()
+
+
+def test_what_the_data_do_not_show_is_named() -> None:
+    """Only the ratio of mass and stiffness counts."""
+    result = optimize.fit(*swing(100), RATIO)
+    assert result.identified.null_directions == ["body_mass[b] + jnt_stiffness[j]"]
+    assert np.all(np.isinf(result.identified.std)) and "not identified" in str(result)
+    mass, stiffness = result.identified.values
+    assert stiffness / mass == pytest.approx(40, rel=1e-6)
+
+
+def test_all_of_an_inertia() -> None:
+    model = diffsim.load(ARM)
+    unknown = optimize.Unknowns(model, [optimize.UnknownInertia("fore")])
+    assert unknown.labels[0] == "inertia[fore].alpha" and unknown.start.size == 10
+    back = unknown.model_of(jnp.asarray(unknown.start))
+    np.testing.assert_allclose(back.body_inertia, model.body_inertia, rtol=1e-9)
+    lighter = unknown.model_of(jnp.asarray(unknown.start).at[0].add(-0.5 * np.log(2)))
+    np.testing.assert_allclose(lighter.body_mass[2], 0.5 * model.body_mass[2], rtol=1e-12)
+    np.testing.assert_allclose(lighter.body_inertia[2], 0.5 * model.body_inertia[2], rtol=1e-9)
+
+
+def test_recordings_from_tables(tmp_path: pathlib.Path) -> None:
+    model, recording = recorded()
+    path = tmp_path / "motion.csv"
+    lines = ["time,m2,q1,q2"]
+    for i in range(30):
+        q = recording.sensordata[i]
+        lines.append(f"{0.01 * i},{float(recording.ctrl[i, 1])!r},{float(q[0])!r},{float(q[1])!r}")
+    path.write_text("\n".join(lines))
+    read = optimize.read_csv(model, path)
+    np.testing.assert_array_equal(read.sensordata, recording.sensordata[:30])
+    np.testing.assert_array_equal(read.ctrl[:, 1], recording.ctrl[:30, 1])
+    assert not np.any(read.ctrl[:, 0]) and np.all(np.isfinite(read.qpos))
+    np.testing.assert_allclose(read.qvel[10], (recording.qpos[11] - recording.qpos[9]) / 0.02, atol=1e-12)
+    path.write_text("m3,q1\n1,2\n1,2")
+    with pytest.raises(ValueError, match="column 'm3' is no actuator or sensor"):
+        optimize.read_csv(model, path)
+
+
+def test_wrong_questions_are_refused() -> None:
+    model, recording = recorded()
+    cases = [
+        ([], "no unknowns"),
+        ([optimize.Unknown("dof_dampin")], "no leaf 'dof_dampin'"),
+        ([optimize.Unknown("dof_damping"), optimize.Unknown("dof_damping", "elbow")], "unknown twice"),
+        ([optimize.Unknown("dof_damping", lower=0.3)], "not within its bounds"),
+        ([optimize.Unknown("dof_armature", log=True)], "log needs positive"),
+        ([optimize.Unknown("opt.gravity", "elbow")], "no named objects"),
+    ]
+    for unknowns, words in cases:
+        with pytest.raises(ValueError, match=words):
+            optimize.fit(model, recording, unknowns)
+    with pytest.raises(KeyError, match="elbow"):
+        optimize.fit(model, recording, [optimize.Unknown("dof_damping", "elbo")])
+    with pytest.raises(ValueError, match="windows have 500 rows"):
+        optimize.fit(model, recording, UNKNOWNS, settings=optimize.Fit(window=500))
+    with pytest.raises(ValueError, match="none is left"):
+        optimize.fit(model, recording, UNKNOWNS, settings=optimize.Fit(window=60, held_out=2))

@@ -1,0 +1,99 @@
+"""The step that is split where contacts begin and end: its derivatives are what a user sees of the motion."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim.errors import UnsupportedError
+from tests.uncompiled import uncompiled
+
+BALLS = """<mujoco><option timestep=".004" gravity="0 0 0" integrator="RK4"/><default>
+<geom type="sphere" size=".1" mass="1" condim="{condim}" solref="-1e4 0" solimp=".99 .99 .001"/></default><worldbody>
+<body><joint type="slide" axis="1 0 0"/><geom/></body>
+<body pos=".26 0 0"><joint type="slide" axis="1 0 0"/><geom/></body></worldbody></mujoco>"""
+# drops on the floor at the default solimp, where the force jumps at touch
+DROP = """<mujoco><option timestep=".004" integrator="RK4"/><worldbody><geom type="plane" size="1 1 .1"/>
+<body pos="0 0 .13"><joint type="slide" axis="0 0 1"/><joint type="hinge" axis="0 1 0" range="-.1 .1"/>
+<geom size=".1" mass="1" condim="1"/></body></worldbody></mujoco>"""
+
+
+def with_events(xml: str, events: int) -> diffsim.Model:
+    model = diffsim.load(xml)
+    return model.replace(opt=model.opt.replace(events=events))
+
+
+def end(model: diffsim.Model, steps: int, x: jax.Array) -> jax.Array:
+    half = x.size // 2
+    state = diffsim.make_state(model)
+    state = state.replace(qpos=state.qpos + x[:half], qvel=x[half:])
+    final, _ = diffsim.rollout(model, state, jnp.zeros((steps, 0)))
+    return jnp.concatenate([final.qpos, final.qvel])
+
+
+def test_elastic_balls_exchange_their_motion() -> None:
+    """A plain step of Runge-Kutta is off by 8 (make gradients)."""
+    model = with_events(BALLS.format(condim=3), 1)
+    starts = jnp.asarray([[-(phase + 0.3) / 8 * 0.004, 0.0, 1.0, 0.0] for phase in range(8)])
+    jacobians = np.asarray(jax.jit(jax.vmap(jax.jacfwd(functools.partial(end, model, 60))))(starts))
+    exchanged = np.asarray([[0, 1], [1, 0]])
+    for part in (slice(0, 2), slice(2, 4)):
+        np.testing.assert_allclose(jacobians[:, part, part], np.broadcast_to(exchanged, (8, 2, 2)), atol=0.01)
+
+
+def through_touch(model: diffsim.Model, x: jax.Array) -> jax.Array:
+    state = diffsim.make_state(model)
+    state = diffsim.step(model, state.replace(qpos=state.qpos + x[:2], qvel=x[2:]))
+    return jnp.concatenate([state.qpos, state.qvel])
+
+
+def test_the_derivative_is_that_of_the_step() -> None:
+    """Forward and reverse, beside differences, through a touch with a jump of the force."""
+    model = with_events(DROP, 1)
+    programs = [jax.jit(mode(functools.partial(through_touch, model))) for mode in (jax.jacfwd, jax.jacrev)]
+    run = jax.jit(functools.partial(through_touch, model))
+    for depth in (0.001, 0.003):
+        x = jnp.asarray([-0.03 + depth, 0.05, -1.0, 1.5])
+        forward, reverse = (program(x) for program in programs)
+        np.testing.assert_allclose(forward, reverse, atol=1e-9 * np.abs(forward).max())
+        eps = 1e-6
+        columns = [(run(x + eps * e) - run(x - eps * e)) / (2 * eps) for e in jnp.eye(4)]
+        np.testing.assert_allclose(forward, np.stack(columns, axis=1), atol=1e-4 * np.abs(forward).max())
+
+
+def test_nothing_changes_where_nothing_begins() -> None:
+    plain, split = (with_events(DROP, events) for events in (0, 1))
+    state = diffsim.make_state(plain).replace(qvel=jnp.asarray([-1.0, 0.3]))
+    expected, found = (uncompiled(diffsim.step)(model, state) for model in (plain, split))
+    for name in ("time", "qpos", "qvel", "qacc_warmstart"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12, err_msg=name)
+
+
+def test_a_touch_has_its_own_time() -> None:
+    """One step through the touch is as good as many small ones."""
+    x = jnp.asarray([-0.028, 0.0, -1.0, 0.0])
+    fine, step = with_events(DROP.replace(".004", ".000125"), 0), uncompiled(diffsim.step)
+    state = diffsim.make_state(fine)
+    state = state.replace(qpos=state.qpos + x[:2], qvel=x[2:])
+    for _ in range(32):
+        state = step(fine, state)
+    exact = np.concatenate([state.qpos, state.qvel])
+    errors = [np.abs(uncompiled(through_touch)(with_events(DROP, events), x) - exact).max() for events in (1, 0)]
+    assert errors[0] < 0.1 * errors[1]
+
+
+def test_what_cannot_be_split_is_refused() -> None:
+    model = with_events(DROP, 1)
+    state = diffsim.make_state(model)
+    for options, words in (
+        ({"integrator": "euler"}, "needs the integrator RK4"),
+        ({"solver": "pgs"}, "Newton or CG"),
+        ({"contact_reach": 0.1}, "contact_reach must be 0"),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            diffsim.step(model.replace(opt=model.opt.replace(**options)), state)
+    with pytest.raises(ValueError, match="events"):
+        model.opt.replace(events=-1)
