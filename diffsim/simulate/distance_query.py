@@ -14,7 +14,7 @@ from diffsim.enums import GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import gather
 from diffsim.geometry.colliders import NEVER_COLLIDE, NO_DISTANCE, Types, data_bucket, distance_collider, look
-from diffsim.geometry.shapes import Candidates
+from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math.vector import scale
 from diffsim.types import Data, Model
 from diffsim.types.topology import Topology
@@ -54,15 +54,18 @@ def geom_distance(model: Model, data: Data, geom1: Geom, geom2: Geom) -> GeomDis
     flip = bool(model.topology.geom_type[first] > model.topology.geom_type[second])
     ids = (second, first) if flip else (first, second)
     types = _types(model.topology, ids)
-    shapes = []
-    for kind, geom in zip(types, ids, strict=True):
-        bucket = data_bucket(model.topology, kind, look(model.topology, geom).sizes)
-        shapes.append(gather(model, data, np.array([geom]), bucket))
-    rows = jax.vmap(distance_collider(types).function)(*shapes, jnp.zeros_like(shapes[0].size[:, 0]))
+    one, other = (_shape(model, data, *each) for each in zip(types, ids, strict=True))
+    rows = jax.vmap(distance_collider(types).function)(one, other, jnp.zeros_like(one.size[:, 0]))
     dist, pos, normal = _nearest(Candidates(*(column[0] for column in rows)))
     half = scale(normal, 0.5 * dist)
     ends = (pos + half, pos - half) if flip else (pos - half, pos + half)
     return GeomDistance(dist, *ends, -normal if flip else normal)
+
+
+def _shape(model: Model, data: Data, kind: GeomType, geom: int) -> Shape:
+    """A geom as a row of one shape."""
+    bucket = data_bucket(model.topology, kind, look(model.topology, geom).sizes)
+    return gather(model, data, np.array([geom]), bucket)
 
 
 def _types(topology: Topology, ids: tuple[int, int]) -> Types:
