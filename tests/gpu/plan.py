@@ -106,6 +106,12 @@ def compare(name: str, new: dict[str, float], old: dict[str, float]) -> list[str
     return [f"{name}: {key} {old[key]} -> {new[key]}" for key in watched if new[key] > GROWTH * old[key]]
 
 
+def record(name: str, found: dict[str, float]) -> None:
+    """Writes one row of the baseline."""
+    rows = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    BASELINE.write_text(json.dumps({**rows, name: found}, indent=1, sort_keys=True) + "\n")
+
+
 def main() -> int:
     """Prints the table; 1 if a program grew."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,11 +127,9 @@ def main() -> int:
             if re.search(options.only, name):
                 found = measure(engine, row)
                 print(f"{name:34s} " + ", ".join(f"{value} {key}" for key, value in found.items()), flush=True)
+                grown += compare(name, found, baseline[name]) if name in baseline and not options.record else []
                 if options.record:
-                    baseline[name] = found
-                grown += compare(name, found, baseline[name]) if name in baseline else []
-    if options.record:
-        BASELINE.write_text(json.dumps(baseline, indent=1, sort_keys=True) + "\n")
+                    record(name, found)
     print(f"GPU PLAN jax {jax.__version__}: {len(grown)} grew" + "".join(f"\n  {line}" for line in grown))
     return int(bool(grown))
 
