@@ -62,7 +62,8 @@ def _is_known(kind: Any) -> bool:
 
 def _fit(name: str, value: Any, kinds: tuple[type, ...], signature: inspect.Signature) -> Any:
     """The argument, an array if one is expected."""
-    if isinstance(value, kinds):
+    # a whole number is a number
+    if isinstance(value, kinds) or (float in kinds and isinstance(value, int | np.number)):
         return value
     if jax.Array in kinds:
         return _array(name, value)

@@ -26,7 +26,7 @@ def network(weights: Weights, obs: jax.Array) -> jax.Array:
 
 def main() -> None:
     """Learns and draws."""
-    options = arguments(__doc__, updates=200, worlds=256, steps=50)
+    options = arguments(__doc__, updates=120, worlds=256, steps=50)
     env = envs.make("reacher")
     keys = jax.random.split(jax.random.key(0), 3)
     sizes = (env.observation_size, 32, 32, env.action_size)

@@ -1,6 +1,6 @@
 """Looking at a robot: a picture, a film with a camera that follows, and a page to turn and scrub in a browser.
 
-The robot is a quadruped that trots in place by hand-made controls. Prints the sizes of the files.
+The robot is a quadruped that trots by hand-made controls. Prints how far it came, in metres, and the size of the page.
 """
 
 import jax

@@ -16,18 +16,20 @@ import jax.numpy as jnp
 import diffsim
 from diffsim import envs
 
-STEPS, REPEATS = 10, 7
+STEPS, REPEATS = 10, 12
 
 
-def seconds(run: Callable[..., Any], *arguments: Any) -> float:
-    """The least of some runs of a compiled function."""
-    jax.block_until_ready(run(*arguments))
-    times = []
+def seconds(*runs: Callable[[], Any]) -> list[float]:
+    """The least time of each of some compiled functions, which take turns, so that a busy machine slows all alike."""
+    for run in runs:
+        jax.block_until_ready(run())
+    times = [[] for _ in runs]
     for _ in range(REPEATS):
-        start = time.perf_counter()
-        jax.block_until_ready(run(*arguments))
-        times.append(time.perf_counter() - start)
-    return min(times)
+        for run, own in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            own.append(time.perf_counter() - start)
+    return [min(own) for own in times]
 
 
 def cost(name: str, worlds: int, iterations: int) -> tuple[float, float]:
@@ -52,9 +54,9 @@ def cost(name: str, worlds: int, iterations: int) -> tuple[float, float]:
     ctrl = jax.vmap(jax.vmap(lambda action: plain.task.control(plain.model, action)))(actions)
     # from where the environment has come to, so that both meet contacts alike
     state = jax.jit(episode)(state, actions)
-    whole = seconds(jax.jit(episode), state, actions)
-    alone = seconds(jax.jit(physics), state.physics, state.inputs, ctrl)
-    return tuple(1e6 * each / (worlds * STEPS) for each in (whole, alone))
+    whole, alone = jax.jit(episode), jax.jit(physics)
+    pair = seconds(lambda: whole(state, actions), lambda: alone(state.physics, state.inputs, ctrl))
+    return tuple(1e6 * each / (worlds * STEPS) for each in pair)
 
 
 def main() -> None:

@@ -80,6 +80,13 @@ def test_demo(tmp_path: pathlib.Path) -> None:
     assert_picture(tmp_path / "demo.png")
 
 
+@pytest.mark.parametrize("name", ["balance", "learn_to_reach", "look", "swing_up"])
+def test_the_rest_begin(name: str, tmp_path: pathlib.Path) -> None:
+    """`make examples` runs them to the end; here their imports and arguments are tried."""
+    said = "\n".join(printed([str(ROOT / "examples" / f"{name}.py"), "--help"], tmp_path))
+    assert "--out" in said
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
 @pytest.mark.filterwarnings("ignore")
 def test_notebook(path: pathlib.Path) -> None:
