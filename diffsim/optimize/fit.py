@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.optimize.identify import Identified, identify
 from diffsim.optimize.recording import Recording
 from diffsim.optimize.unknowns import Unknown, UnknownInertia, Unknowns
@@ -62,6 +63,7 @@ class FitResult(NamedTuple):
         return "\n".join(lines)
 
 
+@checked
 def fit(
     model: Model,
     recordings: Recording | Sequence[Recording],

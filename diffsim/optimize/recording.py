@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from diffsim.checked import checked
 from diffsim.enums import SensorType
 from diffsim.physics.joint import position_difference
 from diffsim.types import Model
@@ -31,6 +32,7 @@ class Recording(Record):
     act: Array = leaf("T", "na")
 
 
+@checked
 def make_recording(
     model: Model,
     ctrl: ArrayLike,
@@ -65,6 +67,7 @@ def make_recording(
     return Recording(**given)
 
 
+@checked
 def read_csv(model: Model, path: str | Path) -> Recording:
     """A recording from a table with a header, one row a timestep.
 

