@@ -156,7 +156,7 @@ def _programs(unknowns: Unknowns, noise: np.ndarray, settings: Fit, length: int)
         run = rollout(unknowns.model_of(theta), state, window.ctrl, lambda state, data: data.sensordata)
         seen = jnp.isfinite(window.sensordata)
         measured = jnp.where(seen, window.sensordata, 0)
-        readings = run.readouts
+        readings: jax.Array = run.readouts
         for place in turns:
             side = jnp.sum(readings[:, place] * measured[:, place], axis=1, keepdims=True)
             measured = measured.at[:, place].multiply(jnp.where(side < 0, -1, 1).astype(measured.dtype))
@@ -166,8 +166,8 @@ def _programs(unknowns: Unknowns, noise: np.ndarray, settings: Fit, length: int)
     forward = unknowns.start.size + width <= REVERSE_COST * length * model.nsensordata
     forward = forward if settings.mode == "auto" else settings.mode == "forward"
     jacobian = (jax.jacfwd if forward else jax.jacrev)(residual, argnums=(0, 1))
-    over_windows = {"in_axes": (None, 0, 0)}
-    return _Programs(jax.jit(jax.vmap(residual, **over_windows)), jax.jit(jax.vmap(jacobian, **over_windows)))
+    axes = (None, 0, 0)
+    return _Programs(jax.jit(jax.vmap(residual, in_axes=axes)), jax.jit(jax.vmap(jacobian, in_axes=axes)))
 
 
 def _quaternions(model: Model) -> list[slice]:

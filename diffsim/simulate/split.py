@@ -172,7 +172,7 @@ class _Change(NamedTuple):
     """
 
     event: Array
-    index: Array
+    signal: Array
     touch: Array
     guess: Array
     ends: tuple[Array, Array]
@@ -184,7 +184,7 @@ class _Change(NamedTuple):
         """
         if not there.size:
             return self.guess
-        value, part, (first, last) = there[self.index], self.guess, self.ends
+        value, part, (first, last) = there[self.signal], self.guess, self.ends
         known = jax.lax.stop_gradient(value)
         # of the parabola through three points
         slope = (1 - part) * safe.divide(known - first, part) + part * safe.divide(last - known, 1 - part)
