@@ -12,8 +12,9 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import diffsim
+from diffsim import envs
 
-MODEL = "examples/models/quadruped.xml"
+MODEL = envs.MODELS / "quadruped.xml"
 FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
 
 
