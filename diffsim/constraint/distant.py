@@ -25,6 +25,7 @@ SOFTEST, POWER = 0.01, 2.0
 
 def with_distant(source: Sources, family: str, law: Law, raw: RawRows, start: int) -> RowGroup:
     """A group of contacts, with soft rows in the place of those that are apart by less than `source.reach` (m)."""
+    assert source.reach is not None
     near = assemble(source, family, law, _distant(raw, source.reach), start)
     touching = assemble(source, family, law, raw, start)
 

@@ -99,7 +99,7 @@ def _group(source: Sources, family: str, raw: RawRows, start: int, index: int) -
     law, held = FAMILIES[family].law, source.held
     if held is not None and law in INEQUALITIES:
         raw = raw._replace(active=held.acts[index])
-    distant = source.reach > 0 and raw.slot is not None
+    distant = source.reach is not None and raw.slot is not None
     rows = (with_distant if distant else assemble)(source, family, law, raw, start)
     return rows if held is None else hold(rows, held.pushes[index])
 

@@ -25,8 +25,8 @@ class Sources(NamedTuple):
     contacts: Contacts
     # which rows act and push, where the state does not decide
     held: Held | None = None
-    # m, how far apart contacts have soft rows (distant.py)
-    reach: float = 0.0
+    # m, how far apart contacts have soft rows (distant.py); None for none
+    reach: float | None = None
 
 
 class RawRows(NamedTuple):

@@ -22,6 +22,7 @@ from diffsim.physics.tendon_points import TendonPoints, tendon_points
 from diffsim.physics.tree import body_dof_mask, body_mask
 from diffsim.sensor.objects import FRAMES
 from diffsim.types import Data, Model
+from diffsim.types.data import Kinematics
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.topology import Topology, per_topology
 
@@ -135,8 +136,8 @@ def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, l
 
 
 @checked
-def tendon_paths(model: Model, data: Data) -> TendonPoints:
-    """The points that tendons go through: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
+def tendon_paths(model: Model, data: Data | Kinematics) -> TendonPoints:
+    """The points that tendons go through, by Data or its poses: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
     return tendon_points(model, data)
 
 
