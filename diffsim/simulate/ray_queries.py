@@ -17,6 +17,7 @@ from diffsim.geometry.ray import RayHits, Rays, cast, rgba
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot
 from diffsim.types import Data, Model
+from diffsim.types.data import Kinematics
 
 Array = jax.Array
 
@@ -42,12 +43,14 @@ EVERYTHING = RayFilter()
 
 
 @checked
-def ray(model: Model, data: Data, point: Array, direction: Array, meets: RayFilter = EVERYTHING) -> RayHits:
+def ray(
+    model: Model, data: Data | Kinematics, point: Array, direction: Array, meets: RayFilter = EVERYTHING
+) -> RayHits:
     """The first surface on a half line (mj_ray).
 
     Args:
       model: the model.
-      data: poses of one state, from `diffsim.forward`.
+      data: poses of one state, from `diffsim.forward`; its Kinematics do.
       point: where the ray starts, world, m, (3,).
       direction: along the ray, world, of any length, (3,); a ray of length 0 meets nothing.
       meets: which geoms count.
@@ -64,7 +67,9 @@ def ray(model: Model, data: Data, point: Array, direction: Array, meets: RayFilt
 
 
 @checked
-def multi_ray(model: Model, data: Data, point: Array, direction: Array, meets: RayFilter = EVERYTHING) -> RayHits:
+def multi_ray(
+    model: Model, data: Data | Kinematics, point: Array, direction: Array, meets: RayFilter = EVERYTHING
+) -> RayHits:
     """The first surface on each of n half lines from one point (mj_multiRay), or from n points.
 
     Args:
@@ -100,7 +105,7 @@ def _visible(model: Model, meets: RayFilter) -> Array:
     return visible & pick(jnp.asarray(meets.geomgroup) != 0, np.clip(topology.geom_group, 0, GROUPS - 1))
 
 
-def _in_reach(model: Model, data: Data, points: Array, cutoff: Array) -> Array:
+def _in_reach(model: Model, data: Data | Kinematics, points: Array, cutoff: Array) -> Array:
     """(n, ngeom) which bounding spheres come nearer than the cutoff."""
     offset = jax.lax.stop_gradient(data.geom_xpos[None] - points[:, None])
     reach = jax.lax.stop_gradient(cutoff + model.geom_rbound)

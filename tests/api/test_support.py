@@ -312,6 +312,7 @@ def test_delayed_values_are_read_and_set() -> None:
         data.ctrl[:] = rng.normal(size=mjmodel.nu)
         mujoco.mj_step(mjmodel, data)
     state, inputs = oracle.state_of(data), oracle.inputs_of(data)
+    ahead = jax.jit(diffsim.forward)(model, state, inputs)
     for time in data.time - np.array([0, 0.003, 0.005]):
         for kind, word in enumerate(("zoh", "linear", "cubic", None)):
             code = -1 if word is None else kind
@@ -321,7 +322,7 @@ def test_delayed_values_are_read_and_set() -> None:
                 expected = np.zeros(mjmodel.sensor_dim[sensor])
                 found = mujoco.mj_readSensor(mjmodel, data, sensor, time, expected, code)
                 expected = expected if found is None else np.ravel(found)
-                ours = support.read_sensor(model, state, state, sensor, time, word)
+                ours = support.read_sensor(model, state, ahead, sensor, time, word)
                 np.testing.assert_allclose(ours, expected, atol=1e-9)
     times, values = np.array([0.01, 0.02, 0.03]), np.array([1.0, 2.0, 3.0])
     mujoco.mj_initCtrlHistory(mjmodel, data, 0, times, values)
