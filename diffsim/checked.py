@@ -56,7 +56,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_known(kind: Any) -> bool:
-    ours = isinstance(kind, type) and kind.__module__.startswith("diffsim")
+    ours = isinstance(kind, type) and kind.__module__.startswith("diffsim") and not getattr(kind, "_is_protocol", False)
     return ours or kind in (jax.Array, types.NoneType, float)
 
 

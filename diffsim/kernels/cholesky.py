@@ -57,7 +57,8 @@ def _factor_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Arra
     lower = factor_p.bind(*primals)
     half = jax.lax.linalg.triangular_solve(lower, tangents[0], left_side=True, lower=True)
     inner = jax.lax.linalg.triangular_solve(lower, half, left_side=False, lower=True, transpose_a=True)
-    return lower, _product(lower, jnp.tril(inner) - 0.5 * inner * jnp.eye(inner.shape[-1], dtype=inner.dtype))
+    diagonal = jnp.broadcast_to(jnp.eye(inner.shape[-1], dtype=inner.dtype), inner.shape)
+    return lower, _product(lower, jnp.tril(inner) - 0.5 * inner * diagonal)
 
 
 def _solve_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
