@@ -112,7 +112,7 @@ def _until_event(model: Model, state: State, inputs: Inputs, data: Data, h: Arra
     end = advance(model, state, slopes, h)
     after = evaluate(end)
     touches = signals(model, data.efc, residuals_at(data.efc, data.qacc), held).touches.size
-    change = _first_change(jax.lax.stop_gradient((told(data), stages[1], told(after))), touches)
+    change = _first_change((told(data), stages[1], told(after)), touches)
     curve = Curve(state, data.qacc, end.qvel, after.qacc, h)
 
     def seen(part: Array) -> tuple[Rates, Array]:
@@ -179,36 +179,35 @@ class _Change(NamedTuple):
     goal: Array
 
     def corrected(self, there: Array) -> Array:
-        """The time, from the signals at the guess. Its derivative is that of the time of touch; at all other changes
-        forces are continuous, and the time has no influence to first order.
+        """The time, from the signals at the guess. It is differentiated at touches; at all other changes forces are
+        continuous, and the time has no influence to first order.
         """
         if not there.size:
             return self.guess
         value, part, (first, last) = there[self.signal], self.guess, self.ends
-        known = jax.lax.stop_gradient(value)
+        value = jnp.where(self.touch, value, jax.lax.stop_gradient(value))
         # of the parabola through three points
-        slope = (1 - part) * safe.divide(known - first, part) + part * safe.divide(last - known, 1 - part)
-        value = jnp.where(self.touch, value, known)
+        slope = (1 - part) * safe.divide(value - first, part) + part * safe.divide(last - value, 1 - part)
         return safe.clip(part - safe.divide(value - self.goal, slope), 0.0, 1.0)
 
 
 def _first_change(three: tuple[Array, Array, Array], touches: int) -> _Change:
     """The first signal to become negative, touches before others, from values at begin, middle and end of a piece."""
-    first, middle, end = three
+    first, _, end = jax.lax.stop_gradient(three)
     if not first.size:
         zero, one = jnp.zeros((), first.dtype), jnp.ones((), first.dtype)
         return _Change(zero > 0, jnp.zeros((), jnp.int32), zero > 0, one, (zero, zero), zero)
     crosses = end < 0
     order = jnp.where(crosses, safe.divide(first, first - end, 1.0), jnp.inf) + (jnp.arange(first.size) >= touches)
     index = jnp.argmin(order)
-    goal = BEYOND[first.dtype.itemsize] * end[index]
+    touch = index < touches
+    c0, c1, c2 = (jnp.where(touch, values[index], jax.lax.stop_gradient(values[index])) for values in three)
+    goal = BEYOND[first.dtype.itemsize] * c2
     # the parabola a s^2 + b s + c through the three values, less the goal; one zero within
-    c = first[index] - goal
-    b = 4 * middle[index] - 3 * first[index] - end[index]
-    a = 2 * first[index] - 4 * middle[index] + 2 * end[index]
+    a, b, c = 2 * c0 - 4 * c1 + 2 * c2, 4 * c1 - 3 * c0 - c2, c0 - goal
     root = safe.sqrt(jnp.where(crosses[index], b * b - 4 * a * c, 1))
     guess = safe.clip(safe.divide(2 * c, root - b, 1.0), 0.0, 1.0)
-    return _Change(jnp.any(crosses), index, index < touches, guess, (first[index], end[index]), goal)
+    return _Change(jnp.any(crosses), index, touch, guess, (c0, c2), goal)
 
 
 def _check(model: Model) -> None:

@@ -110,12 +110,12 @@ WRONG = {
 }
 
 LACKS = {
-    "mesh": (
+    "sdf": (
         world(
-            '<geom type="mesh" mesh="m"/><body><freejoint/><geom type="cylinder" size="1 1"/></body>',
+            '<geom type="sdf" mesh="m"/>',
             '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>',
         ),
-        "cylinders and meshes",
+        "signed distance fields",
     ),
     "sensor": (
         world(

@@ -51,15 +51,12 @@ def through_touch(model: diffsim.Model, x: jax.Array) -> jax.Array:
 
 
 def test_the_derivative_is_that_of_the_step() -> None:
-    """Reverse mode beside differences, through a touch with a jump of the force.
-
-    The time of touch is differentiated with the slope of a parabola through the signal, which is right to 2e-4 here.
-    """
+    """Reverse mode beside differences, through a touch with a jump of the force."""
     model = with_events(DROP, 1)
     x, run, eps = jnp.asarray([-0.028, 0.05, -1.0, 1.5]), uncompiled(functools.partial(through_touch, model)), 1e-5
     columns = [(run(x + eps * e) - run(x - eps * e)) / (2 * eps) for e in np.eye(4)]
     slope = jax.jit(jax.jacrev(functools.partial(through_touch, model)))(x)
-    np.testing.assert_allclose(slope, np.stack(columns, axis=1), atol=5e-4 * np.abs(slope).max())
+    np.testing.assert_allclose(slope, np.stack(columns, axis=1), atol=1e-4 * np.abs(slope).max())
 
 
 def test_nothing_changes_where_nothing_begins() -> None:
