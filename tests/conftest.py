@@ -1,5 +1,6 @@
 """Strict numerics for the whole suite: float64, no silent broadcasting, warnings are errors."""
 
+import gc
 import os
 import pathlib
 
@@ -15,6 +16,9 @@ os.environ.setdefault(
 )
 
 import jax
+
+# tracing makes millions of objects that live on; looking through all of them again and again takes a fifth of its time
+gc.set_threshold(100_000, 20, 50)
 
 jax.config.update("jax_enable_x64", os.environ.get("DIFFSIM_TEST_X64", "1") == "1")
 jax.config.update("jax_numpy_rank_promotion", "raise")

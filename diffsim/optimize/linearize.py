@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.checked import checked
+from diffsim.compiled import compiled
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.optimize.tangent import difference, integrate, tangent_size
 from diffsim.simulate.arguments import check_arguments
@@ -32,6 +33,7 @@ class Linearization(Record):
 
 
 @checked
+@compiled
 def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linearization:
     """How the next state and the sensors change with state and controls. Batch it with `jax.vmap`.
 

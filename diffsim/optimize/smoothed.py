@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from diffsim.math import safe
+from diffsim.math.linalg import inner
 
 Array = jax.Array
 Order = Literal[0, 1, "mixed"]
@@ -76,7 +77,7 @@ def smoothed(f: Function, sigma: Any, samples: int = 32, order: Order = "mixed")
         x, key = primals
         drawn = sample(f, x, key, sigma, samples)
         slope = ESTIMATORS[order](f, x, drawn).mean
-        return _mean_value(drawn), jnp.vdot(slope, ravel_pytree(tangents[0])[0])
+        return _mean_value(drawn), inner(slope, ravel_pytree(tangents[0])[0])
 
     return lambda x, key: average(jax.tree.map(jnp.asarray, x), key)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.checked import checked
+from diffsim.compiled import compiled
 from diffsim.enums import EqType, GeomType, ObjType
 from diffsim.geometry.triangle_tree import boxes, trees
 from diffsim.joints import dofs_angular
@@ -39,6 +40,7 @@ SMALLEST_SIZE = 1e-5
 
 
 @checked
+@compiled
 def set_const(model: Model) -> Model:
     """The model with all derived constants computed again from its other fields.
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.checked import checked
 from diffsim.enums import GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import gather
@@ -17,6 +18,7 @@ from diffsim.geometry.colliders import NEVER_COLLIDE, NO_DISTANCE, Types, data_b
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math.vector import scale
 from diffsim.types import Data, Model
+from diffsim.types.data import Kinematics
 from diffsim.types.topology import Topology
 from diffsim.types.views import View
 
@@ -36,12 +38,13 @@ class GeomDistance(NamedTuple):
     normal: Array
 
 
-def geom_distance(model: Model, data: Data, geom1: Geom, geom2: Geom) -> GeomDistance:
+@checked
+def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geom) -> GeomDistance:
     """The signed distance of two geoms, and where it is (mj_geomDistance without a largest distance).
 
     Args:
       model: the model.
-      data: poses of one state, from `diffsim.forward`.
+      data: poses of one state, from `diffsim.forward`; its Kinematics do.
       geom1, geom2: two geoms, by name, view or index; whether they can collide does not matter.
 
     Returns:
@@ -62,10 +65,10 @@ def geom_distance(model: Model, data: Data, geom1: Geom, geom2: Geom) -> GeomDis
     return GeomDistance(dist, *ends, -normal if flip else normal)
 
 
-def _shape(model: Model, data: Data, kind: GeomType, geom: int) -> Shape:
+def _shape(model: Model, poses: Data | Kinematics, kind: GeomType, geom: int) -> Shape:
     """A geom as a row of one shape."""
     bucket = data_bucket(model.topology, kind, look(model.topology, geom).sizes)
-    return gather(model, data, np.array([geom]), bucket)
+    return gather(model, poses, np.array([geom]), bucket)
 
 
 def _types(topology: Topology, ids: tuple[int, int]) -> Types:

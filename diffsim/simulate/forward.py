@@ -14,6 +14,7 @@ from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.checked import checked
+from diffsim.compiled import compiled
 from diffsim.collision import collide
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.physics.applied import applied_force
@@ -42,6 +43,7 @@ Array = jax.Array
 
 
 @checked
+@compiled
 def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held | None = None) -> Data:
     """Everything that follows from one state: poses, inertias, forces, contacts, accelerations, sensors.
 

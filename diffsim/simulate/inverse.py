@@ -3,6 +3,7 @@
 import jax
 
 from diffsim.checked import checked
+from diffsim.compiled import compiled
 from diffsim.enums import EnableBit
 from diffsim.math.block_matrix import solve_blocks
 from diffsim.simulate.arguments import check_arguments
@@ -16,6 +17,7 @@ Array = jax.Array
 
 
 @checked
+@compiled
 def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:
     """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
 

@@ -4,6 +4,7 @@ import jax
 
 from diffsim.actuator.activation import advance_activation
 from diffsim.checked import checked
+from diffsim.compiled import compiled
 from diffsim.enums import Integrator
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.physics.joint import integrate_position
@@ -15,6 +16,7 @@ from diffsim.types.history import record_controls, record_readings
 
 
 @checked
+@compiled
 def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
     """The state one `model.opt.timestep` later.
 
@@ -30,6 +32,7 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
 
 
 @checked
+@compiled
 def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple[State, Data]:
     """The next state, and the Data of the state before, which `step` computes on the way.
 
@@ -41,6 +44,7 @@ def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple
 
 
 @checked
+@compiled
 def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     """Advances a state by one timestep, given what `forward` computed from it.
 

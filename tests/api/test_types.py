@@ -108,7 +108,7 @@ def test_the_readout_sees_every_step(model: diffsim.Model) -> None:
 
 def test_gradients_of_a_model_are_a_model(model: diffsim.Model) -> None:
     loss = lambda m: diffsim.step(m, diffsim.make_state(model, "up")).qvel[0]  # noqa: E731
-    slope = jax.grad(loss)(model)
+    slope = jax.jit(jax.grad(loss))(model)
     assert isinstance(slope, diffsim.Model)
     # v' = v + h (tau - b v) / I: the derivative by damping is -h v / I to first order
     assert float(slope.dof_damping[0]) < 0

@@ -8,6 +8,7 @@ import pytest
 
 import diffsim
 from diffsim.enums import Status
+from tests.uncompiled import uncompiled
 
 FLOATING = """
 <mujoco>
@@ -104,10 +105,11 @@ def test_a_bouncing_ball_never_gains_energy() -> None:
 
 def test_inertia_is_symmetric_positive_definite() -> None:
     model, mjmodel = oracle.load_pair(HOPPER)
+    forward = uncompiled(diffsim.forward)
     for seed in range(5):
-        data = diffsim.forward(model, oracle.state_of(oracle.sample(mjmodel, seed)))
+        data = forward(model, oracle.state_of(oracle.sample(mjmodel, seed)))
         np.testing.assert_allclose(data.qM, data.qM.T, atol=1e-14)
-        assert float(jnp.linalg.eigvalsh(data.qM).min()) > 0
+        assert np.linalg.eigvalsh(data.qM).min() > 0
 
 
 @pytest.fixture(scope="module")

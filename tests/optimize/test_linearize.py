@@ -10,6 +10,7 @@ from oracle import assert_close, inputs_of, state_of
 import diffsim
 from diffsim import optimize
 from tests.optimize.problems import CARTPOLE
+from tests.uncompiled import uncompiled
 
 # a ball joint, a limit that holds, a dragging finger on the floor, activations, sensors of all stages
 XML = """<mujoco><option timestep=".004" integrator="implicitfast"/><worldbody><geom type="plane" size="3 3 .1"/>
@@ -59,7 +60,7 @@ def test_runge_kutta_is_linearized_too() -> None:
     x = np.array([0.1, 0.7, -0.4, 2.0, 0.3])
     expected = np.stack([(step(x + e) - step(x - e)) / 2e-5 for e in 1e-5 * np.eye(5)], axis=1)
     state = diffsim.make_state(model).replace(qpos=jnp.asarray(x[:2]), qvel=jnp.asarray(x[2:4]))
-    system = jax.jit(optimize.linearize)(model, state, diffsim.make_inputs(model).replace(ctrl=jnp.asarray(x[4:])))
+    system = uncompiled(optimize.linearize)(model, state, diffsim.make_inputs(model).replace(ctrl=jnp.asarray(x[4:])))
     np.testing.assert_allclose(np.hstack([system.A, system.B]), expected, atol=1e-8)
 
 
@@ -68,8 +69,8 @@ def test_a_batch_is_a_batch() -> None:
     state = diffsim.make_state(model)
     states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
     states = states.replace(qpos=jnp.asarray([[0.0, 0.0], [0.3, 1.0]]))
-    systems = jax.vmap(optimize.linearize, in_axes=(None, 0))(model, states)
-    one = optimize.linearize(model, jax.tree.map(lambda leaf: leaf[1], states))
+    systems = uncompiled(jax.vmap(optimize.linearize, in_axes=(None, 0)))(model, states)
+    one = uncompiled(optimize.linearize)(model, jax.tree.map(lambda leaf: leaf[1], states))
     np.testing.assert_allclose(systems.A[1], one.A, atol=1e-13)
     assert systems.A.shape == (2, 4, 4) and systems.B.shape == (2, 4, 1) and systems.C.shape == (2, 0, 4)
     with pytest.raises(ValueError, match="one world at a time"):
@@ -79,7 +80,7 @@ def test_a_batch_is_a_batch() -> None:
 def test_a_regulator_keeps_the_pole_up() -> None:
     model = diffsim.load(CARTPOLE)
     state = diffsim.make_state(model)
-    system = optimize.linearize(model, state)
+    system = uncompiled(optimize.linearize)(model, state)
     regulator = optimize.lqr(system, [1, 1, 0.1, 0.1], [0.1])
     assert np.max(np.abs(np.linalg.eigvals(system.A))) > 1 > np.max(np.abs(regulator.poles))
     # the cost to go is that of the motion

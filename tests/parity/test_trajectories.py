@@ -18,10 +18,8 @@ MODELS = [
     "dm_control/suite/walker.xml",
     "dm_control/suite/cheetah.xml",
     "dm_control/suite/swimmer.xml",
-    "dm_control/suite/finger.xml",
     "gymnasium/envs/mujoco/assets/ant.xml",
     "gymnasium/envs/mujoco/assets/half_cheetah.xml",
-    "gymnasium/envs/mujoco/assets/hopper.xml",
     "mujoco/mjx/test_data/humanoid/humanoid.xml",
 ]
 STEPS = 100

@@ -22,7 +22,6 @@ from tests.simulate.test_integrators import pair
 
 CASES = [
     ("smooth", Integrator.IMPLICIT),
-    ("smooth", Integrator.IMPLICITFAST),
     ("spinning", Integrator.IMPLICITFAST),
 ]
 # inertias of thin bodies are nearly degenerate: only small relative changes are smooth

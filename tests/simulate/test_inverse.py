@@ -59,4 +59,4 @@ def test_discrete_inverse_of_runge_kutta_is_refused() -> None:
     model, mjmodel = flagged("smooth", Integrator.RK4, EnableBit.INVDISCRETE)
     data = oracle.sample(mjmodel, 0)
     with pytest.raises(diffsim.UnsupportedError, match="RK4"):
-        diffsim.inverse(model, oracle.state_of(data), data.qacc, oracle.inputs_of(data))
+        inverse(model, oracle.state_of(data), data.qacc, oracle.inputs_of(data))

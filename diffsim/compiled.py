@@ -1,0 +1,32 @@
+"""compiled: what a user calls by hand runs as one program, not operation by operation.
+
+Outside of `jax.jit` JAX compiles and runs each operation by itself: the first step of a humanoid then takes a minute,
+all further ones a second. Within a transformation (`jit`, `vmap`, `grad`) nothing changes.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def compiled(function: Callable[P, T]) -> Callable[P, T]:
+    """The function of pytrees of arrays, compiled once for each structure and shapes when called with numbers."""
+    program = jax.jit(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        numbers = all(map(_is_number, jax.tree.leaves((args, kwargs))))
+        return (program if numbers else function)(*args, **kwargs)
+
+    return call
+
+
+def _is_number(leaf: Any) -> bool:
+    """Whether it is no placeholder of a transformation, and nothing that `jax.jit` would refuse."""
+    return isinstance(leaf, jax.Array | np.ndarray | float | int) and not isinstance(leaf, jax.core.Tracer)
