@@ -14,8 +14,8 @@ from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.checked import checked
-from diffsim.compiled import compiled
 from diffsim.collision import collide
+from diffsim.compiled import compiled
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import compute_bias
