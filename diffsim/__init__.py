@@ -12,6 +12,7 @@ from diffsim import math as math
 from diffsim import mjcf as mjcf
 from diffsim.compiler import compile as compile
 from diffsim.compiler.convert import from_mujoco as from_mujoco
+from diffsim.compiler.inertials import save_inertials as save_inertials
 from diffsim.errors import ArgumentError as ArgumentError
 from diffsim.errors import CapacityWarning as CapacityWarning
 from diffsim.errors import DiffsimError as DiffsimError

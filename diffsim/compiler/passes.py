@@ -6,7 +6,7 @@ end, all at once. After the passes come what the physics lacks (unsupported.py),
 the arrays on the device (pack.py).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,8 +139,17 @@ def compile_all(
 def run_passes(draft: Draft, refuse: bool = True) -> None:
     """All passes over the elements, then the check that the numbers of the file have led to numbers."""
     # what overflows is found by the check, and told with its place
+    _run(draft, PASSES, refuse)
+
+
+def passes_before_inertias(draft: Draft) -> None:
+    """The passes up to shapes and poses of all geoms."""
+    _run(draft, PASSES[: PASSES.index(body_inertias)], refuse=False)
+
+
+def _run(draft: Draft, passes: Sequence[Callable[[Draft], None]], refuse: bool) -> None:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for each in PASSES:
+        for each in passes:
             each(draft)
             if each is flatten and refuse:
                 check_elements(draft)

@@ -29,7 +29,7 @@ KEPT: dict[type[Element], dict[str, str]] = {
         "texturedir": _UNITS,
         "assetdir": _UNITS,
         "usethread": "the compiler has one thread",
-        "saveinertial": "concerns writing only",
+        "saveinertial": "concerns writing only (save_inertials)",
     },
     Size: {
         **dict.fromkeys(("memory", "njmax", "nconmax", "nstack"), _MEMORY),

@@ -10,6 +10,7 @@ Source: MuJoCo XML reference; "Saving" in the manual's chapter on modeling.
 """
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 from diffsim.checked import checked
 from diffsim.errors import Problem, Problems, UnsupportedError
 from diffsim.mjcf.defaults import MAIN, Defaults
+from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.elements.custom import Key
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
 from diffsim.mjcf.kinds import FileKind, Kind
@@ -47,9 +49,11 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
     """The MJCF text of a Spec, also written to `path` if that is given.
 
     Reading the text gives the same model. Names of asset files stay relative to the model's own folder: write beside
-    them, or give the files in `assets` when reading. Raises MjcfError if the model is wrong.
+    them, or give the files in `assets` when reading. Raises MjcfError if the model is wrong. Inertias that geoms imply
+    are not said; where the setting `saveinertial` asks for them, a warning names `diffsim.save_inertials`.
     """
     check(spec)
+    _warn_of_inertias(spec)
     _check_one_file(spec)
     root = etree.Element("mujoco")
     if spec.root.model is not None:
@@ -118,6 +122,15 @@ def _check_one_file(spec: Spec) -> None:
         elif _cannot_undo(spec):
             problems.unsupported(section, "our class 'main' says what a class in it cannot undo")
     problems.raise_if_any()
+
+
+def _warn_of_inertias(spec: Spec) -> None:
+    """Says what to do where the file asks for inertias that are not there."""
+    bodies = spec.bodies[1:] if spec.compiler.saveinertial else []
+    lacking = [body for body in bodies if not any(isinstance(child, Inertial) for child in standing_in(body))]
+    if lacking:
+        message = f"the compiler setting saveinertial asks for inertias, which {lacking[0].label} does not give"
+        warnings.warn(f"{message}; call diffsim.save_inertials(spec) before writing", stacklevel=4)
 
 
 def _cannot_undo(spec: Spec) -> bool:

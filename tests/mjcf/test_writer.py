@@ -1,12 +1,14 @@
 """write: what is written loads to the same model, and says no more than it must."""
 
 import jax
+import mujoco
 import numpy as np
 import oracle
 import pytest
 from compiler.features import FEATURES
 from corpus import CORPUS
 
+import diffsim
 from diffsim import mjcf
 from diffsim.compiler.passes import compile_all
 from diffsim.errors import MjcfError
@@ -98,3 +100,33 @@ def test_a_wrong_spec_is_not_written() -> None:
     spec.actuator.add("motor", name="m", joint="knee")
     with pytest.raises(MjcfError, match=r'<motor name="m">: attribute \'joint\': there is no joint'):
         mjcf.write(spec)
+
+
+SAVED = """<mujoco><compiler saveinertial="true" angle="degree"/>
+<default><geom density="700"/></default>
+<worldbody><geom type="plane" size="1 1 1"/>
+  <body name="one" pos="0 0 1" euler="10 20 30"><freejoint align="true"/>
+    <frame pos=".1 0 0" euler="0 30 0"><geom type="box" size=".1 .2 .3"/>
+      <geom type="capsule" size=".05 .2" pos=".2 .1 0"/></frame>
+    <body pos=".5 0 0"><joint/><geom type="ellipsoid" size=".1 .2 .3" pos=".1 0 0" euler="0 0 40"/>
+      <body name="empty"/></body>
+    <body name="own"><joint/><frame pos="1 0 0">
+      <inertial pos="0 .1 0" mass="2" fullinertia=".3 .2 .25 .01 .02 0"/></frame></body>
+  </body></worldbody></mujoco>"""
+
+
+def test_inertias_are_said_where_the_file_asks_for_them() -> None:
+    spec = mjcf.read(SAVED)
+    with pytest.warns(UserWarning, match=r"<body name=\"one\"> does not give; call diffsim.save_inertials"):
+        plain = mjcf.write(spec)
+    assert plain.count("<inertial") == 1
+    diffsim.save_inertials(spec)
+    spec.compiler.saveinertial = False
+    text = mjcf.write(spec)
+    assert text.count("<inertial") == 3 and "fullinertia" not in text
+    ours, expected = diffsim.load(text), mujoco.MjModel.from_xml_string(SAVED)
+    theirs = mujoco.MjModel.from_xml_string(text)
+    for name in ("body_mass", "body_inertia", "body_ipos", "body_pos"):
+        for found in (ours, theirs):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(np.abs(ours.dof_M0), np.abs(expected.dof_M0), rtol=1e-12)

@@ -49,7 +49,7 @@ def body_inertias(draft: Draft) -> None:
             contype, conaffinity = contype | row["geom_contype"], conaffinity | row["geom_conaffinity"]
         margin = max([0.0, *(row["geom_margin"] for row in geoms)])
         node.row.update(body_contype=contype, body_conaffinity=conaffinity, body_margin=margin)
-        node.row.update(_inertia(draft, node) if node.id else _massless(node))
+        node.row.update(inertial_row(draft, node) if node.id else _massless(node))
     for node in draft.nodes["body"]:
         if node.id and node.under.get("joint") and not _canmove(node):
             draft.problems.add(node.source, "a body that moves needs mass and inertia", "give it a geom or <inertial>")
@@ -64,7 +64,8 @@ def _massless(node: Node) -> dict:
     return {"body_mass": 0.0, "body_inertia": np.zeros(3), **pose}
 
 
-def _inertia(draft: Draft, node: Node) -> dict:
+def inertial_row(draft: Draft, node: Node) -> dict:
+    """Mass and inertia of a body, in kg and kg m^2, and its inertial frame, as given or inferred."""
     settings = draft.settings(node)
     # also from inside of a frame, which does not move it
     given = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
