@@ -105,9 +105,9 @@ def test_a_bouncing_ball_never_gains_energy() -> None:
 
 def test_inertia_is_symmetric_positive_definite() -> None:
     model, mjmodel = oracle.load_pair(HOPPER)
-    forward = uncompiled(diffsim.forward)
+    run = uncompiled(diffsim.forward)
     for seed in range(5):
-        data = forward(model, oracle.state_of(oracle.sample(mjmodel, seed)))
+        data = run(model, oracle.state_of(oracle.sample(mjmodel, seed)))
         np.testing.assert_allclose(data.qM, data.qM.T, atol=1e-14)
         assert np.linalg.eigvalsh(data.qM).min() > 0
 
@@ -131,12 +131,15 @@ def test_a_batch_is_a_loop(worlds: tuple[diffsim.Model, diffsim.State, diffsim.I
         np.testing.assert_allclose(batched.qvel[i], one.qvel, rtol=1e-9, atol=1e-9)
 
 
+# one program for all fields
+forward = jax.jit(jax.vmap(diffsim.forward, in_axes=(None, 0, 0)))
+
+
 @pytest.mark.parametrize("field", ["qpos", "qvel", "ctrl"])
 def test_a_bad_world_is_flagged_and_leaves_the_others_alone(
     worlds: tuple[diffsim.Model, diffsim.State, diffsim.Inputs], field: str
 ) -> None:
     model, states, inputs = worlds
-    forward = jax.jit(jax.vmap(lambda m, s, i: diffsim.forward(m, s, i), in_axes=(None, 0, 0)))
     clean = forward(model, states, inputs)
     target = inputs if field == "ctrl" else states
     spoiled = target.replace(**{field: getattr(target, field).at[3, 0].set(jnp.nan)})

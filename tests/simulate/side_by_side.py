@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import diffsim
 from diffsim.cli import find_model
 
-WORLDS, RUNS, SECONDS = 512, 10, 300
+WORLDS, RUNS, SECONDS = 512, 10, 900
 State = diffsim.State
 
 
