@@ -10,6 +10,7 @@ import numpy as np
 
 from diffsim.compiler import topology
 from diffsim.compiler.draft import Draft
+from diffsim.enums import TextureRole
 from diffsim.joints import is_free, qpos_widths
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model
@@ -18,6 +19,7 @@ from diffsim.types.topology import Topology
 # integer fields with more than one column, by the number of their columns
 COLUMNS = {
     "cam_resolution": 2,
+    "mat_texid": len(TextureRole),
     "mesh_face": 3,
     "mesh_facenormal": 3,
     "mesh_facetexcoord": 3,

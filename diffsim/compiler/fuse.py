@@ -23,10 +23,11 @@ REFERRING = ("camera", "light", "pair", "exclude", "equality", "tendon", "actuat
 
 
 def forget_materials(draft: Draft) -> None:
-    """discardvisual: there are no materials."""
+    """discardvisual: there are no materials and no textures."""
     if not draft.spec.compiler.discardvisual:
         return
     draft.nodes["material"].clear()
+    draft.nodes["texture"].clear()
     for kind in ("geom", "site", "tendon"):
         for node in draft.nodes[kind]:
             node.e = node.e.replace(material=None)

@@ -14,8 +14,8 @@ import numpy as np
 from diffsim.checked import checked
 from diffsim.compiler import budget, complete
 from diffsim.compiler.assets.heightfields import hfield_rows
-from diffsim.compiler.assets.images import texture_rows
 from diffsim.compiler.assets.meshes import mesh_rows
+from diffsim.compiler.assets.textures import texture_rows
 from diffsim.compiler.capacities import asked_capacities, check_capacities, warn_of_cuts
 from diffsim.compiler.derive import derive
 from diffsim.compiler.draft import Draft

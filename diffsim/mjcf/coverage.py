@@ -5,14 +5,14 @@ it there, so that nothing is read from a file and then forgotten. Whole elements
 """
 
 from diffsim.mjcf.elements import visual
-from diffsim.mjcf.elements.asset import Bone, FileAsset, Layer, Material, Mesh, Skin, Texture
+from diffsim.mjcf.elements.asset import Bone, FileAsset, Mesh, Skin
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.camera import Light
 from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element
 
 # elements that say only how things look: read, checked, kept for rendering and writing
-VISUAL: tuple[type[Element], ...] = (*visual.PARTS.values(), Texture, Layer, Skin, Bone)
+VISUAL: tuple[type[Element], ...] = (*visual.PARTS.values(), Skin, Bone)
 
 _LOOKS = "only rendering reads it"
 _MEMORY = "sizes of MuJoCo's own memory; ours follows from the model"
@@ -47,20 +47,6 @@ KEPT: dict[type[Element], dict[str, str]] = {
         "nativeccd": "there is one convex search, MuJoCo's two differ in speed and rounding",
         "autoreset": "a state that diverged is reported, not reset",
     },
-    Material: dict.fromkeys(
-        (
-            "texture",
-            "texrepeat",
-            "texuniform",
-            "emission",
-            "specular",
-            "shininess",
-            "reflectance",
-            "metallic",
-            "roughness",
-        ),
-        _LOOKS,
-    ),
     Light: dict.fromkeys(
         ("bulbradius", "intensity", "attenuation", "exponent", "ambient", "diffuse", "specular", "texture"), _LOOKS
     ),

@@ -53,6 +53,11 @@ class Kind(NamedTuple):
 _DOFS = ("dof_bodyid", "dof_jntid", "dof_parentid", "dof_treeid")
 _FACES = ("mesh_face", "mesh_facenormal", "mesh_facetexcoord")
 
+
+def _texture_bytes(topology: Any) -> np.ndarray:
+    return topology.tex_height * topology.tex_width * topology.tex_nchannel
+
+
 # in MuJoCo's order; the keys are what users call them, in capitals the names of `ObjType`
 KINDS: dict[str, Kind] = {
     "body": Kind("nbody", ("body_",), (Block("nmocap", "body_mocapid", None),)),
@@ -84,7 +89,7 @@ KINDS: dict[str, Kind] = {
         ("hfield_",),
         (Block("nhfielddata", "hfield_adr", lambda topology: topology.hfield_nrow * topology.hfield_ncol),),
     ),
-    "texture": Kind("ntex", ("tex_",)),
+    "texture": Kind("ntex", ("tex_",), (Block("ntexdata", "tex_adr", _texture_bytes, ("tex_data",)),)),
     "material": Kind("nmat", ("mat_",)),
     "pair": Kind("npair", ("pair_",)),
     "exclude": Kind("nexclude", ("exclude_",)),

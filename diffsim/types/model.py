@@ -164,6 +164,13 @@ class Model(Record):
     geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
     geom_rgba: Array = leaf("ngeom", 4)
     mat_rgba: Array = leaf("nmat", 4)
+    mat_texrepeat: Array = leaf("nmat", 2)
+    mat_emission: Array = leaf("nmat")
+    mat_specular: Array = leaf("nmat")
+    mat_shininess: Array = leaf("nmat")
+    mat_reflectance: Array = leaf("nmat")
+    mat_metallic: Array = leaf("nmat")
+    mat_roughness: Array = leaf("nmat")
 
     mesh_vert: Array = leaf("nmeshvert", 3)
     mesh_normal: Array = leaf("nmeshnormal", 3)
@@ -225,6 +232,8 @@ class Model(Record):
     tendon_lengthspring: Array = leaf("ntendon", 2)
     tendon_length0: Array = leaf("ntendon", derived=True)
     tendon_invweight0: Array = leaf("ntendon", derived=True)
+    tendon_width: Array = leaf("ntendon")
+    tendon_rgba: Array = leaf("ntendon", 4)
     wrap_prm: Array = leaf("nwrap")
 
     actuator_dynprm: Array = leaf("nu", NDYN)

@@ -21,6 +21,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ints = np.ndarray
 
+# of fields that are neither int32 nor bool
+DTYPES = {"tex_data": np.uint8}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Topology:
@@ -49,6 +52,7 @@ class Topology:
     nhfield: int
     nhfielddata: int
     ntex: int
+    ntexdata: int
     nmat: int
     nmocap: int
     ntree: int
@@ -163,6 +167,17 @@ class Topology:
     hfield_ncol: Ints
     hfield_adr: Ints
 
+    # textures (ntex), their bytes one after another, and materials (nmat)
+    tex_type: Ints
+    tex_colorspace: Ints
+    tex_height: Ints
+    tex_width: Ints
+    tex_nchannel: Ints
+    tex_adr: Ints
+    tex_data: Ints
+    mat_texid: Ints
+    mat_texuniform: Ints
+
     # contact pairs and exclusions
     pair_dim: Ints
     pair_geom1: Ints
@@ -182,6 +197,7 @@ class Topology:
     tendon_num: Ints
     tendon_actuatorid: Ints
     tendon_group: Ints
+    tendon_matid: Ints
     tendon_limited: Ints
     tendon_actfrclimited: Ints
     wrap_type: Ints
@@ -240,7 +256,7 @@ class Topology:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
-                frozen = np.array(value, dtype=bool if value.dtype == bool else np.int32)
+                frozen = np.array(value, dtype=DTYPES.get(field.name, bool if value.dtype == bool else np.int32))
                 frozen.flags.writeable = False
                 object.__setattr__(self, field.name, frozen)
         object.__setattr__(self, "_digest", self._content_digest())

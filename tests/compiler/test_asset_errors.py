@@ -92,7 +92,7 @@ ELEMENTS = {
     "no_field": ('<hfield name="h" size="1 1 1 1"/>', "needs a file, or nrow and ncol"),
     "field_size": ('<hfield name="h" nrow="2" ncol="2" size="1 1 0 1"/>', "must be positive"),
     "field_huge": ('<hfield name="h" nrow="100000" ncol="100000" size="1 1 1 1"/>', "10000000000 elevations"),
-    "texture_huge": ('<texture name="t" builtin="flat" width="100000" height="100000"/>', "10000000000 pixels"),
+    "texture_huge": ('<texture name="t" builtin="flat" width="100000" height="100000"/>', "60000000000 pixels"),
     "texture_none": ('<texture name="t" file="t.png"/>', "is not there"),
 }
 

@@ -1,8 +1,5 @@
-"""Height fields and textures: every source compiles as in the oracle."""
+"""Height fields: every source compiles as in the oracle."""
 
-from pathlib import Path
-
-import numpy as np
 import oracle
 import pytest
 from compiler import asset_files
@@ -48,21 +45,3 @@ def test_real_height_fields_compile_as_in_the_oracle(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("diffsim.compiler.passes.check_model", lambda draft, model: None)
     path = "dm_control/suite/quadruped.xml"
     assert differences(load(oracle.package_path(path)), oracle.load_oracle(path)) == []
-
-
-TEXTURES = """<mujoco><asset><texture name="a" type="2d" builtin="checker" width="8" height="8"/>
-<texture file="t.png" type="2d"/><texture name="c" type="cube" fileup="t.png"/>
-<material name="m" texture="t"/></asset><worldbody><geom size="1" material="m"/></worldbody></mujoco>"""
-
-
-def test_textures_are_named_and_not_decoded() -> None:
-    # a damaged image: only its header is looked at
-    damaged = asset_files.png(np.zeros((4, 4), np.uint8))[:40]
-    model = load(TEXTURES, assets={"t.png": damaged})
-    assert [model.name("texture", k) for k in range(3)] == ["a", "t", "c"]
-
-
-def test_textures_outside_of_the_folder_are_not_opened(tmp_path: Path) -> None:
-    path = tmp_path / "model.xml"
-    path.write_text('<mujoco><asset><texture name="a" file="../t.png"/></asset></mujoco>')
-    assert load(path).topology.ntex == 1

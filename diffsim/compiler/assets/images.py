@@ -1,24 +1,22 @@
-"""PNG images: what their header says, and their gray values. Nothing is inflated before its size is known to be small.
+"""PNG images as arrays. Nothing is inflated before the size that the header declares is known to be small.
 
-Textures are only looked at: files inside the model's folder must be there and be of a bounded size. Whoever renders
-decodes them.
-Source: the PNG specification (header); gray values as MuJoCo's decoder makes them: 8 bits of the first channel.
+Source: the PNG specification (header, sRGB chunk); values as MuJoCo's decoder makes them: 8 bits, one channel is the
+first one.
 """
 
 import io
 import warnings
 
 import numpy as np
+from PIL import Image
 
-from diffsim.compiler.assets.limits import MOST_PIXELS, AssetError, check_count, refuse
-from diffsim.compiler.draft import Draft, Node
-from diffsim.mjcf.resources import OutsideError, ResourceError
+from diffsim.compiler.assets.limits import MOST_PIXELS, AssetError, check_count
 
 Array = np.ndarray
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-
-TEXTURE_FILES = ("file_", "fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
+# what an image is converted to, by the number of channels that are wanted
+MODES = {3: "RGB", 4: "RGBA"}
 
 
 def png_size(data: bytes) -> tuple[int, int]:
@@ -34,9 +32,30 @@ def png_size(data: bytes) -> tuple[int, int]:
 
 def png_gray(data: bytes) -> Array:
     """Gray values (rows, columns) uint8, top row first. Raises AssetError where the file is damaged."""
-    # imported here: only models with such a file pay for it
-    from PIL import Image
+    return _gray(_decoded(data))
 
+
+def png_pixels(data: bytes, channels: int) -> Array:
+    """Pixels (rows, columns, channels) uint8, top row first; 1, 3 or 4 channels. Raises AssetError as `png_gray`."""
+    image = _decoded(data)
+    if channels == 1:
+        return _gray(image)[:, :, None]
+    if image.mode.startswith("I"):
+        image = Image.fromarray(_gray(image))
+    return np.asarray(image.convert(MODES[channels]))
+
+
+def png_is_srgb(data: bytes) -> bool:
+    """Whether a PNG file says, before its pixels, that its colours are sRGB."""
+    place = len(SIGNATURE)
+    while place + 8 <= len(data) and (kind := data[place + 4 : place + 8]) != b"IDAT":
+        if kind == b"sRGB":
+            return True
+        place += 12 + int.from_bytes(data[place : place + 4], "big")
+    return False
+
+
+def _decoded(data: bytes) -> Image.Image:
     png_size(data)
     try:
         with warnings.catch_warnings():
@@ -45,37 +64,12 @@ def png_gray(data: bytes) -> Array:
             image.load()
     except Exception as error:  # a damaged file makes the decoder raise almost anything
         raise AssetError(f"is a damaged PNG file: {str(error)[:80]}") from None
+    return image
+
+
+def _gray(image: Image.Image) -> Array:
     if image.mode.startswith("I"):
         return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
     if image.mode in ("1", "P"):
         image = image.convert("RGB")
     return np.asarray(image.getchannel(0))
-
-
-def texture_rows(draft: Draft) -> None:
-    """Check the files of all textures, and that those made from numbers have a bounded size."""
-    for node in draft.nodes["texture"]:
-        try:
-            _check_texture(draft, node)
-        except AssetError as error:
-            refuse(draft, node, error)
-    draft.problems.raise_if_any()
-    draft.fields["ntex"] = len(draft.nodes["texture"])
-
-
-def _check_texture(draft: Draft, node: Node) -> None:
-    e = node.e
-    check_count(max(0, e.width) * max(0, e.height), MOST_PIXELS, f"pixels ({e.width} by {e.height})")
-    for attribute in TEXTURE_FILES:
-        name = getattr(e, attribute)
-        if not name:
-            continue
-        try:
-            data = draft.spec.read_file(node.source, attribute)
-        except OutsideError:
-            # nobody opens it, so it does no harm that it is there
-            continue
-        except ResourceError as error:
-            raise AssetError(str(error), error.hint) from None
-        if data[:8] == SIGNATURE:
-            png_size(data)

@@ -15,6 +15,8 @@ MOST_STL_FACES = 200_000
 MOST_PIXELS = 2**24
 # of all meshes, and of all height fields of a model
 MOST_IN_ALL = 2**25
+# of all textures of a model
+MOST_TEXELS = 2**27
 
 
 class AssetError(ValueError):
@@ -30,7 +32,7 @@ def contents(draft: Draft, node: Node, attribute: str = "file_") -> bytes:
     try:
         data = draft.spec.read_file(node.source, attribute)
     except ResourceError as error:
-        raise AssetError(str(error), error.hint) from None
+        raise AssetError(str(error), error.hint) from error
     if not data:
         raise AssetError(f"file '{getattr(node.source, attribute)}' is empty")
     return data

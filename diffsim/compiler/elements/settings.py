@@ -8,11 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler.draft import Draft
+from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses
+from diffsim.enums import TextureRole
+from diffsim.mjcf.elements.asset import Layer
 from diffsim.mjcf.elements.custom import TupleElement
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.model import Option
+
+# attributes of a material that are fields of the same name
+MATERIAL = ("rgba", "texuniform", "texrepeat", "emission", "specular", "shininess", "reflectance")
+MATERIAL += ("metallic", "roughness")
 
 
 def options(draft: Draft) -> None:
@@ -27,10 +33,20 @@ def options(draft: Draft) -> None:
 
 
 def materials(draft: Draft) -> None:
-    """mat_rgba."""
+    """mat_rgba and the other fields of looks; mat_texid: a texture for each role, -1 for none."""
     for node in draft.nodes["material"]:
-        node.row = {"mat_rgba": node.e.rgba}
+        numbers = {f"mat_{name}": getattr(node.e, name) for name in MATERIAL}
+        node.row = {**numbers, "mat_texid": _textures(draft, node)}
     draft.columns("material")
+
+
+def _textures(draft: Draft, node: Node) -> np.ndarray:
+    """(roles,) textures of a material, from its attribute or its layers."""
+    found = np.full(len(TextureRole), -1)
+    found[TextureRole.RGB] = draft.optional(node, "texture", node.e.texture)
+    for layer in node.source.each(Layer):
+        found[layer.role] = draft.optional(node, "texture", layer.texture)
+    return found
 
 
 def numerics(draft: Draft) -> None:

@@ -39,6 +39,9 @@ def _tendon_row(draft: Draft, node: Node) -> Fields:
         draft.problems.add(node.source, "springlength must not decrease")
     return {
         "tendon_group": e.group,
+        "tendon_matid": draft.optional(node, "material", e.material),
+        "tendon_rgba": e.rgba,
+        "tendon_width": e.width,
         "tendon_limited": check_limits(draft, node, "", e.limited, e.range),
         "tendon_actfrclimited": force_limited,
         "tendon_range": e.range,

@@ -125,7 +125,7 @@ class HField(FileAsset):
 
 @dataclass(eq=False)
 class Texture(FileAsset):
-    """An image; only rendering uses it."""
+    """An image, or the six sides of a cube; only pictures use it."""
 
     name: str | None = Name("texture")
     type: TextureType = Keyword(TEXTURE_TYPES, "cube")

@@ -1,0 +1,128 @@
+"""Builtin textures: gradients, checkers and flat colours, with marks on them, byte for byte as MuJoCo makes them.
+
+A colour c in [0, 1] is the byte floor(255 c). The faces of a cube are right, left, up, down, front, back.
+Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from diffsim.compiler.assets.twister import uniform
+
+Array = np.ndarray
+Colour = tuple[float, ...]
+
+UP, DOWN = 2, 3
+# of these two faces the colours of a checker are exchanged
+FRONT_AND_BACK = (4, 5)
+# MuJoCo's seed of random marks
+SEED = 42
+
+
+class Pattern(NamedTuple):
+    """What a builtin texture is made from; `faces` is 1 for an image and 6 for a cube."""
+
+    builtin: str
+    mark: str
+    rgb1: Colour
+    rgb2: Colour
+    markrgb: Colour
+    random: float
+    faces: int
+    width: int
+    height: int
+
+
+@functools.lru_cache(maxsize=16)
+def pattern_pixels(pattern: Pattern) -> Array:
+    """Pixels (faces, height, width, 3) uint8, top row first; read-only."""
+    with np.errstate(all="ignore"):
+        pixels = np.ascontiguousarray(FACES[pattern.builtin, pattern.faces](pattern))
+    MARKS[pattern.mark](pixels, pattern)
+    pixels.flags.writeable = False
+    return pixels
+
+
+def _bytes(colour: Array | Colour) -> Array:
+    """Colours in [0, 1] as bytes; what is no number is 0."""
+    return np.nan_to_num(255 * np.asarray(colour, float), nan=0.0).astype(np.int64).astype(np.uint8)
+
+
+def _blend(first: Colour, second: Colour, place: Array) -> Array:
+    """Colours from `second` at place -1 to `first` at 1, along a sigmoid."""
+    alpha = np.clip(0.5 * (1 + place / np.sqrt(1 + place * place) / (1.0 / np.sqrt(2.0))), 0, 1)[..., None]
+    return _bytes(alpha * np.asarray(first) + (1 - alpha) * np.asarray(second))
+
+
+def _grid(pattern: Pattern) -> tuple[Array, Array]:
+    """x (width,) and y (height, 1), from -1 to 1, to the right and upwards."""
+    x = 2 * np.arange(pattern.width) / np.float64(pattern.width - 1) - 1
+    y = 1 - 2 * np.arange(pattern.height) / np.float64(pattern.height - 1)
+    return x, y[:, None]
+
+
+def _radial(pattern: Pattern) -> Array:
+    """rgb1 in the middle, rgb2 at the rim."""
+    x, y = _grid(pattern)
+    return _blend(pattern.rgb2, pattern.rgb1, 2 * np.sqrt(x * x + y * y) - 1)[None]
+
+
+def _sky(pattern: Pattern) -> Array:
+    """rgb1 above, rgb2 below, by the elevation of a pixel seen from the middle of the cube."""
+    x, y = _grid(pattern)
+    length = np.sqrt(1 + x * x + y * y)
+    side = _blend(pattern.rgb1, pattern.rgb2, np.arcsin(y / length) / (0.5 * np.pi))
+    up = 1 - np.arccos(1.0 / length) / (0.5 * np.pi)
+    faces = [side] * 6
+    faces[UP], faces[DOWN] = (_blend(pattern.rgb1, pattern.rgb2, sign * up) for sign in (1, -1))
+    return np.stack(faces)
+
+
+def _checker(pattern: Pattern) -> Array:
+    """Two squares by two."""
+    right, low = np.arange(pattern.width) >= pattern.width // 2, np.arange(pattern.height) >= pattern.height // 2
+    second = np.repeat((right != low[:, None])[None], pattern.faces, axis=0)
+    second[FRONT_AND_BACK[0] :] ^= True
+    return np.where(second[..., None], _bytes(pattern.rgb2), _bytes(pattern.rgb1))
+
+
+def _flat(pattern: Pattern) -> Array:
+    """rgb1; on the lower face of a cube rgb2."""
+    pixels = np.tile(_bytes(pattern.rgb1), (pattern.faces, pattern.height, pattern.width, 1))
+    pixels[DOWN : DOWN + 1] = _bytes(pattern.rgb2)
+    return pixels
+
+
+def _mark_edge(pixels: Array, pattern: Pattern) -> None:
+    pixels[:, [0, -1]] = pixels[:, :, [0, -1]] = _bytes(pattern.markrgb)
+
+
+def _mark_cross(pixels: Array, pattern: Pattern) -> None:
+    pixels[:, pattern.height // 2] = pixels[:, :, pattern.width // 2] = _bytes(pattern.markrgb)
+
+
+def _mark_random(pixels: Array, pattern: Pattern) -> None:
+    """Single pixels, each with a probability."""
+    if pattern.random > 0:
+        drawn = uniform(SEED, pixels[..., 0].size).reshape(pixels.shape[:3])
+        pixels[drawn < pattern.random] = _bytes(pattern.markrgb)
+
+
+FACES: dict[tuple[str, int], Callable[[Pattern], Array]] = {
+    ("gradient", 1): _radial,
+    ("gradient", 6): _sky,
+    ("checker", 1): _checker,
+    ("checker", 6): _checker,
+    ("flat", 1): _flat,
+    ("flat", 6): _flat,
+}
+
+MARKS: dict[str, Callable[[Array, Pattern], None]] = {
+    "none": lambda pixels, pattern: None,
+    "edge": _mark_edge,
+    "cross": _mark_cross,
+    "random": _mark_random,
+}

@@ -1,0 +1,155 @@
+"""texture_rows: all textures as bytes, from patterns, from one image or from six, top row first.
+
+A cube has six faces one below the other (right, left, up, down, front, back), or one that is repeated. A file outside
+of the model's folder, which nobody opens, gives one white pixel.
+Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.compiler.assets.images import SIGNATURE, png_is_srgb, png_pixels
+from diffsim.compiler.assets.limits import MOST_PIXELS, MOST_TEXELS, AssetError, check_count, contents, kind_of, refuse
+from diffsim.compiler.assets.patterns import Pattern, pattern_pixels
+from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.topology import addresses
+from diffsim.enums import ColorSpace, TextureType
+from diffsim.mjcf.resources import OutsideError
+
+Array = np.ndarray
+
+FACES = ("fileright", "fileleft", "fileup", "filedown", "filefront", "fileback")
+LETTERS = "RLUDFB"
+KINDS = {".png": "image/png", ".ktx": "image/ktx"}
+CHANNELS = (1, 3, 4)
+
+
+def texture_rows(draft: Draft) -> None:
+    """tex_type, tex_width ... and tex_data, the bytes of all textures."""
+    images, total = [], 0
+    for node in draft.nodes["texture"]:
+        try:
+            image, space = _texture(draft, node)
+            total += image.shape[0] * image.shape[1]
+            check_count(total, MOST_TEXELS, "pixels together with the textures before it")
+        except AssetError as error:
+            refuse(draft, node, error)
+            continue
+        images.append(image)
+        height, width, channels = image.shape
+        kind = int(node.e.type)
+        node.row = {"tex_type": kind, "tex_colorspace": int(space), "tex_height": height, "tex_width": width}
+        node.row["tex_nchannel"] = channels
+    draft.problems.raise_if_any()
+    draft.columns("texture")
+    lengths = np.array([image.size for image in images], int)
+    data = np.concatenate([np.zeros(0, np.uint8), *(image.ravel() for image in images)])
+    draft.fields.update(ntex=len(images), ntexdata=len(data), tex_adr=addresses(lengths), tex_data=data)
+
+
+def _texture(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
+    """Pixels (height, width, channels) and colour space. Raises AssetError."""
+    e = node.e
+    if e.nchannel not in CHANNELS:
+        raise AssetError(f"nchannel is {e.nchannel}, it can be 1, 3 or 4")
+    try:
+        if e.builtin != "none":
+            return _builtin(e), e.colorspace
+        if e.file_:
+            image, space = _image(draft, node, "file_")
+            return (image if e.type == TextureType.TWO_D else _cube_of_one(e, image)), space
+        return _cube_of_six(draft, node)
+    except AssetError as error:
+        if isinstance(error.__cause__, OutsideError):
+            return np.full((1, 1, 3), 255, np.uint8), e.colorspace
+        raise
+
+
+def _builtin(e: Any) -> Array:
+    if e.nchannel != 3 and (e.nchannel < 3 or e.type != TextureType.TWO_D):
+        raise AssetError(f"a builtin texture has 3 channels, not {e.nchannel}")
+    flat = e.type == TextureType.TWO_D
+    faces, height = (1, e.height) if flat else (6, e.width)
+    check_count(faces * e.width * height, MOST_PIXELS, f"pixels ({e.width} by {faces * height})")
+    first, second, mark = (tuple(np.asarray(colour, float).tolist()) for colour in (e.rgb1, e.rgb2, e.markrgb))
+    pixels = pattern_pixels(Pattern(e.builtin, e.mark, first, second, mark, float(e.random), faces, e.width, height))
+    # a fourth channel has no bytes of its own in MuJoCo: they come after all others, as zeros
+    spare = np.zeros((e.nchannel - 3) * faces * height * e.width, np.uint8)
+    return np.concatenate([pixels.ravel(), spare]).reshape(faces * height, e.width, e.nchannel)
+
+
+def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]:
+    """Pixels of a file, flipped as wanted, and their colour space."""
+    e, name = node.e, getattr(node.e, attribute)
+    data = contents(draft, node, attribute)
+    kind, srgb = kind_of(name, e.content_type, KINDS), False
+    if kind == KINDS[".png"]:
+        pixels, srgb = png_pixels(data, e.nchannel), png_is_srgb(data)
+    elif kind == KINDS[".ktx"]:
+        return np.frombuffer(data, np.uint8).reshape(1, -1, 1), e.colorspace
+    else:
+        pixels = _raw(data)
+    space = e.colorspace if e.colorspace != ColorSpace.AUTO else ColorSpace.SRGB if srgb else ColorSpace.LINEAR
+    return pixels[:: -1 if e.vflip else 1, :: -1 if e.hflip else 1], space
+
+
+def _raw(data: bytes) -> Array:
+    """MuJoCo's own format: width and height as integers, then the pixels."""
+    width, height = np.frombuffer(data[:8].ljust(8, b"\0"), "<i4").tolist()
+    check_count(max(width, 0) * max(height, 0), MOST_PIXELS, f"pixels ({width} by {height})")
+    if min(width, height) < 1 or len(data) != 8 + 3 * width * height:
+        wrong = "is a damaged PNG file" if data[:8] == SIGNATURE else "is neither PNG nor MuJoCo's format"
+        raise AssetError(f"{wrong}: {width} by {height} pixels in {len(data)} bytes")
+    return np.frombuffer(data, np.uint8, offset=8).reshape(height, width, 3)
+
+
+def _cube_of_one(e: Any, image: Array) -> Array:
+    """A cube from one image: its squares are faces, a single one is all of them."""
+    rows, columns = (int(number) for number in e.gridsize)
+    height, width, channels = image.shape
+    if min(rows, columns) < 1 or rows * columns > len(e.gridlayout):
+        raise AssetError(f"gridsize is {rows} {columns}, it can be 1 to 12 squares")
+    if height % rows or width % columns or height // rows != width // columns:
+        raise AssetError(f"an image of {width} by {height} pixels is no grid of {rows} by {columns} squares")
+    _check_colours(channels)
+    if rows * columns == 1:
+        return image
+    side, faces = width // columns, {}
+    for square, letter in enumerate(e.gridlayout[: rows * columns]):
+        if letter not in LETTERS + ".":
+            raise AssetError(f"gridlayout has '{letter}', which is none of {LETTERS}.")
+        top, left = side * (square // columns), side * (square % columns)
+        faces[letter] = image[top : top + side, left : left + side]
+    return _joined(e, [faces.get(letter) for letter in LETTERS], side)
+
+
+def _cube_of_six(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
+    """A cube from a file for each face."""
+    e, faces, space = node.e, [], ColorSpace.AUTO
+    if e.type == TextureType.TWO_D:
+        raise AssetError("a 2d texture needs attribute 'file' or 'builtin'")
+    for face in FACES:
+        image, found = _image(draft, node, face) if getattr(e, face) else (None, space)
+        faces.append(image)
+        # that of the first image
+        space = found if space == ColorSpace.AUTO else space
+    shapes = {face.shape for face in faces if face is not None}
+    if not shapes:
+        raise AssetError("needs attribute 'builtin', 'file', or a file for each face")
+    height, width, channels = next(iter(shapes))
+    if len(shapes) > 1 or height != width:
+        raise AssetError("the faces of a cube are square and of one size")
+    _check_colours(channels)
+    return _joined(e, faces, width), e.colorspace if e.colorspace != ColorSpace.AUTO else space
+
+
+def _check_colours(channels: int) -> None:
+    if channels != 3:
+        raise AssetError(f"the images of a cube have 3 channels, not {channels}")
+
+
+def _joined(e: Any, faces: list[Array | None], side: int) -> Array:
+    """Six faces one below the other; those that are missing have the colour rgb1."""
+    plain = np.broadcast_to((255 * np.asarray(e.rgb1, float)).astype(np.uint8), (side, side, 3))
+    return np.concatenate([plain if face is None else face for face in faces])
