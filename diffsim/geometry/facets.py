@@ -43,13 +43,14 @@ class Faceted(NamedTuple):
     frame, counter-clockwise from outside.
     """
 
-    search: Callable[[Model, np.ndarray, Lines], tuple[Array, Array]]
+    search: Callable[[Model, np.ndarray | Array, Lines], tuple[Array, Array]]
     corners: Callable[[Model, Array, Array], Array]
 
 
-def mesh_facets(model: Model, assets: np.ndarray, lines: Lines) -> tuple[Array, Array]:
+def mesh_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tuple[Array, Array]:
     """The first triangle of each mesh on each ray."""
-    first = trees(model.topology).places[assets, 0]
+    places = trees(model.topology).places[:, 0]
+    first = jnp.asarray(places)[assets] if isinstance(assets, jax.Array) else places[assets]
     root = jax.lax.stop_gradient(pick(model.mesh_boxes, first))
     lower, upper = (unpack(each[None]) for each in (root[:, :3].min(axis=2), root[:, 3:].max(axis=2)))
     enter, leave = through_box(lower, upper, unpack(lines.origin), unpack(lines.direction))
@@ -66,7 +67,7 @@ def mesh_corners(model: Model, assets: Array, facets: Array) -> Array:
     return model.mesh_vert[jnp.asarray(corners)[facets]]
 
 
-def hfield_facets(model: Model, assets: np.ndarray, lines: Lines) -> tuple[Array, Array]:
+def hfield_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tuple[Array, Array]:
     """The first triangle or face of each height field on each ray."""
     field = jax.lax.stop_gradient(_fields(model, assets[None]))
     distance, facet = search_hfields(field, lines.origin, lines.direction)
