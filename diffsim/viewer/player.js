@@ -191,6 +191,8 @@ async function main() {
     const [a, b, c] = s.size, scale = { sphere: [a, a, a], cylinder: [a, a, b], plane: [a, b, 1] }[s.kind] ?? [a, b, c];
     return { ...s, scale, mesh: unitShapes[s.kind] };
   });
+  const pieces = scene.tendons.rgba, lines = scene.array(scene.tendons.lines);
+  if (pieces.length) { unitShapes.cylinder ??= triangles(gl, cylinder()); unitShapes.sphere ??= triangles(gl, sphere()); }
   const positions = scene.array(scene.positions), quaternions = scene.array(scene.quaternions), cameras = scene.cameras.map((c) => ({ ...c, pos: scene.array(c.pos), quat: scene.array(c.quat) }));
   const { frames, worlds, bodies, fps } = scene, columns = Math.ceil(Math.sqrt(worlds));
   const offset = (w) => [scene.spacing * ((w % columns) - (columns - 1) / 2), scene.spacing * (Math.floor(w / columns) - (Math.ceil(worlds / columns) - 1) / 2), 0];
@@ -293,7 +295,23 @@ async function main() {
         const { pos, quat } = poses.get(shape.body);
         list.push({ shape, place: rigid(add(pos, turn(quat, shape.pos)), compose(quat, shape.quat)) });
       }
+      list.push(...tendonPieces(w));
     }
+    return list;
+  }
+  function tendonPieces(w) {
+    // a cylinder for each straight piece, and balls at its ends
+    const list = [], [i, j, t] = split(state.time), row = (f, k) => 7 * ((f * worlds + w) * pieces.length + k);
+    pieces.forEach((rgba, k) => {
+      const a = row(i, k), b = row(j, k), radius = lines[a + 6];
+      if (radius <= 0 || lines[b + 6] <= 0) return;
+      const point = (n) => add([0, 1, 2].map((m) => (1 - t) * lines[a + n + m] + t * lines[b + n + m]), offset(w));
+      const start = point(0), end = point(3), along = sub(end, start), d = unit(along);
+      const quat = d[2] > -0.9999 ? [1 + d[2], -d[1], d[0], 0] : [0, 1, 0, 0], size = Math.hypot(...quat);
+      const piece = (kind, scale, place) => list.push({ shape: { kind, scale, rgba, tinted: false, mesh: unitShapes[kind] }, place });
+      piece("cylinder", [radius, radius, Math.hypot(...along) / 2], rigid(mul(add(start, end), 0.5), quat.map((x) => x / size)));
+      for (const ball of [start, end]) piece("sphere", [radius, radius, radius], rigid(ball, [1, 0, 0, 0]));
+    });
     return list;
   }
   function draw() {

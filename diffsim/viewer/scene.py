@@ -10,7 +10,8 @@ from diffsim.types import Model
 from diffsim.types.data import Kinematics
 from diffsim.viewer.numbers import Numbers
 from diffsim.viewer.shapes import shapes
-from diffsim.viz.render import tile_size
+from diffsim.viewer.tendons import tendons
+from diffsim.viz.scene import tile_size
 from diffsim.viz.view import View
 
 # between worlds side by side, in extents of the model
@@ -48,6 +49,7 @@ def scene(model: Model, poses: Kinematics, fps: float, camera: View) -> tuple[di
         "follow": follow,
         # a place that the user has chosen is kept
         "following": worlds == 1 and (camera.follow is not None or camera.lookat is None),
+        "tendons": tendons(model, poses, numbers),
         **shapes(model, numbers),
     }
     return header, b"".join(numbers.parts)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.ray import rgba
 from diffsim.types import Model
 from diffsim.viewer.numbers import Numbers
-from diffsim.viz.render import HIDDEN_GROUPS
+from diffsim.viz.material import colours
+from diffsim.viz.visible import HIDDEN_GROUPS, drawn_type, visible_geoms
 
 KINDS = {
     GeomType.PLANE: "plane",
@@ -39,15 +39,17 @@ def shapes(model: Model, numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
 
 def _geoms(model: Model) -> Iterator[dict[str, Any]]:
     """One shape for each geom that can be drawn."""
-    topology, colours = model.topology, np.asarray(rgba(model), float)
-    for geom, kind in enumerate(map(GeomType, topology.geom_type.tolist())):
-        if kind in KINDS and colours[geom, 3] > 0:
+    topology, rgba = model.topology, np.asarray(colours(model), float)
+    visible = visible_geoms(model)
+    for geom in range(model.ngeom):
+        kind = drawn_type(model, geom)
+        if kind in KINDS and rgba[geom, 3] > 0:
             shape = {
                 "kind": KINDS[kind],
                 "body": int(topology.geom_bodyid[geom]),
                 "size": _size(model, geom, kind),
-                "rgba": _rounded(colours[geom]),
-                "hidden": int(topology.geom_group[geom]) in HIDDEN_GROUPS,
+                "rgba": _rounded(rgba[geom]),
+                "hidden": not bool(visible[geom]),
                 "tinted": bool(topology.geom_matid[geom] >= 0),
                 "site": False,
             }
@@ -58,13 +60,13 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
 
 def _sites(model: Model) -> Iterator[dict[str, Any]]:
     """One shape for each site."""
-    topology = model.topology
+    topology, rgba = model.topology, colours(model, "site")
     for site, kind in enumerate(map(GeomType, topology.site_type.tolist())):
         yield {
             "kind": KINDS[kind],
             "body": int(topology.site_bodyid[site]),
             "size": _rounded(model.site_size[site]),
-            "rgba": _rounded(model.site_rgba[site]),
+            "rgba": _rounded(rgba[site]),
             "hidden": int(topology.site_group[site]) in HIDDEN_GROUPS,
             "tinted": False,
             "site": True,

@@ -14,8 +14,10 @@ from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viz.files import save
 from diffsim.viz.poses import poses_of
-from diffsim.viz.render import picture, scene_of
+from diffsim.viz.render import Frame, picture
+from diffsim.viz.scene import plan_of, scene_of
 from diffsim.viz.view import View, pose
+from diffsim.viz.visible import HIDDEN_GROUPS
 
 # seconds over which a camera that follows smooths the path of its body
 CALM = 0.25
@@ -73,14 +75,12 @@ def frames(
     if states.xpos.ndim != 3:
         raise ValueError(f"a film shows states (T, ...) of one world; xpos has shape {states.xpos.shape}")
     poses = jax.tree.map(np.asarray, states)
-    views = cameras(model, poses, camera, fps)
-    size, samples = options.get("size", (640, 360)), options.get("samples", 1)
-    hidden = {"hidden_groups": options["hidden_groups"]} if "hidden_groups" in options else {}
-    still = scene_of(model, _at(poses, 0), **hidden)
-    for k, view in enumerate(views):
-        now = _at(poses, k)
-        moved = still._replace(xpos=now.geom_xpos.astype(np.float32), xmat=now.geom_xmat.astype(np.float32))
-        yield picture(moved, pose(model, now, view), size, samples)
+    plan = plan_of(model, options.get("hidden_groups", HIDDEN_GROUPS))
+    shown = Frame(*options.get("size", (640, 360)), options.get("samples", 1))
+    scene = scene_of(model, plan, poses)
+    for k, view in enumerate(cameras(model, poses, camera, fps)):
+        now = scene._replace(places=jax.tree.map(lambda leaf, k=k: leaf[k], scene.places))
+        yield picture(now, plan, pose(model, _at(poses, k), view), shown)
 
 
 def at_frames(states: State, fps: float) -> State:

@@ -1,32 +1,49 @@
 """render: a picture of a model in a state, by casting rays; runs on any device that JAX has.
 
-Rows of pixels are computed in chunks, so that memory stays small; several samples per pixel smooth the edges, and
-each sample has its own direction to the light, so that shadows are soft.
+Squares of pixels are bundles of rays (trace.py). Bundles are worked on in chunks, so that memory stays small; several
+samples per pixel smooth the edges, and each sample has its own direction to the light, so that shadows are soft.
 """
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffsim.checked import checked
-from diffsim.geometry import ray
+from diffsim.geometry.bundles import BundledRays
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viz.poses import poses_of
-from diffsim.viz.shade import Scene, radiance
+from diffsim.viz.scene import Plan, Scene, plan_of, scene_of
+from diffsim.viz.shade import Light, radiance
+from diffsim.viz.sky import developed
 from diffsim.viz.view import Pose, View, directions, pose
+from diffsim.viz.visible import HIDDEN_GROUPS
 
 Array = jax.Array
 
-# rays that are traced at once
-CHUNK = 1 << 15
+# pixels along an edge of a bundle, and bundles that are worked on at once
+SIDE = 8
+CHUNK = 4096
 # towards the sun, relative to the camera's azimuth: from behind the left shoulder
 SUN = (-0.5, 0.95, 0.45)
 SOFTNESS = 0.012
-HIDDEN_GROUPS = (3, 4, 5)
+
+
+class Frame(NamedTuple):
+    """What shapes a picture: width, height, samples along an edge of a pixel."""
+
+    width: int
+    height: int
+    samples: int
+
+    @property
+    def squares(self) -> tuple[int, int]:
+        """Bundles across and down."""
+        return -(-self.width // SIDE), -(-self.height // SIDE)
 
 
 @checked
@@ -38,76 +55,85 @@ def render(
     samples: int = 2,
     hidden_groups: Sequence[int] = HIDDEN_GROUPS,
 ) -> np.ndarray:
-    """A picture of a model.
+    """A picture of a model, or one of each of several states.
 
     Args:
       model: the model.
-      state: one state, or poses that follow from one (`Data`, or of `viz.poses_of`).
+      state: a state, or poses that follow from one (`Data`, or of `viz.poses_of`); or several, stacked (T, ...).
       camera: a `View`, or the name or index of a camera of the model; None for a view of the whole model.
       size: width and height in pixels.
       samples: samples along each edge of a pixel; 1 is fast, 2 or 3 are smooth.
-      hidden_groups: geom groups that are not drawn.
+      hidden_groups: geom groups that are not drawn. A moving body of which nothing else can be seen is drawn by its
+        colliding geoms all the same.
 
     Returns:
-      uint8 image (height, width, 3), sRGB.
+      uint8 image (height, width, 3), sRGB; of several states (T, height, width, 3), drawn in one program.
     """
     poses = state if isinstance(state, Kinematics) else poses_of(model, state)
-    return picture(scene_of(model, poses, hidden_groups), pose(model, poses, camera), size, samples)
+    plan = plan_of(model, hidden_groups)
+    views = pose(model, poses, camera) if poses.xpos.ndim == 2 else _views(model, poses, camera)
+    return picture(scene_of(model, plan, poses), plan, views, Frame(*size, samples))
 
 
-def picture(scene: Scene, eye: Pose, size: tuple[int, int], samples: int) -> np.ndarray:
-    """uint8 image (height, width, 3) of a scene; compiled once for all poses of a model."""
-    eye = jax.tree.map(lambda number: np.asarray(number, np.float32), eye)
-    return np.asarray(_picture(scene, eye, size, samples))
+def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
+    """uint8 image (height, width, 3) of a scene, or of several; compiled once for all poses of a model."""
+    eye = Pose(*(np.asarray(number, np.float32) for number in eye))
+    return np.asarray(_pictures(scene, plan, eye, frame))
 
 
-def scene_of(model: Model, poses: Kinematics, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Scene:
-    """What is to be seen of a model, in float32, colours made linear."""
-    model = jax.tree.map(lambda x: x.astype(np.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, model)
-    rgba = np.asarray(ray.rgba(model))
-    shown = (rgba[:, 3] > 0) & ~np.isin(model.topology.geom_group, hidden_groups)
-    extent = float(model.stat.extent)
-    return Scene(
-        model=model,
-        xpos=jnp.asarray(poses.geom_xpos, np.float32),
-        xmat=jnp.asarray(poses.geom_xmat, np.float32),
-        colour=jnp.asarray(rgba[:, :3] ** 2.2, np.float32),
-        shown=jnp.asarray(shown),
-        tile=jnp.asarray(tile_size(extent), np.float32),
-        fade=jnp.asarray(8 * extent, np.float32),
-    )
+def _views(model: Model, poses: Kinematics, camera: View | str | int | None) -> Pose:
+    """A camera for each of the poses (T, ...)."""
+    each = [pose(model, jax.tree.map(lambda leaf, k=k: leaf[k], poses), camera) for k in range(len(poses.xpos))]
+    return Pose(*(np.stack([np.asarray(part) for part in parts]) for parts in zip(*each, strict=True)))
 
 
-def tile_size(extent: float) -> float:
-    """Side of a floor's tiles, m: the largest of 1, 2, 5, 10 ... that is not above a fifth of a model's extent."""
-    length = extent / 5
-    power = 10.0 ** np.floor(np.log10(max(length, 1e-6)))
-    return float(power * max(step for step in (1, 2, 5) if step * power <= length * 1.0001))
+@functools.partial(jax.jit, static_argnums=(1, 3))
+def _pictures(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> Array:
+    if jnp.ndim(eye.position) == 1:
+        return _picture(scene, plan, eye, frame)
+
+    def one(each: tuple) -> Array:
+        return _picture(scene._replace(places=each[0]), plan, each[1], frame)
+
+    return jax.lax.map(one, (scene.places, eye))
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _picture(scene: Scene, eye: Pose, size: tuple[int, int], samples: int) -> Array:
+def _picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> Array:
     """uint8 image (height, width, 3)."""
-    width, height = size
-    offsets = [((i + 0.5) / samples, (j + 0.5) / samples) for i in range(samples) for j in range(samples)]
-    rows = max(1, min(height, CHUNK // width))
-    chunks = -(-height // rows)
+    steps = (np.arange(frame.samples) + 0.5) / frame.samples
+    offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    across, down = frame.squares
+    chunks = -(-across * down // CHUNK)
+    number = -(-across * down // chunks)
+    # what a pixel spans, smaller with more samples
+    angle = jnp.asarray(2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / frame.samples, jnp.float32)
 
-    def chunk(first_row: Array) -> Array:
-        column, row = jnp.meshgrid(jnp.arange(width), jnp.arange(rows))
-        corner = jnp.stack([column.ravel(), row.ravel() + first_row], axis=-1).astype(jnp.float32)
+    def chunk(first: Array) -> Array:
+        corner = _corners(frame, first + jnp.arange(number, dtype=jnp.int32))
+        inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
-            along = directions(eye, corner + offset[None], width, height)
-            origin = jnp.broadcast_to(jnp.asarray(eye.position)[None], along.shape)
-            return total + radiance(scene, origin, along, _sun(jnp.asarray(eye.matrix), offset)), None
+            places = (corner + offset[None, None]).reshape(-1, 2)
+            along = directions(eye, places, frame.width, frame.height).reshape(*corner.shape[:2], 3)
+            origin = jnp.broadcast_to(jnp.asarray(eye.position), along.shape)
+            light = Light(_sun(jnp.asarray(eye.matrix), offset), angle)
+            return total + radiance(scene, plan, BundledRays(origin, along, inside), light), None
 
-        start = jnp.zeros((rows * width, 3), jnp.float32)
-        total, _ = jax.lax.scan(sample, start, jnp.asarray(offsets, jnp.float32))
-        return _encode(total / len(offsets))
+        start = jnp.zeros((*corner.shape[:2], 3), jnp.float32)
+        light, _ = jax.lax.scan(sample, start, jnp.asarray(offsets, jnp.float32))
+        return jnp.round(255 * developed(light / len(offsets))).astype(jnp.uint8)
 
-    pixels = jax.lax.map(chunk, rows * jnp.arange(chunks))
-    return pixels.reshape(chunks * rows, width, 3)[:height]
+    bundles = jax.lax.map(chunk, number * jnp.arange(chunks, dtype=jnp.int32))
+    squares = bundles.reshape(-1, SIDE, SIDE, 3)[: across * down].reshape(down, across, SIDE, SIDE, 3)
+    return jnp.swapaxes(squares, 1, 2).reshape(down * SIDE, across * SIDE, 3)[: frame.height, : frame.width]
+
+
+def _corners(frame: Frame, bundle: Array) -> Array:
+    """(b, l, 2) columns and rows of the pixels of bundles (b,)."""
+    across, _ = frame.squares
+    lane = np.arange(SIDE * SIDE)
+    first = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
+    return (first[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]).astype(jnp.float32)
 
 
 def _sun(matrix: Array, offset: Array) -> Array:
@@ -120,10 +146,3 @@ def _sun(matrix: Array, offset: Array) -> Array:
     flat = side * (SUN[0] + shift[0]) + back * (SUN[2] + shift[1])
     towards = jnp.stack([flat[0], flat[1], jnp.asarray(SUN[1], flat.dtype)])
     return towards / jnp.sqrt(jnp.sum(towards * towards))
-
-
-def _encode(linear: Array) -> Array:
-    """Filmic shoulder and sRGB gamma, to bytes."""
-    bright = jnp.clip(linear, 0, None)
-    curved = bright * (1 + bright / 9) / (1 + 0.55 * bright)
-    return jnp.round(255 * jnp.clip(curved, 0, 1) ** (1 / 2.2)).astype(jnp.uint8)

@@ -1,6 +1,6 @@
-"""Colour of rays: one sun with its shadow, light from the sky, a highlight, a checkered floor that fades away.
+"""Light along rays: one sun with its shadow, light from the sky, highlights, floors that fade away, mirrors.
 
-All colours are linear inside; the caller applies the sRGB curve. Shading after Blinn and Phong.
+All colours are linear inside; the caller develops them. Shading after Blinn and Phong.
 """
 
 from typing import NamedTuple
@@ -10,90 +10,76 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.ray import RayHits, Rays, cast
+from diffsim.geometry.bundles import BundledRays
 from diffsim.math import safe
-from diffsim.math.vector import dot, mul_vec_t, scale
-from diffsim.types import Model
+from diffsim.math.vector import dot
+from diffsim.viz.scene import Plan, Scene
+from diffsim.viz.sky import sky_colour
+from diffsim.viz.surface import Met, Surface, surface_of
+from diffsim.viz.trace import ends, trace
 
 Array = jax.Array
 
 SUN = np.array([1.0, 0.96, 0.88]) * 1.9
 SKY = np.array([0.50, 0.62, 0.80])
 GROUND = np.array([0.30, 0.28, 0.26])
-ZENITH = np.array([0.12, 0.30, 0.65])
-HORIZON = np.array([0.58, 0.70, 0.85])
-# two blue greys of the floor's checker
-TILES = np.array([[0.10, 0.13, 0.17], [0.19, 0.24, 0.30]])
+# how blurred the sky is into which floors fade, rad
+HAZE = 0.5
+# of a material with specular 1, and the exponent of shininess 1
+HIGHLIGHT, SHARPNESS = 0.36, 80.0
 
 
-class Scene(NamedTuple):
-    """What a ray can see: poses, linear colours (ngeom, 3), which geoms are shown, and sizes of the floor's pattern."""
+class Light(NamedTuple):
+    """Unit direction `sun` (3,) towards the light; `angle` () that a pixel spans, rad."""
 
-    model: Model
-    xpos: Array
-    xmat: Array
-    colour: Array
-    shown: Array
-    tile: Array
-    fade: Array
+    sun: Array
+    angle: Array
 
 
-def radiance(scene: Scene, origin: Array, direction: Array, sun: Array) -> Array:
-    """Linear colours (k, 3) that come along rays (k, 3); `sun` (3,) is the unit direction towards the light."""
-    hits = _cast(scene, origin, direction)
-    hit = hits.distance >= 0
-    point = origin + scale(direction, jnp.where(hit, hits.distance, 0))
+def radiance(scene: Scene, plan: Plan, rays: BundledRays, light: Light) -> Array:
+    """Linear colours (b, l, 3) that come along rays."""
+    hits = trace(scene, plan.groups, rays)
+    hit, direction = (hits.thing >= 0).reshape(-1), rays.direction.reshape(-1, 3)
+    sky = sky_colour(scene.atlas, plan.sky, direction, light.angle)
+    if not plan.groups:
+        return sky.reshape(rays.direction.shape)
+    distance = jnp.where(hit, hits.distance.reshape(-1), 0)
+    point = ends(rays, hits)
+    met = Met(hits.thing.reshape(-1), hits.facet.reshape(-1), point.reshape(-1, 3), light.angle * distance)
+    surface = surface_of(scene, plan.groups, met)
     # a surface seen from behind (inside a shape) turns towards the eye
-    normal = jnp.where((dot(hits.normal, direction) > 0)[:, None], -hits.normal, hits.normal)
-    towards = jnp.broadcast_to(sun[None], point.shape)
-    lifted = point + 1e-3 * scene.tile * normal
-    lit = jnp.where(_cast(scene, lifted, towards).distance < 0, 1, 0).astype(point.dtype)
-    base, far = _surface(scene, hits, point)
-    shaded = base * _light(normal, towards, lit) + _highlight(normal, direction, towards, lit)
-    sky = _background(direction)
-    mixed = shaded + (sky - shaded) * far[:, None]
-    return jnp.where(hit[:, None], mixed, sky)
+    away = dot(surface.normal, direction) > 0
+    surface = surface._replace(normal=jnp.where(away[:, None], -surface.normal, surface.normal))
+    lit = _lit(scene, plan, BundledRays(point, rays.direction, rays.wanted & (hits.thing >= 0)), surface, light)
+    shaded = _shaded(scene, jnp.maximum(met.thing, 0), surface, direction, light, lit)
+    if any(group.kind == GeomType.PLANE for group in plan.groups):
+        far = jnp.where(surface.floor, 1 - jnp.exp(-((distance / scene.fade) ** 2)), 0)[:, None]
+        level = safe.normalize(direction * jnp.asarray([[1, 1, 0]], direction.dtype))
+        shaded = shaded + (sky_colour(scene.atlas, plan.sky, level, jnp.float32(HAZE)) - shaded) * far
+    return jnp.where(hit[:, None], shaded, sky).reshape(rays.direction.shape)
 
 
-def _cast(scene: Scene, origin: Array, direction: Array) -> RayHits:
-    rays = Rays(origin, direction, exclude=np.full(len(origin), -1))
-    return cast(scene.model, scene.xpos, scene.xmat, rays, scene.shown)
+def _lit(scene: Scene, plan: Plan, ended: BundledRays, surface: Surface, light: Light) -> Array:
+    """(k,) 1 where the sun reaches the ends of rays, else 0."""
+    normal = surface.normal.reshape(ended.origin.shape)
+    faces = dot(normal, jnp.broadcast_to(light.sun, normal.shape)) > 0
+    start = ended.origin + 1e-3 * scene.tile * normal
+    up = BundledRays(start, jnp.broadcast_to(light.sun, start.shape), ended.wanted & faces)
+    shadow = trace(scene, plan.groups, up)
+    return (faces & (shadow.thing < 0)).reshape(-1).astype(normal.dtype)
 
 
-def _light(normal: Array, towards: Array, lit: Array) -> Array:
-    """Light that falls on a surface: the sun's, and the sky's from above, the ground's from below."""
+def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, light: Light, lit: Array) -> Array:
+    """Light (k, 3) that surfaces send back along rays."""
+    look, normal = scene.looks, surface.normal
+    sun = jnp.broadcast_to(light.sun, normal.shape)
     upward = (0.5 + 0.5 * normal[:, 2])[:, None]
-    ambient = _constant(GROUND, normal) + (_constant(SKY, normal) - _constant(GROUND, normal)) * upward
-    direct = jnp.maximum(dot(normal, towards), 0) * lit
-    return 0.6 * ambient + _constant(SUN, normal) * direct[:, None]
-
-
-def _highlight(normal: Array, direction: Array, towards: Array, lit: Array) -> Array:
-    halfway = safe.normalize(towards - direction)
-    strength = 0.18 * jnp.maximum(dot(normal, halfway), 0) ** 40 * lit
-    return strength[:, None] * _constant(SUN, normal)
-
-
-def _surface(scene: Scene, hits: RayHits, point: Array) -> tuple[Array, Array]:
-    """Base colours (k, 3), and how far a floor has faded into the horizon (k,), 0 for other geoms."""
-    geom = jnp.maximum(hits.geom, 0)
-    kinds = np.asarray(scene.model.topology.geom_type)
-    plane = jnp.asarray(kinds == GeomType.PLANE)[geom]
-    local = mul_vec_t(scene.xmat[geom], point - scene.xpos[geom])
-    odd = jnp.mod(jnp.floor(local[:, 0] / scene.tile) + jnp.floor(local[:, 1] / scene.tile), 2)[:, None]
-    tiles = _constant(TILES[0], point) + (_constant(TILES[1], point) - _constant(TILES[0], point)) * odd
-    # a material tints the tiles, as it would tint a texture
-    own = jnp.asarray(np.asarray(scene.model.topology.geom_matid) >= 0)[geom][:, None]
-    colour = scene.colour[geom]
-    tiled = jnp.where(own, colour, 1) * tiles
-    far = 1 - jnp.exp(-((jnp.maximum(hits.distance, 0) / scene.fade) ** 2))
-    return jnp.where(plane[:, None], tiled, colour), jnp.where(plane, far, 0)
-
-
-def _background(direction: Array) -> Array:
-    height = jnp.clip(direction[:, 2], 0, 1)[:, None] ** 0.6
-    return _constant(HORIZON, direction) + (_constant(ZENITH, direction) - _constant(HORIZON, direction)) * height
-
-
-def _constant(colour: np.ndarray, like: Array) -> Array:
-    return jnp.asarray(colour, like.dtype)[None]
+    ground, sky, bright = (jnp.asarray(colour, normal.dtype)[None] for colour in (GROUND, SKY, SUN))
+    ambient = 0.6 * (ground + (sky - ground) * upward)
+    direct = bright * (jnp.maximum(dot(normal, sun), 0) * lit)[:, None]
+    emission, specular, shininess = (
+        jnp.asarray(each)[thing][:, None] for each in (look.emission, look.specular, look.shininess)
+    )
+    halfway = jnp.maximum(dot(normal, safe.normalize(sun - direction)), 0)[:, None]
+    shine = HIGHLIGHT * specular * halfway ** jnp.maximum(SHARPNESS * shininess, 1)
+    return surface.colour * (ambient + direct + emission) + shine * lit[:, None] * bright

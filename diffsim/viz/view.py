@@ -36,7 +36,7 @@ class Pose(NamedTuple):
 
     position: np.ndarray | Array
     matrix: np.ndarray | Array
-    fovy: float | Array
+    fovy: float | np.ndarray | Array
 
 
 def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) -> Pose:

@@ -28,11 +28,12 @@ XML = """<mujoco>
   </asset>
   <worldbody>
     <geom type='plane' size='0 0 .1'/><geom type='hfield' hfield='hills' pos='0 3 0'/>
-    <camera name='top &lt;/script>' pos='0 0 5'/>
+    <camera name='top &lt;/script>' pos='0 0 5'/><site name='anchor' pos='0 0 2'/>
     <body name='red' pos='0 0 .5'><freejoint/>
       <geom type='box' size='.3 .2 .1' rgba='.9 .05 .05 1'/><geom type='mesh' mesh='wedge' group='3'/>
       <site name='spot' pos='0 0 .2'/></body>
   </worldbody>
+  <tendon><spatial width='.02' rgba='.1 .1 .9 1'><site site='anchor'/><site site='spot'/></spatial></tendon>
 </mujoco>"""
 CHROMIUM = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
 
@@ -71,14 +72,18 @@ def test_the_file_holds_shapes_and_poses(moving: tuple, tmp_path: pathlib.Path) 
     np.testing.assert_allclose(positions[:, 0], poses.xpos, atol=1e-6)
     quats = array(scene["quaternions"], numbers).reshape(11, 1, 2, 4) / 32767
     np.testing.assert_allclose(quats[:, 0], poses.xquat, atol=2e-5)
-    assert [shape["kind"] for shape in scene["shapes"]] == ["plane", "mesh", "box", "mesh", "sphere"]
-    assert [shape["hidden"] for shape in scene["shapes"]] == [False, False, False, True, False]
+    assert [shape["kind"] for shape in scene["shapes"]] == ["plane", "mesh", "box", "mesh", "sphere", "sphere"]
+    assert [shape["hidden"] for shape in scene["shapes"]] == [False, False, False, True, False, False]
     wedge = scene["meshes"][scene["shapes"][3]["mesh"]]
     np.testing.assert_allclose(array(wedge["vertex"], numbers).reshape(-1, 3), model.mesh_vert, atol=1e-6)
     assert array(wedge["face"], numbers).max() == 3
     hills = array(scene["meshes"][scene["shapes"][1]["mesh"]]["vertex"], numbers).reshape(-1, 3)
     np.testing.assert_allclose(hills.max(axis=0), [2, 1, 0.5], atol=1e-6)
     assert scene["cameras"][0]["name"] == "top </script>"
+    lines = array(scene["tendons"]["lines"], numbers).reshape(11, 1, 1, 7)
+    np.testing.assert_allclose(lines[:, 0, 0, :3], 11 * [[0, 0, 2]], atol=1e-6)
+    np.testing.assert_allclose(lines[:, 0, 0, 3:6], poses.site_xpos[:, 1], atol=1e-6)
+    assert scene["tendons"]["rgba"] == [[0.1, 0.1, 0.9, 1]]
     # nothing is loaded from anywhere
     assert not re.search(r"(src|href|url)\s*[=(]", (tmp_path / "a.html").read_text())
 

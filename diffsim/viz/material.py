@@ -1,0 +1,75 @@
+"""Looks of geoms and tendons: colour, shine, light of their own, and the texture of their material.
+
+Colours of a model are as on a screen; `linear` makes them amounts of light.
+Source: MuJoCo "XML reference", material; `setMaterial` of 3.8.1.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from diffsim.enums import TextureRole
+from diffsim.types import Model
+
+# what MuJoCo takes for no colour of their own, where there is a material
+UNSET = (0.5, 0.5, 0.5, 1.0)
+# of objects without a material
+SPECULAR, SHININESS = 0.5, 0.5
+
+
+class Looks(NamedTuple):
+    """Looks of n objects: linear `colour` (n, 3); `specular`, `shininess`, `emission`, `reflectance` (n,), as in MJCF.
+
+    `texture` (n,): -1 for none; `repeat` (n, 2), `uniform` (n,): of the material; `plain` (n,): no material.
+    """
+
+    colour: np.ndarray
+    specular: np.ndarray
+    shininess: np.ndarray
+    emission: np.ndarray
+    reflectance: np.ndarray
+    texture: np.ndarray
+    repeat: np.ndarray
+    uniform: np.ndarray
+    plain: np.ndarray
+
+
+def colours(model: Model, kind: str = "geom") -> np.ndarray:
+    """rgba (n, 4) of geoms, sites or tendons: their own, or their material's where their own is not set."""
+    own, material = np.asarray(getattr(model, f"{kind}_rgba")), getattr(model.topology, f"{kind}_matid")
+    if not model.nmat:
+        return own
+    unset = (own == np.asarray(UNSET, own.dtype)).all(axis=1) & (material >= 0)
+    return np.where(unset[:, None], np.asarray(model.mat_rgba)[np.maximum(material, 0)], own)
+
+
+def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
+    """Looks of some geoms or tendons."""
+    material = getattr(model.topology, f"{kind}_matid")[ids]
+
+    def of(name: str, default: float) -> np.ndarray:
+        values = np.asarray(getattr(model, f"mat_{name}"), np.float32)
+        return np.where(material >= 0, values[material], np.float32(default)) if len(values) else _full(ids, default)
+
+    textures = np.append(model.topology.mat_texid.reshape(-1, len(TextureRole))[:, TextureRole.RGB], -1)
+    repeat = np.concatenate([np.asarray(model.mat_texrepeat, np.float32).reshape(-1, 2), np.ones((1, 2), np.float32)])
+    return Looks(
+        colour=linear(colours(model, kind)[ids, :3]).astype(np.float32),
+        specular=of("specular", SPECULAR),
+        shininess=of("shininess", SHININESS),
+        emission=of("emission", 0),
+        reflectance=of("reflectance", 0),
+        texture=textures[material].astype(np.int32),
+        repeat=repeat[material],
+        uniform=np.append(model.topology.mat_texuniform != 0, False)[material],
+        plain=material < 0,
+    )
+
+
+def linear(colour: np.ndarray) -> np.ndarray:
+    """Amounts of light of colours as on a screen, both in [0, 1]."""
+    return np.clip(colour, 0, 1) ** 2.2
+
+
+def _full(ids: np.ndarray, value: float) -> np.ndarray:
+    return np.full(len(ids), value, np.float32)

@@ -1,0 +1,120 @@
+"""Textures as a renderer reads them: every image at full size, at half, at a quarter ..., all in one list of texels.
+
+What a pixel shows is the mean of the texels that it covers: it is read between the two sizes whose texels are about as
+large as the pixel, and between the four texels nearest to its middle. Source: Williams 1983 (mipmaps).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import TextureType
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+
+
+class Atlas(NamedTuple):
+    """All textures: `texels` (n, 3) uint8; of each texture and size, at least one texture.
+
+    `first` (m, sizes): its first texel; `width`, `height` (m, sizes): of a face; `faces` (m,): 1 or 6, one below the
+    other; `flat` (m,): an image that repeats, not a cube.
+    """
+
+    texels: Array
+    first: Array
+    width: Array
+    height: Array
+    faces: Array
+    flat: Array
+
+
+class Spot(NamedTuple):
+    """Where k textures are looked at: which, on which `face`, `place` (k, 2) in [0, 1] to the right and down.
+
+    `covered` (k,): texels of the full size along a side of what is to be seen.
+    """
+
+    texture: Array
+    face: Array
+    place: Array
+    covered: Array
+
+
+@per_topology
+def atlas_of(topology: Topology) -> Atlas:
+    """The textures of a model."""
+    pyramids = [_pyramid(image) for image in images(topology)] or [[np.full((1, 1, 1, 3), 255, np.uint8)]]
+    sizes = max(map(len, pyramids))
+    tables, texels, start = [], [], 0
+    for pyramid in pyramids:
+        rows = []
+        for image in pyramid:
+            rows.append((start, image.shape[2], image.shape[1]))
+            texels.append(image.reshape(-1, 3))
+            start += len(texels[-1])
+        # the smallest stands for what would be smaller still
+        tables.append(rows + rows[-1:] * (sizes - len(rows)))
+    first, width, height = np.moveaxis(np.array(tables, np.int32), 2, 0)
+    faces = np.array([len(pyramid[0]) for pyramid in pyramids], np.int32)
+    flat = np.append(topology.tex_type == TextureType.TWO_D, not topology.ntex)[: len(pyramids)]
+    return Atlas(*map(jnp.asarray, (np.concatenate(texels), first, width, height, faces, flat)))
+
+
+def images(topology: Topology) -> list[np.ndarray]:
+    """Pixels (faces, height, width, 3) of each texture; gray is three equal channels, a fourth is left out."""
+    found = []
+    columns = (topology.tex_adr, topology.tex_height, topology.tex_width, topology.tex_nchannel, topology.tex_type)
+    for start, height, width, channels, kind in zip(*(column.tolist() for column in columns), strict=True):
+        pixels = topology.tex_data[start : start + height * width * channels].reshape(height, width, channels)
+        pixels = np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[:, :, :3]
+        faces = 6 if kind != TextureType.TWO_D and height == 6 * width else 1
+        found.append(pixels.reshape(faces, height // faces, width, 3))
+    return found
+
+
+def _pyramid(image: np.ndarray) -> list[np.ndarray]:
+    """An image (faces, height, width, 3) and all halves of it, down to one texel."""
+    sizes = [image]
+    while max(sizes[-1].shape[1:3]) > 1:
+        last = sizes[-1]
+        odd = [(0, 0), *((0, side % 2) for side in last.shape[1:3]), (0, 0)]
+        even = np.pad(last, odd, mode="edge").astype(np.uint16)
+        four = even[:, ::2, ::2] + even[:, 1::2, ::2] + even[:, ::2, 1::2] + even[:, 1::2, 1::2]
+        sizes.append(((four + 2) // 4).astype(np.uint8))
+    return sizes
+
+
+def sample(atlas: Atlas, spot: Spot) -> Array:
+    """Colours (k, 3) as on a screen, in [0, 1]."""
+    last = atlas.first.shape[1] - 1
+    level = jnp.clip(jnp.log2(jnp.maximum(spot.covered, 1e-6)), 0, last)
+    fine = jnp.floor(level).astype(jnp.int32)
+    blend = (level - fine)[:, None]
+    coarse = _between_four(atlas, spot, jnp.minimum(fine + 1, last))
+    return (_between_four(atlas, spot, fine) * (1 - blend) + coarse * blend) / 255
+
+
+def _between_four(atlas: Atlas, spot: Spot, size: Array) -> Array:
+    """Colours (k, 3), 0 to 255, from the four nearest texels of one size."""
+    texture = spot.texture
+    flat, face = atlas.flat[texture], jnp.minimum(spot.face, atlas.faces[texture] - 1)
+    first, width, height = (table[texture, size] for table in (atlas.first, atlas.width, atlas.height))
+    columns, right = _two(spot.place[:, 0], width, flat)
+    rows, low = _two(spot.place[:, 1], height, flat)
+    colour = jnp.zeros((len(texture), 3), spot.place.dtype)
+    for row, down in zip(rows, (1 - low, low), strict=True):
+        for column, along in zip(columns, (1 - right, right), strict=True):
+            texel = atlas.texels[first + (face * height + row) * width + column]
+            colour = colour + texel.astype(colour.dtype) * (down * along)[:, None]
+    return colour
+
+
+def _two(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array], Array]:
+    """The two texels next to a place along one side, and how far it is from the first to the second."""
+    exact = place * count - 0.5
+    first = jnp.floor(exact).astype(jnp.int32)
+    both = tuple(jnp.where(repeats, jnp.mod(each, count), jnp.clip(each, 0, count - 1)) for each in (first, first + 1))
+    return both, exact - first  # type: ignore[return-value]
