@@ -31,7 +31,7 @@ DOWN = np.array([[0, -1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1], [0, -1, 0], [0, 
 
 def factors(kinds: np.ndarray, size: np.ndarray, looks: Looks) -> tuple[np.ndarray, np.ndarray]:
     """What points (m) are multiplied by: (n, 2) to the repeats of an image, (n, 3) to a direction in a cube."""
-    columns = np.array([EXTENTS.get(GeomType(kind), (0, 1, 2)) for kind in kinds.tolist()]).reshape(-1, 3)
+    columns = np.array([EXTENTS.get(GeomType(kind), (0, 1, 2)) for kind in kinds.tolist()], int).reshape(-1, 3)
     extent = np.take_along_axis(size, columns, axis=1)
     extent = np.where(extent > 0, extent, 1)
     uniform, metric = looks.uniform[:, None], np.isin(kinds, METRIC)[:, None]

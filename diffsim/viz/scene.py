@@ -38,7 +38,10 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What shapes the program: groups of objects, the geoms and pieces of tendons they are, the texture of the sky."""
+    """What shapes the program: groups of objects, the geoms and pieces of tendons that they are, and the sky's texture.
+
+    `order`: places of the objects among these geoms and, behind them, pieces.
+    """
 
     groups: tuple[Group, ...]
     geoms: tuple[int, ...]
@@ -105,7 +108,7 @@ def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     """What is to be seen of a model in some poses, or in several, (T, ...)."""
     model = jax.tree.map(lambda x: x.astype(np.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, model)
     geoms, order = np.array(plan.geoms, int), np.array(plan.order, int)
-    kinds = np.repeat([group.kind for group in plan.groups], [group.number for group in plan.groups])
+    kinds = np.concatenate([np.zeros(0, int), *(np.full(group.number, group.kind) for group in plan.groups)])
     parts = [looks(model, "geom", geoms), looks(model, "tendon", tendon_ids(model)[list(plan.pieces)])]
     both = Looks(*(np.concatenate(each)[order] for each in zip(*parts, strict=True)))
     size = np.concatenate([np.asarray(model.geom_size)[geoms], np.ones((len(plan.pieces), 3))])[order]

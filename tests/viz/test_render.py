@@ -66,3 +66,9 @@ def test_unknown_camera_is_named() -> None:
     model, _ = load_pair(XML)
     with pytest.raises(KeyError, match="topp"):
         render(model, make_state(model), "topp", **SMALL)
+
+
+def test_a_model_without_anything_to_see_is_sky() -> None:
+    model, _ = load_pair("<mujoco><worldbody><geom size='1' rgba='1 1 1 0'/></worldbody></mujoco>")
+    image = render(model, make_state(model), **SMALL).astype(int)
+    assert image.shape == (48, 64, 3) and (image[:, :, 2] > image[:, :, 0]).all()
