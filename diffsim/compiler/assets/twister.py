@@ -15,34 +15,27 @@ TEMPER = ((29, 0x5555555555555555), (-17, 0x71D67FFFEDA60000), (-37, 0xFFF7EEE00
 
 def uniform(seed: int, count: int) -> np.ndarray:
     """(count,) numbers in [0, 1), as `uniform_real_distribution<double>` draws them."""
-    state, rounds = _seeded(seed), []
-    for _ in range(-(-count // N)):
-        state = _twisted(state)
-        rounds.append(state)
-    words = np.concatenate([np.zeros(0, np.uint64), *rounds])[:count]
+    words = _words(seed, count)
     for shift, mask in TEMPER:
         moved = words >> np.uint64(shift) if shift > 0 else words << np.uint64(-shift)
         words = words ^ (moved & np.uint64(mask))
     return np.minimum(words.astype(float) * 2.0**-64, np.nextafter(1, 0))
 
 
-def _seeded(seed: int) -> np.ndarray:
+def _words(seed: int, count: int) -> np.ndarray:
+    """(count,) words before they are tempered: each follows from those N, N - 1 and N - M before it."""
+    words = np.empty(N + -(-count // M) * M, np.uint64)
+    words[:N] = _seeded(seed)
+    # as many at once as follow from words that are there
+    for first in range(0, count, M):
+        joined = (words[first : first + M] & ~LOW) | (words[first + 1 : first + M + 1] & LOW)
+        mixed = (joined >> ONE) ^ ((joined & ONE) * TWIST)
+        np.bitwise_xor(words[first + M : first + 2 * M], mixed, out=words[first + N : first + N + M])
+    return words[N : N + count]
+
+
+def _seeded(seed: int) -> list[int]:
     words = [seed]
     for k in range(1, N):
         words.append((6364136223846793005 * (words[-1] ^ (words[-1] >> 62)) + k) % 2**64)
-    return np.array(words, np.uint64)
-
-
-def _twisted(state: np.ndarray) -> np.ndarray:
-    """The next state: each half from words that are known by then."""
-    following = np.append(state[1:], np.uint64(0))
-    mixed = _mixed(state, following)
-    first = state[M:] ^ mixed[:M]
-    second = first ^ mixed[M:]
-    second[-1] = first[-1] ^ _mixed(state[-1:], first[:1])[0]
-    return np.concatenate([first, second])
-
-
-def _mixed(word: np.ndarray, following: np.ndarray) -> np.ndarray:
-    joined = (word & ~LOW) | (following & LOW)
-    return (joined >> ONE) ^ np.where(joined & ONE, TWIST, np.uint64(0))
+    return words
