@@ -231,8 +231,7 @@ def _groups(
         collider = colliders[types]
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
-        rows = searches if collider.rows is None else collider.rows
-        groups.append(Group(collider, start, stop, (first, second), parts * rows))
+        groups.append(Group(collider, start, stop, (first, second), parts * (collider.rows or searches)))
     return tuple(groups)
 
 

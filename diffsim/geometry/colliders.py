@@ -34,12 +34,12 @@ Types = tuple[GeomType, GeomType]
 class Collider(NamedTuple):
     """A pair function (shape1, shape2, margin) -> Candidates, and the number of its rows.
 
-    `rows`: None for as many as the option `sdf_initpoints` says.
+    `rows`: 0 for as many as the option `sdf_initpoints` says.
     `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
     """
 
     function: PairFunction
-    rows: int | None
+    rows: int
     parts: Parts | None = None
 
 
@@ -83,7 +83,7 @@ COLLIDERS: dict[Types, Collider] = {
         (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))
         for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
     },
-    **{(kind, SDF): Collider(field_pair(kind), None) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
+    **{(kind, SDF): Collider(field_pair(kind), 0) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
 }
 
 # with the `multiccd` flag disabled

@@ -28,7 +28,8 @@ def world() -> tuple:
     # MuJoCo's distances on fields are in metres, others in units of the ray's length
     direction = (aim - origin) / np.linalg.norm(aim - origin, axis=1, keepdims=True)
     met = rays_of(mjmodel, mjdata, origin, direction, (None, True, -1))
-    return diffsim.load(XML), record_of(Kinematics, mjmodel, mjdata), origin, direction, met
+    poses = jax.tree.map(jnp.asarray, record_of(Kinematics, mjmodel, mjdata))
+    return diffsim.load(XML), poses, origin, direction, met
 
 
 def test_rays_meet_what_those_of_the_oracle_meet(world: tuple) -> None:
@@ -51,7 +52,7 @@ def test_distances_are_differentiable_by_poses_and_parameters(world: tuple) -> N
     model, poses, origin, direction, _ = world
 
     def distance(height: jax.Array, radius: jax.Array) -> jax.Array:
-        lifted = dataclasses.replace(poses, geom_xpos=jnp.asarray(poses.geom_xpos).at[2, 2].add(height))
+        lifted = dataclasses.replace(poses, geom_xpos=poses.geom_xpos.at[2, 2].add(height))
         wider = model.replace(geom_sdfparam=model.geom_sdfparam.at[2, 0].add(radius))
         return diffsim.multi_ray(wider, lifted, origin[:60], direction[:60]).distance
 
