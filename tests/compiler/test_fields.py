@@ -6,11 +6,15 @@ import pytest
 from collision.field_scenes import SETTINGS, extension, field_geom
 from compiler.compare import differences
 
-from diffsim import MjcfError, UnsupportedError, from_mujoco, load
+from diffsim import MjcfError, UnsupportedError, compile, from_mujoco, load, mjcf
 
 SEEN = "contype='0' conaffinity='0' euler='10 20 30'"
 ALL = f"""<mujoco>{extension(*SETTINGS)}<worldbody>
   {"".join(f"<body>{field_geom(name, SEEN)}<freejoint/></body>" for name in SETTINGS)}</worldbody></mujoco>"""
+
+
+ALONE = f"""<mujoco>{extension("gear")}<worldbody>
+  <body>{field_geom("gear", "name='gear'")}<freejoint/></body></worldbody></mujoco>"""
 
 
 def test_surfaces_masses_and_bounds_are_those_of_the_oracle() -> None:
@@ -22,8 +26,7 @@ def test_surfaces_masses_and_bounds_are_those_of_the_oracle() -> None:
 
 
 def test_planes_touch_the_hull_of_the_surface() -> None:
-    text = f"<mujoco>{extension('gear')}<worldbody><body>{field_geom('gear')}<freejoint/></body></worldbody></mujoco>"
-    assert differences(load(text), oracle.load_oracle(text)) == []
+    assert differences(load(ALONE), oracle.load_oracle(ALONE)) == []
 
 
 def test_the_plugin_may_stand_in_the_element_itself() -> None:
@@ -33,6 +36,14 @@ def test_the_plugin_may_stand_in_the_element_itself() -> None:
       <worldbody><geom type='sdf' mesh='m' {SEEN}>{inside}</geom></worldbody></mujoco>"""
     model, mjmodel = load(text), oracle.load_oracle(text)
     assert differences(model, mjmodel) == [] and model.geom_sdfparam[0, 0] == 0.2
+
+
+def test_a_field_comes_along_with_its_model() -> None:
+    spec = mjcf.read("<mujoco><worldbody/></mujoco>")
+    spec.attach(mjcf.read(ALONE), prefix="its_")
+    model = compile(spec)
+    np.testing.assert_array_equal(model.geom_sdfparam, load(ALONE).geom_sdfparam)
+    assert load(mjcf.write(spec)).geom("its_gear").dataid == 0
 
 
 def nut(settings: str = "", mesh: str = "", geom: str = "", body: str = "") -> str:
