@@ -33,7 +33,7 @@ SHAPES = {
     "field": "",
 }
 SEARCHES, SHIFT = 20, 1e-8
-KINDS = ("same", "unsure", "tied", "other")
+KINDS: tuple[str, ...] = ("same", "unsure", "tied", "other")
 
 
 def scene(name: str, shape: str) -> str:
@@ -53,7 +53,8 @@ def compare(name: str, shape: str, poses: int, rng: np.random.Generator) -> tupl
     text = scene(name, shape)
     model, mjmodel = diffsim.load(text), oracle.load_oracle(text)
     run = jax.jit(lambda poses: collide(model, poses))
-    counts, numbers, own = dict.fromkeys(KINDS, 0), 0, 0
+    counts: dict[str, int] = dict.fromkeys(KINDS, 0)
+    numbers = own = 0
     for _ in range(poses):
         qpos = np.concatenate([0.4 * rng.normal(size=3), rng.normal(size=4)])
         data = oracle.posed(mjmodel, qpos)
