@@ -8,7 +8,7 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep soak parity rays mutations corpus pairs docs examples gpu-plan gradients clean
+.PHONY: demo test check format bench sweep soak parity rays mutations corpus pairs fields docs examples gpu-plan gradients clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
 GPU_VENV := .venv-gpu
@@ -60,6 +60,9 @@ rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and t
 
 pairs: $(VENV)/.installed  ## 2,000 poses of every pair of geom types beside C MuJoCo
 	$(BIN)/python tests/sweep_pairs.py
+
+fields: $(VENV)/.installed  ## contacts of distance fields in 200 poses of every pair beside C MuJoCo
+	$(BIN)/python tests/sweep_fields.py
 
 gradients: $(VENV)/.installed  ## what is promised of gradients and the tools on top, one line a bar
 	PYTHONPATH=. $(BIN)/python tests/gradient_bars.py

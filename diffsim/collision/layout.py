@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.collision.capacity import contact_capacity, pair_capacity
+from diffsim.collision.capacity import STARTS, contact_capacity, pair_capacity
 from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, unsupported_pairs
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
@@ -108,8 +108,12 @@ class ContactLayout(NamedTuple):
 
 
 @per_topology
-def contact_layout(topology: Topology, disableflags: int = 0, contact_filter: Filter | None = None) -> ContactLayout:
+def contact_layout(
+    topology: Topology, disableflags: int = 0, contact_filter: Filter | None = None, searches: int = STARTS
+) -> ContactLayout:
     """The layout of a model's contacts, with the disable flags of its options and the filter of its hooks.
+
+    `searches`: for contacts of a distance field and another geom, the option `sdf_initpoints`.
 
     Raises:
       UnsupportedError: two geoms that can touch have types that diffsim cannot collide; all such kinds are listed.
@@ -120,13 +124,13 @@ def contact_layout(topology: Topology, disableflags: int = 0, contact_filter: Fi
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    groups = _groups(topology, kind[examined], kinds, disableflags)
+    groups = _groups(topology, kind[examined], kinds, disableflags, searches)
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
     row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
     row_order = np.argsort(row_dim, kind="stable")
     row_pair, row_dim, row_part = row_pair[row_order], row_dim[row_order], row_part[row_order]
-    blocks = tuple(Block(a, b, contact_capacity(topology, b - a)) for a, b in _starts(row_dim))
+    blocks = tuple(Block(a, b, contact_capacity(topology, b - a, searches)) for a, b in _starts(row_dim))
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
     culled = _culled(sections)
     geom = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
@@ -141,7 +145,7 @@ def contact_layout(topology: Topology, disableflags: int = 0, contact_filter: Fi
 
 def layout_of(model: Model) -> ContactLayout:
     """The layout of a model's contacts, with the flags of its options and the filter of its hooks."""
-    return contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
+    return contact_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter, model.opt.sdf_initpoints)
 
 
 def _kept(topology: Topology, pairs: Pairs, start: int, stop: int) -> int:
@@ -203,28 +207,31 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     listed = sorted(set(shapes))
     shape = np.array([listed.index(each) for each in shapes], dtype=int)[end.reshape(2, -1)]
     codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
-    found = [_kind(listed[each // len(listed)], listed[each % len(listed)]) for each in codes]
+    found = [_kind(topology, listed[each // len(listed)], listed[each % len(listed)]) for each in codes]
     kinds = sorted(set(found))
     kind = np.array([kinds.index(each) for each in found], dtype=int)[code]
     order = np.lexsort((pairs.dim, kind))
     return pairs.take(order), kind[order], kinds
 
 
-def _kind(first: Look, second: Look) -> Kind:
-    return Kind((first.kind, second.kind), joint_sizes(first, second))
+def _kind(topology: Topology, first: Look, second: Look) -> Kind:
+    return Kind((first.kind, second.kind), joint_sizes(topology, first, second))
 
 
-def _groups(topology: Topology, kind: np.ndarray, kinds: list[Kind], disableflags: int) -> tuple[Group, ...]:
+def _groups(
+    topology: Topology, kind: np.ndarray, kinds: list[Kind], disableflags: int, searches: int
+) -> tuple[Group, ...]:
     """Runs of examined pairs of one kind."""
     colliders = COLLIDERS | SINGLE if disableflags & DisableBit.MULTICCD else COLLIDERS
     groups = []
     for start, stop in _starts(kind):
         types, sizes = kinds[kind[start]]
-        first, second = (data_bucket(topology, *each) for each in zip(types, sizes, strict=True))
+        first = data_bucket(topology, types[0], sizes[0])
+        second = data_bucket(topology, types[1], sizes[1], meets=types[0])
         collider = colliders[types]
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
-        groups.append(Group(collider, start, stop, (first, second), parts * collider.rows))
+        groups.append(Group(collider, start, stop, (first, second), parts * (collider.rows or searches)))
     return tuple(groups)
 
 

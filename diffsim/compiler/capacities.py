@@ -37,8 +37,8 @@ def warn_of_cuts(model: Model) -> None:
     if topology.max_contacts is None and topology.max_pairs is None:
         return
     free = dataclasses.replace(topology, max_contacts=None, max_pairs=None)
-    flags = model.opt.disableflags
-    kept, usual = contact_layout(topology, flags).ncon, contact_layout(free, flags).ncon
+    asked = (model.opt.disableflags, None, model.opt.sdf_initpoints)
+    kept, usual = contact_layout(topology, *asked).ncon, contact_layout(free, *asked).ncon
     if kept < usual:
         warnings.warn(
             f"the model's custom numerics (max_contact_points, max_geom_pairs) keep at most {kept} contacts, where "

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.pack import pack
+from diffsim.enums import GeomType
+from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.triangle_tree import tree_fields
 from diffsim.types.kinds import KINDS
-from diffsim.types.model import Model, Option, Statistic
+from diffsim.types.model import NSDFPARAM, Model, Option, Statistic
 from diffsim.types.topology import Topology
 
 
@@ -31,6 +33,7 @@ def from_mujoco(
 
     Raises:
       TypeError: another kind of object, such as a path or an `MjSpec`.
+      UnsupportedError: the model has geoms of type sdf.
     """
     if not hasattr(mjmodel, "names") or not hasattr(mjmodel, "qpos0"):
         raise TypeError(f"mjmodel is a {type(mjmodel).__name__}, expected mujoco.MjModel; diffsim.load takes XML")
@@ -39,9 +42,21 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
-    fields |= tree_fields(fields)
+    fields |= tree_fields(fields) | _no_fields(fields["geom_type"])
     names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
+
+
+def _no_fields(geom_type: np.ndarray) -> dict[str, Any]:
+    """No geom has a distance field: of a plugin mjModel has only the number that it got in its process.
+
+    Raises:
+      UnsupportedError: the model has geoms of type sdf.
+    """
+    if np.any(geom_type == GeomType.SDF):
+        message = "from_mujoco cannot tell which distance field a geom of type sdf has"
+        raise UnsupportedError([Problem("", 0, "", message, "use diffsim.load", unsupported=True)])
+    return {"geom_sdf": np.full(len(geom_type), -1), "geom_sdfparam": np.zeros((len(geom_type), NSDFPARAM))}
 
 
 def _names(mjmodel: Any, prefix: str) -> tuple[str, ...]:

@@ -52,8 +52,8 @@ def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
     if primitive.name == "cond":
         branches = params["branches"]
         return run_jaxpr(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
-    if primitive.name == "while":
-        return _while(inputs, **params)
+    if primitive.name in LOOPS:
+        return LOOPS[primitive.name](inputs, **params)
     rule = NUMPY.get(primitive.name)
     result = NotImplemented if rule is None else rule(*inputs, **params)
     if result is NotImplemented:
@@ -78,6 +78,24 @@ def _while(
         here = (goes_on.reshape(goes_on.shape + (1,) * (np.ndim(new) - goes_on.ndim)) for new in after)
         state = [np.where(*each) for each in zip(here, after, state, strict=True)]
     return state
+
+
+def _scan(
+    inputs: Values, *, jaxpr: Any, length: int, reverse: bool, num_consts: int, num_carry: int, **params: Any
+) -> Values:
+    """`lax.scan`: constants come first, then what is carried, then arrays that are read row by row."""
+    constants, carried = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
+    rows = inputs[num_consts + num_carry :]
+    made: list[Values] = []
+    for k in reversed(range(length)) if reverse else range(length):
+        results = run_jaxpr(jaxpr, [*constants, *carried, *(each[k] for each in rows)])
+        carried, outputs = results[:num_carry], results[num_carry:]
+        made.append(outputs)
+    columns = zip(*(reversed(made) if reverse else made), strict=True)
+    return [*carried, *map(np.stack, columns)]
+
+
+LOOPS: dict[str, Callable[..., Values]] = {"while": _while, "scan": _scan}
 
 
 def _plain(operation: Callable[..., Any]) -> Rule:
@@ -233,6 +251,7 @@ NUMPY: dict[str, Rule] = {
     "div": _plain(_divide),
     "dot_general": dot_general,
     "eq": _plain(np.equal),
+    "floor": lambda x, **params: np.floor(x),
     "gather": _gather,
     "ge": _plain(np.greater_equal),
     "gt": _plain(np.greater),

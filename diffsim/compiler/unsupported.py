@@ -13,6 +13,7 @@ from diffsim.actuator.transmission import TRANSMISSIONS
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
 from diffsim.enums import EnableBit, GeomType
+from diffsim.mjcf.elements.deformable import Plugin
 from diffsim.sensor import unsupported_sensors
 from diffsim.types.model import Model, Option
 
@@ -27,7 +28,11 @@ class Gap:
 
 
 GAPS: tuple[Gap, ...] = (
-    Gap("geom", lambda node: node.e.type == GeomType.SDF, "signed distance fields are not supported yet"),
+    Gap(
+        "geom",
+        lambda node: node.e.type == GeomType.SDF and node.e.first(Plugin) is None,
+        "signed distance fields of meshes are not supported yet, those of plugins are",
+    ),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",

@@ -43,9 +43,9 @@ class SlotLayout(NamedTuple):
 
 
 @per_topology
-def slot_layout(topology: Topology, disableflags: int, contact_filter: Filter | None) -> SlotLayout:
+def slot_layout(topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int) -> SlotLayout:
     """Index work of this file."""
-    layout, dimensions = contact_layout(topology, disableflags, contact_filter), FRICTIONLESS + WITH_FRICTION
+    layout, dimensions = contact_layout(topology, disableflags, contact_filter, searches), FRICTIONLESS + WITH_FRICTION
     edges = [int(np.searchsorted(layout.dim, dim)) for dim in dimensions] + [len(layout.dim)]
     groups = [Slots(dim, edges[i], edges[i + 1]) for i, dim in enumerate(dimensions)]
     static = bool(np.all(layout.body >= 0))
@@ -53,7 +53,7 @@ def slot_layout(topology: Topology, disableflags: int, contact_filter: Filter | 
 
 
 def _slots(model: Model) -> SlotLayout:
-    return slot_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter)
+    return slot_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter, model.opt.sdf_initpoints)
 
 
 class SlotBodies(NamedTuple):
@@ -68,7 +68,7 @@ class SlotBodies(NamedTuple):
 def slot_bodies(model: Model, contacts: Contacts) -> SlotBodies:
     """What the rows need of the two bodies of every slot; a slot without geoms has an empty mask."""
     topology, weight = model.topology, model.body_invweight0[:, 0]
-    blocks, layout = dof_blocks(topology), slot_layout(topology, model.opt.disableflags, model.hooks.contact_filter)
+    blocks, layout = dof_blocks(topology), _slots(model)
     if layout.body is not None:
         first, second = layout.body.T
         chain = body_dof_mask(topology).astype(np.int8)

@@ -37,12 +37,18 @@ SEARCHED = 10
 class Asset(NamedTuple):
     """A kind of data: `sizes(topology, id)` of one asset, `rows(model, ids, sizes)` of several with equal sizes.
 
-    `rows` returns a record whose arrays have a leading axis of assets, but for those named in `shared`.
+    `rows` returns a record whose arrays have a leading axis of assets, but for those named in `shared`. `of_geoms`:
+    each geom has its own, and ids are those of geoms.
     """
 
     sizes: Callable[[Topology, int], Sizes]
     rows: Callable[[Model, tuple[int, ...], Sizes], tuple[Array, ...]]
     shared: tuple[str, ...] = ()
+    of_geoms: bool = False
+
+    def id_of(self, topology: Topology, geom: int) -> int:
+        """The asset of a geom."""
+        return geom if self.of_geoms else int(topology.geom_dataid[geom])
 
 
 class Bucket(NamedTuple):
@@ -73,6 +79,14 @@ class Hull(NamedTuple):
     joined: Array
     edge: Array
     flank: Array
+
+
+class Rim(NamedTuple):
+    """What planes touch of a convex hull: `vert`, `around` and `bound` as of `Hull`."""
+
+    vert: Array
+    around: Array
+    bound: Array
 
 
 class Polygons(NamedTuple):
@@ -106,6 +120,22 @@ def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
     return Hull(vert, around, bound, side, jax.vmap(polygon_normals)(vert, side), joined, edge, flank)
 
 
+def rim_sizes(topology: Topology, mesh: int) -> Sizes:
+    """Padded sizes of what planes touch of a mesh's hull."""
+    vertices, around = _graph(topology, mesh)
+    count, (lists, longest) = padded(len(vertices)), around.shape
+    return count, count if lists > 1 else 1, padded(longest)
+
+
+def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Rim:
+    """What planes touch of the hulls of some meshes of one bucket, stacked."""
+    tables = [_padded_graph(model.topology, mesh, sizes) for mesh in meshes]
+    vertices, around = (np.stack(column) for column in zip(*tables, strict=True))
+    vert = pick(model.mesh_vert, vertices)
+    bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
+    return Rim(vert, jnp.asarray(around), bound)
+
+
 def polygon_normals(vert: Array, side: Array) -> Array:
     """Unit normals (p, 3) of polygons (p, k) of vertices (v, 3): by the first three, or by all if these are on a line.
 
@@ -137,7 +167,7 @@ def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None)
 
 def bucket_of(topology: Topology, kind: int, asset: Asset, sizes: Sizes) -> Bucket:
     """All assets of the geoms of one type that fit in these padded sizes."""
-    owner = {geom: int(topology.geom_dataid[geom]) for geom in np.flatnonzero(topology.geom_type == kind).tolist()}
+    owner = {geom: asset.id_of(topology, geom) for geom in np.flatnonzero(topology.geom_type == kind).tolist()}
     fits = {data: fitting(asset.sizes(topology, data), sizes) for data in set(owner.values())}
     ids = sorted(data for data, fit in fits.items() if fit)
     slot = np.zeros(topology.ngeom, np.int32)
@@ -176,15 +206,22 @@ def _stacked(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> tuple
     vertices = np.zeros((len(meshes), count), np.int32)
     around, *tables = (np.full((len(meshes), *shape), -1, np.int32) for shape in shapes)
     for row, mesh in enumerate(meshes):
-        own, neighbours = _graph(topology, mesh)
-        vertices[row] = own[0]
-        vertices[row, : len(own)] = own
-        around[row, : len(neighbours), : neighbours.shape[1]] = neighbours
-        # a list of all vertices is everybody's
-        around[row, len(neighbours) :] = around[row, :1] if len(neighbours) == 1 else -1
+        vertices[row], around[row] = _padded_graph(topology, mesh, (count, lists, longest))
         for table, rows in zip(tables, _polygons(topology, mesh), strict=True):
             table[row, : rows.shape[0], : rows.shape[1]] = rows
     return vertices, around, *tables
+
+
+def _padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of mesh_vert (v,) and neighbours (v, n), or (1, n), of a mesh's hull, padded to sizes."""
+    count, lists, longest = sizes
+    own, neighbours = _graph(topology, mesh)
+    vertices, around = np.full(count, own[0], np.int32), np.full((lists, longest), -1, np.int32)
+    vertices[: len(own)] = own
+    around[: len(neighbours), : neighbours.shape[1]] = neighbours
+    # a list of all vertices is everybody's
+    around[len(neighbours) :] = around[:1] if len(neighbours) == 1 else -1
+    return vertices, around
 
 
 @per_topology

@@ -13,8 +13,10 @@ import jax
 
 from diffsim.enums import GeomType
 from diffsim.geometry import box, box_box, plane, primitives
-from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls
+from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls, rim_sizes, rims
 from diffsim.geometry.convex import convex_pair
+from diffsim.geometry.field_data import field_number, fields
+from diffsim.geometry.field_pairs import field_pair
 from diffsim.geometry.hull_pairs import convex_hull_pair
 from diffsim.geometry.prism_pairs import prism_pair
 from diffsim.geometry.shapes import Candidates, Shape
@@ -32,6 +34,7 @@ Types = tuple[GeomType, GeomType]
 class Collider(NamedTuple):
     """A pair function (shape1, shape2, margin) -> Candidates, and the number of its rows.
 
+    `rows`: 0 for as many as the option `sdf_initpoints` says.
     `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
     """
 
@@ -49,6 +52,7 @@ COLLIDERS: dict[Types, Collider] = {
     (PLANE, CYLINDER): Collider(plane.plane_cylinder, 4),
     (PLANE, BOX): Collider(plane.plane_box, 4),
     (PLANE, MESH): Collider(plane.plane_mesh, 3),
+    (PLANE, SDF): Collider(plane.plane_mesh, 3),
     (SPHERE, SPHERE): Collider(primitives.sphere_sphere, 1),
     (SPHERE, CAPSULE): Collider(primitives.sphere_capsule, 1),
     (SPHERE, BOX): Collider(box.sphere_box, 1),
@@ -79,6 +83,7 @@ COLLIDERS: dict[Types, Collider] = {
         (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))
         for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
     },
+    **{(kind, SDF): Collider(field_pair(kind), 0) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
 }
 
 # with the `multiccd` flag disabled
@@ -91,51 +96,67 @@ SINGLE: dict[Types, Collider] = {
 NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})
 
 UNSUPPORTED: dict[Types, str] = {
-    (kind, SDF): "signed distance fields are not implemented yet"
-    for kind in (PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF)
+    (HFIELD, SDF): "MuJoCo 3.8.1 makes no contacts between height fields and signed distance fields either",
+    (MESH, SDF): "contacts of meshes with signed distance fields are not supported yet",
 }
 
 # pairs that collide and have no distance
-NO_DISTANCE: dict[Types, str] = UNSUPPORTED | {
-    types: "distances from height fields are not supported yet" for types in COLLIDERS if types[0] == HFIELD
+NO_DISTANCE: dict[Types, str] = {
+    **{types: "distances from height fields are not supported yet" for types in COLLIDERS if types[0] == HFIELD},
+    **{
+        types: "distances from signed distance fields are not supported yet"
+        for types in (COLLIDERS | UNSUPPORTED)
+        if types[1] == SDF
+    },
 }
 
 # what the shapes of a type carry beside pose and size
-DATA: dict[GeomType, Asset] = {MESH: Asset(hull_sizes, hulls), HFIELD: Asset(any_window, terrains, SHARED)}
+DATA: dict[GeomType, Asset] = {
+    MESH: Asset(hull_sizes, hulls),
+    HFIELD: Asset(any_window, terrains, SHARED),
+    SDF: Asset(field_number, fields, of_geoms=True),
+}
+
+# and what instead in certain pairs: planes touch the hull of a field's surface
+DATA_IN_PAIRS: dict[Types, Asset] = {(PLANE, SDF): Asset(rim_sizes, rims)}
 
 
 class Look(NamedTuple):
     """What decides which program the pairs of a geom run: its type, the padded sizes of its data, and its grid.
 
     `grid`: of a height field the number of cells along x and y, and its id; of other geoms how many cells of each field
-    they span, one after another.
+    they span, one after another. `mesh`: of a distance field, its surface; else -1.
     """
 
     kind: GeomType
     sizes: Sizes
     grid: Sizes
+    mesh: int = -1
 
 
 @per_topology
 def look(topology: Topology, geom: int) -> Look:
     """The look of a geom; pairs of geoms with equal looks share a program."""
     kind, data = GeomType(topology.geom_type[geom]), int(topology.geom_dataid[geom])
-    sizes = DATA[kind].sizes(topology, data) if kind in DATA else ()
+    sizes = DATA[kind].sizes(topology, DATA[kind].id_of(topology, geom)) if kind in DATA else ()
     if kind == HFIELD:
         return Look(kind, sizes, (int(topology.hfield_ncol[data]) - 1, int(topology.hfield_nrow[data]) - 1, data))
-    return Look(kind, sizes, tuple(topology.geom_fieldcells[geom].ravel().tolist()))
+    spanned = tuple(topology.geom_fieldcells[geom].ravel().tolist())
+    return Look(kind, sizes, spanned, data if kind == SDF else -1)
 
 
-def joint_sizes(first: Look, second: Look) -> tuple[Sizes, Sizes]:
+def joint_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of a pair, given the looks of both; what holds either if the types are equal.
 
     So that there are as many programs as there are sizes, not as there are pairs of sizes. A height field has a window
-    that holds what the other geom spans.
+    that holds what the other geom spans; distance fields keep their functions.
     """
+    if (first.kind, second.kind) in DATA_IN_PAIRS:
+        return first.sizes, DATA_IN_PAIRS[first.kind, second.kind].sizes(topology, second.mesh)
     if first.kind == HFIELD:
         *cells, field = first.grid
         return window_sizes(second.grid[2 * field : 2 * field + 2], tuple(cells)), second.sizes
-    if first.kind != second.kind:
+    if first.kind != second.kind or first.kind == SDF:
         return first.sizes, second.sizes
     both = tuple(max(each) for each in zip(first.sizes, second.sizes, strict=True))
     return both, both
@@ -152,6 +173,10 @@ def distance_collider(types: Types) -> Collider:
 
 
 @per_topology
-def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes) -> Bucket | None:
-    """The assets of a geom type with these padded sizes; None if the type carries no data."""
-    return bucket_of(topology, kind, DATA[kind], sizes) if kind in DATA else None
+def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes, meets: GeomType | None = None) -> Bucket | None:
+    """The assets of a geom type with these padded sizes; None if the type carries no data.
+
+    `meets`: the type of the first geom of a pair of which this is the second.
+    """
+    asset = DATA.get(kind) if meets is None else DATA_IN_PAIRS.get((meets, kind), DATA.get(kind))
+    return None if asset is None else bucket_of(topology, kind, asset, sizes)

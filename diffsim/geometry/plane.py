@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.assets import Hull
+from diffsim.geometry.assets import Hull, Rim
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
@@ -79,7 +79,7 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
 
     MuJoCo measures how far aside from the first contact point, which is halfway to the plane.
     """
-    hull: Hull = mesh.data
+    hull: Hull | Rim = mesh.data
     heights = mul_vec(hull.vert, mul_vec_t(mesh.mat, plane.axis))
     lowest = jnp.argmin(jax.lax.stop_gradient(heights))
     first = plane_point(plane, mesh.pos + mul_vec(mesh.mat, hull.vert[lowest]))

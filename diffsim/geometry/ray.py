@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.facets import FACETED, Lines, height_over, outside
-from diffsim.geometry.surfaces import SURFACES, UNSUPPORTED
+from diffsim.geometry.field_rays import field_surfaces, search_fields
+from diffsim.geometry.surfaces import SURFACES
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
@@ -68,9 +68,6 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
 
     Returns:
       RayHits. The choice of the geom is discrete; distance and normal are differentiable once.
-
-    Raises:
-      UnsupportedError: the model has geoms that rays cannot see.
     """
     order, groups = _visible_groups(model.topology)
     if not len(order):
@@ -107,6 +104,8 @@ def _search(model: Model, kind: GeomType, geoms: np.ndarray, scene: _Scene) -> t
     origin = mul_vec_t(matrix, scene.origin[:, None] - xpos)
     direction = mul_vec_t(matrix, jnp.broadcast_to(scene.direction[:, None], origin.shape))
     wanted = pick(scene.wanted.T, geoms).T & (dot(direction, direction) > 0)
+    if kind == GeomType.SDF:
+        return search_fields(model, geoms, Lines(origin, direction, wanted))
     if kind in FACETED:
         return FACETED[kind].search(model, model.topology.geom_dataid[geoms], Lines(origin, direction, wanted))
     distance = SURFACES[kind].distance(jnp.broadcast_to(size, origin.shape), origin, direction)
@@ -127,7 +126,10 @@ class _Met(NamedTuple):
         kind, asset = (jnp.asarray(each)[self.geom] for each in (topology.geom_type, topology.geom_dataid))
         for each in self.kinds:
             own = kind == each
-            if each in FACETED:
+            if each == GeomType.SDF:
+                fields = field_surfaces(model, jnp.where(own, self.geom, 0))
+                found += [(own & which, _Local(*surface)) for which, *surface in fields]
+            elif each in FACETED:
                 corners = FACETED[each].corners(model, jnp.where(own, asset, 0), jnp.where(own, self.facet, 0))
                 found.append((own, _Local(partial(height_over, corners), partial(_normal_of_plane, corners))))
             else:
@@ -184,14 +186,8 @@ def rgba(model: Model) -> Array:
 @per_topology
 def _visible_groups(topology: Topology) -> tuple[np.ndarray, list[tuple[GeomType, np.ndarray]]]:
     """All geoms that rays can meet, grouped by type: the place of each geom among them, and (type, geoms)."""
-    problems = [
-        Problem("", 0, f"geom {topology.name('geom', geom) or f'number {geom}'}", UNSUPPORTED[kind], unsupported=True)
-        for geom, kind in enumerate(map(GeomType, topology.geom_type.tolist()))
-        if kind in UNSUPPORTED
-    ]
-    if problems:
-        raise UnsupportedError(problems)
-    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in (*SURFACES, *FACETED)]
+    kinds = (*SURFACES, *FACETED, GeomType.SDF)
+    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in kinds]
     groups = [(kind, geoms) for kind, geoms in groups if len(geoms)]
     order = np.concatenate([geoms for _, geoms in groups]) if groups else np.zeros(0, int)
     return np.argsort(order), groups

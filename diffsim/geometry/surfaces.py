@@ -228,5 +228,3 @@ SURFACES = {
     GeomType.CYLINDER: Surface(cylinder_distance, cylinder_surface, cylinder_normal),
     GeomType.BOX: Surface(box_distance, box_surface, box_normal),
 }
-
-UNSUPPORTED = {GeomType.SDF: "rays do not see signed distance fields yet"}

@@ -1,9 +1,9 @@
 """attach: `<attach>` becomes a frame with a copy of another model's body, or of all that stands in its world.
 
 Names in the copy get the prefix, references and default classes follow; the copy keeps the compiler settings of the
-file that it comes from (`Element.settings`). All assets and custom numbers of the other model come along; pairs,
-tendons, actuators and so on do where everything that they refer to does. A pair, exclusion or sensor may besides refer
-to the world, or to something of this model, if another of its references has come along.
+file that it comes from (`Element.settings`). All assets, plugins and custom numbers of the other model come along;
+pairs, tendons, actuators and so on do where everything that they refer to does. A pair, exclusion or sensor may besides
+refer to the world, or to something of this model, if another of its references has come along.
 
 Keyframes come along too: the numbers of joints, actuators and mocap bodies that were copied, put at their new places;
 everything else is not a number, which stands for the initial value. (MuJoCo 3.8.1 forgets to forget: what one
@@ -25,7 +25,14 @@ from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint
 from diffsim.mjcf.elements.contact import Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Attach
-from diffsim.mjcf.elements.sections import REFERRING, AssetSection, CustomSection, Default, KeyframeSection
+from diffsim.mjcf.elements.sections import (
+    REFERRING,
+    AssetSection,
+    CustomSection,
+    Default,
+    ExtensionSection,
+    KeyframeSection,
+)
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.numbers import Vector, frozen
@@ -82,7 +89,8 @@ class _Copier:
 
     def run(self, body: Body, keys: list[AttachedKey]) -> None:
         """Everything that comes along with `body`. Default classes name assets, so these names are known first."""
-        kept = [part for section in self.child.root.each(AssetSection) for part in section.children]
+        sections = [section for cls in (AssetSection, ExtensionSection) for section in self.child.root.each(cls)]
+        kept = [part for section in sections for part in section.walk()]
         self.inside |= {key for part in kept if not isinstance(part, ModelAsset) for key in own_names(part)}
         self._defaults()
         self._assets()
@@ -145,6 +153,9 @@ class _Copier:
         kept = [(element, to) for element, to in kept if not isinstance(element, ModelAsset)]
         for element, section in kept:
             section.children.append(self._classed(element, section))
+        for section in self.child.root.each(ExtensionSection):
+            to = self._section(ExtensionSection, section)
+            to.children += [self.copy(part, to) for part in section.children]
         for section in self.child.root.each(CustomSection):
             to = self._section(CustomSection, section)
             to.children += [self.copy(part, to) for part in section.children if isinstance(part, Numeric | CustomText)]

@@ -8,14 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import GeomType, ObjType, RayDataField
+from diffsim.enums import ObjType, RayDataField
 from diffsim.geometry.ray import RayHits, Rays, cast
-from diffsim.geometry.surfaces import UNSUPPORTED
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot, scale
 from diffsim.sensor.camera import pixel_rays
 from diffsim.sensor.readings import Group, Readings
-from diffsim.types import Topology
 
 Array = jax.Array
 
@@ -26,14 +24,6 @@ WIDTH = {field: 1 if field in (RayDataField.DIST, RayDataField.DEPTH) else 3 for
 def rangefinder(readings: Readings, group: Group) -> Array:
     """All fields of all rays, (n, dim)."""
     return _from_camera(readings, group) if group.objtype == ObjType.CAMERA else _from_sites(readings, group)
-
-
-def unseen_geoms(topology: Topology, sensor: int) -> str:
-    """Why the rays of a sensor would miss a geom, empty if none; geoms of the sensor's own body do not matter."""
-    site = topology.sensor_objtype[sensor] == ObjType.SITE
-    own = (topology.site_bodyid if site else topology.cam_bodyid)[topology.sensor_objid[sensor]]
-    others = set(topology.geom_type[topology.geom_bodyid != own].tolist())
-    return next((reason for kind, reason in UNSUPPORTED.items() if GeomType(kind) in others), "")
 
 
 def _from_sites(readings: Readings, group: Group) -> Array:

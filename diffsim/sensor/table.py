@@ -103,9 +103,7 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.FORCE: Sensor(ACC, 3, imu.force),
     SensorType.TORQUE: Sensor(ACC, 3, imu.torque),
     SensorType.MAGNETOMETER: Sensor(POS, 3, imu.magnetometer),
-    SensorType.RANGEFINDER: Sensor(
-        POS, None, rangefinder.rangefinder, fields=rangefinder.WIDTH, refusal=rangefinder.unseen_geoms
-    ),
+    SensorType.RANGEFINDER: Sensor(POS, None, rangefinder.rangefinder, fields=rangefinder.WIDTH),
     SensorType.CAMPROJECTION: Sensor(POS, 2, camera.camera_projection),
     SensorType.JOINTPOS: Sensor(POS, 1, joint.joint_position, demands=SCALAR_JOINT),
     SensorType.JOINTVEL: Sensor(VEL, 1, joint.joint_velocity, demands=SCALAR_JOINT),

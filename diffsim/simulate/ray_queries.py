@@ -58,9 +58,6 @@ def ray(
     Returns:
       `RayHits`: `distance`, in units of |direction|, -1 for nothing; `geom`, -1 for nothing; `normal` (3,), the outward
       unit normal of the surface, world, zero for nothing. Without a hit the derivatives are zero.
-
-    Raises:
-      UnsupportedError: the model has geoms that rays cannot see.
     """
     hits = multi_ray(model, data, point, jnp.asarray(direction)[None], meets)
     return RayHits(*(each[0] for each in hits))
@@ -79,9 +76,6 @@ def multi_ray(
 
     Returns:
       `RayHits`, as of `ray`, with a leading axis: (n,), (n,), (n, 3).
-
-    Raises:
-      UnsupportedError: the model has geoms that rays cannot see.
     """
     dtype = data.geom_xpos.dtype
     direction = jnp.asarray(direction, dtype)

@@ -218,6 +218,8 @@ def _check(model: Model) -> None:
     layout = layout_of(model)
     if layout.culls or any(block.kept < block.stop - block.start for block in layout.blocks):
         reasons.append("all contacts must have a slot; load with a larger max_contacts and max_pairs")
+    if any(group.collider.rows == 0 for group in layout.groups):
+        reasons.append("contacts of distance fields have no distance until they touch")
     if opt.contact_reach:
         reasons.append("contact_reach must be 0")
     if model.topology.nhistory:

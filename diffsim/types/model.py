@@ -24,6 +24,8 @@ Array = jax.Array
 R = TypeVar("R", bound=Record)
 
 NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
+# ours
+NSDFPARAM = 5
 
 
 SOLVER_GRADIENTS = ("implicit", "unroll")
@@ -47,7 +49,7 @@ class Option(Record):
 
     Kept for writing and comparing, without effect here: `ccd_iterations`, `ccd_tolerance` and the flag `nativeccd` (the
     one convex search has a fixed number of Newton iterations, which ends at rounding), `jacobian` except for what
-    `support.efc` lists (storage follows from the trees), `sdf_*` and `sleep_tolerance` (refused features).
+    `support.efc` lists (storage follows from the trees), and `sleep_tolerance` (a refused feature).
     """
 
     timestep: Array = leaf()
@@ -161,6 +163,8 @@ class Model(Record):
     geom_friction: Array = leaf("ngeom", 3)
     geom_margin: Array = leaf("ngeom")
     geom_gap: Array = leaf("ngeom")
+    # ours: parameters of the function of a distance field (geometry/field_functions.py)
+    geom_sdfparam: Array = leaf("ngeom", NSDFPARAM)
     geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
     geom_rgba: Array = leaf("ngeom", 4)
     mat_rgba: Array = leaf("nmat", 4)

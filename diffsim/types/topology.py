@@ -117,6 +117,8 @@ class Topology:
     geom_sameframe: Ints
     # ours (ngeom, nhfield, 2): columns and rows of cells that a geom can span on each height field, at most
     geom_fieldcells: Ints
+    # ours (ngeom): number of the function of a distance field (geometry/field_functions.py), -1 for none
+    geom_sdf: Ints
 
     # sites (nsite), cameras (ncam), lights (nlight)
     site_type: Ints

@@ -20,6 +20,7 @@ KINDS = {
     GeomType.CYLINDER: "cylinder",
     GeomType.BOX: "box",
     GeomType.MESH: "mesh",
+    GeomType.SDF: "mesh",
 }
 # half side of a plane that has no end, in extents of the model
 ENDLESS = 100.0
@@ -27,8 +28,7 @@ Vertices = tuple[np.ndarray, np.ndarray]
 
 
 def shapes(model: Model, numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
-    """The header's "shapes" and "meshes". A geom of a type without triangles or formula (a signed distance field) is
-    left out, as it is in pictures."""
+    """The header's "shapes" and "meshes"; a distance field is drawn by the triangles of its surface."""
     triangles = {"mesh": _meshes(model), "hfield": _hfields(model)}
     drawn = [*_geoms(model), *_sites(model)]
     used = sorted({shape["mesh"] for shape in drawn if "mesh" in shape})
@@ -53,7 +53,7 @@ def _geoms(model: Model) -> Iterator[dict[str, Any]]:
                 "tinted": bool(topology.geom_matid[geom] >= 0),
                 "site": False,
             }
-            asset = {GeomType.MESH: "mesh", GeomType.HFIELD: "hfield"}.get(kind)
+            asset = {GeomType.MESH: "mesh", GeomType.SDF: "mesh", GeomType.HFIELD: "hfield"}.get(kind)
             shape |= {"mesh": (asset, int(topology.geom_dataid[geom]))} if asset else {}
             yield shape | _pose(model.geom_pos[geom], model.geom_quat[geom])
 

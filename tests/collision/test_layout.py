@@ -114,13 +114,12 @@ def test_tables_are_complete() -> None:
 def test_unsupported_pairs_are_refused_by_name() -> None:
     model, _ = oracle.load_pair(
         '<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
-        '<worldbody><geom name="ball" type="ellipsoid" size="1 1 1"/>'
+        '<worldbody><geom name="stone" type="mesh" mesh="m"/>'
         '<body><freejoint/><geom name="field" type="mesh" mesh="m"/></body></worldbody></mujoco>'
     )
-    types = np.where(model.topology.geom_type == GeomType.MESH, GeomType.SDF, model.topology.geom_type)
-    topology = dataclasses.replace(model.topology, geom_type=types)
+    topology = dataclasses.replace(model.topology, geom_type=np.array([GeomType.MESH, GeomType.SDF]))
     assert len(unsupported_pairs(topology, 0)) == 1
-    with pytest.raises(UnsupportedError, match=r"'ball'.*'field'"):
+    with pytest.raises(UnsupportedError, match=r"'stone'.*'field'"):
         contact_layout(topology, 0)
 
 

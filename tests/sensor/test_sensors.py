@@ -10,7 +10,7 @@ from oracle import assert_close, load_pair, visited_states
 
 import diffsim
 from diffsim import Data, Hooks, Inputs, Model, State
-from diffsim.enums import DataType, DisableBit, GeomType, RayDataField, SensorType, Stage
+from diffsim.enums import DataType, DisableBit, RayDataField, SensorType, Stage
 from diffsim.errors import UnsupportedError
 from diffsim.mjcf.attributes import Keywords
 from diffsim.mjcf.elements.sections import SensorSection
@@ -83,13 +83,6 @@ def test_unsupported_sensor_is_named() -> None:
     assert unsupported_sensors(topology)[0][0] == 0
     with pytest.raises(UnsupportedError, match="plugin 'mine'"):
         read_sensors(model.replace(topology=topology), None, None, None, None)
-
-
-def test_rays_refuse_geoms_that_they_would_miss() -> None:
-    topology = load_pair(RANGES)[0].topology
-    kinds = np.where(topology.geom_type == GeomType.MESH, GeomType.SDF, topology.geom_type)
-    reasons = {reason for _, reason in unsupported_sensors(dataclasses.replace(topology, geom_type=kinds))}
-    assert reasons == {"rays do not see signed distance fields yet"}
 
 
 def test_float32_stays_float32() -> None:

@@ -1,7 +1,5 @@
 """ray and multi_ray as MuJoCo means them: groups, static geoms, an excluded body, cutoff, nothing."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ from oracle import assert_close, load_pair, rays_of, record_of, sample
 
 import diffsim
 from diffsim import RayFilter
-from diffsim.geometry.surfaces import UNSUPPORTED
 from diffsim.physics.kinematics import compute_kinematics
 from diffsim.types.data import Kinematics
 
@@ -99,12 +96,3 @@ def test_it_descends_to_the_state(world: tuple) -> None:
 
     value, slope = jax.jit(jax.value_and_grad(distance))(0.0)
     assert value == pytest.approx(2.15) and slope == pytest.approx(-0.5)
-
-
-def test_signed_distance_fields_are_refused(world: tuple) -> None:
-    model, _, data, *_ = world
-    kinds = model.topology.geom_type.copy()
-    kinds[3] = next(iter(UNSUPPORTED))
-    odd = dataclasses.replace(model, topology=dataclasses.replace(model.topology, geom_type=kinds))
-    with pytest.raises(diffsim.UnsupportedError, match="signed distance"):
-        diffsim.ray(odd, data, jnp.zeros(3), jnp.ones(3))

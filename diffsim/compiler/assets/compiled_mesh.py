@@ -1,5 +1,8 @@
 """A mesh in its own inertial frame: moved by refpos, refquat and scale, then to its center and principal axes.
 
+The surface of a distance field stays where the field is. As in MuJoCo its moments, the largest first, are taken to be
+about x, y and z of that frame all the same.
+
 Meshes that may collide get their convex hull. Vertices and normals are rounded to float32, as MuJoCo stores them.
 Source: MuJoCo "XML reference", mesh; user_mesh.cc (3.8.1) for the order of the steps.
 """
@@ -32,6 +35,7 @@ from diffsim.compiler.assets.surface import (
     volume_and_center,
 )
 from diffsim.compiler.orientation import IDENTITY, diagonalize, matrix, unit
+from diffsim.mjcf.elements.deformable import Plugin
 
 Array = np.ndarray
 Fields = dict[str, Any]
@@ -79,7 +83,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
     Raises:
       AssetError: the surface has no volume, or is not closed where that matters.
     """
-    kind = "shell" if e.builtin == "plate" else e.inertia
+    kind, stays = "shell" if e.builtin == "plate" else e.inertia, e.first(Plugin) is not None
     vertex = source.vertex.astype(float)
     edge = repeated_edge(vertex, source.face) if kind == "exact" else None
     if edge:
@@ -94,6 +98,8 @@ def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
     check_reach(vertex)
     solid = rim.face if kind == "convex" and rim else surface.face
     pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
+    if stays:
+        pos, quat = np.zeros(3), np.array(IDENTITY)
     axes = matrix(quat)
     vertex = (vertex - pos) @ axes
     polynormal = polygon_normals(vertex, sides) if sides else np.zeros((0, 3))

@@ -1,4 +1,4 @@
-"""The surface of a mesh as its element gives it: from a file, from numbers in the XML, or builtin; then checked.
+"""The surface of a mesh as its element gives it: a file, numbers in the XML, builtin, or a field; then checked.
 
 Files are input from strangers: counts, indices and coordinates are checked before anything is computed from them.
 Source: MuJoCo "XML reference", mesh; user_mesh.cc (3.8.1).
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.compiler.assets.field_plugins import FieldUse, field_of, field_surface
 from diffsim.compiler.assets.limits import (
     MOST_FACES,
     MOST_VERTICES,
@@ -39,7 +40,10 @@ def mesh_source(draft: Draft, node: Node) -> Surface:
     """The surface as the element gives it. Raises AssetError."""
     e = node.e
     found = Surface(np.zeros((0, 3), np.float32))
-    if e.file_:
+    field = field_of(draft, node)
+    if field is not None:
+        found = _from_field(e, field)
+    elif e.file_:
         found = _from_file(draft, node)
     elif e.builtin != "none":
         found = builtin_surface(e.builtin, e.params if e.params is not None else np.zeros(0))
@@ -59,6 +63,15 @@ def mesh_source(draft: Draft, node: Node) -> Surface:
     found = replace(found, **seen)
     _check(found, obj=_kind(e) == "model/obj")
     return found
+
+
+def _from_field(e: Any, field: FieldUse) -> Surface:
+    """The surface of a distance field, which the element may not scale, nor give another way."""
+    if e.file_ or e.builtin != "none":
+        raise AssetError("a mesh with a plugin has its surface from there", "remove its file or builtin")
+    if not (e.scale == 1).all():
+        raise AssetError("attribute 'scale' does not apply to a distance field")
+    return field_surface(field)
 
 
 def _kind(e: Any) -> str:

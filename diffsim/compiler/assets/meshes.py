@@ -51,7 +51,7 @@ def mesh_rows(draft: Draft) -> None:
 
 
 def _colliding(draft: Draft) -> set[str]:
-    """Names of the meshes of geoms that may touch something."""
+    """Names of the meshes of geoms that may touch something; planes touch the hull of a distance field's surface."""
     paired = {name for node in draft.nodes["pair"] for name in (node.e.geom1, node.e.geom2)}
     geoms = [node for node in draft.nodes["geom"] if node.e.type in (GeomType.MESH, GeomType.SDF)]
     return {node.e.mesh for node in geoms if node.e.contype or node.e.conaffinity or node.name in paired}

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.assets.compiled_mesh import Mesh
+from diffsim.compiler.assets.field_plugins import NO_FIELD, FieldUse, field_of
+from diffsim.compiler.assets.limits import AssetError
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.contacts import CONDIMS
 from diffsim.compiler.elements.fluid import fluid_coefficients
@@ -106,7 +108,10 @@ def geom_rows(draft: Draft) -> None:
 
 @dataclass(frozen=True)
 class _Form:
-    """Pose, sizes and shape of a geom; `data`: index of its mesh or height field; `material`: name of its material."""
+    """Pose, sizes and shape of a geom; `data`: index of its mesh or height field; `material`: name of its material.
+
+    `field`: the distance field that it collides with, of type sdf only.
+    """
 
     pos: Array
     quat: Array
@@ -114,15 +119,16 @@ class _Form:
     shape: MassProperties
     data: int
     material: str | None
+    field: FieldUse = NO_FIELD
 
 
 def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
     """The form of a geom; None, and a problem noted, if it lacks its asset."""
     e = node.e
     mesh, field = draft.find(node.source, "mesh", e.mesh), draft.find(node.source, "hfield", e.hfield)
-    for needed, attribute, given in ((GeomType.MESH, "mesh", e.mesh), (GeomType.HFIELD, "hfield", e.hfield)):
-        if kind == needed and not given:
-            draft.problems.add(node.source, f"a {attribute} geom needs attribute '{attribute}'")
+    for needed, attribute in ((GeomType.MESH, "mesh"), (GeomType.SDF, "mesh"), (GeomType.HFIELD, "hfield")):
+        if kind == needed and not getattr(e, attribute):
+            draft.problems.add(node.source, f"a {kind.name.lower()} geom needs attribute '{attribute}'")
     if e.hfield and kind != GeomType.HFIELD:
         draft.problems.add(node.source, "attribute 'hfield' requires type 'hfield'")
     pos, quat, size = shaped_pose(draft, node, kind)
@@ -143,7 +149,7 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
     mesh: Mesh = asset.row["mesh"]
     if node.e.fromto is not None:
         draft.problems.add(node.source, "fromto cannot be used with a mesh")
-    if kind == GeomType.MESH:
+    if kind in (GeomType.MESH, GeomType.SDF):
         size, center, shape = mesh.reach, np.zeros(3), mesh_shape(mesh)
         if node.e.shellinertia:
             hint = 'give the mesh inertia="shell"'
@@ -156,7 +162,18 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
         draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
         return None
     pos, quat = compose(form.pos, form.quat, *mesh_place(mesh, center))
-    return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material)
+    return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material, _field(draft, node, kind))
+
+
+def _field(draft: Draft, node: Node, kind: GeomType) -> FieldUse:
+    """The distance field that a geom of type sdf collides with."""
+    if kind != GeomType.SDF:
+        return NO_FIELD
+    try:
+        return field_of(draft, node) or NO_FIELD
+    except AssetError as error:
+        draft.problems.add(node.source, str(error), error.hint)
+        return NO_FIELD
 
 
 def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
@@ -174,6 +191,8 @@ def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
         "geom_conaffinity": e.conaffinity,
         "geom_condim": e.condim,
         "geom_dataid": form.data,
+        "geom_sdf": form.field.number,
+        "geom_sdfparam": form.field.parameters,
         "geom_matid": draft.optional(node, "material", form.material),
         "geom_group": e.group,
         "geom_priority": e.priority,

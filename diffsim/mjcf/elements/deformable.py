@@ -1,4 +1,4 @@
-"""Elements that are read and refused: deformables, macros that make bodies, and plugins; and attachments.
+"""Elements that are read and refused: deformables, macros that make bodies, most plugins; and attachments.
 
 They are declared in full, so that a model that uses them gets every message at once.
 Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "extension".
@@ -6,6 +6,7 @@ Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "
 
 from dataclasses import dataclass
 
+from diffsim.errors import Problems
 from diffsim.mjcf.attributes import (
     File,
     Flag,
@@ -20,11 +21,14 @@ from diffsim.mjcf.attributes import (
     Text,
     Vector,
 )
+from diffsim.mjcf.elements.asset import Mesh
 from diffsim.mjcf.elements.body import Geom, Joint, Site
 from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref
 from diffsim.mjcf.schema import Element, allow
 
-NO_PLUGIN = "plugins are not supported"
+NO_PLUGIN = "plugins are not supported, but for distance fields"
+# how the names of MuJoCo's own begin; the compiler knows which there are
+FIELDS = "mujoco.sdf."
 NO_FLEX = "flexes are not supported"
 
 
@@ -42,21 +46,25 @@ EDGE_EQUALITIES = _words("false true vert strain")
 
 @dataclass(eq=False)
 class Plugin(Element):
-    """What uses a plugin: an instance by name, or a plugin with its own settings."""
-
-    unsupported = NO_PLUGIN
+    """What uses a plugin: an instance by name, or a plugin with its own settings. Geoms and meshes: distance fields."""
 
     plugin: str | None = Text()
     instance: str | None = Reference("plugin")
 
+    def check(self, problems: Problems) -> None:
+        if not isinstance(self.parent, Geom | Mesh):
+            problems.unsupported(self, NO_PLUGIN)
+
 
 @dataclass(eq=False)
 class PluginDeclaration(Element):
-    """A plugin that the model needs."""
-
-    unsupported = NO_PLUGIN
+    """A plugin that the model needs: only distance fields are supported."""
 
     plugin: str = Text(required=True)
+
+    def check(self, problems: Problems) -> None:
+        if self.plugin is not None and not self.plugin.startswith(FIELDS):
+            problems.unsupported(self, NO_PLUGIN)
 
 
 @dataclass(eq=False)

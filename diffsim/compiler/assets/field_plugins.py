@@ -1,0 +1,104 @@
+"""What an element's `<plugin>` says of a distance field: which function, with which parameters; and its surface.
+
+A mesh with such a plugin is the surface of its field, on a grid of about 300 points along all three sides. A geom of
+type sdf has the plugin too, and collides with the field itself.
+Source: MuJoCo "XML reference", extension; `mjCMesh::LoadSDF` of user_mesh.cc (3.8.1).
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from diffsim.compiler.assets.limits import AssetError
+from diffsim.compiler.assets.marching_cubes import marching_cubes
+from diffsim.compiler.assets.surface import Surface
+from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.interpret import interpret
+from diffsim.errors import near_match
+from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.mjcf.elements.deformable import Config, Plugin, PluginInstance
+from diffsim.types.model import NSDFPARAM
+
+# grid points along all three sides together, less one or two for each
+POINTS = 300
+
+
+class FieldUse(NamedTuple):
+    """A field: its number among `FUNCTIONS`, and its parameters (5,), zeros where it has fewer."""
+
+    number: int
+    parameters: np.ndarray
+
+    @property
+    def function(self) -> FieldFunction:
+        """What is computed."""
+        return list(FUNCTIONS.values())[self.number]
+
+
+NO_FIELD = FieldUse(-1, np.zeros(NSDFPARAM))
+
+
+def field_of(draft: Draft, node: Node) -> FieldUse | None:
+    """The field that a geom or mesh has by its `<plugin>`; None if it has none.
+
+    Raises:
+      AssetError: the plugin is no distance field that is known here, or a parameter is unknown or no number.
+    """
+    plugin = node.e.first(Plugin)
+    if plugin is None:
+        return None
+    name, settings = _named(draft, plugin)
+    if name not in FUNCTIONS:
+        hint = near_match(name, FUNCTIONS, listed=8)
+        raise AssetError(f"plugin '{name}' is no distance field that diffsim knows", hint)
+    function = FUNCTIONS[name]
+    parameters = np.zeros(NSDFPARAM)
+    parameters[: len(function.names)] = function.defaults
+    for setting in settings:
+        if setting.key not in function.names:
+            hint = near_match(setting.key, function.names, listed=8)
+            raise AssetError(f"plugin '{name}' has no setting '{setting.key}'", hint)
+        parameters[function.names.index(setting.key)] = _number(setting)
+    return FieldUse(list(FUNCTIONS).index(name), parameters)
+
+
+def _named(draft: Draft, plugin: Plugin) -> tuple[str, list[Config]]:
+    """The name of a plugin and its settings, its own or those of the instance that it names."""
+    if plugin.instance is None:
+        if plugin.plugin is None:
+            raise AssetError("the plugin has neither attribute 'plugin' nor 'instance'")
+        return plugin.plugin, plugin.each(Config)
+    instances = {each.name: each for each in draft.spec.all(PluginInstance)}
+    instance = instances[plugin.instance]
+    name = instance.parent.plugin  # type: ignore[union-attr]
+    if plugin.plugin not in (None, name):
+        raise AssetError(f"instance '{plugin.instance}' is one of plugin '{name}', not of '{plugin.plugin}'")
+    return name, instance.each(Config)
+
+
+def _number(setting: Config) -> float:
+    """A setting that is not empty, as a number."""
+    try:
+        value = float(setting.value)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        raise AssetError(f"setting '{setting.key}' of a plugin is a number, not '{setting.value}'")
+    return value
+
+
+def field_surface(field: FieldUse) -> Surface:
+    """The surface of a field. Raises AssetError if its parameters leave none."""
+    with jax.enable_x64(True):
+        half = np.array(interpret(field.function.half_sides, field.parameters), float)
+        sizes = np.floor(POINTS / half.sum() * half) + 1 if (half > 0).all() else np.zeros(3)
+        if not (sizes >= 2).all():
+            raise AssetError(f"a field of half sides {half.tolist()} m has no surface that a grid can show")
+        sides = [-h + 2 * h * np.arange(n) / (n - 1) for h, n in zip(half, sizes, strict=True)]
+        grid = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
+        values = interpret(field.function.distance, field.parameters, grid)
+    surface = marching_cubes(values, -half, half)
+    if not len(surface.face):
+        raise AssetError(f"a field with parameters {field.parameters.tolist()} has no surface")
+    return surface

@@ -1,0 +1,90 @@
+"""What rays meet first on distance fields: along each ray as far as the field says that nothing is nearer.
+
+The march is not differentiated; near its end the field is a surface like those of the primitive shapes. As in MuJoCo a
+ray has so many steps, and meets only what is behind the box of the geom's sizes.
+Source: Hart 1996 (sphere tracing); `mj_raySdf` of engine_ray.c (3.8.1).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.geometry.facets import Lines
+from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.geometry.surfaces import box_distance
+from diffsim.math import safe
+from diffsim.math.vector import scale
+from diffsim.types.model import Model
+
+Array = jax.Array
+
+STEPS = 40
+# m, to the surface, where a march ends; further out there is nothing
+NEAR = {jnp.dtype(jnp.float64): 1e-7, jnp.dtype(jnp.float32): 1e-5}
+FAR = 1e6
+
+
+def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array, Array]:
+    """Distance (k, m), in units of |direction|, to the fields of some geoms (m,), infinite for nothing; facets (0)."""
+    numbers = model.topology.geom_sdf[geoms]
+    distance = jnp.full(lines.wanted.shape, jnp.inf, lines.origin.dtype)
+    for number in np.unique(numbers).tolist():
+        own = np.flatnonzero(numbers == number)
+        function = list(FUNCTIONS.values())[number]
+        part = Lines(*(values[:, own] for values in lines))
+        parameters = jax.lax.stop_gradient(model.geom_sdfparam[geoms[own]])
+        met = jax.vmap(partial(_march, function), (0, 1), 1)(parameters, part)
+        size = jnp.broadcast_to(model.geom_size[geoms[own]][None], part.origin.shape)
+        around = box_distance(size, part.origin, part.direction) >= 0
+        distance = distance.at[:, own].set(jnp.where(part.wanted & around, met, jnp.inf))
+    return distance, jnp.zeros(distance.shape, jnp.int32)
+
+
+def _march(function: FieldFunction, parameters: Array, lines: Lines) -> Array:
+    """Distances (k,) along rays to one field, infinite for nothing."""
+    near = NEAR[lines.origin.dtype]
+    length = safe.norm(lines.direction)
+    unit = safe.normalize(lines.direction)
+
+    def step(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        total, last = carry
+        gap = jnp.abs(function.distance(parameters, lines.origin + scale(unit, total)))
+        going = (last >= near) & (last <= FAR)
+        return jnp.where(going, total + gap, total), jnp.where(going, gap, last)
+
+    start = jnp.zeros_like(length), jnp.ones_like(length)
+    total, last = jax.lax.fori_loop(0, STEPS, step, start)
+    return jnp.where(last < near, safe.divide(total, length), jnp.inf)
+
+
+def field_surfaces(model: Model, geom: Array) -> list[tuple[Array, Callable[[Array], Array], Callable[[Array], Array]]]:
+    """For each function, which of k geoms (k,) have it, and signed distance and normal of their surfaces.
+
+    These are of points (k, 3) in the geoms' frames, the distance to first order; arbitrary for other geoms.
+    """
+    number, parameters = jnp.asarray(model.topology.geom_sdf)[geom], model.geom_sdfparam[geom]
+    found = []
+    for each in np.unique(model.topology.geom_sdf[model.topology.geom_sdf >= 0]).tolist():
+        function = list(FUNCTIONS.values())[each]
+        own = number == each
+        # parameters that this function can have
+        usual = jnp.asarray(np.append(function.defaults, np.zeros(parameters.shape[1])), parameters.dtype)
+        suited = jnp.where(own[:, None], parameters, usual[None, : parameters.shape[1]])
+        found.append((own, *_surface(function, suited)))
+    return found
+
+
+def _surface(function: FieldFunction, parameters: Array) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    """Signed distance and normal of the surfaces of k fields of one function."""
+
+    def normal(point: Array) -> Array:
+        return safe.normalize(jax.vmap(function.gradient)(parameters, point))
+
+    def surface(point: Array) -> Array:
+        steep = safe.norm(jax.vmap(function.gradient)(parameters, point))
+        return safe.divide(jax.vmap(function.distance)(parameters, point), jax.lax.stop_gradient(steep))
+
+    return surface, normal

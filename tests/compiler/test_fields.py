@@ -1,0 +1,84 @@
+"""Distance fields in the compiler: surfaces, masses and bounds as MuJoCo's plugins give them, and what is refused."""
+
+import numpy as np
+import oracle
+import pytest
+from collision.field_scenes import SETTINGS, extension, field_geom
+from compiler.compare import differences
+
+from diffsim import MjcfError, UnsupportedError, compile, from_mujoco, load, mjcf
+
+SEEN = "contype='0' conaffinity='0' euler='10 20 30'"
+ALL = f"""<mujoco>{extension(*SETTINGS)}<worldbody>
+  {"".join(f"<body>{field_geom(name, SEEN)}<freejoint/></body>" for name in SETTINGS)}</worldbody></mujoco>"""
+
+
+ALONE = f"""<mujoco>{extension("gear")}<worldbody>
+  <body>{field_geom("gear", "name='gear'")}<freejoint/></body></worldbody></mujoco>"""
+
+
+def test_surfaces_masses_and_bounds_are_those_of_the_oracle() -> None:
+    """Equal surfaces: the fields are equal to rounding around them."""
+    model, mjmodel = load(ALL), oracle.load_oracle(ALL)
+    assert differences(model, mjmodel, skip={"geom_sdf", "geom_sdfparam"}) == []
+    np.testing.assert_array_equal(model.mesh_vert, mjmodel.mesh_vert)
+    np.testing.assert_array_equal(model.topology.mesh_face, mjmodel.mesh_face)
+
+
+def test_planes_touch_the_hull_of_the_surface() -> None:
+    assert differences(load(ALONE), oracle.load_oracle(ALONE)) == []
+
+
+def test_the_plugin_may_stand_in_the_element_itself() -> None:
+    inside = "<plugin plugin='mujoco.sdf.nut'><config key='radius' value='.2'/></plugin>"
+    text = f"""<mujoco><extension><plugin plugin='mujoco.sdf.nut'/></extension>
+      <asset><mesh name='m'>{inside}</mesh></asset>
+      <worldbody><geom type='sdf' mesh='m' {SEEN}>{inside}</geom></worldbody></mujoco>"""
+    model, mjmodel = load(text), oracle.load_oracle(text)
+    assert differences(model, mjmodel) == [] and model.geom_sdfparam[0, 0] == 0.2
+
+
+def test_a_field_comes_along_with_its_model() -> None:
+    spec = mjcf.read("<mujoco><worldbody/></mujoco>")
+    spec.attach(mjcf.read(ALONE), prefix="its_")
+    model = compile(spec)
+    np.testing.assert_array_equal(model.geom_sdfparam, load(ALONE).geom_sdfparam)
+    assert load(mjcf.write(spec)).geom("its_gear").dataid == 0
+
+
+def nut(settings: str = "", mesh: str = "", geom: str = "", body: str = "") -> str:
+    """A nut, with more said of it."""
+    return f"""<mujoco><extension><plugin plugin='mujoco.sdf.nut'><instance name='i'>{settings}</instance></plugin>
+      </extension><asset><mesh name='m' {mesh}><plugin instance='i'/></mesh></asset>
+      <worldbody>{body}<geom type='sdf' mesh='m'>{geom or "<plugin instance='i'/>"}</geom></worldbody></mujoco>"""
+
+
+WRONG = {
+    "unknown_setting": (nut("<config key='radios' value='1'/>"), "no setting 'radios'.*radius"),
+    "no_number": (nut("<config key='radius' value='wide'/>"), "is a number, not 'wide'"),
+    "scale": (nut(mesh="scale='2 2 2'"), "'scale' does not apply"),
+    "builtin": (nut(mesh="builtin='sphere' params='1'"), "has its surface from there"),
+    "unknown": (nut(geom="<plugin plugin='mujoco.sdf.wheel'/>"), "no distance field that diffsim knows"),
+    "other": (nut(geom="<plugin plugin='mujoco.sdf.gear' instance='i'/>"), "is one of plugin 'mujoco.sdf.nut'"),
+    "neither": (nut(geom="<plugin/>"), "neither attribute 'plugin' nor 'instance'"),
+    "no_surface": (
+        nut().replace("nut", "bowl").replace("name='i'>", "name='i'><config key='radius' value='-1'/>"),
+        "no surface",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_field_is_refused(name: str) -> None:
+    text, message = WRONG[name]
+    with pytest.raises(MjcfError, match=message):
+        load(text)
+
+
+def test_what_does_not_collide_is_refused() -> None:
+    moving = "<body><freejoint/><geom name='stone' type='mesh' mesh='s'/></body>"
+    text = nut(body=moving).replace("<mesh", "<mesh name='s' vertex='0 0 0 1 0 0 0 1 0 0 0 1'/><mesh", 1)
+    with pytest.raises(UnsupportedError, match="contacts of meshes with signed distance fields"):
+        load(text)
+    with pytest.raises(UnsupportedError, match="cannot tell which distance field"):
+        from_mujoco(oracle.load_oracle(nut()))
