@@ -25,7 +25,6 @@ DUAL = [
     ("contact_dims", PYRAMIDAL),
     ("contact_dims", ELLIPTIC),
     (HUMANOID, ELLIPTIC),
-    ("many_trees", ELLIPTIC),
 ]
 
 
