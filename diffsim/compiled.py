@@ -1,7 +1,7 @@
 """compiled: what a user calls by hand runs as one program, not operation by operation.
 
-Outside of `jax.jit` JAX compiles and runs each operation by itself: the first step of a humanoid then takes a minute,
-all further ones a second. Within a transformation (`jit`, `vmap`, `grad`) nothing changes.
+Outside of `jax.jit` JAX compiles and runs each operation by itself: the first `set_const` of a humanoid took
+31 s of CPU that way, and takes 9 s as one program. Within a transformation (`jit`, `vmap`, `grad`) nothing changes.
 """
 
 import functools
@@ -11,6 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.core
 import numpy as np
+
+NUMBERS = jax.Array | np.ndarray | np.number | np.bool_ | float | int
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,4 +32,4 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 
 def _is_number(leaf: Any) -> bool:
     """Whether it is no placeholder of a transformation, and nothing that `jax.jit` would refuse."""
-    return isinstance(leaf, jax.Array | np.ndarray | float | int) and not isinstance(leaf, jax.core.Tracer)
+    return isinstance(leaf, NUMBERS) and not isinstance(leaf, jax.core.Tracer)

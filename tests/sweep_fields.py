@@ -18,20 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from collision.field_scenes import SETTINGS, extension, field_geom
+from collision.field_scenes import SETTINGS, SHAPES, extension, field_geom
 
 import diffsim
 from diffsim.collision import collide
 from diffsim.types.data import Kinematics
 
-SHAPES = {
-    "sphere": "type='sphere' size='.3'",
-    "capsule": "type='capsule' size='.15 .3'",
-    "ellipsoid": "type='ellipsoid' size='.4 .2 .3'",
-    "cylinder": "type='cylinder' size='.2 .3'",
-    "box": "type='box' size='.2 .3 .25'",
-    "field": "",
-}
 SEARCHES, SHIFT = 20, 1e-8
 KINDS: tuple[str, ...] = ("same", "unsure", "tied", "other")
 
@@ -88,7 +80,7 @@ def main() -> int:
     jax.config.update("jax_enable_x64", True)
     failed = False
     for name in SETTINGS:
-        for shape in SHAPES:
+        for shape in (*SHAPES, "field"):
             if asked.only in f"{name}-{shape}":
                 counts, numbers, own = compare(name, shape, asked.poses, np.random.default_rng(asked.seed))
                 failed |= 20 * counts["other"] > sum(counts.values())

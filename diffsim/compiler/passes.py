@@ -138,7 +138,6 @@ def compile_all(
 
 def run_passes(draft: Draft, refuse: bool = True) -> None:
     """All passes over the elements, then the check that the numbers of the file have led to numbers."""
-    # what overflows is found by the check, and told with its place
     _run(draft, PASSES, refuse)
 
 
@@ -148,6 +147,7 @@ def passes_before_inertias(draft: Draft) -> None:
 
 
 def _run(draft: Draft, passes: Sequence[Callable[[Draft], None]], refuse: bool) -> None:
+    # what overflows is found by the last pass, and told with its place
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for each in passes:
             each(draft)

@@ -23,9 +23,6 @@ from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, scale, transpo
 
 Array = jax.Array
 
-# a plane's box, m: the half space below it
-PLANE_BOX = np.array([0, 0, -5e9, 1e10, 1e10, 5e9])
-
 
 def field_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
     """Pair function of a shape of a type and an sdf geom, with a row for each start of a search."""
@@ -58,8 +55,6 @@ def _box(kind: GeomType, shape: Shape) -> Array:
     """Center and half sides (6,), m, of the box around a shape in its frame."""
     if kind == GeomType.SDF:
         return shape.data.box
-    if kind == GeomType.PLANE:
-        return jnp.asarray(PLANE_BOX, shape.size.dtype)
     half = bounding_boxes(np.array([kind]), shape.size[None])[0]
     return jnp.concatenate([jnp.zeros_like(half), half])
 

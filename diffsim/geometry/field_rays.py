@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.geometry.facets import Lines
-from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.geometry.field_functions import NUMBERED, FieldFunction
 from diffsim.geometry.surfaces import box_distance
 from diffsim.math import safe
 from diffsim.math.vector import scale
@@ -33,7 +33,7 @@ def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array,
     distance = jnp.full(lines.wanted.shape, jnp.inf, lines.origin.dtype)
     for number in np.unique(numbers).tolist():
         own = np.flatnonzero(numbers == number)
-        function = list(FUNCTIONS.values())[number]
+        function = NUMBERED[number]
         part = Lines(*(values[:, own] for values in lines))
         parameters = jax.lax.stop_gradient(model.geom_sdfparam[geoms[own]])
         met = jax.vmap(partial(_march, function), (0, 1), 1)(parameters, part)
@@ -68,7 +68,7 @@ def field_surfaces(model: Model, geom: Array) -> list[tuple[Array, Callable[[Arr
     number, parameters = jnp.asarray(model.topology.geom_sdf)[geom], model.geom_sdfparam[geom]
     found = []
     for each in np.unique(model.topology.geom_sdf[model.topology.geom_sdf >= 0]).tolist():
-        function = list(FUNCTIONS.values())[each]
+        function = NUMBERED[each]
         own = number == each
         # parameters that this function can have
         usual = jnp.asarray(np.append(function.defaults, np.zeros(parameters.shape[1])), parameters.dtype)

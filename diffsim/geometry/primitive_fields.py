@@ -3,7 +3,7 @@
 Each shape is two functions in its own frame: `distance(size, point)` in m, negative inside, and
 `gradient(size, point)`, the direction that descent follows. Inside a box and a cylinder the gradient is not that of the
 distance, and the distance of an ellipsoid is one of first order: what MuJoCo takes, so that descents end where its do.
- Any number of leading axes of `point`; `size` is (3,). Finite everywhere, with finite derivatives.
+Any number of leading axes of `point`; `size` is (3,). Finite everywhere, with finite derivatives.
 Source: Quilez, "Distance functions"; `geomDistance` and `geomGradient` of engine_collision_sdf.c (3.8.1).
 """
 
@@ -28,16 +28,6 @@ class Field(NamedTuple):
 
     distance: Callable[[Array, Array], Array]
     gradient: Callable[[Array, Array], Array]
-
-
-def plane_distance(size: Array, point: Array) -> Array:
-    """Height."""
-    return point[..., 2]
-
-
-def plane_gradient(size: Array, point: Array) -> Array:
-    """The z axis."""
-    return jnp.broadcast_to(jnp.asarray([0, 0, 1], point.dtype), point.shape)
 
 
 def sphere_distance(size: Array, point: Array) -> Array:
@@ -138,7 +128,6 @@ def _along(size: Array, point: Array) -> Array:
 
 
 PRIMITIVES: dict[GeomType, Field] = {
-    GeomType.PLANE: Field(plane_distance, plane_gradient),
     GeomType.SPHERE: Field(sphere_distance, sphere_gradient),
     GeomType.CAPSULE: Field(capsule_distance, capsule_gradient),
     GeomType.ELLIPSOID: Field(ellipsoid_distance, ellipsoid_gradient),

@@ -9,6 +9,16 @@ SETTINGS = {
 }
 
 
+# shapes that fields meet
+SHAPES = {
+    "sphere": "type='sphere' size='.3'",
+    "capsule": "type='capsule' size='.15 .3'",
+    "ellipsoid": "type='ellipsoid' size='.4 .2 .3'",
+    "cylinder": "type='cylinder' size='.2 .3'",
+    "box": "type='box' size='.2 .3 .25'",
+}
+
+
 def _instance(name: str) -> str:
     settings = "".join(f"<config key='{key}' value='{value}'/>" for key, value in SETTINGS[name].items())
     return f"<plugin plugin='mujoco.sdf.{name}'><instance name='{name}'>{settings}</instance></plugin>"

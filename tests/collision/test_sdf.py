@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from collision.field_scenes import SETTINGS, extension, field_geom
+from collision.field_scenes import SETTINGS, SHAPES, extension, field_geom
 from collision.scenes import moved
 from uncompiled import uncompiled
 
@@ -21,13 +21,6 @@ from diffsim.geometry.field_functions import FUNCTIONS
 from diffsim.geometry.shapes import Shape
 from diffsim.types.data import Kinematics
 
-SHAPES = {
-    "sphere": "type='sphere' size='.3'",
-    "capsule": "type='capsule' size='.15 .3'",
-    "ellipsoid": "type='ellipsoid' size='.4 .2 .3'",
-    "cylinder": "type='cylinder' size='.2 .3'",
-    "box": "type='box' size='.2 .3 .25'",
-}
 SEARCHES = 10
 AMONG = f"""<mujoco>{extension("nut", "bolt")}<option sdf_iterations='10' sdf_initpoints='{SEARCHES}'/><worldbody>
   <geom name='plane' type='plane' size='1 1 1' pos='0 0 -.3' euler='10 20 0'/>

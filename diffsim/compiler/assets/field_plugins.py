@@ -16,7 +16,7 @@ from diffsim.compiler.assets.surface import Surface
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.interpret import interpret
 from diffsim.errors import near_match
-from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.geometry.field_functions import FUNCTIONS, NUMBERED, FieldFunction
 from diffsim.mjcf.elements.deformable import Config, Plugin, PluginInstance
 from diffsim.types.model import NSDFPARAM
 
@@ -33,7 +33,7 @@ class FieldUse(NamedTuple):
     @property
     def function(self) -> FieldFunction:
         """What is computed."""
-        return list(FUNCTIONS.values())[self.number]
+        return NUMBERED[self.number]
 
 
 NO_FIELD = FieldUse(-1, np.zeros(NSDFPARAM))
