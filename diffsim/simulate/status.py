@@ -73,7 +73,8 @@ ROWS = {
     ),
     Status.NOT_CONVERGED: Row(
         lambda model, state, inputs, data: data.solver_stalled,
-        "the solver stopped at opt.iterations before it reached opt.tolerance; implicit gradients are less accurate",
+        "the solver stopped at opt.iterations, or for rounding, before it reached opt.tolerance; "
+        "implicit gradients are less accurate",
         bad=False,
     ),
     Status.BAD_INPUT: Row(

@@ -68,13 +68,18 @@ class DirectionRule(Protocol):
 
 
 class Progress(NamedTuple):
-    """State of the loop; the improvement is what the last iteration gained by the objective."""
+    """State of the loop; the improvement is what the last iteration gained by the objective.
+
+    Whether it is done, and whether it is stuck: done because the last direction, which promised more than the
+    tolerance, led nowhere. In exact arithmetic that does not happen.
+    """
 
     point: Iterate
     direction: Direction
     iterations: Array
     improvement: Array
     done: Array
+    stuck: Array
 
 
 def iterate(objective: Objective, rule: DirectionRule, settings: Settings, qacc: Array) -> Progress:
@@ -108,7 +113,7 @@ def _start(objective: Objective, settings: Settings, qacc: Array) -> Progress:
     point = _evaluate(objective, qacc, objective.qM.mul_vec(qacc), objective.constraints.jacobian.mul_vec(qacc))
     none, zero = jnp.zeros_like(qacc), jnp.zeros((), qacc.dtype)
     done = _converged(objective, settings, point)
-    return Progress(point, Direction(none, none, none), jnp.zeros((), jnp.int32), zero, done)
+    return Progress(point, Direction(none, none, none), jnp.zeros((), jnp.int32), zero, done, jnp.zeros((), bool))
 
 
 def _evaluate(objective: Objective, qacc: Array, inertia_product: Array, rows_product: Array) -> Iterate:
@@ -124,11 +129,16 @@ def _converged(objective: Objective, settings: Settings, point: Iterate) -> Arra
 
 def _is_rounding(objective: Objective, point: Iterate, force: Array) -> Array:
     """Whether a change of force is, on every dof, rounding of the forces that act there."""
-    epsilon = float(jnp.finfo(force.dtype).eps)
+    return jnp.all(jnp.abs(force) <= _rounding(objective, point))
+
+
+def _rounding(objective: Objective, point: Iterate) -> Array:
+    """Of the forces that act on each dof (nv,)."""
+    epsilon = float(jnp.finfo(point.gradient.dtype).eps)
     acting = jnp.abs(point.inertia_product) + jnp.abs(objective.qfrc_smooth)
     # where nothing acts, what leaks in from other dofs
     leak = jnp.linalg.norm(acting)
-    return jnp.all(jnp.abs(force) <= epsilon * (ROUNDING * acting + 4 * leak))
+    return epsilon * (ROUNDING * acting + 4 * leak)
 
 
 def _step(objective: Objective, settings: Settings, progress: Progress, direction: Direction) -> Progress:
@@ -151,11 +161,14 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
     )
     # exact where no row changes zone: the derivative goes linearly to zero
     improvement = -0.5 * alpha * slope
-    done = ~(improvement > settings.tolerance) | _converged(objective, settings, moved)
+    converged, promised = _converged(objective, settings, moved), 0.5 * slope
     if settings.full_step:
         # all that was left is within rounding: the gradient is noise, even if stiff rows make it look large
-        done = done | _is_rounding(objective, moved, alpha * inertia_product)
-    return Progress(moved, direction, progress.iterations + 1, improvement, done)
+        converged, promised = converged | _is_rounding(objective, moved, inertia_product), jnp.abs(promised)
+    still = ~(improvement > settings.tolerance)
+    noise = inner(jnp.abs(vector), _rounding(objective, moved))
+    stuck = still & ~converged & (promised > jnp.maximum(settings.tolerance, noise))
+    return Progress(moved, direction, progress.iterations + 1, improvement, still | converged, stuck)
 
 
 class _Line(NamedTuple):

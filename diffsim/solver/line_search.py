@@ -5,8 +5,9 @@ Newton step that leaves the bracket is replaced by its midpoint. Only derivative
 cancellation of costs in float32. Never differentiated.
 
 In float32 there are `FEW` trials at most: more do not save an iteration of Newton's method or of conjugate gradients,
-which go on from the best point found, and in a batch all worlds would wait for the longest search. On a GPU few trials
-are written out one after another.
+which go on from there, and in a batch all worlds would wait for the longest search. On a GPU few trials are written out
+one after another. A search that is cut short ends at the trial that would have come next. Where the secant of bounds
+vanishes is no better guess: rows that stick behind the root make it a step of next to nothing.
 """
 
 import functools
@@ -25,7 +26,7 @@ ROUNDING = 64.0
 # stands for "no upper bound yet"
 FAR = 1e30
 # the most trials of a search in float32
-FEW = 4
+FEW = 6
 
 
 class Derivatives(Protocol):
@@ -37,16 +38,14 @@ class Derivatives(Protocol):
 
 
 class _Bracket(NamedTuple):
-    """The next trial, or the result once done; bounds of the root with the derivatives there; trials so far.
+    """The next trial, or the result once done; bounds of the root; trials so far.
 
     A bracket that is done keeps its result when it is advanced again.
     """
 
     alpha: Array
     lower: Array
-    lower_slope: Array
     upper: Array
-    upper_slope: Array
     tried: Array
     done: Array
 
@@ -56,7 +55,7 @@ def line_search(
 ) -> Array:
     """The step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
 
-    Within the bounds where it was not found: where their secant vanishes.
+    Where it was not found: the next trial, or the lower bound where there is no upper one.
 
     Args:
       derivatives: alpha -> first and second derivative.
@@ -70,7 +69,7 @@ def line_search(
     epsilon = float(jnp.finfo(slope.dtype).eps)
     tolerance = jnp.maximum(tolerance, ROUNDING * epsilon * jnp.abs(slope))
     zero, count = jnp.zeros_like(slope), jnp.zeros((), jnp.int32)
-    start = _Bracket(first, zero, slope, zero + FAR, zero, count, idle)
+    start = _Bracket(first, zero, zero + FAR, count, idle)
 
     def unfinished(bracket: _Bracket) -> Array:
         return ~bracket.done & (bracket.tried < limit)
@@ -84,7 +83,7 @@ def line_search(
         final = functools.reduce(lambda bracket, _: advance(bracket), range(limit), start)
     else:
         final = jax.lax.while_loop(unfinished, advance, start)
-    return jnp.where(final.done, final.alpha, _secant(final))
+    return jnp.where(final.done | (final.upper < FAR), final.alpha, final.lower)
 
 
 def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _Bracket:
@@ -93,22 +92,14 @@ def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _
     left = slope < 0
     lower, upper = jnp.where(left, bracket.alpha, bracket.lower), jnp.where(left, bracket.upper, bracket.alpha)
     newton = bracket.alpha - safe.divide(slope, curvature)
-    trial = jnp.where((lower < newton) & (newton < upper), newton, 0.5 * (lower + upper))
-    # also done where no number lies between the bounds, or the slope is not a number
+    middle = jnp.where(upper < FAR, 0.5 * (lower + upper), lower)
+    trial = jnp.where((lower < newton) & (newton < upper), newton, middle)
+    # also done where no number lies between the bounds, or the slope is not a number, or nothing is known of an end
     done = bracket.done | ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
     return _Bracket(
         alpha=jnp.where(done, bracket.alpha, trial),
         lower=lower,
-        lower_slope=jnp.where(left, slope, bracket.lower_slope),
         upper=upper,
-        upper_slope=jnp.where(left, bracket.upper_slope, slope),
         tried=bracket.tried + 1,
         done=done,
     )
-
-
-def _secant(bracket: _Bracket) -> Array:
-    """Where the secant between the bounds vanishes; the lower bound if there is no upper one."""
-    span = safe.divide(bracket.lower_slope, bracket.lower_slope - bracket.upper_slope)
-    secant = bracket.lower + span * (bracket.upper - bracket.lower)
-    return jnp.where(bracket.upper < FAR, secant, bracket.lower)

@@ -20,14 +20,14 @@ Array = jax.Array
 
 class Minimum(NamedTuple):
     """How a solver ended: qacc (nv,), the gradient there (nv,), number of iterations, what the last one gained,
-    whether it was the last, and the row forces where the solver has its own.
+    whether it found the minimum, and the row forces where the solver has its own.
     """
 
     qacc: Array
     gradient: Array
     iterations: Array
     improvement: Array
-    done: Array
+    found: Array
     forces: PerGroup | None
 
 
@@ -76,8 +76,9 @@ def _descend(
     # products with J^T in every iteration
     constraints = objective.constraints
     given = objective._replace(constraints=constraints.replace(jacobian=constraints.jacobian.with_transpose()))
-    point, _, iterations, improvement, done = iterate(given, rule_for(given), settings, start)
-    return Minimum(point.qacc, point.gradient, iterations, improvement, done, None)
+    end = iterate(given, rule_for(given), settings, start)
+    found = end.done & ~end.stuck
+    return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, found, None)
 
 
 def lowest(objective: Objective, candidates: Sequence[Array]) -> Array:

@@ -83,7 +83,7 @@ def solve(
         qfrc_constraint=row_forces_on_dofs(constraints, forces),
         row_force=constraints.concatenate(forces),
         solver_niter=iterations,
-        solver_stalled=~minimum.done,
+        solver_stalled=~minimum.found,
         solver_improvement=stats[0] * scale,
         solver_gradient_norm=stats[1] * scale,
     )

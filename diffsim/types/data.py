@@ -164,7 +164,7 @@ class Solution(Record):
     """The constrained acceleration and what the solver says of itself.
 
     `row_force` holds the forces of all rows (N or N m), group by group as in `Constraints.split`, of pyramids one
-    per edge. `solver_stalled`: the iteration limit came before the tolerance.
+    per edge. `solver_stalled`: the iteration limit came before the tolerance, or a direction led nowhere.
     """
 
     qacc: Array = leaf("nv")

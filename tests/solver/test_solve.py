@@ -95,7 +95,8 @@ def test_conjugate_gradient_starts_from_the_better_of_two():
     reference = solve_jit(cold, qM, smooth, start, rows)
     far = solve_jit(model, qM, smooth, start + 1e6, rows)
     assert far.solver_niter == reference.solver_niter
-    assert_close("qacc", far.qacc, np.asarray(reference.qacc), 0)
+    # the same path in two programs, which round differently
+    assert_close("qacc", far.qacc, np.asarray(reference.qacc), 1e-12, rtol=1e-12)
     assert solve_jit(model, qM, smooth, reference.qacc, rows).solver_niter < reference.solver_niter
 
 
