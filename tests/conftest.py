@@ -7,11 +7,13 @@ import pathlib
 import jaxlib.version
 import pytest
 
-# compiling is what the suite spends its time on, and these halve it; the examples, tests/simulate/side_by_side.py and
-# tests/api/test_default_flags.py run with the defaults, as users do. jaxlib 0.12 ends the process at the second flag
+# compiling is what the suite spends its time on, and these more than halve it; README's snippet,
+# tests/simulate/side_by_side.py and tests/api/test_default_flags.py run with the defaults, as users do. The last flag
+# ends the process with jaxlib 0.12
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0"
+    " --xla_llvm_disable_expensive_passes=true"
     + (" --xla_cpu_use_fusion_emitters=false" if jaxlib.version.__version_info__ < (0, 10) else ""),
 )
 

@@ -3,9 +3,11 @@
 
 python tests/parity_wide.py [--only TEXT] [--states 5] [--seed 0] [--skip DONE.log]
 
-Models: those of tests/models, the small ones of tests/compiler/features.py (one per feature), that of
-tests/everything.py under every option, and every XML of dm_control's suite, gymnasium and mujoco-mjx. Each is compiled
-by us and by the oracle, both solvers run to convergence, states are visited along a simulation under random controls.
+Models: those of tests/models and of diffsim/envs, the small ones of tests/compiler/features.py (one per feature), that
+of tests/everything.py under every option, and every XML of dm_control's suite, gymnasium and mujoco-mjx. Each is
+compiled by us and by the oracle, both solvers run to convergence, states are visited along a simulation under random
+controls.
+
 One line per model, one line of counts at the end. A model that limits its contacts gets room for all. Not compared, but
 counted: states that the oracle itself cannot continue, and those where a pair that MuJoCo's general convex routine
 handles has other contact points (README, "Limits").
@@ -35,6 +37,7 @@ from compiler.features import FEATURES
 from everything import everything
 
 import diffsim
+from diffsim import envs
 from diffsim.errors import DiffsimError, UnsupportedError
 
 PACKAGES = ("dm_control/suite/*.xml", "gymnasium/envs/mujoco/assets/*.xml", "mujoco/mjx/test_data/**/*.xml")
@@ -46,6 +49,7 @@ BAR = {"qacc": 1e-7, "sensordata": 1e-6, "qpos": 1e-9, "qvel": 1e-8, "act": 1e-9
 def sources(corpus: bool = False) -> dict[str, str]:
     """Models by name: a path, or XML text; with the robots that `make corpus` downloads if asked."""
     found = {f"models/{path.stem}": str(path) for path in sorted(oracle.MODELS.glob("*.xml"))}
+    found |= {f"envs/{path.stem}": str(path) for path in sorted(envs.MODELS.glob("*.xml"))}
     found |= {f"feature/{name}": text for name, text in FEATURES.items()}
     found |= {f"everything/{name}": text for name, text in everything().items()}
     for pattern in PACKAGES:
