@@ -9,13 +9,18 @@ from collections.abc import Sequence
 
 import jax
 
-from diffsim.cli import bench, info, render
+from diffsim.cli import bench, info, render, view
 from diffsim.cli.command import Command
 from diffsim.cli.models import find_model as find_model
 from diffsim.errors import DiffsimError
 from diffsim.version import VERSION
 
-COMMANDS: dict[str, Command] = {"info": info.COMMAND, "render": render.COMMAND, "bench": bench.COMMAND}
+COMMANDS: dict[str, Command] = {
+    "info": info.COMMAND,
+    "view": view.COMMAND,
+    "render": render.COMMAND,
+    "bench": bench.COMMAND,
+}
 
 ABOUT = """Differentiable, batched rigid-body simulation on JAX, with MuJoCo's semantics.
 
@@ -23,6 +28,7 @@ A MODEL is a file (MJCF, URDF or saved), a file inside an installed package such
 name of a task of diffsim.envs: cartpole, reacher, hopper, walker, quadruped, humanoid, hand."""
 EXAMPLES = """examples:
   diffsim info robot.xml                               what a model contains
+  diffsim view quadruped --keyframe stand              simulates, in a browser: drag bodies, set controls
   diffsim render quadruped --keyframe stand --out a.png    a picture
   diffsim render robot.xml --out drop.gif --seconds 3  simulates, and films it (also .mp4)
   diffsim render robot.xml --out drop.html             the same, to turn and scrub in a browser

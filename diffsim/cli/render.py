@@ -44,9 +44,9 @@ def _run(options: argparse.Namespace) -> None:
         raise ArgumentError(f"--out {options.out}: the ending is to be one of {known}")
     model = load(find_model(options.model))
     free = viz.View(None, options.distance, options.azimuth, options.elevation, follow=options.follow)
-    camera = free if options.camera is None else _found("camera", options.camera, model.camera).id
-    _found("follow", options.follow or "world", model.body)
-    state = _found("keyframe", options.keyframe, lambda key: make_state(model, key))
+    camera = free if options.camera is None else found("camera", options.camera, model.camera).id
+    found("follow", options.follow or "world", model.body)
+    state = found("keyframe", options.keyframe, lambda key: make_state(model, key))
     look = {"size": tuple(options.size), "samples": options.samples}
     if ending in PICTURES:
         viz.save(options.out, viz.render(model, state, camera, **look))
@@ -59,13 +59,13 @@ def _run(options: argparse.Namespace) -> None:
 
 def _simulate(model: Model, state: State, options: argparse.Namespace) -> State:
     """States (T, ...) of some seconds."""
-    inputs = _found("keyframe", options.keyframe, lambda key: make_inputs(model, key))
+    inputs = found("keyframe", options.keyframe, lambda key: make_inputs(model, key))
     steps = max(1, round(options.seconds / float(model.opt.timestep)))
     ctrl = jnp.broadcast_to(inputs.ctrl, (steps, model.nu))
     return jax.jit(lambda state: rollout(model, state, ctrl, inputs=inputs).readouts)(state)
 
 
-def _found(option: str, text: str | None, look_up: Callable[[str | int | None], Any]) -> Any:
+def found(option: str, text: str | None, look_up: Callable[[str | int | None], Any]) -> Any:
     """What a name or number of the command line means; an unknown one is an error of the user."""
     try:
         return look_up(int(text) if text is not None and text.lstrip("-").isdigit() else text)

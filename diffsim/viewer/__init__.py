@@ -1,5 +1,8 @@
-"""Looking at trajectories in a browser: `to_html` writes one offline file, `play` shows it in a notebook."""
+"""Looking at simulations in a browser: `to_html` writes an offline file, `play` is for notebooks, `launch` is live."""
 
 from diffsim.viewer.html import Player as Player
 from diffsim.viewer.html import play as play
 from diffsim.viewer.html import to_html as to_html
+from diffsim.viewer.server import Live as Live
+from diffsim.viewer.server import launch as launch
+from diffsim.viewer.server import launch_passive as launch_passive

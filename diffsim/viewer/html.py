@@ -5,6 +5,7 @@ import gzip
 import html
 import json
 import pathlib
+from typing import Any
 
 import jax
 
@@ -12,6 +13,7 @@ from diffsim.checked import checked
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viewer.scene import scene
+from diffsim.viewer.session import Session
 from diffsim.viz.film import at_frames
 from diffsim.viz.poses import poses_of
 from diffsim.viz.view import View
@@ -61,13 +63,25 @@ def page(
     title: str = "diffsim",
 ) -> str:
     """The text of `to_html`."""
-    header, numbers = scene(model, _frames(model, states, fps), fps, camera or View())
+    return _filled(*scene(model, _frames(model, states, fps), fps, camera or View()), title)
+
+
+def live_page(session: Session, camera: View | None = None, title: str = "diffsim") -> str:
+    """The page of a live view: the player of one frame, which live.js writes over, and controls."""
+    header, numbers = session.scene(camera)
+    return _filled(header | {"live": session.controls()}, numbers, title, "live")
+
+
+def _filled(header: dict[str, Any], numbers: bytes, title: str, extra: str | None = None) -> str:
+    """The player's page of a scene; `extra` names files of more elements and of a script after the player's."""
+    read = lambda ending: (HERE / f"{extra}.{ending}").read_text() if extra else ""  # noqa: E731
     parts = {
         "TITLE": html.escape(title),
         # no text of a model can end the element that it stands in
         "SCENE": json.dumps(header, separators=(",", ":")).replace("<", "\\u003c"),
         "NUMBERS": base64.b64encode(gzip.compress(numbers, 9, mtime=0)).decode(),
-        "SCRIPT": (HERE / "player.js").read_text(),
+        "EXTRA": read("html"),
+        "SCRIPT": (HERE / "player.js").read_text() + read("js"),
     }
     text = (HERE / "player.html").read_text()
     for name, value in parts.items():

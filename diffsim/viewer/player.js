@@ -171,7 +171,7 @@ async function unpack() {
   const buffer = await new Response(stream).arrayBuffer();
   const kinds = { float32: Float32Array, int16: Int16Array, uint32: Uint32Array };
   const array = ({ kind, start, count }) => new kinds[kind](buffer, start, count);
-  return { ...scene, array };
+  return { ...scene, array, buffer };
 }
 const UNIT = { sphere, ellipsoid: sphere, cylinder, box: cube, plane: square };
 
@@ -191,7 +191,7 @@ async function main() {
     const [a, b, c] = s.size, scale = { sphere: [a, a, a], cylinder: [a, a, b], plane: [a, b, 1] }[s.kind] ?? [a, b, c];
     return { ...s, scale, mesh: unitShapes[s.kind] };
   });
-  const pieces = scene.tendons.rgba, lines = scene.array(scene.tendons.lines);
+  const pieces = scene.pieces.rgba, lines = scene.array(scene.pieces.lines);
   if (pieces.length) { unitShapes.cylinder ??= triangles(gl, cylinder()); unitShapes.sphere ??= triangles(gl, sphere()); }
   const positions = scene.array(scene.positions), quaternions = scene.array(scene.quaternions), cameras = scene.cameras.map((c) => ({ ...c, pos: scene.array(c.pos), quat: scene.array(c.quat) }));
   const { frames, worlds, bodies, fps } = scene, columns = Math.ceil(Math.sqrt(worlds));
@@ -210,6 +210,8 @@ async function main() {
     const pose = blend(positions, quaternions, [row(i), row(j)], t);
     return { pos: add(pose.pos, offset(world)), quat: pose.quat };
   };
+
+  const home = scene.follow >= 0 ? poseOf(scene.follow, 0, 0).pos : [0, 0, 0];
 
   // what the user sets
   const view = { target: scene.center.slice(), distance: scene.distance, azimuth: scene.azimuth, elevation: scene.elevation };
@@ -295,11 +297,11 @@ async function main() {
         const { pos, quat } = poses.get(shape.body);
         list.push({ shape, place: rigid(add(pos, turn(quat, shape.pos)), compose(quat, shape.quat)) });
       }
-      list.push(...tendonPieces(w));
+      list.push(...straightPieces(w));
     }
     return list;
   }
-  function tendonPieces(w) {
+  function straightPieces(w) {
     // a cylinder for each straight piece, and balls at its ends
     const list = [], [i, j, t] = split(state.time), row = (f, k) => 7 * ((f * worlds + w) * pieces.length + k);
     pieces.forEach((rgba, k) => {
@@ -318,8 +320,8 @@ async function main() {
     const scale = Math.min(devicePixelRatio, 2), width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
     if (get("follow").checked && scene.follow >= 0) {
-      const now = poseOf(scene.follow, 0, state.time).pos, start = poseOf(scene.follow, 0, 0).pos;
-      state.shift = [now[0] - start[0], now[1] - start[1], 0];
+      const now = poseOf(scene.follow, 0, state.time).pos;
+      state.shift = [now[0] - home[0], now[1] - home[1], 0];
     } else state.shift = [0, 0, 0];
     const cam = eyeNow(), list = visible(), solid = list.filter((d) => d.shape.rgba[3] >= 1), glass = list.filter((d) => d.shape.rgba[3] < 1);
     const camera = times(perspective(cam.fovy, width / height, 0.01 * view.distance, 200 * Math.max(view.distance, scene.extent)), look(cam.eye, cam.right, cam.up, cam.back));
@@ -357,7 +359,7 @@ async function main() {
     const far = (d) => dot(sub(d.place.slice(12, 15), cam.eye), cam.back);
     drawAll(main, glass.sort((p, q) => far(p) - far(q)));
     get("place").value = state.time;
-    get("time").textContent = `${state.time.toFixed(2)} / ${length.toFixed(2)} s`;
+    if (frames > 1) get("time").textContent = `${state.time.toFixed(2)} / ${length.toFixed(2)} s`;
   }
   let before = performance.now();
   function tick(now) {
@@ -369,11 +371,17 @@ async function main() {
     draw();
     requestAnimationFrame(tick);
   }
-  // for tests and for pages that embed the player
-  window.diffsim = { jump: (time) => { playing(false); jump(time); draw(); }, view, draw, length, frames };
+  // the half lines of a pixel in the frame of each world
+  const raysAt = (x, y) => {
+    const cam = eyeNow(), f = Math.tan(cam.fovy / 2), { clientWidth: w, clientHeight: h } = canvas;
+    const along = add(mul(cam.back, -1), add(mul(cam.right, f * w / h * (2 * x / w - 1)), mul(cam.up, f * (1 - 2 * y / h))));
+    return Array.from({ length: worlds }, (_, k) => ({ point: sub(cam.eye, offset(k)), direction: unit(along) }));
+  };
+  // for tests, for pages that embed the player, and for live.js, which writes over what moves
+  window.diffsim = { jump: (time) => { playing(false); jump(time); draw(); }, view, draw, length, frames, scene, canvas, raysAt };
   const asked = new URLSearchParams(location.hash.slice(1));
   if (asked.has("t")) window.diffsim.jump(Number(asked.get("t")));
   requestAnimationFrame(tick);
   document.body.dataset.ready = "yes";
 }
-main().catch((error) => { const note = document.getElementById("error"); note.hidden = false; note.textContent = error.message; document.body.dataset.ready = "error"; throw error; });
+const ready = main().catch((error) => { const note = document.getElementById("error"); note.hidden = false; note.textContent = error.message; document.body.dataset.ready = "error"; throw error; });

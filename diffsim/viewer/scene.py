@@ -9,8 +9,8 @@ from diffsim.math import mat_to_quat
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
 from diffsim.viewer.numbers import Numbers
+from diffsim.viewer.pieces import Pieces, put, tendons
 from diffsim.viewer.shapes import shapes
-from diffsim.viewer.tendons import tendons
 from diffsim.viz.scene import tile_size
 from diffsim.viz.view import View
 
@@ -18,14 +18,17 @@ from diffsim.viz.view import View
 SPACING = 0.8
 
 
-def scene(model: Model, poses: Kinematics, fps: float, camera: View) -> tuple[dict[str, Any], bytes]:
-    """The header, plain values for JSON, and the numbers to which it points.
+def scene(
+    model: Model, poses: Kinematics, fps: float, camera: View, pieces: Pieces | None = None
+) -> tuple[dict[str, Any], bytes]:
+    """The header, plain values for JSON, and the numbers to which it points: first what moves, then shapes.
 
     Args:
       model: the model.
       poses: frames (T, worlds, ...).
       fps: frames per second.
       camera: from where the player looks at first.
+      pieces: the straight lines; None for those of tendons.
     """
     numbers, (frames, worlds, bodies, _) = Numbers(), poses.xpos.shape
     extent = float(model.stat.extent)
@@ -36,9 +39,7 @@ def scene(model: Model, poses: Kinematics, fps: float, camera: View) -> tuple[di
         "frames": frames,
         "worlds": worlds,
         "bodies": bodies,
-        "positions": numbers.put(np.asarray(poses.xpos, np.float32)),
-        "quaternions": numbers.put_quaternions(np.asarray(poses.xquat)),
-        "cameras": [_camera(model, poses, index, numbers) for index in range(model.ncam)],
+        **moving(model, poses, tendons(model, poses) if pieces is None else pieces, numbers),
         "center": np.asarray(center, float).tolist(),
         "distance": _distance(extent, worlds) if camera.distance is None else camera.distance,
         "azimuth": camera.azimuth,
@@ -49,10 +50,19 @@ def scene(model: Model, poses: Kinematics, fps: float, camera: View) -> tuple[di
         "follow": follow,
         # a place that the user has chosen is kept
         "following": worlds == 1 and (camera.follow is not None or camera.lookat is None),
-        "tendons": tendons(model, poses, numbers),
         **shapes(model, numbers),
     }
     return header, b"".join(numbers.parts)
+
+
+def moving(model: Model, poses: Kinematics, pieces: Pieces, numbers: Numbers) -> dict[str, Any]:
+    """The part of the header whose numbers change from frame to frame."""
+    return {
+        "positions": numbers.put(np.asarray(poses.xpos, np.float32)),
+        "quaternions": numbers.put_quaternions(np.asarray(poses.xquat)),
+        "cameras": [_camera(model, poses, index, numbers) for index in range(model.ncam)],
+        "pieces": put(pieces, numbers),
+    }
 
 
 def _distance(extent: float, worlds: int) -> float:

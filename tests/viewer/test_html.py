@@ -54,7 +54,7 @@ def moving() -> tuple[diffsim.Model, diffsim.State]:
 def opened(path: pathlib.Path) -> tuple[dict[str, Any], bytes]:
     """The header and the numbers of a page."""
     text = path.read_text()
-    part = lambda name: re.search(f'id="{name}">(.*?)</script>', text, re.DOTALL).group(1)  # noqa: E731
+    part = lambda name: re.findall(f'id="{name}">(.*?)</script>', text, re.DOTALL)[0]  # noqa: E731
     return json.loads(part("scene")), gzip.decompress(base64.b64decode(part("numbers")))
 
 
@@ -80,10 +80,10 @@ def test_the_file_holds_shapes_and_poses(moving: tuple, tmp_path: pathlib.Path) 
     hills = array(scene["meshes"][scene["shapes"][1]["mesh"]]["vertex"], numbers).reshape(-1, 3)
     np.testing.assert_allclose(hills.max(axis=0), [2, 1, 0.5], atol=1e-6)
     assert scene["cameras"][0]["name"] == "top </script>"
-    lines = array(scene["tendons"]["lines"], numbers).reshape(11, 1, 1, 7)
+    lines = array(scene["pieces"]["lines"], numbers).reshape(11, 1, 1, 7)
     np.testing.assert_allclose(lines[:, 0, 0, :3], 11 * [[0, 0, 2]], atol=1e-6)
     np.testing.assert_allclose(lines[:, 0, 0, 3:6], poses.site_xpos[:, 1], atol=1e-6)
-    assert scene["tendons"]["rgba"] == [[0.1, 0.1, 0.9, 1]]
+    assert scene["pieces"]["rgba"] == [[0.1, 0.1, 0.9, 1]]
     # nothing is loaded from anywhere
     assert not re.search(r"(src|href|url)\s*[=(]", (tmp_path / "a.html").read_text())
 

@@ -1,0 +1,237 @@
+"""Session: a simulation that somebody looks at; it runs, stops, and does what it is told."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.enums import Status
+from diffsim.simulate.forward import forward
+from diffsim.simulate.ray_queries import ray
+from diffsim.simulate.step import step
+from diffsim.types import Inputs, Model, State
+from diffsim.types.data import Kinematics
+from diffsim.types.state import make_inputs, make_state
+from diffsim.viewer.marks import Grip, Shown, colours_of_marks, marks, pull
+from diffsim.viewer.numbers import Numbers
+from diffsim.viewer.pieces import Pieces
+from diffsim.viewer.scene import moving, scene
+from diffsim.viz.material import colours
+from diffsim.viz.tendon import tendon_ids
+from diffsim.viz.view import View
+
+Array = jax.Array
+
+# of computing at one go, s: what is told is then done soon
+SLICE = 0.05
+
+
+@jax.jit
+def _advance(model: Model, states: State, inputs: Inputs, count: Array) -> State:
+    """Some steps of all worlds."""
+    return jax.lax.fori_loop(0, count, lambda _, now: jax.vmap(step, (None, 0, 0))(model, now, inputs), states)
+
+
+class Seen(NamedTuple):
+    """What is seen of each world: poses, straight pieces (n, 7), status; and the forces of the spring (nbody, 6)."""
+
+    poses: Kinematics
+    pieces: Array
+    status: Array
+    pull: Array
+
+
+@jax.jit
+def _look(model: Model, states: State, inputs: Inputs, grip: Grip, shown: Shown) -> Seen:
+    """All worlds."""
+
+    def one(state: State, inputs: Inputs, grip: Grip) -> Seen:
+        data = forward(model, state, inputs)
+        lines = marks(model, data, grip, shown)
+        pieces = jnp.concatenate([lines.start, lines.end, lines.radius[:, None]], axis=-1)
+        poses = Kinematics(**{field.name: getattr(data, field.name) for field in dataclasses.fields(Kinematics)})
+        return Seen(poses, pieces, data.status, pull(model, data, grip))
+
+    return jax.vmap(one)(states, inputs, grip)
+
+
+@jax.jit
+def _hits(model: Model, poses: Kinematics, points: Array, directions: Array) -> tuple[Array, Array]:
+    """Distance and geom of a ray in each world."""
+    hit = jax.vmap(ray, (None, 0, 0, 0))(model, poses, points, directions)
+    return hit.distance, hit.geom
+
+
+class Session:
+    """Worlds of one model, side by side. `tell` and `frame` may be called from other threads than `tick`."""
+
+    def __init__(self, model: Model, states: State, inputs: Inputs) -> None:
+        """States and inputs of one world, or with a leading axis."""
+        self.model, self._lock = model, threading.Lock()
+        if states.qpos.ndim == 1:
+            states, inputs = (jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], part) for part in (states, inputs))
+        self._first = self._states, self._inputs = states, inputs
+        self.worlds = states.qpos.shape[0]
+        self.running, self.speed = True, 1.0
+        self._shown, self._grip, self._depth = Shown(jnp.asarray(False), jnp.asarray(False)), self._no_grip(), 0.0
+        self._behind, self._cost, self._rate = 0.0, 1e-3, 0.0
+        # compiles
+        _advance(model, states, inputs, 0)
+        self._see()
+
+    def _no_grip(self) -> Grip:
+        nothing = jnp.zeros((self.worlds, 3), self._states.qpos.dtype)
+        return Grip(jnp.zeros(self.worlds, jnp.int32), nothing, nothing)
+
+    def _see(self) -> None:
+        """Brings up to date what is shown, and the pull of the spring."""
+        self._seen = _look(self.model, self._states, self._inputs, self._grip, self._shown)
+        self._inputs = self._inputs.replace(xfrc_applied=self._seen.pull)
+
+    def tick(self, seconds: float) -> None:
+        """Lets so much time of the clock on the wall pass; what does not fit into it is left out."""
+        with self._lock:
+            if self.running:
+                dt = float(self.model.opt.timestep)
+                self._behind = min(self._behind + self.speed * seconds, 0.1 * max(self.speed, 1))
+                count = int(self._behind / dt)
+                made = min(count, max(1, int(SLICE / self._cost)))
+                self._steps(made)
+                self._behind -= count * dt
+                self._rate = 0.9 * self._rate + 0.1 * made * dt / max(seconds, 1e-6)
+            self._see()
+
+    def _steps(self, count: int) -> None:
+        if count:
+            begin = time.perf_counter()
+            self._states = jax.block_until_ready(_advance(self.model, self._states, self._inputs, count))
+            self._cost = (time.perf_counter() - begin) / count
+
+    def show(self, states: State, inputs: Inputs | None = None) -> None:
+        """Shows other states of as many worlds."""
+        with self._lock:
+            one = self.worlds == 1 and states.qpos.ndim == 1
+            self._states = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], states) if one else states
+            if inputs is not None:
+                self._inputs = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], inputs) if one else inputs
+            self._see()
+
+    def tell(self, command: str, value: Any = None) -> None:
+        """Does what somebody wants: a row of `COMMANDS`.
+
+        Raises:
+          KeyError: no such command.
+        """
+        with self._lock:
+            self.COMMANDS[command](self, value)
+            self._see()
+
+    def _run(self, on: bool) -> None:
+        self.running = bool(on)
+
+    def _set_speed(self, speed: float) -> None:
+        self.speed = float(speed)
+
+    def _restart(self, _: Any) -> None:
+        self._states, self._inputs = self._first
+        self._grip = self._no_grip()
+
+    def _go_to_key(self, key: int) -> None:
+        state, inputs = make_state(self.model, int(key)), make_inputs(self.model, int(key))
+        spread = lambda leaf: jnp.broadcast_to(leaf, (self.worlds, *jnp.shape(leaf)))  # noqa: E731
+        self._states, self._inputs = (jax.tree.map(spread, part) for part in (state, inputs))
+        self._grip = self._no_grip()
+
+    def _control(self, value: tuple[int, float]) -> None:
+        index, ctrl = value
+        self._inputs = self._inputs.replace(ctrl=self._inputs.ctrl.at[:, int(index)].set(float(ctrl)))
+
+    def _show_forces(self, on: bool) -> None:
+        self._shown = self._shown._replace(forces=jnp.asarray(bool(on)))
+
+    def _show_frames(self, on: bool) -> None:
+        self._shown = self._shown._replace(frames=jnp.asarray(bool(on)))
+
+    def _grab(self, rays: list[dict[str, list[float]]]) -> None:
+        """Takes hold of what the nearest of the rays meets, one for each world, if it moves."""
+        points, along = (np.asarray([each[name] for each in rays], float) for name in ("point", "direction"))
+        distance, geom = map(np.asarray, _hits(self.model, self._seen.poses, points, along))
+        distance = np.where(geom >= 0, distance, np.inf)
+        world = int(np.argmin(distance))
+        body = int(self.model.topology.geom_bodyid[geom[world]])
+        if not np.isfinite(distance[world]) or self.model.topology.body_weldid[body] == 0:
+            return
+        poses, self._depth = self._seen.poses, float(distance[world])
+        point = points[world] + self._depth * along[world]
+        local = np.asarray(poses.xmat[world, body]).T @ (point - np.asarray(poses.xpos[world, body]))
+        none = self._no_grip()
+        self._grip = Grip(
+            none.body.at[world].set(body), none.point.at[world].set(local), none.target.at[world].set(point)
+        )
+
+    def _drag(self, rays: list[dict[str, list[float]]]) -> None:
+        """Moves the target of the spring to the same depth on another ray."""
+        points, along = (jnp.asarray([each[name] for each in rays]) for name in ("point", "direction"))
+        self._grip = self._grip._replace(target=(points + self._depth * along).astype(self._grip.target.dtype))
+
+    def _let_go(self, _: Any) -> None:
+        self._grip = self._no_grip()
+
+    COMMANDS: ClassVar[dict[str, Callable[["Session", Any], None]]] = {
+        "run": _run,
+        "step": lambda self, count: self._steps(int(count or 1)),
+        "speed": _set_speed,
+        "reset": _restart,
+        "key": _go_to_key,
+        "ctrl": _control,
+        "forces": _show_forces,
+        "frames": _show_frames,
+        "grab": _grab,
+        "drag": _drag,
+        "release": _let_go,
+    }
+
+    def _pieces(self) -> Pieces:
+        tendons = np.asarray(colours(self.model, "tendon"), float)[tendon_ids(self.model)]
+        lines = np.asarray(self._seen.pieces)[None]
+        return Pieces(
+            np.concatenate([tendons.reshape(-1, 4), colours_of_marks(self.model, lines.shape[2] - len(tendons))]), lines
+        )
+
+    def _poses(self) -> Kinematics:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], self._seen.poses)
+
+    def scene(self, camera: View | None = None) -> tuple[dict[str, Any], bytes]:
+        """What a player needs to begin: `diffsim.viewer.scene.scene` of one frame."""
+        with self._lock:
+            return scene(self.model, self._poses(), 1.0, camera or View(), self._pieces())
+
+    def controls(self) -> dict[str, Any]:
+        """Names of keyframes; names and ranges of controls, -1 to 1 where there is none."""
+        limited = self.model.topology.actuator_ctrllimited.astype(bool)
+        ranges = np.where(limited[:, None], np.asarray(self.model.actuator_ctrlrange, float), [-1.0, 1.0])
+        names = [self.model.name("actuator", index) or f"actuator {index}" for index in range(self.model.nu)]
+        keys = [self.model.name("key", index) or f"key {index}" for index in range(self.model.nkey)]
+        return {"keys": keys, "ctrl": [[name, *pair] for name, pair in zip(names, ranges.tolist(), strict=True)]}
+
+    def frame(self) -> tuple[dict[str, Any], bytes]:
+        """How things are, in plain values, and the first of the scene's numbers: those that move."""
+        with self._lock:
+            numbers = Numbers()
+            moving(self.model, self._poses(), self._pieces(), numbers)
+            bits = int(np.bitwise_or.reduce(np.asarray(self._seen.status)))
+            news = {
+                "time": float(self._states.time[0]),
+                "running": self.running,
+                "rate": round(self._rate, 3),
+                "forces": bool(self._shown.forces),
+                "frames": bool(self._shown.frames),
+                "ctrl": np.asarray(self._inputs.ctrl[0], float).round(6).tolist(),
+                "status": ", ".join(str(bit.name) for bit in Status if bits & bit & ~Status.NOT_CONVERGED),
+            }
+            return news, b"".join(numbers.parts)
