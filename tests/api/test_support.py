@@ -11,6 +11,7 @@ import numpy as np
 import oracle
 import pytest
 from oracle import mujoco
+from uncompiled import uncompiled
 
 import diffsim
 from diffsim.enums import ObjType
@@ -26,7 +27,7 @@ def scene() -> tuple[diffsim.Model, diffsim.Data, Any, Any]:
     model, mjmodel = stages.load("smooth")
     data = oracle.sample(mjmodel, 1)
     mujoco.mj_rnePostConstraint(mjmodel, data)
-    ours = jax.jit(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
+    ours = uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
     return model, ours, mjmodel, data
 
 
@@ -42,18 +43,18 @@ def test_jacobians(scene: tuple) -> None:
     first, second = np.zeros((3, mjmodel.nv)), np.zeros((3, mjmodel.nv))
     for name, (function, theirs, count) in calls.items():
         # traced indices serve all objects at once
-        found = jax.jit(jax.vmap(lambda i, f=function: f(model, ours, i)))(jnp.arange(count))
+        found = uncompiled(jax.vmap(lambda i, f=function: f(model, ours, i)))(jnp.arange(count))
         for i in range(count):
             theirs(mjmodel, data, first, second, i)
             oracle.assert_close(f"{name} translation", found[0][i], first, BAR)
             oracle.assert_close(f"{name} rotation", found[1][i], second, BAR)
     bodies = jnp.arange(mjmodel.nbody)
     at_point = [
-        jax.jit(jax.vmap(lambda i, f=f: f(model, ours, jnp.asarray(point), i)))(bodies)
+        uncompiled(jax.vmap(lambda i, f=f: f(model, ours, jnp.asarray(point), i)))(bodies)
         for f in (support.jac, support.jac_dot)
     ]
     centres, momenta = (
-        jax.jit(jax.vmap(lambda i, f=f: f(model, ours, i)))(bodies)
+        uncompiled(jax.vmap(lambda i, f=f: f(model, ours, i)))(bodies)
         for f in (support.jac_subtree_com, support.angular_momentum_matrix)
     )
     for i in range(1, mjmodel.nbody):
@@ -132,7 +133,7 @@ def test_state_vectors(scene: tuple, bits: int) -> None:
 def test_contact_forces() -> None:
     model, mjmodel = oracle.load_pair("contact_dims")
     data = oracle.visited_states(mjmodel, 2)[-1]
-    ours = jax.jit(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
+    ours = uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
     total = np.abs(oracle.contact_forces_of(mjmodel, data)[:, 0]).sum()
     assert np.abs(np.asarray(support.contact_force(model, ours))[:, 0]).sum() == pytest.approx(total, rel=1e-4)
 
@@ -149,7 +150,7 @@ WRAPPED = """<mujoco><worldbody><site name="a" pos="-.5 0 .3"/><site name="b" po
 @pytest.mark.parametrize("path", ["wrapping", WRAPPED.format(height=0.3), WRAPPED.format(height=-1)])
 def test_tendon_paths(path: str) -> None:
     model, mjmodel = oracle.load_pair(path)
-    find = jax.jit(lambda kinematics: support.tendon_paths(model, kinematics))
+    find = uncompiled(lambda kinematics: support.tendon_paths(model, kinematics))
     for seed in range(3):
         data = oracle.sample(mjmodel, seed)
         ours = find(oracle.record_of(Kinematics, mjmodel, data))
@@ -210,7 +211,7 @@ def test_point_and_axis(scene: tuple) -> None:
 def test_total_mass(scene: tuple) -> None:
     model, _, mjmodel, _ = scene
     np.testing.assert_allclose(support.total_mass(model), mujoco.mj_getTotalmass(mjmodel))
-    heavier, theirs = support.set_total_mass(model, 7.0), copy.deepcopy(mjmodel)
+    heavier, theirs = uncompiled(support.set_total_mass)(model, 7.0), copy.deepcopy(mjmodel)
     mujoco.mj_setTotalmass(theirs, 7.0)
     mujoco.mj_setConst(theirs, mujoco.MjData(theirs))
     for name in ("body_mass", "body_inertia", "body_subtreemass", "body_invweight0", "dof_M0"):
@@ -239,7 +240,7 @@ def boxes() -> tuple[diffsim.Model, diffsim.Data, Any, Any]:
     model = model.replace(opt=model.opt.replace(tolerance=1e-15))
     data.qvel[:] = 0.1
     mujoco.mj_forward(mjmodel, data)
-    return model, jax.jit(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data)), mjmodel, data
+    return model, uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data)), mjmodel, data
 
 
 @pytest.mark.parametrize(
@@ -312,7 +313,7 @@ def test_delayed_values_are_read_and_set() -> None:
         data.ctrl[:] = rng.normal(size=mjmodel.nu)
         mujoco.mj_step(mjmodel, data)
     state, inputs = oracle.state_of(data), oracle.inputs_of(data)
-    ahead = jax.jit(diffsim.forward)(model, state, inputs)
+    ahead = uncompiled(diffsim.forward)(model, state, inputs)
     for time in data.time - np.array([0, 0.003, 0.005]):
         for kind, word in enumerate(("zoh", "linear", "cubic", None)):
             code = -1 if word is None else kind
