@@ -48,7 +48,7 @@ def jitted(types: tuple) -> Any:
         back = jax.linear_transpose(slope, twist)
         return value, slope(step), back(cotangent[: value.shape[0]])[0]
 
-    return uncompiled(jax.vmap(all_of))
+    return uncompiled(jax.vmap(jax.jit(all_of)))
 
 
 @pytest.mark.parametrize("types", CLOSED_FORM + CONVEX, ids=name_of)

@@ -112,6 +112,7 @@ def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) 
 
     @uncompiled
     @functools.partial(jax.vmap, in_axes=(None, 0))
+    @jax.jit
     def all_of(step: jax.Array, poses: Kinematics) -> tuple:
         at = jax.tree.map(lambda x: step * x, change)
         value, slope = jax.linearize(lambda x: outputs(x, poses), at)
@@ -149,7 +150,7 @@ def test_hulls_on_top_of_each_other_and_in_one_place_are_finite() -> None:
         contacts = collide(model, poses.replace(geom_xpos=pos, geom_xmat=mat))
         return jnp.sum(contacts.dist) + jnp.sum(contacts.pos) + jnp.sum(contacts.frame)
 
-    both = uncompiled(jax.vmap(jax.value_and_grad(total, argnums=(0, 1))))
+    both = uncompiled(jax.vmap(jax.jit(jax.value_and_grad(total, argnums=(0, 1)))))
     for leaf in jax.tree.leaves(both(batch.geom_xpos, batch.geom_xmat, batch)):
         assert leaf.dtype == dtype and np.all(np.isfinite(leaf))
 

@@ -143,6 +143,7 @@ def test_derivatives_with_respect_to_poses_and_vertices() -> None:
 
     @uncompiled
     @functools.partial(jax.vmap, in_axes=(None, 0))
+    @jax.jit
     def at(step: jax.Array, poses: Kinematics) -> tuple:
         place = jax.tree.map(lambda x: step * x, change)
         value, slope = jax.linearize(lambda x: outputs(x, poses), place)

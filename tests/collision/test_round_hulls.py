@@ -149,7 +149,7 @@ def test_derivatives_with_respect_to_poses_sizes_and_vertices() -> None:
         gradient = jax.linear_transpose(slope, at)(weights)[0]
         return value, tangent, sum(jnp.vdot(a, b) for a, b in zip(gradient, change, strict=True)), weights
 
-    run, h = uncompiled(jax.vmap(both, (None, None, 0))), 1e-5
+    run, h = uncompiled(jax.vmap(jax.jit(both), (None, None, 0))), 1e-5
     at = lambda step: tuple(step * np.asarray(x) for x in change)  # noqa: E731
     ahead, behind, further, before = (run(at(step), change, batch)[0] for step in (h, -h, 2 * h, -2 * h))
     value, tangent, pulled, weights = run(at(0), change, batch)
@@ -178,6 +178,6 @@ def test_singular_places_are_finite(dtype: Any) -> None:
             contacts = collide(small, poses.replace(geom_xpos=pos, geom_xmat=mat))
             return jnp.sum(contacts.dist) + jnp.sum(contacts.pos) + jnp.sum(contacts.frame)
 
-        both = uncompiled(jax.vmap(jax.value_and_grad(total, argnums=(0, 1))))
+        both = uncompiled(jax.vmap(jax.jit(jax.value_and_grad(total, argnums=(0, 1)))))
         for leaf in jax.tree.leaves(both(batch.geom_xpos, batch.geom_xmat, batch)):
             assert leaf.dtype == dtype and np.all(np.isfinite(leaf))

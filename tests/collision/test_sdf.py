@@ -146,7 +146,7 @@ def test_derivatives_agree_with_central_differences(kind: GeomType) -> None:
         value, slope = jax.linearize(lambda t: rows(t, shape1, shape2), twist)
         return value, slope(step), jax.linear_transpose(slope, twist)(cotangent)[0]
 
-    run = uncompiled(jax.vmap(both))
+    run = uncompiled(jax.vmap(jax.jit(both)))
     at = [run(step, cotangent, k * h * step, first, second) for k in (0, 1, -1)]
     (value, tangent, gradient), (after, *_), (before, *_) = (tuple(map(np.asarray, each)) for each in at)
     forth, back = (after - value) / h, (value - before) / h
@@ -171,5 +171,5 @@ def test_values_and_derivatives_are_finite_everywhere(dtype: Any) -> None:
         def all_of(point: jax.Array, p: jax.Array = parameters, f: Any = function.distance) -> tuple:
             return f(p, point), jax.jacfwd(jax.jacrev(f, (0, 1)), (0, 1))(p, point)
 
-        values = uncompiled(jax.vmap(all_of))(places.astype(dtype))
+        values = uncompiled(jax.vmap(jax.jit(all_of)))(places.astype(dtype))
         assert all(np.isfinite(each).all() and each.dtype == dtype for each in jax.tree.leaves(values)), name

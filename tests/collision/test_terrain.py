@@ -140,7 +140,7 @@ def test_derivatives_with_respect_to_heights_poses_and_sizes(name: str) -> None:
         gradient = jax.linear_transpose(slope, at)(weights)[0]
         return value, tangent, sum(jnp.vdot(a, b) for a, b in zip(gradient, change, strict=True)), weights
 
-    run = uncompiled(jax.vmap(both, (None, None, 0)))
+    run = uncompiled(jax.vmap(jax.jit(both), (None, None, 0)))
     at = lambda step: tuple(step * np.asarray(x) for x in change)  # noqa: E731
     h = 1e-5
     ahead, behind, further, before = (run(at(step), change, batch)[0] for step in (h, -h, 2 * h, -2 * h))
