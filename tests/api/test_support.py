@@ -28,7 +28,7 @@ def scene() -> tuple[diffsim.Model, diffsim.Data, Any, Any]:
     data = oracle.sample(mjmodel, 1)
     mujoco.mj_rnePostConstraint(mjmodel, data)
     ours = uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
-    return model, ours, mjmodel, data
+    return model, jax.tree.map(jnp.asarray, ours), mjmodel, data
 
 
 def test_jacobians(scene: tuple) -> None:
@@ -105,11 +105,12 @@ def test_positions(scene: tuple) -> None:
     velocity = np.random.default_rng(2).normal(size=mjmodel.nv)
     moved = data.qpos.copy()
     mujoco.mj_integratePos(mjmodel, moved, velocity, 0.3)
-    ours = support.integrate_pos(model, jnp.asarray(data.qpos), velocity, 0.3)
+    ours = uncompiled(support.integrate_pos)(model, data.qpos, velocity, 0.3)
     oracle.assert_close("integrate_pos", ours, moved, BAR)
     back = np.zeros(mjmodel.nv)
     mujoco.mj_differentiatePos(mjmodel, back, 0.3, data.qpos, moved)
-    oracle.assert_close("differentiate_pos", support.differentiate_pos(model, 0.3, data.qpos, moved), back, BAR)
+    ours = uncompiled(support.differentiate_pos)(model, 0.3, data.qpos, moved)
+    oracle.assert_close("differentiate_pos", ours, back, BAR)
 
 
 STATES = ("mjSTATE_PHYSICS", "mjSTATE_USER", "mjSTATE_INTEGRATION", "mjSTATE_QVEL")
@@ -240,7 +241,8 @@ def boxes() -> tuple[diffsim.Model, diffsim.Data, Any, Any]:
     model = model.replace(opt=model.opt.replace(tolerance=1e-15))
     data.qvel[:] = 0.1
     mujoco.mj_forward(mjmodel, data)
-    return model, uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data)), mjmodel, data
+    ours = uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
+    return model, jax.tree.map(jnp.asarray, ours), mjmodel, data
 
 
 @pytest.mark.parametrize(
@@ -262,16 +264,20 @@ def test_forces_of_named_geoms_and_bodies(geom: str, other: str | None, boxes: t
 
 def test_cost_of_the_constraints_at_an_acceleration(boxes: tuple) -> None:
     model, ours, mjmodel, data = boxes
+
+    @uncompiled
+    def found(qacc: jax.Array) -> tuple[jax.Array, ...]:
+        value, slope = jax.value_and_grad(lambda a: support.constraint_cost(model, ours, a))(qacc)
+        return value, slope, support.constraint_gradient(model, ours, qacc)
+
     for seed in range(3):
         qacc = data.qacc + np.random.default_rng(seed).normal(size=mjmodel.nv)
         jar, cost = np.zeros(data.nefc), np.zeros(1)
         mujoco.mj_mulJacVec(mjmodel, data, jar, qacc)
         mujoco.mj_constraintUpdate(mjmodel, data, jar - data.efc_aref, cost, 0)
-        value = support.constraint_cost(model, ours, jnp.array(qacc))
+        value, slope, gradient = found(qacc)
         np.testing.assert_allclose(value, cost[0], rtol=1e-8)
-        gradient = support.constraint_gradient(model, ours, jnp.array(qacc))
         oracle.assert_close("gradient", gradient, -data.qfrc_constraint, 1e-7, 1e-8)
-        slope = jax.grad(lambda a: support.constraint_cost(model, ours, a))(jnp.array(qacc))
         np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-9)
     mujoco.mj_forward(mjmodel, data)
 
@@ -313,17 +319,22 @@ def test_delayed_values_are_read_and_set() -> None:
         data.ctrl[:] = rng.normal(size=mjmodel.nu)
         mujoco.mj_step(mjmodel, data)
     state, inputs = oracle.state_of(data), oracle.inputs_of(data)
-    ahead = uncompiled(diffsim.forward)(model, state, inputs)
-    for time in data.time - np.array([0, 0.003, 0.005]):
-        for kind, word in enumerate(("zoh", "linear", "cubic", None)):
-            code = -1 if word is None else kind
-            value = support.read_ctrl(model, state, inputs, "m", time, word)
+    ahead = jax.tree.map(jnp.asarray, uncompiled(diffsim.forward)(model, state, inputs))
+    for kind, word in enumerate(("zoh", "linear", "cubic", None)):
+        code = -1 if word is None else kind
+
+        def read(time: jax.Array, word: str | None = word) -> tuple:
+            sensors = {k: support.read_sensor(model, state, ahead, k, time, word) for k in (1, 2, 3, 4)}
+            return support.read_ctrl(model, state, inputs, "m", time, word), sensors
+
+        reading = uncompiled(read)
+        for time in data.time - np.array([0, 0.003, 0.005]):
+            value, sensors = reading(time)
             np.testing.assert_allclose(value, mujoco.mj_readCtrl(mjmodel, data, 0, time, code), atol=1e-9)
-            for sensor in (1, 2, 3, 4):
+            for sensor, ours in sensors.items():
                 expected = np.zeros(mjmodel.sensor_dim[sensor])
                 found = mujoco.mj_readSensor(mjmodel, data, sensor, time, expected, code)
                 expected = expected if found is None else np.ravel(found)
-                ours = support.read_sensor(model, state, ahead, sensor, time, word)
                 np.testing.assert_allclose(ours, expected, atol=1e-9)
     times, values = np.array([0.01, 0.02, 0.03]), np.array([1.0, 2.0, 3.0])
     mujoco.mj_initCtrlHistory(mjmodel, data, 0, times, values)
