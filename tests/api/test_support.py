@@ -318,7 +318,7 @@ def test_delayed_values_are_read_and_set() -> None:
     for _ in range(12):
         data.ctrl[:] = rng.normal(size=mjmodel.nu)
         mujoco.mj_step(mjmodel, data)
-    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
+    state, inputs = jax.tree.map(jnp.asarray, (oracle.state_of(data), oracle.inputs_of(data)))
     ahead = jax.tree.map(jnp.asarray, uncompiled(diffsim.forward)(model, state, inputs))
     for kind, word in enumerate(("zoh", "linear", "cubic", None)):
         code = -1 if word is None else kind
