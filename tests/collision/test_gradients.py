@@ -106,8 +106,16 @@ SINGULAR = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("types", sorted({case[:2] for case in SINGULAR}), ids=name_of)
+IN_FLOAT64 = sorted({case[:2] for case in SINGULAR})
+# one search serves all of CONVEX: in float32 two of them show it
+IN_FLOAT32 = [types for types in IN_FLOAT64 if types != CONVEX[-1]]
+
+
+@pytest.mark.parametrize(
+    ("types", "dtype"),
+    [(types, jnp.float64) for types in IN_FLOAT64] + [(types, jnp.float32) for types in IN_FLOAT32],
+    ids=lambda each: name_of(each) if isinstance(each, tuple) else each.__name__,
+)
 def test_singular_configurations_are_finite(types: tuple, dtype: Any) -> None:
     own = [case for case in SINGULAR if case[:2] == types]
     cases = [own[k % len(own)] for k in range(COUNT)]

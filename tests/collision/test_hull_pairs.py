@@ -163,8 +163,8 @@ def equations(kinds: list[str]) -> int:
 
 
 def test_the_program_does_not_grow_with_the_number_of_meshes() -> None:
-    """Meshes with up to 8 and with up to 32 vertices: two kinds of pairs, however many meshes."""
-    few = ["block", "brick", "stone"]
+    """Meshes with up to 8 vertices: one kind of pair, however many meshes."""
+    few = ["block", "brick"]
     fewer, more = equations(few), equations([*few, "wedge"])
     # some rows are slices there and gathers here
     assert abs(more - fewer) < 0.01 * fewer

@@ -170,13 +170,13 @@ def test_the_hull_holds_every_vertex_and_its_rims_close(any_contact: None) -> No
     assert directed == {(b, a) for a, b in directed}
 
 
+# all of the packages' models: `make corpus`
 REAL = [
     "dm_control/third_party/kinova/jaco_arm.xml",
     "dm_control/mjcf/test_assets/model_with_assetdir.xml",
     "mujoco/testdata/msh.xml",
     "mujoco/mjx/test_data/convex.xml",
     "mujoco/mjx/test_data/shadow_hand/right_hand.xml",
-    "mujoco/mjx/test_data/barkour_v0/assets/barkour_v0_mjx.xml",
 ]
 
 

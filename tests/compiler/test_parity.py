@@ -40,14 +40,12 @@ REAL = [
     "dm_control/suite/fish.xml",
     "dm_control/suite/humanoid_CMU.xml",
     "dm_control/suite/manipulator.xml",
-    "dm_control/suite/swimmer.xml",
     "dm_control/locomotion/walkers/assets/rodent.xml",
     "dm_control/locomotion/soccer/assets/boxhead/boxhead.xml",
     "gymnasium/envs/mujoco/assets/humanoidstandup.xml",
     "gymnasium/envs/mujoco/assets/pusher_v5.xml",
     "mujoco/mjx/test_data/constraints.xml",
     "mujoco/mjx/test_data/tendon/tendon.xml",
-    "mujoco/mjx/test_data/sensor/sensor.xml",
 ]
 
 
