@@ -8,7 +8,7 @@ import numpy as np
 
 import diffsim
 
-# a contact, a limit, friction in a joint, a servo and sensors
+# a contact, a limit, friction in a joint, a servo and a sensor
 MODEL = """
 <mujoco>
   <option timestep="0.01" tolerance="1e-15" ls_tolerance="1e-12"/>
@@ -19,7 +19,7 @@ MODEL = """
       <geom type="capsule" size="0.05 0.2" pos="0.3 0 0"/><site name="tip" pos="0.5 0 0"/></body>
   </worldbody>
   <actuator><position joint="hinge" kp="3"/></actuator>
-  <sensor><accelerometer site="tip"/><framepos objtype="site" objname="tip"/></sensor>
+  <sensor><framepos objtype="site" objname="tip"/></sensor>
 </mujoco>
 """
 STEPS = 4

@@ -44,7 +44,7 @@ def with_field(model: diffsim.Model, name: str, value: jax.Array) -> diffsim.Mod
     return model.replace(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["dof_damping", "dof_frictionloss", "jnt_stiffness", "body_gravcomp", "density"])
+@pytest.mark.parametrize("name", ["dof_damping", "dof_frictionloss", "body_gravcomp", "density"])
 def test_a_traced_value_acts(model: diffsim.Model, name: str) -> None:
     zero = getattr(model.opt if hasattr(model.opt, name) else model, name)
     value = jnp.full_like(zero, 300.0 if name == "density" else 0.3)

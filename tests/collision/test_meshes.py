@@ -186,7 +186,7 @@ def pebble_with_sensors() -> str:
     return text
 
 
-@jax.jit
+@uncompiled
 def stepped(model: Model, state: Any) -> tuple:
     inputs = diffsim.make_inputs(model)
     data = diffsim.forward(model, state, inputs)

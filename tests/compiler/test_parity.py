@@ -4,21 +4,16 @@ import pathlib
 
 import oracle
 import pytest
-from compiler.compare import differences
+from compiler.compare import differences, share_traces
 from compiler.features import FEATURES
-from uncompiled import uncompiled
 
 import diffsim.compiler
 from diffsim.errors import UnsupportedError
 from diffsim.load import load
-from diffsim.simulate.constants import constants
 
 # a file that compiles and cannot be simulated yet, and the reason
 REFUSED = """<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset><worldbody>
   <geom type="plane" size="1 1 1"/><body><freejoint/><geom type="sdf" mesh="m"/></body></worldbody></mujoco>"""
-
-
-derived = uncompiled(constants)
 
 
 @pytest.fixture
@@ -26,8 +21,7 @@ def all_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile also what the physics lacks: here the compiler alone is on trial."""
     monkeypatch.setattr("diffsim.compiler.passes.check_model", lambda draft, model: None)
     monkeypatch.setattr("diffsim.compiler.unsupported.GAPS", ())
-    # models of one structure share what is traced for their constants
-    monkeypatch.setattr("diffsim.compiler.derive.interpret", lambda function, model: derived(model))
+    share_traces(monkeypatch)
 
 
 @pytest.mark.parametrize("name", FEATURES)
