@@ -3,7 +3,7 @@
 
 import oracle
 import pytest
-from compiler.compare import differences, share_traces
+from compiler.compare import differences
 
 import diffsim
 from diffsim import mjcf
@@ -97,13 +97,8 @@ WHOLE = (
 )
 
 
-@pytest.fixture
-def sharing(monkeypatch: pytest.MonkeyPatch) -> None:
-    share_traces(monkeypatch)
-
-
 @pytest.mark.parametrize("name", ROBOTS)
-def test_a_robot_compiles_as_in_the_oracle(name: str, sharing: None) -> None:
+def test_a_robot_compiles_as_in_the_oracle(name: str) -> None:
     text = robot(ROBOTS[name])
     spec = mjcf.read(text)
     model = compile_all(spec, refuse=False)
@@ -115,7 +110,7 @@ def test_a_robot_compiles_as_in_the_oracle(name: str, sharing: None) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_extension_counts(name: str, sharing: None) -> None:
+def test_the_extension_counts(name: str) -> None:
     text = robot(WHOLE, SETTINGS[name])
     assert differences(compile_all(mjcf.read(text), refuse=False), oracle.load_oracle(text)) == []
 
