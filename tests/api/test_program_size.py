@@ -18,7 +18,6 @@ OPERATIONS = {
     "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>": 1675,
     "mujoco/mjx/test_data/humanoid/humanoid.xml": 4304,
     "gymnasium/envs/mujoco/assets/hopper.xml": 10446,
-    "dm_control/suite/cheetah.xml": 5266,
 }
 
 

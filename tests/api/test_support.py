@@ -11,6 +11,7 @@ import numpy as np
 import oracle
 import pytest
 from oracle import mujoco
+from uncompiled import uncompiled
 
 import diffsim
 from diffsim.enums import ObjType
@@ -26,8 +27,8 @@ def scene() -> tuple[diffsim.Model, diffsim.Data, Any, Any]:
     model, mjmodel = stages.load("smooth")
     data = oracle.sample(mjmodel, 1)
     mujoco.mj_rnePostConstraint(mjmodel, data)
-    ours = jax.jit(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
-    return model, ours, mjmodel, data
+    ours = uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
+    return model, jax.tree.map(jnp.asarray, ours), mjmodel, data
 
 
 def test_jacobians(scene: tuple) -> None:
@@ -42,18 +43,18 @@ def test_jacobians(scene: tuple) -> None:
     first, second = np.zeros((3, mjmodel.nv)), np.zeros((3, mjmodel.nv))
     for name, (function, theirs, count) in calls.items():
         # traced indices serve all objects at once
-        found = jax.jit(jax.vmap(lambda i, f=function: f(model, ours, i)))(jnp.arange(count))
+        found = uncompiled(jax.vmap(lambda i, f=function: f(model, ours, i)))(jnp.arange(count))
         for i in range(count):
             theirs(mjmodel, data, first, second, i)
             oracle.assert_close(f"{name} translation", found[0][i], first, BAR)
             oracle.assert_close(f"{name} rotation", found[1][i], second, BAR)
     bodies = jnp.arange(mjmodel.nbody)
     at_point = [
-        jax.jit(jax.vmap(lambda i, f=f: f(model, ours, jnp.asarray(point), i)))(bodies)
+        uncompiled(jax.vmap(lambda i, f=f: f(model, ours, jnp.asarray(point), i)))(bodies)
         for f in (support.jac, support.jac_dot)
     ]
     centres, momenta = (
-        jax.jit(jax.vmap(lambda i, f=f: f(model, ours, i)))(bodies)
+        uncompiled(jax.vmap(lambda i, f=f: f(model, ours, i)))(bodies)
         for f in (support.jac_subtree_com, support.angular_momentum_matrix)
     )
     for i in range(1, mjmodel.nbody):
@@ -104,11 +105,12 @@ def test_positions(scene: tuple) -> None:
     velocity = np.random.default_rng(2).normal(size=mjmodel.nv)
     moved = data.qpos.copy()
     mujoco.mj_integratePos(mjmodel, moved, velocity, 0.3)
-    ours = support.integrate_pos(model, jnp.asarray(data.qpos), velocity, 0.3)
+    ours = uncompiled(support.integrate_pos)(model, data.qpos, velocity, 0.3)
     oracle.assert_close("integrate_pos", ours, moved, BAR)
     back = np.zeros(mjmodel.nv)
     mujoco.mj_differentiatePos(mjmodel, back, 0.3, data.qpos, moved)
-    oracle.assert_close("differentiate_pos", support.differentiate_pos(model, 0.3, data.qpos, moved), back, BAR)
+    ours = uncompiled(support.differentiate_pos)(model, 0.3, data.qpos, moved)
+    oracle.assert_close("differentiate_pos", ours, back, BAR)
 
 
 STATES = ("mjSTATE_PHYSICS", "mjSTATE_USER", "mjSTATE_INTEGRATION", "mjSTATE_QVEL")
@@ -132,7 +134,7 @@ def test_state_vectors(scene: tuple, bits: int) -> None:
 def test_contact_forces() -> None:
     model, mjmodel = oracle.load_pair("contact_dims")
     data = oracle.visited_states(mjmodel, 2)[-1]
-    ours = jax.jit(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
+    ours = uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
     total = np.abs(oracle.contact_forces_of(mjmodel, data)[:, 0]).sum()
     assert np.abs(np.asarray(support.contact_force(model, ours))[:, 0]).sum() == pytest.approx(total, rel=1e-4)
 
@@ -149,7 +151,7 @@ WRAPPED = """<mujoco><worldbody><site name="a" pos="-.5 0 .3"/><site name="b" po
 @pytest.mark.parametrize("path", ["wrapping", WRAPPED.format(height=0.3), WRAPPED.format(height=-1)])
 def test_tendon_paths(path: str) -> None:
     model, mjmodel = oracle.load_pair(path)
-    find = jax.jit(lambda kinematics: support.tendon_paths(model, kinematics))
+    find = uncompiled(lambda kinematics: support.tendon_paths(model, kinematics))
     for seed in range(3):
         data = oracle.sample(mjmodel, seed)
         ours = find(oracle.record_of(Kinematics, mjmodel, data))
@@ -210,7 +212,7 @@ def test_point_and_axis(scene: tuple) -> None:
 def test_total_mass(scene: tuple) -> None:
     model, _, mjmodel, _ = scene
     np.testing.assert_allclose(support.total_mass(model), mujoco.mj_getTotalmass(mjmodel))
-    heavier, theirs = support.set_total_mass(model, 7.0), copy.deepcopy(mjmodel)
+    heavier, theirs = uncompiled(support.set_total_mass)(model, 7.0), copy.deepcopy(mjmodel)
     mujoco.mj_setTotalmass(theirs, 7.0)
     mujoco.mj_setConst(theirs, mujoco.MjData(theirs))
     for name in ("body_mass", "body_inertia", "body_subtreemass", "body_invweight0", "dof_M0"):
@@ -239,7 +241,8 @@ def boxes() -> tuple[diffsim.Model, diffsim.Data, Any, Any]:
     model = model.replace(opt=model.opt.replace(tolerance=1e-15))
     data.qvel[:] = 0.1
     mujoco.mj_forward(mjmodel, data)
-    return model, jax.jit(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data)), mjmodel, data
+    ours = uncompiled(diffsim.forward)(model, oracle.state_of(data), oracle.inputs_of(data))
+    return model, jax.tree.map(jnp.asarray, ours), mjmodel, data
 
 
 @pytest.mark.parametrize(
@@ -261,16 +264,20 @@ def test_forces_of_named_geoms_and_bodies(geom: str, other: str | None, boxes: t
 
 def test_cost_of_the_constraints_at_an_acceleration(boxes: tuple) -> None:
     model, ours, mjmodel, data = boxes
+
+    @uncompiled
+    def found(qacc: jax.Array) -> tuple[jax.Array, ...]:
+        value, slope = jax.value_and_grad(lambda a: support.constraint_cost(model, ours, a))(qacc)
+        return value, slope, support.constraint_gradient(model, ours, qacc)
+
     for seed in range(3):
         qacc = data.qacc + np.random.default_rng(seed).normal(size=mjmodel.nv)
         jar, cost = np.zeros(data.nefc), np.zeros(1)
         mujoco.mj_mulJacVec(mjmodel, data, jar, qacc)
         mujoco.mj_constraintUpdate(mjmodel, data, jar - data.efc_aref, cost, 0)
-        value = support.constraint_cost(model, ours, jnp.array(qacc))
+        value, slope, gradient = found(qacc)
         np.testing.assert_allclose(value, cost[0], rtol=1e-8)
-        gradient = support.constraint_gradient(model, ours, jnp.array(qacc))
         oracle.assert_close("gradient", gradient, -data.qfrc_constraint, 1e-7, 1e-8)
-        slope = jax.grad(lambda a: support.constraint_cost(model, ours, a))(jnp.array(qacc))
         np.testing.assert_allclose(slope, gradient, rtol=1e-9, atol=1e-9)
     mujoco.mj_forward(mjmodel, data)
 
@@ -311,18 +318,23 @@ def test_delayed_values_are_read_and_set() -> None:
     for _ in range(12):
         data.ctrl[:] = rng.normal(size=mjmodel.nu)
         mujoco.mj_step(mjmodel, data)
-    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
-    ahead = jax.jit(diffsim.forward)(model, state, inputs)
-    for time in data.time - np.array([0, 0.003, 0.005]):
-        for kind, word in enumerate(("zoh", "linear", "cubic", None)):
-            code = -1 if word is None else kind
-            value = support.read_ctrl(model, state, inputs, "m", time, word)
+    state, inputs = jax.tree.map(jnp.asarray, (oracle.state_of(data), oracle.inputs_of(data)))
+    ahead = jax.tree.map(jnp.asarray, uncompiled(diffsim.forward)(model, state, inputs))
+    for kind, word in enumerate(("zoh", "linear", "cubic", None)):
+        code = -1 if word is None else kind
+
+        def read(time: jax.Array, word: str | None = word) -> tuple:
+            sensors = {k: support.read_sensor(model, state, ahead, k, time, word) for k in (1, 2, 3, 4)}
+            return support.read_ctrl(model, state, inputs, "m", time, word), sensors
+
+        reading = uncompiled(read)
+        for time in data.time - np.array([0, 0.003, 0.005]):
+            value, sensors = reading(time)
             np.testing.assert_allclose(value, mujoco.mj_readCtrl(mjmodel, data, 0, time, code), atol=1e-9)
-            for sensor in (1, 2, 3, 4):
+            for sensor, ours in sensors.items():
                 expected = np.zeros(mjmodel.sensor_dim[sensor])
                 found = mujoco.mj_readSensor(mjmodel, data, sensor, time, expected, code)
                 expected = expected if found is None else np.ravel(found)
-                ours = support.read_sensor(model, state, ahead, sensor, time, word)
                 np.testing.assert_allclose(ours, expected, atol=1e-9)
     times, values = np.array([0.01, 0.02, 0.03]), np.array([1.0, 2.0, 3.0])
     mujoco.mj_initCtrlHistory(mjmodel, data, 0, times, values)

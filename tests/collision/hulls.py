@@ -44,7 +44,6 @@ KINDS = [
     ("ball", "stone"),
     ("rod", "stone"),
     ("crate", "block"),
-    ("crate", "nut"),
     ("block", "nut"),
     ("stone", "pebble"),
 ]

@@ -21,6 +21,7 @@ from collision.scenes import (
     name_of,
     random_shape,
 )
+from uncompiled import uncompiled
 
 from diffsim.geometry.colliders import COLLIDERS, SINGLE
 from diffsim.geometry.shapes import Shape
@@ -43,10 +44,11 @@ def jitted(types: tuple) -> Any:
 
     def all_of(step: jax.Array, cotangent: jax.Array, twist: jax.Array, shape1: Shape, shape2: Shape) -> tuple:
         function = functools.partial(outputs, shape1=shape1, shape2=shape2)
-        value, tangent = jax.jvp(function, (twist,), (step,))
-        return value, tangent, jax.vjp(function, twist)[1](cotangent[: value.shape[0]])[0]
+        value, slope = jax.linearize(function, twist)
+        back = jax.linear_transpose(slope, twist)
+        return value, slope(step), back(cotangent[: value.shape[0]])[0]
 
-    return jax.jit(jax.vmap(all_of))
+    return uncompiled(jax.vmap(jax.jit(all_of)))
 
 
 @pytest.mark.parametrize("types", CLOSED_FORM + CONVEX, ids=name_of)
@@ -104,8 +106,16 @@ SINGULAR = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("types", sorted({case[:2] for case in SINGULAR}), ids=name_of)
+IN_FLOAT64 = sorted({case[:2] for case in SINGULAR})
+# one search serves all of CONVEX: in float32 one of them shows it
+IN_FLOAT32 = [types for types in IN_FLOAT64 if types not in CONVEX[1:]]
+
+
+@pytest.mark.parametrize(
+    ("types", "dtype"),
+    [(types, jnp.float64) for types in IN_FLOAT64] + [(types, jnp.float32) for types in IN_FLOAT32],
+    ids=lambda each: name_of(each) if isinstance(each, tuple) else each.__name__,
+)
 def test_singular_configurations_are_finite(types: tuple, dtype: Any) -> None:
     own = [case for case in SINGULAR if case[:2] == types]
     cases = [own[k % len(own)] for k in range(COUNT)]

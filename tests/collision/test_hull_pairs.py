@@ -20,11 +20,14 @@ from diffsim.math.rotation import quat_exp, quat_to_mat
 from diffsim.math.vector import mul_mat
 from diffsim.types.data import Kinematics
 
+# worlds at once, in all tests of contacts, which then share programs
+COUNT = 60
+
 
 @functools.cache
 def scene(kinds: tuple[str, str]) -> tuple:
     mjmodel = oracle.load_with_assets(free_scene(*kinds), {})
-    return from_mujoco(mjmodel), mjmodel, jax.jit(jax.vmap(collide, in_axes=(None, 0)))
+    return from_mujoco(mjmodel), mjmodel, uncompiled(jax.vmap(collide, in_axes=(None, 0)))
 
 
 def stacked(mjmodel: Any, states: list) -> Kinematics:
@@ -35,9 +38,9 @@ def stacked(mjmodel: Any, states: list) -> Kinematics:
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_existence_distance_and_normal(kinds: tuple[str, str]) -> None:
     """Beside all facets of the difference of both: MuJoCo's search stops at 1e-6, rarely too early."""
-    model, mjmodel, jitted = scene(kinds)
-    states = random_states(mjmodel, 120)
-    contacts = jitted(model, stacked(mjmodel, states))
+    model, mjmodel, contacts_of = scene(kinds)
+    states = random_states(mjmodel, COUNT)
+    contacts = contacts_of(model, stacked(mjmodel, states))
     touching = 0
     for k, data in enumerate(states):
         (first, radius1), (second, radius2) = (core_of(mjmodel, data, geom) for geom in (0, 1))
@@ -48,7 +51,7 @@ def test_existence_distance_and_normal(kinds: tuple[str, str]) -> None:
             touching += 1
             np.testing.assert_allclose(contacts.dist[k, 0], distance, atol=1e-9)
             np.testing.assert_allclose(contacts.frame[k, 0, 0], normal, atol=1e-7)
-    assert 20 < touching < 110
+    assert COUNT // 6 < touching < COUNT - 5
 
 
 def test_hulls_of_many_vertices_have_their_true_depth() -> None:
@@ -67,9 +70,9 @@ def test_hulls_of_many_vertices_have_their_true_depth() -> None:
 @pytest.mark.parametrize("kinds", KINDS[2:-1], ids="-".join)
 def test_flat_sides_share_their_overlap(kinds: tuple[str, str]) -> None:
     """Where MuJoCo clips to four points and fewer ours are the same; of more it keeps four, ours span no less."""
-    model, mjmodel, jitted = scene(kinds)
-    states = flat_states(mjmodel, kinds, 30)
-    contacts = jitted(model, stacked(mjmodel, states))
+    model, mjmodel, contacts_of = scene(kinds)
+    states = flat_states(mjmodel, kinds, COUNT)
+    contacts = contacts_of(model, stacked(mjmodel, states))
     several = 0
     for k, data in enumerate(states):
         used = np.asarray(contacts.dist[k]) < 0
@@ -79,7 +82,7 @@ def test_flat_sides_share_their_overlap(kinds: tuple[str, str]) -> None:
         ours, theirs = np.asarray(contacts.pos[k])[used], data.contact.pos
         assert spread(ours) > spread(theirs) - 1e-9
         several += data.ncon > 2
-    assert several > 5
+    assert several > 10
 
 
 def spread(points: np.ndarray) -> float:
@@ -107,13 +110,15 @@ def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) 
         columns = [contacts.dist[:, None], contacts.pos, contacts.frame[:, 0]]
         return jnp.where((contacts.dist < 0)[:, None], jnp.concatenate(columns, axis=1), 0)
 
-    @jax.jit
+    @uncompiled
     @functools.partial(jax.vmap, in_axes=(None, 0))
+    @jax.jit
     def all_of(step: jax.Array, poses: Kinematics) -> tuple:
         at = jax.tree.map(lambda x: step * x, change)
-        value, tangent = jax.jvp(lambda x: outputs(x, poses), (at,), (change,))
+        value, slope = jax.linearize(lambda x: outputs(x, poses), at)
+        tangent = slope(change)
         weights = jnp.cos(jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape)
-        gradient = jax.vjp(lambda x: outputs(x, poses), at)[1](weights)[0]
+        gradient = jax.linear_transpose(slope, at)(weights)[0]
         pulled = sum(jnp.sum(g * c) for g, c in zip(gradient, change, strict=True))
         return value, tangent, pulled, jnp.sum(weights * tangent)
 
@@ -129,8 +134,9 @@ def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) 
     np.testing.assert_allclose(pulled, pushed, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_hulls_on_top_of_each_other_and_in_one_place_are_finite(dtype: Any) -> None:
+def test_hulls_on_top_of_each_other_and_in_one_place_are_finite() -> None:
+    """In float32, where numbers vanish and overflow first."""
+    dtype = jnp.float32
     model, mjmodel, _ = scene(("block", "block"))
     states = []
     for height in (0, 0.1, 0.2, 0.4, 0.40001):
@@ -144,7 +150,7 @@ def test_hulls_on_top_of_each_other_and_in_one_place_are_finite(dtype: Any) -> N
         contacts = collide(model, poses.replace(geom_xpos=pos, geom_xmat=mat))
         return jnp.sum(contacts.dist) + jnp.sum(contacts.pos) + jnp.sum(contacts.frame)
 
-    both = jax.jit(jax.vmap(jax.value_and_grad(total, argnums=(0, 1))))
+    both = uncompiled(jax.vmap(jax.jit(jax.value_and_grad(total, argnums=(0, 1)))))
     for leaf in jax.tree.leaves(both(batch.geom_xpos, batch.geom_xmat, batch)):
         assert leaf.dtype == dtype and np.all(np.isfinite(leaf))
 
@@ -157,8 +163,8 @@ def equations(kinds: list[str]) -> int:
 
 
 def test_the_program_does_not_grow_with_the_number_of_meshes() -> None:
-    """Meshes with up to 8 and with up to 32 vertices: three kinds of pairs, however many meshes."""
-    few = ["block", "brick", "stone", "pebble"]
-    fewer, more = equations(few), equations([*few, "wedge", "gravel"])
+    """Meshes with up to 8 vertices: one kind of pair, however many meshes."""
+    few = ["block", "brick"]
+    fewer, more = equations(few), equations([*few, "wedge"])
     # some rows are slices there and gathers here
     assert abs(more - fewer) < 0.01 * fewer

@@ -7,6 +7,7 @@ import numpy as np
 import oracle
 import pytest
 from collision.scenes import PLANE
+from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import capacities_of_numerics, collide, contact_layout, unsupported_pairs
@@ -80,14 +81,14 @@ def test_capacity_keeps_the_nearest_and_counts_the_rest() -> None:
     mjmodel = oracle.load_oracle(f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{balls}</worldbody></mujoco>')
     data = oracle.posed(mjmodel, mjmodel.qpos0)
     poses = oracle.record_of(Kinematics, mjmodel, data)
-    everything = collide(from_mujoco(mjmodel), poses)
+    everything = uncompiled(collide)(from_mujoco(mjmodel), poses)
     active = int(np.sum(np.asarray(everything.dist) < 0))
     assert active == data.ncon == 9
-    few = collide(from_mujoco(mjmodel, max_contacts=3), poses)
+    few = uncompiled(collide)(from_mujoco(mjmodel, max_contacts=3), poses)
     assert len(few.dist) == 3
     assert int(few.ncon_dropped) == active - 3
     np.testing.assert_allclose(np.sort(few.dist), np.sort(everything.dist)[:3])
-    culled = collide(from_mujoco(mjmodel, max_pairs=2), poses)
+    culled = uncompiled(collide)(from_mujoco(mjmodel, max_pairs=2), poses)
     assert len(culled.dist) == 4
     assert int(culled.ncon_dropped) == active - 4
 
@@ -99,7 +100,7 @@ def test_a_tower_has_room_for_its_contacts(count: int) -> None:
     xml = f'<mujoco><worldbody><geom type="plane" size="1 1 1"/>{tower}</worldbody></mujoco>'
     model, mjmodel = oracle.load_pair(xml)
     data = oracle.posed(mjmodel, mjmodel.qpos0)
-    contacts = collide(model, oracle.record_of(Kinematics, mjmodel, data))
+    contacts = uncompiled(collide)(model, oracle.record_of(Kinematics, mjmodel, data))
     assert int(np.sum(contacts.dist < contacts.includemargin)) == data.ncon > 40 and contacts.ncon_dropped == 0
 
 
@@ -130,7 +131,8 @@ def test_capacities_of_numerics() -> None:
 
 def test_nothing_to_collide() -> None:
     model, mjmodel = oracle.load_pair("<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>")
-    contacts = collide(model, oracle.record_of(Kinematics, mjmodel, oracle.posed(mjmodel, mjmodel.qpos0)))
+    poses = oracle.record_of(Kinematics, mjmodel, oracle.posed(mjmodel, mjmodel.qpos0))
+    contacts = uncompiled(collide)(model, poses)
     assert contacts.dist.shape == (0,) and contacts.geom.shape == (0, 2)
     assert contacts.dist.dtype == jnp.asarray(0.0).dtype
 
@@ -161,6 +163,7 @@ def test_a_filter_is_part_of_the_program() -> None:
     hooks = Hooks(contact_filter=lambda topology, geom1, geom2: geom2 == 2)
     filtered = model.replace(hooks=hooks)
     state = diffsim.make_state(model)
-    data = diffsim.forward(filtered, state)
-    assert diffsim.forward(model, state).contact.dist.shape == (6,) and data.contact.dist.shape == (4,)
+    forward = uncompiled(diffsim.forward)
+    data = forward(filtered, state)
+    assert forward(model, state).contact.dist.shape == (6,) and data.contact.dist.shape == (4,)
     np.testing.assert_allclose(data.qacc.reshape(3, 6)[:, 2] < -9, [False, True, False])

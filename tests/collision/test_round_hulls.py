@@ -1,5 +1,6 @@
 """Ellipsoids and cylinders against meshes: distance beside a search over many directions, contact sets, derivatives."""
 
+import functools
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from diffsim.types.data import Kinematics
 SINGLE = "<mujoco><option><flag multiccd='disable'/></option>"
 
 
+@functools.cache
 def scene(*kinds: str, single: bool = False) -> tuple:
     """The model, MuJoCo's, and the contacts of many worlds; with one contact for each pair if `single`."""
     text = free_scene(*kinds)
@@ -51,7 +53,7 @@ def greatest_gap(rng: np.random.Generator, *body: Any) -> float:
     return float(values.max())
 
 
-@pytest.mark.parametrize("kinds", [("egg", "stone"), ("can", "block"), ("can", "wedge")], ids="-".join)
+@pytest.mark.parametrize("kinds", [("egg", "stone"), ("can", "block")], ids="-".join)
 def test_no_direction_is_better(kinds: tuple[str, str]) -> None:
     """Distance and normal belong together, and no other direction has a greater gap; MuJoCo's search stops at 1e-6."""
     model, mjmodel, run = scene(*kinds, single=True)
@@ -141,15 +143,16 @@ def test_derivatives_with_respect_to_poses_sizes_and_vertices() -> None:
         return jnp.concatenate([contacts.dist, contacts.pos[0], contacts.frame[0, 0]])
 
     def both(at: tuple, change: tuple, poses: Kinematics) -> tuple:
-        value, tangent = jax.jvp(lambda x: outputs(x, poses), (at,), (change,))
+        value, slope = jax.linearize(lambda x: outputs(x, poses), at)
+        tangent = slope(change)
         weights = jnp.cos(jnp.arange(7, dtype=value.dtype))
-        gradient = jax.vjp(lambda x: outputs(x, poses), at)[1](weights)[0]
+        gradient = jax.linear_transpose(slope, at)(weights)[0]
         return value, tangent, sum(jnp.vdot(a, b) for a, b in zip(gradient, change, strict=True)), weights
 
-    run, h = uncompiled(jax.vmap(outputs, (None, 0))), 1e-5
+    run, h = uncompiled(jax.vmap(jax.jit(both), (None, None, 0))), 1e-5
     at = lambda step: tuple(step * np.asarray(x) for x in change)  # noqa: E731
-    ahead, behind, further, before = (run(at(step), batch) for step in (h, -h, 2 * h, -2 * h))
-    value, tangent, pulled, weights = uncompiled(jax.vmap(both, (None, None, 0)))(at(0), change, batch)
+    ahead, behind, further, before = (run(at(step), change, batch)[0] for step in (h, -h, 2 * h, -2 * h))
+    value, tangent, pulled, weights = run(at(0), change, batch)
     numeric = (8 * (ahead - behind) - (further - before)) / (12 * h)
     # another feature within the steps shows in the second differences
     smooth = np.abs(further + before - 2 * value).max(axis=1) < 1e-6
@@ -175,6 +178,6 @@ def test_singular_places_are_finite(dtype: Any) -> None:
             contacts = collide(small, poses.replace(geom_xpos=pos, geom_xmat=mat))
             return jnp.sum(contacts.dist) + jnp.sum(contacts.pos) + jnp.sum(contacts.frame)
 
-        both = uncompiled(jax.vmap(jax.value_and_grad(total, argnums=(0, 1))))
+        both = uncompiled(jax.vmap(jax.jit(jax.value_and_grad(total, argnums=(0, 1)))))
         for leaf in jax.tree.leaves(both(batch.geom_xpos, batch.geom_xmat, batch)):
             assert leaf.dtype == dtype and np.all(np.isfinite(leaf))

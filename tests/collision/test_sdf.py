@@ -64,12 +64,14 @@ def test_contacts_are_those_of_the_oracle() -> None:
     Near the axis of a thread, where gradients turn fast, they do more.
     """
     model, mjmodel = among()
-    run, rng = uncompiled(functools.partial(collide, model)), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     compared: dict[str, list[np.ndarray]] = {name: [] for name in (*SHAPES, "bolt", "plane")}
-    for _ in range(7):
-        qpos = np.concatenate([0.3 * rng.normal(size=3), rng.normal(size=4)])
-        data = oracle.posed(mjmodel, qpos)
-        found = run(oracle.record_of(Kinematics, mjmodel, data))
+    places = [np.concatenate([0.3 * rng.normal(size=3), rng.normal(size=4)]) for _ in range(7)]
+    states = [oracle.posed(mjmodel, qpos) for qpos in places]
+    poses = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
+    batch = uncompiled(jax.vmap(functools.partial(collide, model)))(jax.tree.map(lambda *x: np.stack(x), *poses))
+    for k, (qpos, data) in enumerate(zip(places, states, strict=True)):
+        found = jax.tree.map(lambda x, k=k: x[k], batch)
         used = np.flatnonzero((found.dist < 0) & (found.geom[:, 0] >= 0))
         used = used[np.argsort(found.sort_key[used])]
         ours = by_geom(mjmodel, found.geom[used, 0], *(x[used] for x in (found.dist, found.pos, found.frame[:, 0])))
@@ -141,10 +143,10 @@ def test_derivatives_agree_with_central_differences(kind: GeomType) -> None:
         return jnp.where((found.valid & settled)[:, None], out, 0)
 
     def both(step: jax.Array, cotangent: jax.Array, twist: jax.Array, shape1: Shape, shape2: Shape) -> tuple:
-        value, tangent = jax.jvp(lambda t: rows(t, shape1, shape2), (twist,), (step,))
-        return value, tangent, jax.vjp(lambda t: rows(t, shape1, shape2), twist)[1](cotangent)[0]
+        value, slope = jax.linearize(lambda t: rows(t, shape1, shape2), twist)
+        return value, slope(step), jax.linear_transpose(slope, twist)(cotangent)[0]
 
-    run = uncompiled(jax.vmap(both))
+    run = uncompiled(jax.vmap(jax.jit(both)))
     at = [run(step, cotangent, k * h * step, first, second) for k in (0, 1, -1)]
     (value, tangent, gradient), (after, *_), (before, *_) = (tuple(map(np.asarray, each)) for each in at)
     forth, back = (after - value) / h, (value - before) / h
@@ -169,5 +171,5 @@ def test_values_and_derivatives_are_finite_everywhere(dtype: Any) -> None:
         def all_of(point: jax.Array, p: jax.Array = parameters, f: Any = function.distance) -> tuple:
             return f(p, point), jax.jacfwd(jax.jacrev(f, (0, 1)), (0, 1))(p, point)
 
-        values = uncompiled(jax.vmap(all_of))(places.astype(dtype))
+        values = uncompiled(jax.vmap(jax.jit(all_of)))(places.astype(dtype))
         assert all(np.isfinite(each).all() and each.dtype == dtype for each in jax.tree.leaves(values)), name

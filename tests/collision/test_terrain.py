@@ -21,6 +21,8 @@ ELEVATION = np.random.default_rng(0).uniform(size=ROWS * COLUMNS)
 FIELD = f"""<hfield name='h' nrow='{ROWS}' ncol='{COLUMNS}' size='{" ".join(map(str, SIZE))}'
   elevation='{" ".join(map(str, ELEVATION))}'/>"""
 
+many = uncompiled(jax.vmap(collide, in_axes=(None, 0)))
+
 
 def scene(name: str, margin: float = 0.0) -> str:
     """A tilted height field and a free body."""
@@ -69,7 +71,7 @@ def test_contacts_are_those_of_mujoco(name: str, margin: float) -> None:
     """
     mjmodel = oracle.load_with_assets(scene(name, margin), {})
     states = states_over(mjmodel, 8)
-    contacts = uncompiled(jax.vmap(collide, in_axes=(None, 0)))(from_mujoco(mjmodel), stacked(mjmodel, states))
+    contacts = many(from_mujoco(mjmodel), stacked(mjmodel, states))
     count = 0
     for k, data in enumerate(states):
         used = touching(contacts, k)
@@ -86,8 +88,8 @@ def test_contacts_are_those_of_mujoco(name: str, margin: float) -> None:
 
 def test_boxes_beside_all_facets() -> None:
     mjmodel = oracle.load_with_assets(scene("crate"), {})
-    states = states_over(mjmodel, 4)
-    contacts = uncompiled(jax.vmap(collide, in_axes=(None, 0)))(from_mujoco(mjmodel), stacked(mjmodel, states))
+    states = states_over(mjmodel, 8)
+    contacts = many(from_mujoco(mjmodel), stacked(mjmodel, states))
     for k, data in enumerate(states):
         turn = data.geom_xmat[0].reshape(3, 3)
         corners = (BOX * mjmodel.geom_size[1]) @ data.geom_xmat[1].reshape(3, 3).T + data.geom_xpos[1]
@@ -132,16 +134,17 @@ def test_derivatives_with_respect_to_heights_poses_and_sizes(name: str) -> None:
         return jnp.where((contacts.dist < 0)[:, None], jnp.concatenate(columns, axis=1), 0)
 
     def both(at: tuple, change: tuple, poses: Kinematics) -> tuple:
-        value, tangent = jax.jvp(lambda x: outputs(x, poses), (at,), (change,))
+        value, slope = jax.linearize(lambda x: outputs(x, poses), at)
+        tangent = slope(change)
         weights = jnp.cos(jnp.arange(value.size, dtype=value.dtype)).reshape(value.shape)
-        gradient = jax.vjp(lambda x: outputs(x, poses), at)[1](weights)[0]
+        gradient = jax.linear_transpose(slope, at)(weights)[0]
         return value, tangent, sum(jnp.vdot(a, b) for a, b in zip(gradient, change, strict=True)), weights
 
-    run = uncompiled(jax.vmap(outputs, (None, 0)))
+    run = uncompiled(jax.vmap(jax.jit(both), (None, None, 0)))
     at = lambda step: tuple(step * np.asarray(x) for x in change)  # noqa: E731
     h = 1e-5
-    ahead, behind, further, before = (run(at(step), batch) for step in (h, -h, 2 * h, -2 * h))
-    value, tangent, pulled, weights = uncompiled(jax.vmap(both, (None, None, 0)))(at(0), change, batch)
+    ahead, behind, further, before = (run(at(step), change, batch)[0] for step in (h, -h, 2 * h, -2 * h))
+    value, tangent, pulled, weights = run(at(0), change, batch)
     numeric = (8 * (ahead - behind) - (further - before)) / (12 * h)
     # another feature within the steps shows in the second differences; each row is a contact
     smooth = np.abs(further + before - 2 * value).max(axis=2) < 1e-6
@@ -171,11 +174,12 @@ def test_what_does_not_fit_is_counted() -> None:
       </worldbody></mujoco>"""
     model, mjmodel = oracle.load_pair(text)
     data = oracle.posed(mjmodel, mjmodel.qpos0)
-    contacts = uncompiled(collide)(model, oracle.record_of(Kinematics, mjmodel, data))
+    run, poses = uncompiled(collide), oracle.record_of(Kinematics, mjmodel, data)
+    contacts = run(model, poses)
     assert data.ncon == 50
     # ten cells by eight, two prisms each, of which the buffer holds 40; two at corners of the plate may just not touch
     assert len(contacts.dist) == 40 and np.all(contacts.dist < 0)
     assert 2 * 10 * 8 - 42 <= int(contacts.ncon_dropped) <= 2 * 10 * 8 - 40
     grown = model.replace(geom_size=model.geom_size * 4)
-    more = uncompiled(collide)(grown, oracle.record_of(Kinematics, mjmodel, data))
+    more = run(grown, poses)
     assert int(more.ncon_dropped) > 4 * int(contacts.ncon_dropped)

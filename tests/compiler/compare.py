@@ -4,8 +4,11 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pytest
 from compiler.hulls import hull_of, polygons_around, polygons_of
+from uncompiled import uncompiled
 
+from diffsim.simulate.constants import constants
 from diffsim.types import Model, Option, Statistic, Topology
 
 TOLERANCE = 1e-6
@@ -23,6 +26,13 @@ ROUGH = {"mesh_vert", "mesh_normal", "mesh_texcoord"}
 SAME_PLACE = {"dof_length": 1e-6}
 # of the normals a few are remainders of sums that cancel, where rounding decides
 CANCELLED = 1e-3
+
+derived = uncompiled(constants)
+
+
+def share_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of one structure share what is traced for their derived constants."""
+    monkeypatch.setattr("diffsim.compiler.derive.interpret", lambda function, model: derived(model))
 
 
 def differences(model: Model, mjmodel: Any, skip: set[str] = frozenset()) -> list[str]:

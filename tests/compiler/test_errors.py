@@ -96,7 +96,10 @@ WRONG = {
         world(TWO, '<actuator><position joint="j2" inheritrange="1"/></actuator>'),
         "has no range",
     ),
-    "endless_length": (world(TWO, '<actuator><muscle joint="j2"/></actuator>'), "does not come to rest"),
+    "endless_length": (
+        world(f'<body><joint name="j"/>{BALL}</body>', '<actuator><muscle joint="j"/></actuator>'),
+        "does not come to rest",
+    ),
     "long_measurement": (
         world(TWO, '<compiler><lengthrange timestep="1e-9"/></compiler><actuator><muscle joint="j2"/></actuator>'),
         "more than 100000 steps",

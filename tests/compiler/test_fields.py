@@ -1,12 +1,14 @@
 """Distance fields in the compiler: surfaces, masses and bounds as MuJoCo's plugins give them, and what is refused."""
 
+import functools
+
 import numpy as np
 import oracle
 import pytest
 from collision.field_scenes import SETTINGS, extension, field_geom
 from compiler.compare import differences
 
-from diffsim import MjcfError, UnsupportedError, compile, from_mujoco, load, mjcf
+from diffsim import MjcfError, Model, UnsupportedError, compile, from_mujoco, load, mjcf
 
 SEEN = "contype='0' conaffinity='0' euler='10 20 30'"
 ALL = f"""<mujoco>{extension(*SETTINGS)}<worldbody>
@@ -25,8 +27,13 @@ def test_surfaces_masses_and_bounds_are_those_of_the_oracle() -> None:
     np.testing.assert_array_equal(model.topology.mesh_face, mjmodel.mesh_face)
 
 
+@functools.cache
+def alone() -> Model:
+    return load(ALONE)
+
+
 def test_planes_touch_the_hull_of_the_surface() -> None:
-    assert differences(load(ALONE), oracle.load_oracle(ALONE)) == []
+    assert differences(alone(), oracle.load_oracle(ALONE)) == []
 
 
 def test_the_plugin_may_stand_in_the_element_itself() -> None:
@@ -42,7 +49,7 @@ def test_a_field_comes_along_with_its_model() -> None:
     spec = mjcf.read("<mujoco><worldbody/></mujoco>")
     spec.attach(mjcf.read(ALONE), prefix="its_")
     model = compile(spec)
-    np.testing.assert_array_equal(model.geom_sdfparam, load(ALONE).geom_sdfparam)
+    np.testing.assert_array_equal(model.geom_sdfparam, alone().geom_sdfparam)
     assert load(mjcf.write(spec)).geom("its_gear").dataid == 0
 
 

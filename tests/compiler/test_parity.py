@@ -4,9 +4,8 @@ import pathlib
 
 import oracle
 import pytest
-from compiler.compare import differences
+from compiler.compare import differences, share_traces
 from compiler.features import FEATURES
-from corpus import CORPUS
 
 import diffsim.compiler
 from diffsim.errors import UnsupportedError
@@ -22,6 +21,7 @@ def all_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile also what the physics lacks: here the compiler alone is on trial."""
     monkeypatch.setattr("diffsim.compiler.passes.check_model", lambda draft, model: None)
     monkeypatch.setattr("diffsim.compiler.unsupported.GAPS", ())
+    share_traces(monkeypatch)
 
 
 @pytest.mark.parametrize("name", FEATURES)
@@ -29,20 +29,21 @@ def test_a_feature_compiles_as_in_the_oracle(name: str, all_supported: None) -> 
     assert differences(load(FEATURES[name]), oracle.load_oracle(FEATURES[name])) == []
 
 
-MORE = [
-    "dm_control/suite/dog.xml",
-    "dm_control/locomotion/walkers/assets/fruitfly_v2/fruitfly.xml",
-    "dm_control/suite/ball_in_cup.xml",
+# `make corpus` compiles all of the packages' models
+REAL = [
+    "dm_control/suite/fish.xml",
+    "dm_control/suite/humanoid_CMU.xml",
+    "dm_control/suite/manipulator.xml",
     "dm_control/locomotion/walkers/assets/rodent.xml",
-    "dm_control/locomotion/walkers/assets/jumping_ball/jumping_ball_with_head.xml",
     "dm_control/locomotion/soccer/assets/boxhead/boxhead.xml",
-    "mujoco/mjx/test_data/actuator/arm26.xml",
+    "gymnasium/envs/mujoco/assets/humanoidstandup.xml",
+    "gymnasium/envs/mujoco/assets/pusher_v5.xml",
+    "mujoco/mjx/test_data/constraints.xml",
     "mujoco/mjx/test_data/tendon/tendon.xml",
-    "mujoco/mjx/test_data/sensor/sensor.xml",
 ]
 
 
-@pytest.mark.parametrize("path", [*CORPUS, *(path for path in MORE if path not in CORPUS)])
+@pytest.mark.parametrize("path", REAL)
 def test_a_real_model_compiles_as_in_the_oracle(path: str, all_supported: None) -> None:
     model = load(oracle.package_path(path))
     assert differences(model, oracle.load_oracle(path)) == []

@@ -10,6 +10,7 @@ import oracle
 import pytest
 from compiler.features import FEATURES
 from oracle import mujoco
+from uncompiled import uncompiled
 
 from diffsim.compiler import from_mujoco
 from diffsim.simulate.constants import set_const
@@ -73,7 +74,7 @@ def oracle_slope(mjmodel: Any, name: str, along: np.ndarray) -> Fields:
     return {field: (4 * near[field] - far[field]) / 3 for field in DERIVED}
 
 
-@jax.jit
+@uncompiled
 def ours(model: Model, along: Fields) -> tuple[Fields, Fields]:
     """set_const's derived fields and their derivative along a direction."""
 

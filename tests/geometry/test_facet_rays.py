@@ -7,6 +7,7 @@ import pytest
 from oracle import assert_close, load_pair, rays_of
 from ray_scenes import GEOMS, Scene, scene
 from scipy.linalg import expm
+from uncompiled import uncompiled
 
 import diffsim
 from diffsim.compiler.interpret import interpret
@@ -18,9 +19,11 @@ COUNT = 400
 FACETED = ("mesh", "hfield")
 
 
-@jax.jit
-def trace(model: Model, xpos: jax.Array, xmat: jax.Array, origin: jax.Array, direction: jax.Array) -> RayHits:
+def hits_of(model: Model, xpos: jax.Array, xmat: jax.Array, origin: jax.Array, direction: jax.Array) -> RayHits:
     return cast(model, xpos, xmat, Rays(origin, direction, np.full(len(origin), -1)))
+
+
+trace = uncompiled(hits_of)
 
 
 def traced(each: Scene, model: Model | None = None) -> RayHits:
@@ -39,10 +42,10 @@ def test_distance_geom_and_normal(kinds: tuple[str, ...]) -> None:
         assert_close("normal", ours.normal, normal, 1e-9)
 
 
-@jax.jit
+@uncompiled
 def push(model: Model, leaves: dict, changes: dict, values: tuple, tangents: tuple) -> tuple:
     def outcome(leaves: dict, values: tuple) -> tuple:
-        hits = trace(model.replace(**leaves), *values)
+        hits = hits_of(model.replace(**leaves), *values)
         return hits.distance, hits.normal
 
     return jax.jvp(outcome, (leaves, values), (changes, tangents))
@@ -87,10 +90,10 @@ def test_reverse_mode_agrees_with_forward_mode_and_is_finite() -> None:
     values = (each.mjdata.geom_xpos, each.xmat, each.origin, each.direction)
 
     def total(leaves: dict, values: tuple) -> jax.Array:
-        hits = trace(each.model.replace(**leaves), *values)
+        hits = hits_of(each.model.replace(**leaves), *values)
         return jnp.sum(hits.distance) + jnp.sum(hits.normal)
 
-    gradients = jax.jit(jax.grad(total, argnums=(0, 1)))(leaves, values)
+    gradients = uncompiled(jax.grad(total, argnums=(0, 1)))(leaves, values)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
     rng = np.random.default_rng(1)
     changes = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), (leaves, values))
@@ -106,8 +109,8 @@ def test_a_batch_is_its_worlds() -> None:
     names, args = ("mesh_vert", "mesh_boxes", "hfield_data"), (each.xmat, each.origin, each.direction)
     own = {name: jnp.stack([scale * getattr(each.model, name) for scale in (0.9, 1.1)]) for name in names}
     in_axes = (diffsim.model_axes(each.model, *names), 0, None, None, None)
-    shared = jax.jit(jax.vmap(trace, in_axes=(None, 0, None, None, None)))(each.model, xpos, *args)
-    single = jax.jit(jax.vmap(trace, in_axes=in_axes))(each.model.replace(**own), xpos, *args)
+    shared = uncompiled(jax.vmap(hits_of, in_axes=(None, 0, None, None, None)))(each.model, xpos, *args)
+    single = uncompiled(jax.vmap(hits_of, in_axes=in_axes))(each.model.replace(**own), xpos, *args)
     for world in range(2):
         model = each.model.replace(**{name: values[world] for name, values in own.items()})
         for batch, used in ((shared, each.model), (single, model)):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import assert_close
+from uncompiled import uncompiled
 
 from diffsim.math.block_matrix import (
     columns_of,
@@ -42,10 +43,10 @@ def test_blocks_solve_as_the_whole_does(name: str) -> None:
     label = np.array(LABELS[name])
     split, matrix, b = blocks_of(label), random_matrix(label, 0), np.random.default_rng(1).normal(size=len(label))
     assert split.single == (name in ("none", "one"))
-    ours = solve_blocks(diagonal_of(split, jnp.asarray(matrix)), jnp.asarray(b))
+    ours = uncompiled(lambda m: solve_blocks(diagonal_of(split, m), jnp.asarray(b)))(matrix)
     assert_close("spd", ours, np.linalg.solve(matrix, b), 1e-12)
     skew = matrix + np.triu(0.1 * matrix, 1)
-    ours = solve_general_blocks(diagonal_of(split, jnp.asarray(skew)), jnp.asarray(b))
+    ours = uncompiled(lambda m: solve_general_blocks(diagonal_of(split, m), jnp.asarray(b)))(skew)
     assert_close("general", ours, np.linalg.solve(skew, b), 1e-12)
 
 
@@ -53,13 +54,20 @@ def test_blocks_solve_as_the_whole_does(name: str) -> None:
 def test_block_diagonal_matrix_is_the_dense_one(name: str) -> None:
     label = np.array(LABELS[name])
     split, matrix, b = blocks_of(label), random_matrix(label, 5), np.random.default_rng(6).normal(size=len(label))
-    ours = diagonal_of(split, jnp.asarray(matrix))
-    assert_close("dense", ours.dense, matrix, 0)
-    assert_close("diagonal", ours.diagonal, np.diagonal(matrix), 0)
-    assert_close("product", ours.mul_vec(jnp.asarray(b)), matrix @ b, 1e-12)
-    assert_close("sum", ours.plus_diagonal(jnp.asarray(b)).dense, matrix + np.diag(b), 0)
-    batch = jax.vmap(lambda scale: jax.tree.map(lambda part: scale * part, ours))(jnp.arange(3.0))
-    assert_close("batch", batch.dense, np.arange(3.0)[:, None, None] * matrix, 0)
+
+    @uncompiled
+    def found(matrix: jax.Array, b: jax.Array) -> dict[str, jax.Array]:
+        ours = diagonal_of(split, matrix)
+        batch = jax.vmap(lambda scale: jax.tree.map(lambda part: scale * part, ours))(jnp.arange(3.0))
+        parts = {"dense": ours.dense, "diagonal": ours.diagonal, "product": ours.mul_vec(b)}
+        return parts | {"sum": ours.plus_diagonal(b).dense, "batch": batch.dense}
+
+    ours = found(matrix, b)
+    assert_close("dense", ours["dense"], matrix, 0)
+    assert_close("diagonal", ours["diagonal"], np.diagonal(matrix), 0)
+    assert_close("product", ours["product"], matrix @ b, 1e-12)
+    assert_close("sum", ours["sum"], matrix + np.diag(b), 0)
+    assert_close("batch", ours["batch"], np.arange(3.0)[:, None, None] * matrix, 0)
 
 
 @pytest.mark.parametrize("name", LABELS)
@@ -67,21 +75,28 @@ def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
     label, rng = np.array(LABELS[name]), np.random.default_rng(7)
     split, left, right = blocks_of(label), random_rows(label, 2), random_rows(label, 3)
     a, b = rng.normal(size=len(label)), rng.normal(size=5)
-    ours = columns_of(split, left)
-    assert ours.height == 5
-    assert_close("dense", ours.dense, np.asarray(left), 0)
-    assert_close("product", ours.mul_vec(jnp.asarray(a)), left @ a, 1e-13)
-    none = columns_of(split, left[:0])
-    assert none.dense.shape == (0, len(label))
-    assert_close("no rows", none.mul_vec_t(jnp.zeros(0)), np.zeros(len(label)), 0)
-    assert none.mul_vec(jnp.asarray(a)).shape == (0,)
-    assert_close("no rows", gram(none, none).dense, np.zeros((len(label), len(label))), 0)
-    both = stack_rows(split, [ours, columns_of(split, right)])
-    assert_close("stack", both.dense, np.concatenate([left, right]), 0)
-    expected = diagonal_of(split, jnp.asarray(left.T @ right)).dense
-    for one in (ours, ours.with_transpose()):
-        assert_close("gram", gram(one, columns_of(split, right)).dense, np.asarray(expected), 1e-13)
-        assert_close("transposed", one.mul_vec_t(jnp.asarray(b)), b @ left, 1e-13)
+
+    @uncompiled
+    def found(left: jax.Array, right: jax.Array, a: jax.Array, b: jax.Array) -> dict[str, jax.Array]:
+        ours, other, none = columns_of(split, left), columns_of(split, right), columns_of(split, left[:0])
+        parts = {"dense": ours.dense, "product": ours.mul_vec(a), "stack": stack_rows(split, [ours, other]).dense}
+        for name, one in (("", ours), (" of a transpose", ours.with_transpose())):
+            parts |= {"gram" + name: gram(one, other).dense, "transposed" + name: one.mul_vec_t(b)}
+        no_rows = {"dense": none.dense, "product": none.mul_vec(a), "gram": gram(none, none).dense}
+        return {"rows": parts, "none": no_rows | {"transposed": none.mul_vec_t(jnp.zeros(0))}}
+
+    assert columns_of(split, left).height == 5
+    ours = found(left, right, a, b)
+    inside = np.where(label[:, None] == label[None], left.T @ right, 0)
+    expected = {"dense": left, "product": left @ a, "stack": np.concatenate([left, right])}
+    for name in ("", " of a transpose"):
+        expected |= {"gram" + name: inside, "transposed" + name: b @ left}
+    for name, value in expected.items():
+        assert_close(name, ours["rows"][name], np.asarray(value), 0 if name in ("dense", "stack") else 1e-13)
+    count = len(label)
+    shapes = {"dense": (0, count), "product": (0,), "gram": (count, count), "transposed": (count,)}
+    for name, shape in shapes.items():
+        assert ours["none"][name].shape == shape and not np.any(ours["none"][name])
 
 
 def test_equal_blocks_are_equal() -> None:
@@ -97,8 +112,8 @@ def test_derivative_is_that_of_the_dense_solve() -> None:
     label = np.array(LABELS["scattered"])
     split, matrix = blocks_of(label), jnp.asarray(random_matrix(label, 3))
     b = jnp.asarray(np.random.default_rng(4).normal(size=len(label)))
-    ours = jax.jacobian(lambda m: solve_blocks(diagonal_of(split, m), b))(matrix)
-    dense = jax.jacobian(lambda m: jnp.linalg.solve(m, b))(matrix)
+    ours = uncompiled(jax.jacobian(lambda m: solve_blocks(diagonal_of(split, m), b)))(matrix)
+    dense = uncompiled(jax.jacobian(lambda m: jnp.linalg.solve(m, b)))(matrix)
     # entries between blocks are not read, and the lower triangle stands for both
     inside = label[:, None] == label[None]
     symmetric = np.where(inside, np.asarray(dense + np.swapaxes(dense, 1, 2)), 0)

@@ -20,9 +20,10 @@ from diffsim.mjcf import read
     "kind", ["damaged", "illegal", "extreme", "structure", "encoding", "asset", "archive", "argument"]
 )
 def test_hostile_input_passes_or_is_refused(kind: str) -> None:
-    counts = hostile.judge_kind(kind, range(70))
+    """A few of each kind; `make sweep` takes thousands."""
+    counts = hostile.judge_kind(kind, range(21))
     assert (counts.crashed, counts.slow, counts.large) == ([], [], [])
-    assert counts.refused > 10
+    assert counts.refused > 5
 
 
 def test_what_once_crashed() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import oracle
 import pytest
 from compiler.features import FEATURES
-from corpus import CORPUS
 
 import diffsim
 from diffsim import mjcf
 from diffsim.compiler.passes import compile_all
 from diffsim.errors import MjcfError
+from diffsim.mjcf.elements.settings import LengthRange
 from diffsim.types import Model
 
 
@@ -31,18 +31,49 @@ def written_and_read(spec: mjcf.Spec) -> mjcf.Spec:
     return again
 
 
+@pytest.fixture
+def underived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models without their derived constants, which follow from the rest."""
+    monkeypatch.setattr("diffsim.compiler.passes.derive", lambda draft, packed: None)
+
+
+def assert_comes_back(spec: mjcf.Spec) -> None:
+    model = compile_all(spec, refuse=False)
+    assert_same(model, compile_all(written_and_read(spec), refuse=False))
+
+
 @pytest.mark.parametrize("name", FEATURES)
-def test_a_feature_comes_back(name: str) -> None:
-    spec = mjcf.read(FEATURES[name])
-    model = compile_all(spec, refuse=False)
-    assert_same(model, compile_all(written_and_read(spec), refuse=False))
+def test_a_feature_comes_back(name: str, underived: None) -> None:
+    assert_comes_back(mjcf.read(FEATURES[name]))
 
 
-@pytest.mark.parametrize("path", CORPUS)
-def test_a_real_model_comes_back(path: str) -> None:
-    spec = mjcf.read(oracle.package_path(path))
-    model = compile_all(spec, refuse=False)
-    assert_same(model, compile_all(written_and_read(spec), refuse=False))
+@pytest.mark.parametrize("name", ["joints", "options", "lengthrange_limits"])
+def test_what_constants_are_derived_from_comes_back(name: str) -> None:
+    """Springs by time constant, statistics that are fixed, how lengths are measured: no fields of a model."""
+    assert_comes_back(mjcf.read(FEATURES[name]))
+
+
+def test_how_lengths_are_measured_comes_back() -> None:
+    spec = mjcf.read(FEATURES["lengthrange"])
+    first, second = (each.compiler.first(LengthRange).filled() for each in (spec, written_and_read(spec)))
+    for attribute in ("mode", "accel", "maxforce", "timestep", "inttotal", "interval", "useexisting", "uselimit"):
+        assert getattr(first, attribute) == getattr(second, attribute)
+
+
+# `make corpus` does it with all of the packages' models
+REAL = [
+    "dm_control/suite/humanoid_CMU.xml",
+    "dm_control/suite/manipulator.xml",
+    "dm_control/suite/fish.xml",
+    "gymnasium/envs/mujoco/assets/ant.xml",
+    "gymnasium/envs/mujoco/assets/pusher_v5.xml",
+    "mujoco/mjx/test_data/constraints.xml",
+]
+
+
+@pytest.mark.parametrize("path", REAL)
+def test_a_real_model_comes_back(path: str, underived: None) -> None:
+    assert_comes_back(mjcf.read(oracle.package_path(path)))
 
 
 @pytest.mark.parametrize("name", ["quat", "joints", "servos", "sensors", "custom", "classes", "options"])
