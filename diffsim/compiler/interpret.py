@@ -187,6 +187,11 @@ def _gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_siz
     return NotImplemented if index is None else operand[index]
 
 
+def _pad(x: Array, value: Array, *, padding_config: Values) -> Any:
+    plain = all(low >= 0 and high >= 0 and not inside for low, high, inside in padding_config)
+    return np.pad(x, [ends[:2] for ends in padding_config], constant_values=value) if plain else NotImplemented
+
+
 def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
     """operand.at[...].set, add or max."""
 
@@ -213,24 +218,18 @@ def _cpu(*, platforms: Sequence[Sequence[str] | None]) -> int:
     return next(index for index, names in enumerate(platforms) if names is None or "cpu" in names)
 
 
-def _rsqrt(x: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return 1 / np.sqrt(x)
+def _quiet(operation: Callable[..., Any]) -> Rule:
+    """A plain operation that says nothing where it has no value."""
 
+    def rule(*inputs: Array, **params: Any) -> Any:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return operation(*inputs)
 
-def _sqrt(x: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        return np.sqrt(x)
-
-
-def _arcsin(x: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        return np.arcsin(x)
+    return rule
 
 
 def _divide(a: Array, b: Array) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return a // b if np.issubdtype(a.dtype, np.integer) else a / b
+    return a // b if np.issubdtype(a.dtype, np.integer) else a / b
 
 
 # operations that only call a function, and the parameter that holds it
@@ -239,16 +238,18 @@ CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "cust
 NUMPY: dict[str, Rule] = {
     "abs": _plain(np.abs),
     "add": _plain(np.add),
+    "add_any": _plain(np.add),
     "and": _plain(np.bitwise_and),
     "argmax": lambda x, *, axes, index_dtype: np.argmax(x, axis=axes[0]).astype(index_dtype),
-    "asin": _plain(_arcsin),
+    "argmin": lambda x, *, axes, index_dtype: np.argmin(x, axis=axes[0]).astype(index_dtype),
+    "asin": _quiet(np.arcsin),
     "atan2": _plain(np.arctan2),
     "broadcast_in_dim": _broadcast,
     "cholesky": cholesky,
     "concatenate": lambda *inputs, dimension, **params: np.concatenate(inputs, dimension),
     "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),
     "cos": _plain(np.cos),
-    "div": _plain(_divide),
+    "div": _quiet(_divide),
     "dot_general": dot_general,
     "eq": _plain(np.equal),
     "floor": lambda x, **params: np.floor(x),
@@ -267,6 +268,7 @@ NUMPY: dict[str, Rule] = {
     "not": _plain(np.invert),
     "optimization_barrier": lambda *inputs, **params: inputs,
     "or": _plain(np.bitwise_or),
+    "pad": _pad,
     "platform_index": _cpu,
     "reduce_and": _over_axes(np.all),
     "reduce_max": _over_axes(np.max),
@@ -275,17 +277,19 @@ NUMPY: dict[str, Rule] = {
     "reduce_sum": _over_axes(np.sum),
     "reshape": lambda x, *, new_sizes, dimensions, **params: x.reshape(new_sizes),
     "round": _round,
-    "rsqrt": _plain(_rsqrt),
+    "rsqrt": _quiet(lambda x: 1 / np.sqrt(x)),
     "scatter": _scatter(lambda target, where, rows: target.__setitem__(where, rows)),
     "scatter-add": _scatter(np.add.at),
     "scatter-max": _scatter(np.maximum.at),
     "select_n": _select,
+    "sign": _plain(np.sign),
     "sin": _plain(np.sin),
     "slice": _slice,
     "small_cholesky": cholesky,
     "small_cholesky_solve": cholesky_solve,
     "split": lambda x, *, sizes, axis, **params: np.split(x, np.cumsum(sizes)[:-1], axis),
-    "sqrt": _plain(_sqrt),
+    "sqrt": _quiet(np.sqrt),
+    "square": _plain(np.square),
     "squeeze": lambda x, *, dimensions, **params: x.reshape([n for i, n in enumerate(x.shape) if i not in dimensions]),
     "stack": lambda *inputs, axis, **params: np.stack(inputs, axis),
     "stop_gradient": _plain(np.asarray),
