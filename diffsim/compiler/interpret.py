@@ -48,7 +48,8 @@ def run_jaxpr(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
 def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
     """The outputs of one operation."""
     if primitive.name in CALLS:
-        return run_jaxpr(params[CALLS[primitive.name]], inputs)
+        inside = params[CALLS[primitive.name]]
+        return run_jaxpr(inside if isinstance(inside, ClosedJaxpr) else ClosedJaxpr(inside, ()), inputs)
     if primitive.name == "cond":
         branches = params["branches"]
         return run_jaxpr(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
@@ -228,12 +229,9 @@ def _quiet(operation: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _divide(a: Array, b: Array) -> Array:
-    return a // b if np.issubdtype(a.dtype, np.integer) else a / b
-
-
 # operations that only call a function, and the parameter that holds it
-CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr"}
+CALLS |= dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
 NUMPY: dict[str, Rule] = {
     "abs": _plain(np.abs),
@@ -248,8 +246,9 @@ NUMPY: dict[str, Rule] = {
     "cholesky": cholesky,
     "concatenate": lambda *inputs, dimension, **params: np.concatenate(inputs, dimension),
     "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),
+    "copy": _plain(np.asarray),
     "cos": _plain(np.cos),
-    "div": _quiet(_divide),
+    "div": _quiet(lambda a, b: a // b if np.issubdtype(a.dtype, np.integer) else a / b),
     "dot_general": dot_general,
     "eq": _plain(np.equal),
     "floor": lambda x, **params: np.floor(x),
