@@ -16,7 +16,7 @@ from tests.derivatives import assert_match_differences, derivatives
 from tests.uncompiled import uncompiled
 
 PATH = oracle.MODELS / "delays.xml"
-STEPS = 40
+STEPS = 20
 
 
 def converged(integrator: Integrator) -> tuple[diffsim.Model, Any]:
