@@ -58,7 +58,7 @@ def test_sensors_show_what_the_oracles_show(integrator: Integrator, flags: int) 
 def test_derivatives_match_differences(fraction: float) -> None:
     """Of what is shown and of what is recorded, between samples, where interpolation is smooth."""
     model, mjmodel = converged(Integrator.EULER)
-    data = oracle.stepped(mjmodel, np.random.default_rng(1).normal(size=mjmodel.nv), STEPS)
+    data = oracle.stepped(mjmodel, np.random.default_rng(1).normal(size=mjmodel.nv), 40)
     history, time = jnp.array(data.history), data.time + fraction * mjmodel.opt.timestep
     values = np.zeros(model.topology.nhistory)
     for buffers in sensor_buffers(model.topology):
