@@ -54,6 +54,7 @@ soak: $(VENV)/.installed  ## long runs: energy, stacks, memory, threads, models 
 parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
 	$(BIN)/python tests/parity_wide.py
 	$(BIN)/python tests/solver_wide.py
+	DIFFSIM_ALL_MODELS=1 $(BIN)/python -m pytest -q -n 0 tests/physics/test_parity.py
 
 rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and the time of a fine mesh beside a box
 	$(BIN)/python tests/ray_wide.py

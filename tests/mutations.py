@@ -17,20 +17,17 @@ import tempfile
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
-MATRIX = "tests/gradients/test_matrix.py::test_entry"
-PYRAMID, CONE, WELD = (
-    f"'{MATRIX}[{entry}-newton-{i}]'" for entry, i in (("contact 6-0", 0), ("contact 4-1", 0), ("weld-0", 2))
-)
+MATRIX = "tests/gradient_matrix.py --only"
+PYRAMID, WELD = (f"{MATRIX} '{entry} pyramidal newton euler'" for entry in ("contact 6", "weld"))
+CONE = "tests/gradients/test_matrix.py"
 IMPLICIT = "'tests/simulate/test_gradients.py::test_step_derivatives_match_differences[smooth-2]'"
 SOLVER = "tests/solver/test_derivatives.py"
-EULER, RK4 = (
-    f"'tests/gradients/test_step.py::test_step_gradients[dm_control/suite/hopper.xml-{case}]'"
-    for case in ("EULER-PYRAMIDAL", "RK4-ELLIPTIC")
-)
+EULER = "tests/gradients/test_step.py"
+RK4 = "tests/simulate/test_split.py::test_the_derivative_is_that_of_the_step"
 
 
 class Mutation(NamedTuple):
-    """Replace `old` in diffsim/`file` by `new`, and `test` (arguments of pytest) fails."""
+    """Replace `old` in diffsim/`file` by `new`, and `test` (arguments of pytest, or the command of a sweep) fails."""
 
     file: str
     old: str
@@ -163,12 +160,13 @@ def caught(mutation: Mutation) -> bool:
         if text.count(mutation.old) != 1:
             raise LookupError(f"{mutation.file} has {mutation.old!r} {text.count(mutation.old)} times")
         target.write_text(text.replace(mutation.old, mutation.new))
-        command = f"{sys.executable} -m pytest -x {mutation.test}"
+        sweep = mutation.test.startswith(MATRIX)
+        command = f"{sys.executable} {'' if sweep else '-m pytest -x '}{mutation.test}"
         settings = {**os.environ, "PYTHONPATH": str(copy), "DIFFSIM_JAX_CACHE": str(copy / "cache")}
         run = subprocess.run(command, shell=True, cwd=copy, env=settings, capture_output=True, text=True)
     if run.returncode not in (0, 1):
         raise LookupError(f"{command}: {run.stdout[-500:]}")
-    return run.returncode == 1 and "AssertionError" in run.stdout
+    return run.returncode == 1 and ("WRONG" if sweep else "AssertionError") in run.stdout
 
 
 def main() -> int:

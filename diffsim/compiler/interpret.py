@@ -274,7 +274,7 @@ NUMPY: dict[str, Rule] = {
     "reduce_min": _over_axes(np.min),
     "reduce_or": _over_axes(np.any),
     "reduce_sum": _over_axes(np.sum),
-    "reshape": lambda x, *, new_sizes, dimensions, **params: x.reshape(new_sizes),
+    "reshape": lambda x, *, new_sizes, dimensions, **_: x.transpose(dimensions or [*range(x.ndim)]).reshape(new_sizes),
     "round": _round,
     "rsqrt": _quiet(lambda x: 1 / np.sqrt(x)),
     "scatter": _scatter(lambda target, where, rows: target.__setitem__(where, rows)),

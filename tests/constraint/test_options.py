@@ -13,11 +13,12 @@ from diffsim.compiler.convert import from_mujoco
 from diffsim.enums import Cone, DisableBit, EnableBit, EqType
 from diffsim.simulate import support
 from tests.constraint.feed import oracle_jacobian
+from tests.uncompiled import uncompiled
 
 NAMES = ("efc_pos", "efc_margin", "efc_frictionloss", "efc_D", "efc_vel", "efc_aref")
 
 
-@jax.jit
+@uncompiled
 def rows_and_acceleration(model: Any, state: Any, inputs: Any) -> tuple[Any, jax.Array]:
     data = diffsim.forward(model, state, inputs)
     return support.efc(model, data), data.qacc

@@ -15,6 +15,7 @@ from diffsim.types.constraints import Law
 from diffsim.types.data import ComFrame, Kinematics, Solution, Tendons, Velocities
 from tests.constraint.cases import CASES, PYRAMIDAL, cases, strict_pair
 from tests.constraint.feed import lined_up, oracle_jacobian
+from tests.uncompiled import uncompiled
 
 
 @pytest.mark.parametrize(("path", "cone"), CASES)
@@ -50,18 +51,18 @@ def _at_the_oracle(case) -> Solution:
     fields = {f.name: zero for f in dataclasses.fields(Solution)}
     force = np.array(case.data.qfrc_constraint)
     rows, qacc = case.fed.constraints, np.array(case.data.qacc)
-    row_force = rows.concatenate(row_forces(rows, qacc))
+    row_force = uncompiled(lambda rows, qacc: rows.concatenate(row_forces(rows, qacc)))(rows, qacc)
     return Solution(**{**fields, "qacc": qacc, "qfrc_constraint": force, "row_force": row_force})
 
 
-wrenches = jax.jit(constraint_wrenches)
+forces_of, wrenches = uncompiled(contact_forces), uncompiled(constraint_wrenches)
 
 
 @pytest.mark.parametrize(("path", "cone"), [CASES[0], CASES[1], CASES[2], CASES[7]])
 def test_contact_forces_and_wrenches(path, cone):
     for case in cases(path, cone):
         solution = _at_the_oracle(case)
-        forces = np.asarray(contact_forces(case.model, case.fed.contacts, case.fed.constraints, solution))
+        forces = forces_of(case.model, case.fed.contacts, case.fed.constraints, solution)
         expected = contact_forces_of(case.mjmodel, case.data)
         for index, slot in case.fed.slots.items():
             assert_close("contact force", forces[slot], expected[index], 1e-8, rtol=1e-8)

@@ -1,19 +1,13 @@
-"""A few entries of the gradient matrix (tests/gradient_matrix.py): by Newton and with noslip."""
+"""One entry of the gradient matrix; the rest is tests/gradient_matrix.py, noslip also tests/solver/test_noslip.py."""
 
-import pytest
 from gradient_matrix import BAR, MODELS, Combination, check, combinations
+from uncompiled import uncompiled
 
 from diffsim.enums import Cone, Integrator
 
-CASES = [
-    Combination("dof friction", Cone.PYRAMIDAL, "noslip", Integrator.EULER),
-    Combination("contact 4", Cone.ELLIPTIC, "newton", Integrator.EULER),
-]
 
-
-@pytest.mark.parametrize("entry", CASES, ids=lambda entry: "-".join(map(str, entry)))
-def test_entry(entry: Combination) -> None:
-    outcome = check(entry)
+def test_elliptic_contacts_by_newton() -> None:
+    outcome = check(Combination("contact 4", Cone.ELLIPTIC, "newton", Integrator.EULER), compiled=uncompiled)
     assert outcome.difference <= BAR and outcome.modes <= 1e-9
     assert not outcome.unresolved
 

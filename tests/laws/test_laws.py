@@ -49,7 +49,7 @@ def test_momentum_and_energy_are_kept_without_forces() -> None:
     model = diffsim.load(FLOATING)
     state = diffsim.make_state(model)
     state = state.replace(qvel=jnp.asarray(np.random.default_rng(0).normal(size=model.nv)))
-    measure = jax.jit(momentum_and_energy)
+    measure = uncompiled(momentum_and_energy)
     before = measure(model, state)
     run = jax.jit(lambda m, s: jax.lax.fori_loop(0, 500, lambda _, x: diffsim.step(m, x), s))
     after = measure(model, run(model, state))
@@ -75,7 +75,7 @@ def test_the_midpoint_rule_keeps_energy_and_momentum_of_free_tops() -> None:
     state = diffsim.make_state(model)
     state = state.replace(qvel=jnp.asarray(5 * np.random.default_rng(0).normal(size=model.nv)))
 
-    @jax.jit
+    @uncompiled
     def invariants(m: diffsim.Model, s: diffsim.State) -> jax.Array:
         data = diffsim.forward(m, s)
         momenta = [diffsim.simulate.support.angular_momentum_matrix(m, data, body) @ s.qvel for body in (1, 2)]
@@ -132,7 +132,7 @@ def test_a_batch_is_a_loop(worlds: tuple[diffsim.Model, diffsim.State, diffsim.I
 
 
 # one program for all fields
-forward = jax.jit(jax.vmap(diffsim.forward, in_axes=(None, 0, 0)))
+forward = uncompiled(jax.vmap(diffsim.forward, in_axes=(None, 0, 0)))
 
 
 @pytest.mark.parametrize("field", ["qpos", "qvel", "ctrl"])

@@ -1,4 +1,4 @@
-"""All smooth stages as one jitted function: fed the oracle's own records, or chained from a state."""
+"""All smooth stages as one function: fed the oracle's own records, or chained from a state."""
 
 import dataclasses
 import functools
@@ -13,7 +13,6 @@ from diffsim.actuator.activation import advance_activation
 from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
-from diffsim.compiler.interpret import interpret
 from diffsim.enums import EnableBit
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import compute_bias
@@ -39,6 +38,7 @@ from diffsim.types.data import (
     Transmission,
     Velocities,
 )
+from tests.uncompiled import uncompiled
 
 Array = jax.Array
 
@@ -96,12 +96,7 @@ def stages_of(
     return records, others
 
 
-each_stage = jax.jit(stages_of)
-
-
-def interpreted(*arguments: Any) -> Any:
-    """`each_stage` without compilation, for models that are looked at once."""
-    return interpret(stages_of, *arguments)
+each_stage = uncompiled(stages_of)
 
 
 def all_stages(model: Model, state: State, inputs: Inputs) -> list[Any]:
@@ -131,7 +126,7 @@ def all_stages(model: Model, state: State, inputs: Inputs) -> list[Any]:
     ]
 
 
-def compare(path: str, seed: int, tolerance: float, run: Any = each_stage) -> None:
+def compare(path: str, seed: int, tolerance: float) -> None:
     """Compares all stages with the oracle in one random state, relative to the largest value of each field."""
     model, mjmodel = load(path)
     data = oracle.sample(mjmodel, seed)
@@ -140,7 +135,7 @@ def compare(path: str, seed: int, tolerance: float, run: Any = each_stage) -> No
     wrenches = oracle.constraint_wrenches(mjmodel, data)
     read = tuple(oracle.record_of(cls, mjmodel, data) for cls in READ)
     state, inputs = oracle.state_of(data), oracle.inputs_of(data)
-    records, others = run(model, state, inputs, read, np.array(data.qacc), wrenches)
+    records, others = each_stage(model, state, inputs, read, np.array(data.qacc), wrenches)
     for cls, record in zip(COMPARED, records, strict=True):
         assert type(record) is cls
         for field in dataclasses.fields(cls):

@@ -1,7 +1,4 @@
-"""Random trees, long chains, stars and swarms: every smooth stage against the oracle.
-
-Interpreted in numpy, because no two of these models share a compilation.
-"""
+"""Random trees, long chains, stars and swarms: every smooth stage against the oracle."""
 
 import os
 
@@ -16,9 +13,9 @@ SHAPES = {"chain": generate.chain(100), "star": generate.star(100), "swarm": gen
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_models_match_oracle(seed: int) -> None:
-    stages.compare(generate.random_model(seed), seed, BAR, run=stages.interpreted)
+    stages.compare(generate.random_model(seed), seed, BAR)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_large_trees_match_oracle(shape: str) -> None:
-    stages.compare(SHAPES[shape], 2, BAR, run=stages.interpreted)
+    stages.compare(SHAPES[shape], 2, BAR)

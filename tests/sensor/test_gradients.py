@@ -13,6 +13,7 @@ from oracle import MODELS, load_pair, sample, visited_states
 
 from diffsim.sensor import read_sensors
 from tests.sensor.feed import readings_of
+from tests.uncompiled import uncompiled
 
 Array = jax.Array
 STEP = 1e-4
@@ -39,10 +40,8 @@ FIELDS = (
 def floats_of(arguments: Any) -> list:
     """The float leaves of the arguments of `read_sensors` that are varied."""
     model, *others = arguments
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(others)]
-    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)] + [
-        getattr(model, name) for name in FIELDS
-    ]
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(others)]
+    return [leaf for leaf in leaves if leaf.dtype == float] + [np.asarray(getattr(model, name)) for name in FIELDS]
 
 
 def evaluate(arguments: Any, values: list) -> Array:
@@ -55,14 +54,17 @@ def evaluate(arguments: Any, values: list) -> Array:
     return read_sensors(model.replace(**changed), *jax.tree.unflatten(tree, merged))
 
 
-@jax.jit
+@uncompiled
 def push(arguments: Any, values: list, direction: list) -> tuple[Array, Array]:
     return jax.jvp(lambda v: evaluate(arguments, v), (values,), (direction,))
 
 
-@jax.jit
+@uncompiled
 def pull(arguments: Any, values: list, weights: Array) -> list:
     return jax.vjp(lambda v: evaluate(arguments, v), values)[1](weights)[0]
+
+
+value = uncompiled(evaluate)
 
 
 def direction_of(values: list, seed: int) -> list:
@@ -90,17 +92,17 @@ def test_jvp_and_vjp_against_differences() -> None:
     values = floats_of(arguments)
     direction = direction_of(values, 0)
     out, tangent = push(arguments, values, direction)
-    numeric = richardson(lambda v: push(arguments, v, direction)[0], values, direction)
+    numeric = richardson(lambda v: value(arguments, v), values, direction)
     scale = 1 + np.abs(numeric)
     np.testing.assert_allclose(np.asarray(tangent) / scale, numeric / scale, rtol=0, atol=1e-6)
-    weights = jnp.asarray(np.random.default_rng(1).normal(size=out.shape)) / (1 + jnp.abs(tangent))
+    weights = np.random.default_rng(1).normal(size=out.shape) / (1 + np.abs(tangent))
     pulled = pull(arguments, values, weights)
-    product = sum(float(jnp.vdot(a, b)) for a, b in zip(pulled, direction, strict=True))
-    np.testing.assert_allclose(product, float(jnp.vdot(weights, tangent)), rtol=1e-9)
+    product = sum(float(np.vdot(a, b)) for a, b in zip(pulled, direction, strict=True))
+    np.testing.assert_allclose(product, float(np.vdot(weights, tangent)), rtol=1e-9)
 
 
 def test_finite_at_rest_without_contacts() -> None:
     model, mjmodel = load_pair(XML)
     arguments = readings_of(XML, sample(mjmodel, 0, speed=0.0, spread=0.0))
-    pulled = pull(arguments, floats_of(arguments), jnp.ones(model.topology.nsensordata))
+    pulled = pull(arguments, floats_of(arguments), np.ones(model.topology.nsensordata))
     assert all(np.all(np.isfinite(value)) for value in pulled)

@@ -8,6 +8,7 @@ from oracle import mujoco, state_of, stepped
 
 import diffsim
 from diffsim.enums import Integrator, Solver, Status
+from tests.uncompiled import uncompiled
 
 EMPTY = {
     "nothing": "<mujoco/>",
@@ -17,6 +18,7 @@ EMPTY = {
     "welded": '<mujoco><worldbody><body name="b"><geom size=".1"/></body></worldbody>'
     '<equality><weld body1="b"/></equality></mujoco>',
 }
+step, forward = uncompiled(diffsim.step), uncompiled(diffsim.forward)
 LIMITED = '<motor joint="j" ctrllimited="true" ctrlrange="-1 1"/>'
 FREE = '<motor joint="j"/>'
 
@@ -26,9 +28,8 @@ FREE = '<motor joint="j"/>'
 def test_models_without_degrees_of_freedom_step(name: str, solver: Solver) -> None:
     model = diffsim.load(EMPTY[name])
     model = model.replace(opt=model.opt.replace(solver=solver))
-    state, data = jax.jit(lambda model, state: (diffsim.step(model, state), diffsim.forward(model, state)))(
-        model, diffsim.make_state(model)
-    )
+    start = diffsim.make_state(model)
+    state, data = step(model, start), forward(model, start)
     assert model.nv == 0 and state.time == model.opt.timestep and int(data.status) == 0
     theirs = mujoco.MjModel.from_xml_string(EMPTY[name])
     expected = mujoco.MjData(theirs)
@@ -41,7 +42,7 @@ def test_models_without_degrees_of_freedom_integrate(integrator: Integrator) -> 
     model = diffsim.load(EMPTY["one geom"])
     model = model.replace(opt=model.opt.replace(integrator=integrator))
     states = jax.vmap(lambda _: diffsim.make_state(model))(jnp.arange(3))
-    after = jax.jit(jax.vmap(diffsim.step, in_axes=(None, 0)))(model, states)
+    after = uncompiled(jax.vmap(diffsim.step, in_axes=(None, 0)))(model, states)
     np.testing.assert_allclose(after.time, model.opt.timestep)
 
 
@@ -54,7 +55,7 @@ def test_bad_controls_count_as_zero_and_are_flagged(actuator: str, ctrl: float, 
     body = '<body><joint name="j"/><geom size=".1"/></body>'
     model = diffsim.load(f"<mujoco><worldbody>{body}</worldbody><actuator>{actuator}</actuator></mujoco>")
     inputs = diffsim.make_inputs(model).replace(ctrl=jnp.array([ctrl]))
-    data = diffsim.forward(model, diffsim.make_state(model), inputs)
+    data = forward(model, diffsim.make_state(model), inputs)
     assert bool(data.status & Status.BAD_CTRL) == bad
     assert float(data.actuator_force[0]) == (0 if bad else 1)
 
@@ -65,6 +66,6 @@ def test_actuators_that_are_all_disabled_do_not_move() -> None:
         f"</worldbody><actuator>{FREE}</actuator></mujoco>"
     )
     model, oracle = diffsim.load(text), stepped(mujoco.MjModel.from_xml_string(text), np.ones(1), 3)
-    data = diffsim.forward(model, state_of(oracle))
+    data = forward(model, state_of(oracle))
     assert oracle.qvel[0] and not oracle.actuator_velocity[0]
     np.testing.assert_array_equal(data.actuator_velocity, oracle.actuator_velocity)
