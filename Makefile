@@ -37,7 +37,7 @@ docs: $(VENV)/.installed  ## the documentation, as a site in out/site; any warni
 	$(BIN)/python -m mkdocs build --strict
 
 examples: $(VENV)/.installed  ## all examples at full size, with their pictures in out/
-	for name in demo many_worlds throw_to_target identify_arm swing_up balance learn_to_reach look; do \
+	for name in demo many_worlds throw_to_target identify_arm swing_up balance learn_to_reach look landscapes; do \
 	  echo "== $$name"; $(BIN)/python examples/$$name.py --out out || exit 1; done
 
 bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoCo

@@ -7,9 +7,8 @@ import pathlib
 import jaxlib.version
 import pytest
 
-# compiling is what the suite spends its time on, and these more than halve it; README's snippet,
-# tests/simulate/side_by_side.py and tests/api/test_default_flags.py run with the defaults, as users do. The last flag
-# ends the process with jaxlib 0.12
+# compiling is what the suite spends its time on, and these more than halve it; tests/simulate/side_by_side.py and
+# tests/api/test_default_flags.py run with the defaults, as users do. The last flag ends the process with jaxlib 0.12
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0"

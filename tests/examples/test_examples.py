@@ -1,7 +1,7 @@
 """The examples run, print results and leave pictures; the notebook runs from top to end.
 
-README's snippet runs with XLA's defaults, as a user's; the rest with the flags of the suite, which halve compilation
-(`make examples` runs all at full size with the defaults).
+They run with the flags of the suite, which halve compilation; `make demo` and `make examples` run them as users do. So
+does tests/api/test_default_flags.py with a program of its own.
 """
 
 import math
@@ -19,10 +19,9 @@ from PIL import Image
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def printed(arguments: list[str], folder: pathlib.Path, flags: str = os.environ["XLA_FLAGS"]) -> list[str]:
+def printed(arguments: list[str], folder: pathlib.Path) -> list[str]:
     """What Python prints, run in `folder`."""
     environment = {**os.environ, "MPLBACKEND": "Agg", "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache")}
-    environment["XLA_FLAGS"] = flags
     command = [sys.executable, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -53,14 +52,14 @@ def assert_picture(path: pathlib.Path) -> None:
 
 def test_readme() -> None:
     code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    slope, mean = map(float, printed(["-c", code[0]], ROOT, flags=""))
+    slope, mean = map(float, printed(["-c", code[0]], ROOT))
     assert math.isfinite(slope) and slope != 0
     assert abs(mean) < 1
 
 
 def test_many_worlds(tmp_path: pathlib.Path) -> None:
-    results = run("many_worlds", tmp_path, worlds=256, steps=40)
-    assert float(results["steps_per_second"]) > 1000
+    results = run("many_worlds", tmp_path, worlds=128, steps=30)
+    assert float(results["steps_per_second"]) > 100
     assert 0.0 <= float(results["standing"]) <= 1.0
     assert_picture(tmp_path / "many_worlds.png")
 
@@ -73,7 +72,7 @@ def test_throw_to_target_misses_by_less_than_a_centimetre(tmp_path: pathlib.Path
 
 
 def test_identify_arm_finds_the_truth_to_two_percent(tmp_path: pathlib.Path) -> None:
-    results = run("identify_arm", tmp_path)
+    results = run("identify_arm", tmp_path, windows=8)
     assert float(results["worst_error"]) < 0.02
     assert_picture(tmp_path / "identify_arm.png")
 
@@ -97,7 +96,7 @@ for name in sys.argv[2:]:
 
 def test_the_rest_begin(tmp_path: pathlib.Path) -> None:
     """`make examples` runs them to the end; here their imports and arguments are tried."""
-    rest = ["balance", "learn_to_reach", "look", "swing_up"]
+    rest = ["balance", "landscapes", "learn_to_reach", "look", "swing_up"]
     said = printed(["-c", f"import sys; sys.path[0] = {str(ROOT / 'examples')!r}" + BEGIN, "", *rest], tmp_path)
     assert sum("--out" in line and "usage" in line for line in said) == len(rest)
 
