@@ -80,6 +80,7 @@ class Session:
         self.running, self.speed = True, 1.0
         self._shown, self._grip, self._depth = Shown(jnp.asarray(False), jnp.asarray(False)), self._no_grip(), 0.0
         self._behind, self._cost, self._rate = 0.0, 1e-3, 0.0
+        self._pull = jnp.zeros_like(inputs.xfrc_applied)
         # compiles
         _advance(model, states, inputs, 0)
         self._see()
@@ -90,8 +91,12 @@ class Session:
 
     def _see(self) -> None:
         """Brings up to date what is shown, and the pull of the spring."""
-        self._seen = _look(self.model, self._states, self._inputs, self._grip, self._shown)
-        self._inputs = self._inputs.replace(xfrc_applied=self._seen.pull)
+        self._seen = _look(self.model, self._states, self._acting(), self._grip, self._shown)
+        self._pull = self._seen.pull
+
+    def _acting(self) -> Inputs:
+        """The inputs, and the pull of the spring."""
+        return self._inputs.replace(xfrc_applied=self._inputs.xfrc_applied + self._pull)
 
     def tick(self, seconds: float) -> None:
         """Lets so much time of the clock on the wall pass; what does not fit into it is left out."""
@@ -109,7 +114,7 @@ class Session:
     def _steps(self, count: int) -> None:
         if count:
             begin = time.perf_counter()
-            self._states = jax.block_until_ready(_advance(self.model, self._states, self._inputs, count))
+            self._states = jax.block_until_ready(_advance(self.model, self._states, self._acting(), count))
             self._cost = (time.perf_counter() - begin) / count
 
     def show(self, states: State, inputs: Inputs | None = None) -> None:
@@ -149,6 +154,8 @@ class Session:
 
     def _control(self, value: tuple[int, float]) -> None:
         index, ctrl = value
+        if not 0 <= index < self.model.nu:
+            raise IndexError(f"control {index} of {self.model.nu}")
         self._inputs = self._inputs.replace(ctrl=self._inputs.ctrl.at[:, int(index)].set(float(ctrl)))
 
     def _show_forces(self, on: bool) -> None:

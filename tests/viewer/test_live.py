@@ -70,8 +70,17 @@ def test_it_does_what_it_is_told() -> None:
     seen.tell("step", 20)
     # 12.5 m/s^2 for a tenth of a second, in the air
     assert place(seen)[0] == pytest.approx(0.5 * 12.5 * 0.1**2, rel=0.1)
-    with pytest.raises(KeyError):
-        seen.tell("fly")
+    for command, value in (("fly", None), ("ctrl", [2, 0.0]), ("key", 1)):
+        with pytest.raises(LookupError):
+            seen.tell(command, value)
+
+
+def test_applied_forces_of_the_user_act() -> None:
+    inputs = diffsim.make_inputs(model())
+    inputs = inputs.replace(xfrc_applied=inputs.xfrc_applied.at[1, 2].set(2 * 9.81 + 4.0))
+    seen = Session(model(), diffsim.make_state(model(), "high"), inputs)
+    seen.tell("step", 20)
+    assert place(seen)[2] == pytest.approx(1.2 + 0.5 * 2 * 0.1**2, abs=2e-3)
 
 
 def test_a_spring_pulls_what_is_grabbed() -> None:
