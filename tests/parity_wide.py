@@ -84,9 +84,7 @@ def pair(source: str, **capacity: int) -> tuple[diffsim.Model, Any]:
     return model.replace(opt=model.opt.replace(**SETTINGS)), mjmodel
 
 
-def errors(
-    source: str, options: argparse.Namespace, **capacity: int
-) -> tuple[dict[str, float], Counter[str]]:
+def errors(source: str, options: argparse.Namespace, **capacity: int) -> tuple[dict[str, float], Counter[str]]:
     """The worst error of each field over its bar, relative where values exceed one, and how many states had which fate.
 
     Raises:

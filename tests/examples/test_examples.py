@@ -57,24 +57,11 @@ def test_readme() -> None:
     assert abs(mean) < 1
 
 
-def test_many_worlds(tmp_path: pathlib.Path) -> None:
-    results = run("many_worlds", tmp_path, worlds=128, steps=30)
-    assert float(results["steps_per_second"]) > 100
-    assert 0.0 <= float(results["standing"]) <= 1.0
-    assert_picture(tmp_path / "many_worlds.png")
-
-
 def test_throw_to_target_misses_by_less_than_a_centimetre(tmp_path: pathlib.Path) -> None:
     results = run("throw_to_target", tmp_path)
     assert float(results["miss"]) < 0.01
     assert results["bounced"] == "True"
     assert_picture(tmp_path / "throw_to_target.png")
-
-
-def test_identify_arm_finds_the_truth_to_two_percent(tmp_path: pathlib.Path) -> None:
-    results = run("identify_arm", tmp_path, windows=8)
-    assert float(results["worst_error"]) < 0.02
-    assert_picture(tmp_path / "identify_arm.png")
 
 
 def test_demo(tmp_path: pathlib.Path) -> None:
@@ -96,7 +83,7 @@ for name in sys.argv[2:]:
 
 def test_the_rest_begin(tmp_path: pathlib.Path) -> None:
     """`make examples` runs them to the end; here their imports and arguments are tried."""
-    rest = ["balance", "landscapes", "learn_to_reach", "look", "swing_up"]
+    rest = ["balance", "identify_arm", "landscapes", "learn_to_reach", "look", "many_worlds", "swing_up"]
     said = printed(["-c", f"import sys; sys.path[0] = {str(ROOT / 'examples')!r}" + BEGIN, "", *rest], tmp_path)
     assert sum("--out" in line and "usage" in line for line in said) == len(rest)
 
