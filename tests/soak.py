@@ -33,8 +33,9 @@ def line(name: str, good: bool, **numbers: object) -> bool:
 
 
 def marched(model: diffsim.Model, state: diffsim.State, steps: int) -> diffsim.Rollout:
-    """A rollout without readouts."""
-    return jax.jit(lambda s: diffsim.rollout(model, s, length=steps, readout=lambda s, d: ()))(state)
+    """A rollout without controls and readouts."""
+    ctrl = jnp.zeros((steps, model.nu))
+    return jax.jit(lambda s: diffsim.rollout(model, s, ctrl, readout=lambda s, d: ()))(state)
 
 
 def energies(xml: str, speed: np.ndarray, steps: int) -> tuple[float, float]:
@@ -87,11 +88,10 @@ def humanoids() -> bool:
     ctrl = np.random.default_rng(0).uniform(-1, 1, (steps // 50, worlds, mjmodel.nu)).astype(np.float32)
     one = diffsim.make_state(model)
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), one)
-    inputs = diffsim.make_inputs(model)
 
     def advance(carry: tuple[diffsim.State, jax.Array], row: jax.Array) -> tuple[tuple[diffsim.State, jax.Array], None]:
         def repeated(state: diffsim.State, ctrl: jax.Array) -> diffsim.Rollout:
-            return diffsim.rollout(model, state, inputs.replace(ctrl=ctrl), length=50, readout=lambda s, d: ())
+            return diffsim.rollout(model, state, jnp.tile(ctrl, (50, 1)), readout=lambda s, d: ())
 
         result = jax.vmap(repeated)(carry[0], row)
         return (result.final, carry[1] + diffsim.is_bad(result)), None
