@@ -123,13 +123,21 @@ def torn_apart(dyntype: DynType, gaintype: GainType, biastype: BiasType) -> str 
     return torn[0] if torn else None
 
 
-def has_states(dyntype: int, count: int, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
-    """(k,) bool: which of its law's states an actuator has, by its parameters (10,); the user's laws have `count`."""
-    states = DYNAMICS[DynType(dyntype)].states
-    if states is None:
-        return np.ones(count, bool)
-    parameters = {"dynprm": dynprm, "gainprm": gainprm}
-    return np.array([state is None or parameters[state[0]][state[1]] > 0 for state in states], bool)
+def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
+    """(nu, k) bool: which of its law's states, in the last columns, an actuator has by its parameters (nu, 10).
+
+    The user's laws have `count`.
+    """
+    kinds = {DynType(kind): DYNAMICS[DynType(kind)].states for kind in np.unique(dyntype)}
+    widest = max((np.max(count[dyntype == kind]) if s is None else len(s) for kind, s in kinds.items()), default=0)
+    has, parameters = np.zeros((len(dyntype), widest), bool), {"dynprm": dynprm, "gainprm": gainprm}
+    for kind, states in kinds.items():
+        of = np.flatnonzero(dyntype == kind)
+        if states is None:
+            has[of] = np.arange(widest) >= widest - count[of, None]
+        for column, state in enumerate(states or (), widest - len(states or ())):
+            has[of, column] = state is None or parameters[state[0]][of, state[1]] > 0
+    return has
 
 
 def state_slots(dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
@@ -137,8 +145,5 @@ def state_slots(dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gai
 
     The states fill the last columns, so that the last state, which most laws take for their signal, is in the last.
     """
-    found = [has_states(*actuator) for actuator in zip(dyntype, actnum, dynprm, gainprm, strict=True)]
-    slots = np.full((len(found), max(map(len, found), default=0)), -1, np.int32)
-    for row, has in zip(slots, found, strict=True):
-        row[len(row) - len(has) :] = np.where(has, np.cumsum(has) - 1, -1)
-    return slots
+    has = has_states(dyntype, actnum, dynprm, gainprm)
+    return np.where(has, np.cumsum(has, axis=1, dtype=np.int32) - 1, -1).astype(np.int32)

@@ -5,6 +5,7 @@ pose of the `<frame>`s around it, and the row of mjModel fields that the passes 
 `columns` turns the rows of each kind into arrays.
 """
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from diffsim.compiler.orientation import IDENTITY
 from diffsim.errors import Problems, near_match
 from diffsim.mjcf.attributes import Tristate
-from diffsim.mjcf.elements.settings import Compiler
+from diffsim.mjcf.elements.settings import Compiler, LengthRange
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 from diffsim.types.kinds import KINDS
@@ -60,6 +61,11 @@ class Draft:
         # actuators whose length range is to be found by simulation
         self.unmeasured: set[int] = set()
         self._index: dict[str, dict[str, Node]] = {}
+
+    @functools.cached_property
+    def lengthrange(self) -> LengthRange:
+        """How length ranges are found; all attributes filled."""
+        return (self.spec.compiler.first(LengthRange) or LengthRange()).filled()
 
     def settings(self, node: "Node") -> Compiler:
         """The compiler settings that hold for an object: those of the file that it was attached from."""

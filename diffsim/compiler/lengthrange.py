@@ -45,7 +45,7 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
     wanted = sorted(draft.unmeasured)
     if not wanted:
         return
-    settings = (draft.spec.compiler.first(LengthRange) or LengthRange()).filled()
+    settings = draft.lengthrange
     timestep = settings.timestep if settings.timestep > 0 else draft.spec.option.timestep
     counted = _window(settings, timestep)
     if counted is None:

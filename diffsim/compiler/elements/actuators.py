@@ -11,7 +11,8 @@ from diffsim.compiler.draft import Draft, Fields, Node, check_limits
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import BiasType, DynType, GainType, LRMode, TrnType
 from diffsim.joints import is_scalar
-from diffsim.mjcf.elements.settings import MOST_NUMBERS, LengthRange
+from diffsim.mjcf.elements.actuator import PARAMETERS
+from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.types.history import buffer_size
 
 Array = np.ndarray
@@ -30,8 +31,8 @@ REFLECTING = (TrnType.JOINT, TrnType.JOINTINPARENT, TrnType.TENDON)
 def actuator_rows(draft: Draft) -> None:
     """Rows of all actuators, addresses of activations and histories."""
     nodes = draft.nodes["actuator"]
-    for node in nodes:
-        node.row = _actuator_row(draft, node)
+    for node, count in zip(nodes, _activations(draft, nodes), strict=True):
+        node.row = {**_actuator_row(draft, node), "actuator_actnum": count}
     draft.problems.raise_if_any()
     draft.columns("actuator")
     numbers = np.array([node.row["actuator_actnum"] for node in nodes], int)
@@ -64,7 +65,6 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
         "actuator_dyntype": e.dyntype,
         "actuator_gaintype": e.gaintype,
         "actuator_biastype": e.biastype,
-        "actuator_actnum": _activations(draft, node),
         "actuator_group": e.group,
         "actuator_history": (e.nsample, e.interp),
         "actuator_delay": e.delay,
@@ -122,8 +122,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
     """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by lengthrange.py."""
-    e, given = node.e, np.array(node.e.lengthrange)
-    settings = (draft.spec.compiler.first(LengthRange) or LengthRange()).filled()
+    e, given, settings = node.e, np.array(node.e.lengthrange), draft.lengthrange
     muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
     user = e.gaintype == GainType.USER or e.biastype == BiasType.USER
     wanted = {LRMode.NONE: False, LRMode.MUSCLE: muscle, LRMode.MUSCLEUSER: muscle or user, LRMode.ALL: True}
@@ -143,10 +142,23 @@ def _activation_limited(draft: Draft, node: Node, limits: Array) -> bool:
     return limited
 
 
-def _activations(draft: Draft, node: Node) -> int:
-    """Number of activation variables: of the states of its law those that it has; `actdim` for a law of the user's."""
+def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
+    """Numbers of activations: of the states of a law those that the actuator has; `actdim` for a law of the user's."""
+    names = "dyntype", "actdim", "dynprm", "gainprm"
+    dyntype, actdim, *parameters = (np.array([getattr(node.e, name) for node in nodes]) for name in names)
+    if len(nodes) * np.max(actdim, initial=0) > MOST_NUMBERS:
+        most = nodes[int(np.argmax(actdim))].source
+        draft.problems.add(most, f"{len(nodes)} actuators of as many activations have more than {MOST_NUMBERS}")
+        draft.problems.raise_if_any()
+    parameters = (prm.reshape(len(nodes), PARAMETERS) for prm in parameters)
+    counts = has_states(dyntype, np.abs(actdim), *parameters).sum(axis=1).tolist()
+    for node, count in zip(nodes, counts, strict=True):
+        _check_actdim(draft, node, count)
+    return counts
+
+
+def _check_actdim(draft: Draft, node: Node, count: int) -> None:
     e, given, states = node.e, node.e.actdim, DYNAMICS[node.e.dyntype].states
-    count = int(has_states(e.dyntype, abs(given), e.dynprm, e.gainprm).sum())
     misfit = f"actdim {given} does not go with dyntype '{e.dyntype.name.lower()}'"
     if states is None:
         if given == 0:
@@ -155,7 +167,6 @@ def _activations(draft: Draft, node: Node) -> int:
         draft.problems.add(node.source, f"actdim > 1 is only for dyntype {_with_several_states()}")
     elif given >= 0 and given != count:
         draft.problems.add(node.source, misfit, f"it has {count} states" if len(states) > 1 else "")
-    return count
 
 
 def _with_several_states() -> str:
