@@ -8,7 +8,7 @@ WORKERS ?= 2
 CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test check format bench sweep soak parity rays mutations corpus pairs fields docs examples gpu-plan gradients clean
+.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs fields docs examples gpu-plan gradients clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
 GPU_VENV := .venv-gpu
@@ -23,6 +23,9 @@ demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient thr
 
 test: $(VENV)/.installed  ## the whole suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15
+
+wide: $(VENV)/.installed  ## the suite with the cases for which it has no time
+	DIFFSIM_WIDE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 check: $(VENV)/.installed  ## lint, format and types
 	$(BIN)/ruff check .
@@ -54,7 +57,7 @@ soak: $(VENV)/.installed  ## long runs: energy, stacks, memory, threads, models 
 parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
 	$(BIN)/python tests/parity_wide.py
 	$(BIN)/python tests/solver_wide.py
-	DIFFSIM_ALL_MODELS=1 $(BIN)/python -m pytest -q -n 0 tests/physics/test_parity.py
+	DIFFSIM_WIDE=1 $(BIN)/python -m pytest -q -n 0 tests/physics/test_parity.py
 
 rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and the time of a fine mesh beside a box
 	$(BIN)/python tests/ray_wide.py

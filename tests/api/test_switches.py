@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from uncompiled import uncompiled
+from wide import wide
 
 import diffsim
 from diffsim.types.model import switch_fields
@@ -44,7 +45,9 @@ def with_field(model: diffsim.Model, name: str, value: jax.Array) -> diffsim.Mod
     return model.replace(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["dof_damping", "dof_frictionloss", "body_gravcomp", "density"])
+@pytest.mark.parametrize(
+    "name", ["dof_damping", "dof_frictionloss", "body_gravcomp", "density", *wide(["jnt_stiffness"])]
+)
 def test_a_traced_value_acts(model: diffsim.Model, name: str) -> None:
     zero = getattr(model.opt if hasattr(model.opt, name) else model, name)
     value = jnp.full_like(zero, 300.0 if name == "density" else 0.3)

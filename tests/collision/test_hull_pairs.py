@@ -11,6 +11,7 @@ import pytest
 from collision.hulls import KINDS, cloud, core_of, flat_states, free_scene, random_states, separation_by_all_facets
 from scipy.spatial.transform import Rotation
 from uncompiled import uncompiled
+from wide import wide
 
 from diffsim.collision import collide
 from diffsim.compiler.convert import from_mujoco
@@ -163,8 +164,8 @@ def equations(kinds: list[str]) -> int:
 
 
 def test_the_program_does_not_grow_with_the_number_of_meshes() -> None:
-    """Meshes with up to 8 vertices: one kind of pair, however many meshes."""
-    few = ["block", "brick"]
-    fewer, more = equations(few), equations([*few, "wedge"])
+    """Meshes with up to 8 vertices: one kind of pair, however many meshes; three kinds with those of up to 32."""
+    few, another = ["block", "brick", *wide(["stone", "pebble"])], ["wedge", *wide(["gravel"])]
+    fewer, more = equations(few), equations([*few, *another])
     # some rows are slices there and gathers here
     assert abs(more - fewer) < 0.01 * fewer

@@ -44,8 +44,8 @@ TOO_MANY = {
         r'<body name="b">: the tree has 3001 bodies and 3001 degrees of freedom, too many to derive its constants',
     ),
     "activations of the longest, for each": (
-        f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody><actuator><general name="a" joint="j" dyntype="user"'
-        ' actdim="9000000"/><motor joint="j"/></actuator>',
+        f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody><actuator>'
+        '<general name="a" joint="j" dyntype="user" actdim="9000000"/><motor joint="j"/></actuator>',
         r'<general name="a">: 2 actuators of as many activations have more than 10000000',
     ),
     "activations": (

@@ -15,6 +15,7 @@ import nbclient
 import nbformat
 import pytest
 from PIL import Image
+from wide import WIDE
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -68,6 +69,20 @@ def test_demo(tmp_path: pathlib.Path) -> None:
     results = run("demo", tmp_path, worlds=64, chunks=2)
     assert float(results["gradient_relative_error"]) < 1e-5
     assert_picture(tmp_path / "demo.png")
+
+
+if WIDE:
+
+    def test_many_worlds(tmp_path: pathlib.Path) -> None:
+        results = run("many_worlds", tmp_path, worlds=128, steps=30)
+        assert float(results["steps_per_second"]) > 100
+        assert 0.0 <= float(results["standing"]) <= 1.0
+        assert_picture(tmp_path / "many_worlds.png")
+
+    def test_identify_arm_finds_the_truth_to_two_percent(tmp_path: pathlib.Path) -> None:
+        results = run("identify_arm", tmp_path, windows=8)
+        assert float(results["worst_error"]) < 0.02
+        assert_picture(tmp_path / "identify_arm.png")
 
 
 BEGIN = """

@@ -1,11 +1,10 @@
 """Every field of every smooth stage against the oracle, in random states of real models and of one with everything."""
 
-import os
-
 import corpus
 import pytest
 
 from tests.physics import stages
+from tests.wide import wide
 
 BAR = 1e-10
 
@@ -26,11 +25,11 @@ FIRST += [
     f"mujoco/mjx/test_data/{name}.xml"
     for name in ("actuator/arm26", "actuator/tendon_force_clamp", "tendon/armature", "tendon/tendon")
 ]
-# a minute more: `make parity`
+# a minute more
 REST = ["dm_control/suite/dog.xml", "dm_control/suite/lqr.xml", "mujoco/mjx/test_data/actuator/arm21.xml"]
 REST += [f"mujoco/mjx/test_data/tendon/{name}.xml" for name in ("fixed_site_wrap", "pulley_fixed_site_wrap")]
 REST += [f"mujoco/mjx/test_data/tendon/{name}.xml" for name in ("pulley_site_wrap", "pulley_wrap", "wrap_sidesite")]
-REST = [path for path in [*corpus.CORPUS, *REST] if path not in FIRST] if os.environ.get("DIFFSIM_ALL_MODELS") else []
+REST = wide(path for path in [*corpus.CORPUS, *REST] if path not in FIRST)
 
 
 @pytest.mark.parametrize("path", [*FIRST, *REST])

@@ -11,6 +11,7 @@ import pytest
 import diffsim
 from diffsim.errors import UnsupportedError
 from tests.uncompiled import uncompiled
+from tests.wide import wide
 
 # drops on the floor at the default solimp, where the force jumps at touch
 DROP = """<mujoco><option timestep=".004" integrator="RK4"/><worldbody><geom type="plane" size="1 1 .1"/>
@@ -32,12 +33,14 @@ def through_touch(model: diffsim.Model, x: jax.Array) -> jax.Array:
 after = uncompiled(through_touch)
 
 
-def test_the_derivative_is_that_of_the_step() -> None:
-    """Forward mode beside differences, through a touch with a jump of the force; reverse mode: `make gradients`."""
+@pytest.mark.parametrize("reverse", [False, *wide([True])])
+def test_the_derivative_is_that_of_the_step(reverse: bool) -> None:
+    """Beside differences, through a touch with a jump of the force."""
     model, x, eps = with_events(DROP, 1), np.array([-0.028, 0.05, -1.0, 1.5]), 1e-5
-    tangent = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,))[1])
+    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,))[1])
+    vjp = uncompiled(lambda model, at, weight: jax.vjp(lambda x: through_touch(model, x), at)[1](weight)[0])
     expected = [(after(model, x + eps * e) - after(model, x - eps * e)) / (2 * eps) for e in np.eye(4)]
-    found = [tangent(model, x, e) for e in np.eye(4)]
+    found = np.stack([vjp(model, x, e) for e in np.eye(4)]).T if reverse else [jvp(model, x, e) for e in np.eye(4)]
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 

@@ -1,0 +1,13 @@
+"""Cases for which the suite has no time: `make wide` runs the suite with them, by DIFFSIM_WIDE=1."""
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+Case = TypeVar("Case")
+WIDE = bool(os.environ.get("DIFFSIM_WIDE"))
+
+
+def wide(cases: Iterable[Case]) -> list[Case]:
+    """The cases, none in the suite."""
+    return list(cases) if WIDE else []
