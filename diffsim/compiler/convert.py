@@ -14,7 +14,7 @@ from diffsim.enums import GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.triangle_tree import tree_fields
 from diffsim.types.kinds import KINDS
-from diffsim.types.model import NSDFPARAM, Model, Option, Statistic
+from diffsim.types.model import Model, Option, Statistic
 from diffsim.types.topology import Topology
 
 
@@ -56,7 +56,8 @@ def _no_fields(geom_type: np.ndarray) -> dict[str, Any]:
     if np.any(geom_type == GeomType.SDF):
         message = "from_mujoco cannot tell which distance field a geom of type sdf has"
         raise UnsupportedError([Problem("", 0, "", message, "use diffsim.load", unsupported=True)])
-    return {"geom_sdf": np.full(len(geom_type), -1), "geom_sdfparam": np.zeros((len(geom_type), NSDFPARAM))}
+    nothing = {"geom_sdf": np.full(len(geom_type), -1), "geom_sdfparam": np.zeros((len(geom_type), 0))}
+    return nothing | {"nsdfparam": 0, "sdf_names": ()}
 
 
 def _names(mjmodel: Any, prefix: str) -> tuple[str, ...]:

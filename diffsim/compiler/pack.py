@@ -20,6 +20,7 @@ Fields = Mapping[str, Any]
 
 # fields of Topology that are ours, not mjModel's
 OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid", "geom_fieldcells"}
+OWN |= {"sdf_names"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -52,6 +53,7 @@ def pack(
         actuator_actslots=_state_slots(fields),
         wrap_sideid=_side_sites(fields),
         geom_fieldcells=cells_spanned(fields),
+        sdf_names=fields["sdf_names"],
     )
     leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)

@@ -1,17 +1,19 @@
 """Data of geoms of type sdf: the parameters of their field, a box around it, and how contacts are searched.
 
-Each geom has its own. Which function a field is stands in the class of its record (`FIELD_OF`), so that a program
-knows it; parameters are numbers of the model.
+Each geom has its own. Which function a field is stands in the class of its record, so that a program knows it;
+parameters are numbers of the model.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.field_functions import FUNCTIONS
+from diffsim.geometry.field_functions import FieldFunction
 from diffsim.geometry.primitive_fields import Field
+from diffsim.geometry.user_fields import field_function, field_parameters
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 
@@ -20,9 +22,9 @@ Sizes = tuple[int, ...]
 
 
 class FieldData(NamedTuple):
-    """A distance field in the frame of its geom.
+    """A distance field in the frame of its geom; `record_of` makes the classes of those of one function.
 
-    `parameters` (5,) of its function. `box` (6,): center and half sides, m, of a box around its surface. `starts`
+    `parameters` (k,) of its function. `box` (6,): center and half sides, m, of a box around its surface. `starts`
     (s, 3), from 0 to 1: where in a box searches begin. `steps` (k,): of each search.
     """
 
@@ -31,11 +33,16 @@ class FieldData(NamedTuple):
     starts: Array
     steps: Array
 
+    @property
+    def field(self) -> Field:
+        """Its function, which a class of `record_of` has."""
+        raise NotImplementedError
 
-RECORDS: dict[str, type[FieldData]] = {
-    name: type(name.split(".")[-1].title() + "Data", (FieldData,), {"__slots__": ()}) for name in FUNCTIONS
-}
-FIELD_OF: dict[type, Field] = {RECORDS[name]: function.field for name, function in FUNCTIONS.items()}
+
+@functools.lru_cache(64)
+def record_of(function: FieldFunction) -> type[FieldData]:
+    """The class of the data of fields with one function."""
+    return type("OneFieldData", (FieldData,), {"__slots__": (), "field": function.field})
 
 
 def field_number(topology: Topology, geom: int) -> Sizes:
@@ -49,7 +56,8 @@ def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData:
     starts = jnp.asarray(halton(model.opt.sdf_initpoints), model.geom_aabb.dtype)
     search = (starts, jnp.arange(model.opt.sdf_iterations))
     each = (jnp.broadcast_to(part, (len(index), *part.shape)) for part in search)
-    return list(RECORDS.values())[sizes[0]](model.geom_sdfparam[index], model.geom_aabb[index], *each)
+    function = field_function(model, sizes[0])
+    return record_of(function)(field_parameters(model, index, sizes[0]), model.geom_aabb[index], *each)
 
 
 def halton(count: int) -> np.ndarray:

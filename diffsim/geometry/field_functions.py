@@ -128,6 +128,3 @@ FUNCTIONS: dict[str, FieldFunction] = {
     "mujoco.sdf.nut": FieldFunction(("radius",), (0.26,), nut_distance, _thread_sides),
     "mujoco.sdf.torus": FieldFunction(("radius1", "radius2"), (0.35, 0.15), torus_distance, _torus_sides),
 }
-
-# by the numbers that `geom_sdf` of the topology holds
-NUMBERED = tuple(FUNCTIONS.values())

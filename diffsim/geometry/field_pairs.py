@@ -14,7 +14,6 @@ import numpy as np
 
 from diffsim.enums import GeomType
 from diffsim.geometry.bounds import bounding_boxes
-from diffsim.geometry.field_data import FIELD_OF
 from diffsim.geometry.field_descent import FieldPair, descend
 from diffsim.geometry.primitive_fields import PRIMITIVES, Field
 from diffsim.geometry.shapes import Candidates, Shape, negligible
@@ -31,7 +30,7 @@ def field_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
 
 def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> Candidates:
     field1, parameters = _field(kind, first)
-    field2 = FIELD_OF[type(second.data)]
+    field2 = second.data.field
     turn = mul_mat(transpose(first.mat), second.mat)
     shift = mul_vec_t(first.mat, second.pos - first.pos)
     pair = FieldPair((field1, field2), parameters, second.data.parameters, turn, shift)
@@ -47,7 +46,7 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
 def _field(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
     """The field of a shape, and its parameters."""
     if kind == GeomType.SDF:
-        return FIELD_OF[type(shape.data)], shape.data.parameters
+        return shape.data.field, shape.data.parameters
     return PRIMITIVES[kind], shape.size
 
 

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.geometry.facets import Lines
-from diffsim.geometry.field_functions import NUMBERED, FieldFunction
+from diffsim.geometry.field_functions import FieldFunction
 from diffsim.geometry.surfaces import box_distance
+from diffsim.geometry.user_fields import field_function, field_parameters
 from diffsim.math import safe
 from diffsim.math.vector import scale
 from diffsim.types.model import Model
@@ -33,9 +34,9 @@ def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array,
     distance = jnp.full(lines.wanted.shape, jnp.inf, lines.origin.dtype)
     for number in np.unique(numbers).tolist():
         own = np.flatnonzero(numbers == number)
-        function = NUMBERED[number]
+        function = field_function(model, number)
         part = Lines(*(values[:, own] for values in lines))
-        parameters = jax.lax.stop_gradient(model.geom_sdfparam[geoms[own]])
+        parameters = jax.lax.stop_gradient(field_parameters(model, geoms[own], number))
         met = jax.vmap(partial(_march, function), (0, 1), 1)(parameters, part)
         size = jnp.broadcast_to(model.geom_size[geoms[own]][None], part.origin.shape)
         around = box_distance(size, part.origin, part.direction) >= 0
@@ -65,15 +66,15 @@ def field_surfaces(model: Model, geom: Array) -> list[tuple[Array, Callable[[Arr
 
     These are of points (k, 3) in the geoms' frames, the distance to first order; arbitrary for other geoms.
     """
-    number, parameters = jnp.asarray(model.topology.geom_sdf)[geom], model.geom_sdfparam[geom]
-    found = []
-    for each in np.unique(model.topology.geom_sdf[model.topology.geom_sdf >= 0]).tolist():
-        function = NUMBERED[each]
-        own = number == each
-        # parameters that this function can have
-        usual = jnp.asarray(np.append(function.defaults, np.zeros(parameters.shape[1])), parameters.dtype)
-        suited = jnp.where(own[:, None], parameters, usual[None, : parameters.shape[1]])
-        found.append((own, *_surface(function, suited)))
+    numbers, found = model.topology.geom_sdf, []
+    for number in np.unique(numbers[numbers >= 0]).tolist():
+        members = np.flatnonzero(numbers == number)
+        # other geoms get parameters that this function can have
+        slot = np.zeros(len(numbers), np.int32)
+        slot[members] = np.arange(len(members))
+        parameters = field_parameters(model, members, number)[jnp.asarray(slot)[geom]]
+        own = jnp.asarray(numbers)[geom] == number
+        found.append((own, *_surface(field_function(model, number), parameters)))
     return found
 
 

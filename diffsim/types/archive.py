@@ -137,7 +137,7 @@ def _take_apart(key: str, value: Any, arrays: dict[str, np.ndarray], facts: dict
             _take_apart(f"{key}{name}/", entry, arrays, facts)
     elif isinstance(value, jax.Array | np.ndarray):
         arrays[key.rstrip("/")] = np.asarray(value)
-    elif callable(value):
+    elif any(map(callable, jax.tree.leaves(value))):
         raise ValueError(f"{key.rstrip('/')} is a function: save the model without it and set it again")
     else:
         facts[key.rstrip("/")] = int(value) if isinstance(value, IntEnum) else value

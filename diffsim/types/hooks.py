@@ -1,4 +1,4 @@
-"""Hooks: the user's own forces, actuator laws, sensors and contact filter, as pure functions: part of the program.
+"""Hooks: the user's own forces, laws, sensors, distance fields and contact filter, as pure functions of the program.
 
     model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
 
@@ -7,7 +7,7 @@ a Data that holds what has been computed so far (positions and velocities); the 
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -19,6 +19,9 @@ Filter = Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
 Hook = Callable[[Any, Any, Any], jax.Array]
 # (model, state, inputs, data) -> array
 DrivenHook = Callable[[Any, Any, Any, Any], jax.Array]
+# (point, parameters) -> distance
+DistanceField = Callable[[jax.Array, jax.Array], jax.Array]
+NamedFields = tuple[tuple[str, DistanceField], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,10 @@ class Hooks:
       contact_filter: (n,) bool, True for pairs of geoms that shall not touch, from (topology, geom1, geom2) with ids in
         numpy: called once for a program, with the pairs that their bodies allow; stands in for contype and conaffinity
         of geoms (mjcb_contactfilter). Explicit pairs are not asked about. The buffer has no room for what is left out.
+      sdf: signed distance fields of sdf geoms whose `<plugin>` is not MuJoCo's, by the name of the plugin. Each takes a
+        point (3,), m, in the frame in which the mesh of the geom is written, and the numbers (k,) of the plugin's
+        `<config>`s in their order; it returns the distance (), m, negative inside, which grows by at most 1 m a metre.
+        Mass, bounds, pictures and contacts with planes are the mesh's. Kept as pairs of names and functions.
     """
 
     passive: Hook | None = None
@@ -43,3 +50,8 @@ class Hooks:
     act_bias: DrivenHook | None = None
     sensor: DrivenHook | None = None
     contact_filter: Filter | None = None
+    sdf: Mapping[str, DistanceField] | NamedFields | None = None
+
+    def __post_init__(self) -> None:
+        if self.sdf is not None:
+            object.__setattr__(self, "sdf", tuple(sorted(dict(self.sdf).items())))

@@ -24,9 +24,6 @@ Array = jax.Array
 R = TypeVar("R", bound=Record)
 
 NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
-# ours
-NSDFPARAM = 5
-
 
 SOLVER_GRADIENTS = ("implicit", "unroll")
 
@@ -163,8 +160,8 @@ class Model(Record):
     geom_friction: Array = leaf("ngeom", 3)
     geom_margin: Array = leaf("ngeom")
     geom_gap: Array = leaf("ngeom")
-    # ours: parameters of the function of a distance field (geometry/field_functions.py)
-    geom_sdfparam: Array = leaf("ngeom", NSDFPARAM)
+    # ours: parameters of the function of a distance field (geometry/field_functions.py, `Hooks.sdf`)
+    geom_sdfparam: Array = leaf("ngeom", "nsdfparam")
     geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
     geom_rgba: Array = leaf("ngeom", 4)
     mat_rgba: Array = leaf("nmat", 4)

@@ -69,6 +69,8 @@ class Topology:
     nkey: int
     nuserdata: int
     nhistory: int
+    # ours: numbers of a distance field, at most
+    nsdfparam: int
 
     # bodies (nbody)
     body_parentid: Ints
@@ -117,8 +119,9 @@ class Topology:
     geom_sameframe: Ints
     # ours (ngeom, nhfield, 2): columns and rows of cells that a geom can span on each height field, at most
     geom_fieldcells: Ints
-    # ours (ngeom): number of the function of a distance field (geometry/field_functions.py), -1 for none
+    # ours (ngeom): which of `sdf_names`, the plugins of the model's distance fields, a geom has, -1 for none
     geom_sdf: Ints
+    sdf_names: tuple[str, ...]
 
     # sites (nsite), cameras (ncam), lights (nlight)
     site_type: Ints

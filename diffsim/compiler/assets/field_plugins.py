@@ -1,7 +1,8 @@
 """What an element's `<plugin>` says of a distance field: which function, with which parameters; and its surface.
 
 A mesh with such a plugin is the surface of its field, on a grid of about 300 points along all three sides. A geom of
-type sdf has the plugin too, and collides with the field itself.
+type sdf has the plugin too, and collides with the field itself. A plugin that is not MuJoCo's is a function of the
+user's, who sets it on the model (`Hooks.sdf`): here it has numbers, in their order, and no surface.
 Source: MuJoCo "XML reference", extension; `mjCMesh::LoadSDF` of user_mesh.cc (3.8.1).
 """
 
@@ -16,51 +17,63 @@ from diffsim.compiler.assets.surface import Surface
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.interpret import interpret
 from diffsim.errors import near_match
-from diffsim.geometry.field_functions import FUNCTIONS, NUMBERED, FieldFunction
-from diffsim.mjcf.elements.deformable import Config, Plugin, PluginInstance
-from diffsim.types.model import NSDFPARAM
+from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.mjcf.elements.deformable import MUJOCO, Config, Plugin, PluginInstance
 
 # grid points along all three sides together, less one or two for each
 POINTS = 300
 
 
 class FieldUse(NamedTuple):
-    """A field: its number among `FUNCTIONS`, and its parameters (5,), zeros where it has fewer."""
+    """A field: the name of its plugin, empty for none, and its parameters (k,)."""
 
-    number: int
+    name: str
     parameters: np.ndarray
 
     @property
     def function(self) -> FieldFunction:
-        """What is computed."""
-        return NUMBERED[self.number]
+        """What is computed.
+
+        Raises:
+          AssetError: it is the user's.
+        """
+        if self.name not in FUNCTIONS:
+            hint = "give the mesh a file, vertices or builtin, and only the geom the plugin"
+            raise AssetError(f"plugin '{self.name}' is a function that is not known when the model is compiled", hint)
+        return FUNCTIONS[self.name]
 
 
-NO_FIELD = FieldUse(-1, np.zeros(NSDFPARAM))
+NO_FIELD = FieldUse("", np.zeros(0))
 
 
 def field_of(draft: Draft, node: Node) -> FieldUse | None:
     """The field that a geom or mesh has by its `<plugin>`; None if it has none.
 
     Raises:
-      AssetError: the plugin is no distance field that is known here, or a parameter is unknown or no number.
+      AssetError: the plugin is MuJoCo's and not known here, or a parameter is unknown or no number.
     """
     plugin = node.e.first(Plugin)
     if plugin is None:
         return None
     name, settings = _named(draft, plugin)
-    if name not in FUNCTIONS:
+    if name in FUNCTIONS:
+        return FieldUse(name, _known_parameters(name, settings))
+    if name.startswith(MUJOCO):
         hint = near_match(name, FUNCTIONS, listed=8)
         raise AssetError(f"plugin '{name}' is no distance field that diffsim knows", hint)
+    return FieldUse(name, np.array([_number(setting) for setting in settings]))
+
+
+def _known_parameters(name: str, settings: list[Config]) -> np.ndarray:
+    """The parameters (k,) of a function, by default or set."""
     function = FUNCTIONS[name]
-    parameters = np.zeros(NSDFPARAM)
-    parameters[: len(function.names)] = function.defaults
+    parameters = np.array(function.defaults)
     for setting in settings:
         if setting.key not in function.names:
             hint = near_match(setting.key, function.names, listed=8)
             raise AssetError(f"plugin '{name}' has no setting '{setting.key}'", hint)
         parameters[function.names.index(setting.key)] = _number(setting)
-    return FieldUse(list(FUNCTIONS).index(name), parameters)
+    return parameters
 
 
 def _named(draft: Draft, plugin: Plugin) -> tuple[str, list[Config]]:

@@ -104,6 +104,18 @@ def geom_rows(draft: Draft) -> None:
         if form is not None:
             node.row = _geom_row(draft, node, kind, form)
     draft.problems.raise_if_any()
+    _number_fields(draft)
+
+
+def _number_fields(draft: Draft) -> None:
+    """Names of distance fields become numbers, and all have as many parameters."""
+    rows = [node.row for node in draft.nodes["geom"]]
+    names = sorted({row["geom_sdf"] for row in rows} - {""})
+    most = max((len(row["geom_sdfparam"]) for row in rows), default=0)
+    for row in rows:
+        row["geom_sdf"] = names.index(row["geom_sdf"]) if row["geom_sdf"] else -1
+        row["geom_sdfparam"] = np.append(row["geom_sdfparam"], np.zeros(most - len(row["geom_sdfparam"])))
+    draft.fields.update(sdf_names=tuple(names), nsdfparam=most)
 
 
 @dataclass(frozen=True)
@@ -191,7 +203,7 @@ def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
         "geom_conaffinity": e.conaffinity,
         "geom_condim": e.condim,
         "geom_dataid": form.data,
-        "geom_sdf": form.field.number,
+        "geom_sdf": form.field.name,
         "geom_sdfparam": form.field.parameters,
         "geom_matid": draft.optional(node, "material", form.material),
         "geom_group": e.group,

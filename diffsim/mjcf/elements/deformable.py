@@ -27,7 +27,8 @@ from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref
 from diffsim.mjcf.schema import Element, allow
 
 NO_PLUGIN = "plugins are not supported, but for distance fields"
-# how the names of MuJoCo's own begin; the compiler knows which there are
+# how the names of MuJoCo's own begin, and those of its fields; the compiler knows which there are
+MUJOCO = "mujoco."
 FIELDS = "mujoco.sdf."
 NO_FLEX = "flexes are not supported"
 
@@ -58,12 +59,12 @@ class Plugin(Element):
 
 @dataclass(eq=False)
 class PluginDeclaration(Element):
-    """A plugin that the model needs: only distance fields are supported."""
+    """A plugin that the model needs: of MuJoCo's own only distance fields; others are fields of the user's."""
 
     plugin: str = Text(required=True)
 
     def check(self, problems: Problems) -> None:
-        if self.plugin is not None and not self.plugin.startswith(FIELDS):
+        if self.plugin is not None and self.plugin.startswith(MUJOCO) and not self.plugin.startswith(FIELDS):
             problems.unsupported(self, NO_PLUGIN)
 
 

@@ -1,0 +1,72 @@
+"""Which function a model's distance field is: one of MuJoCo's plugins, or one of the user's (`Hooks.sdf`).
+
+A function of the user's is of points in the frame in which the geom's mesh is written; the mesh itself, and so the
+geom, is in its inertial frame. The pose between them follows the user's numbers in the parameters.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.errors import Problem, UnsupportedError
+from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.math.rotation import quat_to_mat
+from diffsim.math.vector import mul_vec
+from diffsim.types.hooks import DistanceField
+from diffsim.types.model import Model
+
+Array = jax.Array
+
+# the pose behind the user's parameters: position, quaternion
+POSE = 7
+
+
+def field_function(model: Model, number: int) -> FieldFunction:
+    """The function with a number of `sdf_names`.
+
+    Raises:
+      UnsupportedError: it is the user's, and the model has no hook of its name.
+    """
+    name = model.topology.sdf_names[number]
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    hook = dict(model.hooks.sdf or ()).get(name)
+    if hook is None:
+        reason = (
+            f"the distance field '{name}' is unknown: model.replace(hooks=Hooks(sdf={{'{name}': ...}})) says what it is"
+        )
+        raise UnsupportedError([Problem("", 0, "<plugin>", reason, unsupported=True)])
+    return FieldFunction((), (), partial(_user_distance, hook), _no_sides)
+
+
+def field_parameters(model: Model, geoms: np.ndarray, number: int) -> Array:
+    """Parameters (n, k) of the fields of geoms (n,), all with one function."""
+    own = model.geom_sdfparam[geoms]
+    if model.topology.sdf_names[number] in FUNCTIONS:
+        return own
+    mesh = model.topology.geom_dataid[geoms]
+    return jnp.concatenate([own, model.mesh_pos[mesh], model.mesh_quat[mesh]], axis=1)
+
+
+def _user_distance(hook: DistanceField, parameters: Array, point: Array) -> Array:
+    """Distances (...) of points (..., 3) in the geom's frame.
+
+    Raises:
+      ValueError: the hook returns something else than one number.
+    """
+    own, pos, turn = parameters[:-POSE], parameters[-POSE:-4], quat_to_mat(parameters[-4:])
+
+    def distance(place: Array) -> Array:
+        return jnp.asarray(hook(mul_vec(turn, place) + pos, own))
+
+    found = jax.vmap(distance)(point.reshape(-1, 3))
+    if found.ndim != 1:
+        raise ValueError(f"a distance field returned an array of shape {found.shape[1:]}, expected one number")
+    return found.reshape(point.shape[:-1]).astype(point.dtype)
+
+
+def _no_sides(parameters: Array) -> list[Array]:
+    """The surface of a user's field is its mesh."""
+    return []
