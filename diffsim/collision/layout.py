@@ -14,7 +14,7 @@ from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, uns
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import Bucket, Sizes
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, Types, data_bucket, joint_sizes, look
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, Types, joint_sizes, look, pair_bucket
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -226,8 +226,7 @@ def _groups(
     groups = []
     for start, stop in _starts(kind):
         types, sizes = kinds[kind[start]]
-        first = data_bucket(topology, types[0], sizes[0])
-        second = data_bucket(topology, types[1], sizes[1], meets=types[0])
+        first, second = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
         collider = colliders[types]
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1

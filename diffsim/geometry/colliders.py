@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from diffsim.enums import GeomType
 from diffsim.geometry import box, box_box, plane, primitives
@@ -18,6 +19,7 @@ from diffsim.geometry.convex import convex_pair
 from diffsim.geometry.field_data import field_number, fields
 from diffsim.geometry.field_pairs import field_pair
 from diffsim.geometry.hull_pairs import convex_hull_pair
+from diffsim.geometry.mesh_fields import ROWS, mesh_field, triangle_sizes, triangles_of
 from diffsim.geometry.prism_pairs import prism_pair
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.geometry.terrain import SHARED, any_window, prisms_of, terrains, window_sizes
@@ -83,6 +85,7 @@ COLLIDERS: dict[Types, Collider] = {
         (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))
         for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
     },
+    (MESH, SDF): Collider(mesh_field, ROWS),
     **{(kind, SDF): Collider(field_pair(kind), 0) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
 }
 
@@ -97,7 +100,6 @@ NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (H
 
 UNSUPPORTED: dict[Types, str] = {
     (HFIELD, SDF): "MuJoCo 3.8.1 makes no contacts between height fields and signed distance fields either",
-    (MESH, SDF): "contacts of meshes with signed distance fields are not supported yet",
 }
 
 # pairs that collide and have no distance
@@ -117,15 +119,18 @@ DATA: dict[GeomType, Asset] = {
     SDF: Asset(field_number, fields, of_geoms=True),
 }
 
-# and what instead in certain pairs: planes touch the hull of a field's surface
-DATA_IN_PAIRS: dict[Types, Asset] = {(PLANE, SDF): Asset(rim_sizes, rims)}
+# and what instead in certain pairs: planes touch the hull of a field's surface, fields the triangles of a mesh
+DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
+    (PLANE, SDF): (None, Asset(rim_sizes, rims)),
+    (MESH, SDF): (Asset(triangle_sizes, triangles_of), None),
+}
 
 
 class Look(NamedTuple):
     """What decides which program the pairs of a geom run: its type, the padded sizes of its data, and its grid.
 
     `grid`: of a height field the number of cells along x and y, and its id; of other geoms how many cells of each field
-    they span, one after another. `mesh`: of a distance field, its surface; else -1.
+    they span, one after another. `mesh`: of a distance field, its surface, and of what meets one; else -1.
     """
 
     kind: GeomType
@@ -142,7 +147,8 @@ def look(topology: Topology, geom: int) -> Look:
     if kind == HFIELD:
         return Look(kind, sizes, (int(topology.hfield_ncol[data]) - 1, int(topology.hfield_nrow[data]) - 1, data))
     spanned = tuple(topology.geom_fieldcells[geom].ravel().tolist())
-    return Look(kind, sizes, spanned, data if kind == SDF else -1)
+    meshes = (MESH, SDF) if np.any(topology.geom_type == SDF) else ()
+    return Look(kind, sizes, spanned, data if kind in meshes else -1)
 
 
 def joint_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, Sizes]:
@@ -152,7 +158,9 @@ def joint_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, S
     that holds what the other geom spans; distance fields keep their functions.
     """
     if (first.kind, second.kind) in DATA_IN_PAIRS:
-        return first.sizes, DATA_IN_PAIRS[first.kind, second.kind].sizes(topology, second.mesh)
+        ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
+        one, other = (own.sizes(topology, each.mesh) if own is not None else each.sizes for own, each in ends)
+        return one, other
     if first.kind == HFIELD:
         *cells, field = first.grid
         return window_sizes(second.grid[2 * field : 2 * field + 2], tuple(cells)), second.sizes
@@ -173,10 +181,13 @@ def distance_collider(types: Types) -> Collider:
 
 
 @per_topology
-def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes, meets: GeomType | None = None) -> Bucket | None:
-    """The assets of a geom type with these padded sizes; None if the type carries no data.
+def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes) -> Bucket | None:
+    """The assets of a geom type with these padded sizes; None if the type carries no data."""
+    return bucket_of(topology, kind, DATA[kind], sizes) if kind in DATA else None
 
-    `meets`: the type of the first geom of a pair of which this is the second.
-    """
-    asset = DATA.get(kind) if meets is None else DATA_IN_PAIRS.get((meets, kind), DATA.get(kind))
-    return None if asset is None else bucket_of(topology, kind, asset, sizes)
+
+@per_topology
+def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Bucket | None:
+    """`data_bucket` of the first (0) or second (1) geoms of pairs of two types."""
+    own = DATA_IN_PAIRS.get(types, (None, None))[end]
+    return data_bucket(topology, types[end], sizes) if own is None else bucket_of(topology, types[end], own, sizes)

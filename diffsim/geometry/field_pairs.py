@@ -16,9 +16,10 @@ from diffsim.enums import GeomType
 from diffsim.geometry.bounds import bounding_boxes
 from diffsim.geometry.field_descent import FieldPair, descend
 from diffsim.geometry.primitive_fields import PRIMITIVES, Field
-from diffsim.geometry.shapes import Candidates, Shape, negligible
+from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.spread import repeated
 from diffsim.math import safe
-from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, scale, transpose
+from diffsim.math.vector import mul_mat, mul_vec, mul_vec_t, scale, transpose
 
 Array = jax.Array
 
@@ -39,7 +40,7 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     begin = low[None] + (high - low)[None] * starts - shift[None]
     point = descend(pair, mul_vec_t(_many(turn, starts), begin), len(second.data.steps))
     dist = jnp.maximum(*pair.values(point))
-    valid = _touching(low, high) & (dist <= 0) & ~_known(*jax.lax.stop_gradient((point, dist)))
+    valid = _touching(low, high) & (dist <= 0) & ~repeated(point, dist <= 0)
     return _contacts(pair, second, point, dist, valid)
 
 
@@ -69,14 +70,6 @@ def _touching(low: Array, high: Array) -> Array:
     """Whether two boxes have something in common."""
     apart = high < low
     return ~(apart[0] | apart[1] | apart[2])
-
-
-def _known(point: Array, dist: Array) -> Array:
-    """Which points (n,) are where an earlier contact is."""
-    offset = point[:, None] - point[None]
-    same = dot(offset, offset) < negligible(point) ** 2
-    earlier = np.tri(len(point), k=-1, dtype=bool)
-    return jnp.any(same & earlier & (dist <= 0)[None], axis=1)
 
 
 def _contacts(pair: FieldPair, second: Shape, point: Array, dist: Array, valid: Array) -> Candidates:

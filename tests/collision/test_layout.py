@@ -118,7 +118,7 @@ def test_unsupported_pairs_are_refused_by_name() -> None:
         '<worldbody><geom name="stone" type="mesh" mesh="m"/>'
         '<body><freejoint/><geom name="field" type="mesh" mesh="m"/></body></worldbody></mujoco>'
     )
-    topology = dataclasses.replace(model.topology, geom_type=np.array([GeomType.MESH, GeomType.SDF]))
+    topology = dataclasses.replace(model.topology, geom_type=np.array([GeomType.HFIELD, GeomType.SDF]))
     assert len(unsupported_pairs(topology, 0)) == 1
     with pytest.raises(UnsupportedError, match=r"'stone'.*'field'"):
         contact_layout(topology, 0)

@@ -83,9 +83,9 @@ def test_a_wrong_field_is_refused(name: str) -> None:
 
 
 def test_what_does_not_collide_is_refused() -> None:
-    moving = "<body><freejoint/><geom name='stone' type='mesh' mesh='s'/></body>"
-    text = nut(body=moving).replace("<mesh", "<mesh name='s' vertex='0 0 0 1 0 0 0 1 0 0 0 1'/><mesh", 1)
-    with pytest.raises(UnsupportedError, match="contacts of meshes with signed distance fields"):
+    text = ALONE.replace("<worldbody>", "<worldbody><geom type='hfield' hfield='h'/>")
+    text = text.replace("<asset>", "<asset><hfield name='h' nrow='2' ncol='2' size='1 1 1 1'/>")
+    with pytest.raises(UnsupportedError, match="no contacts between height fields and signed distance fields"):
         load(text)
     with pytest.raises(UnsupportedError, match="cannot tell which distance field"):
         from_mujoco(oracle.load_oracle(nut()))
