@@ -81,10 +81,9 @@ def _while(
     return state
 
 
-def _scan(
-    inputs: Values, *, jaxpr: Any, length: int, reverse: bool, num_consts: int, num_carry: int, **params: Any
-) -> Values:
+def _scan(inputs: Values, *, jaxpr: Any, length: int, reverse: bool, **params: Any) -> Values:
     """`lax.scan`: constants come first, then what is carried, then arrays that are read row by row."""
+    num_consts, num_carry = _scan_numbers(**params)
     constants, carried = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
     rows = inputs[num_consts + num_carry :]
     made: list[Values] = []
@@ -92,8 +91,18 @@ def _scan(
         results = run_jaxpr(jaxpr, [*constants, *carried, *(each[k] for each in rows)])
         carried, outputs = results[:num_carry], results[num_carry:]
         made.append(outputs)
+    if not made:
+        return [*carried, *(np.zeros((0, *aval.shape), aval.dtype) for aval in jaxpr.out_avals[num_carry:])]
     columns = zip(*(reversed(made) if reverse else made), strict=True)
     return [*carried, *map(np.stack, columns)]
+
+
+def _scan_numbers(ft_in: Any = None, num_consts: int = 0, num_carry: int = 0, **params: Any) -> tuple[int, int]:
+    """Numbers of constants and of what is carried; jax 0.12 keeps them in a tree of the inputs."""
+    if ft_in is None:
+        return num_consts, num_carry
+    constants, carried, _ = ft_in.unpack()
+    return len(constants), len(carried)
 
 
 LOOPS: dict[str, Callable[..., Values]] = {"while": _while, "scan": _scan}

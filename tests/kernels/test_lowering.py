@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from programs import equations
 
 import diffsim
 from diffsim import envs
@@ -42,8 +42,9 @@ def compiling_for_a_gpu() -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
 def test_cuda_has_kernels_and_no_library() -> None:
+    program = traced()
     with compiling_for_a_gpu():
-        text = traced().lower(lowering_platforms=("cuda",)).as_text()
+        text = program.lower(lowering_platforms=("cuda",)).as_text()
     assert "xla.gpu.triton" in text
     assert "cusolver" not in text and "cublas" not in text and "triangular_solve" not in text
 
@@ -57,14 +58,3 @@ def test_no_product_is_rounded() -> None:
     products = [each for each in equations(traced().jaxpr.jaxpr) if each.primitive.name == "dot_general"]
     assert products
     assert {each.params["precision"] for each in products} == {FULL}
-
-
-def equations(jaxpr: Jaxpr) -> Iterator[Any]:
-    """All operations of a program, those of loops and branches too."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inside in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-            if isinstance(inside, ClosedJaxpr):
-                yield from equations(inside.jaxpr)
-            elif isinstance(inside, Jaxpr):
-                yield from equations(inside)
