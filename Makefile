@@ -39,9 +39,10 @@ format: $(VENV)/.installed
 docs: $(VENV)/.installed  ## the documentation, as a site in out/site; any warning is an error
 	$(BIN)/python -m mkdocs build --strict
 
-examples: $(VENV)/.installed  ## all examples at full size, with their pictures in out/
+examples: $(VENV)/.installed  ## all examples and notebooks at full size, with the examples' pictures in out/
 	for name in demo many_worlds throw_to_target identify_arm swing_up balance learn_to_reach look landscapes; do \
 	  echo "== $$name"; $(BIN)/python examples/$$name.py --out out || exit 1; done
+	$(BIN)/jupyter-execute notebooks/*.ipynb
 
 bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoCo
 	$(BIN)/python -m diffsim bench mujoco/mjx/test_data/humanoid/humanoid.xml --batch 512 4096 --against mjx c

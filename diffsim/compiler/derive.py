@@ -49,7 +49,7 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
 def _on_host() -> AbstractContextManager[Any]:
     """Arrays stay on the CPU, where JAX has been told that there is one."""
     try:
-        return jax.default_device(jax.devices("cpu")[0])
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:
         return nullcontext()
 

@@ -1,9 +1,11 @@
-"""Worlds shared out over eight virtual devices: the same numbers, and no device waits for another."""
+"""Worlds shared out over eight virtual devices, or two processes: the same numbers, and no device waits for another."""
 
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
 
@@ -27,6 +29,34 @@ def test_eight_devices_share_worlds_and_never_talk() -> None:
     # what shard_map is for: plain jit asks all devices in each iteration
     assert int(found["collectives_of_plain_jit"]) > 0
     assert "9 worlds cannot be shared out evenly over 8 devices" in found["refused"]
+
+
+def test_two_processes_share_worlds() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    root = pathlib.Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    script = str(pathlib.Path(__file__).with_name("processes.py"))
+    both = [
+        subprocess.Popen(
+            [sys.executable, script, str(port), rank], stdout=PIPE, stderr=PIPE, text=True, env=environment
+        )
+        for rank in "01"
+    ]
+    try:
+        said = [process.communicate(timeout=120) for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    for process, (out, error) in zip(both, said, strict=True):
+        assert process.returncode == 0, error[-3000:]
+        found = dict(line.split(maxsplit=1) for line in out.splitlines())
+        assert found["processes"] == "2"
+        assert found["worlds"] == "16 here 8"
+        assert float(found["difference"]) < 1e-12
+        assert float(found["moved"]) > 0.01
 
 
 def test_axes_and_meshes_that_cannot_be_are_refused() -> None:

@@ -1,5 +1,6 @@
 """The documentation: every block of Python runs, the reference names everything public, the site builds."""
 
+import functools
 import importlib.util
 import os
 import pathlib
@@ -18,9 +19,15 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
+# numbers of tasks.md, whose table is timed with them, and what the test puts in their place
+SMALL = {"1024": "4", "(320, 180)": "(32, 24)", "(400, ": "(40, "}
+
 
 def blocks(path: pathlib.Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    text = path.read_text()
+    if path.stem == "tasks":
+        text = functools.reduce(lambda text, pair: text.replace(*pair), SMALL.items(), text)
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
