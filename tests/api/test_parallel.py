@@ -46,7 +46,7 @@ def test_two_processes_share_worlds() -> None:
         for rank in "01"
     ]
     try:
-        said = [process.communicate(timeout=120) for process in both]
+        said = [process.communicate(timeout=600) for process in both]
     finally:
         for process in both:
             process.kill()

@@ -14,6 +14,7 @@ from diffsim.enums import DisableBit, Integrator
 from diffsim.types.history import delayed_readings, record_readings, sensor_buffers
 from tests.derivatives import assert_match_differences, derivatives
 from tests.uncompiled import uncompiled
+from tests.wide import wide
 
 PATH = oracle.MODELS / "delays.xml"
 STEPS = 20
@@ -54,7 +55,7 @@ def test_sensors_show_what_the_oracles_show(integrator: Integrator, flags: int) 
         oracle.assert_close(f"step {step} history", state.history, data.history, 1e-9)
 
 
-@pytest.mark.parametrize("fraction", [0.3, 0.8])
+@pytest.mark.parametrize("fraction", [0.3, *wide([0.8])])
 def test_derivatives_match_differences(fraction: float) -> None:
     """Of what is shown and of what is recorded, between samples, where interpolation is smooth."""
     model, mjmodel = converged(Integrator.EULER)
