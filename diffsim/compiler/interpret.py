@@ -21,7 +21,8 @@ Rule = Callable[..., Any]
 
 def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    # jax keeps what it traced for as long as the function lives: this one goes with the call
+    closed, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
     results = run_jaxpr(closed, leaves)
     return jax.tree.unflatten(jax.tree.structure(shape), results)

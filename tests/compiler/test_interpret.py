@@ -1,10 +1,13 @@
 """Derived constants without XLA: the interpreter agrees with JAX, and a load compiles nothing."""
 
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from compiler.features import FEATURES
+from jax.extend.core import JaxprEqn
 
 from diffsim.compiler.interpret import interpret
 from diffsim.compiler.passes import compile_all
@@ -74,3 +77,16 @@ def test_a_load_compiles_nothing(name: str) -> None:
     finally:
         jax.monitoring.unregister_event_duration_listener(note)
     assert seen == []
+
+
+def test_what_a_load_traced_goes_with_it() -> None:
+    """Models of many shapes may be loaded by one process."""
+
+    def left(name: str) -> int:
+        body = f'<body name="{name}"><joint/><geom size=".1"/></body>'
+        compile_all(read(f"<mujoco><worldbody>{body}</worldbody></mujoco>"))
+        gc.collect()
+        return sum(isinstance(each, JaxprEqn) for each in gc.get_objects())
+
+    first = left("one")
+    assert left("another") - first < 100
