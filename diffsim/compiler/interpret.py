@@ -6,13 +6,14 @@ function in `NUMPY`, or by JAX itself where the table has none. The result is th
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from diffsim.compiler.interpret_matrices import cholesky, cholesky_solve, dot_general, triangular_solve
+from diffsim.compiler.interpret_windows import gather, scatter
 
 Array = np.ndarray
 Values = Sequence[Any]
@@ -141,83 +142,9 @@ def _iota(*, dtype: Any, shape: Values, dimension: int, **params: Any) -> Array:
     return np.broadcast_to(line.reshape([-1 if axis == dimension else 1 for axis in range(len(shape))]), shape)
 
 
-class _Axes(NamedTuple):
-    """What the axes of a gather or scatter mean.
-
-    mapped: axes of the operand that the indices are for. dropped: axes of the operand that the result lacks. batching:
-    axes of the operand that run together with one of the indices. windows: axes of the result that run inside a window.
-    """
-
-    mapped: Values
-    dropped: Values
-    batching: dict[int, int]
-    windows: Values
-
-
-def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
-    """Index arrays that pick the windows of a gather or scatter, one per axis of the operand; they have `shape`.
-
-    indices: first element of each window. None where an index lies outside of the operand.
-    """
-    left = [axis for axis in range(operand.ndim) if axis not in axes.dropped and axis not in axes.batching]
-    kept = dict(zip(left, axes.windows, strict=True))
-    outer = [axis for axis in range(len(shape)) if axis not in axes.windows]
-
-    def along(axis: int) -> Array:
-        return np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-
-    result = []
-    for axis in range(operand.ndim):
-        index = np.zeros([1] * len(shape), int)
-        if axis in kept:
-            index = index + along(kept[axis])
-        if axis in axes.batching:
-            index = index + along(outer[axes.batching[axis]])
-        if axis in axes.mapped:
-            spread = [1] * len(shape)
-            for place, size in zip(outer, indices.shape[:-1], strict=True):
-                spread[place] = size
-            index = index + indices[..., list(axes.mapped).index(axis)].reshape(spread)
-        if np.any((index < 0) | (index >= operand.shape[axis])):
-            return None
-        result.append(index)
-    return tuple(result)
-
-
-def _gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_sizes: Values, **params: Any) -> Any:
-    """Windows of the operand; anything out of the ordinary is left to JAX."""
-    numbers = dimension_numbers
-    windows, rank = numbers.offset_dims, indices.ndim - 1 + len(numbers.offset_dims)
-    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    gone = (*numbers.collapsed_slice_dims, *batching)
-    sizes = [size for axis, size in enumerate(slice_sizes) if axis not in gone]
-    batch = iter(indices.shape[:-1])
-    shape = [sizes[list(windows).index(axis)] if axis in windows else next(batch) for axis in range(rank)]
-    axes = _Axes(numbers.start_index_map, numbers.collapsed_slice_dims, batching, windows)
-    index = _window(operand, indices, axes, shape)
-    return NotImplemented if index is None else operand[index]
-
-
 def _pad(x: Array, value: Array, *, padding_config: Values) -> Any:
     plain = all(low >= 0 and high >= 0 and not inside for low, high, inside in padding_config)
     return np.pad(x, [ends[:2] for ends in padding_config], constant_values=value) if plain else NotImplemented
-
-
-def _scatter(combine: Callable[[Array, Any, Array], None]) -> Rule:
-    """operand.at[...].set, add or max."""
-
-    def rule(operand: Array, indices: Array, updates: Array, *, dimension_numbers: Any, **params: Any) -> Any:
-        numbers, result = dimension_numbers, operand.copy()
-        mapped, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
-        batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
-        axes = _Axes(mapped, dropped, batching, numbers.update_window_dims)
-        index = _window(operand, indices, axes, updates.shape)
-        if index is None:
-            return NotImplemented
-        combine(result, index, updates)
-        return result
-
-    return rule
 
 
 def _round(x: Array, *, rounding_method: Any) -> Any:
@@ -262,7 +189,7 @@ NUMPY: dict[str, Rule] = {
     "dot_general": dot_general,
     "eq": _plain(np.equal),
     "floor": lambda x, **params: np.floor(x),
-    "gather": _gather,
+    "gather": gather,
     "ge": _plain(np.greater_equal),
     "gt": _plain(np.greater),
     "integer_pow": lambda x, *, y, **params: x**y,
@@ -287,9 +214,9 @@ NUMPY: dict[str, Rule] = {
     "reshape": lambda x, *, new_sizes, dimensions, **_: x.transpose(dimensions or [*range(x.ndim)]).reshape(new_sizes),
     "round": _round,
     "rsqrt": _quiet(lambda x: 1 / np.sqrt(x)),
-    "scatter": _scatter(lambda target, where, rows: target.__setitem__(where, rows)),
-    "scatter-add": _scatter(np.add.at),
-    "scatter-max": _scatter(np.maximum.at),
+    "scatter": scatter(lambda target, where, rows: target.__setitem__(where, rows)),
+    "scatter-add": scatter(np.add.at),
+    "scatter-max": scatter(np.maximum.at),
     "select_n": _select,
     "sign": _plain(np.sign),
     "sin": _plain(np.sin),

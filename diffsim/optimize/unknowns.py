@@ -20,7 +20,7 @@ import numpy as np
 from diffsim.optimize.log_cholesky import INERTIAL, Inertial, check_physical, from_log_cholesky, to_log_cholesky
 from diffsim.simulate.batch import declared_ranks
 from diffsim.simulate.constants import set_const
-from diffsim.simulate.randomize import leaf, with_leaves
+from diffsim.simulate.randomize import follow, leaf, with_leaves
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
@@ -33,6 +33,9 @@ LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s13", "s23", "x", "y", "z")
 
 class Unknown(NamedTuple):
     """Entries of one leaf of a Model, each an unknown of its own.
+
+    A body whose mass is unknown keeps its shape, as in `diffsim.randomize`: its inertia goes with its mass, unless
+    "body_inertia" is unknown too.
 
     Attributes:
       field: mjModel's name, such as "dof_damping", or "opt.gravity".
@@ -68,6 +71,7 @@ class Block(NamedTuple):
     """What an unknown is in theta: start, bounds and labels of its numbers, and how they are written into leaves.
 
     `write` takes leaves by path, the numbers of theta, and gives changed leaves; `values` are what users call theta.
+    A `whole` inertia is written last: nothing goes with it.
     """
 
     start: np.ndarray
@@ -77,6 +81,7 @@ class Block(NamedTuple):
     log: bool
     paths: tuple[str, ...]
     write: Any
+    whole: bool = False
 
 
 class Unknowns:
@@ -107,14 +112,18 @@ class Unknowns:
 
     def model_of(self, theta: Array) -> Model:
         """The model with these numbers, its derived fields included; differentiable."""
-        paths = dict.fromkeys(path for block in self.blocks for path in block.paths)
-        leaves = {path: leaf(self.model, path) for path in paths}
-        first = 0
-        for block in self.blocks:
-            own = theta[first : first + block.start.size]
-            leaves = leaves | block.write(leaves, own)
-            first += block.start.size
+        ends = np.cumsum([block.start.size for block in self.blocks])[:-1]
+        parts = list(zip(self.blocks, jnp.split(theta, ends), strict=True))
+        leaves = follow(self.model, self._written({}, [part for part in parts if not part[0].whole]))
+        leaves = self._written(leaves, [part for part in parts if part[0].whole])
         return set_const(with_leaves(self.model, leaves))
+
+    def _written(self, leaves: dict[str, Array], parts: list[tuple[Block, Array]]) -> dict[str, Array]:
+        """Leaves by path, with the numbers of some blocks."""
+        for block, own in parts:
+            leaves = {path: leaf(self.model, path) for path in block.paths} | leaves
+            leaves = leaves | block.write(leaves, own)
+        return leaves
 
     def values(self, theta: np.ndarray) -> np.ndarray:
         """(n,) in the units of the model, from theta: logarithms undone."""
@@ -195,4 +204,4 @@ def _inertia(model: Model, unknown: UnknownInertia) -> Block:
         return {name: leaves[name].at[view.id].set(part) for name, part in zip(INERTIAL, found, strict=True)}
 
     labels = tuple(f"inertia[{view.name or view.id}].{name}" for name in LOG_CHOLESKY)
-    return Block(start, start - unknown.spread, start + unknown.spread, labels, False, INERTIAL, write)
+    return Block(start, start - unknown.spread, start + unknown.spread, labels, False, INERTIAL, write, True)

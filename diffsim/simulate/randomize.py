@@ -104,11 +104,11 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: in
     _check(model, fields)
 
     def one_world(model: Model, key: Array) -> Leaves:
-        drawn = _follow(model, _draw(model, key, fields))
+        drawn = follow(model, _draw(model, key, fields))
         derived = _constants(with_leaves(model, drawn))
         return drawn | {name: derived[name] for name in dependent}
 
-    drawn = jax.eval_shape(lambda model, key: _follow(model, _draw(model, key, fields)), model, key)
+    drawn = jax.eval_shape(lambda model, key: follow(model, _draw(model, key, fields)), model, key)
     dependent = dependents(lambda leaves: _constants(with_leaves(model, leaves)), drawn)
     dependent = [name for name in dependent if name not in drawn]
     values = jax.jit(jax.vmap(one_world, in_axes=(None, 0)))(model, jax.random.split(key, count))
@@ -201,7 +201,7 @@ def _rows(model: Model, name: str, only: Any) -> np.ndarray:
     return np.concatenate([np.atleast_1d(every[View(model, kind, which).rows(name)]) for which in chosen])
 
 
-def _follow(model: Model, drawn: Leaves) -> Leaves:
+def follow(model: Model, drawn: Leaves) -> Leaves:
     """The drawn leaves, with those that belong to them: inertia to mass, bounding volumes to sizes."""
     if "body_mass" in drawn and "body_inertia" not in drawn:
         factor = divide(drawn["body_mass"], model.body_mass)

@@ -42,6 +42,7 @@ def recorded(seed: int = 0, noise: float = NOISE) -> tuple[diffsim.Model, optimi
         dof_damping=jnp.asarray([0.1, 0.5]),
         dof_armature=jnp.asarray([0.0, 0.03]),
         body_mass=model.body_mass.at[2].set(1.0),
+        body_inertia=model.body_inertia.at[2].multiply(1.0 / 0.6),
     )
     return diffsim.set_const(wrong), optimize.make_recording(model, ctrl, measured)
 
@@ -59,7 +60,9 @@ def test_the_numbers_of_an_arm_are_found() -> None:
     assert np.all(error <= 0.03 * TRUTH + 3 * result.identified.std * np.where([0, 0, 0, 1], TRUTH, 1))
     assert np.all((result.identified.lower < result.identified.values) & ~result.identified.at_bound)
     np.testing.assert_allclose(result.model.body_mass[2], result.identified.values[3], rtol=1e-12)
-    # derived constants follow
+    # the inertia of the same shape, and derived constants
+    density = result.model.body_inertia[2] / result.identified.values[3]
+    np.testing.assert_allclose(density, diffsim.load(ARM).body_inertia[2] / 0.6, rtol=1e-12)
     np.testing.assert_allclose(result.model.body_subtreemass[1], result.model.body_mass[1:].sum(), rtol=1e-12)
     # residuals are the noise, also where nothing was fitted but the initial state
     assert np.all(result.rms < 1.2 * NOISE) and np.all(result.held_out_rms < 1.5 * NOISE)
