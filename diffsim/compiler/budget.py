@@ -17,14 +17,18 @@ MOST_JACOBIANS = 2500 * 2500
 # tables of geoms against geoms, while candidate pairs are found: about 24 bytes for each two
 MOST_GEOMS = 6000
 MOST_PAIRS = 4_000_000
+# a quarter of a millisecond each, read, checked and compiled
+MOST_DRIVEN = {"actuator": 12_000, "sensor": 15_000}
 
 
 def check_sizes(draft: Draft) -> None:
-    """Note degrees of freedom, geoms, activations and numbers of keyframes beyond what can be compiled."""
+    """Note degrees of freedom, geoms, actuators, sensors, activations and numbers of keyframes beyond what can be compiled."""
     widths = [int(dof_widths(node.e.type)) for node in draft.nodes["joint"]]
     _check_sum(draft, "joint", widths, MOST_DOFS, "degrees of freedom")
     _check_trees(draft, widths)
     _check_sum(draft, "geom", [1] * len(draft.nodes["geom"]), MOST_GEOMS, "geoms")
+    for kind, most in MOST_DRIVEN.items():
+        _check_sum(draft, kind, [1] * len(draft.nodes[kind]), most, f"{kind}s")
     activations = [max(0, node.e.actdim) for node in draft.nodes["actuator"]]
     _check_sum(draft, "actuator", activations, MOST_NUMBERS, "activations")
     configuration = sum(int(qpos_widths(node.e.type)) for node in draft.nodes["joint"])

@@ -31,7 +31,7 @@ TEXT_NAME = "<xml>"
 ROOTS = ("mujoco", "robot")
 DEEPEST = 400
 DEEPEST_ATTACH = 32
-MOST_ELEMENTS = 50_000
+MOST_ELEMENTS = 25_000
 
 
 def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:

@@ -22,7 +22,7 @@ TOO_MANY = {
     ),
     "static geoms in full": (
         f"<worldbody>{BALL * 60_000}</worldbody>",
-        "the model has 60002 elements, more than 50000",
+        "the model has 60002 elements, more than 25000",
     ),
     "geoms": (
         f'<worldbody><replicate count="7000">{BALL}</replicate></worldbody>',
@@ -42,6 +42,11 @@ TOO_MANY = {
         f'<worldbody><body name="b"><joint/>{BALL}<replicate count="3000"><body><joint/>{BALL}</body></replicate>'
         '</body></worldbody>',
         r'<body name="b">: the tree has 3001 bodies and 3001 degrees of freedom, too many to derive its constants',
+    ),
+    "actuators": (
+        f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody>'
+        '<actuator>' + '<motor joint="j"/>' * 12_001 + '</actuator>',
+        r"<motor>: with it the model has more than 12000 actuators, 12001 in all",
     ),
     "activations of the longest, for each": (
         f'<worldbody><body><joint name="j"/>{BALL}</body></worldbody><actuator>'
