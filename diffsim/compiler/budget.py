@@ -22,7 +22,7 @@ MOST_DRIVEN = {"actuator": 12_000, "sensor": 15_000}
 
 
 def check_sizes(draft: Draft) -> None:
-    """Note degrees of freedom, geoms, actuators, sensors, activations and numbers of keyframes beyond what can be compiled."""
+    """Note counts, degrees of freedom, activations and numbers of keyframes beyond what can be compiled."""
     widths = [int(dof_widths(node.e.type)) for node in draft.nodes["joint"]]
     _check_sum(draft, "joint", widths, MOST_DOFS, "degrees of freedom")
     _check_trees(draft, widths)
