@@ -74,6 +74,12 @@ class ArgumentError(DiffsimError, ValueError, TypeError):
     """An argument of a call that cannot be meant; the message says what was given and what is expected."""
 
 
+def expect(value: object, name: str, what: str, *attributes: str) -> None:
+    """Raises ArgumentError if an argument lacks an attribute of what is expected."""
+    if not all(hasattr(value, each) for each in attributes):
+        raise ArgumentError(f"{name} is a {type(value).__name__}, expected {what}")
+
+
 class CapacityWarning(UserWarning):
     """A model asks for fewer contacts than it can have."""
 

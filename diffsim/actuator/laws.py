@@ -135,7 +135,8 @@ def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainp
         of = np.flatnonzero(dyntype == kind)
         if states is None:
             has[of] = np.arange(widest) >= widest - count[of, None]
-        for column, state in enumerate(states or (), widest - len(states or ())):
+            continue
+        for column, state in enumerate(states, widest - len(states)):
             has[of, column] = state is None or parameters[state[0]][of, state[1]] > 0
     return has
 
@@ -146,4 +147,4 @@ def state_slots(dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gai
     The states fill the last columns, so that the last state, which most laws take for their signal, is in the last.
     """
     has = has_states(dyntype, actnum, dynprm, gainprm)
-    return np.where(has, np.cumsum(has, axis=1, dtype=np.int32) - 1, -1).astype(np.int32)
+    return np.where(has, np.cumsum(has, axis=1) - 1, -1).astype(np.int32)

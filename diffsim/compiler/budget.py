@@ -31,6 +31,11 @@ def check_sizes(draft: Draft) -> None:
         _check_sum(draft, kind, [1] * len(draft.nodes[kind]), most, f"{kind}s")
     activations = [max(0, node.e.actdim) for node in draft.nodes["actuator"]]
     _check_sum(draft, "actuator", activations, MOST_NUMBERS, "activations")
+    # the table of who holds which activation is as wide for all as for the longest
+    longest = int(np.argmax(activations)) if activations else 0
+    if len(activations) > 1 and len(activations) * activations[longest] > MOST_NUMBERS:
+        message = f"{len(activations)} actuators of as many activations have more than {MOST_NUMBERS}"
+        draft.problems.add(draft.nodes["actuator"][longest].source, message, "make the model smaller")
     configuration = sum(int(qpos_widths(node.e.type)) for node in draft.nodes["joint"])
     mocap = 7 * sum(bool(node.e.mocap) for node in draft.nodes["body"])
     width = 1 + configuration + sum(widths) + sum(activations) + mocap + len(activations)

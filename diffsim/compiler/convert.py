@@ -11,7 +11,7 @@ import numpy as np
 
 from diffsim.compiler.pack import pack
 from diffsim.enums import GeomType
-from diffsim.errors import Problem, UnsupportedError
+from diffsim.errors import Problem, UnsupportedError, expect
 from diffsim.geometry.triangle_tree import tree_fields
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic
@@ -35,8 +35,7 @@ def from_mujoco(
       TypeError: another kind of object, such as a path or an `MjSpec`.
       UnsupportedError: the model has geoms of type sdf.
     """
-    if not hasattr(mjmodel, "names") or not hasattr(mjmodel, "qpos0"):
-        raise TypeError(f"mjmodel is a {type(mjmodel).__name__}, expected mujoco.MjModel; diffsim.load takes XML")
+    expect(mjmodel, "mjmodel", "mujoco.MjModel; diffsim.load takes XML", "name_bodyadr", "qpos0")
     wanted = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
     fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in wanted if hasattr(mjmodel, name)}
     for name, cls in (("opt", Option), ("stat", Statistic)):

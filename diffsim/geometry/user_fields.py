@@ -4,7 +4,7 @@ A function of the user's is of points in the frame in which the geom's mesh is w
 geom, is in its inertial frame. The pose between them follows the user's numbers in the parameters.
 """
 
-from functools import partial
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,13 @@ def field_function(model: Model, number: int) -> FieldFunction:
             f"the distance field '{name}' is unknown: model.replace(hooks=Hooks(sdf={{'{name}': ...}})) says what it is"
         )
         raise UnsupportedError([Problem("", 0, "<plugin>", reason, unsupported=True)])
-    return FieldFunction((), (), partial(_user_distance, hook), _no_sides)
+    return _function_of(hook)
+
+
+@functools.lru_cache(64)
+def _function_of(hook: DistanceField) -> FieldFunction:
+    """A hook as a field; the same each time, so that programs know it again."""
+    return FieldFunction((), (), functools.partial(_user_distance, hook), _no_sides)
 
 
 def field_parameters(model: Model, geoms: np.ndarray, number: int) -> Array:

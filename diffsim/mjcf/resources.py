@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from diffsim.errors import expect
+
 LARGEST_XML = 64 * 2**20
 LARGEST_ASSET = 2**30
 
@@ -35,6 +37,7 @@ class Resources:
     def __init__(
         self, folder: Path | None, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False
     ) -> None:
+        expect({} if assets is None else assets, "assets", "a dictionary of files by name", "items")
         self.folder = folder.resolve() if folder is not None else None
         self.assets = {_tidy(name): data for name, data in (assets or {}).items()}
         self.allow_outside = allow_outside

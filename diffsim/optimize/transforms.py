@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from diffsim.errors import expect
 from diffsim.types import Model
 from diffsim.types.model import switch_fields
 from diffsim.types.record import near
@@ -29,6 +30,7 @@ Paths = str | tuple[str, ...]
 
 # the most that one update may change a logarithm by: beyond it, rounding would decide
 LARGEST_LOG = 10.0
+OPTIMIZER = "one of optax's kind, such as optax.adam(1e-2)"
 
 
 class Transformation(NamedTuple):
@@ -47,6 +49,8 @@ def in_coordinates(optimizer: Any, encode: Callable[[Any], Any], decode: Callabl
       optimizer: of optax's kind, complete: its updates are taken as steps.
       encode, decode: functions of pytrees; decode must be differentiable.
     """
+
+    expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
 
     def init(params: Any) -> Any:
         return optimizer.init(encode(params))
@@ -68,6 +72,8 @@ def in_logs(optimizer: Any) -> Transformation:
 
     One update changes a number by a factor of e^10 at most.
     """
+
+    expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
 
     def limited(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         steps, state = optimizer.update(gradient, state, params)
@@ -106,6 +112,10 @@ def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
       ValueError: in `init`, a path that does not exist, is given twice, or that the model's program has no code for
         (zeros since loading: `load(..., keep=...)`).
     """
+
+    expect(optimizers, "optimizers", "a dictionary of optimizers by the paths of leaves", "items")
+    for paths, optimizer in optimizers.items():
+        expect(optimizer, f"the optimizer of {paths!r}", OPTIMIZER, *Transformation._fields)
 
     def init(params: Any) -> Any:
         _check(params, optimizers)

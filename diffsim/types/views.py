@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.errors import expect
 from diffsim.types.kinds import KINDS, SHARED, Block
 from diffsim.types.record import Record, near
 from diffsim.types.topology import Topology
@@ -172,6 +173,7 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
     Raises:
       KeyError: no object of a name. ValueError: a value of a wrong shape.
     """
+    expect(values, "values", "a dictionary of values by name or index", "items")
     name = _find(kind, field).name
     rank = len(_declared(record, kind, field).metadata["shape"])
     array = jnp.asarray(getattr(record, name))

@@ -146,10 +146,6 @@ def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
     """Numbers of activations: of the states of a law those that the actuator has; `actdim` for a law of the user's."""
     names = "dyntype", "actdim", "dynprm", "gainprm"
     dyntype, actdim, *parameters = (np.array([getattr(node.e, name) for node in nodes]) for name in names)
-    if len(nodes) * np.max(actdim, initial=0) > MOST_NUMBERS:
-        most = nodes[int(np.argmax(actdim))].source
-        draft.problems.add(most, f"{len(nodes)} actuators of as many activations have more than {MOST_NUMBERS}")
-        draft.problems.raise_if_any()
     parameters = (prm.reshape(len(nodes), PARAMETERS) for prm in parameters)
     counts = has_states(dyntype, np.abs(actdim), *parameters).sum(axis=1).tolist()
     for node, count in zip(nodes, counts, strict=True):
