@@ -2,7 +2,7 @@
 
 From qpos0, without gravity, springs, dampers, friction and contacts, a force along the actuator's moment arm speeds up
 the joints at a set rate, while velocities fade, until joint limits stop them; the extreme length of the last seconds
-is the range. All actuators and both directions run as one batch. Muscles are scaled by this range.
+is the range. Many actuators, in both directions, run as one batch. Muscles are scaled by this range.
 Source: MuJoCo XML reference, compiler/lengthrange; mj_setLengthRange (3.8.1).
 """
 
@@ -36,8 +36,15 @@ OFF = (
 )
 MOST_STEPS = 100_000
 
+# so many steps run sooner one after the other (0.1 ms each) than a batch of them is traced and compiled (2 s more)
+MOST_IN_TURN = 20_000
+
 # the program runs once, for a second: it is compiled five times faster like this, and slower
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+QUICKLY = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_disable_hlo_passes": "while-loop-invariant-code-motion",
+}
 
 
 def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
@@ -111,8 +118,15 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
         return lower, upper
 
     signs = np.repeat(np.array([-1.0, 1.0], model.qpos0.dtype), len(actuators))
-    both = _run_once(jax.vmap(run, in_axes=(None, 0, 0)), model, np.tile(actuators, 2), signs)
+    few = len(signs) * len(counted) <= MOST_IN_TURN
+    every = _in_turn(run) if few else jax.vmap(run, in_axes=(None, 0, 0))
+    both = _run_once(every, model, np.tile(actuators, 2), signs)
     return tuple(np.asarray(each).reshape(2, len(actuators)) for each in both)
+
+
+def _in_turn(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for each row of its arguments but the first, one after the other."""
+    return lambda model, *rows: jax.lax.map(lambda row: run(model, *row), rows)
 
 
 def _run_once(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -26,7 +26,7 @@ class Hull:
     @property
     def vertex(self) -> Array:
         """The vertices of the mesh that are corners of the hull, in increasing order."""
-        return np.unique(self.face)
+        return np.flatnonzero(np.bincount(self.face.ravel()))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def graph(hull: Hull) -> Array:
     """
     vertex = hull.vertex
     local = np.searchsorted(vertex, hull.face)
-    edges = np.unique(directed_edges(local), axis=0)
+    edges = np.sort(directed_edges(local).astype(np.int64) @ [len(vertex), 1])
+    edges = np.stack(np.divmod(edges[np.diff(edges, prepend=-1) > 0], len(vertex)), axis=1)
     degree = np.bincount(edges[:, 0], minlength=len(vertex))
     start = np.cumsum(degree + 1) - (degree + 1)
     neighbours = np.full(len(edges) + len(vertex), -1)
@@ -156,10 +157,9 @@ def _sides(face: Array, key: Array, nvert: int) -> Array:
 
     edges, owner = directed_edges(face), np.repeat(np.unique(key, return_inverse=True)[1], 3)
     forth, back = _edge_keys(edges, owner, nvert)
-    order = np.argsort(forth)
-    place = np.minimum(np.searchsorted(forth[order], back), len(forth) - 1)
-    shared = np.flatnonzero(forth[order][place] == back)
-    here, there = shared // 3, order[place[shared]] // 3
+    partner = _find(forth, back)
+    shared = np.flatnonzero(partner >= 0)
+    here, there = shared // 3, partner[shared] // 3
     links = coo_array((np.ones(len(here)), (here, there)), shape=(len(face), len(face)))
     label = connected_components(links, directed=False)[1]
     _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
@@ -168,40 +168,39 @@ def _sides(face: Array, key: Array, nvert: int) -> Array:
 
 def _inner(edges: Array, owner: Array, nvert: int) -> Array:
     """Which edges lie between two triangles of the same polygon."""
-    forth, back = _edge_keys(edges, owner, nvert)
-    return np.isin(forth, back)
+    return _find(*_edge_keys(edges, owner, nvert)) >= 0
+
+
+def _find(keys: Array, wanted: Array) -> Array:
+    """For each number wanted its first place among the keys; -1 where it is none of them."""
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
+    return np.where(keys[order[place]] == wanted, order[place], -1)
 
 
 def _paths(edges: Array, owner: Array) -> Polygons:
-    """The rim of each side as a closed path of vertices that begins with its first edge."""
-    edges = edges[np.argsort(owner, kind="stable")]
+    """The rim of each side as a path of vertices that begins with its first edge; without those that do not close."""
+    order = np.argsort(owner, kind="stable")
+    edges, owner = edges[order].astype(np.int64), owner[order].astype(np.int64)
     count = np.bincount(owner)
-    start = np.cumsum(count) - count
-    vertex, kept = edges[:, 0].copy(), np.zeros(len(edges), bool)
-    # most rims are triangles: the third vertex is the one that the first edge lacks
-    three = start[count == 3]
-    vertex[three + 1] = edges[three, 1]
-    vertex[three + 2] = edges[three + 1, 0] + edges[three + 2, 0] - edges[three, 1]
-    kept[three[:, None] + np.arange(3)] = True
-    for side in np.flatnonzero(count > 3).tolist():
-        first = start[side]
-        path = _trace(edges[first : first + count[side]].tolist())
-        vertex[first : first + len(path)] = path
-        kept[first : first + len(path)] = True
-    lengths = np.add.reduceat(kept, start[count > 0], dtype=int) if len(kept) else np.zeros(0, int)
-    return Polygons(vertex[kept].astype(np.int32), lengths[lengths > 0].astype(np.int32))
+    start, length = np.cumsum(count) - count, np.zeros_like(count)
+    follow = _successors(edges, owner)
+    vertex = np.zeros(len(edges), np.int32)
+    # all sides take one step along their rim at a time
+    side = np.flatnonzero(count)
+    at = start[side]
+    for step in range(count.max(initial=0)):
+        vertex[start[side] + step] = edges[at, 0]
+        at = follow[at]
+        closed = (at < 0) | (edges[at, 0] == edges[start[side], 0])
+        length[side[closed]] = step + 1
+        side, at = side[~closed], at[~closed]
+    length[length < 3] = 0
+    kept = np.arange(len(edges)) - start[owner] < length[owner]
+    return Polygons(vertex[kept], length[length > 0].astype(np.int32))
 
 
-def _trace(rim: list[list[int]]) -> list[int]:
-    """The path along directed edges from the first of them back to its beginning; nothing if it does not close."""
-    follow: dict[int, int] = {}
-    for here, there in rim:
-        follow.setdefault(here, there)
-    start = rim[0][0]
-    path = [start]
-    for _ in rim:
-        following = follow.get(path[-1], start)
-        if following == start:
-            return path if len(path) > 2 else []
-        path.append(following)
-    return []
+def _successors(edges: Array, owner: Array) -> Array:
+    """For each edge the first edge of its owner that begins where it ends; -1 where there is none."""
+    span = edges.max(initial=0) + 1
+    return _find(owner * span + edges[:, 0], owner * span + edges[:, 1])
