@@ -78,14 +78,14 @@ def _anchor_wrenches(model: Model, rows: RowGroup, force: Array) -> list[_Wrench
 
 def _collect(model: Model, com: ComFrame, wrenches: list[_Wrench]) -> Array:
     """Sums wrenches on each body; none on the world."""
-    nbody = model.nbody
     centre = pick(com.subtree_com, model.topology.body_rootid)
-    total = jnp.zeros((nbody, 6), centre.dtype)
+    moving = jnp.arange(1, model.nbody, dtype=jnp.int32)[:, None]
+    total = jnp.zeros((model.nbody - 1, 6), centre.dtype)
     for sign, body, point, force, torque in wrenches:
-        arm = point - centre[body]
-        on_body = sign * (body[None] == jnp.arange(1, nbody, dtype=body.dtype)[:, None]).astype(centre.dtype)
-        total = total.at[1:].add(matmul(on_body, spatial_vector(torque + cross(arm, force), force)))
-    return total
+        if body.shape[0]:
+            on_body = sign * (body[None] == moving.astype(body.dtype)).astype(centre.dtype)
+            total += matmul(on_body, spatial_vector(torque + cross(point - centre[body], force), force))
+    return jnp.concatenate([jnp.zeros((1, 6), centre.dtype), total])
 
 
 def family_force(constraints: Constraints, family: str, row_force: Array) -> Array:
