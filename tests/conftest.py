@@ -13,6 +13,7 @@ os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0"
     " --xla_llvm_disable_expensive_passes=true"
+    " --xla_disable_hlo_passes=while-loop-invariant-code-motion"
     + (" --xla_cpu_use_fusion_emitters=false" if jaxlib.version.__version_info__ < (0, 10) else ""),
 )
 

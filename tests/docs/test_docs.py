@@ -11,12 +11,15 @@ import types
 
 import jax
 import pytest
+from wide import wide
 
 import diffsim
 from diffsim import envs, optimize, viewer, viz
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+# what goes through other pages once more, from end to end
+LONG = ("tasks",)
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 # numbers of tasks.md, whose table is timed with them, and what the test puts in their place
@@ -26,11 +29,18 @@ SMALL = {"1024": "4", "(320, 180)": "(32, 24)", "(400, ": "(40, "}
 def blocks(path: pathlib.Path) -> list[str]:
     text = path.read_text()
     if path.stem == "tasks":
+        assert all(number in text for number in SMALL)
         text = functools.reduce(lambda text, pair: text.replace(*pair), SMALL.items(), text)
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
+def cases() -> list[pathlib.Path]:
+    """The pages with Python; the long ones where there is time."""
+    pages = [page for page in PAGES if blocks(page)]
+    return [page for page in pages if page.stem not in LONG] + wide(page for page in pages if page.stem in LONG)
+
+
+@pytest.mark.parametrize("path", cases(), ids=lambda page: page.stem)
 def test_blocks_run(path: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     kept = {name: getattr(jax.config, name) for name in CACHE}

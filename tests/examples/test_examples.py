@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 from PIL import Image
-from wide import WIDE
+from wide import WIDE, wide
 
 ROOT = pathlib.Path(__file__).parents[2]
 TORSO = ROOT / "tests" / "models" / "torso.xml"
@@ -101,7 +101,16 @@ for name in sys.argv[2:]:
 
 def test_the_rest_begin(tmp_path: pathlib.Path) -> None:
     """`make examples` runs them to the end; here their imports and arguments are tried."""
-    rest = ["balance", "identify_arm", "landscapes", "learn_to_reach", "look", "many_worlds", "swing_up"]
+    rest = [
+        "balance",
+        "identify_arm",
+        "landscapes",
+        "learn_to_hop",
+        "learn_to_reach",
+        "look",
+        "many_worlds",
+        "swing_up",
+    ]
     rest += ["throw_to_target"]
     said = printed(["-c", f"import sys; sys.path[0] = {str(ROOT / 'examples')!r}" + BEGIN, "", *rest], tmp_path)
     assert sum("--out" in line and "usage" in line for line in said) == len(rest)
@@ -123,7 +132,20 @@ SMALL: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in SMALL]
+# its derivatives are those of docs/recipes/gradients.md and of tests/simulate/test_split.py
+LONG = "02_gradients_through_contact"
+
+
+def test_every_notebook_has_small_numbers() -> None:
+    assert sorted((ROOT / "notebooks").glob("*.ipynb")) == NOTEBOOKS
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in NOTEBOOKS if path.stem != LONG] + wide([ROOT / "notebooks" / f"{LONG}.ipynb"]),
+    ids=lambda path: path.stem,
+)
 @pytest.mark.filterwarnings("ignore")
 def test_notebook(path: pathlib.Path) -> None:
     """Its cells run from top to end, in this process, with small numbers; outputs of the full size are stored."""

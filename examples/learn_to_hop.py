@@ -1,0 +1,60 @@
+"""A hopper learns to hop by PPO, with Brax's trainer (`pip install brax`), in ten minutes on two cores.
+
+`envs.wrap` is what the trainer asks for as `wrap_env_fn`. Prints the mean return of an episode of ten seconds before
+and after, and draws it as training goes on.
+"""
+
+import functools
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+from common import arguments, result
+
+from diffsim import envs
+
+
+def main() -> None:
+    """Learns and draws."""
+    options = arguments(__doc__, timesteps=2_000_000, worlds=256, steps=500, evaluations=10)
+    # imported here: `--help` works without it
+    from brax.training.agents.ppo import networks, train
+
+    env = envs.make("hopper")
+    begin, history = time.perf_counter(), []
+
+    def progress(step: int, metrics: dict[str, float]) -> None:
+        seconds, mean = time.perf_counter() - begin, metrics["eval/episode_reward"]
+        history.append((step, seconds, mean, metrics["eval/avg_episode_length"]))
+        print(f"{step} steps, {seconds:.0f} s: return {mean:.1f}", flush=True)
+
+    train.train(
+        environment=env,
+        wrap_env_fn=envs.wrap,
+        num_timesteps=options.timesteps,
+        num_evals=options.evaluations,
+        episode_length=options.steps,
+        num_envs=options.worlds,
+        num_eval_envs=64,
+        unroll_length=20,
+        batch_size=options.worlds,
+        num_minibatches=8,
+        num_updates_per_batch=4,
+        discounting=0.99,
+        learning_rate=3e-4,
+        entropy_cost=1e-3,
+        normalize_observations=True,
+        network_factory=functools.partial(networks.make_ppo_networks, policy_hidden_layer_sizes=(64, 64)),
+        progress_fn=progress,
+    )
+    steps, seconds, returns, lengths = np.array(history).T
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
+    for panel, values, title in zip(panels, (returns, lengths), ("return of an episode", "its steps"), strict=True):
+        panel.plot(steps / 1e6, values, ".-", color="#2a75b5")
+        panel.set(xlabel="million steps", title=title)
+    figure.savefig(options.out / "learn_to_hop.png", dpi=110)
+    result(first_return=returns[0], last_return=returns[-1], minutes=seconds[-1] / 60)
+
+
+if __name__ == "__main__":
+    main()
