@@ -12,6 +12,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.compiler import from_mujoco
+from diffsim.compiler.assets.hull import Hull, polygons
 from diffsim.load import load
 
 FILES = asset_files.mesh_files()
@@ -171,6 +172,19 @@ def test_the_hull_holds_every_vertex_and_its_rims_close(any_contact: None) -> No
 
 
 # all of the packages' models: `make corpus`
+def test_a_rim_that_does_not_close_is_left_out_and_its_neighbours_stay() -> None:
+    # a ring that touches itself in vertex 0: from the first edge the path turns into the hole and never comes back
+    ring = [(0, 0), (-1, 0.5), (-1, -0.5), (1, -0.5), (1, 0.5), (-2, 0), (2, 0), (-2, 3), (2, 3), (0, 2)]
+    faces = [(2, 0, 1), (0, 3, 4), (1, 5, 2), (5, 1, 7), (3, 6, 4), (6, 8, 4), (1, 9, 7), (4, 8, 9), (7, 9, 8)]
+    # beside it, on another slope, a side of more corners than the ring has edges
+    round_ = [(5 + np.cos(a), np.sin(a), 0.3 * np.cos(a) + 0.2 * np.sin(a)) for a in np.linspace(0, 2 * np.pi, 21)[:-1]]
+    fan = [(10, 10 + k, 11 + k) for k in range(1, 19)]
+    vertex = np.array([(x, y, 0.0) for x, y in ring] + round_)
+    sides = polygons(vertex, Hull(np.array(faces + fan, np.int32)))
+    assert sides.count.tolist() == [20]
+    assert (np.roll(sides.vertex, 10 - sides.vertex[0]) == np.arange(10, 30)).all()
+
+
 REAL = [
     "dm_control/third_party/kinova/jaco_arm.xml",
     "dm_control/mjcf/test_assets/model_with_assetdir.xml",

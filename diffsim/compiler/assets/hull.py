@@ -194,7 +194,8 @@ def _paths(edges: Array, owner: Array) -> Polygons:
         at = follow[at]
         closed = (at < 0) | (edges[at, 0] == edges[start[side], 0])
         length[side[closed]] = step + 1
-        side, at = side[~closed], at[~closed]
+        goes_on = ~closed & (step + 1 < count[side])
+        side, at = side[goes_on], at[goes_on]
     length[length < 3] = 0
     kept = np.arange(len(edges)) - start[owner] < length[owner]
     return Polygons(vertex[kept], length[length > 0].astype(np.int32))
