@@ -1,4 +1,4 @@
-"""A hopper learns to hop by PPO, with Brax's trainer (`pip install brax`), in seven minutes on two cores.
+"""A hopper is trained by PPO, with Brax's trainer (`pip install brax`), in seven minutes on two cores.
 
 `envs.wrap` is what the trainer asks for as `wrap_env_fn`. Prints the mean return of an episode of ten seconds before
 and after, and draws it as training goes on.

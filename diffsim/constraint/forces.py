@@ -83,7 +83,7 @@ def _collect(model: Model, com: ComFrame, wrenches: list[_Wrench]) -> Array:
     total = jnp.zeros((model.nbody - 1, 6), centre.dtype)
     for sign, body, point, force, torque in wrenches:
         if body.shape[0]:
-            on_body = sign * (body[None] == moving.astype(body.dtype)).astype(centre.dtype)
+            on_body = sign * (body[None] == moving).astype(centre.dtype)
             total += matmul(on_body, spatial_vector(torque + cross(point - centre[body], force), force))
     return jnp.concatenate([jnp.zeros((1, 6), centre.dtype), total])
 

@@ -171,7 +171,6 @@ def test_the_hull_holds_every_vertex_and_its_rims_close(any_contact: None) -> No
     assert directed == {(b, a) for a, b in directed}
 
 
-# all of the packages' models: `make corpus`
 def test_a_rim_that_does_not_close_is_left_out_and_its_neighbours_stay() -> None:
     # a ring that touches itself in vertex 0: from the first edge the path turns into the hole and never comes back
     ring = [(0, 0), (-1, 0.5), (-1, -0.5), (1, -0.5), (1, 0.5), (-2, 0), (2, 0), (-2, 3), (2, 3), (0, 2)]
@@ -185,6 +184,7 @@ def test_a_rim_that_does_not_close_is_left_out_and_its_neighbours_stay() -> None
     assert (np.roll(sides.vertex, 10 - sides.vertex[0]) == np.arange(10, 30)).all()
 
 
+# all of the packages' models: `make corpus`
 REAL = [
     "dm_control/third_party/kinova/jaco_arm.xml",
     "dm_control/mjcf/test_assets/model_with_assetdir.xml",
