@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
+DM_CONTROL := dm_control==1.0.41
 # wheels whose models `make corpus` compiles; downloaded, never installed
-CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
+CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
 .PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs fields docs examples gpu-plan gradients clean
@@ -13,9 +14,11 @@ CORPUS := dm_control==1.0.41 gymnasium gymnasium-robotics mujoco-mjx==3.8.1 exam
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
 GPU_VENV := .venv-gpu
 
+# of dm_control the tests read the models alone; the rest of it does not install with Python 3.13
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viz,test,dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DM_CONTROL)
 	touch $@
 
 demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient through it, draw a picture

@@ -34,7 +34,7 @@ async function live() {
 
   // Ctrl and the mouse pull a body; the rest turns the camera
   let pulling = false, latest = null;
-  const at = (e) => { const r = canvas.getBoundingClientRect(); return raysAt((e.clientX - r.left) / r.width, (e.clientY - r.top) / r.height); };
+  const at = (e) => { const r = canvas.getBoundingClientRect(); return raysAt(e.clientX - r.left, e.clientY - r.top); };
   const mine = (e) => { e.stopImmediatePropagation(); e.preventDefault(); };
   canvas.addEventListener("pointerdown", (e) => { if (e.ctrlKey || e.metaKey) { mine(e); pulling = true; canvas.setPointerCapture(e.pointerId); tell("grab", at(e)); } }, true);
   canvas.addEventListener("pointermove", (e) => {

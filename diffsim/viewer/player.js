@@ -372,6 +372,7 @@ async function main() {
     requestAnimationFrame(tick);
   }
   // the half lines of a pixel in the frame of each world
+  // rays from the eye, one for each world, through a point of the canvas in pixels from its left and top
   const raysAt = (x, y) => {
     const cam = eyeNow(), f = Math.tan(cam.fovy / 2), { clientWidth: w, clientHeight: h } = canvas;
     const along = add(mul(cam.back, -1), add(mul(cam.right, f * w / h * (2 * x / w - 1)), mul(cam.up, f * (1 - 2 * y / h))));

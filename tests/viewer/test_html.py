@@ -5,7 +5,6 @@ import gzip
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 from typing import Any
 
@@ -20,6 +19,7 @@ import diffsim
 from diffsim import viewer, viz
 from diffsim.enums import GeomType
 from diffsim.viewer.shapes import KINDS
+from tests.viewer.browser import CHROMIUM, FLAGS
 
 XML = """<mujoco>
   <asset>
@@ -35,7 +35,6 @@ XML = """<mujoco>
   </worldbody>
   <tendon><spatial width='.02' rgba='.1 .1 .9 1'><site site='anchor'/><site site='spot'/></spatial></tendon>
 </mujoco>"""
-CHROMIUM = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +109,9 @@ def test_a_browser_draws_the_box_where_it_is(moving: tuple, tmp_path: pathlib.Pa
     columns = []
     for time in (0.0, 1.0):
         shot = tmp_path / f"{time}.png"
-        flags = ["--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--mute-audio"]
         look = [f"--screenshot={shot}", "--window-size=640,400", "--virtual-time-budget=4000"]
         page = (tmp_path / "a.html").as_uri() + f"#t={time}"
-        subprocess.run([str(CHROMIUM), *flags, *look, page], check=True, capture_output=True, timeout=120)
+        subprocess.run([str(CHROMIUM), *FLAGS, *look, page], check=True, capture_output=True, timeout=120)
         image = np.asarray(Image.open(shot).convert("RGB")).astype(int)[:330]
         red = (image[:, :, 0] > 2 * image[:, :, 1]) & (image[:, :, 0] > 90)
         assert red.sum() > 300

@@ -3,8 +3,8 @@
 import functools
 import json
 import pathlib
-import shutil
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -17,6 +17,7 @@ from PIL import Image
 import diffsim
 from diffsim import viewer, viz
 from diffsim.viewer.session import Session
+from tests.viewer.browser import CHROMIUM, FLAGS, browse
 
 XML = """<mujoco>
   <option timestep='.005'/>
@@ -28,7 +29,6 @@ XML = """<mujoco>
   <actuator><motor name='push' joint='x' ctrlrange='-4 4' gear='10'/><motor name='lift' joint='z'/></actuator>
   <keyframe><key name='high' qpos='0 1'/></keyframe>
 </mujoco>"""
-CHROMIUM = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
 # from above, onto the middle of the box's top
 DOWN = [{"point": [0.1, 0.0, 2.0], "direction": [0.0, 0.0, -1.0]}]
 
@@ -157,16 +157,38 @@ def test_a_loop_of_the_user_is_shown_and_strangers_tell_nothing() -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_a_browser_shows_what_moves(tmp_path: pathlib.Path) -> None:
-    flags = ["--headless", "--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--mute-audio"]
     columns = []
     with viewer.launch_passive(model(), camera=viz.View((0.0, 0, 0.3), 5, 90, -10), browser=False) as live:
         for x in (-0.6, 0.6):
             live.sync(diffsim.make_state(model()).replace(qpos=jnp.asarray([x, 0.0])))
             shot = tmp_path / f"{x}.png"
             look = [f"--screenshot={shot}", "--window-size=640,400", "--virtual-time-budget=3000", live.url]
-            subprocess.run([str(CHROMIUM), *flags, *look], check=True, capture_output=True, timeout=120)
+            subprocess.run([str(CHROMIUM), *FLAGS, *look], check=True, capture_output=True, timeout=120)
             image = np.asarray(Image.open(shot).convert("RGB")).astype(int)
             red = (image[:, :, 0] > 2 * image[:, :, 1]) & (image[:, :, 0] > 2 * image[:, :, 2]) & (image[:, :, 0] > 90)
             assert red.sum() > 300
             columns.append(np.nonzero(red)[1].mean())
     assert abs(columns[1] - columns[0]) > 40
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_mouse_pulls_a_body() -> None:
+    ahead = viz.View((0.0, 0.0, 1.2), 5, 90, 0)
+    with viewer.launch_passive(model(), camera=ahead, browser=False) as live, browse(live.url) as page:
+        live.session.tell("key", 0)
+        page.wait("document.body.dataset.frames > 2")
+        height, x, y = page.evaluate(
+            "(() => { const r = document.querySelector('canvas').getBoundingClientRect();"
+            "return [r.height, r.left + r.width / 2, r.top + r.height / 2]; })()"
+        )
+        page.mouse("Pressed", x, y)
+        page.mouse("Moved", x + 60, y)
+        # the eye is 5 m away, the side of the box that is held 4.8 m
+        expected = 60 * 4.8 * 2 * np.tan(np.radians(22.5)) / height
+        deadline = time.monotonic() + 30
+        while abs(place(live.session)[0] - expected) > 0.02 and time.monotonic() < deadline:
+            live.session.tell("step", 2)
+        assert place(live.session)[0] == pytest.approx(expected, abs=0.02)
+        page.mouse("Released", x + 60, y)
+        page.wait("document.body.dataset.frames > 10")
+        assert int(live.session._grip.body[0]) == 0
