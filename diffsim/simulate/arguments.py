@@ -22,10 +22,10 @@ def check_arguments(model: Model, state: State, inputs: Inputs | None) -> Inputs
       ValueError: shapes that are not those of one world of this model.
     """
     _check_model(model)
-    _check_record("state", model, state)
+    check_record("state", model, state)
     if inputs is None:
         return make_inputs(model)
-    _check_record("inputs", model, inputs)
+    check_record("inputs", model, inputs)
     return inputs
 
 
@@ -41,7 +41,7 @@ def _check_model(model: Model) -> None:
                 )
 
 
-def _check_record(name: str, model: Model, record: Record) -> None:
+def check_record(name: str, model: Model, record: Record) -> None:
     """Compares shapes and precision of a State or Inputs with what the model declares."""
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         value, path = getattr(record, field.name), f"{name}.{field.name}"

@@ -4,6 +4,7 @@ Names are MuJoCo's, without `mj_`. Objects are given by name, view or index. Sou
 reference", support functions.
 """
 
+from diffsim.simulate.carry import carry_over as carry_over
 from diffsim.simulate.contact_queries import body_force as body_force
 from diffsim.simulate.contact_queries import contact_force as contact_force
 from diffsim.simulate.contact_queries import contacts as contacts
