@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
 from diffsim.math import mat_to_quat
@@ -12,7 +13,7 @@ from diffsim.viewer.numbers import Numbers
 from diffsim.viewer.pieces import Pieces, put, tendons
 from diffsim.viewer.shapes import shapes
 from diffsim.viz.scene import tile_size
-from diffsim.viz.view import View
+from diffsim.viz.view import View, sight
 
 # between worlds side by side, in extents of the model
 SPACING = 0.8
@@ -32,8 +33,9 @@ def scene(
     """
     numbers, (frames, worlds, bodies, _) = Numbers(), poses.xpos.shape
     extent = float(model.stat.extent)
+    middle, seen = sight(model, jax.tree.map(lambda leaf: leaf[0, 0], poses))
     follow = model.body(camera.follow).id if camera.follow else _first_moving(model)
-    center = model.stat.center if camera.lookat is None else camera.lookat
+    center = middle if camera.lookat is None else camera.lookat
     header = {
         "fps": fps,
         "frames": frames,
@@ -41,7 +43,7 @@ def scene(
         "bodies": bodies,
         **moving(model, poses, tendons(model, poses) if pieces is None else pieces, numbers),
         "center": np.asarray(center, float).tolist(),
-        "distance": _distance(extent, worlds) if camera.distance is None else camera.distance,
+        "distance": _distance(seen, extent, worlds) if camera.distance is None else camera.distance,
         "azimuth": camera.azimuth,
         "elevation": camera.elevation,
         "extent": extent,
@@ -65,9 +67,9 @@ def moving(model: Model, poses: Kinematics, pieces: Pieces, numbers: Numbers) ->
     }
 
 
-def _distance(extent: float, worlds: int) -> float:
+def _distance(seen: float, extent: float, worlds: int) -> float:
     """From where all worlds can be seen."""
-    return extent * (1.5 + SPACING * (math.ceil(math.sqrt(worlds)) - 1))
+    return 1.5 * seen + SPACING * extent * (math.ceil(math.sqrt(worlds)) - 1)
 
 
 def _first_moving(model: Model) -> int:

@@ -16,7 +16,7 @@ from diffsim.viz.files import save
 from diffsim.viz.poses import poses_of
 from diffsim.viz.render import Frame, picture
 from diffsim.viz.scene import plan_of, scene_of
-from diffsim.viz.view import View, pose
+from diffsim.viz.view import View, pose, settled
 from diffsim.viz.visible import HIDDEN_GROUPS
 
 # seconds over which a camera that follows smooths the path of its body
@@ -96,9 +96,12 @@ def at_frames(states: State, fps: float) -> State:
 
 def cameras(model: Model, poses: Kinematics, camera: Camera, fps: float) -> list[Camera]:
     """A camera for each of the poses (T, ...); one that follows a body moves smoothly."""
-    count = len(poses.xpos)
-    if not isinstance(camera, View) or camera.follow is None:
-        return [camera] * count
+    if camera is not None and not isinstance(camera, View):
+        return [camera] * len(poses.xpos)
+    # one distance for the whole film
+    camera = settled(model, _at(poses, 0), camera or View())
+    if camera.follow is None:
+        return [camera] * len(poses.xpos)
     path = np.asarray(poses.xpos)[:, model.body(camera.follow).id]
     path = smooth(path, CALM * fps) + np.asarray(camera.lookat or (0.0, 0.0, 0.0))
     return [dataclasses.replace(camera, follow=None, lookat=tuple(point)) for point in path.tolist()]

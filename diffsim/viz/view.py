@@ -1,7 +1,7 @@
 """Where a picture is taken from: a free view round a point, or a camera of the model."""
 
+import dataclasses
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -14,13 +14,17 @@ from diffsim.types.data import Kinematics
 
 Array = jax.Array
 
+# what moves is small beside the model below this
+SMALL = 0.2
 
-@dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True)
 class View:
     """A free camera, as in MuJoCo's viewer: it looks at a point from a distance; angles in degrees.
 
-    azimuth 90 looks along +y; a negative elevation looks down. None for `lookat` or `distance` takes the model's
-    centre or 1.5 times its extent. With `follow`, the name of a body, it looks at this body, `lookat` metres beside it.
+    azimuth 90 looks along +y; a negative elevation looks down. None for `lookat` or `distance` takes the middle or 1.5
+    times the extent of what is to be seen (`sight`). With `follow`, the name of a body, it looks at this body, `lookat`
+    metres beside it.
     """
 
     lookat: tuple[float, float, float] | None = None
@@ -39,6 +43,25 @@ class Pose(NamedTuple):
     fovy: float | np.ndarray | Array
 
 
+def sight(model: Model, kinematics: Kinematics) -> tuple[np.ndarray, float]:
+    """Middle (3,) and extent, m, of what a free view shows: the model, or what moves if that is much smaller."""
+    moving = model.topology.body_weldid[model.topology.geom_bodyid] > 0
+    center, extent = np.asarray(model.stat.center, float), float(model.stat.extent)
+    if moving.any():
+        places, radii = np.asarray(kinematics.geom_xpos)[moving], np.asarray(model.geom_rbound)[moving, None]
+        low, high = np.min(places - radii, axis=0), np.max(places + radii, axis=0)
+        if np.max(high - low) < SMALL * extent:
+            return (low + high) / 2, float(np.max(high - low))
+    return center, extent
+
+
+def settled(model: Model, kinematics: Kinematics, view: View) -> View:
+    """A view whose distance is a number, and its point too if it follows no body."""
+    middle, extent = sight(model, kinematics)
+    lookat = tuple(middle.tolist()) if view.lookat is None and view.follow is None else view.lookat
+    return dataclasses.replace(view, lookat=lookat, distance=1.5 * extent if view.distance is None else view.distance)
+
+
 def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) -> Pose:
     """The pose of a view, or of a camera given by name or index."""
     if camera is None or isinstance(camera, View):
@@ -49,21 +72,19 @@ def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) 
 
 
 def _free(model: Model, kinematics: Kinematics, view: View) -> Pose:
-    lookat = _lookat(model, kinematics, view)
-    distance = 1.5 * float(model.stat.extent) if view.distance is None else view.distance
+    view = settled(model, kinematics, view)
     azimuth, elevation = math.radians(view.azimuth), math.radians(view.elevation)
     flat = math.cos(elevation)
     forward = np.array([flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)])
     right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
     matrix = np.stack([right, np.cross(right, forward), -forward], axis=1)
-    return Pose(lookat - distance * forward, matrix, view.fovy)
+    return Pose(_lookat(model, kinematics, view) - view.distance * forward, matrix, view.fovy)
 
 
 def _lookat(model: Model, kinematics: Kinematics, view: View) -> np.ndarray:
     """(3,) the point in the middle of the picture, m."""
-    if view.follow is None:
-        return np.asarray(model.stat.center if view.lookat is None else view.lookat, float)
-    return np.asarray(model.body(view.follow).xpos(kinematics)) + np.asarray(view.lookat or (0.0, 0.0, 0.0))
+    beside = np.asarray(view.lookat or (0.0, 0.0, 0.0), float)
+    return beside if view.follow is None else np.asarray(model.body(view.follow).xpos(kinematics)) + beside
 
 
 def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:
