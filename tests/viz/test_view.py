@@ -12,7 +12,8 @@ from diffsim.viz.film import cameras
 from diffsim.viz.view import sight
 
 XML = """<mujoco><worldbody><geom type="plane" size="{side} {side} .1"/>
-  <body pos="3 1 0"><joint type="slide" axis="1 0 0"/><geom size=".2"/><body pos="0 0 .4"><geom size=".1"/></body></body>
+  <body pos="3 1 0"><joint type="slide" axis="1 0 0"/><geom size=".2"/>
+    <body pos="0 0 .4"><geom size=".1"/></body></body>
 </worldbody></mujoco>"""
 
 
