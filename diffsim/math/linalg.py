@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.kernels.cholesky import factor, solve
+from diffsim.kernels.cholesky import solve_sum as solve_sum
 
 Array = jax.Array
 
