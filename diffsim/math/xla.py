@@ -15,9 +15,11 @@ T = TypeVar("T")
 barrier = jax.lax.optimization_barrier
 
 # options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
-# to the host to test
+# to the host to test. What a loop stores of each of its steps is then written by kernels: copies whose place the host
+# works out (that is what the pass prepares) would keep a loop out of the graph
 CUDA_GRAPHS = {
-    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION"
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
+    "xla_disable_hlo_passes": "dynamic-slice-annotator",
 }
 
 
