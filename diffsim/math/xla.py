@@ -38,6 +38,17 @@ def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, A
     return jax.lax.scan(step, start, parts, unroll=for_gpu())
 
 
+def one_by_one(function: Callable[[Any], Any], parts: Any) -> Any:
+    """The results of a function for each of a few parts, along their leading axes.
+
+    In a scan, for side by side XLA would compile what they share into each of them. On a GPU side by side: written out
+    one after another each part would have kernels of its own.
+    """
+    return (
+        jax.vmap(function)(parts) if for_gpu() else jax.lax.scan(lambda _, part: (None, function(part)), None, parts)[1]
+    )
+
+
 # the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search
 # again in reverse mode
 SEARCH_RESULT = "diffsim_search_result"
