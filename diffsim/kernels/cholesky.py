@@ -70,7 +70,7 @@ def solve(lower: Array, b: Array) -> Array:
 
 def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
     """`plain_solve_sum`, by one kernel on CUDA: neither the sum nor its factor is seen by anyone else."""
-    solve_terms = solve_sum_p.bind if is_small(matrices[0]) else plain_solve_sum
+    solve_terms = solve_sum_p.bind if is_small(matrices[0]) else _solve_large_sum
     return solve_terms(*matrices, diagonal, b)
 
 
@@ -95,9 +95,14 @@ def _solve_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array
 def _solve_sum_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
     """dx = A^-1 (db - dA x), by one factor."""
     (*terms, b), (*changes, push) = primals, [ad.instantiate_zeros(tangent) for tangent in tangents]
-    lower = factor_p.bind(plain_sum(*terms))
-    x = solve_p.bind(lower, b[..., None])
-    return x[..., 0], solve_p.bind(lower, push[..., None] - _product(plain_sum(*changes), x))[..., 0]
+    lower = factor(plain_sum(*terms))
+    x = solve(lower, b[..., None])
+    return x[..., 0], solve(lower, push[..., None] - _product(plain_sum(*changes), x))[..., 0]
+
+
+# what is no kernel's has the same derivative
+_solve_large_sum = jax.custom_jvp(plain_solve_sum)
+_solve_large_sum.defjvp(_solve_sum_jvp)
 
 
 def _product(a: Array, b: Array) -> Array:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
-from diffsim.math.linalg import inner, solve_sum
+from diffsim.math.linalg import inner, solve_spd_sum
 from diffsim.solver.objective import Objective, PerGroup, hessian, hessian_product, hessian_terms
 
 Array = jax.Array
@@ -58,7 +58,7 @@ def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
     if not objective.qM.blocks.single:
         return solve_hessian(factor_hessian(objective, x), objective, x, b)
     diagonal, matrices = hessian_terms(objective, x)
-    return solve_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
+    return solve_spd_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
 
 
 class _Iterate(NamedTuple):
