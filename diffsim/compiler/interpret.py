@@ -12,7 +12,13 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from diffsim.compiler.interpret_matrices import cholesky, cholesky_solve, dot_general, triangular_solve
+from diffsim.compiler.interpret_matrices import (
+    cholesky,
+    cholesky_solve,
+    cholesky_solve_sum,
+    dot_general,
+    triangular_solve,
+)
 from diffsim.compiler.interpret_windows import gather, scatter
 
 Array = np.ndarray
@@ -223,6 +229,7 @@ NUMPY: dict[str, Rule] = {
     "slice": _slice,
     "small_cholesky": cholesky,
     "small_cholesky_solve": cholesky_solve,
+    "small_cholesky_solve_sum": cholesky_solve_sum,
     "split": lambda x, *, sizes, axis, **params: np.split(x, np.cumsum(sizes)[:-1], axis),
     "sqrt": _quiet(np.sqrt),
     "square": _plain(np.square),

@@ -59,3 +59,10 @@ def cholesky_solve(lower: Array, b: Array) -> Array:
     options = {"left_side": True, "lower": True, "unit_diagonal": False}
     half = triangular_solve(lower, b, transpose_a=False, **options)
     return triangular_solve(lower, half, transpose_a=True, **options)
+
+
+def cholesky_solve_sum(*arguments: Array) -> Array:
+    """x (..., n) with A x = b, the last argument; A is the sum of matrices (..., n, n) and, after them, a diagonal."""
+    *matrices, diagonal, b = arguments
+    total = sum(matrices, np.eye(b.shape[-1], dtype=b.dtype) * diagonal[..., None, :])
+    return cholesky_solve(cholesky(total), b[..., None])[..., 0]

@@ -90,7 +90,7 @@ def _bias_motion(source: Sources, ends: Ends) -> BiasMotion:
     """Accelerations of the anchors that come from velocity alone: Jdot v of each body."""
     topology, rates = source.model.topology, source.velocities
     body = ends.pairs.body
-    spatial = sum_chain(topology, scale(rates.cdof_dot, source.state.qvel))[body]
+    spatial = sum_chain(topology, (rates.cdof_dot, source.state.qvel))[body]
     cvel = rates.cvel[body]
     arm = ends.anchor - pick(source.com.subtree_com, topology.body_rootid[body])
     omega, angular = cvel[..., :3], spatial[..., :3]

@@ -18,7 +18,7 @@ from diffsim.geometry.box_clip import clip
 from diffsim.geometry.box_overlap import Overlap, edge_overlap, face_overlap
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math.vector import mul_vec, pack, scale, total, transpose, unpack
-from diffsim.math.xla import short_scan
+from diffsim.math.xla import one_by_one
 
 Array = jax.Array
 
@@ -80,12 +80,12 @@ def _repeated(point: Array, valid: Array) -> Array:
     """
     parts, number = unpack(jax.lax.stop_gradient(point)), jnp.arange(len(point))
 
-    def step(carry: None, some: tuple[Array, ...]) -> tuple[None, Array]:
+    def repeated(some: tuple[Array, ...]) -> Array:
         own, *coordinates = some
         same = valid[None] & (number[None] > own[:, None])
         for x, others in zip(coordinates, parts, strict=True):
             same &= x[:, None] == others[None]
-        return carry, jnp.any(same, axis=1)
+        return jnp.any(same, axis=1)
 
     thirds = tuple(part.reshape(3, -1) for part in (number, *parts))
-    return short_scan(step, None, thirds)[1].reshape(-1)
+    return one_by_one(repeated, thirds).reshape(-1)

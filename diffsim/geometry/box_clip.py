@@ -14,7 +14,7 @@ import numpy as np
 from diffsim.geometry.box_overlap import Overlap
 from diffsim.math import safe
 from diffsim.math.vector import dot
-from diffsim.math.xla import short_scan
+from diffsim.math.xla import one_by_one, short_scan
 
 Array = jax.Array
 
@@ -46,16 +46,14 @@ class _Projection(NamedTuple):
 def clip(overlap: Overlap, margin: Array) -> Points:
     """The candidate points of the overlap of face and projected parallelogram, 24 of them.
 
-    Edge by edge and corner by corner in two scans: side by side, XLA would compile the overlap into each of them.
+    Edge by edge and corner by corner: side by side, XLA for a CPU would compile the overlap into each of them.
     """
     slope = 1 / jnp.where(jnp.abs(overlap.normal[2]) > 1e-15, overlap.normal[2], 1)
     projection = _Projection(overlap, margin, slope, jnp.where(overlap.is_edge, slope * overlap.sign, 1))
     corners, *ends_of = (jnp.asarray(table, overlap.start.dtype) for table in (CORNERS, *CORNERS[EDGES.T]))
     edges = (*ends_of, jnp.asarray([0, 1, 1, 1]) < overlap.sides)
     ends = (corners, jnp.asarray([0, 1, 2, 2]) <= overlap.sides, jnp.arange(4) == 0)
-    _, (crossings, incident, points, flat) = short_scan(
-        functools.partial(_edge_and_corner, projection), None, (edges, ends)
-    )
+    crossings, incident, points, flat = one_by_one(functools.partial(_edge_and_corner, projection), (edges, ends))
     crossings = Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
     alone = jnp.sum(crossings.valid) == 0
     below = _face_corners(projection, alone, points, flat)
@@ -66,13 +64,13 @@ def clip(overlap: Overlap, margin: Array) -> Points:
     return Points(*(jnp.concatenate(parts) for parts in zip(crossings, below, above, strict=True)))
 
 
-def _edge_and_corner(projection: _Projection, carry: None, parts: tuple[tuple[Array, ...], ...]) -> tuple[None, tuple]:
-    """One step of the scan over the parallelogram: an edge and a corner, which is handed on, and its projection."""
+def _edge_and_corner(projection: _Projection, parts: tuple[tuple[Array, ...], ...]) -> tuple:
+    """One part of the parallelogram: an edge and a corner, which is handed on, and its projection."""
     (begin, end, enabled), (corner, exists, lowest) = parts
     ends = _projected(projection, begin), _projected(projection, end)
     corner = _projected(projection, corner)
     crossings = _crossings(projection, ends, enabled)
-    return carry, (crossings, _incident(projection, corner, exists, lowest), *corner)
+    return crossings, _incident(projection, corner, exists, lowest), *corner
 
 
 def _projected(projection: _Projection, place: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ same code as n = 2.
 
 factor: left-looking, column j of L is (A - sum_{k<j} L_k L_kj) / sqrt(d), d its entry on the diagonal.
 solve: y = L^-1 b column by column, then x = L^-T y.
+solve_sum: both, of matrices that are added while they are read.
 Source: Golub and Van Loan 2013, sec. 4.2 (gaxpy Cholesky) and 3.1 (column-oriented substitution).
 """
 
@@ -66,12 +67,21 @@ def _column(lanes: _Lanes, l_ref: Any, k: Array, mask: Array) -> Array:
     return triton.load(l_ref.at[k, lanes.row, lanes.world], mask=mask, other=0.0)
 
 
-def _factor_kernel(a_ref: Any, l_ref: Any, *, barrier: Callable[[], None]) -> None:
-    """Writes the factors (n columns, n rows, worlds) of symmetric matrices (worlds, n, n)."""
-    lanes = _lanes(a_ref.shape[-1], a_ref.shape[0], pl.program_id(0))
+def _row(lanes: _Lanes, a_ref: Any, j: Array) -> Array:
+    """Row j of symmetric matrices (worlds, n, n), which is their column j, (rows, worlds)."""
+    return triton.load(a_ref.at[lanes.world, j, lanes.row], mask=lanes.exists, other=0.0)
+
+
+def _vector(lanes: _Lanes, ref: Any) -> Array:
+    """Vectors (worlds, n) as (rows, worlds)."""
+    return triton.load(ref.at[lanes.world, lanes.row], mask=lanes.exists, other=0.0)
+
+
+def _factor(lanes: _Lanes, read: Callable[[Array], Array], l_ref: Any, barrier: Callable[[], None]) -> None:
+    """Writes the factors (n columns, n rows, worlds) of matrices whose columns are read by number."""
 
     def column(j: Array, _: None) -> None:
-        value = triton.load(a_ref.at[lanes.world, j, lanes.row], mask=lanes.exists, other=0.0)
+        value = read(j)
 
         def minus(step: Array, value: Array) -> Array:
             for k in [AT_ONCE * step + i for i in range(AT_ONCE)]:
@@ -88,6 +98,12 @@ def _factor_kernel(a_ref: Any, l_ref: Any, *, barrier: Callable[[], None]) -> No
         barrier()
 
     jax.lax.fori_loop(0, lanes.n, column, None)
+
+
+def _factor_kernel(a_ref: Any, l_ref: Any, *, barrier: Callable[[], None]) -> None:
+    """Writes the factors of symmetric matrices (worlds, n, n)."""
+    lanes = _lanes(a_ref.shape[-1], a_ref.shape[0], pl.program_id(0))
+    _factor(lanes, lambda j: _row(lanes, a_ref, j), l_ref, barrier)
 
 
 def _solve(lanes: _Lanes, l_ref: Any, b: Array) -> Array:
@@ -115,11 +131,31 @@ def _solve_kernel(l_ref: Any, b_ref: Any, x_ref: Any) -> None:
     triton.store(x_ref.at[lanes.world, lanes.row, right], _solve(lanes, l_ref, b), mask=lanes.exists)
 
 
-def _launch(kernel: Callable[..., None], out: jax.ShapeDtypeStruct, n: int, grid: int, interpret: bool) -> Callable:
+def _solve_sum_kernel(*refs: Any, barrier: Callable[[], None]) -> None:
+    """Solves with the sum of matrices (worlds, n, n) and a diagonal; its factors are kept only until then."""
+    *matrices, diagonal_ref, b_ref, l_ref, x_ref = refs
+    lanes = _lanes(b_ref.shape[1], b_ref.shape[0], pl.program_id(0))
+    diagonal = _vector(lanes, diagonal_ref)
+
+    def read(j: Array) -> Array:
+        first, *others = (_row(lanes, ref, j) for ref in matrices)
+        return sum(others, first + jnp.where(lanes.row == j, diagonal, 0.0))
+
+    _factor(lanes, read, l_ref, barrier)
+    x = _solve(lanes, l_ref, _vector(lanes, b_ref))
+    triton.store(x_ref.at[lanes.world, lanes.row], x, mask=lanes.exists)
+
+
+def _launch(kernel: Callable[..., None], out: Any, n: int, grid: int, interpret: bool) -> Callable:
     """The call of a kernel by `grid` programs."""
     rows, worlds = _tile(n)
     params = triton.CompilerParams(num_warps=max(rows * worlds // WARP_TILE, 1), num_stages=1)
     return pl.pallas_call(kernel, out_shape=out, grid=(grid,), compiler_params=params, interpret=interpret)
+
+
+def _barrier(interpret: bool) -> Callable[[], None]:
+    """Waits until all threads of a program have written; the interpreter, one thread, neither needs nor knows it."""
+    return (lambda: None) if interpret else triton.debug_barrier
 
 
 @functools.partial(jax.jit, static_argnames="interpret")
@@ -130,8 +166,7 @@ def factor(matrix: Array, interpret: bool = False) -> Array:
     """
     batch, n, _ = matrix.shape
     out = jax.ShapeDtypeStruct((n, n, batch), matrix.dtype)
-    # which the interpreter, one thread, neither needs nor knows
-    kernel = functools.partial(_factor_kernel, barrier=(lambda: None) if interpret else triton.debug_barrier)
+    kernel = functools.partial(_factor_kernel, barrier=_barrier(interpret))
     found = _launch(kernel, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(matrix)
     return jnp.transpose(found, (2, 1, 0))
 
@@ -143,3 +178,18 @@ def solve(lower: Array, b: Array, interpret: bool = False) -> Array:
     out = jax.ShapeDtypeStruct(b.shape, b.dtype)
     call = _launch(_solve_kernel, out, n, pl.cdiv(batch, _tile(n)[1]) * count, interpret)
     return call(jnp.transpose(lower, (2, 1, 0)), b)
+
+
+@functools.partial(jax.jit, static_argnames="interpret")
+def solve_sum(*arguments: Array, interpret: bool = False) -> Array:
+    """x (batch, n) with A x = b, A the sum of matrices (batch, n, n) and a diagonal (batch, n); nan as in `factor`.
+
+    Args:
+      arguments: the matrices, the diagonal and b (batch, n).
+      interpret: runs the kernel without a GPU.
+    """
+    b = arguments[-1]
+    batch, n = b.shape
+    kernel = functools.partial(_solve_sum_kernel, barrier=_barrier(interpret))
+    out = jax.ShapeDtypeStruct((n, n, batch), b.dtype), jax.ShapeDtypeStruct(b.shape, b.dtype)
+    return _launch(kernel, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(*arguments)[1]

@@ -15,7 +15,7 @@ import jax.scipy.linalg
 from diffsim.math.blocks import Blocks, PerSize, assemble, block_factor, block_solve, each, split
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import total
-from diffsim.math.xla import barrier
+from diffsim.math.xla import barrier, for_gpu
 
 Array = jax.Array
 
@@ -66,8 +66,13 @@ class BlockColumns:
     parts: PerSize
     transposed: PerSize | None = None
 
-    def with_transpose(self) -> "BlockColumns":
-        """The same with its transpose stored: reading by columns would take products on a CPU twice as long."""
+    def readable_by_columns(self) -> "BlockColumns":
+        """The same, with its transpose stored on a CPU: reading by columns would take products there twice as long.
+
+        On a GPU neighbouring threads read neighbouring columns: a copy would be two more passes over its memory.
+        """
+        if for_gpu():
+            return self
         transposed = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
         return dataclasses.replace(self, transposed=transposed)
 

@@ -1,9 +1,11 @@
 """Dense linear algebra of the size of the model, at full precision (TF32 and bfloat16 break dynamics)."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
-from diffsim.kernels.cholesky import factor, solve
+from diffsim.kernels.cholesky import factor, solve, solve_sum
 
 Array = jax.Array
 
@@ -33,3 +35,8 @@ def cho_solve(lower: Array, b: Array) -> Array:
 def solve_spd(matrix: Array, b: Array) -> Array:
     """x with matrix x = b, for a symmetric positive definite matrix."""
     return cho_solve(cholesky(matrix), b)
+
+
+def solve_spd_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
+    """x (n,) with A x = b, where A, the sum of matrices and a diagonal (n,), is symmetric positive definite."""
+    return solve_sum(matrices, diagonal, b)

@@ -15,9 +15,11 @@ T = TypeVar("T")
 barrier = jax.lax.optimization_barrier
 
 # options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
-# to the host to test
+# to the host to test. What a loop stores of each of its steps is then written by kernels: copies whose place the host
+# works out (that is what the pass prepares) would keep a loop out of the graph
 CUDA_GRAPHS = {
-    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION"
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
+    "xla_disable_hlo_passes": "dynamic-slice-annotator",
 }
 
 
@@ -34,6 +36,17 @@ def for_gpu() -> bool:
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` over a few parts, written out on a GPU."""
     return jax.lax.scan(step, start, parts, unroll=for_gpu())
+
+
+def one_by_one(function: Callable[[Any], Any], parts: Any) -> Any:
+    """The results of a function for each of a few parts, along their leading axes.
+
+    In a scan, for side by side XLA would compile what they share into each of them. On a GPU side by side: written out
+    one after another each part would have kernels of its own.
+    """
+    return (
+        jax.vmap(function)(parts) if for_gpu() else jax.lax.scan(lambda _, part: (None, function(part)), None, parts)[1]
+    )
 
 
 # the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search

@@ -12,7 +12,7 @@ from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import cross_force, inertia_mul
-from diffsim.math.vector import dot, scale
+from diffsim.math.vector import dot
 from diffsim.math.xla import launched_once
 from diffsim.physics.reflected import has_tendon_armature, tendon_armature
 from diffsim.physics.tendon import straight_parts, tendon_drift
@@ -43,9 +43,8 @@ def compute_bias(
 def newton_euler(model: Model, qvel: Array, com: ComFrame, velocities: Velocities, qacc: Array | None = None) -> Array:
     """(nv,) force, N or N m, that gives the bodies qvel and qacc (nv,) against gravity; None for qacc = 0."""
     topology = model.topology
-    rate = scale(velocities.cdof_dot, qvel)
-    rate = rate if qacc is None else rate + scale(com.cdof, qacc)
-    acceleration = rest_acceleration(model)[None] + launched_once(sum_chain)(topology, rate)
+    terms = [(velocities.cdof_dot, qvel), *([] if qacc is None else [(com.cdof, qacc)])]
+    acceleration = rest_acceleration(model)[None] + launched_once(sum_chain)(topology, *terms)
     total = sum_subtree(topology, body_force(com.cinert, velocities.cvel, acceleration))
     return dot(com.cdof, pick(total, topology.dof_bodyid))
 

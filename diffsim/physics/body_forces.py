@@ -9,7 +9,6 @@ import jax
 
 from diffsim.math.pick import pick
 from diffsim.math.spatial import spatial_vector, transport_force
-from diffsim.math.vector import scale
 from diffsim.physics.bias import body_force, rest_acceleration
 from diffsim.physics.tree import sum_chain, sum_subtree
 from diffsim.types.data import BodyForces, ComFrame, Kinematics, Velocities
@@ -29,8 +28,8 @@ def compute_body_forces(
       external: (nbody, 6) torque (N m) and force (N) on each body from outside of the tree, cfrc_ext.
     """
     topology = model.topology
-    rate = scale(velocities.cdof_dot, qvel) + scale(com.cdof, qacc)
-    acceleration = rest_acceleration(model)[None] + sum_chain(topology, rate)
+    rates = sum_chain(topology, (velocities.cdof_dot, qvel), (com.cdof, qacc))
+    acceleration = rest_acceleration(model)[None] + rates
     total = body_force(com.cinert, velocities.cvel, acceleration) - external
     return BodyForces(cacc=acceleration, cfrc_int=sum_subtree(topology, total), cfrc_ext=external)
 

@@ -11,7 +11,6 @@ import numpy as np
 from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot, pack, scale
-from diffsim.math.xla import launched_once
 from diffsim.physics.joint import joint_axes
 from diffsim.physics.tree import sum_subtree
 from diffsim.types.data import ComFrame, Kinematics
@@ -41,9 +40,11 @@ def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
 def subtree_com(model: Model, xipos: Array) -> Array:
     """(nbody, 3) m, world: centre of mass of each body with its descendants; its own (xipos) if they have no mass."""
     mass = model.body_mass
-    total = launched_once(sum_subtree)(model.topology, jnp.concatenate([scale(xipos, mass), mass[:, None]], axis=-1))
-    heavy = total[:, 3] > MIN_MASS
-    mean = scale(total[:, :3], safe.divide(jnp.ones_like(mass), jnp.where(heavy, total[:, 3], 1)))
+    # apart from the moments: it is the same for all worlds, unless they have models of their own
+    below = sum_subtree(model.topology, mass[:, None])[:, 0]
+    heavy = below > MIN_MASS
+    share = safe.divide(jnp.ones_like(mass), jnp.where(heavy, below, 1))
+    mean = scale(sum_subtree(model.topology, scale(xipos, mass)), share)
     return jnp.where(heavy[:, None], mean, xipos)
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.pick import pick
+from diffsim.math.pick import pick, place
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
 from diffsim.math.vector import mul_mat, mul_vec
 from diffsim.math.xla import computed_once
@@ -31,8 +31,7 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
     """
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
-    turn = _joint_turns(model, links, qpos)
-    quat = compose_rotations(links, quat_mul(base_quat, turn))
+    quat = compose_rotations(links, _turns(model, links, qpos, base_quat))
     mat = computed_once(quat_to_mat)(quat)
 
     # an anchor is fixed in the frame before the joint, the frame after the joint is seen from the anchor
@@ -57,9 +56,9 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
 
 
 @computed_once
-def _joint_turns(model: Model, links: Chain, qpos: Array) -> Array:
-    """(n, 4) rotations of the joints at the nodes."""
-    return _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0])
+def _turns(model: Model, links: Chain, qpos: Array, base_quat: Array) -> Array:
+    """(n, 4) rotations of the nodes in their parents: the fixed one (n, 4), then the joint's."""
+    return quat_mul(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
 
 
 @computed_once
@@ -68,7 +67,6 @@ def _offsets(before: Array, anchor: Array, shift: Array) -> Array:
     return mul_vec(before, anchor) + shift
 
 
-@computed_once
 def _body_frames(links: Chain, pos: Array, mat: Array) -> tuple[Array, Array]:
     """Position and rotation matrix of each body: of its last node."""
     return pick(pos, links.last), pick(mat, links.last)
@@ -97,20 +95,14 @@ def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
     """Anchors with those of free joints read from qpos."""
     if not np.any(links.absolute >= 0):
         return anchor
-    return jnp.where(links.absolute >= 0, pick(qpos, links.absolute), anchor)
+    free = np.flatnonzero(links.absolute[:, 0] >= 0)
+    return jnp.where(links.absolute >= 0, place(len(anchor), free, pick(qpos, links.absolute[free])), anchor)
 
 
-@computed_once
 def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
     """Frames that are fixed to bodies: inertial frames, geoms, sites."""
-    topology = model.topology
-    bodies = np.concatenate([np.arange(topology.nbody), topology.geom_bodyid, topology.site_bodyid])
-    local_pos = jnp.concatenate([model.body_ipos, model.geom_pos, model.site_pos])
-    local_quat = quat_normalize(jnp.concatenate([model.body_iquat, model.geom_quat, model.site_quat]))
-    above = pick(xmat, bodies)
-    pos = pick(xpos, bodies) + mul_vec(above, local_pos)
-    mat = mul_mat(above, quat_to_mat(local_quat))
-    inertial, geoms = topology.nbody, topology.nbody + topology.ngeom
+    pos, mat = _fixed_poses(model, xpos, xmat)
+    inertial, geoms = model.nbody, model.nbody + model.ngeom
     return {
         "xipos": pos[:inertial],
         "ximat": mat[:inertial],
@@ -119,3 +111,14 @@ def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
         "site_xpos": pos[geoms:],
         "site_xmat": mat[geoms:],
     }
+
+
+@computed_once
+def _fixed_poses(model: Model, xpos: Array, xmat: Array) -> tuple[Array, Array]:
+    """Positions and matrices of inertial frames, geoms and sites, one after the other: two kernels on a GPU."""
+    topology = model.topology
+    bodies = np.concatenate([np.arange(topology.nbody), topology.geom_bodyid, topology.site_bodyid])
+    local_pos = jnp.concatenate([model.body_ipos, model.geom_pos, model.site_pos])
+    local_quat = quat_normalize(jnp.concatenate([model.body_iquat, model.geom_quat, model.site_quat]))
+    above = pick(xmat, bodies)
+    return pick(xpos, bodies) + mul_vec(above, local_pos), mul_mat(above, quat_to_mat(local_quat))

@@ -183,7 +183,7 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
         return jnp.zeros((topology.ntendon,), qvel.dtype)
     points = [kinematics.site_xpos[site] for site in (path.first, path.last)]
     bodies = [topology.site_bodyid[site] for site in (path.first, path.last)]
-    acceleration = sum_chain(topology, scale(velocities.cdof_dot, qvel))
+    acceleration = sum_chain(topology, (velocities.cdof_dot, qvel))
     motions = [
         _point_motion(topology, com, velocities.cvel, acceleration, body, point)
         for body, point in zip(bodies, points, strict=True)

@@ -6,12 +6,16 @@ pointer jumping instead: after round k each node holds the sum over its 2^k near
 one. Rotations compose in the same way, as products (frames.py). (Pointer jumping: Hillis and Steele 1986.)
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.blocks import Blocks, blocks_of
 from diffsim.math.linalg import matmul
+from diffsim.math.vector import scale, total
+from diffsim.math.xla import for_gpu
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -130,23 +134,39 @@ def sum_subtree(topology: Topology, values: Array) -> Array:
     """(nbody, k): sum of `values` (nbody, k) over each body and its descendants."""
     if topology.nbody <= MASK_LIMIT:
         return matmul(jnp.asarray(body_mask(topology).T, values.dtype), values)
-    total = values
+    found = values
     for pointer in reversed(_body_rounds(topology)):
-        total = total.at[pointer].add(total, mode="drop")
-    return total
+        found = found.at[pointer].add(found, mode="drop")
+    return found
 
 
-def sum_dofs(topology: Topology, values: Array, last: np.ndarray) -> Array:
-    """(n, k): sum of `values` (nv, k) over the chain of dofs that ends with `last` (n,); zero where last is -1."""
+# vectors (nv, k), such as motion axes, and factors (nv,), such as their rates
+Scaled = tuple[Array, Array]
+
+
+def sum_dofs(topology: Topology, last: np.ndarray, *terms: Scaled) -> Array:
+    """(n, k): sum of vectors times factors, of all terms, over the chain of dofs that ends with `last` (n,).
+
+    Zero where last is -1. On a GPU the mask takes the factors: a product with a mask that is the same for all worlds
+    would be one matrix product of all of them, which needs another order of its numbers before and after.
+    """
     if topology.nv <= MASK_LIMIT:
         padded = np.vstack([dof_mask(topology), np.zeros((1, topology.nv), dtype=bool)])
-        return matmul(jnp.asarray(padded[last], values.dtype), values)
-    total = jnp.concatenate([values, jnp.zeros_like(values[:1])])
+        mask = jnp.asarray(padded[last], terms[0][0].dtype)
+        if for_gpu():
+            return total([matmul(mask * factor[None], vectors) for vectors, factor in terms])
+        return matmul(mask, _scaled(terms))
+    values = _scaled(terms)
+    found = jnp.concatenate([values, jnp.zeros_like(values[:1])])
     for pointer in _dof_rounds(topology):
-        total = total + total[np.append(pointer, topology.nv)]
-    return total[last]
+        found = found + found[np.append(pointer, topology.nv)]
+    return found[last]
 
 
-def sum_chain(topology: Topology, values: Array) -> Array:
-    """(nbody, k): sum of `values` (nv, k) over the dofs that move each body."""
-    return sum_dofs(topology, values, last_dof(topology))
+def _scaled(terms: Sequence[Scaled]) -> Array:
+    return total([scale(*term) for term in terms])
+
+
+def sum_chain(topology: Topology, *terms: Scaled) -> Array:
+    """(nbody, k): sum of vectors (nv, k) times factors (nv,), of all terms, over the dofs that move each body."""
+    return sum_dofs(topology, last_dof(topology), *terms)

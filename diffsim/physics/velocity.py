@@ -11,7 +11,6 @@ import numpy as np
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_motion
-from diffsim.math.vector import scale
 from diffsim.math.xla import launched_once
 from diffsim.physics.joint import earlier_dof
 from diffsim.physics.tree import last_dof, sum_dofs
@@ -30,9 +29,9 @@ def compute_velocities(
     in m/s, or rad/s where their length is an angle. Actuators that are all disabled do not move, as in MuJoCo.
     """
     topology = model.topology
-    motion = scale(com.cdof, qvel)
     # bodies, and the frames that carry each motion axis, in one product
-    sums = launched_once(sum_dofs)(topology, motion, np.concatenate([last_dof(topology), earlier_dof(topology)]))
+    last = np.concatenate([last_dof(topology), earlier_dof(topology)])
+    sums = launched_once(sum_dofs)(topology, last, (com.cdof, qvel))
     idle = model.opt.disabled(DisableBit.ACTUATION)
     return Velocities(
         cvel=sums[: topology.nbody],

@@ -122,7 +122,7 @@ def _joint_end(topology: Topology) -> np.ndarray:
 
 def _joint_motion(topology: Topology, cdof: Array, qvel: Array) -> Array:
     """(nv, 6) velocity of the frame up to and including the block of each dof."""
-    return sum_dofs(topology, scale(cdof, qvel), _joint_end(topology))
+    return sum_dofs(topology, _joint_end(topology), (cdof, qvel))
 
 
 @computed_once

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
-from diffsim.math.linalg import inner
-from diffsim.solver.objective import Objective, PerGroup, hessian, hessian_product
+from diffsim.math.linalg import inner, solve_spd_sum
+from diffsim.solver.objective import Objective, PerGroup, hessian, hessian_product, hessian_terms
 
 Array = jax.Array
 # a product with a matrix, (n,) -> (n,)
@@ -51,6 +51,14 @@ def solve_hessian(factored: Factored, objective: Objective, x: PerGroup, b: Arra
 
     # so that derivatives are solves with H again, and not those of the loop
     return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
+
+
+def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
+    """H^-1 b (nv,) at residuals x, where nobody else needs the factor: then sum, factor and solve are one operation."""
+    if not objective.qM.blocks.single:
+        return solve_hessian(factor_hessian(objective, x), objective, x, b)
+    diagonal, matrices = hessian_terms(objective, x)
+    return solve_spd_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
 
 
 class _Iterate(NamedTuple):

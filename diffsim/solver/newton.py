@@ -5,7 +5,7 @@ ends after finitely many steps: as soon as no row changes its zone, the step is 
 improvement or gradient below opt.tolerance after scaling by 1 / (meaninertia max(1, nv)).
 """
 
-from diffsim.solver.hessian import factor_hessian, solve_hessian
+from diffsim.solver.hessian import solve_hessian_once
 from diffsim.solver.iteration import Direction, DirectionRule, Iterate
 from diffsim.solver.objective import Objective, residuals
 
@@ -15,8 +15,7 @@ def newton_rule(objective: Objective) -> DirectionRule:
 
     def direction(point: Iterate, previous: Direction) -> Direction:
         x = residuals(objective.constraints, point.qacc, point.rows_product)
-        factored = factor_hessian(objective, x)
-        step = -solve_hessian(factored, objective, x, point.gradient)
+        step = -solve_hessian_once(objective, x, point.gradient)
         return Direction(step, point.gradient, step)
 
     return direction

@@ -118,15 +118,27 @@ def curvature(constraints: Constraints, x: PerGroup) -> Curvature:
     return Curvature(diagonal, BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts)))
 
 
+class HessianTerms(NamedTuple):
+    """Whose sum is the Hessian: a diagonal (nv,), from rows on dofs, and matrices, M first."""
+
+    diagonal: Array
+    matrices: tuple[BlockDiagonal, ...]
+
+
+def hessian_terms(objective: Objective, x: PerGroup) -> HessianTerms:
+    """M, what rows on dofs add to its diagonal, and the blocks of J^T K(x) J of the others."""
+    jacobian = objective.constraints.jacobian
+    diagonal, weighted = curvature(objective.constraints, x)
+    return HessianTerms(diagonal, (objective.qM, *([gram(jacobian, weighted)] if weighted.height else [])))
+
+
 def hessian(objective: Objective, x: PerGroup) -> BlockDiagonal:
-    """The blocks of M + J^T K(x) J; rows on dofs add to the diagonal only. All of it where there is one block."""
-    qM, _, constraints = objective
-    diagonal, weighted = curvature(constraints, x)
-    inertia = qM.plus_diagonal(diagonal)
-    if not weighted.height:
-        return inertia
-    added = gram(constraints.jacobian, weighted)
-    return BlockDiagonal(qM.blocks, tuple(a + b for a, b in zip(inertia.parts, added.parts, strict=True)))
+    """The blocks of M + J^T K(x) J. All of it where there is one block."""
+    diagonal, (inertia, *others) = hessian_terms(objective, x)
+    parts = inertia.plus_diagonal(diagonal).parts
+    for added in others:
+        parts = tuple(a + b for a, b in zip(parts, added.parts, strict=True))
+    return BlockDiagonal(inertia.blocks, parts)
 
 
 def hessian_product(objective: Objective, x: PerGroup, vector: Array) -> Array:

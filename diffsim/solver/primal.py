@@ -74,8 +74,8 @@ def _descend(
         unroll=unroll,
     )
     # products with J^T in every iteration
-    constraints = objective.constraints
-    given = objective._replace(constraints=constraints.replace(jacobian=constraints.jacobian.with_transpose()))
+    jacobian = objective.constraints.jacobian.readable_by_columns()
+    given = objective._replace(constraints=objective.constraints.replace(jacobian=jacobian))
     end = iterate(given, rule_for(given), settings, start)
     found = end.done & ~end.stuck
     return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, found, None)

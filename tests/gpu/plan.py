@@ -72,7 +72,7 @@ def compile_row(engine: str, row: Row) -> Compiled:
     """The program of a row."""
     import mujoco.mjx
 
-    folders = HERE.parents[1] / "examples" / "models", pathlib.Path(mujoco.mjx.__file__).parent / "test_data"
+    folders = HERE.parents[1] / "diffsim" / "envs" / "models", pathlib.Path(mujoco.mjx.__file__).parent / "test_data"
     path = next(folder / row.path for folder in folders if (folder / row.path).exists())
     made: Any = ENGINES[engine](Workload(str(path), *row.limits))
     if engine == "mjx":

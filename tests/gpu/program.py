@@ -12,6 +12,8 @@ SIZES = {"pred": 1, "s8": 1, "u8": 1, "f16": 2, "bf16": 2, "s32": 4, "u32": 4, "
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
 FREE |= {"copy-done", "fusion-done"}
 CALLS = {"call", "conditional", "async-start"}
+# instructions whose result is a part of their first operand
+TAKING = {"bitcast", "slice", "dynamic-slice", "gather"}
 # custom calls into libraries end a CUDA graph
 LIBRARY = re.compile("cusolver|cublas|cudnn|cub", re.IGNORECASE)
 PALLAS = "__gpu$xla.gpu.triton"
@@ -126,18 +128,17 @@ def _bytes_of(each: Instruction, types: dict[str, str], computations: dict[str, 
     return read + sum(_written(one, inside) for one in body if one.is_root)
 
 
-def _read_of(parameter: Instruction, body: list[Instruction]) -> int:
-    """What is read of a parameter of a fusion: all of it, unless all that use it take slices."""
-    waiting, total = [parameter.name], 0
-    for name in waiting:
-        for user in (one for one in body if name in one.operands):
-            if user.operation == "bitcast":
-                waiting.append(user.name)
-            elif user.operation in ("slice", "dynamic-slice", "gather") and user.operands[0] == name:
-                total += size_of(user.type)
-            elif not (user.operation == "dynamic-update-slice" and user.operands[0] == name):
-                return size_of(parameter.type)
-    return min(total, size_of(parameter.type))
+def _read_of(value: Instruction, body: list[Instruction]) -> int:
+    """What is read of a parameter of a fusion: all of it, unless all that use it take slices, or slices of slices."""
+    if value.is_root:
+        return size_of(value.type)
+    total = 0
+    for user in (one for one in body if value.name in one.operands):
+        if user.operation in TAKING and user.operands[0] == value.name:
+            total += _read_of(user, body)
+        elif not (user.operation == "dynamic-update-slice" and user.operands[0] == value.name):
+            return size_of(value.type)
+    return min(total, size_of(value.type))
 
 
 def _written(root: Instruction, inside: dict[str, Instruction]) -> int:

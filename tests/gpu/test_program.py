@@ -12,6 +12,12 @@ HLO = """HloModule jit_f
   ROOT %slice.1 = f32[8,10]{1,0} slice(%p), slice={[0:8], [0:10]}
 }
 
+%fused_rows (p.2: f32[8,100]) -> f32[8,2] {
+  %p.2 = f32[8,100]{1,0} parameter(0)
+  %slice.2 = f32[8,50]{1,0} slice(%p.2), slice={[0:8], [0:50]}
+  ROOT %slice.3 = f32[8,2]{1,0} slice(%slice.2), slice={[0:8], [0:2]}
+}
+
 %fused_add (p.1: f32[8,10], p.2: f32[8,10]) -> (f32[8,10], f32[8]) {
   %p.1 = f32[8,10]{1,0} parameter(0)
   %p.2 = f32[8,10]{1,0} parameter(1)
@@ -35,6 +41,7 @@ HLO = """HloModule jit_f
 ENTRY %main (a: f32[8,100]) -> f32[8,10] {
   %a = f32[8,100]{1,0} parameter(0)
   %loop_slice_fusion = f32[8,10]{1,0} fusion(%a), kind=kLoop, calls=%fused_slice
+  %loop_rows_fusion = f32[8,2]{1,0} fusion(%a), kind=kLoop, calls=%fused_rows
   %loop_add_fusion = (f32[8,10]{1,0}, f32[8]{0}) fusion(%loop_slice_fusion, %loop_slice_fusion), kind=kLoop, calls=%fused_add
   %while.1 = (s32[], f32[8,10]{1,0}) while(%loop_add_fusion), condition=%test, body=%body
   %while.2 = (s32[], f32[8,10]{1,0}) while(%while.1), condition=%test, body=%body, backend_config={"known_trip_count":{"n":"5"}}
@@ -60,10 +67,18 @@ def test_kernels_bytes_and_loops() -> None:
     for kernel in program.kernels:
         times[kernel.name] += kernel.times
     # a dynamic loop is tested once more than it runs; a copy of nothing is no launch
-    assert times == {"loop_slice_fusion": 1, "loop_add_fusion": 1, "potrf": 3 + 5, "more": 4, "call.7": 1}
+    assert times == {
+        "loop_slice_fusion": 1,
+        "loop_rows_fusion": 1,
+        "loop_add_fusion": 1,
+        "potrf": 3 + 5,
+        "more": 4,
+        "call.7": 1,
+    }
     bytes_of = {kernel.name: kernel.bytes for kernel in program.kernels}
     # of a slice only what is taken; of two parameters and two results all
     assert bytes_of["loop_slice_fusion"] == 2 * 320
+    assert bytes_of["loop_rows_fusion"] == 2 * 64
     assert bytes_of["loop_add_fusion"] == 3 * 320 + 32
     assert [(loop.trips, loop.is_dynamic) for loop in program.loops] == [(3, True), (5, False)]
     assert {kernel.name for kernel in program.kernels if kernel.is_library} == {"potrf"}

@@ -65,6 +65,46 @@ def test_kernels_are_the_plain_definitions(n, count):
             assert np.max(np.abs(x - plain)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain)), name
 
 
+@pytest.mark.parametrize(("n", "count", "addends"), [(1, 3, 1), (6, 35, 2), (27, 9, 2)])
+def test_the_kernel_of_a_sum_is_factor_and_solve(n, count, addends):
+    rng = np.random.default_rng(n)
+    matrices = [make(rng, count, n).astype(np.float32) for make in (chain, wide)][:addends]
+    diagonal, b = (rng.uniform(1, 2, (count, n)).astype(np.float32) for _ in range(2))
+    found = triton_cholesky.solve_sum(*matrices, diagonal, b, interpret=True)
+    total = sum(matrices[1:], matrices[0] + np.eye(n, dtype=np.float32) * diagonal[:, None])
+    lower = triton_cholesky.factor(total, interpret=True)
+    assert np.array_equal(found, triton_cholesky.solve(lower, b[..., None], interpret=True)[..., 0])
+    plain = cholesky.plain_solve_sum(*matrices, diagonal, b)
+    condition = np.linalg.cond(total.astype(float)).max()
+    assert np.max(np.abs(found - plain)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain))
+
+
+def solve_terms(matrix, diagonal, b):
+    return cholesky.solve_sum([matrix + matrix.T, matrix @ matrix.T], diagonal, b)
+
+
+def solve_summed(matrix, diagonal, b):
+    return jnp.linalg.solve(matrix + matrix.T + matrix @ matrix.T + jnp.diag(diagonal), b)
+
+
+def test_derivatives_of_the_sum():
+    matrix, b = problem()
+    arguments = matrix, 0.5 + np.abs(b), b
+    for argument in range(3):
+        found, expected = (
+            uncompiled(jax.vmap(jax.jacrev(f, argument)))(*arguments) for f in (solve_terms, solve_summed)
+        )
+        assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected)), argument
+
+
+@pytest.mark.parametrize("mapped", [(None, None, 0), (0, None, None), (None, 0, 0)])
+def test_the_sum_in_a_batch_of_some_of_its_terms(mapped):
+    many = problem()[0], 0.5 + np.abs(problem()[1]), problem()[1]
+    arguments = [x if axis == 0 else x[0] for x, axis in zip(many, mapped, strict=True)]
+    found, expected = (jax.vmap(f, mapped)(*arguments) for f in (solve_terms, solve_summed))
+    assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
+
+
 def test_a_matrix_that_is_not_positive_definite_gives_nan_in_its_own_world():
     matrix = np.stack([np.eye(4), np.diag([1, 1, -1, 1]), np.eye(4)]).astype(np.float32)
     lower = triton_cholesky.factor(matrix, interpret=True)

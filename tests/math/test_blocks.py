@@ -80,7 +80,7 @@ def test_columns_are_those_of_the_dense_matrix(name: str) -> None:
     def found(left: jax.Array, right: jax.Array, a: jax.Array, b: jax.Array) -> dict[str, jax.Array]:
         ours, other, none = columns_of(split, left), columns_of(split, right), columns_of(split, left[:0])
         parts = {"dense": ours.dense, "product": ours.mul_vec(a), "stack": stack_rows(split, [ours, other]).dense}
-        for name, one in (("", ours), (" of a transpose", ours.with_transpose())):
+        for name, one in (("", ours), (" of a transpose", ours.readable_by_columns())):
             parts |= {"gram" + name: gram(one, other).dense, "transposed" + name: one.mul_vec_t(b)}
         no_rows = {"dense": none.dense, "product": none.mul_vec(a), "gram": gram(none, none).dense}
         return {"rows": parts, "none": no_rows | {"transposed": none.mul_vec_t(jnp.zeros(0))}}

@@ -15,13 +15,14 @@ def test_pointer_jumping_equals_masks(path: str, monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(0)
     bodies = jnp.asarray(rng.normal(size=(topology.nbody, 3)))
     dofs = jnp.asarray(rng.normal(size=(topology.nv, 6)))
+    rates = jnp.asarray(rng.normal(size=topology.nv))
     offsets = jnp.asarray(rng.normal(size=(len(links.parent), 3))).at[0].set(0)
 
     def sums() -> list[np.ndarray]:
         found = [
             tree.sum_subtree(topology, bodies),
-            tree.sum_chain(topology, dofs),
-            tree.sum_dofs(topology, dofs, joint.earlier_dof(topology)),
+            tree.sum_chain(topology, (dofs, rates)),
+            tree.sum_dofs(topology, joint.earlier_dof(topology), (dofs, rates), (rates[:, None] * dofs, rates)),
             frames.sum_offsets(links, offsets),
         ]
         return [np.asarray(values) for values in found]

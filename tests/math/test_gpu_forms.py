@@ -1,0 +1,54 @@
+"""What is written in another way for a GPU gives the same numbers; here on a CPU, which can run it too."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from uncompiled import uncompiled
+
+import diffsim
+from diffsim import envs
+from diffsim.geometry.box_box import box_box
+from diffsim.geometry.shapes import Shape
+from diffsim.math.block_matrix import columns_of
+from diffsim.math.blocks import blocks_of
+from diffsim.physics.tree import last_dof, sum_dofs
+
+
+def both(monkeypatch: pytest.MonkeyPatch, function: Any, *arguments: Any) -> list[Any]:
+    """The results as traced for a CPU and for a GPU; a function of its own for each, which is not traced again."""
+    found = []
+    for backend in ("cpu", "gpu"):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        found.append(uncompiled(lambda *given: function(*given))(*arguments))
+    return found
+
+
+def test_sums_over_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology, rng = diffsim.load(envs.MODELS / "quadruped.xml").topology, np.random.default_rng(0)
+    terms = [(rng.normal(size=(topology.nv, 6)), rng.normal(size=topology.nv)) for _ in range(2)]
+    cpu, gpu = both(monkeypatch, lambda *given: sum_dofs(topology, last_dof(topology), *given), *terms)
+    assert np.max(np.abs(cpu - gpu)) < 1e-13 * np.max(np.abs(cpu))
+
+
+def test_products_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    blocks = blocks_of(np.zeros(4, int))
+    product = lambda rows, b: columns_of(blocks, rows).readable_by_columns().mul_vec_t(b)  # noqa: E731
+    cpu, gpu = both(monkeypatch, product, rng.normal(size=(5, 4)), rng.normal(size=5))
+    assert np.max(np.abs(cpu - gpu)) < 1e-14
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_box_on_box(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    turns = [np.linalg.qr(rng.normal(size=(3, 3)))[0] for _ in range(2)]
+    first, second = (
+        Shape(pos, turn * np.sign(np.linalg.det(turn)), size)
+        for pos, turn, size in zip(0.4 * rng.normal(size=(2, 3)), turns, rng.uniform(0.2, 0.5, (2, 3)), strict=True)
+    )
+    cpu, gpu = both(monkeypatch, box_box, first, second, np.array(0.01))
+    assert np.array_equal(cpu.valid, gpu.valid) and np.any(cpu.valid)
+    for one, other in zip(cpu, gpu, strict=True):
+        assert np.max(np.abs(1.0 * one - 1.0 * other)) < 1e-13
