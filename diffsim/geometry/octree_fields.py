@@ -100,25 +100,32 @@ def octree_direction(depth: int, octree: Octree, point: Array) -> Array:
     inside = _inside(octree.root, point)
     place = _place(depth, octree, inside.point)
     rise = _rise(place)
-    side = 2 * jnp.broadcast_to(octree.root[3:], rise.shape) / place.along
+    side = 2 * _sides(octree.root, point)[1] / place.along
     outside = jnp.where(inside.moved, safe.normalize(inside.beyond), rise / side)
     return jnp.where(jnp.any(inside.moved, axis=-1, keepdims=True), outside, rise)
 
 
 def _inside(root: Array, point: Array) -> _Inside:
     """Points moved into the box of the root; those that are in there stay."""
-    off = point - root[:3]
-    past = jnp.abs(off) - root[3:]
+    center, half = _sides(root, point)
+    off = point - center
+    past = jnp.abs(off) - half
     outside = jnp.any(past > 0, axis=-1, keepdims=True)
     moved, upper = outside & (past >= 0), off > 0
-    border = root[:3] + jnp.where(upper, 1, -1) * (root[3:] - INSIDE)
+    border = center + jnp.where(upper, 1, -1) * (half - INSIDE)
     beyond = jnp.where(moved, jnp.where(upper, past, -past), 0)
     return _Inside(jnp.where(moved, border, point), moved, beyond)
 
 
+def _sides(root: Array, point: Array) -> tuple[Array, Array]:
+    """Center and half sides of the root, as many as points (..., 3)."""
+    return jnp.broadcast_to(root[:3], point.shape), jnp.broadcast_to(root[3:], point.shape)
+
+
 def _place(depth: int, octree: Octree, point: Array) -> _Place:
     """The leaves in which points (..., 3) are."""
-    low, high = octree.root[:3] - octree.root[3:], octree.root[:3] + octree.root[3:]
+    center, half = _sides(octree.root, point)
+    low, high = center - half, center + half
     share = (point - low) / (high - low)
     node, corner, count = _leaf(depth, octree, jax.lax.stop_gradient(share))
     return _Place(_at(octree.coeff, node), share * count - corner, count)
