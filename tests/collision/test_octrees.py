@@ -182,7 +182,7 @@ def test_values_and_derivatives_are_finite_everywhere(dtype: Any) -> None:
 def test_a_ring_comes_to_rest_on_a_rod() -> None:
     """Compiled, in float32, in worlds of a batch with coefficients of their own."""
     text = f"""<mujoco>{extension(OCTREE)}<option sdf_iterations='8' sdf_initpoints='12'/><worldbody>
-      <geom type='capsule' size='.05 1' euler='90 0 0'/><body pos='0 0 -.2'><freejoint/>
+      <geom type='capsule' size='.05 1' euler='0 90 0'/><body pos='0 0 -.1' euler='0 90 0'><freejoint/>
       {field_geom(OCTREE, "condim='3'")}</body></worldbody></mujoco>"""
     with jax.enable_x64(False):
         model = diffsim.load(text)
@@ -194,4 +194,4 @@ def test_a_ring_comes_to_rest_on_a_rod() -> None:
         for _ in range(200):
             states = step(thicker, states)
     height = np.asarray(states.qpos[:, 2])
-    assert np.isfinite(height).all() and (height > -0.6).all() and abs(height[0] - height[1]) > 1e-3
+    assert np.isfinite(height).all() and (height > -0.4).all() and abs(height[0] - height[1]) > 1e-3
