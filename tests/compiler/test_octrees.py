@@ -132,6 +132,14 @@ def test_degenerate_triangles_do_no_harm() -> None:
     assert np.isfinite(octree.coeff).all() and sorted(box_order(vertex[face])) == list(range(5))
 
 
+def test_a_mesh_that_is_too_fine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all triangles are long, cells and triangles make more and more pairs."""
+    monkeypatch.setattr("diffsim.compiler.assets.octree.MOST_PAIRS", 10_000)
+    with pytest.raises(MjcfError, match=r"too many for the cells of a distance field; .*coarser") as caught:
+        load(f"<mujoco>{ASSETS}<worldbody><geom type='sdf' mesh='ring'/></worldbody></mujoco>")
+    assert '<mesh name="ring">' in str(caught.value)
+
+
 WRONG = {
     "no_mesh": ("<geom type='sdf'/>", "needs attribute 'mesh'"),
     "surface": ("<geom type='sdf' mesh='torus'/>", "surface of a plugin's field and has no octree"),

@@ -97,16 +97,17 @@ def _root(low: Array, high: Array) -> Cells:
 
 
 def _meeting(cells: Cells, triangle: Array, cell: Array, face: Array) -> Array:
-    """Which pairs of cells and triangles (k,) meet.
-
-    Raises:
-      AssetError: there are too many of them.
-    """
-    if len(cell) > MOST_PAIRS:
-        hint = "a distance field has no more detail than 64 cells along a side: use a coarser mesh"
-        raise AssetError("the triangles of the mesh are too many for the cells of a distance field", hint)
+    """Which pairs of cells and triangles (k,) meet."""
+    check_pairs(len(cell))
     hit = [boxes_meet_triangles(*cells.low_high(cell[part]), triangle[face[part]]) for part in chunks(len(cell))]
     return np.concatenate(hit)
+
+
+def check_pairs(count: int) -> None:
+    """Raises AssetError where cells and triangles make more pairs than can be looked at."""
+    if count > MOST_PAIRS:
+        hint = "a distance field has no more detail than 64 cells along a side: use a coarser mesh"
+        raise AssetError("the triangles of the mesh are too many for the cells of a distance field", hint)
 
 
 def chunks(count: int) -> Iterator[slice]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.compiler.assets.octree import DEPTH, Cells, cells_of, chunks
+from diffsim.compiler.assets.octree import DEPTH, Cells, cells_of, check_pairs, chunks
 from diffsim.compiler.assets.octree_corners import GRID, completed, corners_of, hanging, places
 from diffsim.compiler.assets.point_triangle import nearest, outside
 from diffsim.compiler.assets.surface import squares
@@ -144,6 +144,7 @@ def _nearby(
     Nothing nearest is further from the point than the triangle whose ball has the nearest center, and from other places
     than that by twice the reach. Yields the part, places in it of the points to which triangles belong, and these.
     """
+    check_pairs(int(lists.length[own].sum()))
     for part in _portions(lists.length[own]):
         owner, face = lists.pairs(own[part])
         here = point[part]
