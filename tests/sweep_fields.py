@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from collision.field_scenes import SETTINGS, SHAPES, extension, field_geom
+from collision.field_scenes import OCTREE, SETTINGS, SHAPES, extension, field_geom
 from collision.hulls import BOX
 
 import diffsim
@@ -87,7 +87,7 @@ def main() -> int:
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     failed = False
-    for name in SETTINGS:
+    for name in (*SETTINGS, OCTREE):
         for shape in (*SHAPES, "mesh", "field"):
             if asked.only in f"{name}-{shape}":
                 counts, numbers, own = compare(name, shape, asked.poses, np.random.default_rng(asked.seed))

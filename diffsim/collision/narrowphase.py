@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.collision.layout import ContactLayout, Grid, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.enums import GeomType
-from diffsim.geometry.assets import gather
+from diffsim.geometry.assets import gather, row_axes
 from diffsim.geometry.shapes import Candidates, negligible, unit_x
 from diffsim.math import safe
 from diffsim.math.largest import largest
@@ -113,10 +113,12 @@ def _rows(
         geoms = [pick(jnp.asarray(end), chosen) if isinstance(chosen, jax.Array) else end[chosen] for end in ends]
         first, second = (gather(model, kinematics, *each) for each in zip(geoms, group.buckets, strict=True))
         margin, function = pick(table.margin, chosen), group.collider.function
+        axes = [row_axes(*each) for each in zip((first, second), group.buckets, strict=True)]
         if group.collider.parts is not None:
             first, left_out = group.collider.parts(first, second, margin)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
-        rows = jax.vmap(function)(first, second, margin)
+            axes[0] = 0
+        rows = jax.vmap(function, (*axes, 0))(first, second, margin)
         flat = {"dist": (-1,), "valid": (-1,)}
         groups.append(Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items())))
     if not groups:

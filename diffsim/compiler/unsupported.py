@@ -12,8 +12,7 @@ from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import EnableBit, GeomType
-from diffsim.mjcf.elements.deformable import Plugin
+from diffsim.enums import EnableBit
 from diffsim.sensor import unsupported_sensors
 from diffsim.types.model import Model, Option
 
@@ -28,11 +27,6 @@ class Gap:
 
 
 GAPS: tuple[Gap, ...] = (
-    Gap(
-        "geom",
-        lambda node: node.e.type == GeomType.SDF and node.e.first(Plugin) is None,
-        "signed distance fields of meshes are not supported yet, those of plugins are",
-    ),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",

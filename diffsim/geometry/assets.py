@@ -9,7 +9,7 @@ table says which geom type carries which.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -163,6 +163,14 @@ def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None)
     shared = bucket.asset.shared
     own = (each if name in shared else pick(each, slot) for name, each in zip(names, rows, strict=True))
     return Shape(*columns, data=type(rows)(*own))
+
+
+def row_axes(shape: Shape, bucket: Bucket | None) -> Any:
+    """For `vmap` over shapes that `gather` stacked: all of their arrays but those that they share."""
+    if bucket is None or not bucket.asset.shared:
+        return 0
+    names = type(shape.data)._fields
+    return Shape(0, 0, 0, type(shape.data)(*(None if name in bucket.asset.shared else 0 for name in names)))  # type: ignore[arg-type]
 
 
 def bucket_of(topology: Topology, kind: int, asset: Asset, sizes: Sizes) -> Bucket:

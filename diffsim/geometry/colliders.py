@@ -16,7 +16,7 @@ from diffsim.enums import GeomType
 from diffsim.geometry import box, box_box, plane, primitives
 from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls, rim_sizes, rims
 from diffsim.geometry.convex import convex_pair
-from diffsim.geometry.field_data import field_number, fields
+from diffsim.geometry.field_data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.field_pairs import field_pair
 from diffsim.geometry.hull_pairs import convex_hull_pair
 from diffsim.geometry.mesh_fields import ROWS, mesh_field, triangle_sizes, triangles_of
@@ -116,7 +116,7 @@ NO_DISTANCE: dict[Types, str] = {
 DATA: dict[GeomType, Asset] = {
     MESH: Asset(hull_sizes, hulls),
     HFIELD: Asset(any_window, terrains, SHARED),
-    SDF: Asset(field_number, fields, of_geoms=True),
+    SDF: Asset(field_number, fields, ALL_OCTREES, of_geoms=True),
 }
 
 # and what instead in certain pairs: planes touch the hull of a field's surface, fields the triangles of a mesh

@@ -1,7 +1,7 @@
 """Data of geoms of type sdf: the parameters of their field, a box around it, and how contacts are searched.
 
 Each geom has its own. Which function a field is stands in the class of its record, so that a program knows it;
-parameters are numbers of the model.
+parameters are numbers of the model. Of octrees there is one for each mesh, and all are in the same arrays.
 """
 
 import functools
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.geometry.field_functions import FieldFunction
+from diffsim.geometry.octree_fields import Octree
 from diffsim.geometry.primitive_fields import Field
 from diffsim.geometry.user_fields import field_function, field_parameters
 from diffsim.types.model import Model
@@ -39,6 +40,38 @@ class FieldData(NamedTuple):
         raise NotImplementedError
 
 
+class OctreeData(NamedTuple):
+    """An octree (`root`, `address`, `child`, `coeff`) with what else `FieldData` has; `octree_record` makes classes."""
+
+    root: Array
+    address: Array
+    child: Array
+    coeff: Array
+    box: Array
+    starts: Array
+    steps: Array
+
+    @property
+    def parameters(self) -> Octree:
+        """The octree."""
+        return Octree(*self[:4])
+
+    @property
+    def field(self) -> Field:
+        """Its function, which a class of `octree_record` has."""
+        raise NotImplementedError
+
+
+# what all octrees share
+ALL_OCTREES = ("child", "coeff")
+
+
+@functools.lru_cache(64)
+def octree_record(function: FieldFunction) -> type[OctreeData]:
+    """The class of the data of octrees with one number of levels."""
+    return type("OneOctreeData", (OctreeData,), {"__slots__": (), "field": function.field})
+
+
 @functools.lru_cache(64)
 def record_of(function: FieldFunction) -> type[FieldData]:
     """The class of the data of fields with one function."""
@@ -50,14 +83,16 @@ def field_number(topology: Topology, geom: int) -> Sizes:
     return (int(topology.geom_sdf[geom]),)
 
 
-def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData:
+def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData | OctreeData:
     """The fields of some geoms, stacked."""
     index = np.array(geoms)
     starts = jnp.asarray(halton(model.opt.sdf_initpoints), model.geom_aabb.dtype)
     search = (starts, jnp.arange(model.opt.sdf_iterations))
     each = (jnp.broadcast_to(part, (len(index), *part.shape)) for part in search)
-    function = field_function(model, sizes[0])
-    return record_of(function)(field_parameters(model, index, sizes[0]), model.geom_aabb[index], *each)
+    function, parameters = field_function(model, sizes[0]), field_parameters(model, index, sizes[0])
+    if isinstance(parameters, Octree):
+        return octree_record(function)(*parameters, model.geom_aabb[index], *each)
+    return record_of(function)(parameters, model.geom_aabb[index], *each)
 
 
 def halton(count: int) -> np.ndarray:

@@ -8,7 +8,7 @@ Source: plugin/sdf of MuJoCo 3.8.1; shadertoy XtffzX (bolt, nut); Quilez, "Dista
 
 from collections.abc import Callable
 from math import pi, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,19 +28,21 @@ class FieldFunction(NamedTuple):
     """A field: the names of its parameters, what they are by default, its distance, and half sides of a box around it.
 
     `half_sides(parameters)`: of the box in which its surface is looked for when the model is compiled, (3,) in m.
+    `direction`: what searches for contacts follow, where this is not the derivative of the distance.
     """
 
     names: tuple[str, ...]
     defaults: tuple[float, ...]
-    distance: Callable[[Array, Array], Array]
+    distance: Callable[[Any, Array], Array]
     half_sides: Callable[[Array], list[Array]]
+    direction: Callable[[Any, Array], Array] | None = None
 
     @property
     def field(self) -> Field:
-        """Its distance, and the derivative of that."""
-        return Field(self.distance, self.gradient)
+        """Its distance, and what searches follow."""
+        return Field(self.distance, self.direction or self.gradient)
 
-    def gradient(self, parameters: Array, point: Array) -> Array:
+    def gradient(self, parameters: Any, point: Array) -> Array:
         """Derivative (..., 3) of the distance by points (..., 3)."""
         distance, pull = jax.vjp(lambda place: self.distance(parameters, place), point)
         return pull(jnp.ones_like(distance))[0]

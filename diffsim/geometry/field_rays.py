@@ -7,6 +7,7 @@ Source: Hart 1996 (sphere tracing); `mj_raySdf` of engine_ray.c (3.8.1).
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,13 @@ import numpy as np
 from diffsim.geometry.facets import Lines
 from diffsim.geometry.field_functions import FieldFunction
 from diffsim.geometry.surfaces import box_distance
-from diffsim.geometry.user_fields import field_function, field_parameters
+from diffsim.geometry.user_fields import (
+    Parameters,
+    field_function,
+    field_parameters,
+    parameter_axes,
+    parameter_rows,
+)
 from diffsim.math import safe
 from diffsim.math.vector import scale
 from diffsim.types.model import Model
@@ -37,14 +44,14 @@ def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array,
         function = field_function(model, number)
         part = Lines(*(values[:, own] for values in lines))
         parameters = jax.lax.stop_gradient(field_parameters(model, geoms[own], number))
-        met = jax.vmap(partial(_march, function), (0, 1), 1)(parameters, part)
+        met = jax.vmap(partial(_march, function), (parameter_axes(parameters), 1), 1)(parameters, part)
         size = jnp.broadcast_to(model.geom_size[geoms[own]][None], part.origin.shape)
         around = box_distance(size, part.origin, part.direction) >= 0
         distance = distance.at[:, own].set(jnp.where(part.wanted & around, met, jnp.inf))
     return distance, jnp.zeros(distance.shape, jnp.int32)
 
 
-def _march(function: FieldFunction, parameters: Array, lines: Lines) -> Array:
+def _march(function: FieldFunction, parameters: Parameters, lines: Lines) -> Array:
     """Distances (k,) along rays to one field, infinite for nothing."""
     near = NEAR[lines.origin.dtype]
     length = safe.norm(lines.direction)
@@ -61,31 +68,45 @@ def _march(function: FieldFunction, parameters: Array, lines: Lines) -> Array:
     return jnp.where(last < near, safe.divide(total, length), jnp.inf)
 
 
-def field_surfaces(model: Model, geom: Array) -> list[tuple[Array, Callable[[Array], Array], Callable[[Array], Array]]]:
-    """For each function, which of k geoms (k,) have it, and signed distance and normal of their surfaces.
+class FieldSurface(NamedTuple):
+    """The surfaces of k fields: `own` (k,) which of k geoms have this function; arbitrary for the others.
 
-    These are of points (k, 3) in the geoms' frames, the distance to first order; arbitrary for other geoms.
+    Of points (k, 3) in the geoms' frames: signed `distance` to first order, its `slope` as a unit vector, and `normal`,
+    MuJoCo's, which is another where searches for contacts follow another direction.
     """
+
+    own: Array
+    distance: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    normal: Callable[[Array], Array]
+
+
+def field_surfaces(model: Model, geom: Array) -> list[FieldSurface]:
+    """For each function the surfaces of the fields of k geoms (k,)."""
     numbers, found = model.topology.geom_sdf, []
     for number in np.unique(numbers[numbers >= 0]).tolist():
         members = np.flatnonzero(numbers == number)
         # other geoms get parameters that this function can have
         slot = np.zeros(len(numbers), np.int32)
         slot[members] = np.arange(len(members))
-        parameters = field_parameters(model, members, number)[jnp.asarray(slot)[geom]]
+        parameters = parameter_rows(field_parameters(model, members, number), jnp.asarray(slot)[geom])
         own = jnp.asarray(numbers)[geom] == number
-        found.append((own, *_surface(field_function(model, number), parameters)))
+        found.append(FieldSurface(own, *_surface(field_function(model, number), parameters)))
     return found
 
 
-def _surface(function: FieldFunction, parameters: Array) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-    """Signed distance and normal of the surfaces of k fields of one function."""
+def _surface(function: FieldFunction, parameters: Parameters) -> tuple[Callable[[Array], Array], ...]:
+    """Signed distance, slope and normal of the surfaces of k fields of one function."""
+    axes = parameter_axes(parameters), 0
+
+    def slope(point: Array) -> Array:
+        return safe.normalize(jax.vmap(function.gradient, axes)(parameters, point))
 
     def normal(point: Array) -> Array:
-        return safe.normalize(jax.vmap(function.gradient)(parameters, point))
+        return safe.normalize(jax.vmap(function.field.gradient, axes)(parameters, point))
 
     def surface(point: Array) -> Array:
-        steep = safe.norm(jax.vmap(function.gradient)(parameters, point))
-        return safe.divide(jax.vmap(function.distance)(parameters, point), jax.lax.stop_gradient(steep))
+        steep = safe.norm(jax.vmap(function.gradient, axes)(parameters, point))
+        return safe.divide(jax.vmap(function.distance, axes)(parameters, point), jax.lax.stop_gradient(steep))
 
-    return surface, normal
+    return surface, slope, normal

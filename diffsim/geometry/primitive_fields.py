@@ -8,7 +8,7 @@ Source: Quilez, "Distance functions"; `geomDistance` and `geomGradient` of engin
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +26,8 @@ SHORTEST = 1e-10
 class Field(NamedTuple):
     """A signed distance and the direction in which it grows: (parameters, point (..., 3)) -> (...) m, (..., 3)."""
 
-    distance: Callable[[Array, Array], Array]
-    gradient: Callable[[Array, Array], Array]
+    distance: Callable[[Any, Array], Array]
+    gradient: Callable[[Any, Array], Array]
 
 
 def sphere_distance(size: Array, point: Array) -> Array:

@@ -128,21 +128,27 @@ class _Met(NamedTuple):
             own = kind == each
             if each == GeomType.SDF:
                 fields = field_surfaces(model, jnp.where(own, self.geom, 0))
-                found += [(own & which, _Local(*surface)) for which, *surface in fields]
+                found += [(own & each.own, _Local(each.distance, each.slope, each.normal)) for each in fields]
             elif each in FACETED:
                 corners = FACETED[each].corners(model, jnp.where(own, asset, 0), jnp.where(own, self.facet, 0))
-                found.append((own, _Local(partial(height_over, corners), partial(_normal_of_plane, corners))))
+                across = partial(_normal_of_plane, corners)
+                found.append((own, _Local(partial(height_over, corners), across, across)))
             else:
                 # a size that a type lacks is 0
                 size = jnp.where(own[:, None], self.geoms.size, 1)
-                found.append((own, _Local(partial(SURFACES[each].surface, size), partial(SURFACES[each].normal, size))))
+                across = partial(SURFACES[each].normal, size)
+                found.append((own, _Local(partial(SURFACES[each].surface, size), across, across)))
         return found
 
 
 class _Local(NamedTuple):
-    """Signed distance (k,) and normal (k, 3) of surfaces, as functions of points (k, 3) in their geoms' frames."""
+    """Signed distance (k,) of surfaces, its slope and their normals (k, 3), of points (k, 3) in their geoms' frames.
+
+    Slope and normal are unit vectors, and the same but for octrees.
+    """
 
     surface: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
     normal: Callable[[Array], Array]
 
 
@@ -158,21 +164,22 @@ def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array
     local_direction = mul_vec_t(xmat, rays.direction)
     distance = jax.lax.stop_gradient(distance)
     point = local_origin + scale(local_direction, distance)
-    slope = jax.lax.stop_gradient(dot(_normal(surfaces, point), local_direction))
+    slope = jax.lax.stop_gradient(dot(_of_own([(own, local.slope) for own, local in surfaces], point), local_direction))
     beyond = jnp.zeros_like(distance)
     for own, local in surfaces:
         beyond = jnp.where(own, local.surface(point), beyond)
     # a ray that grazes has no derivative: it keeps its distance
     distance = distance - safe.divide(beyond, slope)
-    return distance, mul_vec(xmat, _normal(surfaces, local_origin + scale(local_direction, distance)))
+    normals = [(own, local.normal) for own, local in surfaces]
+    return distance, mul_vec(xmat, _of_own(normals, local_origin + scale(local_direction, distance)))
 
 
-def _normal(surfaces: list[tuple[Array, _Local]], point: Array) -> Array:
-    """Outward unit normals (k, 3) at points of the geoms, each in its geom's frame."""
-    normal = jnp.zeros_like(point)
-    for own, local in surfaces:
-        normal = jnp.where(own[:, None], local.normal(point), normal)
-    return normal
+def _of_own(vectors: list[tuple[Array, Callable[[Array], Array]]], point: Array) -> Array:
+    """Vectors (k, 3) at points of the geoms, each in its geom's frame."""
+    found = jnp.zeros_like(point)
+    for own, vector in vectors:
+        found = jnp.where(own[:, None], vector(point), found)
+    return found
 
 
 def rgba(model: Model) -> Array:

@@ -75,13 +75,14 @@ KINDS: dict[str, Kind] = {
     "light": Kind("nlight", ("light_",)),
     "mesh": Kind(
         "nmesh",
-        ("mesh_",),
+        ("mesh_", "oct_"),
         (
             Block("nmeshvert", "mesh_vertadr", "mesh_vertnum", ("mesh_polymapadr", "mesh_polymapnum")),
             Block("nmeshnormal", "mesh_normaladr", "mesh_normalnum"),
             Block("nmeshtexcoord", "mesh_texcoordadr", "mesh_texcoordnum"),
             Block("nmeshface", "mesh_faceadr", "mesh_facenum", _FACES),
             Block("nmeshpoly", "mesh_polyadr", "mesh_polynum", ("mesh_polyvertadr", "mesh_polyvertnum")),
+            Block("noct", "mesh_octadr", "mesh_octnum", ("oct_depth", "oct_child")),
         ),
     ),
     "hfield": Kind(

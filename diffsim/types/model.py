@@ -182,6 +182,9 @@ class Model(Record):
     mesh_quat: Array = leaf("nmesh", 4)
     # ours: boxes around triangles, in trees, for rays (geometry/triangle_tree.py)
     mesh_boxes: Array = leaf("nmeshbox", 6, 8, derived=True)
+    # cells of octrees, and the signed distance at their corners (geometry/octree_fields.py)
+    oct_aabb: Array = leaf("noct", 6)
+    oct_coeff: Array = leaf("noct", 8)
     hfield_size: Array = leaf("nhfield", 4)
     hfield_data: Array = leaf("nhfielddata")
 

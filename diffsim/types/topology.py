@@ -41,6 +41,7 @@ class Topology:
     ncam: int
     nlight: int
     nmesh: int
+    noct: int
     nmeshvert: int
     nmeshnormal: int
     nmeshtexcoord: int
@@ -166,6 +167,11 @@ class Topology:
     mesh_polymap: Ints
     # ours: the triangles in the leaves of the trees that rays search, mesh by mesh (geometry/triangle_tree.py)
     mesh_leafface: Ints
+    # octrees of meshes that geoms of type sdf collide with (noct): their cells, mesh by mesh
+    mesh_octadr: Ints
+    mesh_octnum: Ints
+    oct_depth: Ints
+    oct_child: Ints
 
     # height fields (nhfield)
     hfield_nrow: Ints

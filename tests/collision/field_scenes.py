@@ -1,4 +1,4 @@
-"""MuJoCo's distance fields as parts of models: instances of its plugins, their meshes, and geoms."""
+"""Distance fields as parts of models: instances of MuJoCo's plugins, their meshes, the octree of a mesh, and geoms."""
 
 SETTINGS = {
     "bolt": {"radius": 0.255},
@@ -8,6 +8,10 @@ SETTINGS = {
     "torus": {"radius1": 0.3},
 }
 
+
+# a thin ring, of which MuJoCo compiles an octree
+OCTREE = "octree"
+RING = f"<mesh name='{OCTREE}' builtin='supertorus' params='12 .4 1 .7' scale='.35 .3 .3'/>"
 
 # shapes that fields meet
 SHAPES = {
@@ -26,10 +30,14 @@ def _instance(name: str) -> str:
 
 def extension(*names: str) -> str:
     """Plugins and meshes of some fields, for the top of a model."""
-    meshes = "".join(f"<mesh name='{name}'><plugin instance='{name}'/></mesh>" for name in names)
-    return f"<extension>{''.join(map(_instance, names))}</extension><asset>{meshes}</asset>"
+    plugins = [name for name in names if name != OCTREE]
+    meshes = "".join(f"<mesh name='{name}'><plugin instance='{name}'/></mesh>" for name in plugins)
+    meshes += RING if OCTREE in names else ""
+    return f"<extension>{''.join(map(_instance, plugins))}</extension><asset>{meshes}</asset>"
 
 
 def field_geom(name: str, attributes: str = "") -> str:
     """A geom that collides as a field."""
+    if name == OCTREE:
+        return f"<geom type='sdf' mesh='{name}' {attributes}/>"
     return f"<geom type='sdf' mesh='{name}' {attributes}><plugin instance='{name}'/></geom>"

@@ -113,13 +113,6 @@ WRONG = {
 }
 
 LACKS = {
-    "sdf": (
-        world(
-            '<geom type="sdf" mesh="m"/>',
-            '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>',
-        ),
-        "signed distance fields",
-    ),
     "sensor": (
         world(
             '<geom name="g" size="1"/>',

@@ -24,6 +24,7 @@ from diffsim.compiler.assets.limits import (
     AssetError,
 )
 from diffsim.compiler.assets.mesh_source import check_reach
+from diffsim.compiler.assets.octree_field import Octree, octree_of
 from diffsim.compiler.assets.surface import (
     SMALLEST,
     Surface,
@@ -51,7 +52,7 @@ class Mesh:
 
     surface: vertices and triangles. pos, quat: the inertial frame seen from where the source put the mesh.
     volume: of the body, area of a shell. box: half sizes of the box of equal inertia. low, high: corners of the
-    bounding box. hull, polygons: None where the mesh needs none; polynormal: (npolygon, 3).
+    bounding box. hull, polygons, octree: None where the mesh needs none; polynormal: (npolygon, 3).
     """
 
     surface: Surface
@@ -65,6 +66,7 @@ class Mesh:
     hull: Hull | None
     polygons: Polygons | None
     polynormal: Array
+    octree: Octree | None
 
     @property
     def reach(self) -> Array:
@@ -72,13 +74,14 @@ class Mesh:
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
 
-def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
+def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh:
     """A mesh in its inertial frame.
 
     Args:
       e: the `<mesh>` with all attributes filled.
       source: its surface.
       collides: whether the convex hull is needed.
+      sampled: whether the signed distance is needed.
 
     Raises:
       AssetError: the surface has no volume, or is not closed where that matters.
@@ -101,11 +104,12 @@ def compile_mesh(e: Any, source: Surface, collides: bool) -> Mesh:
     if stays:
         pos, quat = np.zeros(3), np.array(IDENTITY)
     axes = matrix(quat)
-    vertex = (vertex - pos) @ axes
+    vertex = _turned(vertex - pos, axes)
     polynormal = polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
     low, high = vertex.min(axis=0), vertex.max(axis=0)
-    surface = replace(surface, vertex=vertex.astype(np.float32), normal=(normal @ axes).astype(np.float32))
-    return Mesh(surface, pos, quat, e.scale, volume, box, low, high, rim, sides, polynormal)
+    octree = octree_of(vertex, surface.face) if sampled else None
+    surface = replace(surface, vertex=vertex.astype(np.float32), normal=_turned(normal, axes).astype(np.float32))
+    return Mesh(surface, pos, quat, e.scale, volume, box, low, high, rim, sides, polynormal, octree)
 
 
 def _completed(source: Surface, vertex: Array, rim: Hull | None, smooth: bool) -> Surface:
@@ -134,8 +138,16 @@ def _placed(e: Any, vertex: Array, normal: Array) -> tuple[Array, Array]:
     vertex = vertex - e.refpos
     if tuple(e.refquat) != IDENTITY:
         axes = matrix(unit(e.refquat)[0])
-        vertex, normal = vertex @ axes, normal @ axes
+        vertex, normal = _turned(vertex, axes), _turned(normal, axes)
     return vertex * e.scale, unit_or_up(normal * e.scale)
+
+
+def _turned(vectors: Array, axes: Array) -> Array:
+    """Vectors (n, 3) along some axes, the columns of (3, 3).
+
+    Summed in order: rounding decides on which side of a sharp edge a point is that its octree samples.
+    """
+    return vectors[:, :1] * axes[:1] + vectors[:, 1:2] * axes[1:2] + vectors[:, 2:] * axes[2:]
 
 
 def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tuple[Array, Array, float, Array]:

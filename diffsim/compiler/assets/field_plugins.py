@@ -1,8 +1,9 @@
 """What an element's `<plugin>` says of a distance field: which function, with which parameters; and its surface.
 
 A mesh with such a plugin is the surface of its field, on a grid of about 300 points along all three sides. A geom of
-type sdf has the plugin too, and collides with the field itself. A plugin that is not MuJoCo's is a function of the
-user's, who sets it on the model (`Hooks.sdf`): here it has numbers, in their order, and no surface.
+type sdf has the plugin too, and collides with the field itself; without one it collides with the octree of its mesh. A
+plugin that is not MuJoCo's is a function of the user's, who sets it on the model (`Hooks.sdf`): here it has numbers, in
+their order, and no surface.
 Source: MuJoCo "XML reference", extension; `mjCMesh::LoadSDF` of user_mesh.cc (3.8.1).
 """
 
@@ -18,6 +19,7 @@ from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.interpret import interpret
 from diffsim.errors import near_match
 from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.geometry.octree_fields import OCTREE
 from diffsim.mjcf.elements.deformable import MUJOCO, Config, Plugin, PluginInstance
 
 # grid points along all three sides together, less one or two for each
@@ -44,6 +46,7 @@ class FieldUse(NamedTuple):
 
 
 NO_FIELD = FieldUse("", np.zeros(0))
+SAMPLED = FieldUse(OCTREE, np.zeros(0))
 
 
 def field_of(draft: Draft, node: Node) -> FieldUse | None:

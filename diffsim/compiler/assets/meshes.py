@@ -22,6 +22,7 @@ from diffsim.compiler.assets.limits import (
     refuse,
 )
 from diffsim.compiler.assets.mesh_source import mesh_source
+from diffsim.compiler.assets.octree_field import Octree
 from diffsim.compiler.assets.surface import (
     Surface,
 )
@@ -29,6 +30,7 @@ from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import GeomType
 from diffsim.geometry.triangle_tree import tree_fields
+from diffsim.mjcf.elements.deformable import Plugin
 
 Array = np.ndarray
 Fields = dict[str, Any]
@@ -36,18 +38,19 @@ Fields = dict[str, Any]
 
 def mesh_rows(draft: Draft) -> None:
     """Compile all meshes: `node.row["mesh"]` of each, and the mesh fields of the model."""
-    hulls, total = _colliding(draft), 0
+    hulls, fields, total = _colliding(draft), _sampled(draft), 0
     for node in draft.nodes["mesh"]:
         try:
             source = mesh_source(draft, node)
             total += len(source.vertex) + len(source.face)
             check_count(total, MOST_IN_ALL, "vertices and triangles together with the meshes before it")
-            node.row["mesh"] = compile_mesh(node.e, source, node.name in hulls)
+            sampled = node.name in fields and node.e.first(Plugin) is None
+            node.row["mesh"] = compile_mesh(node.e, source, node.name in hulls, sampled)
         except AssetError as error:
             refuse(draft, node, error)
     draft.problems.raise_if_any()
-    fields = _fields([node.row["mesh"] for node in draft.nodes["mesh"]])
-    draft.fields.update(fields | tree_fields(fields))
+    compiled = _fields([node.row["mesh"] for node in draft.nodes["mesh"]])
+    draft.fields.update(compiled | tree_fields(compiled))
 
 
 def _colliding(draft: Draft) -> set[str]:
@@ -55,6 +58,12 @@ def _colliding(draft: Draft) -> set[str]:
     paired = {name for node in draft.nodes["pair"] for name in (node.e.geom1, node.e.geom2)}
     geoms = [node for node in draft.nodes["geom"] if node.e.type in (GeomType.MESH, GeomType.SDF)]
     return {node.e.mesh for node in geoms if node.e.contype or node.e.conaffinity or node.name in paired}
+
+
+def _sampled(draft: Draft) -> set[str]:
+    """Names of the meshes whose signed distance geoms collide with: of type sdf, and without a plugin."""
+    geoms = [node.e for node in draft.nodes["geom"] if node.e.type == GeomType.SDF]
+    return {e.mesh for e in geoms if e.first(Plugin) is None}
 
 
 def _fields(meshes: list[Mesh]) -> Fields:
@@ -71,6 +80,7 @@ def _fields(meshes: list[Mesh]) -> Fields:
         "mesh_quat": _stacked([mesh.quat[None] for mesh in meshes], 4),
         "mesh_scale": _stacked([mesh.scale[None] for mesh in meshes], 3),
         **_hull_fields(meshes),
+        **_octree_fields([mesh.octree for mesh in meshes]),
         "nmesh": len(meshes),
     }
 
@@ -120,4 +130,19 @@ def _hull_fields(meshes: list[Mesh]) -> Fields:
         "mesh_polyvertadr": addresses(fields["mesh_polyvertnum"]),
         "nmeshpolymap": len(fields["mesh_polymap"]),
         "mesh_polymapadr": addresses(fields["mesh_polymapnum"]),
+    }
+
+
+def _octree_fields(octrees: list[Octree | None]) -> Fields:
+    """Cells of all octrees; children are numbered within a mesh."""
+    own = [each for each in octrees if each is not None]
+    number = np.array([len(each.depth) if each is not None else 0 for each in octrees], int)
+    return {
+        "noct": int(number.sum()),
+        "mesh_octnum": number,
+        "mesh_octadr": or_minus_one(addresses(number), number),
+        "oct_depth": np.concatenate([np.zeros(0, int), *(each.depth for each in own)]),
+        "oct_child": _stacked([each.child for each in own], 8),
+        "oct_aabb": _stacked([each.aabb for each in own], 6),
+        "oct_coeff": _stacked([each.coeff for each in own], 8),
     }

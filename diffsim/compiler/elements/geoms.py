@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.assets.compiled_mesh import Mesh
-from diffsim.compiler.assets.field_plugins import NO_FIELD, FieldUse, field_of
+from diffsim.compiler.assets.field_plugins import NO_FIELD, SAMPLED, FieldUse, field_of
 from diffsim.compiler.assets.limits import AssetError
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.contacts import CONDIMS
@@ -174,18 +174,21 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
         draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
         return None
     pos, quat = compose(form.pos, form.quat, *mesh_place(mesh, center))
-    return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material, _field(draft, node, kind))
+    field = _field(draft, node, mesh) if kind == GeomType.SDF else NO_FIELD
+    return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material, field)
 
 
-def _field(draft: Draft, node: Node, kind: GeomType) -> FieldUse:
-    """The distance field that a geom of type sdf collides with."""
-    if kind != GeomType.SDF:
-        return NO_FIELD
+def _field(draft: Draft, node: Node, mesh: Mesh) -> FieldUse:
+    """The distance field that a geom of type sdf collides with: of its plugin, else of its mesh."""
     try:
-        return field_of(draft, node) or NO_FIELD
+        field = field_of(draft, node) or SAMPLED
     except AssetError as error:
         draft.problems.add(node.source, str(error), error.hint)
         return NO_FIELD
+    if field is SAMPLED and mesh.octree is None:
+        message = f"mesh '{node.e.mesh}' is the surface of a plugin's field and has no octree"
+        draft.problems.add(node.source, message, "give the geom the mesh's <plugin> too")
+    return field
 
 
 def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
