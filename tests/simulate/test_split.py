@@ -1,6 +1,6 @@
 """The step that is split where contacts begin and end: its derivatives are what a user sees of the motion.
 
-Elastic balls, thrown cubes: tests/gradient_bars.py.
+Elastic balls, thrown cubes: tests/gradient_bars.
 """
 
 import jax
