@@ -68,18 +68,20 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
     """
     _check(model)
     h = model.opt.timestep
-    here, now, rest, split = state, data, h, jnp.zeros((), bool)
-    plain, ends = None, _ends(data)
-    for _ in range(model.opt.events):
-        piece = _until_event(model, here, inputs, now, rest)
-        plain, ends = (plain, ends) if plain is not None else (piece.slopes, piece.ends)
-        here, rest, split = piece.state, piece.rest, split | piece.event
-        now = forward(model, here, inputs)
+
+    def go_on(carry: _Part, _: None) -> tuple[_Part, tuple[Slopes, Ends]]:
+        piece = _until_event(model, carry.state, inputs, carry.data, carry.rest)
+        ahead = forward(model, piece.state, inputs)
+        return _Part(piece.state, ahead, piece.rest, carry.split | piece.event), (piece.slopes, piece.ends)
+
+    # one scan, so that a piece is compiled once
+    start = _Part(state, data, h, jnp.zeros((), bool))
+    (here, now, rest, split), pieces = jax.lax.scan(go_on, start, None, model.opt.events)
+    plain, ends = jax.tree.map(lambda leaf: leaf[0], pieces)
     slopes, reads = average_slopes(model, here, now, rest, lambda point: forward(model, point, inputs), _ends)
     final = advance(model, here, slopes, rest)
     path, qacc = position_difference(model, final.qpos, state.qpos) / h, (final.qvel - state.qvel) / h
     whole = Slopes(path, qacc, (final.act - state.act) / h), last(reads)
-    assert plain is not None
     chosen: tuple[Slopes, Ends] = jax.tree.map(lambda a, b: jnp.where(split, a, b), whole, (plain, ends))
     slopes, (qacc, velocity) = chosen
     return Split(slopes, jnp.where(split, final.qvel, state.qvel + h * slopes.qacc), qacc, velocity)
@@ -87,6 +89,15 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
 
 def _ends(data: Data) -> Ends:
     return data.qacc, data.actuator_velocity
+
+
+class _Part(NamedTuple):
+    """Where the step is after some pieces: what is found there, how much time is left, whether anything has changed."""
+
+    state: State
+    data: Data
+    rest: Array
+    split: Array
 
 
 class _Piece(NamedTuple):
