@@ -38,8 +38,8 @@ class Collider(NamedTuple):
 
     `rows`: 0 for as many as the option `sdf_initpoints` says.
     `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
-    `steady`: for a function whose rows change their order as shapes turn, another whose rows keep it; for steps that hold
-    what each row does (simulate/split.py).
+    `steady`: for a function whose rows change their order as shapes turn, another whose rows keep it; for steps that
+    hold what each row does (simulate/split.py).
     """
 
     function: PairFunction

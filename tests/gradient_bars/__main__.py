@@ -10,15 +10,17 @@ import sys
 
 import jax
 
+from tests.gradient_bars.degenerate import degenerate
 from tests.gradient_bars.fits import fits
 from tests.gradient_bars.impacts import balls, toss
 from tests.gradient_bars.memory import memory
+from tests.gradient_bars.motions import motions
 from tests.gradient_bars.slopes import slopes
 from tests.gradient_bars.swing import cartpole
 from tests.gradient_bars.table import billiard
 from tests.gradient_bars.unrolled import unroll
 
-GROUPS = (unroll, cartpole, balls, toss, billiard, slopes, memory, fits)
+GROUPS = (unroll, cartpole, balls, toss, billiard, slopes, memory, fits, motions, degenerate)
 
 
 def main() -> int:

@@ -1,5 +1,7 @@
 """What the gradient of a long motion keeps: the quadruped over 1,000 steps, by all of its controls."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -19,6 +21,6 @@ def memory() -> list[Bar]:
         return diffsim.rollout(model, state, ctrl).final.qpos[0]
 
     ctrl = jnp.zeros((WORLDS, STEPS, model.nu))
-    needs = jax.jit(jax.vmap(jax.grad(distance))).lower(ctrl).compile().memory_analysis()
+    needs: Any = jax.jit(jax.vmap(jax.grad(distance))).lower(ctrl).compile().memory_analysis()
     size = (needs.temp_size_in_bytes + needs.output_size_in_bytes) / WORLDS
     return [Bar(f"quadruped, gradient of {STEPS:,} steps: MB a world", size / 1e6, 1.0)]

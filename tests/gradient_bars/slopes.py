@@ -41,7 +41,9 @@ THROWS = {
     "rolling ball": Throw(BALL, 0.3, (1, 0, 0, 0, 0, 0), 0.6),
     "sliding box": Throw(BOX, 0.3, (1, 0, 0, 0, 0, 0), 0.6),
     "rolling box": Throw(BOX, 0.3, (1, 0, 0, 0, 4, 0), 0.6),
-    "tumbling box": Throw(BOX, 0.3, (1, 0, 0, 2, 4, 1), 0.6),
+    "tumbling box": Throw(BOX, 0.3, (1, 0, 0, 2, 4, 1), 0.4),
+    # falls flat after half a second: which of two corners touches first changes within +-0.01 m/s
+    "tumbling box that falls flat": Throw(BOX, 0.3, (1, 0, 0, 2, 4, 1), 0.6),
 }
 
 
@@ -72,7 +74,7 @@ def slopes() -> Iterator[Bar]:
         exact = truth(throw)
         for h in (4e-3, 1e-3, 2.5e-4):
             loaded = diffsim.load(throw.xml(h))
-            for events in (0, 1):
+            for events in (0, 2):
                 model = loaded.replace(opt=loaded.opt.replace(events=events))
                 _, slope = end(model, jnp.asarray(throw.qvel, float), jnp.asarray(round(throw.seconds / h)))
                 error = abs(float(slope[throw.watched]) / exact - 1)
