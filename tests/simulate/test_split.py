@@ -73,13 +73,13 @@ BOUNCE = DROP.replace('condim="1"', 'condim="1" solref="-2000 -4"')
 def test_a_contact_that_lets_go_leaves_no_derivative(height: float) -> None:
     """A release that is found a hair too early was none: the rest of the step began with the contact's derivative.
 
-    That was wrong by 15%. A release counts when it is late by 0.4% of the change of its signal, and as much is left.
+    That was wrong by 15%.
     """
     model, x, eps = with_events(BOUNCE, 1), np.array([height, 0.0, 2.7, 0.0]), 1e-6
     jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,))[1])
     for e in np.eye(4)[[0, 2]]:
         expected = (after(model, x + eps * e) - after(model, x - eps * e)) / (2 * eps)
-        np.testing.assert_allclose(jvp(model, x, e), expected, atol=1e-2 * np.abs(expected).max())
+        np.testing.assert_allclose(jvp(model, x, e), expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_a_rise_of_the_impedance_ends_a_piece() -> None:
