@@ -73,7 +73,7 @@ fields: $(VENV)/.installed  ## contacts of distance fields in 200 poses of every
 	$(BIN)/python tests/sweep_fields.py
 
 gradients: $(VENV)/.installed  ## what is promised of gradients and the tools on top, one line a bar
-	PYTHONPATH=. $(BIN)/python tests/gradient_bars.py
+	PYTHONPATH=.:tests $(BIN)/python -m tests.gradient_bars
 
 mutations: $(VENV)/.installed  ## plants bugs seen in other engines; each must be caught by its test
 	$(BIN)/python tests/mutations.py

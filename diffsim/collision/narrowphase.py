@@ -114,6 +114,8 @@ def _rows(
         first, second = (gather(model, kinematics, *each) for each in zip(geoms, group.buckets, strict=True))
         margin, function = pick(table.margin, chosen), group.collider.function
         axes = [row_axes(*each) for each in zip((first, second), group.buckets, strict=True)]
+        if model.opt.events and group.collider.steady is not None:
+            function = group.collider.steady
         if group.collider.parts is not None:
             first, left_out = group.collider.parts(first, second, margin)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))

@@ -4,7 +4,13 @@ A contact or limit acts where its distance is below the margin, and a one-sided 
 where x = J qacc - aref < 0. Held, these decisions are those of another state: a row that pushed goes on, pulling if
 need be, and one that did not stays silent. `signals` are positive where the decisions are still right; where one of
 them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only whether
-they act is held. Used by the step that is split at such times (simulate/split.py).
+they act is held.
+
+A third signal changes no force: impedance rises within the first millimetre (`solimp`), which a fast body crosses in a
+tenth of a step. A step that begins there would see the steep part at its first stage only, and is split where the rise
+ends. On the way out the force ends within the rise, or close to it, and that is a signal already.
+
+Used by the step that is split at such times (simulate/split.py).
 """
 
 import dataclasses
@@ -28,17 +34,21 @@ ZONED = (Law.ONE_SIDED, Law.PYRAMID)
 
 
 class Signals(NamedTuple):
-    """Positive while nothing begins or ends: distances of what does not act (m or rad), and x of what does."""
+    """Positive while nothing begins or ends: distances of what does not act (m or rad), x of what does, and how much
+    deeper it must sink until its impedance stops rising.
+    """
 
     touches: Array
     switches: Array
+    bends: Array
 
 
 def held_as(constraints: Constraints, x: PerGroup) -> Held:
     """The decisions of a state, from its rows and their residuals x = J qacc - aref."""
     groups = list(zip(constraints.groups, x, strict=True))
     pushes = tuple(laws.dual_rows(rows, part) < 0 for rows, part in groups)
-    return Held(tuple(laws.active(rows) for rows, _ in groups), pushes)
+    deep = tuple(rows.margin - rows.pos > rows.width for rows, _ in groups)
+    return Held(tuple(laws.active(rows) for rows, _ in groups), pushes, deep)
 
 
 def hold(rows: RowGroup, pushes: Array) -> RowGroup:
@@ -59,14 +69,15 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> 
       x: residuals of the rows at its acceleration.
       held: the decisions.
     """
-    touches, switches = [x[0][:0, 0] if x else jnp.zeros(0)], [x[0][:0, 0] if x else jnp.zeros(0)]
-    for rows, part, acts, pushes in zip(constraints.groups, x, *held, strict=True):
+    touches, switches, bends = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(3))
+    for rows, part, acts, pushes, deep in zip(constraints.groups, x, *held, strict=True):
         if _law(rows) in INEQUALITIES:
             touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
+            bends.append(jnp.where(acts & ~deep, rows.width - (rows.margin - rows.pos), 1))
         if _law(rows) in ZONED:
             side = jnp.where(pushes, -1, 1) * laws.dual_rows(rows, part)
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
-    return Signals(jnp.concatenate(touches), jnp.concatenate(switches))
+    return Signals(*(jnp.concatenate(each) for each in (touches, switches, bends)))
 
 
 def _law(rows: RowGroup) -> Law:

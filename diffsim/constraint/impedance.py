@@ -90,6 +90,11 @@ def impedance(solimp: Array, violation: Array) -> Array:
     return jnp.where(constant, 0.5 * (d0 + dmax), curve)
 
 
+def rise(solimp: Array) -> Array:
+    """(n,) the violation at which the impedance stops rising, m or rad; 0 where it is constant."""
+    return jnp.where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
+
+
 def regularization(impedance: Array, diagonal: Array) -> Array:
     """R = (1 - d) / d * diagonal, at least 1e-15."""
     return at_least((1 - impedance) * diagonal / impedance, MINVAL)

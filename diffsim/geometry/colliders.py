@@ -38,11 +38,14 @@ class Collider(NamedTuple):
 
     `rows`: 0 for as many as the option `sdf_initpoints` says.
     `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
+    `steady`: for a function whose rows change their order as shapes turn, another whose rows keep it; for steps that
+    hold what each row does (simulate/split.py).
     """
 
     function: PairFunction
     rows: int
     parts: Parts | None = None
+    steady: PairFunction | None = None
 
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = (GeomType(i) for i in range(9))
@@ -52,7 +55,7 @@ COLLIDERS: dict[Types, Collider] = {
     (PLANE, CAPSULE): Collider(plane.plane_capsule, 2),
     (PLANE, ELLIPSOID): Collider(plane.plane_ellipsoid, 1),
     (PLANE, CYLINDER): Collider(plane.plane_cylinder, 4),
-    (PLANE, BOX): Collider(plane.plane_box, 4),
+    (PLANE, BOX): Collider(plane.plane_box, 4, steady=plane.plane_box_steady),
     (PLANE, MESH): Collider(plane.plane_mesh, 3),
     (PLANE, SDF): Collider(plane.plane_mesh, 3),
     (SPHERE, SPHERE): Collider(primitives.sphere_sphere, 1),

@@ -63,6 +63,21 @@ def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Candidates:
 
 def plane_box(plane: Shape, box: Shape, margin: Array) -> Candidates:
     """The four corners below the centre, of each pair of opposite corners the lower one; in MuJoCo's order."""
+    corners, places = _lower_corners(plane, box)
+    return _at_corners(plane, box, _in_order(jnp.stack(corners), jnp.stack(places)))
+
+
+def plane_box_steady(plane: Shape, box: Shape, margin: Array) -> Candidates:
+    """The same corners, each pair of opposite corners in a row of its own, however the box turns."""
+    return _at_corners(plane, box, _lower_corners(plane, box)[0])
+
+
+def _at_corners(plane: Shape, box: Shape, corners: list[Array]) -> Candidates:
+    return stack([plane_point(plane, box.pos + mul_vec(box.mat, corner * box.size)) for corner in corners])
+
+
+def _lower_corners(plane: Shape, box: Shape) -> tuple[list[Array], list[Array]]:
+    """Signs (3,) of the corners below the centre, and their places in MuJoCo's order, of four pairs."""
     heights = mul_vec_t(box.mat, plane.axis) * box.size
     corners, places = [], []
     for place, signs in enumerate(((-1, -1, -1), (1, -1, -1), (-1, 1, -1), (1, 1, -1))):
@@ -70,8 +85,7 @@ def plane_box(plane: Shape, box: Shape, margin: Array) -> Candidates:
         other = jax.lax.stop_gradient(dot(sign, heights)) > 0
         corners.append(jnp.where(other, -sign, sign))
         places.append(jnp.where(other, 7 - place, place))
-    ordered = _in_order(jnp.stack(corners), jnp.stack(places))
-    return stack([plane_point(plane, box.pos + mul_vec(box.mat, corner * box.size)) for corner in ordered])
+    return corners, places
 
 
 def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:

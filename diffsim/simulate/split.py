@@ -11,9 +11,10 @@ elastic balls have an error of 13 at 4 ms where the truth is 0 and 1. Here, with
    Runge-Kutta step.
 
 t depends on the state: where g(t, x) = 0 is the distance, dt = -(dg/dx dx) / (dg/dt), which carries the jump of the
-force at touch into the derivative (the saltation term). At all other changes forces are continuous, and t has no
-influence to first order. Steps in which nothing begins or ends are those of Runge-Kutta. Sources: Shampine and Thompson
-2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation matrices".
+force at touch into the derivative (the saltation term). At all other changes forces are continuous, and t has little
+influence: as much as the motion goes on behind the zero, so that it is differentiated too. Steps in which nothing
+begins or ends are those of Runge-Kutta. Sources: Shampine and Thompson 2000, "Event location for ordinary
+differential equations"; Kong et al. 2024, "Saltation matrices".
 """
 
 from typing import NamedTuple
@@ -38,6 +39,10 @@ Array = jax.Array
 # how far behind the zero of a signal the motion goes on, as a part of its change within the step, by bytes of a number:
 # there the decisions are those that follow, whatever the rounding
 BEYOND = {4: 2e-3, 8: 1e-4}
+# the same of all signals but touches: forces are continuous there, so that it costs next to nothing, and it is more
+# than the found time is off where impedance bends. A release found a hair too early would be none: the rest of the
+# step would begin with a derivative of the contact that has ended
+PAST = 4e-3
 
 
 class Split(NamedTuple):
@@ -64,18 +69,20 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
     """
     _check(model)
     h = model.opt.timestep
-    here, now, rest, split = state, data, h, jnp.zeros((), bool)
-    plain, ends = None, _ends(data)
-    for _ in range(model.opt.events):
-        piece = _until_event(model, here, inputs, now, rest)
-        plain, ends = (plain, ends) if plain is not None else (piece.slopes, piece.ends)
-        here, rest, split = piece.state, piece.rest, split | piece.event
-        now = forward(model, here, inputs)
+
+    def go_on(carry: _Part, _: None) -> tuple[_Part, tuple[Slopes, Ends]]:
+        piece = _until_event(model, carry.state, inputs, carry.data, carry.rest)
+        ahead = forward(model, piece.state, inputs)
+        return _Part(piece.state, ahead, piece.rest, carry.split | piece.event), (piece.slopes, piece.ends)
+
+    # one scan, so that a piece is compiled once
+    start = _Part(state, data, h, jnp.zeros((), bool))
+    (here, now, rest, split), pieces = jax.lax.scan(go_on, start, None, model.opt.events)
+    plain, ends = jax.tree.map(lambda leaf: leaf[0], pieces)
     slopes, reads = average_slopes(model, here, now, rest, lambda point: forward(model, point, inputs), _ends)
     final = advance(model, here, slopes, rest)
     path, qacc = position_difference(model, final.qpos, state.qpos) / h, (final.qvel - state.qvel) / h
     whole = Slopes(path, qacc, (final.act - state.act) / h), last(reads)
-    assert plain is not None
     chosen: tuple[Slopes, Ends] = jax.tree.map(lambda a, b: jnp.where(split, a, b), whole, (plain, ends))
     slopes, (qacc, velocity) = chosen
     return Split(slopes, jnp.where(split, final.qvel, state.qvel + h * slopes.qacc), qacc, velocity)
@@ -83,6 +90,15 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
 
 def _ends(data: Data) -> Ends:
     return data.qacc, data.actuator_velocity
+
+
+class _Part(NamedTuple):
+    """Where the step is after some pieces: what is found there, how much time is left, whether anything has changed."""
+
+    state: State
+    data: Data
+    rest: Array
+    split: Array
 
 
 class _Piece(NamedTuple):
@@ -167,25 +183,21 @@ class Curve(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """The first decision that is no longer right: index of its signal, whether it is a touch, about when (0 to 1), the
-    signal at begin and end, the value just behind zero that it shall have.
+    """The first decision that is no longer right: index of its signal, about when (0 to 1), the signal at begin and
+    end, the value just behind zero that it shall have.
     """
 
     event: Array
     signal: Array
-    touch: Array
     guess: Array
     ends: tuple[Array, Array]
     goal: Array
 
     def corrected(self, there: Array) -> Array:
-        """The time, from the signals at the guess. It is differentiated at touches; at all other changes forces are
-        continuous, and the time has no influence to first order.
-        """
+        """The time, from the signals at the guess."""
         if not there.size:
             return self.guess
         value, part, (first, last) = there[self.signal], self.guess, self.ends
-        value = jnp.where(self.touch, value, jax.lax.stop_gradient(value))
         # of the parabola through three points
         slope = (1 - part) * safe.divide(value - first, part) + part * safe.divide(last - value, 1 - part)
         return safe.clip(part - safe.divide(value - self.goal, slope), 0.0, 1.0)
@@ -196,18 +208,18 @@ def _first_change(three: tuple[Array, Array, Array], touches: int) -> _Change:
     first, _, end = jax.lax.stop_gradient(three)
     if not first.size:
         zero, one = jnp.zeros((), first.dtype), jnp.ones((), first.dtype)
-        return _Change(zero > 0, jnp.zeros((), jnp.int32), zero > 0, one, (zero, zero), zero)
+        return _Change(zero > 0, jnp.zeros((), jnp.int32), one, (zero, zero), zero)
     crosses = end < 0
     order = jnp.where(crosses, safe.divide(first, first - end, 1.0), jnp.inf) + (jnp.arange(first.size) >= touches)
     index = jnp.argmin(order)
     touch = index < touches
-    c0, c1, c2 = (jnp.where(touch, values[index], jax.lax.stop_gradient(values[index])) for values in three)
-    goal = BEYOND[first.dtype.itemsize] * c2
+    c0, c1, c2 = (values[index] for values in three)
+    goal = jnp.where(touch, BEYOND[first.dtype.itemsize], PAST) * c2
     # the parabola a s^2 + b s + c through the three values, less the goal; one zero within
     a, b, c = 2 * c0 - 4 * c1 + 2 * c2, 4 * c1 - 3 * c0 - c2, c0 - goal
     root = safe.sqrt(jnp.where(crosses[index], b * b - 4 * a * c, 1))
     guess = safe.clip(safe.divide(2 * c, root - b, 1.0), 0.0, 1.0)
-    return _Change(jnp.any(crosses), index, touch, guess, (c0, c2), goal)
+    return _Change(jnp.any(crosses), index, guess, (c0, c2), goal)
 
 
 def _check(model: Model) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from diffsim.errors import MjcfError, Problem
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 

@@ -22,10 +22,13 @@ Array = jax.Array
 
 
 class Held(NamedTuple):
-    """Which constraints of each group act (n,), which of their rows or edges push (k, n); bool (constraint/held.py)."""
+    """Which constraints of each group act (n,), which of their rows or edges push (k, n), which constraints are deeper
+    than the width of their impedance (n,); bool (constraint/held.py).
+    """
 
     acts: tuple[Array, ...]
     pushes: tuple[Array, ...]
+    deep: tuple[Array, ...]
 
 
 class Law(IntEnum):
@@ -62,6 +65,8 @@ class RowGroup(Record):
     # distance, angle or residual (m or rad), and the value below which a row is active
     pos: Array = leaf("n")
     margin: Array = leaf("n")
+    # depth at which the impedance stops rising (m or rad); 0 where it is constant
+    width: Array = leaf("n")
     # J qvel (m/s or rad/s) and reference acceleration (m/s^2 or rad/s^2)
     vel: Array = leaf("dim", "n")
     aref: Array = leaf("dim", "n")

@@ -279,7 +279,7 @@ def test_unrolled_gradient_agrees_at_convergence():
     assert_close("tangent", unrolled, implicit, 1e-6, rtol=1e-6)
 
 
-# one and eight iterations: tests/gradient_bars.py
+# one and eight iterations: tests/gradient_bars
 @pytest.mark.parametrize(("iterations", "cone"), [(4, PYRAMIDAL), (2, ELLIPTIC)])
 def test_unrolled_iterations_equal_differences(iterations, cone):
     """The step length is differentiated, and so is the warm start; converged or not."""

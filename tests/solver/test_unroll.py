@@ -15,7 +15,7 @@ ARM = """<mujoco><option timestep=".01"/>
 
 
 def test_unrolled_rollout_equals_differences() -> None:
-    """Other numbers of iterations: tests/gradient_bars.py."""
+    """Other numbers of iterations: tests/gradient_bars."""
     model = diffsim.load(ARM)
     model = model.replace(opt=model.opt.replace(iterations=4, solver_gradient="unroll"))
 
