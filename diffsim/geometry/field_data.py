@@ -5,7 +5,7 @@ parameters are numbers of the model. Of octrees there is one for each mesh, and 
 """
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ class FieldData(NamedTuple):
 
 
 class OctreeData(NamedTuple):
-    """An octree (`root`, `address`, `child`, `coeff`) with what else `FieldData` has; `octree_record` makes classes."""
+    """An octree (`root`, `address`, `child`, `coeff`) with what else `FieldData` has; `record_of` makes classes."""
 
     root: Array
     address: Array
@@ -58,24 +58,20 @@ class OctreeData(NamedTuple):
 
     @property
     def field(self) -> Field:
-        """Its function, which a class of `octree_record` has."""
+        """Its function, which a class of `record_of` has."""
         raise NotImplementedError
 
+
+Data = TypeVar("Data", FieldData, OctreeData)
 
 # what all octrees share
 ALL_OCTREES = ("child", "coeff")
 
 
 @functools.lru_cache(64)
-def octree_record(function: FieldFunction) -> type[OctreeData]:
-    """The class of the data of octrees with one number of levels."""
-    return type("OneOctreeData", (OctreeData,), {"__slots__": (), "field": function.field})
-
-
-@functools.lru_cache(64)
-def record_of(function: FieldFunction) -> type[FieldData]:
-    """The class of the data of fields with one function."""
-    return type("OneFieldData", (FieldData,), {"__slots__": (), "field": function.field})
+def record_of(function: FieldFunction, kind: type[Data]) -> type[Data]:
+    """The class of the data, of a kind, of fields with one function."""
+    return type("One" + kind.__name__, (kind,), {"__slots__": (), "field": function.field})
 
 
 def field_number(topology: Topology, geom: int) -> Sizes:
@@ -91,8 +87,8 @@ def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData | Oc
     each = (jnp.broadcast_to(part, (len(index), *part.shape)) for part in search)
     function, parameters = field_function(model, sizes[0]), field_parameters(model, index, sizes[0])
     if isinstance(parameters, Octree):
-        return octree_record(function)(*parameters, model.geom_aabb[index], *each)
-    return record_of(function)(parameters, model.geom_aabb[index], *each)
+        return record_of(function, OctreeData)(*parameters, model.geom_aabb[index], *each)
+    return record_of(function, FieldData)(parameters, model.geom_aabb[index], *each)
 
 
 def halton(count: int) -> np.ndarray:

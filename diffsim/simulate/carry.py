@@ -15,23 +15,13 @@ import numpy as np
 from diffsim.checked import checked
 from diffsim.simulate.arguments import check_record
 from diffsim.types import Inputs, Model, State
-from diffsim.types.history import buffer_size
-from diffsim.types.kinds import KINDS, Block
+from diffsim.types.history import control_buffers, sensor_buffers
+from diffsim.types.kinds import KINDS
 from diffsim.types.state import make_inputs, make_state
 from diffsim.types.topology import Topology
 
-
-def _sensor_buffers(topology: Topology) -> np.ndarray:
-    return buffer_size(topology.sensor_history.reshape(-1, 2)[:, 0], topology.sensor_dim)
-
-
-# buffers of delays, beside the blocks of KINDS
-BUFFERS = {
-    "actuator": Block(
-        "nhistory", "actuator_historyadr", lambda t: buffer_size(t.actuator_history.reshape(-1, 2)[:, 0], 1)
-    ),
-    "sensor": Block("nhistory", "sensor_historyadr", _sensor_buffers),
-}
+# whose delays are kept in buffers, beside the blocks of KINDS
+BUFFERS = {"actuator": control_buffers, "sensor": sensor_buffers}
 
 
 @overload
@@ -83,23 +73,25 @@ def _rows(old: Topology, new: Topology, size: str) -> tuple[np.ndarray, np.ndarr
 
 def _rows_of(old: Topology, new: Topology, kind: str, size: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The rows of the objects of one kind that both models have."""
-    blocks = [block for block in (*KINDS[kind].blocks, BUFFERS.get(kind)) if block is not None and block.size == size]
-    if KINDS[kind].size != size and not blocks:
-        return
-    for a, b in _same(old, new, kind):
-        if KINDS[kind].size == size:
-            yield np.asarray([a]), np.asarray([b])
-        for block in blocks:
-            source, target = _span(old, block, a), _span(new, block, b)
-            if len(source) == len(target):
-                yield source, target
+    before, after = _spans(old, kind, size), _spans(new, kind, size)
+    for a, b in _same(old, new, kind) if after else []:
+        if a in before and b in after and len(before[a]) == len(after[b]):
+            yield before[a], after[b]
 
 
-def _span(topology: Topology, block: Block, index: int) -> np.ndarray:
-    """The rows of a block that an object has."""
-    first = int(getattr(topology, block.first)[index])
-    count = 1 if block.number is None else int(block.counts(topology)[index])
-    return first + np.arange(count if first >= 0 else 0)
+def _spans(topology: Topology, kind: str, size: str) -> dict[int, np.ndarray]:
+    """The rows of arrays that `size` counts, of each object of a kind that has any."""
+    if size == "nhistory":
+        buffers = BUFFERS[kind](topology) if kind in BUFFERS else ()
+        return {int(owner): place for each in buffers for owner, place in zip(each.owners, each.places, strict=True)}
+    if KINDS[kind].size == size:
+        return {index: np.asarray([index]) for index in range(getattr(topology, size))}
+    block = next((block for block in KINDS[kind].blocks if block.size == size), None)
+    if block is None:
+        return {}
+    first = getattr(topology, block.first)
+    count = np.ones(len(first), int) if block.number is None else block.counts(topology)
+    return {k: first[k] + np.arange(count[k]) for k in np.flatnonzero(first >= 0).tolist()}
 
 
 def _same(old: Topology, new: Topology, kind: str) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import collide
-from diffsim.geometry.field_data import octree_record
+from diffsim.geometry.field_data import OctreeData, record_of
 from diffsim.geometry.octree_fields import Octree, levels, octree_function
 from diffsim.types.data import Kinematics
 
@@ -164,8 +164,8 @@ def test_the_field_is_that_of_its_leaves() -> None:
 def test_values_and_derivatives_are_finite_everywhere(dtype: Any) -> None:
     model = among()[0]
     tree, function = octree(model, dtype), octree_function(levels(model.topology))
-    record = octree_record(function)
-    assert record is octree_record(octree_function(levels(model.topology)))
+    record = record_of(function, OctreeData)
+    assert record is record_of(octree_function(levels(model.topology)), OctreeData)
 
     def both(root: jax.Array, point: jax.Array) -> tuple:
         own = tree._replace(root=root)

@@ -16,7 +16,7 @@ import diffsim
 from diffsim.collision import collide
 from diffsim.enums import GeomType
 from diffsim.geometry.colliders import COLLIDERS
-from diffsim.geometry.field_data import halton, record_of
+from diffsim.geometry.field_data import FieldData, halton, record_of
 from diffsim.geometry.field_functions import FUNCTIONS
 from diffsim.geometry.shapes import Shape
 from diffsim.types.data import Kinematics
@@ -101,7 +101,7 @@ def field(name: str, pos: Any, dtype: Any = float, mat: Any = None) -> Shape:
     half = np.array(function.half_sides(jnp.asarray(parameters)))
     box = np.concatenate([np.zeros(3), half])
     arrays = (parameters, box, halton(6), np.zeros(5))
-    data = record_of(function)(*(jnp.asarray(array, dtype) for array in arrays))
+    data = record_of(function, FieldData)(*(jnp.asarray(array, dtype) for array in arrays))
     mat = np.eye(3) if mat is None else mat
     return Shape(jnp.asarray(pos, dtype), jnp.asarray(mat, dtype), jnp.ones(3, dtype), data)
 

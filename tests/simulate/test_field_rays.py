@@ -18,30 +18,41 @@ XML = f"""<mujoco>{extension("gear", "nut")}<worldbody>{field_geom("gear", SEEN 
   <geom size='.2' pos='1 0 0'/><body pos='0 0 .5'>{field_geom("nut", SEEN)}<freejoint/></body></worldbody></mujoco>"""
 
 
-@pytest.fixture(scope="module")
-def world() -> tuple:
-    """Our model, poses, rays (k, 3), and what MuJoCo's rays meet: distance, geom, normal."""
-    mjmodel, rng = load_oracle(XML), np.random.default_rng(0)
-    mjdata = posed(mjmodel, mjmodel.qpos0)
+def seen_by_rays(xml: str, qpos: np.ndarray | None = None) -> tuple:
+    """Our model, poses, rays (k, 3) at its geoms, and what MuJoCo's rays meet: distance, geom, normal."""
+    mjmodel, rng = load_oracle(xml), np.random.default_rng(0)
+    mjdata = posed(mjmodel, mjmodel.qpos0 if qpos is None else qpos)
     origin = 2 * rng.normal(size=(150, 3))
-    aim = mjdata.geom_xpos[rng.integers(0, 3, len(origin))] + 0.25 * rng.normal(size=origin.shape)
+    aim = mjdata.geom_xpos[rng.integers(0, mjmodel.ngeom, len(origin))] + 0.25 * rng.normal(size=origin.shape)
     # MuJoCo's distances on fields are in metres, others in units of the ray's length
     direction = (aim - origin) / np.linalg.norm(aim - origin, axis=1, keepdims=True)
     met = rays_of(mjmodel, mjdata, origin, direction, (None, True, -1))
     poses = jax.tree.map(jnp.asarray, record_of(Kinematics, mjmodel, mjdata))
-    return diffsim.load(XML), poses, origin, direction, met
+    return diffsim.load(xml), poses, origin, direction, met
 
 
-def test_rays_meet_what_those_of_the_oracle_meet(world: tuple) -> None:
+def meet_the_same(world: tuple, least: dict[int, int]) -> tuple:
+    """Our hits, those with MuJoCo's geom, and which of these are as far; `least` rays meet each of some geoms."""
     model, poses, origin, direction, (distance, geom, normal) = world
     hits = uncompiled(diffsim.multi_ray)(model, poses, origin, direction)
     same = hits.geom == geom
     # a march that grazes an edge may end within or after 40 steps by rounding
-    assert same.mean() > 0.98 and np.sum(geom == 0) > 20 and np.sum(geom == 2) > 20
+    assert same.mean() > 0.98 and all(np.sum(geom == index) > count for index, count in least.items())
     close = np.abs(hits.distance - distance)[same] < 1e-6
     assert close.mean() > 0.98
     turned = np.abs(hits.normal - normal)[same][close].max(axis=1)
     assert np.mean(turned < 1e-5) > 0.97
+    return hits, same, close
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple:
+    return seen_by_rays(XML)
+
+
+def test_rays_meet_what_those_of_the_oracle_meet(world: tuple) -> None:
+    hits, same, close = meet_the_same(world, {0: 20, 2: 20})
+    model, poses, origin, direction, (_, geom, _) = world
     longer = uncompiled(diffsim.multi_ray)(model, poses, origin, 2 * direction)
     np.testing.assert_allclose(
         2 * longer.distance[same][close], hits.distance[same][close] * np.where(geom[same][close] < 0, 2, 1), atol=1e-6

@@ -1,19 +1,17 @@
 """Rays on octrees beside MuJoCo's, the derivative of what they measure, and the picture of the mesh."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from collision.field_scenes import OCTREE, extension, field_geom
-from oracle import load_oracle, posed, rays_of, record_of
 from uncompiled import uncompiled
 
 import diffsim
 from diffsim import viz
-from diffsim.types.data import Kinematics
+from tests.simulate.test_field_rays import meet_the_same, seen_by_rays
 
 SEEN = "contype='0' conaffinity='0'"
 WEDGE = "<mesh name='wedge' vertex='0 0 0 .5 0 0 0 .4 0 0 0 .6 .3 .3 .3'/>"
@@ -23,29 +21,13 @@ XML = f"""<mujoco>{extension("torus", OCTREE).replace("<asset>", "<asset>" + WED
 
 
 @pytest.fixture(scope="module")
-def world() -> tuple[diffsim.Model, Any, np.ndarray, np.ndarray, tuple]:
-    """Our model, poses, rays (k, 3), and what MuJoCo's rays meet: distance, geom, normal."""
-    mjmodel, rng = load_oracle(XML), np.random.default_rng(0)
-    mjdata = posed(mjmodel, np.array([0, 0.1, 0.5, 0.9, 0.3, 0.2, -0.1]))
-    origin = 2 * rng.normal(size=(150, 3))
-    aim = mjdata.geom_xpos[rng.integers(0, 4, len(origin))] + 0.25 * rng.normal(size=origin.shape)
-    # MuJoCo's distances on fields are in metres, others in units of the ray's length
-    direction = (aim - origin) / np.linalg.norm(aim - origin, axis=1, keepdims=True)
-    met = rays_of(mjmodel, mjdata, origin, direction, (None, True, -1))
-    poses = jax.tree.map(jnp.asarray, record_of(Kinematics, mjmodel, mjdata))
-    return diffsim.load(XML), poses, origin, direction, met
+def world() -> tuple:
+    return seen_by_rays(XML, np.array([0, 0.1, 0.5, 0.9, 0.3, 0.2, -0.1]))
 
 
 def test_rays_meet_what_those_of_the_oracle_meet(world: tuple) -> None:
     """The normal too, which MuJoCo takes by coordinates of the leaf."""
-    model, poses, origin, direction, (distance, geom, normal) = world
-    hits = uncompiled(diffsim.multi_ray)(model, poses, origin, direction)
-    same = hits.geom == geom
-    assert same.mean() > 0.98 and np.sum(geom == 0) > 10 and np.sum(geom == 3) > 20
-    close = np.abs(hits.distance - distance)[same] < 1e-6
-    assert close.mean() > 0.98
-    turned = np.abs(hits.normal - normal)[same][close].max(axis=1)
-    assert np.mean(turned < 1e-5) > 0.97
+    meet_the_same(world, {0: 10, 3: 20})
 
 
 def test_distances_are_differentiable_by_poses_and_coefficients(world: tuple) -> None:

@@ -52,14 +52,20 @@ def test_nothing_changes_where_nothing_begins() -> None:
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12, err_msg=name)
 
 
+def small_steps(xml: str, x: jax.Array, count: int) -> diffsim.State:
+    """Where one step of 4 ms leads, taken as many small ones without events."""
+    fine, step = with_events(xml.replace(".004", str(0.004 / count)), 0), uncompiled(diffsim.step)
+    state = diffsim.make_state(fine)
+    state = state.replace(qpos=state.qpos + x[:2], qvel=x[2:])
+    for _ in range(count):
+        state = step(fine, state)
+    return state
+
+
 def test_a_touch_has_its_own_time() -> None:
     """One step through the touch is as good as many small ones."""
     x = jnp.asarray([-0.028, 0.0, -1.0, 0.0])
-    fine, step = with_events(DROP.replace(".004", ".000125"), 0), uncompiled(diffsim.step)
-    state = diffsim.make_state(fine)
-    state = state.replace(qpos=state.qpos + x[:2], qvel=x[2:])
-    for _ in range(32):
-        state = step(fine, state)
+    state = small_steps(DROP, x, 32)
     exact = np.concatenate([state.qpos, state.qvel])
     errors = [np.abs(after(with_events(DROP, events), x) - exact).max() for events in (1, 0)]
     assert errors[0] < 0.1 * errors[1]
@@ -85,11 +91,7 @@ def test_a_contact_that_lets_go_leaves_no_derivative(height: float) -> None:
 def test_a_rise_of_the_impedance_ends_a_piece() -> None:
     """A step that begins 0.2 mm deep, where the rest of the rise takes a quarter of a millisecond."""
     x = jnp.asarray([-0.0302, 0.0, -3.0, 0.0])
-    fine, step = with_events(BOUNCE.replace(".004", ".0000625"), 0), uncompiled(diffsim.step)
-    state = diffsim.make_state(fine)
-    state = state.replace(qpos=state.qpos + x[:2], qvel=x[2:])
-    for _ in range(64):
-        state = step(fine, state)
+    state = small_steps(BOUNCE, x, 64)
     errors = [abs(float(after(with_events(BOUNCE, events), x)[2] - state.qvel[0])) for events in (1, 0)]
     assert errors[0] < 0.1 * errors[1]
 

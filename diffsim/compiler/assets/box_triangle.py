@@ -6,6 +6,7 @@ box, rounding decides; sums are in the order of MuJoCo's `boxTriangle` (3.8.1).
 
 import numpy as np
 
+from diffsim.compiler.assets.point_triangle import dot
 from diffsim.compiler.assets.surface import cross_product
 
 Array = np.ndarray
@@ -26,9 +27,9 @@ def boxes_meet_triangles(low: Array, high: Array, corner: Array) -> Array:
 
 def _plane_meets(low: Array, size: Array, point: Array, normal: Array) -> Array:
     """Whether a plane through a point has corners of the box on both sides."""
-    along = _dot(normal, low)
+    along = dot(normal, low)
     critical = np.where(normal > 0, size, 0.0)
-    return (along + _dot(normal, critical - point)) * (along + _dot(normal, size - critical - point)) <= 0
+    return (along + dot(normal, critical - point)) * (along + dot(normal, size - critical - point)) <= 0
 
 
 def _projections_meet(low: Array, size: Array, corner: Array, edge: Array, up: Array, axis: int) -> Array:
@@ -41,7 +42,3 @@ def _projections_meet(low: Array, size: Array, corner: Array, edge: Array, up: A
         reach = start + np.maximum(0, size[:, b] * across) + np.maximum(0, size[:, c] * along)
         meets &= across * low[:, b] + along * low[:, c] + reach >= 0
     return meets
-
-
-def _dot(a: Array, b: Array) -> Array:
-    return a[:, 0] * b[:, 0] + a[:, 1] * b[:, 1] + a[:, 2] * b[:, 2]
