@@ -10,12 +10,12 @@ import jax
 MODELS = pathlib.Path(__file__).parent / "models"
 
 
-def arguments(description: str | None, **defaults: int) -> argparse.Namespace:
-    """Command line of an example: `--out FOLDER` for pictures, and its integer settings."""
+def arguments(description: str | None, **defaults: int | pathlib.Path) -> argparse.Namespace:
+    """Command line of an example: `--out FOLDER` for pictures, and its settings, integers and files."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"), help="folder for pictures")
     for name, value in defaults.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
+        parser.add_argument(f"--{name}", type=type(value), default=value)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     return options

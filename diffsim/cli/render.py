@@ -35,6 +35,10 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--azimuth", type=float, default=view.azimuth, help="degrees")
     parser.add_argument("--elevation", type=float, default=view.elevation, help="degrees, negative from above")
     parser.add_argument("--distance", type=float, help="metres")
+    hidden = list(viz.HIDDEN_GROUPS)
+    parser.add_argument(
+        "--hide", type=int, nargs="*", metavar="GROUP", default=hidden, help="groups that are not drawn"
+    )
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -47,7 +51,7 @@ def _run(options: argparse.Namespace) -> None:
     camera = free if options.camera is None else found("camera", options.camera, model.camera).id
     found("follow", options.follow or "world", model.body)
     state = found("keyframe", options.keyframe, lambda key: make_state(model, key))
-    look = {"size": tuple(options.size), "samples": options.samples}
+    look = {"size": tuple(options.size), "samples": options.samples, "hidden_groups": tuple(options.hide)}
     if ending in PICTURES:
         viz.save(options.out, viz.render(model, state, camera, **look))
     elif ending == ".html":

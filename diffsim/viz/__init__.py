@@ -10,3 +10,4 @@ from diffsim.viz.film import video as video
 from diffsim.viz.poses import poses_of as poses_of
 from diffsim.viz.render import render as render
 from diffsim.viz.view import View as View
+from diffsim.viz.visible import HIDDEN_GROUPS as HIDDEN_GROUPS

@@ -83,7 +83,7 @@ def _free(model: Model, kinematics: Kinematics, view: View) -> Pose:
 
 def _lookat(model: Model, kinematics: Kinematics, view: View) -> np.ndarray:
     """(3,) the point in the middle of the picture, m."""
-    beside = np.asarray(view.lookat or (0.0, 0.0, 0.0), float)
+    beside = np.asarray((0.0, 0.0, 0.0) if view.lookat is None else view.lookat, float)
     return beside if view.follow is None else np.asarray(model.body(view.follow).xpos(kinematics)) + beside
 
 

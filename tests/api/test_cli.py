@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -40,6 +41,16 @@ def test_render_makes_pictures_films_and_pages(tmp_path: pathlib.Path) -> None:
         assert path.stat().st_size > 500
     with Image.open(tmp_path / "ball.gif") as film:
         assert film.n_frames == 3 and film.size == (48, 32)
+
+
+def test_render_hides_groups(tmp_path: pathlib.Path) -> None:
+    both = "<geom size='.2' rgba='1 0 0 1'/><geom size='.1' rgba='0 1 0 1' group='1'/>"
+    (tmp_path / "ball.xml").write_text(f"<mujoco><worldbody><body><joint/>{both}</body></worldbody></mujoco>")
+    path, small = tmp_path / "ball.png", ["--size", "48", "32", "--samples", "1"]
+    for options, colour in ([], 0), (["--hide", "0"], 1):
+        assert cli.main(["render", str(tmp_path / "ball.xml"), "--out", str(path), *small, *options]) == 0
+        with Image.open(path) as picture:
+            assert np.argmax(np.asarray(picture)[16, 24]) == colour
 
 
 @pytest.mark.parametrize(
