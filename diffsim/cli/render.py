@@ -35,10 +35,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--azimuth", type=float, default=view.azimuth, help="degrees")
     parser.add_argument("--elevation", type=float, default=view.elevation, help="degrees, negative from above")
     parser.add_argument("--distance", type=float, help="metres")
-    hidden = list(viz.HIDDEN_GROUPS)
-    parser.add_argument(
-        "--hide", type=int, nargs="*", metavar="GROUP", default=hidden, help="groups that are not drawn"
-    )
+    hide = list(viz.HIDDEN_GROUPS)
+    parser.add_argument("--hide", type=int, nargs="*", metavar="GROUP", default=hide, help="groups that are not drawn")
 
 
 def _run(options: argparse.Namespace) -> None:
