@@ -17,6 +17,7 @@ import numpy as np
 
 from diffsim.geometry.polytope import Corner, Feature, HullPair, resolution, size_of, support, with_corner
 from diffsim.math import safe
+from diffsim.math.needed import where_needed
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, scale
 from diffsim.math.xla import decided
@@ -54,6 +55,11 @@ class _Search(NamedTuple):
 
 def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
     """The face of M that is closest to the origin; anything unless the hulls `overlap` ()."""
+    return where_needed(_expand, overlap, pair)
+
+
+def _expand(overlap: Array, pair: HullPair) -> Feature:
+    """`deepest_feature`, of a batch step by step until the last is done."""
     size = size_of(pair)
     polytope = _tetrahedron(pair)
     nothing = Feature(polytope.corners.first[:3], polytope.corners.second[:3], jnp.asarray(3), polytope.normal[0])

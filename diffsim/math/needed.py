@@ -1,0 +1,108 @@
+"""A search that few of a batch need: those that do are worked on in small groups, the others cost nothing.
+
+`vmap` of a loop goes on for all until the last is done. Here a batch is flattened, whatever the order of its maps, and
+those that need the search are taken up a group after the other, each with a loop of its own. On a GPU, which works on
+all at once, the batch stays whole.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math.xla import for_gpu
+
+Array = jax.Array
+Tree = TypeVar("Tree")
+# (whether it is needed (), its arguments) -> what it finds, anything where it is not needed
+Search = Callable[[Array, Any], Tree]
+
+# how many are worked on at once
+GROUP = 16
+
+
+def where_needed(search: Search[Tree], needed: Array, arguments: Any) -> Tree:
+    """What `search(needed, arguments)` finds where it is `needed` (); elsewhere anything. No derivatives."""
+    leaves, structure = jax.tree.flatten(arguments)
+
+    # traced once for all levels below
+    @jax.jit
+    def of_leaves(needed: Array, leaves: list[Array]) -> Tree:
+        return search(needed, jax.tree.unflatten(structure, leaves))
+
+    @jax.custom_batching.custom_vmap
+    def one(needed: Array, leaves: list[Array]) -> Tree:
+        return of_leaves(needed, leaves)
+
+    @one.def_vmap
+    def row(size: int, batched: Any, needed: Array, leaves: list[Array]) -> tuple[Tree, Tree]:
+        needed, leaves = jax.tree.map(partial(_spread, size), (needed, leaves), tuple(batched))
+        found = _table(of_leaves, [False] * len(leaves))(needed[None], leaves)
+        return jax.tree.map(lambda x: x[0], found), jax.tree.map(lambda _: True, found)
+
+    return one(needed, leaves)
+
+
+def _table(search: Search[Tree], own: list[bool]) -> Search[Tree]:
+    """The search of worlds (m) with n cases each: `needed` (m, n), leaves (m, n, ...), or (n, ...) if not their `own`.
+
+    What worlds share is not copied for each of them.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def table(needed: Array, leaves: list[Array]) -> Tree:
+        if for_gpu():
+            cases = jax.vmap(search)
+            return jax.vmap(cases, (0, [0 if each else None for each in own]))(needed, leaves)
+        return _in_groups(search, own, needed, leaves)
+
+    @table.def_vmap
+    def longer(size: int, batched: Any, needed: Array, leaves: list[Array]) -> tuple[Tree, Tree]:
+        worlds = needed.shape[-2]
+
+        def joined(values: Array, is_batched: bool) -> Array:
+            whole = _spread(size, values, is_batched)
+            return whole.reshape(size * worlds, *whole.shape[2:])
+
+        def of_world(values: Array, is_own: bool, is_batched: bool) -> Array:
+            if not (is_own or is_batched):
+                return values
+            each = values if is_own else jnp.broadcast_to(values[:, None], (size, worlds, *values.shape[1:]))
+            return joined(each, is_batched or not is_own)
+
+        now_own = [is_own or is_batched for is_own, is_batched in zip(own, batched[1], strict=True)]
+        flat = [of_world(*each) for each in zip(leaves, own, batched[1], strict=True)]
+        found = _table(search, now_own)(joined(needed, batched[0]), flat)
+        found = jax.tree.map(lambda x: x.reshape(size, worlds, *x.shape[1:]), found)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return table
+
+
+def _in_groups(search: Search[Tree], own: list[bool], needed: Array, leaves: list[Array]) -> Tree:
+    """The table on a CPU: groups of those that are needed, in their order."""
+    worlds, cases = needed.shape
+    count, group = worlds * cases, min(GROUP, worlds * cases)
+    order = jnp.nonzero(needed.reshape(-1), size=-(-count // group) * group, fill_value=count)[0]
+    tables = [x.reshape(count, *x.shape[2:]) if is_own else x for x, is_own in zip(leaves, own, strict=True)]
+
+    def some(place: Array) -> Tree:
+        rows = jnp.minimum(place, count - 1)
+        parts = [x[rows if is_own else rows % cases] for x, is_own in zip(tables, own, strict=True)]
+        return jax.vmap(search)(place < count, parts)
+
+    def work(k: Array, found: Tree) -> Tree:
+        place = jax.lax.dynamic_slice(order, (k * group,), (group,))
+        return jax.tree.map(lambda all, new: all.at[place].set(new, mode="drop"), found, some(place))
+
+    shapes = jax.eval_shape(some, order[:group])
+    nothing = jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), shapes)
+    found = jax.lax.fori_loop(0, -(-jnp.sum(needed, dtype=jnp.int32) // group), work, nothing)
+    return jax.tree.map(lambda x: x.reshape(worlds, cases, *x.shape[1:]), found)
+
+
+def _spread(size: int, values: Array, batched: bool) -> Array:
+    """Values with a leading batch axis."""
+    return values if batched else jnp.broadcast_to(values, (size, *values.shape))
