@@ -2,7 +2,8 @@
 
 Overlapping bodies have the rows of their contacts, so that the least of them is what MuJoCo says: about half of the
 depth, or for a mesh the depth of its triangles in the field. MuJoCo 3.8.1 knows no distance of fields that are apart,
-its sensors then read their cutoff; here the last row is the gap between both surfaces.
+its sensors then read their cutoff; here the last row is the gap between both surfaces. It is zero where surfaces cross
+and no search for contacts has found it.
 
 Halfway between the two nearest points is a point x that is the middle of its nearest points on both surfaces,
 x = (p(x) + q(x)) / 2. Searches begin at the nearest of some points of the surfaces and go by Newton's method, or from

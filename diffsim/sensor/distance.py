@@ -91,9 +91,9 @@ def _closest(readings: Readings, group: Group) -> Closest:
     ends = (tuple(group.objid.tolist()), tuple(group.refid.tolist()))
     for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):
         ends = zip((pairs.geom1, pairs.geom2), pairs.buckets, strict=True)
-        shapes = [gather(model, data, *each) for each in ends]
-        axes = [row_axes(shape, bucket) for shape, bucket in zip(shapes, pairs.buckets, strict=True)]
-        nearest = jax.vmap(pairs.collider.function, (*axes, 0))(*shapes, cutoff[pairs.owner])
+        first, second = (gather(model, data, *each) for each in ends)
+        axes = [row_axes(*each) for each in zip((first, second), pairs.buckets, strict=True)]
+        nearest = jax.vmap(pairs.collider.function, (*axes, 0))(first, second, cutoff[pairs.owner])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
         normal = nearest.normal * jnp.asarray(sign, nearest.normal.dtype)
         rows.append([each.reshape(-1, *each.shape[2:]) for each in (nearest.dist, nearest.pos, normal, nearest.valid)])

@@ -68,9 +68,9 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
     types = _types(model.topology, ids)
     sizes = distance_sizes(model.topology, types, *(look(model.topology, geom) for geom in ids))
     buckets = [pair_bucket(model.topology, types, end, sizes[end]) for end in (0, 1)]
-    shapes = [gather(model, data, np.array([geom]), bucket) for geom, bucket in zip(ids, buckets, strict=True)]
-    axes = [row_axes(shape, bucket) for shape, bucket in zip(shapes, buckets, strict=True)]
-    rows = jax.vmap(distance_collider(types).function, (*axes, 0))(*shapes, jnp.zeros_like(shapes[0].size[:, 0]))
+    one, other = (gather(model, data, np.array([geom]), each) for geom, each in zip(ids, buckets, strict=True))
+    axes = [row_axes(*each) for each in zip((one, other), buckets, strict=True)]
+    rows = jax.vmap(distance_collider(types).function, (*axes, 0))(one, other, jnp.zeros_like(one.size[:, 0]))
     dist, pos, normal = _nearest(Candidates(*(column[0] for column in rows)))
     half = scale(normal, 0.5 * dist)
     ends = (pos + half, pos - half) if flip else (pos - half, pos + half)
