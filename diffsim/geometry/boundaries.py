@@ -25,7 +25,7 @@ Array = jax.Array
 # steps along a surface towards its nearest point
 SLIDES = 8
 # part of the way to the surface that a search may be beside its end
-SMALL = 1e-5
+SMALL = 1e-7
 
 
 class Boundary(Protocol):
