@@ -132,7 +132,7 @@ APART = [pair for pair in PAIRS if "floor" not in pair]
 
 @pytest.mark.parametrize("pair", APART, ids="-".join)
 def test_gaps_are_the_least_between_the_surfaces(pair: tuple[str, str]) -> None:
-    """Both points are on their surfaces, and of many points of these none are nearer; they are up to a centimetre apart."""
+    """Both points are on their surfaces; of many others, up to a centimetre apart, none are nearer."""
     model, mjmodel, _, batch = worlds()
     ours, apart, rng = distances()[PAIRS.index(pair)], 0, np.random.default_rng(2)
     for k in np.flatnonzero(ours.distance > 0):
