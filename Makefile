@@ -9,7 +9,7 @@ DM_CONTROL := dm_control==1.0.41
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs fields docs examples gpu-plan gradients clean
+.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs fields scenes docs examples gpu-plan gradients clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
 GPU_VENV := .venv-gpu
@@ -71,6 +71,9 @@ pairs: $(VENV)/.installed  ## 2,000 poses of every pair of geom types beside C M
 
 fields: $(VENV)/.installed  ## contacts of distance fields in 200 poses of every pair beside C MuJoCo
 	$(BIN)/python tests/sweep_fields.py
+
+scenes: $(VENV)/.installed  ## five scenes of meshes, terrain and fields come to rest beside C MuJoCo, one line each
+	$(BIN)/python tests/rest_scenes.py
 
 gradients: $(VENV)/.installed  ## what is promised of gradients and the tools on top, one line a bar
 	PYTHONPATH=.:tests $(BIN)/python -m tests.gradient_bars

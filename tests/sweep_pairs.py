@@ -4,19 +4,24 @@ python tests/sweep_pairs.py --poses 2000 --seed 0 --only mesh
 
 Poses: deep in each other, touching, grazing (a tenth of a millimetre in or out), apart, and aligned in quarter turns.
 Counted are poses where one finds contacts and the other none; deepest distances that differ by more than 1e-6, where
-ours is the smaller one (`below`: we are wrong, a distance is the greatest gap of all directions) or the larger one
-(`above`: MuJoCo's search has stopped early, or its prism gives no numbers to its corners); normals that differ by more
-than 1e-3 where the distances agree; and poses with other numbers of contacts. Fails if any existence differs where the
-distance is more than 1e-6, or any is `below` by more than 1e-5.
+ours is the smaller one (`below`) or the larger one (`above`); normals that differ by more than 1e-3 where the distances
+agree; and poses with other numbers of contacts. A distance is the greatest gap of all directions, so that the gap along
+MuJoCo's normal says who is right: fails if it is greater than our distance by more than 1e-5 (`wrong`), or if existence
+differs where the distance is more than 1e-6. On a height field, whose prisms are many, `below` by 1e-5 is wrong; an
+ellipsoid or a cylinder deep in it has some.
+
+One miss is known: a cylinder deep in a mesh, 4 of 2,000 poses of can-stone, has up to 2% too great a depth, because the
+starts of our search (`round_search.py`) do not reach the best direction.
 
 Differences that are meant:
 - A box or mesh on a height field: MuJoCo 3.8.1 gives the corners of its prisms no numbers, takes two corners of the
-  difference for one, and stops with too small a depth and another normal. With a margin of 1e-9, which switches that
-  comparison off, it finds what we find (test_terrain.py). Other numbers of contacts follow.
+  difference for one, and stops with too small a depth and another normal. Here it has a margin of 1e-9, which switches
+  that comparison off: it then finds what we find (test_terrain.py).
 - A round body deep in another: MuJoCo stops at a tolerance of 1e-6 or after 35 steps, up to 1e-4 short of the depth.
 - Flat on flat: of more than four points we keep the four that span the greatest area; MuJoCo's often span less. It
   clips only where the margin is zero, we always.
 - A capsule along a flat side: both have its ends; the third point is the middle of these, in MuJoCo near the middle.
+- Boxes aligned in quarter turns: edges lie over edges, and rounding decides which of their points are one.
 - A cylinder on a flat side: five points from tilting both bodies; which come first, and which count as new, may differ.
 """
 
@@ -49,7 +54,8 @@ def scene(first: str, second: str) -> Any:
     meshes = "".join(f"<mesh name='{name}' vertex='{numbers}'/>" for name, numbers in vertices.items())
     heights = " ".join(map(str, np.random.default_rng(0).uniform(size=60).round(3)))
     meshes += f"<hfield name='h' nrow='6' ncol='10' size='1 .7 .2 .1' elevation='{heights}'/>"
-    fixed = "".join(f"<geom {FIXED[name]}/>" for name in (first, second) if name in FIXED)
+    margin = "margin='1e-9'" if first == "hills" and second in ("crate", "stone") else ""
+    fixed = "".join(f"<geom {FIXED[name]} {margin}/>" for name in (first, second) if name in FIXED)
     bodies = "".join(f"<body><freejoint/><geom {GEOMS[name]}/></body>" for name in names)
     text = f"<mujoco><asset>{meshes}</asset><worldbody>{fixed}{bodies}</worldbody></mujoco>"
     return oracle.load_with_assets(text, {})
@@ -71,10 +77,37 @@ def pose(mjmodel: Any, kind: int, rng: np.random.Generator) -> Any:
     if kind == 2 and mjmodel.geom_type[0] != oracle.mujoco.mjtGeom.mjGEOM_HFIELD:
         ends = np.zeros(6)
         distance = oracle.mujoco.mj_geomDistance(mjmodel, data, 0, 1, 10, ends)
-        along = (ends[3:] - ends[:3]) / distance
+        along = (ends[3:] - ends[:3]) / (distance or 1)
         qpos[-7:-4] -= along * (distance + rng.choice([-1e-4, 1e-4]))
         data = oracle.posed(mjmodel, qpos)
     return data
+
+
+def reach(mjmodel: Any, data: Any, geom: int, direction: np.ndarray) -> float:
+    """How far a convex geom reaches along a direction, m."""
+    kind, size = oracle.mujoco.mjtGeom(mjmodel.geom_type[geom]), mjmodel.geom_size[geom]
+    local = direction @ data.geom_xmat[geom].reshape(3, 3)
+    name, aside, up = kind.name.removeprefix("mjGEOM_"), np.linalg.norm(local[:2]), abs(local[2])
+    if name == "MESH":
+        mesh = mjmodel.geom_dataid[geom]
+        vertex = mjmodel.mesh_vert[mjmodel.mesh_vertadr[mesh] :][: mjmodel.mesh_vertnum[mesh]]
+        return float(direction @ data.geom_xpos[geom] + np.max(vertex @ local))
+    own = {
+        "SPHERE": size[0],
+        "CAPSULE": size[0] + size[1] * up,
+        "CYLINDER": size[0] * aside + size[1] * up,
+        "ELLIPSOID": np.linalg.norm(size * local),
+        "BOX": size @ np.abs(local),
+    }
+    return float(direction @ data.geom_xpos[geom] + own[name])
+
+
+def proven(mjmodel: Any, data: Any, contact: int) -> float:
+    """The gap of two convex geoms along MuJoCo's normal: their distance is no smaller; of others what MuJoCo says."""
+    ends, normal = data.contact.geom[contact], data.contact.frame[contact, :3]
+    if np.any(mjmodel.geom_type[ends] <= int(oracle.mujoco.mjtGeom.mjGEOM_HFIELD)):
+        return float(data.contact.dist[contact])
+    return -reach(mjmodel, data, ends[1], -normal) - reach(mjmodel, data, ends[0], normal)
 
 
 def counts(mjmodel: Any, states: list, contacts: Any) -> dict[str, int]:
@@ -92,7 +125,7 @@ def counts(mjmodel: Any, states: list, contacts: Any) -> dict[str, int]:
         ours, theirs = used[np.argmin(contacts.dist[k][used])], np.argmin(data.contact.dist)
         more = float(contacts.dist[k][ours]) - data.contact.dist[theirs]
         found["below"] += more < -CLOSE
-        found["wrong"] += more < -1e-5
+        found["wrong"] += float(contacts.dist[k][ours]) < proven(mjmodel, data, theirs) - 1e-5
         found["above"] += more > CLOSE
         turned = np.abs(contacts.frame[k][ours, 0] - data.contact.frame[theirs, :3]).max()
         found["normals"] += abs(more) <= CLOSE and turned > TURNED

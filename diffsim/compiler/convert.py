@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.compiler.model_fields import field_columns
 from diffsim.compiler.pack import pack
-from diffsim.enums import GeomType
-from diffsim.errors import Problem, UnsupportedError, expect
-from diffsim.geometry.octree_fields import OCTREE
+from diffsim.errors import expect
 from diffsim.geometry.triangle_tree import tree_fields
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic
@@ -34,7 +33,7 @@ def from_mujoco(
 
     Raises:
       TypeError: another kind of object, such as a path or an `MjSpec`.
-      UnsupportedError: the model has geoms of type sdf with plugins.
+      UnsupportedError: the field of a geom of type sdf is a plugin that is none of MuJoCo's.
     """
     expect(mjmodel, "mjmodel", "mujoco.MjModel; diffsim.load takes XML", "name_bodyadr", "qpos0")
     wanted = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
@@ -42,26 +41,9 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
-    fields |= tree_fields(fields) | _fields(fields["geom_type"], mjmodel.geom_plugin)
+    fields |= tree_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
-
-
-def _fields(geom_type: np.ndarray, geom_plugin: np.ndarray) -> dict[str, Any]:
-    """Geoms of type sdf have the octrees of their meshes.
-
-    Of a plugin mjModel has only the number that it got in its process.
-
-    Raises:
-      UnsupportedError: a geom has the field of a plugin.
-    """
-    sampled = geom_type == GeomType.SDF
-    if np.any(sampled & (geom_plugin >= 0)):
-        message = "from_mujoco cannot tell which distance field a geom of type sdf with a plugin has"
-        raise UnsupportedError([Problem("", 0, "", message, "use diffsim.load", unsupported=True)])
-    names = (OCTREE,) if np.any(sampled) else ()
-    parameters = np.zeros((len(geom_type), 0))
-    return {"geom_sdf": np.where(sampled, 0, -1), "geom_sdfparam": parameters, "nsdfparam": 0, "sdf_names": names}
 
 
 def _names(mjmodel: Any, prefix: str) -> tuple[str, ...]:

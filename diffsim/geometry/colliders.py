@@ -17,6 +17,7 @@ from diffsim.geometry import box, box_box, plane, primitives
 from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls, rim_sizes, rims
 from diffsim.geometry.convex import convex_pair
 from diffsim.geometry.field_data import ALL_OCTREES, field_number, fields
+from diffsim.geometry.field_distances import field_distance
 from diffsim.geometry.field_pairs import field_pair
 from diffsim.geometry.hull_pairs import convex_hull_pair
 from diffsim.geometry.mesh_fields import ROWS, mesh_field, triangle_sizes, triangles_of
@@ -107,12 +108,9 @@ UNSUPPORTED: dict[Types, str] = {
 
 # pairs that collide and have no distance
 NO_DISTANCE: dict[Types, str] = {
-    **{types: "distances from height fields are not supported yet" for types in COLLIDERS if types[0] == HFIELD},
-    **{
-        types: "distances from signed distance fields are not supported yet"
-        for types in (COLLIDERS | UNSUPPORTED)
-        if types[1] == SDF
-    },
+    types: "distances from height fields are not supported yet"
+    for types in (COLLIDERS | UNSUPPORTED)
+    if types[0] == HFIELD
 }
 
 # what the shapes of a type carry beside pose and size
@@ -176,8 +174,10 @@ def joint_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, S
 def distance_collider(types: Types) -> Collider:
     """The pair function whose least distance is the signed distance of two geoms, apart or penetrating.
 
-    That of collisions, or one row of nearest points where MuJoCo runs its convex collider.
+    That of collisions, or one row of nearest points where MuJoCo runs its convex collider; of distance fields also.
     """
+    if types[1] == SDF and types[0] != PLANE:
+        return Collider(field_distance(types[0]), 0)
     closed = PLANE in types or types == (SPHERE, CYLINDER)
     convex = ELLIPSOID in types or CYLINDER in types or types == (BOX, BOX)
     return Collider(convex_pair(*types, 1), 1) if convex and not closed else (COLLIDERS | SINGLE)[types]
@@ -194,3 +194,8 @@ def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Buc
     """`data_bucket` of the first (0) or second (1) geoms of pairs of two types."""
     own = DATA_IN_PAIRS.get(types, (None, None))[end]
     return data_bucket(topology, types[end], sizes) if own is None else bucket_of(topology, types[end], own, sizes)
+
+
+def distance_sizes(topology: Topology, types: Types, first: Look, second: Look) -> tuple[Sizes, Sizes]:
+    """Padded sizes of the data of two geoms whose distance is asked for."""
+    return joint_sizes(topology, first, second) if types in DATA_IN_PAIRS else (first.sizes, second.sizes)

@@ -26,13 +26,15 @@ class FieldData(NamedTuple):
     """A distance field in the frame of its geom; `record_of` makes the classes of those of one function.
 
     `parameters` (k,) of its function. `box` (6,): center and half sides, m, of a box around its surface. `starts`
-    (s, 3), from 0 to 1: where in a box searches begin. `steps` (k,): of each search.
+    (s, 3), from 0 to 1: where in a box searches begin. `steps` (k,): of each search. `surface` (v, 3), m: points on
+    or near its surface, some of the vertices of the geom's mesh.
     """
 
     parameters: Array
     box: Array
     starts: Array
     steps: Array
+    surface: Array
 
     @property
     def field(self) -> Field:
@@ -50,6 +52,7 @@ class OctreeData(NamedTuple):
     box: Array
     starts: Array
     steps: Array
+    surface: Array
 
     @property
     def parameters(self) -> Octree:
@@ -64,6 +67,8 @@ class OctreeData(NamedTuple):
 
 Data = TypeVar("Data", FieldData, OctreeData)
 
+# points of a surface where searches for the least gap begin
+SURFACE = 512
 # what all octrees share
 ALL_OCTREES = ("child", "coeff")
 
@@ -84,11 +89,19 @@ def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData | Oc
     index = np.array(geoms)
     starts = jnp.asarray(halton(model.opt.sdf_initpoints), model.geom_aabb.dtype)
     search = (starts, jnp.arange(model.opt.sdf_iterations))
-    each = (jnp.broadcast_to(part, (len(index), *part.shape)) for part in search)
+    each = [jnp.broadcast_to(part, (len(index), *part.shape)) for part in search]
+    each.append(model.mesh_vert[np.stack([_some_vertices(model.topology, geom) for geom in geoms])])
     function, parameters = field_function(model, sizes[0]), field_parameters(model, index, sizes[0])
     if isinstance(parameters, Octree):
         return record_of(function, OctreeData)(*parameters, model.geom_aabb[index], *each)
     return record_of(function, FieldData)(parameters, model.geom_aabb[index], *each)
+
+
+def _some_vertices(topology: Topology, geom: int) -> np.ndarray:
+    """Numbers (v,) of vertices all over the mesh of a geom."""
+    mesh = int(topology.geom_dataid[geom])
+    share = np.linspace(0, int(topology.mesh_vertnum[mesh]) - 1, SURFACE)
+    return int(topology.mesh_vertadr[mesh]) + share.round().astype(int)
 
 
 def halton(count: int) -> np.ndarray:

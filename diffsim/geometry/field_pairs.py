@@ -30,12 +30,10 @@ def field_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
 
 
 def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> Candidates:
-    field1, parameters = _field(kind, first)
-    field2 = second.data.field
-    turn = mul_mat(transpose(first.mat), second.mat)
-    shift = mul_vec_t(first.mat, second.pos - first.pos)
-    pair = FieldPair((field1, field2), parameters, second.data.parameters, turn, shift)
-    low, high = _common_box(pair, _box(kind, first), second.data.box)
+    field1, parameters = field_of(kind, first)
+    turn, shift = relative_pose(first, second)
+    pair = FieldPair((field1, second.data.field), parameters, second.data.parameters, turn, shift)
+    low, high = _common_box(turn, shift, _box(kind, first), second.data.box)
     starts = second.data.starts
     begin = low[None] + (high - low)[None] * starts - shift[None]
     point = descend(pair, mul_vec_t(_many(turn, starts), begin), len(second.data.steps))
@@ -44,11 +42,16 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     return _contacts(pair, second, point, dist, valid)
 
 
-def _field(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
+def field_of(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
     """The field of a shape, and its parameters."""
     if kind == GeomType.SDF:
         return shape.data.field, shape.data.parameters
     return PRIMITIVES[kind], shape.size
+
+
+def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
+    """Rotation (3, 3) and shift (3,), m, from the frame of the second to that of the first."""
+    return mul_mat(transpose(first.mat), second.mat), mul_vec_t(first.mat, second.pos - first.pos)
 
 
 def _box(kind: GeomType, shape: Shape) -> Array:
@@ -59,9 +62,9 @@ def _box(kind: GeomType, shape: Shape) -> Array:
     return jnp.concatenate([jnp.zeros_like(half), half])
 
 
-def _common_box(pair: FieldPair, first: Array, second: Array) -> tuple[Array, Array]:
+def _common_box(turn: Array, shift: Array, first: Array, second: Array) -> tuple[Array, Array]:
     """Lower and upper corner (3,), in the frame of the first, of what two boxes have in common."""
-    center, half = pair.to_first(second[:3]), mul_vec(jnp.abs(pair.turn), second[3:])
+    center, half = mul_vec(turn, second[:3]) + shift, mul_vec(jnp.abs(turn), second[3:])
     low = jnp.maximum(first[:3] - first[3:], center - half)
     return low, jnp.minimum(first[:3] + first[3:], center + half)
 

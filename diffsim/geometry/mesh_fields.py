@@ -57,7 +57,7 @@ def triangles_of(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Triangl
 
 def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
     """Pair function of a mesh and an sdf geom."""
-    corner = _seen_from(mesh, other)
+    corner = seen_from(mesh, other)
     still = jax.lax.stop_gradient(corner)
     data = jax.lax.stop_gradient(other.data)
     middle = scale(total([still[:, k] for k in range(3)]), jnp.full(len(still), 1 / 3, still.dtype))
@@ -74,7 +74,7 @@ def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
     return _contacts(other, point[rows], dist[rows], valid)
 
 
-def _seen_from(mesh: Shape, other: Shape) -> Array:
+def seen_from(mesh: Shape, other: Shape) -> Array:
     """Corners (f, 3, 3) of the mesh's triangles in the frame of another shape."""
     turn = mul_mat(transpose(other.mat), mesh.mat)
     shift = mul_vec_t(other.mat, mesh.pos - other.pos)

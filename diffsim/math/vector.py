@@ -84,3 +84,10 @@ def transpose(matrix: Array) -> Array:
 def outer(a: Array, b: Array) -> Array:
     """a_i b_j."""
     return a[..., :, None] * b[..., None, :]
+
+
+def solve3(matrix: Array, b: Array) -> Array:
+    """x (3,) with matrix x = b, by cofactors; the matrix (3, 3) is regular."""
+    first, second, third = matrix[0], matrix[1], matrix[2]
+    columns = cross(second, third), cross(third, first), cross(first, second)
+    return total([column * b[k] for k, column in enumerate(columns)]) / dot(first, columns[0])

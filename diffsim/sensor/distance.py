@@ -14,8 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType, ObjType
-from diffsim.geometry.assets import Bucket, gather
-from diffsim.geometry.colliders import NEVER_COLLIDE, NO_DISTANCE, Collider, data_bucket, distance_collider, look
+from diffsim.geometry.assets import Bucket, gather, row_axes
+from diffsim.geometry.colliders import (
+    NEVER_COLLIDE,
+    NO_DISTANCE,
+    Collider,
+    distance_collider,
+    distance_sizes,
+    look,
+    pair_bucket,
+)
 from diffsim.math.pick import pick
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings
@@ -84,11 +92,12 @@ def _closest(readings: Readings, group: Group) -> Closest:
     for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):
         ends = zip((pairs.geom1, pairs.geom2), pairs.buckets, strict=True)
         first, second = (gather(model, data, *each) for each in ends)
-        nearest = jax.vmap(pairs.collider.function)(first, second, cutoff[pairs.owner])
+        axes = [row_axes(*each) for each in zip((first, second), pairs.buckets, strict=True)]
+        nearest = jax.vmap(pairs.collider.function, (*axes, 0))(first, second, cutoff[pairs.owner])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
         normal = nearest.normal * jnp.asarray(sign, nearest.normal.dtype)
         rows.append([each.reshape(-1, *each.shape[2:]) for each in (nearest.dist, nearest.pos, normal, nearest.valid)])
-        owners.append(np.repeat(pairs.owner, pairs.collider.rows))
+        owners.append(np.repeat(pairs.owner, nearest.dist.shape[1]))
     if not rows:
         nowhere = jnp.zeros((group.size, 3), cutoff.dtype)
         return Closest(cutoff, nowhere, nowhere, jnp.zeros(group.size, bool))
@@ -111,14 +120,15 @@ def _pairs(
             for other in _geoms(topology, reftype, ends[1]):
                 flip = bool(topology.geom_type[one] > topology.geom_type[other])
                 row = (other, one, flip, owner) if flip else (one, other, flip, owner)
-                sizes = tuple(look(topology, geom).sizes for geom in row[:2])
-                members[_kinds(topology, one, other), sizes].append(row)
+                kinds = _kinds(topology, one, other)
+                if kinds not in NEVER_COLLIDE:
+                    sizes = distance_sizes(topology, kinds, *(look(topology, geom) for geom in row[:2]))
+                    members[kinds, sizes].append(row)
     pairs = []
     for (kinds, sizes), rows in members.items():
-        if kinds not in NEVER_COLLIDE:
-            first, second = (data_bucket(topology, *each) for each in zip(kinds, sizes, strict=True))
-            columns = (np.array(column) for column in zip(*rows, strict=True))
-            pairs.append(Pairs(distance_collider(kinds), (first, second), *columns))
+        first, second = (pair_bucket(topology, kinds, end, sizes[end]) for end in (0, 1))
+        columns = (np.array(column) for column in zip(*rows, strict=True))
+        pairs.append(Pairs(distance_collider(kinds), (first, second), *columns))
     return pairs
 
 

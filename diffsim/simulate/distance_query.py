@@ -1,6 +1,7 @@
 """geom_distance: how far two geoms are apart, or how deep in each other, as MuJoCo's mj_geomDistance.
 
 There is no largest distance: signed distance, nearest points and normal are true and differentiable also far apart.
+Distance fields that overlap are as far as their contacts say, about half of the depth (geometry/field_distances.py).
 Which features are nearest is a discrete choice. Source: MuJoCo documentation, "API reference", mj_geomDistance.
 """
 
@@ -13,9 +14,17 @@ import numpy as np
 from diffsim.checked import checked
 from diffsim.enums import GeomType
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.geometry.assets import gather
-from diffsim.geometry.colliders import NEVER_COLLIDE, NO_DISTANCE, Types, data_bucket, distance_collider, look
-from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.assets import gather, row_axes
+from diffsim.geometry.colliders import (
+    NEVER_COLLIDE,
+    NO_DISTANCE,
+    Types,
+    distance_collider,
+    distance_sizes,
+    look,
+    pair_bucket,
+)
+from diffsim.geometry.shapes import Candidates
 from diffsim.math.vector import scale
 from diffsim.types import Data, Model
 from diffsim.types.data import Kinematics
@@ -51,24 +60,21 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
       `GeomDistance`, differentiable by poses, sizes and vertices.
 
     Raises:
-      UnsupportedError: two planes, or a height field or signed distance field.
+      UnsupportedError: two planes, or a height field.
     """
     first, second = (int(model.topology.index("geom", geom)) for geom in (geom1, geom2))
     flip = bool(model.topology.geom_type[first] > model.topology.geom_type[second])
     ids = (second, first) if flip else (first, second)
     types = _types(model.topology, ids)
-    one, other = (_shape(model, data, *each) for each in zip(types, ids, strict=True))
-    rows = jax.vmap(distance_collider(types).function)(one, other, jnp.zeros_like(one.size[:, 0]))
+    sizes = distance_sizes(model.topology, types, *(look(model.topology, geom) for geom in ids))
+    buckets = [pair_bucket(model.topology, types, end, sizes[end]) for end in (0, 1)]
+    one, other = (gather(model, data, np.array([geom]), each) for geom, each in zip(ids, buckets, strict=True))
+    axes = [row_axes(*each) for each in zip((one, other), buckets, strict=True)]
+    rows = jax.vmap(distance_collider(types).function, (*axes, 0))(one, other, jnp.zeros_like(one.size[:, 0]))
     dist, pos, normal = _nearest(Candidates(*(column[0] for column in rows)))
     half = scale(normal, 0.5 * dist)
     ends = (pos + half, pos - half) if flip else (pos - half, pos + half)
     return GeomDistance(dist, *ends, -normal if flip else normal)
-
-
-def _shape(model: Model, poses: Data | Kinematics, kind: GeomType, geom: int) -> Shape:
-    """A geom as a row of one shape."""
-    bucket = data_bucket(model.topology, kind, look(model.topology, geom).sizes)
-    return gather(model, poses, np.array([geom]), bucket)
 
 
 def _types(topology: Topology, ids: tuple[int, int]) -> Types:

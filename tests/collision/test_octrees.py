@@ -94,7 +94,7 @@ def test_derivatives_agree_with_central_differences() -> None:
     forth, back = (after - value) / h, (value - before) / h
     smooth = (value[..., 0] < 0) & (np.abs(forth - back).max(axis=2) < 1e-3)
     assert smooth.sum() > 30 and np.abs(slope[smooth]).max() > 0.5
-    np.testing.assert_allclose(slope[smooth], 0.5 * (forth + back)[smooth], atol=2e-5, rtol=2e-5)
+    np.testing.assert_allclose(slope[smooth], 0.5 * (forth + back)[smooth], atol=1e-6)
 
 
 def test_reverse_mode_reaches_the_coefficients() -> None:

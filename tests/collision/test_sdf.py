@@ -100,7 +100,7 @@ def field(name: str, pos: Any, dtype: Any = float, mat: Any = None) -> Shape:
         parameters[function.names.index(key)] = value
     half = np.array(function.half_sides(jnp.asarray(parameters)))
     box = np.concatenate([np.zeros(3), half])
-    arrays = (parameters, box, halton(6), np.zeros(5))
+    arrays = (parameters, box, halton(6), np.zeros(5), np.zeros((0, 3)))
     data = record_of(function, FieldData)(*(jnp.asarray(array, dtype) for array in arrays))
     mat = np.eye(3) if mat is None else mat
     return Shape(jnp.asarray(pos, dtype), jnp.asarray(mat, dtype), jnp.ones(3, dtype), data)

@@ -5,10 +5,12 @@ import functools
 import numpy as np
 import oracle
 import pytest
-from collision.field_scenes import SETTINGS, extension, field_geom
+from collision.field_scenes import OCTREE, RING, SETTINGS, extension, field_geom
 from compiler.compare import differences
 
 from diffsim import MjcfError, Model, UnsupportedError, compile, from_mujoco, load, mjcf
+from diffsim.geometry.field_functions import FUNCTIONS
+from diffsim.geometry.octree_fields import OCTREE as OCTREE_FIELD
 
 SEEN = "contype='0' conaffinity='0' euler='10 20 30'"
 ALL = f"""<mujoco>{extension(*SETTINGS)}<worldbody>
@@ -87,5 +89,22 @@ def test_what_does_not_collide_is_refused() -> None:
     text = text.replace("<asset>", "<asset><hfield name='h' nrow='2' ncol='2' size='1 1 1 1'/>")
     with pytest.raises(UnsupportedError, match="no contacts between height fields and signed distance fields"):
         load(text)
-    with pytest.raises(UnsupportedError, match="cannot tell which distance field"):
-        from_mujoco(oracle.load_oracle(nut()))
+
+
+def test_from_mujoco_finds_the_fields_of_plugins() -> None:
+    """All of MuJoCo's, with settings given and by default; two geoms without a plugin beside them."""
+    text = ALL.replace("<worldbody>", f"<worldbody>{field_geom(OCTREE)}<geom size='.1'/>")
+    text = text.replace("<asset>", "<asset>" + RING)
+    ours, converted = load(text), from_mujoco(oracle.load_oracle(text))
+    assert converted.topology.sdf_names == ours.topology.sdf_names == tuple(sorted([OCTREE_FIELD, *FUNCTIONS]))
+    np.testing.assert_array_equal(converted.topology.geom_sdf, ours.topology.geom_sdf)
+    np.testing.assert_array_equal(converted.geom_sdfparam, ours.geom_sdfparam)
+
+
+def test_from_mujoco_refuses_a_field_that_its_mesh_does_not_show() -> None:
+    """The mesh of another plugin."""
+    torus = "<extension><plugin plugin='mujoco.sdf.torus'><instance name='t'/></plugin>"
+    text = nut().replace("<extension>", torus).replace("instance='i'/></mesh>", "instance='t'/></mesh>")
+    mjmodel = oracle.load_oracle(text)
+    with pytest.raises(UnsupportedError, match="cannot tell which distance field geom 0 has"):
+        from_mujoco(mjmodel)
