@@ -180,6 +180,12 @@ def _transpose_solve(cotangent: Array, lower: Array, b: Any) -> tuple[None, Arra
     return None, solve_p.bind(lower, cotangent)
 
 
+def _transpose_solve_sum(cotangent: Array, *arguments: Any) -> list[Array | None]:
+    """The same solve; linear in b only."""
+    terms = arguments[:-1]
+    return [*(None for _ in terms), solve_sum_p.bind(*terms, ad.instantiate_zeros(cotangent))]
+
+
 def _primitive(name: str, plain: Rule, kernel: Rule, jvp: Rule, batch: Rule) -> Primitive:
     """A function of arrays whose result has the shape of its last argument."""
     made = Primitive(name)
@@ -198,3 +204,4 @@ solve_sum_p = _primitive(
 )
 mlir.register_lowering(solve_sum_p, mlir.lower_fun(_solve_sum_lapack, multiple_results=False), platform="cpu")
 ad.primitive_transposes[solve_p] = _transpose_solve
+ad.primitive_transposes[solve_sum_p] = _transpose_solve_sum

@@ -98,6 +98,17 @@ def test_derivatives_of_the_sum():
         assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected)), argument
 
 
+def test_the_sum_is_linear_in_the_right_side():
+    """The solve is its own transpose, as the adjoint of the solver needs it."""
+    matrix, b = problem()
+
+    def pulled(solve, matrix, b):
+        return jax.linear_transpose(lambda b: solve(matrix, 0.5 + jnp.abs(matrix[0]), b), b)(b)[0]
+
+    found, expected = (jax.vmap(lambda m, b, f=f: pulled(f, m, b))(matrix, b) for f in (solve_terms, solve_summed))
+    assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
+
+
 @pytest.mark.parametrize("mapped", [(None, None, 0), (0, None, None), (None, 0, 0)])
 def test_the_sum_in_a_batch_of_some_of_its_terms(mapped):
     many = problem()[0], 0.5 + np.abs(problem()[1]), problem()[1]
