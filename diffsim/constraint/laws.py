@@ -81,7 +81,8 @@ class _Edges(NamedTuple):
     minus: Array
 
 
-def _edges(rows: RowGroup, x: Array) -> _Edges:
+def edges(rows: RowGroup, x: Array) -> _Edges:
+    """Values on the edges of pyramids, from those of the basis rows x (dim, n)."""
     normal, side = x[:1], rows.friction * x[1:]
     return _Edges(normal + side, normal - side)
 
@@ -90,18 +91,18 @@ def _edge_weights(rows: RowGroup, x: Array) -> _Edges:
     """D of the edges that push, 0 of the others; groups that are held (held.py) have a weight for each edge."""
     if rows.D.shape[0] > 1:
         return _Edges(rows.D[0::2], rows.D[1::2])
-    plus, minus = _edges(rows, x)
+    plus, minus = edges(rows, x)
     return _Edges(jnp.where(plus < 0, rows.D, 0), jnp.where(minus < 0, rows.D, 0))
 
 
 def _pyramid_cost(rows: RowGroup, x: Array) -> Array:
-    pairs = zip(_edge_weights(rows, x), _edges(rows, x), strict=True)
+    pairs = zip(_edge_weights(rows, x), edges(rows, x), strict=True)
     plus, minus = (weight * edge * edge for weight, edge in pairs)
     return 0.5 * _sum(plus + minus)
 
 
 def _edge_force(rows: RowGroup, x: Array) -> _Edges:
-    plus, minus = (-weight * edge for weight, edge in zip(_edge_weights(rows, x), _edges(rows, x), strict=True))
+    plus, minus = (-weight * edge for weight, edge in zip(_edge_weights(rows, x), edges(rows, x), strict=True))
     return _Edges(plus, minus)
 
 

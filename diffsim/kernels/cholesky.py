@@ -16,6 +16,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from diffsim.kernels.lapack_cholesky import solve_bordered
+
 Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
 Rule = Callable[..., Any]
@@ -132,6 +134,11 @@ def _solve_sum_kernel(*arguments: Array) -> Array:
     return kernels.solve_sum(*flat).reshape(b.shape)
 
 
+def _solve_sum_lapack(*arguments: Array) -> Array:
+    *terms, b = arguments
+    return solve_bordered(plain_sum(*terms), b)
+
+
 def _triton() -> Any:
     """The kernels; None where this jax has no Triton."""
     try:
@@ -173,6 +180,12 @@ def _transpose_solve(cotangent: Array, lower: Array, b: Any) -> tuple[None, Arra
     return None, solve_p.bind(lower, cotangent)
 
 
+def _transpose_solve_sum(cotangent: Array, *arguments: Any) -> list[Array | None]:
+    """The same solve; linear in b only."""
+    terms = arguments[:-1]
+    return [*(None for _ in terms), solve_sum_p.bind(*terms, ad.instantiate_zeros(cotangent))]
+
+
 def _primitive(name: str, plain: Rule, kernel: Rule, jvp: Rule, batch: Rule) -> Primitive:
     """A function of arrays whose result has the shape of its last argument."""
     made = Primitive(name)
@@ -189,4 +202,6 @@ solve_p = _primitive("small_cholesky_solve", plain_solve, _solve_kernel, _solve_
 solve_sum_p = _primitive(
     "small_cholesky_solve_sum", plain_solve_sum, _solve_sum_kernel, _solve_sum_jvp, _batch_solve_sum
 )
+mlir.register_lowering(solve_sum_p, mlir.lower_fun(_solve_sum_lapack, multiple_results=False), platform="cpu")
 ad.primitive_transposes[solve_p] = _transpose_solve
+ad.primitive_transposes[solve_sum_p] = _transpose_solve_sum

@@ -33,6 +33,11 @@ def for_gpu() -> bool:
     return jax.default_backend() == "gpu"
 
 
+def for_cpu() -> bool:
+    """Whether what is traced is meant for a CPU, by the default backend; as `for_gpu`."""
+    return jax.default_backend() == "cpu"
+
+
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` over a few parts, written out on a GPU."""
     return jax.lax.scan(step, start, parts, unroll=for_gpu())

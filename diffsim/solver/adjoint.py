@@ -8,7 +8,7 @@ iterations.
 
 import jax
 
-from diffsim.solver.hessian import factor_hessian, solve_hessian
+from diffsim.solver.hessian import solve_hessian_linear
 from diffsim.solver.objective import Objective, gradient, residuals_at
 
 Array = jax.Array
@@ -26,5 +26,4 @@ def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     qacc = at_optimum(*primals)
     _, change = jax.jvp(lambda given: gradient(given, qacc), (objective,), tangents[1:])
     x = residuals_at(objective.constraints, qacc)
-    factored = factor_hessian(objective, x)
-    return qacc, -solve_hessian(factored, objective, x, change)
+    return qacc, -solve_hessian_linear(objective, x, change)

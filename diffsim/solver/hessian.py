@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from diffsim.kernels.cholesky import is_small
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
 from diffsim.math.linalg import inner, solve_spd_sum
@@ -59,6 +60,14 @@ def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
         return solve_hessian(factor_hessian(objective, x), objective, x, b)
     diagonal, matrices = hessian_terms(objective, x)
     return solve_spd_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
+
+
+def solve_hessian_linear(objective: Objective, x: PerGroup, b: Array) -> Array:
+    """H^-1 b (nv,) at residuals x, where b is a tangent: reverse mode transposes it."""
+    qM = objective.qM
+    if qM.blocks.single and is_small(qM.parts[0]):
+        return solve_hessian_once(objective, x, b)
+    return solve_hessian(factor_hessian(objective, x), objective, x, b)
 
 
 class _Iterate(NamedTuple):

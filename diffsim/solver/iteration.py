@@ -10,16 +10,18 @@ solver of full steps does not stop in "unroll": once it has converged it goes on
 that of the optimum. One without (CG) stays where it is.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.math.linalg import inner
+from diffsim.solver.line_rows import LineRows, line_rows
 from diffsim.solver.line_search import Derivatives, line_search
-from diffsim.solver.objective import Objective, PerGroup, along_line, generalized, project, residuals
-from diffsim.types.constraints import Constraints
+from diffsim.solver.objective import Objective, generalized, project, residuals
+from diffsim.solver.passes import Search, run
 
 Array = jax.Array
 
@@ -67,6 +69,10 @@ class DirectionRule(Protocol):
         ...
 
 
+# the rule for an objective, from what else it needs
+RuleMaker = Callable[[Objective, Any], DirectionRule]
+
+
 class Progress(NamedTuple):
     """State of the loop; the improvement is what the last iteration gained by the objective.
 
@@ -82,26 +88,44 @@ class Progress(NamedTuple):
     stuck: Array
 
 
-def iterate(objective: Objective, rule: DirectionRule, settings: Settings, qacc: Array) -> Progress:
-    """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`."""
-    start = _start(objective, settings, qacc)
+class _Problem(NamedTuple):
+    """What is minimized, what the rule needs besides, and the tolerances of `Settings`."""
 
-    def advance(progress: Progress) -> Progress:
-        return _step(objective, settings, progress, rule(progress.point, progress.direction))
+    objective: Objective
+    aid: Any
+    tolerances: tuple[Array, Array]
 
-    def unrolled(progress: Progress) -> Progress:
-        later = advance(progress)
-        return later._replace(done=progress.done | later.done) if settings.full_step else _hold(progress, later)
 
-    if settings.unroll:
-        return jax.lax.scan(lambda progress, _: (unrolled(progress), None), start, length=settings.iterations)[0]
-    if settings.iterations == 1:
-        return advance(start)
+def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc: Array, aid: Any = None) -> Progress:
+    """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`. `aid` is for the rule."""
+
+    def advance(problem: _Problem, progress: Progress) -> Progress:
+        direction = rule_for(problem.objective, problem.aid)(progress.point, progress.direction)
+        tolerance, ls_tolerance = problem.tolerances
+        own = settings._replace(tolerance=tolerance, ls_tolerance=ls_tolerance)
+        return _step(problem.objective, own, progress, direction)
 
     def unfinished(progress: Progress) -> Array:
         return ~progress.done & (progress.iterations < settings.iterations)
 
-    return jax.lax.while_loop(unfinished, advance, start)
+    problem = _Problem(objective, aid, (settings.tolerance, settings.ls_tolerance))
+    start = _start(objective, settings, qacc)
+    if settings.unroll:
+        return _unrolled(lambda progress: advance(problem, progress), settings, start)
+    if settings.iterations == 1:
+        return advance(problem, start)
+    return run(Search(unfinished, advance), problem, start)
+
+
+def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start: Progress) -> Progress:
+    """All iterations, to be differentiated."""
+
+    def each(progress: Progress, _: None) -> tuple[Progress, None]:
+        later = advance(progress)
+        done = later._replace(done=progress.done | later.done)
+        return done if settings.full_step else _hold(progress, later), None
+
+    return jax.lax.scan(each, start, length=settings.iterations)[0]
 
 
 def _hold(old: Progress, new: Progress) -> Progress:
@@ -111,7 +135,8 @@ def _hold(old: Progress, new: Progress) -> Progress:
 
 def _start(objective: Objective, settings: Settings, qacc: Array) -> Progress:
     point = _evaluate(objective, qacc, objective.qM.mul_vec(qacc), objective.constraints.jacobian.mul_vec(qacc))
-    none, zero = jnp.zeros_like(qacc), jnp.zeros((), qacc.dtype)
+    # full steps do not look back
+    none, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
     done = _converged(objective, settings, point)
     return Progress(point, Direction(none, none, none), jnp.zeros((), jnp.int32), zero, done, jnp.zeros((), bool))
 
@@ -147,7 +172,7 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
     inertia_product, rows_product = objective.qM.mul_vec(vector), constraints.jacobian.mul_vec(vector)
     x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, vector, rows_product)
     linear = inner(vector, point.inertia_product - objective.qfrc_smooth)
-    line = _Line(constraints, x, v, linear, inner(vector, inertia_product))
+    line = _Line(line_rows(constraints, x, v), linear, inner(vector, inertia_product))
     slope = inner(vector, point.gradient)
     alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
     if settings.unroll:
@@ -168,25 +193,20 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
     still = ~(improvement > settings.tolerance)
     noise = inner(jnp.abs(vector), _rounding(objective, moved))
     stuck = still & ~converged & (promised > jnp.maximum(settings.tolerance, noise))
-    return Progress(moved, direction, progress.iterations + 1, improvement, still | converged, stuck)
+    kept = progress.direction if settings.full_step else direction
+    return Progress(moved, kept, progress.iterations + 1, improvement, still | converged, stuck)
 
 
 class _Line(NamedTuple):
-    """The objective along a direction, from a point: residuals x there and their change v, and what is not the rows'.
+    """The objective along a direction, from a point: its rows, and linear alpha + quadratic alpha^2 / 2."""
 
-    The latter is linear alpha + quadratic alpha^2 / 2.
-    """
-
-    constraints: Constraints
-    x: PerGroup
-    v: PerGroup
+    rows: LineRows
     linear: Array
     quadratic: Array
 
     def __call__(self, alpha: Array) -> tuple[Array, Array]:
         """First and second derivative with respect to the step length."""
-        here = tuple(a + alpha * b for a, b in zip(self.x, self.v, strict=True))
-        slope, curvature = along_line(self.constraints, here, self.v)
+        slope, curvature = self.rows(alpha)
         return self.linear + alpha * self.quadratic + slope, self.quadratic + curvature
 
 

@@ -10,7 +10,7 @@ from diffsim.solver.iteration import Direction, DirectionRule, Iterate
 from diffsim.solver.objective import Objective, residuals
 
 
-def newton_rule(objective: Objective) -> DirectionRule:
+def newton_rule(objective: Objective, _: None) -> DirectionRule:
     """-H^-1 gradient; the first trial of the line search is the full step."""
 
     def direction(point: Iterate, previous: Direction) -> Direction:

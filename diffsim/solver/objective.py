@@ -148,13 +148,3 @@ def hessian_product(objective: Objective, x: PerGroup, vector: Array) -> Array:
     groups = zip(constraints.groups, x, along, strict=True)
     forces = tuple(laws.hessian_product(rows, here, change) for rows, here, change in groups)
     return qM.mul_vec(vector) + on_dofs(constraints, forces)
-
-
-def along_line(constraints: Constraints, x: PerGroup, v: PerGroup) -> tuple[Array, Array]:
-    """First and second derivative of the sum of costs at x, in the direction v of the residuals."""
-    none = jnp.zeros((0,), constraints.jacobian.dtype)
-    slope, curve = [none], [none]
-    for rows, here, change in zip(constraints.groups, x, v, strict=True):
-        slope.append((-laws.force(rows, here) * change).reshape(-1))
-        curve.append((laws.hessian_product(rows, here, change) * change).reshape(-1))
-    return jnp.sum(jnp.concatenate(slope)), jnp.sum(jnp.concatenate(curve))

@@ -1,7 +1,8 @@
 """The solvers that minimize over accelerations: Newton and conjugate gradients, from the best start at hand."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,11 @@ from diffsim.enums import DisableBit
 from diffsim.math.block_matrix import solve_blocks
 from diffsim.math.blocks import block_factor, block_solve
 from diffsim.solver.conjugate_gradient import conjugate_rule
-from diffsim.solver.iteration import DirectionRule, Settings, iterate
+from diffsim.solver.iteration import RuleMaker, Settings, iterate
 from diffsim.solver.newton import newton_rule
 from diffsim.solver.objective import Objective, PerGroup, cost
 from diffsim.types import Model
+from diffsim.types.constraints import RowGroup
 
 Array = jax.Array
 
@@ -41,7 +43,7 @@ def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Mi
     if model.opt.disabled(DisableBit.WARMSTART):
         factor = block_factor(objective.qM.parts)
         start = block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)
-    return _descend(model, objective, newton_rule, True, start, unroll)
+    return _descend(model, objective, Method(newton_rule, True), start, unroll)
 
 
 def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
@@ -50,19 +52,18 @@ def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll
     starts = [block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)]
     if not model.opt.disabled(DisableBit.WARMSTART):
         starts.append(start)
-    return _descend(
-        model, objective, lambda given: conjugate_rule(given, factor), False, lowest(objective, starts), unroll
-    )
+    return _descend(model, objective, Method(conjugate_rule, False, factor), lowest(objective, starts), unroll)
 
 
-def _descend(
-    model: Model,
-    objective: Objective,
-    rule_for: Callable[[Objective], DirectionRule],
-    full_step: bool,
-    start: Array,
-    unroll: bool,
-) -> Minimum:
+class Method(NamedTuple):
+    """How directions are chosen, whether they are full steps, and what else the rule needs."""
+
+    rule: RuleMaker
+    full_step: bool
+    aid: Any = None
+
+
+def _descend(model: Model, objective: Objective, method: Method, start: Array, unroll: bool) -> Minimum:
     """Iterations from `start`, by the directions that a rule chooses."""
     opt, scale = model.opt, jax.lax.stop_gradient(cost_scale(model))
     settings = Settings(
@@ -70,15 +71,22 @@ def _descend(
         ls_tolerance=jax.lax.stop_gradient(opt.tolerance * opt.ls_tolerance) / scale,
         iterations=opt.iterations,
         ls_iterations=opt.ls_iterations,
-        full_step=full_step,
+        full_step=method.full_step,
         unroll=unroll,
     )
     # products with J^T in every iteration
     jacobian = objective.constraints.jacobian.readable_by_columns()
-    given = objective._replace(constraints=objective.constraints.replace(jacobian=jacobian))
-    end = iterate(given, rule_for(given), settings, start)
+    groups = tuple(_lean(rows) for rows in objective.constraints.groups)
+    given = objective._replace(constraints=objective.constraints.replace(jacobian=jacobian, groups=groups))
+    end = iterate(given, method.rule, settings, start, method.aid)
     found = end.done & ~end.stuck
     return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, found, None)
+
+
+def _lean(rows: RowGroup) -> RowGroup:
+    """What the laws read of a group, and nothing that would be carried along in loops."""
+    none = jnp.zeros_like(rows.pos[:0])
+    return dataclasses.replace(rows, pos=none, margin=none, width=none, vel=none, anchor=none)
 
 
 def lowest(objective: Objective, candidates: Sequence[Array]) -> Array:

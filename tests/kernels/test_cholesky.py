@@ -10,6 +10,7 @@ import pytest
 from uncompiled import uncompiled
 
 from diffsim.kernels import cholesky, triton_cholesky
+from diffsim.kernels.lapack_cholesky import solve_bordered
 from diffsim.math import linalg
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -97,6 +98,17 @@ def test_derivatives_of_the_sum():
         assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected)), argument
 
 
+def test_the_sum_is_linear_in_the_right_side():
+    """The solve is its own transpose, as the adjoint of the solver needs it."""
+    matrix, b = problem()
+
+    def pulled(solve, matrix, b):
+        return jax.linear_transpose(lambda b: solve(matrix, 0.5 + jnp.abs(matrix[0]), b), b)(b)[0]
+
+    found, expected = (jax.vmap(lambda m, b, f=f: pulled(f, m, b))(matrix, b) for f in (solve_terms, solve_summed))
+    assert np.max(np.abs(found - expected)) < 1e-5 * np.max(np.abs(expected))
+
+
 @pytest.mark.parametrize("mapped", [(None, None, 0), (0, None, None), (None, 0, 0)])
 def test_the_sum_in_a_batch_of_some_of_its_terms(mapped):
     many = problem()[0], 0.5 + np.abs(problem()[1]), problem()[1]
@@ -167,3 +179,20 @@ def test_which_solves_are_the_kernels(monkeypatch, switch, dtype, n, count):
     monkeypatch.setenv("DIFFSIM_KERNELS", switch)
     shapes = jax.ShapeDtypeStruct((n, n), dtype), jax.ShapeDtypeStruct((n,), dtype)
     assert str(jax.make_jaxpr(linalg.solve_spd)(*shapes)).count("small_cholesky") == count
+
+
+@pytest.mark.parametrize(("n", "count"), [(1, 3), (6, 35), (27, 9), (128, 2)])
+def test_bordered_solves_are_the_plain_ones(n: int, count: int) -> None:
+    rng = np.random.default_rng(n)
+    for name, make in MATRICES.items():
+        matrix, b = make(rng, count, n).astype(np.float32), rng.normal(size=(count, n)).astype(np.float32)
+        unit = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))
+        exact = np.linalg.solve(matrix.astype(float), b[..., None].astype(float))[..., 0]
+        plain = cholesky.plain_solve(cholesky.plain_factor(matrix), b[..., None])[..., 0]
+        error, allowed = (np.max(np.abs(x - exact) * unit) for x in (solve_bordered(matrix, b), plain))
+        assert error < 4 * allowed + 1e-6 * np.max(np.abs(exact) * unit), name
+
+
+def test_bordered_solves_are_nan_where_a_matrix_is_not_positive() -> None:
+    matrix = np.stack([np.eye(3), -np.eye(3), np.diag([1, 0, 1])]).astype(np.float32)
+    assert np.isnan(solve_bordered(matrix, np.ones((3, 3), np.float32))).any(1).tolist() == [False, True, True]

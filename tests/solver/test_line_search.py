@@ -1,15 +1,23 @@
-"""Line searches that are cut short, and iterations whose direction leads nowhere."""
+"""Line searches that are cut short, the slope along their line, and iterations whose direction leads nowhere."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from diffsim.constraint import laws
+from diffsim.constraint.springs import SPRINGS
+from diffsim.math.block_matrix import columns_of
+from diffsim.math.blocks import blocks_of
 from diffsim.solver import iteration
+from diffsim.solver.line_rows import line_rows
 from diffsim.solver.line_search import FEW, line_search
 from diffsim.solver.objective import Objective
+from diffsim.types.constraints import Constraints, Law
 from tests.constraint.cases import PYRAMIDAL, cases
+from tests.constraint.test_laws import KINDS, cone_consistent, rows_of
 
 Array = jax.Array
 
@@ -46,6 +54,23 @@ def uphill(point: iteration.Iterate, previous: iteration.Direction) -> iteration
 def test_a_direction_that_does_not_descend_is_no_convergence(full_step: bool) -> None:
     inertia, force, start, constraints = cases("contact_dims", PYRAMIDAL)[0].problem
     settings = iteration.Settings(jnp.asarray(1e-10), jnp.asarray(1e-10), 100, 50, full_step, unroll=False)
-    end = iteration.iterate(Objective(inertia, force, constraints), uphill, settings, start)
+    end = iteration.iterate(Objective(inertia, force, constraints), lambda *_: uphill, settings, start)
     assert end.stuck and end.done and end.iterations == 1
     assert (end.point.qacc == start).all()
+
+
+def test_all_laws_are_springs_but_cones() -> None:
+    assert {*SPRINGS, Law.CONE} == set(Law)
+
+
+@pytest.mark.parametrize(("law", "dim"), KINDS)
+def test_slope_and_curvature_along_a_line_are_those_of_the_cost(law: Law, dim: int) -> None:
+    rows, rng = cone_consistent(rows_of(law, dim)), np.random.default_rng(1)
+    x, v = (jnp.asarray(rng.normal(size=(dim, rows.count))) for _ in range(2))
+    jacobian = columns_of(blocks_of(np.zeros(1)), jnp.zeros((dim * rows.count, 1)))
+    given = Constraints(jacobian=jacobian, groups=(rows,))
+    cost = lambda alpha: jnp.sum(laws.cost(rows, x + alpha * v))  # noqa: E731
+    for alpha in (0.0, 0.3, -1.2):
+        slope, curvature = line_rows(given, (x,), (v,))(jnp.asarray(alpha))
+        assert jnp.allclose(slope, jax.grad(cost)(alpha), rtol=1e-12)
+        assert jnp.allclose(curvature, jax.grad(jax.grad(cost))(alpha), rtol=1e-9)

@@ -1,0 +1,76 @@
+"""Rows as springs within bounds: all laws but elliptic cones have forces f = -D clip(x, lower, upper).
+
+One force for each row, or for each edge of a pyramid. A quadratic row has no bounds, a one-sided row or edge is silent
+above 0, dry friction slides where D |x| is beyond frictionloss. What laws.py says of each family is then one formula
+for all of them, as the line search needs it, which evaluates little else so often.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.constraint.laws import edges
+from diffsim.math import safe
+from diffsim.types.constraints import Law, RowGroup
+
+Array = jax.Array
+
+
+class Pull(NamedTuple):
+    """Of springs at x: x within their bounds, and whether it is strictly within."""
+
+    clipped: Array
+    sticks: Array
+
+
+class Springs(NamedTuple):
+    """Weights (k, n) of the springs of a group, and x (k, n) -> within their bounds."""
+
+    D: Array
+    pull: Callable[[Array], Pull]
+
+
+def _free(x: Array) -> Pull:
+    return Pull(x, jnp.ones(x.shape, bool))
+
+
+def _negative(x: Array) -> Pull:
+    sticks = x < 0
+    return Pull(jnp.where(sticks, x, 0), sticks)
+
+
+def _bounded(rows: RowGroup) -> Springs:
+    bound = safe.divide(rows.frictionloss[None], rows.D)
+
+    def pull(x: Array) -> Pull:
+        sticks = jnp.abs(x) < bound
+        return Pull(jnp.where(sticks, x, jnp.sign(x) * bound), sticks)
+
+    return Springs(rows.D, pull)
+
+
+def _pyramid(rows: RowGroup) -> Springs:
+    """Edges plus, then edges minus; groups that are held (held.py) have a weight for each edge and no bounds."""
+    if rows.D.shape[0] > 1:
+        return Springs(jnp.concatenate([rows.D[0::2], rows.D[1::2]]), _free)
+    return Springs(jnp.broadcast_to(rows.D, (rows.force_count, rows.count)), _negative)
+
+
+SPRINGS: dict[Law, Callable[[RowGroup], Springs]] = {
+    Law.QUADRATIC: lambda rows: Springs(rows.D, _free),
+    Law.BOUNDED: _bounded,
+    Law.ONE_SIDED: lambda rows: Springs(rows.D, _negative),
+    Law.PYRAMID: _pyramid,
+}
+
+
+def springs(rows: RowGroup) -> Springs:
+    """The springs of a group whose law is in `SPRINGS`."""
+    return SPRINGS[rows.law](rows)
+
+
+def stretch(rows: RowGroup, values: Array) -> Array:
+    """(k, n) values of the springs from those of the basis rows (dim, n)."""
+    return jnp.concatenate(edges(rows, values)) if rows.law == Law.PYRAMID else values

@@ -1,0 +1,47 @@
+"""Batches in parts: every world ends as it does by itself, whatever its place and the number of its iterations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffsim.solver.passes import FEWEST, Search, run
+
+Array = jax.Array
+# counts down from the number that the problem gives, in steps that are shared by all worlds
+COUNTDOWN = Search(
+    lambda state: state[0] > 0,
+    lambda problem, state: (state[0] - problem[1], state[1] + problem[0] * state[2], state[2] + 1),
+)
+
+
+def countdown(length: Array, step: Array) -> tuple[Array, Array, Array]:
+    return run(COUNTDOWN, (length, step), (length, jnp.zeros(()), jnp.zeros((), jnp.int32)))
+
+
+def expected(lengths: np.ndarray) -> np.ndarray:
+    return np.array([length * sum(range(int(length))) for length in lengths])
+
+
+LENGTHS = {
+    "few take long": lambda rng, size: np.where(rng.uniform(size=size) < 0.05, 40, rng.integers(0, 5, size)),
+    "one part takes long": lambda rng, size: np.where(np.arange(size) < size // 4, 30, 1),
+    "all alike": lambda rng, size: np.full(size, 7),
+    "nothing to do": lambda rng, size: np.zeros(size),
+}
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+@pytest.mark.parametrize("size", [8, FEWEST, 4 * FEWEST, 4 * FEWEST + 2])
+def test_each_world_ends_as_by_itself(kind: str, size: int) -> None:
+    lengths = LENGTHS[kind](np.random.default_rng(size), size).astype(float)
+    state = jax.jit(jax.vmap(countdown, (0, None)))(jnp.asarray(lengths), jnp.ones(()))
+    assert np.array_equal(state[0], np.zeros(size))
+    assert np.array_equal(state[1], expected(lengths))
+    assert np.array_equal(state[2], lengths.astype(int)) and state[2].dtype == jnp.int32
+
+
+def test_batches_of_batches() -> None:
+    lengths = np.random.default_rng(0).integers(0, 9, (3, FEWEST)).astype(float)
+    state = jax.jit(jax.vmap(jax.vmap(countdown, (0, None)), (0, None)))(jnp.asarray(lengths), jnp.ones(()))
+    assert np.array_equal(state[1], expected(lengths.reshape(-1)).reshape(lengths.shape))
