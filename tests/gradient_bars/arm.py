@@ -26,6 +26,11 @@ FIELDS = ("dof_damping", "dof_frictionloss", "dof_armature")
 @functools.cache
 def arm() -> diffsim.Model:
     """The true arm."""
+    return diffsim.load(scene())
+
+
+def scene() -> str:
+    """Its MJCF."""
     root = ET.parse(package_path("gymnasium/envs/mujoco/assets/pusher_v5.xml")).getroot()
     world, option, sensor = root.find("worldbody"), root.find("option"), ET.SubElement(root, "sensor")
     assert world is not None and option is not None
@@ -39,7 +44,7 @@ def arm() -> diffsim.Model:
             ET.SubElement(sensor, "jointpos", joint=joint.get("name", ""))
     for motor in root.iter("motor"):
         motor.set("ctrllimited", "false")
-    return diffsim.load(ET.tostring(root, encoding="unicode"))
+    return ET.tostring(root, encoding="unicode")
 
 
 @functools.cache
