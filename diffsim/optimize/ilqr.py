@@ -29,8 +29,8 @@ Array = jax.Array
 
 # bounds and factor of the regularization mu
 SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 8.0
-# problems of a batch that two cores keep busy
-SLOTS = 32
+# problems of a batch that run side by side on a CPU: what more of them need at once leaves the cache
+SLOTS = 4
 
 
 @record
@@ -38,7 +38,7 @@ class Ilqr(Record):
     """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried, and the first mu.
 
     It ends when an iteration gains less than `tolerance` times the cost. `slots` is how many problems of a batch run
-    side by side; 0 for 32 on a CPU, and for all of them elsewhere.
+    side by side; 0 for 4 on a CPU, and for all of them elsewhere.
     """
 
     iterations: int = static(whole_number, default=100)

@@ -18,6 +18,8 @@ import scipy.optimize
 # relative changes of cost and unknowns, and the cosine of residuals and columns, below which it ends
 CHANGE, COSINE = 1e-9, 1e-10
 FIRST_DAMPING, SMALLEST = 1e-3, 1e-14
+# numbers of a matrix that one thread factors
+PIECE = 9000
 
 
 class Unknown(NamedTuple):
@@ -146,7 +148,15 @@ def _triangles(blocks: Blocks, errors: np.ndarray) -> np.ndarray:
 
 
 def _triangle(matrices: np.ndarray) -> np.ndarray:
-    """R of Q R, of a stack."""
+    """R of Q R, of a stack; tall ones in pieces that BLAS does not share between threads, which wait for each other."""
+    count, rows, columns = matrices.shape
+    most = max(PIECE // columns, 2 * columns)
+    while rows > most:
+        pieces = -(-rows // most)
+        filled = np.concatenate([matrices, np.zeros((count, -rows % pieces, columns))], axis=1)
+        matrices = np.asarray(np.linalg.qr(filled.reshape(count * pieces, -1, columns), mode="r"))
+        rows = pieces * matrices.shape[1]
+        matrices = matrices.reshape(count, rows, columns)
     return np.asarray(np.linalg.qr(matrices, mode="r"))
 
 

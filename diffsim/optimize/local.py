@@ -7,10 +7,12 @@ Where that is more, the next velocities and activations are differentiated in re
 the leaves of the model that theta changes; positions follow from velocities, q' = q + h v'.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.enums import Integrator
 from diffsim.math.linalg import matmul
@@ -75,7 +77,7 @@ def _by_columns(model: Model, places: Places, theta: Array, rows: _Row) -> Steps
             later, readings = _step(model, fitted, row, change)
             return difference(model, later, row.there), readings
 
-        return jax.lax.map(one, rows, batch_size=CHUNK)
+        return _in_chunks(one, rows)
 
     nothing = jnp.zeros(tangent_size(model), theta.dtype)
     (B, A), (D, C) = jax.jacfwd(outcomes, argnums=(0, 1))(theta, nothing)
@@ -114,11 +116,22 @@ def _by_rows(model: Model, places: Places, theta: Array, rows: _Row) -> Steps:
 
     def readings(theta: Array, change: Array) -> Array:
         fitted = with_numbers(model, places, theta)
-        return jax.lax.map(lambda row: _step(model, fitted, row, change)[1], rows, batch_size=CHUNK)
+        return _in_chunks(lambda row: _step(model, fitted, row, change)[1], rows)
 
-    A, B = jax.lax.map(one, rows, batch_size=CHUNK)
+    A, B = _in_chunks(one, rows)
     D, C = jax.jacfwd(readings, argnums=(0, 1))(theta, nothing)
     return Steps(A, B, C, D)
+
+
+def _in_chunks(function: Callable[[_Row], Any], rows: _Row) -> Any:
+    """A function of each row, of some side by side; the last row fills the last chunk, so that all are one program."""
+    count = len(rows.ctrl)
+    chunks = -(-count // CHUNK)
+    shape = chunks, -(-count // chunks)
+    index = np.minimum(np.arange(shape[0] * shape[1]), count - 1)
+    filled = jax.tree.map(lambda leaf: leaf[index].reshape(*shape, *leaf.shape[1:]), rows)
+    found = jax.lax.map(jax.vmap(function), filled)
+    return jax.tree.map(lambda leaf: leaf.reshape(index.size, *leaf.shape[2:])[:count], found)
 
 
 def _contracted(by_leaf: Array, slope: Array) -> Array:

@@ -36,7 +36,7 @@ class Learned(NamedTuple):
 
 
 TASKS = {
-    "reacher": Learned(100, 600_000, Settings(updates=320, worlds=8, horizon=16)),
+    "reacher": Learned(100, 2_000_000, Settings(updates=320, worlds=8, horizon=16)),
     "cartpole": Learned(200, 100_000, Settings(updates=60, worlds=8, horizon=16)),
 }
 

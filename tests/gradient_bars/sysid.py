@@ -12,6 +12,7 @@ import time
 import jax
 import numpy as np
 
+import diffsim
 from diffsim import optimize
 from diffsim.optimize.windows import Problem, windows_of
 from tests.gradient_bars.arm import BODIES, ENCODER, WINDOW, arm, clean, guess, scene, unknowns
@@ -62,8 +63,14 @@ def theirs(start: np.ndarray) -> tuple[np.ndarray, float]:
 
 def ours(space: optimize.Unknowns) -> tuple[np.ndarray, float]:
     """The same by `optimize.fit`'s problem, after compilation."""
-    settings = optimize.Fit(window=WINDOW, known_start=True)
-    problem = Problem(space, windows_of([clean()], WINDOW), np.full(len(BODIES), ENCODER), settings)
+    settings, windows = optimize.Fit(window=WINDOW, known_start=True), windows_of([clean()], WINDOW)
+
+    def seen(window: optimize.Recording) -> jax.Array:
+        state = diffsim.make_state(arm()).replace(qpos=window.qpos[0], qvel=window.qvel[0])
+        return diffsim.rollout(arm(), state, window.ctrl, lambda state, data: data.sensordata).readouts
+
+    windows = windows.replace(sensordata=jax.jit(jax.vmap(seen))(windows))
+    problem = Problem(space, windows, np.full(len(BODIES), ENCODER), settings)
     problem.solve(space.start, True)
     begin = time.perf_counter()
     found = problem.solve(space.start, True)
