@@ -16,8 +16,8 @@ from diffsim import envs
 
 def main() -> None:
     """Learns and draws."""
-    options = arguments(__doc__, updates=60, worlds=8, horizon=16, steps=200)
-    settings = Settings(updates=options.updates, worlds=options.worlds, horizon=options.horizon)
+    options = arguments(__doc__, updates=48, worlds=4, horizon=16, steps=200)
+    settings = Settings(options.updates, options.worlds, options.horizon, rate=2e-2, critic_rate=1e-2, noise=0.1)
     env = envs.make("cartpole")
     learn = ActorCritic(envs.wrap(env, options.steps, redraw=True), settings)
     judge = jax.jit(lambda learner, keys: returns(env, learner, keys, options.steps).mean())

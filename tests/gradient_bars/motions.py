@@ -21,8 +21,8 @@ FOLDED, STANDING = jnp.asarray([0.7, 1.4, -2.6]), jnp.asarray([0.0, 0.8, -1.6])
 SIDES = jnp.asarray([1.0, -1.0, 1.0, -1.0])
 HEIGHT, GOAL = 0.31, 2.0
 # of the hopper: joints when it stands (rad), speed (m/s), bounces (m, rad/s), steps of a plan and of the motion
-POSE, SPEED, AMPLITUDE, RATE = jnp.asarray([-0.2, 0.4, -0.2]), 0.9, 0.07, 4 * np.pi
-HORIZON, STEPS = 50, 190
+POSE, SPEED, AMPLITUDE, RATE = jnp.asarray([-0.2, 0.4, -0.2]), 1.0, 0.07, 4 * np.pi
+HORIZON, STEPS = 50, 220
 
 
 def legs(one: jax.Array) -> jax.Array:
@@ -67,15 +67,15 @@ def hopper() -> diffsim.Model:
 
 
 def hop(model: diffsim.Model) -> optimize.Task:
-    """Go on, up and down as a hopper does, upright and near the pose of standing."""
+    """Go on, up and down as a hopper does, upright, near the pose of standing, the foot level."""
 
     def off(state: diffsim.State) -> jax.Array:
         (x, z, pitch, *joints), (vx, vz, turn, *_) = state.qpos, state.qvel
-        phase = RATE * state.time
-        wanted = AMPLITUDE * jnp.stack([jnp.sin(phase), RATE * jnp.cos(phase)])
-        along = [x - SPEED * state.time, 0.5 * (vx - SPEED)]
-        upright = [2 * (z - wanted[0]), 0.2 * (vz - wanted[1]), pitch, 0.05 * turn]
-        return jnp.concatenate([jnp.stack(along + upright), 0.4 * (jnp.stack(joints) - POSE)])
+        phase, pose = RATE * state.time, jnp.stack(joints)
+        height, rise = AMPLITUDE * jnp.sin(phase), AMPLITUDE * RATE * jnp.cos(phase)
+        along = [2 * (x - SPEED * state.time), vx - SPEED]
+        upright = [3 * (z - height), 0.3 * (vz - rise), 2 * pitch, 0.05 * turn, 0.5 * (pitch + jnp.sum(pose))]
+        return jnp.concatenate([jnp.stack(along + upright), 0.8 * (pose - POSE)])
 
     def running(state: diffsim.State, data: diffsim.Data, ctrl: jax.Array) -> jax.Array:
         return jnp.concatenate([off(state), 0.05 * ctrl, 0.02 * state.qvel[3:]])

@@ -3,7 +3,7 @@
 A sample is one step of one world. PPO's curve is what `python -m tests.gradient_bars.ppo TASK` wrote with Brax's
 trainer. Its goal is the return at which all but a twentieth of its gain is made; ours has to come as far within a
 tenth of the samples. Both learn in episodes of the same length that begin anew at random; returns are of 64 episodes of
-other random beginnings, without noise.
+other random beginnings, without noise. The reacher's training was stopped after 716,800 samples.
 
 python -m tests.gradient_bars.policy FOLDER    draws the curves
 """
@@ -35,13 +35,14 @@ class Learned(NamedTuple):
     settings: Settings
 
 
+QUICK = Settings(worlds=4, horizon=16, rate=2e-2, critic_rate=1e-2, noise=0.1)
 TASKS = {
-    "reacher": Learned(100, 2_000_000, Settings(updates=320, worlds=8, horizon=16)),
-    "cartpole": Learned(200, 100_000, Settings(updates=60, worlds=8, horizon=16)),
+    "reacher": Learned(100, 2_000_000, QUICK._replace(updates=320, discount=0.95)),
+    "cartpole": Learned(200, 100_000, QUICK._replace(updates=48)),
 }
 
 
-def ours(name: str, every: int = 5) -> np.ndarray:
+def ours(name: str, every: int = 4) -> np.ndarray:
     """(k, 3) samples, mean return, seconds, as the learning goes on."""
     chosen, env = TASKS[name], envs.make(name)
     learn = ActorCritic(envs.wrap(env, chosen.steps, redraw=True), chosen.settings)
