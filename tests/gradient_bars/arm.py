@@ -26,11 +26,6 @@ FIELDS = ("dof_damping", "dof_frictionloss", "dof_armature")
 @functools.cache
 def arm() -> diffsim.Model:
     """The true arm."""
-    return diffsim.load(scene())
-
-
-def scene() -> str:
-    """Its MJCF."""
     root = ET.parse(package_path("gymnasium/envs/mujoco/assets/pusher_v5.xml")).getroot()
     world, option, sensor = root.find("worldbody"), root.find("option"), ET.SubElement(root, "sensor")
     assert world is not None and option is not None
@@ -44,7 +39,7 @@ def scene() -> str:
             ET.SubElement(sensor, "jointpos", joint=joint.get("name", ""))
     for motor in root.iter("motor"):
         motor.set("ctrllimited", "false")
-    return ET.tostring(root, encoding="unicode")
+    return diffsim.load(ET.tostring(root, encoding="unicode"))
 
 
 @functools.cache
