@@ -20,8 +20,6 @@ Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
 Rule = Callable[..., Any]
 
-# rows of the largest matrix that is factored number by number: for less a call of LAPACK costs more than what it does
-TINY = 3
 # rows of the largest matrix that is a kernel's
 LARGEST = 128
 # numbers that a kernel can count
@@ -30,48 +28,13 @@ MOST = 2**31 - 1
 
 def plain_factor(matrix: Array) -> Array:
     """Lower factors L (..., n, n) of symmetric positive definite matrices, nan where one is not: the definition."""
-    if 0 < matrix.shape[-1] <= TINY:
-        return _tiny_factor(matrix)
     return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
 def plain_solve(lower: Array, b: Array) -> Array:
     """x (..., n, k) with L L^T x = b, of lower factors (..., n, n) and b (..., n, k): the definition."""
-    if 0 < lower.shape[-1] <= TINY:
-        return _tiny_solve(lower, b)
     half = jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True)
     return jax.lax.linalg.triangular_solve(lower, half, left_side=True, lower=True, transpose_a=True)
-
-
-def _tiny_factor(matrix: Array) -> Array:
-    """Number by number: L_ij = (A_ij - sum_{k<j} L_ik L_jk) / L_jj, L_jj the root of such a rest."""
-    n, zero = matrix.shape[-1], jnp.zeros_like(matrix[..., 0, 0])
-    lower: list[list[Array]] = [[zero] * n for _ in range(n)]
-    for i in range(n):
-        for j in range(i + 1):
-            rest = matrix[..., i, j]
-            for k in range(j):
-                rest = rest - lower[i][k] * lower[j][k]
-            lower[i][j] = rest / lower[j][j] if j < i else jnp.sqrt(jnp.where(rest > 0, rest, jnp.nan))
-    return jnp.stack([jnp.stack(row, axis=-1) for row in lower], axis=-2)
-
-
-def _tiny_solve(lower: Array, b: Array) -> Array:
-    """Forward and backward substitution, row by row."""
-    n = lower.shape[-1]
-    half: list[Array] = []
-    for i in range(n):
-        rest = b[..., i, :]
-        for k in range(i):
-            rest = rest - lower[..., i, k, None] * half[k]
-        half.append(rest / lower[..., i, i, None])
-    x = list(half)
-    for i in reversed(range(n)):
-        rest = half[i]
-        for k in range(i + 1, n):
-            rest = rest - lower[..., k, i, None] * x[k]
-        x[i] = rest / lower[..., i, i, None]
-    return jnp.stack(x, axis=-2)
 
 
 def plain_sum(*terms: Array) -> Array:
