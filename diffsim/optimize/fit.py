@@ -3,10 +3,10 @@
     minimize over theta, x_w:  sum over windows w, times t, sensors i of ((y_i(t; theta, x_w) - measured) / noise_i)^2
 
 Recordings are cut into windows of equal length, each with an initial state x_w of its own (tangent coordinates), so
-that errors do not pile up over long motions and chaos stays out. Jacobians are exact, by forward mode, or by reverse
-mode where a window has fewer readings than unknowns. The search is scipy's bounded least squares (trust region
-reflective); its Jacobian has one block of columns for theta and one for each window. Sources: Branch, Coleman and Li
-1999; Bock 1983 for several windows.
+that errors do not pile up over long motions and chaos stays out. Jacobians are exact, by steps, by forward or by
+reverse mode (programs.py), and fits of the same shapes share their compiled programs. The search is by
+Levenberg-Marquardt steps within the bounds (least_squares.py), which eliminate the states of each window. Source: Bock
+1983 for several windows.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class FitResult(NamedTuple):
       start_rms: the same before the search, of the windows that were fitted.
       iterations: how many Jacobians the search took.
       converged: whether it ended by itself.
-      message: scipy's, on how it ended.
+      message: how it ended.
     """
 
     model: Model
@@ -100,7 +100,7 @@ def fit(
     return FitResult(
         model=unknown.model_of(jnp.asarray(theta, model.qpos0.dtype)),
         theta=theta,
-        identified=identify(unknown, theta, found.jac, found.fun, noise is not None),
+        identified=identify(unknown, theta, found.blocks, found.fun, noise is not None),
         states=problem.states(np.concatenate([found.x[theta.size :], tested])),
         rms=train.rms(found.x),
         held_out_rms=test.rms(np.concatenate([theta, tested])),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.stats
 
+from diffsim.optimize.least_squares import Blocks
 from diffsim.optimize.unknowns import Unknowns
 
 # singular values below this part of the largest count as zero, and standard deviations above this part of a
@@ -55,22 +56,22 @@ class Identified(NamedTuple):
 
 
 def identify(
-    unknowns: Unknowns, theta: np.ndarray, jacobian: np.ndarray, residuals: np.ndarray, known_noise: bool
+    unknowns: Unknowns, theta: np.ndarray, blocks: Blocks, residuals: np.ndarray, known_noise: bool
 ) -> Identified:
     """Statistics of a fit.
 
     Args:
       unknowns: names, bounds and logarithms.
       theta: (n,) found.
-      jacobian: (k, n + m) of the weighted residuals, by theta and by initial states, at the solution.
+      blocks: derivatives of the weighted residuals by theta and by initial states, at the solution.
       residuals: (k,) weighted; exact zeros count as not measured.
       known_noise: whether their standard deviation is 1; else it is estimated from them.
     """
     n = theta.size
     size = _sizes(unknowns, theta)
-    projected = _without(jacobian[:, :n], jacobian[:, n:]) * size
-    _, singular, directions = np.linalg.svd(projected, full_matrices=False)
-    free = max(int(np.count_nonzero(residuals)) - jacobian.shape[1], 1)
+    projected = _without(blocks.by_theta, blocks.by_x).reshape(-1, n) * size
+    _, singular, directions = np.linalg.svd(np.asarray(np.linalg.qr(projected, mode="r")), full_matrices=False)
+    free = max(int(np.count_nonzero(residuals)) - n - blocks.by_x[:, 0].size, 1)
     sigma = 1.0 if known_noise else float(np.sqrt(residuals @ residuals / free))
     spread = np.divide(sigma, singular, out=np.full(n, np.inf), where=singular > NULL * max(singular[0], 1e-300))
     null = directions[spread > LOOSE]
@@ -104,12 +105,13 @@ def _sizes(unknowns: Unknowns, theta: np.ndarray) -> np.ndarray:
 
 
 def _without(columns: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Columns, with their parts in the span of others taken out."""
+    """Columns (windows, k, n) of each window, with their parts in the span of others (windows, k, m) taken out."""
     if not others.size:
         return columns
     basis, values, _ = np.linalg.svd(others, full_matrices=False)
-    basis = basis[:, values > 1e-12 * max(values[0], 1e-300)]
-    return columns - basis @ (basis.T @ columns)
+    largest = np.maximum(values.max(initial=0), 1e-300)
+    basis = basis * (values > 1e-12 * largest)[:, None]
+    return columns - basis @ (np.swapaxes(basis, 1, 2) @ columns)
 
 
 def _words(labels: list[str], direction: Any) -> str:

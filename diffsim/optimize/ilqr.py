@@ -7,7 +7,8 @@ tries step sizes side by side, with feedback:
 
 (x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
 them, and K_t has no rows of controls that are held (box_qp.py). Quu + mu I is factored; mu grows when no step size
-lowers the cost. Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014.
+lowers the cost. Of a batch under `jax.vmap` some problems run side by side, and the next begins where one has ended
+(slots.py). Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014.
 """
 
 from typing import NamedTuple
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 from diffsim.math.linalg import inner, matmul
 from diffsim.optimize.box_qp import Quadratic, box_qp
 from diffsim.optimize.linearize import refuse_delays
+from diffsim.optimize.slots import Loop, run
 from diffsim.optimize.tangent import difference, integrate, tangent_size
 from diffsim.optimize.task import Task, Trajectory, check_controls, evaluate, follow, residuals
 from diffsim.types import State
@@ -27,19 +29,23 @@ Array = jax.Array
 
 # bounds and factor of the regularization mu
 SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 8.0
+# problems of a batch that run side by side on a CPU: what more of them need at once leaves the cache
+SLOTS = 4
 
 
 @record
 class Ilqr(Record):
     """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried, and the first mu.
 
-    It ends when an iteration gains less than `tolerance` times the cost.
+    It ends when an iteration gains less than `tolerance` times the cost. `slots` is how many problems of a batch run
+    side by side; 0 for 4 on a CPU, and for all of them elsewhere.
     """
 
     iterations: int = static(whole_number, default=100)
     step_sizes: int = static(whole_number, default=10)
     tolerance: float = static(default=1e-7)
     regularization: float = static(default=1e-6)
+    slots: int = static(whole_number, default=0)
 
 
 @record
@@ -102,17 +108,13 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     """
     check_controls(task, ctrl)
     refuse_delays(task.model)
-    settings = Ilqr() if settings is None else settings
-    sizes = 0.5 ** jnp.arange(settings.step_sizes, dtype=ctrl.dtype)
-
-    def advance(progress: _Progress) -> _Progress:
-        ready = _prepare(task, progress)
-        return _accept(ready, _try(task, state, ready, sizes), settings)
-
-    def unfinished(progress: _Progress) -> Array:
-        return ~progress.done & (progress.iterations < settings.iterations)
-
-    end = jax.lax.while_loop(unfinished, advance, _start(task, state, ctrl, settings))
+    chosen = Ilqr() if settings is None else settings
+    loop = Loop(
+        start=lambda task, state, ctrl: _start(task, state, ctrl, chosen),
+        advance=lambda progress, task, *_: _advance(task, progress, chosen),
+        ended=lambda progress: progress.done | (progress.iterations >= chosen.iterations),
+    )
+    end = run(loop, (task, state, ctrl), chosen.slots or (SLOTS if jax.default_backend() == "cpu" else 0))
     best = end.path
     return Plan(
         states=best.states,
@@ -125,6 +127,13 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     )
 
 
+def _advance(task: Task, progress: _Progress, settings: Ilqr) -> _Progress:
+    """One iteration."""
+    sizes = 0.5 ** jnp.arange(settings.step_sizes, dtype=progress.path.ctrl.dtype)
+    ready = _prepare(task, progress)
+    return _accept(ready, _try(task, ready, sizes), settings)
+
+
 def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
     """The guess, evaluated, with no step and no feedback yet."""
     path = evaluate(task, state, ctrl)
@@ -134,9 +143,10 @@ def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
     return _Progress(path, jnp.zeros_like(ctrl), gains, zero, mu, jnp.zeros((), jnp.int32), bad, no)
 
 
-def _try(task: Task, state: State, progress: _Progress, sizes: Array) -> Trajectory:
+def _try(task: Task, progress: _Progress, sizes: Array) -> Trajectory:
     """The motion of least cost among the step sizes."""
     path = progress.path
+    state = jax.tree.map(lambda leaf: leaf[0], path.states)
     before = jax.tree.map(lambda leaf: leaf[:-1], path.states)
     rows = (before, path.ctrl, progress.step, progress.gains)
 

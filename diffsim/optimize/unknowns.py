@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from diffsim.optimize.log_cholesky import INERTIAL, Inertial, check_physical, from_log_cholesky, to_log_cholesky
+from diffsim.optimize.log_cholesky import INERTIAL, Inertial, check_physical, to_log_cholesky
+from diffsim.optimize.places import Entries, Inertia, Place, with_numbers
 from diffsim.simulate.batch import declared_ranks
-from diffsim.simulate.constants import set_const
-from diffsim.simulate.randomize import follow, leaf, with_leaves
+from diffsim.simulate.randomize import leaf
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
@@ -68,20 +67,13 @@ class UnknownInertia(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What an unknown is in theta: start, bounds and labels of its numbers, and how they are written into leaves.
-
-    `write` takes leaves by path, the numbers of theta, and gives changed leaves; `values` are what users call theta.
-    A `whole` inertia is written last: nothing goes with it.
-    """
+    """What an unknown is in theta: start, bounds and labels of its numbers, and where they go in a model."""
 
     start: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
     labels: tuple[str, ...]
-    log: bool
-    paths: tuple[str, ...]
-    write: Any
-    whole: bool = False
+    place: Place
 
 
 class Unknowns:
@@ -102,7 +94,8 @@ class Unknowns:
             np.concatenate([getattr(block, name) for block in self.blocks]) for name in ("start", "lower", "upper")
         )
         self.labels = [label for block in self.blocks for label in block.labels]
-        self.log = np.concatenate([np.full(block.start.size, block.log) for block in self.blocks])
+        self.log = np.concatenate([np.full(block.start.size, block.place.log) for block in self.blocks])
+        self.places = tuple(block.place for block in self.blocks)
         double = sorted({label for label in self.labels if self.labels.count(label) > 1})
         if double:
             raise ValueError(f"{double[0]} is unknown twice")
@@ -112,18 +105,7 @@ class Unknowns:
 
     def model_of(self, theta: Array) -> Model:
         """The model with these numbers, its derived fields included; differentiable."""
-        ends = np.cumsum([block.start.size for block in self.blocks])[:-1]
-        parts = list(zip(self.blocks, jnp.split(theta, ends), strict=True))
-        leaves = follow(self.model, self._written({}, [part for part in parts if not part[0].whole]))
-        leaves = self._written(leaves, [part for part in parts if part[0].whole])
-        return set_const(with_leaves(self.model, leaves))
-
-    def _written(self, leaves: dict[str, Array], parts: list[tuple[Block, Array]]) -> dict[str, Array]:
-        """Leaves by path, with the numbers of some blocks."""
-        for block, own in parts:
-            leaves = {path: leaf(self.model, path) for path in block.paths} | leaves
-            leaves = leaves | block.write(leaves, own)
-        return leaves
+        return with_numbers(self.model, self.places, theta)
 
     def values(self, theta: np.ndarray) -> np.ndarray:
         """(n,) in the units of the model, from theta: logarithms undone."""
@@ -149,13 +131,8 @@ def _entries(model: Model, unknown: Unknown) -> Block:
         now, lower, upper = np.log(now), np.log(np.maximum(lower, 1e-300)), np.log(upper)
         lower = np.where(np.isfinite(unknown.lower), lower, -np.inf)
 
-    def write(leaves: dict[str, Array], theta: Array) -> dict[str, Array]:
-        numbers = jnp.exp(theta) if log else theta
-        old = leaves[field].reshape(-1)
-        numbers = numbers * old[index] if unknown.shared else numbers
-        return {field: old.at[index].set(numbers.astype(old.dtype)).reshape(leaves[field].shape)}
-
-    return Block(now, lower, upper, tuple(names), log, (field,), write)
+    place = Entries(field, tuple(int(i) for i in index), log, unknown.shared)
+    return Block(now, lower, upper, tuple(names), place)
 
 
 def _places(model: Model, unknown: Unknown, value: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -196,12 +173,6 @@ def _inertia(model: Model, unknown: UnknownInertia) -> Block:
     view = View(model, "body", unknown.body)
     leaves = {name: leaf(model, name) for name in INERTIAL}
     check_physical(leaves, np.asarray([view.id]))
-    quat = jax.lax.stop_gradient(leaves["body_iquat"][view.id])
     start = np.asarray(to_log_cholesky(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
-
-    def write(leaves: dict[str, Array], theta: Array) -> dict[str, Array]:
-        found = from_log_cholesky(theta.astype(quat.dtype), quat)
-        return {name: leaves[name].at[view.id].set(part) for name, part in zip(INERTIAL, found, strict=True)}
-
     labels = tuple(f"inertia[{view.name or view.id}].{name}" for name in LOG_CHOLESKY)
-    return Block(start, start - unknown.spread, start + unknown.spread, labels, False, INERTIAL, write, True)
+    return Block(start, start - unknown.spread, start + unknown.spread, labels, Inertia(view.id))

@@ -1,30 +1,26 @@
-"""The least-squares problem of `fit`: residuals and Jacobians of windows of recordings, as scipy wants them."""
+"""The least-squares problem of `fit`: residuals and Jacobians of windows of recordings, as the search wants them."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 
+from diffsim.optimize.least_squares import Blocks, Unknown, least_squares
+from diffsim.optimize.least_squares import Problem as LeastSquares
+from diffsim.optimize.programs import MODES, Guess, Known, first_state, jacobian, mode_of, residuals
 from diffsim.optimize.recording import Recording
-from diffsim.optimize.tangent import integrate, tangent_size
+from diffsim.optimize.tangent import tangent_size
 from diffsim.optimize.unknowns import Unknowns
-from diffsim.simulate.rollout import rollout
-from diffsim.types import Model, State
+from diffsim.types import State
 from diffsim.types.record import Record, record, static, whole_number
-from diffsim.types.state import make_state
 
 Array = jax.Array
 
-# one reverse pass costs about as much as this many forward ones
-REVERSE_COST = 3.0
-
 
 def _mode(value: str) -> str:
-    if value not in ("auto", "forward", "reverse"):
-        raise ValueError(f"{value!r} is none of auto, forward, reverse")
+    if value not in MODES:
+        raise ValueError(f"{value!r} is none of {', '.join(MODES)}")
     return value
 
 
@@ -37,7 +33,7 @@ class Fit(Record):
       held_out: how many windows, the last ones, only test the result.
       known_start: initial states are those of the recordings, no unknowns.
       iterations: of the search, at most.
-      mode: of differentiation: "auto", "forward" or "reverse".
+      mode: of differentiation: "steps", "forward", "reverse" (programs.py), or "auto", the cheapest of them.
     """
 
     window: int = static(whole_number, default=0)
@@ -47,15 +43,32 @@ class Fit(Record):
     mode: str = static(_mode, default="auto")
 
 
+class Solved(NamedTuple):
+    """What a search found: x, residuals, their derivatives, the cost, how many Jacobians it took, and how it ended.
+
+    `status` is 0 where it ran out of iterations.
+    """
+
+    x: np.ndarray
+    fun: np.ndarray
+    blocks: Blocks
+    cost: float
+    njev: int
+    status: int
+    message: str
+
+
 class Problem:
-    """Residuals and Jacobians of some windows, as scipy wants them: x is theta, then a change of each first state."""
+    """Residuals and Jacobians of some windows: x is theta, then a change of each first state."""
 
     def __init__(self, unknowns: Unknowns, windows: Recording, noise: np.ndarray, settings: Fit) -> None:
         self.unknowns, self.windows, self.noise, self.settings = unknowns, windows, noise, settings
         model = unknowns.model
         self.width = 0 if settings.known_start else tangent_size(model)
         self.dtype = model.qpos0.dtype
-        self.programs = _programs(unknowns, noise, settings, windows.ctrl.shape[1])
+        self.weight = jnp.asarray(1 / noise, self.dtype)
+        cheapest = mode_of(model, unknowns.places, self.width, windows.ctrl.shape[1])
+        self.mode = cheapest if settings.mode == "auto" else settings.mode
 
     def divided(self) -> tuple["Problem", "Problem"]:
         """The windows to fit, and those held out.
@@ -69,52 +82,55 @@ class Problem:
         return self.part(slice(0, count - held_out)), self.part(slice(count - held_out, None))
 
     def part(self, chosen: slice) -> "Problem":
-        """The same of some windows; programs are shared."""
+        """The same of some windows."""
         other = object.__new__(Problem)
         vars(other).update(vars(self), windows=jax.tree.map(lambda leaf: leaf[chosen], self.windows))
         return other
 
-    def solve(self, theta: np.ndarray, free: bool) -> Any:
+    def solve(self, theta: np.ndarray, free: bool) -> Solved:
         """Least squares from theta; with `free` over theta too, else over initial states alone."""
-        n, count = theta.size, self.windows.ctrl.shape[0] * self.width
-        first = n if not free else 0
-        start = np.concatenate([theta, np.zeros(count)])
-        lower = np.concatenate([self.unknowns.lower, np.full(count, -np.inf)])
-        upper = np.concatenate([self.unknowns.upper, np.full(count, np.inf)])
-        # scipy wants a start strictly inside
-        margin = 1e-10 * (1 + np.abs(start))
-        inside = np.clip(start, lower + margin, upper - margin)
-
-        def whole(x: np.ndarray) -> np.ndarray:
-            return np.concatenate([start[:first], x])
-
-        return (
-            scipy.optimize.least_squares(
-                lambda x: self.residuals(whole(x)),
-                inside[first:],
-                jac=lambda x: self.jacobian(whole(x))[:, first:],  # type: ignore[arg-type]
-                bounds=(lower[first:], upper[first:]),
-                x_scale="jac",
-                max_nfev=self.settings.iterations,
+        count, n = self.windows.ctrl.shape[0], theta.size if free else 0
+        if not n + count * self.width:
+            return Solved(
+                theta[:0],
+                np.zeros(0),
+                Blocks(np.zeros((0, 0, 0)), np.zeros((0, 0, 0))),
+                0.0,
+                0,
+                1,
+                "nothing to search for",
             )
-            if start.size > first
-            else _nothing()
-        )
+
+        def whole(unknown: Unknown) -> np.ndarray:
+            return np.concatenate([unknown.theta if free else theta, unknown.x.reshape(-1)])
+
+        def errors(unknown: Unknown) -> np.ndarray:
+            return self.residuals(whole(unknown)).reshape(count, -1)
+
+        def blocks(unknown: Unknown) -> Blocks:
+            found = self.blocks(whole(unknown))
+            return found._replace(by_theta=found.by_theta[..., :n])
+
+        question = LeastSquares(errors, blocks, self.unknowns.lower[:n], self.unknowns.upper[:n])
+        found = least_squares(question, Unknown(theta[:n], np.zeros((count, self.width))), self.settings.iterations)
+        x = np.concatenate([found.unknown.theta, found.unknown.x.reshape(-1)])
+        fun = found.residuals.reshape(-1)
+        return Solved(x, fun, found.blocks, 0.5 * float(fun @ fun), found.jacobians, found.status, found.message)
 
     def residuals(self, x: np.ndarray) -> np.ndarray:
         """(k,) of all readings; a large number where the simulation broke down, which the search then avoids."""
-        found = np.asarray(self.programs.residuals(*self._split(x), self.windows), float).reshape(-1)
+        found = np.asarray(residuals(self.unknowns.places, self._known(), self._guess(x)), float).reshape(-1)
         return np.where(np.abs(found) < 1e12, found, 1e12)
+
+    def blocks(self, x: np.ndarray) -> Blocks:
+        """Derivatives of each window's residuals by theta and by its own first state."""
+        found = jacobian(self.unknowns.places, self.mode, self._known(), self._guess(x))
+        by_theta, by_start = (np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in found)
+        return Blocks(by_theta, by_start)
 
     def jacobian(self, x: np.ndarray) -> np.ndarray:
         """(k, n + windows * width), zero between a window and another's initial state."""
-        by_theta, by_start = self.programs.jacobian(*self._split(x), self.windows)
-        by_theta, by_start = np.asarray(by_theta, float), np.asarray(by_start, float)
-        count, rows, width = by_start.shape
-        blocks = np.zeros((count, rows, count, width))
-        blocks[np.arange(count), :, np.arange(count)] = by_start
-        full = np.concatenate([by_theta.reshape(count * rows, -1), blocks.reshape(count * rows, -1)], axis=1)
-        return np.where(np.isfinite(full), full, 0)
+        return _dense(self.blocks(x))
 
     def rms(self, x: np.ndarray) -> np.ndarray:
         """(nsensordata,) root mean square error of each reading, in its unit; NaN where nothing was measured."""
@@ -128,58 +144,18 @@ class Problem:
     def states(self, changes: np.ndarray) -> State:
         """The initial states of all windows."""
         moved = jnp.asarray(changes.reshape(-1, self.width), self.dtype) if self.width else self._no_changes()
-        return jax.vmap(lambda change, row: _first_state(self.unknowns.model, change, row))(moved, self.windows)
+        return jax.vmap(lambda change, row: first_state(self.unknowns.model, change, row))(moved, self.windows)
 
     def _no_changes(self) -> Array:
         return jnp.zeros((self.windows.ctrl.shape[0], 0), self.dtype)
 
-    def _split(self, x: np.ndarray) -> tuple[Array, Array]:
+    def _guess(self, x: np.ndarray) -> Guess:
         n = self.unknowns.start.size
         moved = jnp.asarray(x[n:].reshape(-1, self.width), self.dtype) if self.width else self._no_changes()
-        return jnp.asarray(x[:n], self.dtype), moved
+        return Guess(jnp.asarray(x[:n], self.dtype), moved)
 
-
-class _Programs(NamedTuple):
-    """Jitted, of (theta, changes (W, width), windows): residuals (W, k); derivatives (W, k, n) and (W, k, width)."""
-
-    residuals: Callable[[Array, Array, Recording], Array]
-    jacobian: Callable[[Array, Array, Recording], tuple[Array, Array]]
-
-
-def _programs(unknowns: Unknowns, noise: np.ndarray, settings: Fit, length: int) -> _Programs:
-    model = unknowns.model
-    weight = jnp.asarray(1 / noise, model.qpos0.dtype)
-    turns = _quaternions(model)
-
-    def residual(theta: Array, change: Array, window: Recording) -> Array:
-        state = _first_state(model, change, window)
-        run = rollout(unknowns.model_of(theta), state, window.ctrl, lambda state, data: data.sensordata)
-        seen = jnp.isfinite(window.sensordata)
-        measured = jnp.where(seen, window.sensordata, 0)
-        readings: jax.Array = run.readouts
-        for place in turns:
-            side = jnp.sum(readings[:, place] * measured[:, place], axis=1, keepdims=True)
-            measured = measured.at[:, place].multiply(jnp.where(side < 0, -1, 1).astype(measured.dtype))
-        return (jnp.where(seen, readings - measured, 0) * weight[None]).reshape(-1)
-
-    width = 0 if settings.known_start else tangent_size(model)
-    forward = unknowns.start.size + width <= REVERSE_COST * length * model.nsensordata
-    forward = forward if settings.mode == "auto" else settings.mode == "forward"
-    jacobian = (jax.jacfwd if forward else jax.jacrev)(residual, argnums=(0, 1))
-    axes = (None, 0, 0)
-    return _Programs(jax.jit(jax.vmap(residual, in_axes=axes)), jax.jit(jax.vmap(jacobian, in_axes=axes)))
-
-
-def _quaternions(model: Model) -> list[slice]:
-    """Readings that are quaternions, whose sign means nothing."""
-    wide = np.flatnonzero(np.asarray(model.sensor_dim) == 4)
-    return [slice(int(model.sensor_adr[i]), int(model.sensor_adr[i]) + 4) for i in wide]
-
-
-def _first_state(model: Model, change: Array, window: Recording) -> State:
-    """The guess of a window's first row, changed."""
-    guess = make_state(model).replace(qpos=window.qpos[0], qvel=window.qvel[0], act=window.act[0])
-    return integrate(model, guess, change) if change.size else guess
+    def _known(self) -> Known:
+        return Known(self.unknowns.model, self.weight, self.windows)
 
 
 def windows_of(recordings: list[Recording], rows: int) -> Recording:
@@ -198,6 +174,9 @@ def windows_of(recordings: list[Recording], rows: int) -> Recording:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *cut)
 
 
-def _nothing() -> Any:
-    """The result of a search without unknowns."""
-    return scipy.optimize.OptimizeResult(x=np.zeros(0), njev=0, status=1, message="nothing to search for")
+def _dense(blocks: Blocks) -> np.ndarray:
+    """All columns, of theta and of each window's first state."""
+    count, rows, width = blocks.by_x.shape
+    own = np.zeros((count, rows, count, width))
+    own[np.arange(count), :, np.arange(count)] = blocks.by_x
+    return np.concatenate([blocks.by_theta.reshape(count * rows, -1), own.reshape(count * rows, -1)], axis=1)

@@ -11,16 +11,17 @@ import sys
 import jax
 
 from tests.gradient_bars.degenerate import degenerate
-from tests.gradient_bars.fits import fits
+from tests.gradient_bars.fits import fit_times, fits
 from tests.gradient_bars.impacts import balls, toss
 from tests.gradient_bars.memory import memory
 from tests.gradient_bars.motions import motions
+from tests.gradient_bars.policy import policy
 from tests.gradient_bars.slopes import slopes
 from tests.gradient_bars.swing import cartpole
 from tests.gradient_bars.table import billiard
 from tests.gradient_bars.unrolled import unroll
 
-GROUPS = (unroll, cartpole, balls, toss, billiard, slopes, memory, fits, motions, degenerate)
+GROUPS = (unroll, cartpole, balls, toss, billiard, slopes, memory, fits, fit_times, motions, policy, degenerate)
 
 
 def main() -> int:

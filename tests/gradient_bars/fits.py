@@ -2,17 +2,22 @@
 
 A parameter counts as identifiable where the standard deviation that the fit without noise reports, for an encoder's
 noise, is under a quarter of the 2% that are asked for. The fit without noise starts from numbers that are wrong by up
-to a fifth, those with noise from what it found; the programs are compiled once for all.
+to a fifth, those with noise from what it found; the programs are compiled once for all. An interval that misses in 5 of
+100 seeds on average misses more often for some parameters: the limit for the worst is what the worst of so many exact
+intervals stays under in 99 of 100 cases.
 """
 
+import functools
 import time
 from collections.abc import Iterator
 
 import numpy as np
 import scipy.optimize
+import scipy.stats
 
 from diffsim import optimize
 from diffsim.optimize.identify import Identified, identify
+from diffsim.optimize.least_squares import Blocks
 from diffsim.optimize.windows import Problem, windows_of
 from tests.gradient_bars.arm import BODIES, ENCODER, WINDOW, arm, clean, guess, noisy, unknowns
 from tests.gradient_bars.bar import Bar
@@ -23,11 +28,9 @@ SETTINGS = optimize.Fit(window=WINDOW)
 
 def fits() -> Iterator[Bar]:
     """Without noise, with an encoder's in 100 seeds, and beside finite differences."""
-    space = optimize.Unknowns(guess(), unknowns())
-    true = optimize.Unknowns(arm(), unknowns())
+    problem, true = _problem(), optimize.Unknowns(arm(), unknowns())
     values = true.values(true.start)
-    problem = Problem(space, windows_of([clean()], WINDOW), np.full(len(BODIES), ENCODER), SETTINGS)
-    exact, theta = _solved(problem, clean(), space.start)
+    exact, theta = _solved(problem, clean(), problem.unknowns.start)
     known = np.isfinite(exact.std) & (exact.std < CLOSE / 4)
     hidden = ", ".join(label for label, there in zip(exact.labels, known, strict=True) if not there)
     yield Bar(f"arm: share of parameters that are not identifiable ({hidden})", float(np.mean(~known)), np.inf)
@@ -41,8 +44,16 @@ def fits() -> Iterator[Bar]:
     yield Bar(f"arm, encoder: seeds of {SEEDS} in which a parameter is off by 2% or more", off, 5)
     misses = SEEDS * (1 - np.mean(inside, axis=0))
     yield Bar(f"arm, encoder: seeds of {SEEDS} in which an interval misses, mean parameter", float(misses.mean()), 5)
-    yield Bar(f"arm, encoder: seeds of {SEEDS} in which an interval misses, worst parameter", float(misses.max()), 5)
-    yield from _times(problem)
+    worst = float(scipy.stats.binom.ppf(0.99 ** (1 / known.sum()), SEEDS, 0.05))
+    yield Bar(
+        f"arm, encoder: seeds of {SEEDS} in which an interval misses, worst parameter", float(misses.max()), worst
+    )
+
+
+def _problem() -> Problem:
+    """The arm's, with the first seed's noise."""
+    space = optimize.Unknowns(guess(), unknowns())
+    return Problem(space, windows_of([noisy(0)], WINDOW), np.full(len(BODIES), ENCODER), SETTINGS)
 
 
 def _solved(problem: Problem, recording: optimize.Recording, start: np.ndarray) -> tuple[Identified, np.ndarray]:
@@ -50,33 +61,34 @@ def _solved(problem: Problem, recording: optimize.Recording, start: np.ndarray) 
     problem.windows = windows_of([recording], WINDOW)
     found = problem.solve(start, True)
     theta = found.x[: start.size]
-    return identify(problem.unknowns, theta, found.jac, found.fun, True), theta
+    return identify(problem.unknowns, theta, found.blocks, found.fun, True), theta
 
 
 def _worst(found: Identified, values: np.ndarray, known: np.ndarray) -> float:
     return float(np.max(np.abs(found.values / values - 1)[known]))
 
 
-def _times(problem: Problem) -> Iterator[Bar]:
-    """One search of scipy's with our Jacobian, and with its finite differences, from the same start."""
-    space = problem.unknowns
+def fit_times() -> Iterator[Bar]:
+    """One search with our Jacobian, and with forward differences of each unknown, from the same start."""
+    problem = _problem()
+    problem.solve(problem.unknowns.start, True)
     begin = time.perf_counter()
-    ours = problem.solve(space.start, True)
+    ours = problem.solve(problem.unknowns.start, True)
     exact = time.perf_counter() - begin
-    free = ours.x.size - space.start.size
+    problem.blocks = functools.partial(_differences, problem)  # type: ignore[method-assign]
     begin = time.perf_counter()
-    theirs = scipy.optimize.least_squares(
-        problem.residuals,
-        np.concatenate([space.start, np.zeros(free)]),
-        jac="2-point",
-        bounds=[np.concatenate([bound, np.full(free, far)]) for bound, far in _bounds(space)],
-        x_scale="jac",
-        max_nfev=SETTINGS.iterations,
-    )
+    theirs = problem.solve(problem.unknowns.start, True)
     differences = time.perf_counter() - begin
     yield Bar("arm: cost by exact Jacobians over that by differences", ours.cost / theirs.cost, 1.001)
-    yield Bar(f"arm: time of exact Jacobians ({exact:.2f} s) over that of differences", exact / differences, 0.1)
+    name = f"arm: time of exact Jacobians ({ours.njev} in {exact:.2f} s) over that of differences ({theirs.njev})"
+    yield Bar(name, exact / differences, 0.1)
+    yield Bar("arm: the same for one Jacobian", exact / ours.njev / (differences / theirs.njev), 0.1)
 
 
-def _bounds(space: optimize.Unknowns) -> tuple[tuple[np.ndarray, float], tuple[np.ndarray, float]]:
-    return (space.lower, -np.inf), (space.upper, np.inf)
+def _differences(problem: Problem, x: np.ndarray) -> Blocks:
+    """Derivatives as scipy's "2-point" takes them: a simulation of all windows for each unknown."""
+    dense = scipy.optimize.approx_fprime(x, problem.residuals, np.sqrt(np.finfo(float).eps) * np.maximum(1, np.abs(x)))
+    count, n = problem.windows.ctrl.shape[0], problem.unknowns.start.size
+    by_window = dense.reshape(count, -1, x.size)
+    own = by_window[..., n:].reshape(count, -1, count, problem.width)
+    return Blocks(by_window[..., :n], own[np.arange(count), :, np.arange(count)])

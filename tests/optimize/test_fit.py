@@ -9,6 +9,7 @@ import pytest
 
 import diffsim
 from diffsim import optimize
+from diffsim.optimize.programs import jacobian, residuals
 from diffsim.optimize.windows import Problem, windows_of
 
 # two links in a vertical plane, encoders and torque
@@ -93,20 +94,60 @@ def swing(rows: int) -> tuple[diffsim.Model, optimize.Recording]:
     return spring.replace(body_mass=jnp.asarray([0.0, 1.3])), recording
 
 
-def test_both_modes_have_one_jacobian() -> None:
+def test_all_modes_have_one_jacobian() -> None:
     model, recording = swing(20)
-    both = []
-    for mode in ("forward", "reverse"):
+    found = []
+    for mode in ("steps", "forward", "reverse"):
         settings = optimize.Fit(window=10, mode=mode)
         problem = Problem(optimize.Unknowns(model, RATIO), windows_of([recording], 10), np.full(1, 1e-3), settings)
         x = np.concatenate([problem.unknowns.start, 0.01 * np.ones(4)])
-        both.append(problem.jacobian(x))
+        found.append(problem.jacobian(x))
     eps = 1e-6 * np.eye(x.size)
     columns = [(problem.residuals(x + e) - problem.residuals(x - e)) / 2e-6 for e in eps]
-    np.testing.assert_allclose(both[0], np.stack(columns, axis=1), atol=1e-6 * np.abs(both[0]).max())
-    np.testing.assert_allclose(both[0], both[1], atol=1e-12 * np.abs(both[0]).max())
+    np.testing.assert_allclose(found[0], np.stack(columns, axis=1), atol=1e-6 * np.abs(found[0]).max())
+    for other in found[1:]:
+        np.testing.assert_allclose(found[0], other, atol=1e-12 * np.abs(found[0]).max())
     # windows do not see each other's first state
-    assert both[0].shape == (20, 6) and not both[0][:10, 4:].any() and not both[0][10:, 2:4].any()
+    assert found[0].shape == (20, 6) and not found[0][:10, 4:].any() and not found[0][10:, 2:4].any()
+
+
+TURNING = """<mujoco><option timestep=".01" integrator="implicit"/><worldbody><body><freejoint/><site name="s"/>
+<geom type="box" size=".1 .2 .3" mass="1"/><body name="rod" pos=".2 0 0"><joint name="j" damping=".1"/>
+<geom type="capsule" fromto="0 0 0 .3 .1 0" size=".03" mass=".3"/></body></body></worldbody>
+<actuator><general joint="j" dyntype="filter" dynprm=".05" gainprm="2" biastype="affine" biasprm="0 -1 -.1"/></actuator>
+<sensor><framequat objtype="site" objname="s"/><accelerometer site="s"/></sensor></mujoco>"""
+
+
+def test_steps_of_free_bodies_and_activations_are_chained() -> None:
+    """Quaternions in state and readings, activations, readings of accelerations, and what was not measured."""
+    model, rng = diffsim.load(TURNING), np.random.default_rng(0)
+    state, ctrl = diffsim.make_state(model), jnp.asarray(rng.normal(size=(8, 1)))
+    state = state.replace(qvel=jnp.asarray(rng.normal(size=7)), act=jnp.ones(1))
+    run = diffsim.rollout(model, state, ctrl, lambda state, data: (data.sensordata, state))
+    sensordata, states = run.readouts
+    measured = (sensordata * np.where(np.arange(7) < 4, -1, 1)[None]).at[2, 5].set(np.nan)
+    recording = optimize.make_recording(model, ctrl, measured, states.qpos, states.qvel, states.act)
+    unknowns = optimize.Unknowns(model, [optimize.Unknown("body_mass", "rod"), optimize.Unknown("dof_damping", "j")])
+    x = np.concatenate([unknowns.start, 0.1 * rng.normal(size=30)])
+    found = []
+    for mode in ("steps", "forward"):
+        problem = Problem(unknowns, windows_of([recording], 4), np.ones(7), optimize.Fit(mode=mode))
+        found.append(problem.jacobian(x))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-11 * np.abs(found[1]).max())
+    # numbers, and of both windows turns and spins; nothing shows where the body is, nor what was not measured
+    assert np.count_nonzero(np.abs(found[1]).max(axis=0) > 1e-9) >= 2 + 2 * 6 and not found[0][2 * 7 + 5].any()
+
+
+def test_fits_of_the_same_shapes_share_their_programs() -> None:
+    model, recording = swing(40)
+    for mass in (1.1, 1.2):
+        start = model.replace(body_mass=jnp.asarray([0.0, mass]))
+        result = optimize.fit(start, recording, RATIO[:1], settings=optimize.Fit(window=20))
+        assert result.identified.values[0] == pytest.approx(1, rel=1e-6)
+        counts = residuals._cache_size(), jacobian._cache_size()
+        if mass == 1.1:
+            first = counts
+    assert counts == first
 
 
 def test_what_the_data_do_not_show_is_named() -> None:

@@ -46,6 +46,30 @@ def test_ilqr_finds_the_best_controls() -> None:
         assert float(again.cost) == pytest.approx(float(plan.cost), rel=1e-12)
 
 
+def test_a_batch_in_slots_ends_where_each_would_alone() -> None:
+    """More problems than slots, of different lengths; goals are held by the functions of the task."""
+    model = TASK.model
+    places, goals = jnp.linspace(-1, 1, 7), jnp.linspace(0.2, 3, 7)
+    bounds = jnp.linspace(0.4, 2, 7)[:, None]
+
+    def solve(place: jax.Array, goal: jax.Array, bound: jax.Array, slots: int) -> optimize.Plan:
+        def final(state: diffsim.State, data: diffsim.Data) -> jax.Array:
+            return 10 * jnp.concatenate([state.qpos - goal, state.qvel])
+
+        task = optimize.make_task(model, TASK.running, final, bounds=(-bound, bound))
+        state = diffsim.make_state(model).replace(qpos=place[None])
+        return optimize.ilqr(task, state, NOTHING, optimize.Ilqr(slots=slots))
+
+    batch = jax.jit(jax.vmap(functools.partial(solve, slots=3)))(places, goals, bounds)
+    alone = jax.jit(functools.partial(solve, slots=0))
+    each = [alone(*row) for row in zip(places, goals, bounds, strict=True)]
+    np.testing.assert_array_equal(batch.iterations, [int(plan.iterations) for plan in each])
+    assert len(set(batch.iterations.tolist())) > 2
+    for name in ("ctrl", "gains", "cost", "converged"):
+        expected = np.stack([getattr(plan, name) for plan in each])
+        np.testing.assert_allclose(getattr(batch, name), expected, rtol=1e-6, atol=1e-9)
+
+
 def test_shooting_takes_the_best_of_many_starts() -> None:
     starts = jnp.stack([NOTHING, NOTHING + 0.3])
     solve = jax.jit(

@@ -1,0 +1,39 @@
+"""A policy learns by short-horizon actor-critic (actor_critic.py), with gradients through the simulator, and optax.
+
+A cart learns to keep its pole up in a few thousand steps of the simulator. Prints the mean return of an episode of four
+seconds before and after, and the number of steps, and draws the return as learning goes on.
+"""
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+from actor_critic import ActorCritic, Settings, returns
+from common import arguments, result
+from tqdm import trange
+
+from diffsim import envs
+
+
+def main() -> None:
+    """Learns and draws."""
+    options = arguments(__doc__, updates=48, worlds=4, horizon=16, steps=200)
+    settings = Settings(options.updates, options.worlds, options.horizon, rate=2e-2, critic_rate=1e-2, noise=0.1)
+    env = envs.make("cartpole")
+    learn = ActorCritic(envs.wrap(env, options.steps, redraw=True), settings)
+    judge = jax.jit(lambda learner, keys: returns(env, learner, keys, options.steps).mean())
+    keys, history = jax.random.split(jax.random.key(1000), 64), []
+    learner, state = learn.begin(jax.random.key(0))
+    print("compiling the gradient of a short horizon ...", flush=True)
+    for k in trange(options.updates):
+        history.append((k * options.worlds * options.horizon, float(judge(learner, keys))))
+        learner, state = learn.improve(learner, state, jax.random.key(k + 1))
+    samples, values = np.array(history).T
+    figure, panel = plt.subplots(figsize=(6, 4), constrained_layout=True)
+    panel.plot(samples, values, ".-", color="#2a75b5")
+    panel.set(xlabel="steps of the simulator", title="return of an episode")
+    figure.savefig(options.out / "learn_by_gradient.png", dpi=110)
+    result(first_return=float(values[0]), last_return=float(values[-1]), samples=int(samples[-1]))
+
+
+if __name__ == "__main__":
+    main()
