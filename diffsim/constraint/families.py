@@ -101,7 +101,8 @@ def _group(source: Sources, family: str, raw: RawRows, start: int, index: int) -
         raw = as_held(raw, held.acts[index])
     distant = source.reach is not None and raw.slot is not None
     rows = (with_distant if distant else assemble)(source, family, law, raw, start)
-    return rows if held is None else hold(rows, held.pushes[index])
+    # what does not act pushes if it is felt from a distance
+    return rows if held is None else hold(rows, held.pushes[index] | ~held.acts[index][None])
 
 
 def _off(model: Model, flag: DisableBit) -> bool:

@@ -71,7 +71,7 @@ class _Start(NamedTuple):
 
 class _Part(NamedTuple):
     """Where the step is: what goes on from there, for how long (s), whether a change ends that, which, and on which
-    curve; whether there was one; what the last evaluation found.
+    curve; what the last evaluation found.
     """
 
     start: _Start
@@ -79,7 +79,6 @@ class _Part(NamedTuple):
     event: Array
     change: Change
     curve: Curve
-    split: Array
     ends: Ends
 
 
@@ -103,32 +102,30 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
     """
     _check(model)
     motion = _Motion(model, inputs)
-    h, still = model.opt.timestep, Slopes(state.qvel, *rates_of(data))
+    h = model.opt.timestep
 
-    def go_on(part: _Part, _: None) -> tuple[_Part, Slopes]:
-        part = _if_anywhere(part.event, lambda: _to_change(motion, part), part)
-        return _if_anywhere(_left(part), lambda: _one_piece(motion, part), (part, still))
-
-    # one scan, so that a piece is compiled once
-    part, pieces = jax.lax.scan(go_on, _begin(model, state, data), None, model.opt.events + 1)
-    slopes, ends = _if_anywhere(_left(part), lambda: _plain(motion, part), (still, part.ends))
-    final = advance(model, part.start.state, slopes, part.rest)
-    path, qacc = position_difference(model, final.qpos, state.qpos) / h, (final.qvel - state.qvel) / h
+    part, only = _one_piece(motion, _start(model, state, data), h, _ends(data))
+    end, ends = _if_anywhere(part.event, lambda: _in_pieces(motion, part), (part.start.state, part.ends))
+    path, qacc = position_difference(model, end.qpos, state.qpos) / h, (end.qvel - state.qvel) / h
     # one piece is a Runge-Kutta step
-    whole, only = Slopes(path, qacc, (final.act - state.act) / h), jax.tree.map(lambda leaf: leaf[0], pieces)
-    slopes = _select(part.split, whole, only)
-    return Split(slopes, jnp.where(part.split, final.qvel, state.qvel + h * slopes.qacc), *ends)
+    slopes = _select(part.event, Slopes(path, qacc, (end.act - state.act) / h), only)
+    return Split(slopes, jnp.where(part.event, end.qvel, state.qvel + h * slopes.qacc), *ends)
 
 
-def _begin(model: Model, state: State, data: Data) -> _Part:
-    """A step of which nothing is done."""
-    start, h, no = _start(model, state, data), model.opt.timestep, jnp.zeros((), bool)
-    curve = Curve(state, start.rates, state.qvel, data.qacc, h)
-    return _Part(start, h, no, first_change((start.signals,) * 3), curve, no, _ends(data))
+def _in_pieces(motion: _Motion, part: _Part) -> tuple[State, Ends]:
+    """The end of a step whose first piece ends with a change."""
 
+    def go_on(part: _Part, _: None) -> tuple[_Part, None]:
+        return _if_anywhere(part.event, lambda: _next_piece(motion, part), part), None
 
-def _left(part: _Part) -> Array:
-    return jax.lax.stop_gradient(part.rest) > 0
+    def to_the_end() -> tuple[Slopes, Ends]:
+        return _plain(motion, part)
+
+    # one scan, so that a piece is compiled once; what comes after the last change is not looked at
+    part, _ = jax.lax.scan(go_on, part, None, motion.model.opt.events)
+    still = Slopes(part.start.state.qvel, *part.start.rates)
+    slopes, ends = _if_anywhere(part.event, to_the_end, (still, part.ends))
+    return advance(motion.model, part.start.state, slopes, part.rest), ends
 
 
 def _if_anywhere(flag: Array, then: Callable[[], T], otherwise: T) -> T:
@@ -161,9 +158,9 @@ def _plain(motion: _Motion, part: _Part) -> tuple[Slopes, Ends]:
     return slopes, _select(part.rest > 0, last(reads), part.ends)
 
 
-def _one_piece(motion: _Motion, part: _Part) -> tuple[_Part, Slopes]:
-    """The motion with all decisions held, for the rest of the step or until one of them changes."""
-    model, (state, rates, held, first), h = motion.model, part.start, part.rest
+def _one_piece(motion: _Motion, begin: _Start, h: Array, before: Ends) -> tuple[_Part, Slopes]:
+    """The motion with all decisions held, for the rest of the step, and the first of them that is wrong in the end."""
+    model, (state, rates, held, first) = motion.model, begin
 
     def evaluate(point: State) -> Data:
         return motion.at(point, held)
@@ -173,32 +170,31 @@ def _one_piece(motion: _Motion, part: _Part) -> tuple[_Part, Slopes]:
 
     slopes, (told, ends) = average_slopes(model, state, rates, h, evaluate, read)
     end, (qacc, velocity) = advance(model, state, slopes, h), last(ends)
-    # rows of the end at the acceleration of the last stage: nothing is solved for
-    after = _told(model, evaluate(end), qacc, held)
+    # positions of the end itself, without its acceleration; forces as the last stage has them
+    after = _told(model, evaluate(end), qacc, held)._replace(switches=last(told).switches)
     change = first_change((first, jax.tree.map(lambda leaf: leaf[1], told), after))
     event = change.event & (h > 0)
+    start, rest = begin._replace(state=_select(event, state, end)), jnp.where(event, h, 0)
     curve = Curve(state, rates, end.qvel, qacc, h)
-    start, rest = part.start._replace(state=_select(event, state, end)), jnp.where(event, h, 0)
-    ends = _select(h > 0, (qacc, velocity), part.ends)
-    return _Part(start, rest, event, change, curve, part.split | event, ends), slopes
+    return _Part(start, rest, event, change, curve, _select(h > 0, (qacc, velocity), before)), slopes
 
 
-def _to_change(motion: _Motion, part: _Part) -> _Part:
-    """Where a change has just happened, in the worlds that have one."""
-    model, curve, change, held = motion.model, part.curve, part.change, part.start.held
+def _next_piece(motion: _Motion, part: _Part) -> _Part:
+    """Goes to the change, in the worlds that have one, and on from there."""
+    model, (state, _, held, _), change, curve = motion.model, part.start, part.change, part.curve
 
     def seen(fraction: Array) -> tuple[Rates, Signals]:
         found = motion.at(curve(model, fraction), held)
         return rates_of(found), _told(model, found, found.qacc, held)
 
     # side by side
-    between, told = jax.vmap(seen)(change.guess * jnp.arange(1, 5) / 4)
+    between, told = jax.vmap(seen)(change.guess * jnp.asarray([0.25, 0.5, 0.75, 1.0], change.guess.dtype))
     rates, there = jax.tree.map(lambda leaf: leaf[-1], (between, told))
     when, h = change.corrected(there), curve.h
-    guessed = advance(model, curve.state, _simpson(curve, between, change.guess * h), change.guess * h)
-    behind = _select(part.event, _coast(model, guessed, rates, (when - change.guess) * h), part.start.state)
-    rest = jnp.where(part.event, (1 - when) * h, 0)
-    return part._replace(start=_start(model, behind, motion.at(behind)), rest=rest)
+    guessed = advance(model, state, _simpson(curve, between, change.guess * h), change.guess * h)
+    behind = _select(part.event, _coast(model, guessed, rates, (when - change.guess) * h), state)
+    start = _start(model, behind, motion.at(behind))
+    return _one_piece(motion, start, jnp.where(part.event, (1 - when) * h, 0), part.ends)[0]
 
 
 def _simpson(curve: Curve, between: Rates, h: Array) -> Slopes:
@@ -227,8 +223,6 @@ def _check(model: Model) -> None:
         reasons.append("all contacts must have a slot; load with a larger max_contacts and max_pairs")
     if any(group.collider.rows == 0 for group in layout.groups):
         reasons.append("contacts of distance fields have no distance until they touch")
-    if opt.contact_reach:
-        reasons.append("contact_reach must be 0")
     if model.topology.nhistory:
         reasons.append("delays of controls and sensors are not supported")
     if reasons:

@@ -127,6 +127,19 @@ def test_a_batch_pays_for_events_only_where_it_has_some() -> None:
     assert choices == 3 * [()]
 
 
+def test_contacts_are_felt_from_a_distance() -> None:
+    """By derivatives only, before the touch and where one is found."""
+    plain = with_events(DROP, 1)
+    felt = plain.replace(opt=plain.opt.replace(contact_reach=0.05))
+    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,)))
+    for height, near in ((0.01, True), (0.2, False), (-0.028, False)):
+        x = np.array([height, 0.0, -1.0, 0.0])
+        (value, slope), (same, far) = (jvp(model, x, np.eye(4)[0]) for model in (plain, felt))
+        np.testing.assert_array_equal(value, same)
+        # nearer to the floor it would be pushed up
+        assert (slope[2] == 0 and far[2] < -1e-3) if near else abs(far[2] - slope[2]) < 1e-2 * (1 + abs(slope[2]))
+
+
 CUBE = """<mujoco><option timestep=".004" integrator="RK4"/><worldbody><geom type="plane" size="1 1 .1"/>
 <body pos="0 0 .2"><freejoint/><geom type="box" size=".1 .1 .1"/></body></worldbody></mujoco>"""
 
@@ -154,7 +167,6 @@ def test_what_cannot_be_split_is_refused() -> None:
     for options, words in (
         ({"integrator": "euler"}, "needs the integrator RK4"),
         ({"solver": "pgs"}, "Newton or CG"),
-        ({"contact_reach": 0.1}, "contact_reach must be 0"),
     ):
         with pytest.raises(UnsupportedError, match=words):
             diffsim.step(model.replace(opt=model.opt.replace(**options)), state)
