@@ -1,6 +1,7 @@
 """Steps that are split at impacts: elastic balls, and the cube of DiffMJX."""
 
 import time
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,9 @@ mass="1" solref="-1e4 0" solimp=".99 .99 .001"/></default><worldbody>
 </worldbody></mujoco>"""
 
 
-def balls() -> list[Bar]:
+def balls() -> Iterator[Bar]:
     """Two elastic balls, 16 phases of the touch within a step: how the end depends on the start, and the time."""
-    bars, exchanged = [], np.asarray([[0.0, 1.0], [1.0, 0.0]])
+    exchanged = np.asarray([[0.0, 1.0], [1.0, 0.0]])
     for h, limit in ((4e-3, 0.02), (1e-3, 2e-3)):
         loaded, seconds = diffsim.load(BALLS.format(h=h)), {}
         starts = jnp.asarray([[-phase / 16 * h, 0.0, 1.0, 0.0] for phase in range(16)])
@@ -35,14 +36,11 @@ def balls() -> list[Bar]:
             jacobians = np.asarray(jax.jit(jax.vmap(jax.jacfwd(end)))(starts))
             worst = [float(np.abs(jacobians[:, part, part] - exchanged).max()) for part in (slice(0, 2), slice(2, 4))]
             name = f"balls, h = {1e3 * h:g} ms, {events} events"
-            bars += [
-                Bar(f"{name}: error of dx/dx0", worst[0], limit if events else np.inf),
-                Bar(f"{name}: error of dv/dv0", worst[1], limit if events else np.inf),
-            ]
-        bars.append(Bar(f"balls, h = {1e3 * h:g} ms: time over plain RK4, 16 worlds", seconds[1] / seconds[0], 2.5))
+            yield Bar(f"{name}: error of dx/dx0", worst[0], limit if events else np.inf)
+            yield Bar(f"{name}: error of dv/dv0", worst[1], limit if events else np.inf)
+        yield Bar(f"balls, h = {1e3 * h:g} ms: time over plain RK4, 16 worlds", seconds[1] / seconds[0], 2.5)
         alone = seconds[1, "one"] / seconds[0, "one"]
-        bars.append(Bar(f"balls, h = {1e3 * h:g} ms: time over plain RK4, one world", alone, 2.5))
-    return bars
+        yield Bar(f"balls, h = {1e3 * h:g} ms: time over plain RK4, one world", alone, 2.5)
 
 
 # DiffMJX's cube (experiments 02 and 04)
