@@ -170,12 +170,11 @@ def _one_piece(motion: _Motion, begin: _Start, h: Array, before: Ends) -> tuple[
 
     slopes, (told, ends) = average_slopes(model, state, rates, h, evaluate, read)
     end, (qacc, velocity) = advance(model, state, slopes, h), last(ends)
-    # positions of the end itself, without its acceleration; forces as the last stage has them
-    after = _told(model, evaluate(end), qacc, held)._replace(switches=last(told).switches)
-    change = first_change((first, jax.tree.map(lambda leaf: leaf[1], told), after))
+    after = evaluate(end)
+    change = first_change((first, jax.tree.map(lambda leaf: leaf[1], told), _told(model, after, after.qacc, held)))
     event = change.event & (h > 0)
     start, rest = begin._replace(state=_select(event, state, end)), jnp.where(event, h, 0)
-    curve = Curve(state, rates, end.qvel, qacc, h)
+    curve = Curve(state, rates, end.qvel, after.qacc, h)
     return _Part(start, rest, event, change, curve, _select(h > 0, (qacc, velocity), before)), slopes
 
 
