@@ -173,7 +173,7 @@ def _quiet(operation: Callable[..., Any]) -> Rule:
 
 
 # operations that only call a function, and the parameter that holds it
-CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr"}
+CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr", "custom_vmap_call": "call"}
 CALLS |= dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
 NUMPY: dict[str, Rule] = {

@@ -18,10 +18,10 @@ from diffsim.constraint.impedance import (
     MINVAL,
     Reference,
     at_least,
+    bends,
     damping,
     reference,
     regularization,
-    rise,
     usable_solref,
 )
 from diffsim.constraint.rows import RawRows, Sources
@@ -57,7 +57,7 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, start: int) -
         slot=raw.slot,
         pos=raw.pos,
         margin=raw.margin,
-        width=rise(raw.solimp),
+        bends=bends(raw.solimp),
         vel=vel,
         aref=jnp.where(active[None], aref, 0),
         D=weight.D if law == Law.BOUNDED else jnp.where(active[None], weight.D, 0),

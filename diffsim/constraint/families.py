@@ -17,7 +17,7 @@ import numpy as np
 from diffsim.constraint import contact, equality, friction, limit, weld
 from diffsim.constraint.assemble import assemble
 from diffsim.constraint.distant import with_distant
-from diffsim.constraint.held import INEQUALITIES, hold
+from diffsim.constraint.held import INEQUALITIES, as_held, hold
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import ConstraintType, DisableBit, EqType
 from diffsim.math.block_matrix import BlockColumns, columns_of, stack_rows
@@ -98,10 +98,11 @@ def _group(source: Sources, family: str, raw: RawRows, start: int, index: int) -
     """The group of that index."""
     law, held = FAMILIES[family].law, source.held
     if held is not None and law in INEQUALITIES:
-        raw = raw._replace(active=held.acts[index])
+        raw = as_held(raw, held.acts[index])
     distant = source.reach is not None and raw.slot is not None
     rows = (with_distant if distant else assemble)(source, family, law, raw, start)
-    return rows if held is None else hold(rows, held.pushes[index])
+    # what does not act pushes if it is felt from a distance
+    return rows if held is None else hold(rows, held.pushes[index] | ~held.acts[index][None])
 
 
 def _off(model: Model, flag: DisableBit) -> bool:

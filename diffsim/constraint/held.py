@@ -6,9 +6,9 @@ need be, and one that did not stays silent. `signals` are positive where the dec
 them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only whether
 they act is held.
 
-A third signal changes no force: impedance rises within the first millimetre (`solimp`), which a fast body crosses in a
-tenth of a step. A step that begins there would see the steep part at its first stage only, and is split where the rise
-ends. On the way out the force ends within the rise, or close to it, and that is a signal already.
+Further signals change no force: impedance rises within the first millimetre (`solimp`), along two parabolas, which a
+fast body crosses in a tenth of a step. A step that ran over an end of this rise would see its steep part at one stage
+or none, and is split there, on the way in and out; one that stays within the rise is split where it turns.
 
 Used by the step that is split at such times (simulate/split.py).
 """
@@ -22,6 +22,7 @@ import numpy as np
 
 from diffsim.constraint import laws
 from diffsim.constraint.limit import limit_layout
+from diffsim.constraint.rows import RawRows
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Held, Law, RowGroup
 
@@ -34,21 +35,28 @@ ZONED = (Law.ONE_SIDED, Law.PYRAMID)
 
 
 class Signals(NamedTuple):
-    """Positive while nothing begins or ends: distances of what does not act (m or rad), x of what does, and how much
-    deeper it must sink until its impedance stops rising.
+    """Positive while nothing begins or ends: distances of what does not act (m or rad), of what does x (m/s^2 or
+    rad/s^2) of rows that are silent and the force (N or N m) of those that push, and how far it is from the depths at
+    which the rise of its impedance ends, and turns (m or rad).
     """
 
     touches: Array
     switches: Array
-    bends: Array
+    rises: Array
+    turns: Array
 
 
 def held_as(constraints: Constraints, x: PerGroup) -> Held:
     """The decisions of a state, from its rows and their residuals x = J qacc - aref."""
     groups = list(zip(constraints.groups, x, strict=True))
     pushes = tuple(laws.dual_rows(rows, part) < 0 for rows, part in groups)
-    deep = tuple(rows.margin - rows.pos > rows.width for rows, _ in groups)
+    deep = tuple((rows.margin - rows.pos)[None] > rows.bends for rows, _ in groups)
     return Held(tuple(laws.active(rows) for rows, _ in groups), pushes, deep)
+
+
+def as_held(raw: RawRows, acts: Array) -> RawRows:
+    """Rows that act as they are held. Impedance does not rise again where what acts has come apart."""
+    return raw._replace(active=acts, size=jnp.minimum(raw.pos - raw.margin, 0))
 
 
 def hold(rows: RowGroup, pushes: Array) -> RowGroup:
@@ -69,15 +77,19 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> 
       x: residuals of the rows at its acceleration.
       held: the decisions.
     """
-    touches, switches, bends = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(3))
+    touches, switches, rises, turns = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(4))
     for rows, part, acts, pushes, deep in zip(constraints.groups, x, *held, strict=True):
         if _law(rows) in INEQUALITIES:
             touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
-            bends.append(jnp.where(acts & ~deep, rows.width - (rows.margin - rows.pos), 1))
+            deeper = (rows.margin - rows.pos)[None] - rows.bends
+            turn, end = jnp.where(acts[None] & (rows.bends > 0), jnp.where(deep, deeper, -deeper), 1)
+            rises.append(end)
+            turns.append(turn)
         if _law(rows) in ZONED:
-            side = jnp.where(pushes, -1, 1) * laws.dual_rows(rows, part)
+            # the force ends where x does, and is nearer to a straight line in time: x is divided by the impedance
+            side = jnp.where(pushes, laws.dual(rows, part), laws.dual_rows(rows, part))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
-    return Signals(*(jnp.concatenate(each) for each in (touches, switches, bends)))
+    return Signals(*(jnp.concatenate(each) for each in (touches, switches, rises, turns)))
 
 
 def _law(rows: RowGroup) -> Law:

@@ -90,9 +90,10 @@ def impedance(solimp: Array, violation: Array) -> Array:
     return jnp.where(constant, 0.5 * (d0 + dmax), curve)
 
 
-def rise(solimp: Array) -> Array:
-    """(n,) the violation at which the impedance stops rising, m or rad; 0 where it is constant."""
-    return jnp.where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
+def bends(solimp: Array) -> Array:
+    """(2, n) the violations at which the rise of the impedance turns and ends, m or rad; 0 where it is constant."""
+    width = jnp.where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
+    return jnp.stack([clip(solimp[..., 3], MINIMP, MAXIMP) * width, width])
 
 
 def regularization(impedance: Array, diagonal: Array) -> Array:

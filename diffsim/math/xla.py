@@ -75,6 +75,21 @@ def decided(condition: jax.Array) -> jax.Array:
     return jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
 
 
+@jax.custom_batching.custom_vmap
+def anywhere(flag: jax.Array) -> jax.Array:
+    """Whether a flag () is set, under `vmap` in any of the worlds: one truth for all of them.
+
+    `lax.cond` of it stays a choice, so that a batch does not pay for what none of its worlds needs; of a truth for each
+    world it would compute both sides.
+    """
+    return flag
+
+
+@anywhere.def_vmap
+def _anywhere_in_a_batch(size: int, batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]:
+    return anywhere(jnp.any(flag)), False
+
+
 def computed_once(function: Callable[P, T]) -> Callable[P, T]:
     """A function of arrays with a barrier behind its results; for what several later operations read."""
 

@@ -22,7 +22,7 @@ from diffsim.sensor import read_sensors
 from diffsim.simulate.derivative import velocity_derivative
 from diffsim.simulate.forward import forward
 from diffsim.simulate.free_body import free_bodies, midpoint_velocity, unconstrained
-from diffsim.simulate.runge_kutta import average_slopes, last
+from diffsim.simulate.runge_kutta import average_slopes, last, rates_of
 from diffsim.simulate.split import split_step
 from diffsim.types import Data, Inputs, Model, State
 
@@ -116,7 +116,7 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
         return found.qacc, found.actuator_velocity, _sample(model, state, inputs, found)
 
     h = model.opt.timestep
-    slopes, reads = average_slopes(model, state, data, h, lambda point: forward(model, point, inputs), read)
+    slopes, reads = average_slopes(model, state, rates_of(data), h, lambda point: forward(model, point, inputs), read)
     warmstart, velocity, sample = last(reads)
     return Motion(state.qvel + h * slopes.qacc, slopes.path, slopes.act_dot, velocity, warmstart, sample)
 

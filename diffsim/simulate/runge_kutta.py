@@ -10,6 +10,8 @@ from diffsim.physics.joint import integrate_position
 from diffsim.types import Data, Model, State
 
 Array = jax.Array
+# acceleration (nv,), rates of activation (na,)
+Rates = tuple[Array, Array]
 
 
 class Slopes(NamedTuple):
@@ -21,12 +23,7 @@ class Slopes(NamedTuple):
 
 
 def average_slopes(
-    model: Model,
-    state: State,
-    data: Data,
-    h: Array,
-    evaluate: Callable[[State], Data],
-    read: Callable[[Data], Any],
+    model: Model, state: State, rates: Rates, h: Array, evaluate: Callable[[State], Data], read: Callable[[Data], Any]
 ) -> tuple[Slopes, Any]:
     """The weighted average (k1 + 2 k2 + 2 k3 + k4) / 6 over h seconds, and what `read` takes of the last three stages.
 
@@ -34,7 +31,7 @@ def average_slopes(
 
     Args:
       model: the model.
-      state: where it begins; data: evaluated there.
+      state: where it begins; rates: found there.
       h: s.
       evaluate: a state to its Data; read: what is needed of it, stacked along a leading axis of length 3.
     """
@@ -47,10 +44,15 @@ def average_slopes(
         slopes = Slopes(point.qvel, found.qacc, found.act_dot)
         return (slopes, jax.tree.map(lambda t, k: t + weight * k, total, slopes)), read(found)
 
-    first = Slopes(state.qvel, data.qacc, data.act_dot)
+    first = Slopes(state.qvel, *rates)
     table = jnp.asarray([[0.5, 0.5, 1.0], [2.0, 2.0, 1.0]], state.qpos.dtype)
     (_, total), reads = jax.lax.scan(stage, (first, first), (table[0], table[1]))
     return jax.tree.map(lambda t: t / 6, total), reads
+
+
+def rates_of(data: Data) -> Rates:
+    """What changes velocities and activations."""
+    return data.qacc, data.act_dot
 
 
 def last(reads: Any) -> Any:

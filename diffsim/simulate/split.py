@@ -5,44 +5,48 @@ the impulse by more than the motion itself does, and the derivative of the step,
 elastic balls have an error of 13 at 4 ms where the truth is 0 and 1. Here, with `opt.events` = n:
 
 1. the rest of the step is tried by Runge-Kutta with all decisions held (constraint/held.py): smooth, of fourth order;
-2. if a decision is no longer right at its end, the time t of the first change is solved for, touches before all else:
-   a guess by a parabola, corrected where the motion is then (velocities between the ends are a cubic);
-3. the motion until t is that of Simpson's rule, and it goes on from there, n times over; the last rest is a plain
-   Runge-Kutta step.
+2. if a decision is no longer right at its end, the time t of the first change is solved for, touches before all else
+   (change.py): a guess by a parabola, corrected where the motion is then (velocities between the ends are a cubic);
+3. the motion until t is that of Simpson's rule over both its halves, exact for forces with a bend in the middle, as
+   that of a rising impedance; it goes on from there, n times over; the last rest is a plain Runge-Kutta step.
 
 t depends on the state: where g(t, x) = 0 is the distance, dt = -(dg/dx dx) / (dg/dt), which carries the jump of the
 force at touch into the derivative (the saltation term). At all other changes forces are continuous, and t has little
 influence: as much as the motion goes on behind the zero, so that it is differentiated too. Steps in which nothing
-begins or ends are those of Runge-Kutta. Sources: Shampine and Thompson 2000, "Event location for ordinary
-differential equations"; Kong et al. 2024, "Saltation matrices".
+begins or ends are those of Runge-Kutta, and cost little more: 2 and 3 run only where some world of a batch needs them.
+Sources: Shampine and Thompson 2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation
+matrices".
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.collision.layout import layout_of
-from diffsim.constraint.held import held_as, signals
+from diffsim.constraint.held import Signals, held_as, signals
 from diffsim.enums import Solver
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.math import safe
 from diffsim.math.vector import total
-from diffsim.physics.joint import integrate_position, position_difference
+from diffsim.math.xla import anywhere
+from diffsim.physics.joint import position_difference
+from diffsim.simulate.change import Change, Curve, first_change
 from diffsim.simulate.forward import forward
-from diffsim.simulate.runge_kutta import Slopes, advance, average_slopes, last
+from diffsim.simulate.runge_kutta import Rates, Slopes, advance, average_slopes, last, rates_of
 from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.constraints import Held
 
 Array = jax.Array
+T = TypeVar("T")
+# acceleration (nv,), velocities of actuators (nu,)
+Ends = tuple[Array, Array]
 
-# how far behind the zero of a signal the motion goes on, as a part of its change within the step, by bytes of a number:
-# there the decisions are those that follow, whatever the rounding
-BEYOND = {4: 2e-3, 8: 1e-4}
-# the same of all signals but touches: forces are continuous there, so that it costs next to nothing, and it is more
-# than the found time is off where impedance bends. A release found a hair too early would be none: the rest of the
-# step would begin with a derivative of the contact that has ended
-PAST = 4e-3
+# Simpson's rule over both halves of a piece: weights of the accelerations at 0, 1/4 .. 1, for the gain of velocity, and
+# for that of position, where each counts with the time that is left
+VELOCITY = (1 / 12, 4 / 12, 2 / 12, 4 / 12, 1 / 12)
+POSITION = (1 / 12, 3 / 12, 1 / 12, 1 / 12, 0.0)
 
 
 class Split(NamedTuple):
@@ -56,9 +60,38 @@ class Split(NamedTuple):
     actuator_velocity: Array
 
 
-Ends = tuple[Array, Array]
-# acceleration (nv,), rates of activation (na,)
-Rates = tuple[Array, Array]
+class _Start(NamedTuple):
+    """What the motion from a state needs of its Data: rates, decisions and their signals."""
+
+    state: State
+    rates: Rates
+    held: Held
+    signals: Signals
+
+
+class _Part(NamedTuple):
+    """Where the step is: what goes on from there, for how long (s), whether a change ends that, which, and on which
+    curve; what the last evaluation found.
+    """
+
+    start: _Start
+    rest: Array
+    event: Array
+    change: Change
+    curve: Curve
+    ends: Ends
+
+
+class _Motion:
+    """What moves a state: model and inputs, and `forward`, traced once however often it is called."""
+
+    def __init__(self, model: Model, inputs: Inputs) -> None:
+        self.model, self.inputs = model, inputs
+        self._forward = jax.jit(lambda model, state, inputs, held: forward(model, state, inputs, held))
+
+    def at(self, state: State, held: Held | None = None) -> Data:
+        """Data of a state, with decisions held or its own."""
+        return self._forward(self.model, state, self.inputs, held)
 
 
 def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
@@ -68,158 +101,115 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
       UnsupportedError: what cannot be held (see `_check`).
     """
     _check(model)
+    motion = _Motion(model, inputs)
     h = model.opt.timestep
 
-    def go_on(carry: _Part, _: None) -> tuple[_Part, tuple[Slopes, Ends]]:
-        piece = _until_event(model, carry.state, inputs, carry.data, carry.rest)
-        ahead = forward(model, piece.state, inputs)
-        return _Part(piece.state, ahead, piece.rest, carry.split | piece.event), (piece.slopes, piece.ends)
+    part, only = _one_piece(motion, _start(model, state, data), h, _ends(data))
+    end, ends = _if_anywhere(part.event, lambda: _in_pieces(motion, part), (part.start.state, part.ends))
+    path, qacc = position_difference(model, end.qpos, state.qpos) / h, (end.qvel - state.qvel) / h
+    # one piece is a Runge-Kutta step
+    slopes = _select(part.event, Slopes(path, qacc, (end.act - state.act) / h), only)
+    return Split(slopes, jnp.where(part.event, end.qvel, state.qvel + h * slopes.qacc), *ends)
 
-    # one scan, so that a piece is compiled once
-    start = _Part(state, data, h, jnp.zeros((), bool))
-    (here, now, rest, split), pieces = jax.lax.scan(go_on, start, None, model.opt.events)
-    plain, ends = jax.tree.map(lambda leaf: leaf[0], pieces)
-    slopes, reads = average_slopes(model, here, now, rest, lambda point: forward(model, point, inputs), _ends)
-    final = advance(model, here, slopes, rest)
-    path, qacc = position_difference(model, final.qpos, state.qpos) / h, (final.qvel - state.qvel) / h
-    whole = Slopes(path, qacc, (final.act - state.act) / h), last(reads)
-    chosen: tuple[Slopes, Ends] = jax.tree.map(lambda a, b: jnp.where(split, a, b), whole, (plain, ends))
-    slopes, (qacc, velocity) = chosen
-    return Split(slopes, jnp.where(split, final.qvel, state.qvel + h * slopes.qacc), qacc, velocity)
+
+def _in_pieces(motion: _Motion, part: _Part) -> tuple[State, Ends]:
+    """The end of a step whose first piece ends with a change."""
+
+    def go_on(part: _Part, _: None) -> tuple[_Part, None]:
+        return _if_anywhere(part.event, lambda: _next_piece(motion, part), part), None
+
+    def to_the_end() -> tuple[Slopes, Ends]:
+        return _plain(motion, part)
+
+    # one scan, so that a piece is compiled once; what comes after the last change is not looked at
+    part, _ = jax.lax.scan(go_on, part, None, motion.model.opt.events)
+    still = Slopes(part.start.state.qvel, *part.start.rates)
+    slopes, ends = _if_anywhere(part.event, to_the_end, (still, part.ends))
+    return advance(motion.model, part.start.state, slopes, part.rest), ends
+
+
+def _if_anywhere(flag: Array, then: Callable[[], T], otherwise: T) -> T:
+    """A choice for a whole batch: what some world needs happens in all of them."""
+    return jax.lax.cond(anywhere(flag), then, lambda: otherwise)
+
+
+def _select(condition: Array, yes: T, no: T) -> T:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 def _ends(data: Data) -> Ends:
     return data.qacc, data.actuator_velocity
 
 
-class _Part(NamedTuple):
-    """Where the step is after some pieces: what is found there, how much time is left, whether anything has changed."""
-
-    state: State
-    data: Data
-    rest: Array
-    split: Array
+def _told(model: Model, data: Data, qacc: Array, held: Held) -> Signals:
+    """The signals of a state at an acceleration."""
+    return signals(model, data.efc, residuals_at(data.efc, qacc), held)
 
 
-class _Piece(NamedTuple):
-    """A part of a step: where it ends, how much time is left, whether something begins or ends there; and its rates and
-    last evaluation if nothing did.
-    """
-
-    state: State
-    rest: Array
-    event: Array
-    slopes: Slopes
-    ends: Ends
-
-
-def _until_event(model: Model, state: State, inputs: Inputs, data: Data, h: Array) -> _Piece:
-    """The motion with all decisions held, for h seconds or until one of them changes."""
+def _start(model: Model, state: State, data: Data) -> _Start:
     held = held_as(data.efc, residuals_at(data.efc, data.qacc))
+    return _Start(state, rates_of(data), held, _told(model, data, data.qacc, held))
+
+
+def _plain(motion: _Motion, part: _Part) -> tuple[Slopes, Ends]:
+    """A Runge-Kutta step over the rest, in which states decide."""
+    state, rates, *_ = part.start
+    slopes, reads = average_slopes(motion.model, state, rates, part.rest, motion.at, _ends)
+    return slopes, _select(part.rest > 0, last(reads), part.ends)
+
+
+def _one_piece(motion: _Motion, begin: _Start, h: Array, before: Ends) -> tuple[_Part, Slopes]:
+    """The motion with all decisions held, for the rest of the step, and the first of them that is wrong in the end."""
+    model, (state, rates, held, first) = motion.model, begin
 
     def evaluate(point: State) -> Data:
-        return forward(model, point, inputs, held)
+        return motion.at(point, held)
 
-    def told(found: Data) -> Array:
-        return jnp.concatenate(signals(model, found.efc, residuals_at(found.efc, found.qacc), held))
+    def read(found: Data) -> tuple[Signals, Ends]:
+        return _told(model, found, found.qacc, held), _ends(found)
 
-    slopes, reads = average_slopes(model, state, data, h, evaluate, lambda each: (told(each), _ends(each)))
-    stages, ends = reads
-    end = advance(model, state, slopes, h)
+    slopes, (told, ends) = average_slopes(model, state, rates, h, evaluate, read)
+    end, (qacc, velocity) = advance(model, state, slopes, h), last(ends)
     after = evaluate(end)
-    touches = signals(model, data.efc, residuals_at(data.efc, data.qacc), held).touches.size
-    change = _first_change((told(data), stages[1], told(after)), touches)
-    curve = Curve(state, data.qacc, end.qvel, after.qacc, h)
-
-    def seen(part: Array) -> tuple[Rates, Array]:
-        found = evaluate(curve(model, part))
-        return _rates(found), told(found)
-
-    # half way and there, side by side
-    rates, values = jax.vmap(seen)(jnp.stack([0.5 * change.guess, change.guess]))
-    half, found = (jax.tree.map(lambda leaf, i=i: leaf[i], rates) for i in range(2))
-    part = change.corrected(values[1])
-    guessed = advance(model, state, _simpson(state, (_rates(data), half, found), change.guess * h), change.guess * h)
-    there = _coast(model, guessed, found, (part - change.guess) * h)
-    state = jax.tree.map(lambda a, b: jnp.where(change.event, a, b), there, end)
-    return _Piece(state, jnp.where(change.event, (1 - part) * h, 0), change.event, slopes, last(ends))
+    change = first_change((first, jax.tree.map(lambda leaf: leaf[1], told), _told(model, after, after.qacc, held)))
+    event = change.event & (h > 0)
+    start, rest = begin._replace(state=_select(event, state, end)), jnp.where(event, h, 0)
+    curve = Curve(state, rates, end.qvel, after.qacc, h)
+    return _Part(start, rest, event, change, curve, _select(h > 0, (qacc, velocity), before)), slopes
 
 
-def _rates(data: Data) -> Rates:
-    return data.qacc, data.act_dot
+def _next_piece(motion: _Motion, part: _Part) -> _Part:
+    """Goes to the change, in the worlds that have one, and on from there."""
+    model, (state, _, held, _), change, curve = motion.model, part.start, part.change, part.curve
+
+    def seen(fraction: Array) -> tuple[Rates, Signals]:
+        found = motion.at(curve(model, fraction), held)
+        return rates_of(found), _told(model, found, found.qacc, held)
+
+    # side by side
+    between, told = jax.vmap(seen)(change.guess * jnp.asarray([0.25, 0.5, 0.75, 1.0], change.guess.dtype))
+    rates, there = jax.tree.map(lambda leaf: leaf[-1], (between, told))
+    when, h = change.corrected(there), curve.h
+    guessed = advance(model, state, _simpson(curve, between, change.guess * h), change.guess * h)
+    behind = _select(part.event, _coast(model, guessed, rates, (when - change.guess) * h), state)
+    start = _start(model, behind, motion.at(behind))
+    return _one_piece(motion, start, jnp.where(part.event, (1 - when) * h, 0), part.ends)[0]
 
 
-def _simpson(state: State, three: tuple[Rates, Rates, Rates], h: Array) -> Slopes:
-    """Mean rates over h seconds, from those at their begin, middle and end: integrals of a parabola."""
-    (first, _), (middle, _), _ = three
-    qacc, act_dot = ((a + 4 * b + c) / 6 for a, b, c in zip(*three, strict=True))
-    return Slopes(state.qvel + h * (first + 2 * middle) / 6, qacc, act_dot)
+def _simpson(curve: Curve, between: Rates, h: Array) -> Slopes:
+    """Mean rates over the first h seconds of a curve, from those at 1/4, 1/2, 3/4 and all of them."""
+    qacc, act_dot = (jnp.concatenate([a[None], b]) for a, b in zip(curve.rates, between, strict=True))
+    return Slopes(curve.state.qvel + h * _weigh(POSITION, qacc), _weigh(VELOCITY, qacc), _weigh(VELOCITY, act_dot))
+
+
+def _weigh(weights: tuple[float, ...], values: Array) -> Array:
+    return total([weight * value for weight, value in zip(weights, values, strict=True)])
 
 
 def _coast(model: Model, state: State, rates: Rates, h: Array) -> State:
     """The state after a very short time of constant rates."""
     qacc, act_dot = rates
     return advance(model, state, Slopes(state.qvel + 0.5 * h * qacc, qacc, act_dot), h)
-
-
-class Curve(NamedTuple):
-    """The motion between the ends of a piece of h seconds: cubic velocities, with the accelerations of both ends."""
-
-    state: State
-    qacc: Array
-    end_qvel: Array
-    end_qacc: Array
-    h: Array
-
-    def __call__(self, model: Model, part: Array) -> State:
-        """The state after a part of it, 0 to 1. Activations stay: they only matter for where something begins."""
-        s, h, state = part, self.h, self.state
-        values = state.qvel, h * self.qacc, self.end_qvel, h * self.end_qacc
-        weights = 1 - 3 * s**2 + 2 * s**3, s - 2 * s**2 + s**3, 3 * s**2 - 2 * s**3, s**3 - s**2
-        # their integrals
-        moved = s - s**3 + s**4 / 2, s**2 / 2 - 2 * s**3 / 3 + s**4 / 4, s**3 - s**4 / 2, s**4 / 4 - s**3 / 3
-        qvel, path = (total([w * value for w, value in zip(each, values, strict=True)]) for each in (weights, moved))
-        return state.replace(time=state.time + s * h, qpos=integrate_position(model, state.qpos, path, h), qvel=qvel)
-
-
-class _Change(NamedTuple):
-    """The first decision that is no longer right: index of its signal, about when (0 to 1), the signal at begin and
-    end, the value just behind zero that it shall have.
-    """
-
-    event: Array
-    signal: Array
-    guess: Array
-    ends: tuple[Array, Array]
-    goal: Array
-
-    def corrected(self, there: Array) -> Array:
-        """The time, from the signals at the guess."""
-        if not there.size:
-            return self.guess
-        value, part, (first, last) = there[self.signal], self.guess, self.ends
-        # of the parabola through three points
-        slope = (1 - part) * safe.divide(value - first, part) + part * safe.divide(last - value, 1 - part)
-        return safe.clip(part - safe.divide(value - self.goal, slope), 0.0, 1.0)
-
-
-def _first_change(three: tuple[Array, Array, Array], touches: int) -> _Change:
-    """The first signal to become negative, touches before others, from values at begin, middle and end of a piece."""
-    first, _, end = jax.lax.stop_gradient(three)
-    if not first.size:
-        zero, one = jnp.zeros((), first.dtype), jnp.ones((), first.dtype)
-        return _Change(zero > 0, jnp.zeros((), jnp.int32), one, (zero, zero), zero)
-    crosses = end < 0
-    order = jnp.where(crosses, safe.divide(first, first - end, 1.0), jnp.inf) + (jnp.arange(first.size) >= touches)
-    index = jnp.argmin(order)
-    touch = index < touches
-    c0, c1, c2 = (values[index] for values in three)
-    goal = jnp.where(touch, BEYOND[first.dtype.itemsize], PAST) * c2
-    # the parabola a s^2 + b s + c through the three values, less the goal; one zero within
-    a, b, c = 2 * c0 - 4 * c1 + 2 * c2, 4 * c1 - 3 * c0 - c2, c0 - goal
-    root = safe.sqrt(jnp.where(crosses[index], b * b - 4 * a * c, 1))
-    guess = safe.clip(safe.divide(2 * c, root - b, 1.0), 0.0, 1.0)
-    return _Change(jnp.any(crosses), index, guess, (c0, c2), goal)
 
 
 def _check(model: Model) -> None:
@@ -232,8 +222,6 @@ def _check(model: Model) -> None:
         reasons.append("all contacts must have a slot; load with a larger max_contacts and max_pairs")
     if any(group.collider.rows == 0 for group in layout.groups):
         reasons.append("contacts of distance fields have no distance until they touch")
-    if opt.contact_reach:
-        reasons.append("contact_reach must be 0")
     if model.topology.nhistory:
         reasons.append("delays of controls and sensors are not supported")
     if reasons:

@@ -23,7 +23,7 @@ Array = jax.Array
 
 class Held(NamedTuple):
     """Which constraints of each group act (n,), which of their rows or edges push (k, n), which constraints are deeper
-    than the width of their impedance (n,); bool (constraint/held.py).
+    than the bends of their impedance (2, n); bool (constraint/held.py).
     """
 
     acts: tuple[Array, ...]
@@ -65,8 +65,8 @@ class RowGroup(Record):
     # distance, angle or residual (m or rad), and the value below which a row is active
     pos: Array = leaf("n")
     margin: Array = leaf("n")
-    # depth at which the impedance stops rising (m or rad); 0 where it is constant
-    width: Array = leaf("n")
+    # depths at which the rise of the impedance turns and ends (m or rad); 0 where it is constant
+    bends: Array = leaf(2, "n")
     # J qvel (m/s or rad/s) and reference acceleration (m/s^2 or rad/s^2)
     vel: Array = leaf("dim", "n")
     aref: Array = leaf("dim", "n")

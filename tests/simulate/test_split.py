@@ -10,6 +10,7 @@ import pytest
 
 import diffsim
 from diffsim.errors import UnsupportedError
+from tests.programs import equations
 from tests.uncompiled import uncompiled
 from tests.wide import wide
 
@@ -96,6 +97,49 @@ def test_a_rise_of_the_impedance_ends_a_piece() -> None:
     assert errors[0] < 0.1 * errors[1]
 
 
+def slope_of_small_steps(xml: str, x: np.ndarray, count: int) -> np.ndarray:
+    """Derivative of where one step of 4 ms leads by the first height, by differences of small steps."""
+    eps = 1e-7 * np.eye(4)[0]
+    more, less = (small_steps(xml, jnp.asarray(x + sign * eps), count) for sign in (1, -1))
+    return np.concatenate([more.qpos - less.qpos, more.qvel - less.qvel]) / 2e-7
+
+
+# out from 10 mm below the floor, and in from 3 um below it: each crosses the whole rise of the impedance in one step
+@pytest.mark.parametrize(("depth", "speed"), [(0.010026, 2.7339), *wide([(0.0105833, 2.7322)]), (3.3e-6, -3.1324)])
+def test_the_rise_of_the_impedance_has_pieces_of_its_own(depth: float, speed: float) -> None:
+    """Both were wrong by 3%: the release was looked for where the motion had not been smooth, and Simpson's rule saw
+    the steep middle of the rise only.
+    """
+    x = np.array([-0.03 - depth, 0.0, speed, 0.0])
+    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,))[1])
+    found = np.asarray(jvp(with_events(BOUNCE, 2), x, np.eye(4)[0]))
+    assert abs(found[2] / slope_of_small_steps(BOUNCE, x, 40)[2] - 1) < 0.01
+
+
+def test_a_batch_pays_for_events_only_where_it_has_some() -> None:
+    """Worlds are as alone, and what happens in none of them is left out: all choices are one for the batch."""
+    model = with_events(BOUNCE, 2)
+    xs = np.array([[-0.028, 0.0, -1.0, 0.0], [0.2, 0.1, -1.0, 0.3], [-0.04, 0.0, 2.7, 0.0]])
+    batch = uncompiled(jax.vmap(through_touch, (None, 0)))(model, xs)
+    np.testing.assert_allclose(batch, [after(model, x) for x in xs], rtol=1e-12, atol=1e-14)
+    program = jax.make_jaxpr(jax.vmap(through_touch, (None, 0)))(model, xs)
+    choices = [each.invars[0].aval.shape for each in equations(program.jaxpr) if each.primitive.name == "cond"]
+    assert choices == 3 * [()]
+
+
+def test_contacts_are_felt_from_a_distance() -> None:
+    """By derivatives only, before the touch and where one is found."""
+    plain = with_events(DROP, 1)
+    felt = plain.replace(opt=plain.opt.replace(contact_reach=0.05))
+    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,)))
+    for height, near in ((0.01, True), (0.2, False), (-0.028, False)):
+        x = np.array([height, 0.0, -1.0, 0.0])
+        (value, slope), (same, far) = (jvp(model, x, np.eye(4)[0]) for model in (plain, felt))
+        np.testing.assert_array_equal(value, same)
+        # nearer to the floor it would be pushed up
+        assert (slope[2] == 0 and far[2] < -1e-3) if near else abs(far[2] - slope[2]) < 1e-2 * (1 + abs(slope[2]))
+
+
 CUBE = """<mujoco><option timestep=".004" integrator="RK4"/><worldbody><geom type="plane" size="1 1 .1"/>
 <body pos="0 0 .2"><freejoint/><geom type="box" size=".1 .1 .1"/></body></worldbody></mujoco>"""
 
@@ -123,7 +167,6 @@ def test_what_cannot_be_split_is_refused() -> None:
     for options, words in (
         ({"integrator": "euler"}, "needs the integrator RK4"),
         ({"solver": "pgs"}, "Newton or CG"),
-        ({"contact_reach": 0.1}, "contact_reach must be 0"),
     ):
         with pytest.raises(UnsupportedError, match=words):
             diffsim.step(model.replace(opt=model.opt.replace(**options)), state)
