@@ -74,9 +74,15 @@ class _Batch(NamedTuple):
 
         def one_pass(number: Array, room: Array) -> Array:
             first, is_last, tables = number * self.part, number == PARTS, (problems.rows, room)
-            slices = lambda: tuple(jax.lax.dynamic_slice_in_dim(x, first, self.part) for x in tables)  # noqa: E731
-            index = lambda: jnp.argsort(~self._left(states, room))[: self.part]  # noqa: E731
-            problem, state = jax.lax.cond(is_last, lambda: tuple(x[index()] for x in tables), slices)
+
+            def quarter() -> tuple[Array, ...]:
+                return tuple(jax.lax.dynamic_slice_in_dim(x, first, self.part) for x in tables)
+
+            def leftovers() -> tuple[Array, ...]:
+                index = jnp.argsort(~self._left(states, room))[: self.part]
+                return tuple(x[index] for x in tables)
+
+            problem, state = jax.lax.cond(is_last, leftovers, quarter)
             state = self._advance(problems.unpack(problem), states.unpack(state), is_last)
             return jax.lax.dynamic_update_slice_in_dim(room, _table(state).rows, first, 0)
 
@@ -104,8 +110,9 @@ class _Batch(NamedTuple):
             return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), later, state)
 
         allowed = jnp.where(is_last, 0, self.part // PARTS)
-        too_many = lambda state: jnp.sum(unfinished(state)) > allowed  # noqa: E731
-        return jax.lax.while_loop(too_many, lambda state: jax.vmap(advance)(own, state), state)
+        return jax.lax.while_loop(
+            lambda state: jnp.sum(unfinished(state)) > allowed, lambda state: jax.vmap(advance)(own, state), state
+        )
 
 
 class _Table(NamedTuple):

@@ -86,7 +86,7 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
 def _lean(rows: RowGroup) -> RowGroup:
     """What the laws read of a group, and nothing that would be carried along in loops."""
     none = jnp.zeros_like(rows.pos[:0])
-    return dataclasses.replace(rows, pos=none, margin=none, width=none, vel=none, anchor=none)
+    return dataclasses.replace(rows, pos=none, margin=none, bends=none, vel=none, anchor=none)
 
 
 def lowest(objective: Objective, candidates: Sequence[Array]) -> Array:

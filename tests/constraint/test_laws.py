@@ -29,7 +29,7 @@ def rows_of(law: Law, dim: int, friction: float = 0.6, seed: int = 0) -> RowGrou
         slot=None,
         pos=np.zeros(COUNT),
         margin=np.zeros(COUNT),
-        width=np.zeros(COUNT),
+        bends=np.zeros((2, COUNT)),
         vel=np.zeros((dim, COUNT)),
         aref=np.zeros((dim, COUNT)),
         D=rng.uniform(1, 50, size=(1 if law == Law.PYRAMID else dim, COUNT)),
