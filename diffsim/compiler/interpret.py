@@ -163,10 +163,10 @@ def _cpu(*, platforms: Sequence[Sequence[str] | None]) -> int:
 
 
 def _quiet(operation: Callable[..., Any]) -> Rule:
-    """A plain operation that says nothing where it has no value."""
+    """A plain operation that says nothing where it has no value, or one beyond all numbers."""
 
     def rule(*inputs: Array, **params: Any) -> Any:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return operation(*inputs)
 
     return rule
@@ -204,7 +204,7 @@ NUMPY: dict[str, Rule] = {
     "lt": _plain(np.less),
     "max": _plain(np.maximum),
     "min": _plain(np.minimum),
-    "mul": _plain(np.multiply),
+    "mul": _quiet(np.multiply),
     "ne": _plain(np.not_equal),
     "neg": _plain(np.negative),
     "not": _plain(np.invert),
@@ -216,7 +216,8 @@ NUMPY: dict[str, Rule] = {
     "reduce_max": _over_axes(np.max),
     "reduce_min": _over_axes(np.min),
     "reduce_or": _over_axes(np.any),
-    "reduce_sum": _over_axes(np.sum),
+    # numpy sums small integers as large ones
+    "reduce_sum": _over_axes(lambda x, axis: np.sum(x, axis, dtype=x.dtype)),
     "reshape": lambda x, *, new_sizes, dimensions, **_: x.transpose(dimensions or [*range(x.ndim)]).reshape(new_sizes),
     "round": _round,
     "rsqrt": _quiet(lambda x: 1 / np.sqrt(x)),
