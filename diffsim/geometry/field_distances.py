@@ -18,9 +18,9 @@ import jax.numpy as jnp
 
 from diffsim.enums import GeomType
 from diffsim.geometry.boundaries import Boundary, ExactBoundary, FieldBoundary, rest
-from diffsim.geometry.field_pairs import field_of, field_pair, relative_pose
+from diffsim.geometry.field_pairs import field_of, field_pair
 from diffsim.geometry.mesh_fields import mesh_field, seen_from
-from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.geometry.triangle_boundary import TriangleBoundary
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, solve3, transpose

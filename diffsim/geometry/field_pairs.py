@@ -16,10 +16,10 @@ from diffsim.enums import GeomType
 from diffsim.geometry.bounds import bounding_boxes
 from diffsim.geometry.field_descent import FieldPair, descend
 from diffsim.geometry.primitive_fields import PRIMITIVES, Field
-from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.geometry.spread import repeated
 from diffsim.math import safe
-from diffsim.math.vector import mul_mat, mul_vec, mul_vec_t, scale, transpose
+from diffsim.math.vector import mul_vec, mul_vec_t, scale
 
 Array = jax.Array
 
@@ -47,11 +47,6 @@ def field_of(kind: GeomType, shape: Shape) -> tuple[Field, Array]:
     if kind == GeomType.SDF:
         return shape.data.field, shape.data.parameters
     return PRIMITIVES[kind], shape.size
-
-
-def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
-    """Rotation (3, 3) and shift (3,), m, from the frame of the second to that of the first."""
-    return mul_mat(transpose(first.mat), second.mat), mul_vec_t(first.mat, second.pos - first.pos)
 
 
 def _box(kind: GeomType, shape: Shape) -> Array:

@@ -18,11 +18,11 @@ import numpy as np
 
 from diffsim.geometry.assets import Sizes, padded
 from diffsim.geometry.field_data import FieldData, halton
-from diffsim.geometry.shapes import Candidates, Shape
+from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.geometry.spread import repeated, spread
 from diffsim.math import safe
 from diffsim.math.pick import pick
-from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, scale, total, transpose
+from diffsim.math.vector import cross, dot, mul_vec, scale, total
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 
@@ -76,8 +76,7 @@ def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
 
 def seen_from(mesh: Shape, other: Shape) -> Array:
     """Corners (f, 3, 3) of the mesh's triangles in the frame of another shape."""
-    turn = mul_mat(transpose(other.mat), mesh.mat)
-    shift = mul_vec_t(other.mat, mesh.pos - other.pos)
+    turn, shift = relative_pose(other, mesh)
     corner = mesh.data.corner
     return mul_vec(jnp.broadcast_to(turn, (*corner.shape, 3)), corner) + jnp.broadcast_to(shift, corner.shape)
 

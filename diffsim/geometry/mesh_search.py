@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from diffsim.geometry.slab import through_box
 from diffsim.geometry.triangle_tree import CHILDREN, Trees, trees
+from diffsim.math.needed import spread
 from diffsim.math.vector import cross, dot, total, unpack
 from diffsim.math.xla import computed_once
 from diffsim.types.model import Model
@@ -87,9 +88,9 @@ def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
     @search.def_vmap
     def in_one_go(size: int, batched: Any, vertex: Array, boxes: Array, queries: Queries) -> tuple[Nearest, Nearest]:
         *own_mesh, own_queries = batched
-        whole = jax.tree.map(partial(_spread, size), queries, own_queries)
+        whole = jax.tree.map(partial(spread, size), queries, own_queries)
         if any(own_mesh):
-            vertex, boxes = (_spread(size, *each) for each in zip((vertex, boxes), own_mesh, strict=True))
+            vertex, boxes = (spread(size, *each) for each in zip((vertex, boxes), own_mesh, strict=True))
             found = jax.lax.map(lambda each: search(*each), (vertex, boxes, whole))
         else:
             flat = search(vertex, boxes, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), whole))
@@ -97,11 +98,6 @@ def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
         return found, Nearest(True, True)  # type: ignore[arg-type]
 
     return search
-
-
-def _spread(size: int, values: Array, batched: bool) -> Array:
-    """Values with a leading batch axis."""
-    return values if batched else jnp.broadcast_to(values, (size, *values.shape))
 
 
 def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:

@@ -15,8 +15,8 @@ import numpy as np
 
 from diffsim.enums import GeomType
 from diffsim.geometry.assets import Hull, Polygons, polygon_normals, polygons_of
-from diffsim.geometry.shapes import Shape
-from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, pack, total, transpose, unpack
+from diffsim.geometry.shapes import Shape, relative_pose
+from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, total, unpack
 
 Array = jax.Array
 
@@ -63,8 +63,7 @@ class Feature(NamedTuple):
 
 def difference(hull1: Hull, hull2: Hull, shape1: Shape, shape2: Shape) -> HullPair:
     """Two hulls, each in the frame of its shape, as a pair."""
-    turn = mul_mat(transpose(shape1.mat), shape2.mat)
-    return HullPair(hull1.vert, hull2.vert, turn, mul_vec_t(shape1.mat, shape2.pos - shape1.pos))
+    return HullPair(hull1.vert, hull2.vert, *relative_pose(shape1, shape2))
 
 
 def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:

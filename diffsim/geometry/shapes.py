@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.vector import cross, dot, mul_mat, mul_vec_t, scale, transpose
 
 Array = jax.Array
 Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
@@ -47,6 +47,11 @@ class Candidates(NamedTuple):
     normal: Array
     tangent: Array
     valid: Array
+
+
+def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
+    """Rotation (3, 3) and shift (3,), m, from the frame of the second to that of the first."""
+    return mul_mat(transpose(first.mat), second.mat), mul_vec_t(first.mat, second.pos - first.pos)
 
 
 def candidate(

@@ -7,7 +7,8 @@ ones is the same, and only x can become nan. The right side is one more column o
     [A   b]   [U^T 0] [U y]
     [b^T c] = [y^T d] [0 d],   y = U^-T b,
 
-so that the factor brings the first of the two triangular solves with it. The second, U x = y, is the first rows of
+so that the factor brings the first of the two triangular solves with it (b is scaled to 1, as derivatives can be of any
+size). The second, U x = y, is the first rows of
 
     [U y] [ x]   [ 0]
     [0 d] [-1] = [-d].
@@ -20,7 +21,7 @@ from jaxlib import lapack
 
 Array = jax.Array
 
-# the corner c, larger than b A^-1 b can be in a simulation that has not diverged
+# the corner c, larger than b A^-1 b can be for b of size 1
 CORNER = 1e30
 # flags of LAPACK, which sees our upper triangles by columns: as lower ones
 LEFT, LOWER, TRANSPOSED, GENERAL = (np.uint8(ord(letter)) for letter in "LLTN")
@@ -28,12 +29,14 @@ LEFT, LOWER, TRANSPOSED, GENERAL = (np.uint8(ord(letter)) for letter in "LLTN")
 
 def solve_bordered(matrix: Array, b: Array) -> Array:
     """x (..., n) with A x = b (..., n), for symmetric positive definite A in float32; nan where one is not."""
-    n = b.shape[-1]
+    n, size = b.shape[-1], jnp.max(jnp.abs(b), axis=-1, keepdims=True)
+    size = jnp.where(size > 0, size, 1)
+    b = b / size
     below = jnp.concatenate([jnp.zeros_like(b), jnp.full((*b.shape[:-1], 1), CORNER, b.dtype)], axis=-1)
     rows = jnp.concatenate([matrix, b[..., None]], axis=-1)
     upper, info = _factor(jnp.concatenate([rows, below[..., None, :]], axis=-2))
     right = jnp.concatenate([jnp.zeros((*b.shape, 1), b.dtype), -upper[..., n:, n:]], axis=-2)
-    return jnp.where((info == 0)[..., None], _solve_upper(upper, right)[..., :n, 0], jnp.nan)
+    return jnp.where((info == 0)[..., None], size * _solve_upper(upper, right)[..., :n, 0], jnp.nan)
 
 
 def _factor(matrix: Array) -> tuple[Array, Array]:

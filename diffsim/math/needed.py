@@ -1,8 +1,8 @@
 """A search that few of a batch need: those that do are worked on in small groups, the others cost nothing.
 
 `vmap` of a loop goes on for all until the last is done. Here a batch is flattened, whatever the order of its maps, and
-those that need the search are taken up a group after the other, each with a loop of its own. On a GPU, which works on
-all at once, the batch stays whole.
+those that need the search are taken up a group after the other, each with a loop of its own. That is for CPUs: a device
+that works on all at once has the whole batch.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.xla import for_gpu
+from diffsim.math.xla import for_cpu
 
 Array = jax.Array
 Tree = TypeVar("Tree")
@@ -38,7 +38,7 @@ def where_needed(search: Search[Tree], needed: Array, arguments: Any) -> Tree:
 
     @one.def_vmap
     def row(size: int, batched: Any, needed: Array, leaves: list[Array]) -> tuple[Tree, Tree]:
-        needed, leaves = jax.tree.map(partial(_spread, size), (needed, leaves), tuple(batched))
+        needed, leaves = jax.tree.map(partial(spread, size), (needed, leaves), tuple(batched))
         found = _table(of_leaves, [False] * len(leaves))(needed[None], leaves)
         return jax.tree.map(lambda x: x[0], found), jax.tree.map(lambda _: True, found)
 
@@ -53,7 +53,7 @@ def _table(search: Search[Tree], own: list[bool]) -> Search[Tree]:
 
     @jax.custom_batching.custom_vmap
     def table(needed: Array, leaves: list[Array]) -> Tree:
-        if for_gpu():
+        if not for_cpu():
             cases = jax.vmap(search)
             return jax.vmap(cases, (0, [0 if each else None for each in own]))(needed, leaves)
         return _in_groups(search, own, needed, leaves)
@@ -63,7 +63,7 @@ def _table(search: Search[Tree], own: list[bool]) -> Search[Tree]:
         worlds = needed.shape[-2]
 
         def joined(values: Array, is_batched: bool) -> Array:
-            whole = _spread(size, values, is_batched)
+            whole = spread(size, values, is_batched)
             return whole.reshape(size * worlds, *whole.shape[2:])
 
         def of_world(values: Array, is_own: bool, is_batched: bool) -> Array:
@@ -103,6 +103,6 @@ def _in_groups(search: Search[Tree], own: list[bool], needed: Array, leaves: lis
     return jax.tree.map(lambda x: x.reshape(worlds, cases, *x.shape[1:]), found)
 
 
-def _spread(size: int, values: Array, batched: bool) -> Array:
+def spread(size: int, values: Array, batched: bool) -> Array:
     """Values with a leading batch axis."""
     return values if batched else jnp.broadcast_to(values, (size, *values.shape))

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.linalg import inner, matmul
+from diffsim.math.xla import for_cpu
 from diffsim.optimize.box_qp import Quadratic, box_qp
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.slots import Loop, run
@@ -114,7 +115,7 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
         advance=lambda progress, task, *_: _advance(task, progress, chosen),
         ended=lambda progress: progress.done | (progress.iterations >= chosen.iterations),
     )
-    end = run(loop, (task, state, ctrl), chosen.slots or (SLOTS if jax.default_backend() == "cpu" else 0))
+    end = run(loop, (task, state, ctrl), chosen.slots or (SLOTS if for_cpu() else 0))
     best = end.path
     return Plan(
         states=best.states,

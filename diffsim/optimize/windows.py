@@ -128,10 +128,6 @@ class Problem:
         by_theta, by_start = (np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in found)
         return Blocks(by_theta, by_start)
 
-    def jacobian(self, x: np.ndarray) -> np.ndarray:
-        """(k, n + windows * width), zero between a window and another's initial state."""
-        return _dense(self.blocks(x))
-
     def rms(self, x: np.ndarray) -> np.ndarray:
         """(nsensordata,) root mean square error of each reading, in its unit; NaN where nothing was measured."""
         if not self.windows.ctrl.shape[0]:
@@ -172,11 +168,3 @@ def windows_of(recordings: list[Recording], rows: int) -> Recording:
         for first in range(0, len(recording.ctrl) - rows + 1, rows)
     ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *cut)
-
-
-def _dense(blocks: Blocks) -> np.ndarray:
-    """All columns, of theta and of each window's first state."""
-    count, rows, width = blocks.by_x.shape
-    own = np.zeros((count, rows, count, width))
-    own[np.arange(count), :, np.arange(count)] = blocks.by_x
-    return np.concatenate([blocks.by_theta.reshape(count * rows, -1), own.reshape(count * rows, -1)], axis=1)

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from diffsim.constraint import laws
 from diffsim.constraint.springs import SPRINGS, springs, stretch
 from diffsim.math.vector import total
+from diffsim.solver.objective import PerGroup
 from diffsim.types.constraints import Constraints, RowGroup
 
 Array = jax.Array
-PerGroup = tuple[Array, ...]
 
 
 class _Cones(NamedTuple):

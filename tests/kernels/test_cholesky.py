@@ -196,3 +196,10 @@ def test_bordered_solves_are_the_plain_ones(n: int, count: int) -> None:
 def test_bordered_solves_are_nan_where_a_matrix_is_not_positive() -> None:
     matrix = np.stack([np.eye(3), -np.eye(3), np.diag([1, 0, 1])]).astype(np.float32)
     assert np.isnan(solve_bordered(matrix, np.ones((3, 3), np.float32))).any(1).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e17, 1e30])
+def test_bordered_solves_are_of_any_size(size: float) -> None:
+    """Derivatives along a chaotic motion grow without bounds, and are numbers all the same."""
+    matrix, b = 2 * np.eye(3, dtype=np.float32)[None], np.full((1, 3), size, np.float32)
+    np.testing.assert_allclose(solve_bordered(matrix, b), b / 2, rtol=1e-6)
