@@ -95,7 +95,7 @@ def _by_rows(model: Model, places: Places, theta: Array, rows: _Row) -> Steps:
     leaves, slopes = leaves_of(theta), jax.jacfwd(leaves_of)(theta)
     nothing = jnp.zeros(tangent_size(model), theta.dtype)
 
-    def one(row: _Row) -> tuple[Array, Array]:
+    def one(row: _Row) -> tuple[Array, Array, Array, Array]:
         def moved(leaves: dict[str, Array], change: Array) -> Array:
             later, _ = _step(model, with_leaves(model, leaves), row, change)
             return jnp.concatenate([later.qvel, later.act])
@@ -106,19 +106,19 @@ def _by_rows(model: Model, places: Places, theta: Array, rows: _Row) -> Steps:
             return difference(model, led, row.there)[:nv]
 
         by_leaves, rest = jax.jacrev(moved, argnums=(0, 1))(leaves, nothing)
-        theta_rest = jnp.zeros((nv + model.na, theta.size), theta.dtype)
-        for name in names:
-            theta_rest = theta_rest + _contracted(by_leaves[name], slopes[name])
         by_change, by_qvel = jax.jacfwd(place, argnums=(0, 1))(nothing, row.there.qvel)
-        # the last row of a motion led elsewhere, and is not used
-        A = jnp.concatenate([by_change + matmul(by_qvel, rest[:nv]), rest])
-        return A, jnp.concatenate([matmul(by_qvel, theta_rest[:nv]), theta_rest])
+        return rest, _flat(by_leaves, names, len(rest)), by_change, by_qvel
 
     def readings(theta: Array, change: Array) -> Array:
         fitted = with_numbers(model, places, theta)
         return _in_chunks(lambda row: _step(model, fitted, row, change)[1], rows)
 
-    A, B = _in_chunks(one, rows)
+    rest, by_leaves, by_change, by_qvel = _in_chunks(one, rows)
+    # in one product for all rows
+    theta_rest = matmul(by_leaves, jnp.concatenate([slopes[name].reshape(-1, theta.size) for name in names]))
+    # the last row of a motion led elsewhere, and is not used
+    A = jnp.concatenate([by_change + matmul(by_qvel, rest[:, :nv]), rest], axis=1)
+    B = jnp.concatenate([matmul(by_qvel, theta_rest[:, :nv]), theta_rest], axis=1)
     D, C = jax.jacfwd(readings, argnums=(0, 1))(theta, nothing)
     return Steps(A, B, C, D)
 
@@ -134,9 +134,9 @@ def _in_chunks(function: Callable[[_Row], Any], rows: _Row) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(index.size, *leaf.shape[2:])[:count], found)
 
 
-def _contracted(by_leaf: Array, slope: Array) -> Array:
-    """(rows, n), of derivatives by a leaf (rows, ...) and those of the leaf by theta (..., n)."""
-    return matmul(by_leaf.reshape(len(by_leaf), -1), slope.reshape(-1, slope.shape[-1]))
+def _flat(leaves: dict[str, Array], names: list[str], count: int) -> Array:
+    """(count, L) of derivatives (count, ...) by leaves."""
+    return jnp.concatenate([leaves[name].reshape(count, -1) for name in names], axis=1)
 
 
 def along(steps: Steps, start: Array) -> tuple[Array, Array]:
