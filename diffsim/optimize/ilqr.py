@@ -1,7 +1,7 @@
 """iLQR: trajectories by Gauss-Newton steps on the controls, with feedback.
 
 Each iteration linearizes the motion (all steps at once), solves the linear-quadratic problem backwards in time, and
-tries step sizes side by side, with feedback:
+tries step sizes, two side by side, until one lowers the cost, with feedback:
 
     u_t = clip(u^_t + alpha k_t + K_t (x_t - x^_t)),    alpha = 1, 1/2, 1/4, ...
 
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.math.linalg import inner, matmul
 from diffsim.math.xla import for_cpu
@@ -32,11 +33,13 @@ Array = jax.Array
 SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 8.0
 # problems of a batch that run side by side on a CPU: what more of them need at once leaves the cache
 SLOTS = 4
+# step sizes that are tried side by side
+TOGETHER = 2
 
 
 @record
 class Ilqr(Record):
-    """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried, and the first mu.
+    """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried at most, and the first mu.
 
     It ends when an iteration gains less than `tolerance` times the cost. `slots` is how many problems of a batch run
     side by side; 0 for 4 on a CPU, and for all of them elsewhere.
@@ -130,9 +133,24 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
 
 def _advance(task: Task, progress: _Progress, settings: Ilqr) -> _Progress:
     """One iteration."""
-    sizes = 0.5 ** jnp.arange(settings.step_sizes, dtype=progress.path.ctrl.dtype)
     ready = _prepare(task, progress)
-    return _accept(ready, _try(task, ready, sizes), settings)
+    return _accept(ready, _search(task, ready, settings.step_sizes), settings)
+
+
+def _search(task: Task, progress: _Progress, count: int) -> Trajectory:
+    """The motion of least cost among the first few step sizes of which one lowers it; any where none of all does."""
+    exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
+    sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
+
+    def worse(search: tuple[Array, Trajectory]) -> Array:
+        turn, tried = search
+        return (turn < len(sizes)) & ~(tried.cost < progress.path.cost)
+
+    def further(search: tuple[Array, Trajectory]) -> tuple[Array, Trajectory]:
+        turn, _ = search
+        return turn + 1, _try(task, progress, sizes[turn])
+
+    return jax.lax.while_loop(worse, further, (jnp.asarray(0), progress.path))[1]
 
 
 def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
