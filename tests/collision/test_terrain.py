@@ -183,3 +183,26 @@ def test_what_does_not_fit_is_counted() -> None:
     grown = model.replace(geom_size=model.geom_size * 4)
     more = run(grown, poses)
     assert int(more.ncon_dropped) > 4 * int(contacts.ncon_dropped)
+
+
+@pytest.mark.parametrize("name", ["stone", "can"])
+def test_numbers_that_are_none_end_and_stay_in_their_world(name: str) -> None:
+    """Heights and vertices that became NaN: searches end, contacts and rays of the next world are as before."""
+    mjmodel = oracle.load_with_assets(scene(name), {})
+    model, states = from_mujoco(mjmodel), states_over(mjmodel, 2)
+    batch = stacked(mjmodel, [states[1], states[1]])
+    fields = ("hfield_data", "mesh_vert") if name == "stone" else ("hfield_data",)
+    bad = {field: jnp.stack([np.nan * getattr(model, field), getattr(model, field)]) for field in fields}
+    worlds, axes = model.replace(**bad), diffsim.model_axes(model, *bad)
+    # numpy, which runs it here, would complain of whole numbers that come from no number
+    with np.errstate(invalid="ignore"):
+        contacts = uncompiled(jax.vmap(collide, in_axes=(axes, 0)))(worlds, batch)
+    good = many(model, batch)
+    assert np.sum(good.dist[1] < 0) > 0
+    np.testing.assert_array_equal(contacts.dist[1], good.dist[1])
+    assert not np.any(np.isfinite(contacts.dist[0]) & (np.asarray(contacts.dist[0]) < 0))
+    down = lambda model, poses: diffsim.ray(model, poses, poses.geom_xpos[1] + 1.0, jnp.array([-0.5, -0.6, -1.0]))  # noqa: E731
+    with np.errstate(invalid="ignore"):
+        hits = uncompiled(jax.vmap(down, in_axes=(axes, 0)))(worlds, batch)
+    alone = uncompiled(jax.vmap(down, in_axes=(None, 0)))(model, batch)
+    assert hits.geom[1] == alone.geom[1] and hits.distance[1] == alone.distance[1]
