@@ -1,11 +1,12 @@
 """How many pairs are looked at, and how many contacts are kept.
 
 Default rule. Per (type pair, contact dimension) all pairs are examined up to `PAIRS`; above that the nearest `PAIRS`
-by bounding spheres. Per contact dimension all rows are kept up to `CONTACTS`; above that the nearest, with room for two
-contacts of every moving body that has geoms, eight if it has a flat one: as many as two faces have that lie on each
-other; with a distance field for all contacts that it can have with two others. Small models are therefore exact, and
-static. Of a height field the prisms under a body are looked at, at most MuJoCo's 50, in a window of as many cells as
-the body can span when the model is loaded. What does not fit is counted in `ncon_dropped`, never silent.
+by bounding spheres, and by boxes for geoms that are not round. Per contact dimension all rows are kept up to
+`CONTACTS`; above that the nearest, with room for two contacts of every moving body that has geoms, eight if it has a
+flat one: as many as two faces have that lie on each other; with a distance field for all contacts that it can have with
+two others. Small models are therefore exact, and static. Of a height field the prisms under a body are looked at, at
+most MuJoCo's 50, in a window of as many cells as the body can span when the model is loaded. What does not fit is
+counted in `ncon_dropped`, never silent.
 
 `max_pairs` and `max_contacts` of the topology replace the two numbers; they come from `diffsim.load` or from the
 custom numerics of MJX. MuJoCo's `size nconmax` is ignored.

@@ -1,25 +1,24 @@
 """collide: from geom poses to the contact buffer.
 
 Fourth step of the position stage, after kinematics. Candidate pairs are static (pairs.py); where a group has more
-than its capacity, the nearest by bounding spheres are examined. Each pair function runs once, mapped over its group.
-Rows are then ordered by contact dimension, and the nearest fill the buffer. Parameters come from a table that does not
-depend on the state. Source: MuJoCo, "Computation", collision.
+than its capacity, the nearest by bounding spheres and boxes are examined (broad.py). Each pair function runs once,
+mapped over its group. Rows are then ordered by contact dimension, and the nearest fill the buffer. Parameters come from
+a table that does not depend on the state. Source: MuJoCo, "Computation", collision.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.collision.layout import ContactLayout, Grid, layout_of
+from diffsim.collision.broad import bounding_gap
+from diffsim.collision.layout import ContactLayout, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
-from diffsim.enums import GeomType
 from diffsim.geometry.assets import gather, row_axes
 from diffsim.geometry.shapes import Candidates, negligible, unit_x
-from diffsim.math import safe
 from diffsim.math.largest import largest
 from diffsim.math.pick import pick
 from diffsim.math.rotation import across, axis_far_from, frame_along
-from diffsim.math.vector import dot, total, unpack
+from diffsim.math.vector import dot
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 
@@ -82,24 +81,12 @@ def _examine(model: Model, kinematics: Kinematics, layout: ContactLayout, table:
         if grid is None:
             chosen.append(jnp.arange(start, stop))
             continue
-        gap = jax.lax.stop_gradient(_bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
+        gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
         gap = jnp.where(grid.pair.reshape(-1) < 0, FAR, gap)
         nearest, index = largest(-gap, kept)
         chosen.append(jnp.asarray(grid.pair.reshape(-1))[index])
         missed = missed + jnp.sum(gap < 0) - jnp.sum(nearest > 0)
     return jnp.concatenate(chosen), missed
-
-
-def _bounding_gap(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
-    """Distance (n, m) of the bounding spheres, or of a plane and a bounding sphere: never above the true distance."""
-    first, second = kinematics.geom_xpos[grid.geom1], kinematics.geom_xpos[grid.geom2]
-    between = [b[None, :] - a[:, None] for a, b in zip(unpack(first), unpack(second), strict=True)]
-    if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
-        normal = kinematics.geom_xmat[grid.geom1][:, :, 2]
-        distance = total([n[:, None] * x for n, x in zip(unpack(normal), between, strict=True)])
-    else:
-        distance = safe.sqrt(total([x * x for x in between]))
-    return distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
@@ -11,6 +12,8 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import capacities_of_numerics, collide, contact_layout, unsupported_pairs
+from diffsim.collision.broad import bounding_gap
+from diffsim.collision.layout import Grid
 from diffsim.compiler.convert import from_mujoco
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import UnsupportedError
@@ -91,6 +94,42 @@ def test_capacity_keeps_the_nearest_and_counts_the_rest() -> None:
     culled = uncompiled(collide)(from_mujoco(mjmodel, max_pairs=2), poses)
     assert len(culled.dist) == 4
     assert int(culled.ncon_dropped) == active - 4
+
+
+def test_pairs_of_flat_bodies_are_chosen_by_their_boxes() -> None:
+    """A wide plate whose bounding sphere holds everything, and two pairs of small boxes that touch."""
+    plate = "<body pos='0 0 -.3'><freejoint/><geom type='box' size='1 1 .02'/></body>"
+    small = "".join(
+        f"<body pos='{x} {y} {z}' euler='10 20 30'><freejoint/><geom type='box' size='.1 .1 .1'/></body>"
+        for x, y, z in ((0.5, 0.5, 0), (0.5, 0.5, 0.19), (-0.5, 0, 0), (-0.5, 0, 0.19), (0, -0.6, 0.1))
+    )
+    mjmodel = oracle.load_oracle(f"<mujoco><worldbody>{plate}{small}</worldbody></mujoco>")
+    data = oracle.posed(mjmodel, mjmodel.qpos0)
+    touching = {tuple(geoms) for geoms in data.contact.geom.tolist()}
+    contacts = uncompiled(collide)(from_mujoco(mjmodel, max_pairs=2), oracle.record_of(Kinematics, mjmodel, data))
+    assert touching == {(1, 2), (3, 4)}
+    assert {tuple(geoms) for geoms in np.asarray(contacts.geom)[np.asarray(contacts.dist) < 0].tolist()} == touching
+    assert int(contacts.ncon_dropped) == 0
+
+
+def test_no_bound_is_above_the_distance() -> None:
+    """The bounds of pairs by spheres and boxes, with margins of nothing, are never above MuJoCo's distances."""
+    kinds = ("type='box' size='.3 .1 .05'", "type='cylinder' size='.1 .3'", "type='ellipsoid' size='.1 .2 .4'")
+    bodies = "".join(f"<body><freejoint/><geom {kind}/></body>" for kind in kinds * 2)
+    mjmodel = oracle.load_oracle(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    model, closer = from_mujoco(mjmodel), 0
+    everything = np.arange(mjmodel.ngeom)
+    for seed in range(20):
+        data, ends = oracle.sample(mjmodel, seed, spread=0.5), np.zeros(6)
+        poses = jax.tree.map(jnp.asarray, oracle.record_of(Kinematics, mjmodel, data))
+        gap = np.asarray(bounding_gap(model, poses, Grid(everything, everything, np.zeros((6, 6), np.int32))))
+        spheres = np.linalg.norm(data.geom_xpos[:, None] - data.geom_xpos[None], axis=2)
+        spheres -= mjmodel.geom_rbound[:, None] + mjmodel.geom_rbound[None]
+        closer += np.sum(gap > spheres + 0.05)
+        for i, j in zip(*np.triu_indices(6, 1), strict=True):
+            distance = oracle.mujoco.mj_geomDistance(mjmodel, data, i, j, 10, ends)
+            assert gap[i, j] <= distance + 1e-6
+    assert closer > 50
 
 
 @pytest.mark.parametrize("count", [6, 12])
