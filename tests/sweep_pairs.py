@@ -160,7 +160,7 @@ def counts(mjmodel: Any, states: list, contacts: Any) -> dict[str, int]:
         ours, theirs = used[np.argmin(contacts.dist[k][used])], np.argmin(data.contact.dist)
         more = float(contacts.dist[k][ours]) - data.contact.dist[theirs]
         found["below"] += more < -CLOSE
-        found["wrong"] += is_wrong(mjmodel, data, theirs, float(contacts.dist[k][ours]))
+        found["wrong"] += abs(more) > CLOSE and is_wrong(mjmodel, data, theirs, float(contacts.dist[k][ours]))
         found["above"] += more > CLOSE
         turned = np.abs(contacts.frame[k][ours, 0] - data.contact.frame[theirs, :3]).max()
         found["normals"] += abs(more) <= CLOSE and turned > TURNED

@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import GeomType
-from diffsim.geometry.hull_pairs import closest, contact_row
+from diffsim.geometry.feature import separation
+from diffsim.geometry.hull_pairs import Contact, closest, contact_row
+from diffsim.geometry.point_hull import nearest_part
 from diffsim.geometry.polytope import PRISM, core, difference, with_polygons
 from diffsim.geometry.round_hull import ROUND, separate_round
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
@@ -42,7 +44,11 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
     hull, radius = core(kind, body)
     prism = with_polygons(field.data.vert, PRISM)
     pair = difference(prism, hull, field, body)
-    contact = closest(pair, lambda fixed, _: deepest_side(prism, turned(fixed, hull)))
+    if kind == GeomType.SPHERE:
+        feature = nearest_part(prism, pair.offset)
+        contact = Contact(*separation(pair, feature), feature)
+    else:
+        contact = closest(pair, lambda fixed, _: deepest_side(prism, turned(fixed, hull)))
     return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])
 
 

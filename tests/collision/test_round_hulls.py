@@ -79,6 +79,41 @@ def test_no_direction_is_better(kinds: tuple[str, str]) -> None:
             assert (middle + 0.5 * distance * normal) @ normal == pytest.approx(nearest, abs=1e-9)
 
 
+# the deepest direction is square to the axis and to an edge: no side, and far from all other starts
+BETWEEN = [([0.049, 0.028, 0.032], [-0.374, 0.814, 0.4, 0.196]), ([0.027, -0.011, 0.089], [0.049, 0.816, -0.43, 0.384])]
+
+
+def test_the_side_of_a_cylinder_meets_an_edge() -> None:
+    model, mjmodel, run = scene("can", "stone", single=True)
+    upright = [0, 0, 0, 1, 0, 0, 0]
+    states = [oracle.posed(mjmodel, np.array([*upright, *place, *turn])) for place, turn in BETWEEN]
+    contacts = run(model, stacked(mjmodel, states))
+    corners = mjmodel.mesh_vert[: mjmodel.mesh_vertnum[0]]
+    for k, data in enumerate(states):
+        mesh = corners @ data.geom_xmat[1].reshape(3, 3).T + data.geom_xpos[1]
+        best = greatest_gap(np.random.default_rng(0), mjmodel.geom_size[0], True, mesh)
+        assert float(contacts.dist[k, 0]) == pytest.approx(best, abs=1e-8)
+        assert abs(contacts.frame[k, 0, 0, 2]) < 1e-9
+
+
+@pytest.mark.parametrize("turn", [[np.sqrt(0.5), 0, 0, np.sqrt(0.5)], [0, np.sqrt(0.5), np.sqrt(0.5), 0]])
+def test_ellipsoids_with_parallel_axes(turn: list[float]) -> None:
+    """By symmetry many directions are saddles of the gap; the deepest is none of them."""
+    model, mjmodel, run = scene("egg", "egg")
+    data = oracle.posed(mjmodel, np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 0.155, *turn]))
+    contacts = run(model, stacked(mjmodel, [data]))
+    axes = [mat.reshape(3, 3) * mjmodel.geom_size[k] for k, mat in enumerate(data.geom_xmat)]
+    rng = np.random.default_rng(0)
+    best, step = rng.normal(size=(2000, 3)), 0.1
+    for _ in range(40):
+        best = best / np.linalg.norm(best, axis=1)[:, None]
+        values = best @ data.geom_xpos[1] - sum(np.linalg.norm(best @ axis, axis=1) for axis in axes)
+        best = best[np.argsort(-values)[:10]]
+        best = np.concatenate([best, (best[:, None] + step * rng.normal(size=(10, 30, 3))).reshape(-1, 3)])
+        step *= 0.7
+    assert float(contacts.dist[0, 0]) == pytest.approx(values.max(), abs=1e-8)
+
+
 def height_over(point: np.ndarray, size: np.ndarray, is_cylinder: bool) -> float:
     """How far a point is outside of a body at the origin; of an ellipsoid in units of its sizes."""
     if is_cylinder:
