@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from diffsim.math.xla import CUDA_GRAPHS
+from diffsim.math.xla import compiler_options
 
 
 class Compiled(NamedTuple):
@@ -17,8 +17,8 @@ class Compiled(NamedTuple):
 
 
 def compile_cold(function: Callable[..., Any], *args: Any) -> Compiled:
-    """Traces and compiles, with all caches empty or off, and measures it; into CUDA graphs on a GPU."""
-    options: Any = CUDA_GRAPHS if jax.default_backend() == "gpu" else None
+    """Traces and compiles with our options, with all caches empty or off, and measures it."""
+    options: Any = compiler_options()
     cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     jax.clear_caches()
