@@ -5,16 +5,19 @@ that each pair function runs once over one homogeneous group. Its rows are then 
 contact dimension (1, 3, 4, 6), and where there are more rows than slots the nearest are kept per world.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 
 from diffsim.collision.capacity import STARTS, contact_capacity, pair_capacity
 from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, unsupported_pairs
+from diffsim.collision.sharing import Kind, shared_kinds
 from diffsim.enums import DisableBit, GeomType
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.geometry.assets import Bucket, Sizes
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, Types, joint_sizes, look, pair_bucket
+from diffsim.geometry.assets import Bucket
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, hull_bucket, joint_sizes, look, pair_bucket
+from diffsim.geometry.hull_tables import lesser_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -52,11 +55,11 @@ class Group(NamedTuple):
     rows: int
 
 
-class Kind(NamedTuple):
-    """What the pairs of a group have in common: geom types and padded sizes of their data."""
+class Asked(NamedTuple):
+    """Options of the model: disable flags, and how many searches there are for contacts of a distance field."""
 
-    types: Types
-    sizes: tuple[Sizes, Sizes]
+    disableflags: int
+    searches: int
 
 
 class Block(NamedTuple):
@@ -124,7 +127,7 @@ def contact_layout(
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    groups = _groups(topology, kind[examined], kinds, disableflags, searches)
+    groups = _groups(topology, (pairs, kind), examined, kinds, Asked(disableflags, searches))
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
     row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
@@ -208,8 +211,9 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     shape = np.array([listed.index(each) for each in shapes], dtype=int)[end.reshape(2, -1)]
     codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
     found = [_kind(topology, listed[each // len(listed)], listed[each % len(listed)]) for each in codes]
-    kinds = sorted(set(found))
-    kind = np.array([kinds.index(each) for each in found], dtype=int)[code]
+    runs = shared_kinds(Counter(found[each] for each in code))
+    kinds = sorted(set(runs.values()))
+    kind = np.array([kinds.index(runs[each]) for each in found], dtype=int)[code]
     order = np.lexsort((pairs.dim, kind))
     return pairs.take(order), kind[order], kinds
 
@@ -219,18 +223,25 @@ def _kind(topology: Topology, first: Look, second: Look) -> Kind:
 
 
 def _groups(
-    topology: Topology, kind: np.ndarray, kinds: list[Kind], disableflags: int, searches: int
+    topology: Topology, sorted_pairs: tuple[Pairs, np.ndarray], examined: np.ndarray, kinds: list[Kind], asked: Asked
 ) -> tuple[Group, ...]:
     """Runs of examined pairs of one kind."""
-    colliders = COLLIDERS | SINGLE if disableflags & DisableBit.MULTICCD else COLLIDERS
+    pairs, kind = sorted_pairs
+    colliders = COLLIDERS | SINGLE if asked.disableflags & DisableBit.MULTICCD else COLLIDERS
     groups = []
-    for start, stop in _starts(kind):
-        types, sizes = kinds[kind[start]]
-        first, second = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
-        collider = colliders[types]
+    for start, stop in _starts(kind[examined]):
+        number = kind[examined[start]]
+        types, sizes = kinds[number]
+        collider, ends = colliders[types], np.stack([pairs.geom1, pairs.geom2])[:, kind == number]
+        if types == (GeomType.MESH, GeomType.MESH):
+            first, second = (hull_bucket(topology, *each) for each in zip(ends, sizes, strict=True))
+        else:
+            first, second = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
+        if collider.fitted is not None:
+            collider = collider._replace(function=collider.fitted(lesser_sizes(topology, *ends)))
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
-        groups.append(Group(collider, start, stop, (first, second), parts * (collider.rows or searches)))
+        groups.append(Group(collider, start, stop, (first, second), parts * (collider.rows or asked.searches)))
     return tuple(groups)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from diffsim.compiler.model_fields import field_columns
 from diffsim.compiler.pack import pack
 from diffsim.errors import expect
+from diffsim.geometry.outline import facet_fields
 from diffsim.geometry.triangle_tree import tree_fields
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic
@@ -41,7 +42,7 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
-    fields |= tree_fields(fields) | field_columns(fields, mjmodel)
+    fields |= tree_fields(fields) | facet_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
 

@@ -6,6 +6,7 @@ The first type is never larger than the second; MuJoCo orders geoms so. Pairs of
 or height field never collide in MuJoCo and are no candidates.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,12 +15,14 @@ import numpy as np
 
 from diffsim.enums import GeomType
 from diffsim.geometry import box, box_box, plane, primitives
-from diffsim.geometry.assets import Asset, Bucket, Sizes, bucket_of, hull_sizes, hulls, rim_sizes, rims
+from diffsim.geometry.assets import Asset, Bucket, bucket_of, hulls, rims
+from diffsim.geometry.box_hulls import box_or_mesh_sizes, boxes_and_meshes
 from diffsim.geometry.convex import convex_pair
 from diffsim.geometry.field_data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.field_distances import field_distance
 from diffsim.geometry.field_pairs import field_pair
 from diffsim.geometry.hull_pairs import convex_hull_pair
+from diffsim.geometry.hull_tables import Sizes, hull_sizes, rim_sizes
 from diffsim.geometry.mesh_fields import ROWS, mesh_field, triangle_sizes, triangles_of
 from diffsim.geometry.prism_pairs import prism_pair
 from diffsim.geometry.shapes import Candidates, Shape
@@ -41,12 +44,15 @@ class Collider(NamedTuple):
     `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
     `steady`: for a function whose rows change their order as shapes turn, another whose rows keep it; for steps that
     hold what each row does (simulate/split.py).
+    `fitted`: for two geoms of a type whose arrays hold as much of either, a function for pairs of which the smaller one
+    has at most these sizes (`lesser_sizes`).
     """
 
     function: PairFunction
     rows: int
     parts: Parts | None = None
     steady: PairFunction | None = None
+    fitted: Callable[[Sizes], PairFunction] | None = None
 
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = (GeomType(i) for i in range(9))
@@ -83,8 +89,11 @@ COLLIDERS: dict[Types, Collider] = {
     },
     **{
         (kind1, MESH): Collider(convex_hull_pair(kind1, MESH, rows), rows)
-        for kind1, rows in ((SPHERE, 1), (CAPSULE, 3), (BOX, 4), (MESH, 4))
+        for kind1, rows in ((SPHERE, 1), (CAPSULE, 3), (BOX, 4))
     },
+    (MESH, MESH): Collider(
+        convex_hull_pair(MESH, MESH, 4), 4, fitted=functools.partial(convex_hull_pair, MESH, MESH, 4)
+    ),
     **{
         (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))
         for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
@@ -186,14 +195,25 @@ def distance_collider(types: Types) -> Collider:
 @per_topology
 def data_bucket(topology: Topology, kind: GeomType, sizes: Sizes) -> Bucket | None:
     """The assets of a geom type with these padded sizes; None if the type carries no data."""
-    return bucket_of(topology, kind, DATA[kind], sizes) if kind in DATA else None
+    return bucket_of(topology, (kind,), DATA[kind], sizes) if kind in DATA else None
+
+
+def hull_bucket(topology: Topology, geoms: np.ndarray, sizes: Sizes) -> Bucket:
+    """The hulls with these padded sizes for some geoms (n,), meshes and perhaps boxes."""
+    return _hull_bucket(topology, bool(np.any(topology.geom_type[geoms] == BOX)), sizes)
+
+
+@per_topology
+def _hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
+    asset = Asset(box_or_mesh_sizes, boxes_and_meshes, of_geoms=True) if boxes else DATA[MESH]
+    return bucket_of(topology, (BOX, MESH) if boxes else (MESH,), asset, sizes)
 
 
 @per_topology
 def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Bucket | None:
     """`data_bucket` of the first (0) or second (1) geoms of pairs of two types."""
     own = DATA_IN_PAIRS.get(types, (None, None))[end]
-    return data_bucket(topology, types[end], sizes) if own is None else bucket_of(topology, types[end], own, sizes)
+    return data_bucket(topology, types[end], sizes) if own is None else bucket_of(topology, (types[end],), own, sizes)
 
 
 def distance_sizes(topology: Topology, types: Types, first: Look, second: Look) -> tuple[Sizes, Sizes]:

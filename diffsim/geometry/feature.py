@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.geometry.polytope import Feature, HullPair, points_of_second
-from diffsim.geometry.shapes import choose
 from diffsim.math import safe
+from diffsim.math.first import one_of
 from diffsim.math.vector import cross, dot, scale, total
+from diffsim.math.xla import decided
 
 Array = jax.Array
 
@@ -20,8 +21,7 @@ def separation(pair: HullPair, feature: Feature) -> tuple[Array, Array, Array, A
     first, second = pair.first[feature.first], points_of_second(pair, feature.second)
     points = second - first
     parts = [_of_corner(points), _of_edge(points), _of_face(points, feature.normal)]
-    corner, edge, face = parts
-    normal, shares = choose(feature.corners == 1, corner, choose(feature.corners == 2, edge, face))
+    normal, shares = one_of(feature.corners - 1, parts)
     witness1, witness2 = (total([scale(x[k], shares[k]) for k in range(3)]) for x in (first, second))
     return dot(normal, points[0]), normal, witness1, witness2
 
@@ -48,7 +48,7 @@ def _of_face(points: Array, toward: Array) -> tuple[Array, Array]:
     """The same for a face, whose normal is on the side of `toward` (3,)."""
     side1, side2 = points[1] - points[0], points[2] - points[0]
     area = cross(side1, side2)
-    sign = jnp.where(jax.lax.stop_gradient(dot(area, toward)) < 0, -1, 1).astype(area.dtype)
+    sign = jnp.where(decided(jax.lax.stop_gradient(dot(area, toward)) < 0), -1, 1).astype(area.dtype)
     squared = dot(area, area)
     share1 = safe.divide(dot(cross(-points[0], side2), area), squared)
     share2 = safe.divide(dot(cross(side1, -points[0]), area), squared)

@@ -1,9 +1,9 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
-The closest features come from `gjk.py` and `epa.py`. Where the contact normal is that of a side of both bodies, or of
-a side of one and across an edge of the other, the two are clipped against each other, and up to four points share the
-depth (MuJoCo's `multiccd`); of a capsule its ends and the middle of these. The same holds for bodies that are apart;
-MuJoCo clips only where the margin is zero.
+The closest features are found among all sides (`sides.py`) or, of hulls of many edges, by `gjk.py` and `epa.py`. Where
+the contact normal is that of a side of both bodies, or of a side of one and across an edge of the other, the two are
+clipped against each other, and up to four points share the depth (MuJoCo's `multiccd`); of a capsule its ends and the
+middle of these. The same holds for bodies that are apart; MuJoCo clips only where the margin is zero.
 Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie.
 """
 
@@ -19,11 +19,16 @@ from diffsim.geometry.assets import Hull
 from diffsim.geometry.epa import deepest_feature
 from diffsim.geometry.feature import separation
 from diffsim.geometry.gjk import closest_feature
+from diffsim.geometry.hull_tables import Sizes
 from diffsim.geometry.polygon_clip import Polygon, overlap, widest
 from diffsim.geometry.polytope import Feature, HullPair, core, difference, points_of_second
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
+from diffsim.geometry.sides import closest_side, closest_side_by_size, outline_alone
 from diffsim.math import safe
+from diffsim.math.first import greatest
+from diffsim.math.needed import in_parts
 from diffsim.math.vector import dot, mul_vec, scale
+from diffsim.math.xla import decided
 
 Array = jax.Array
 Kinds = tuple[GeomType, GeomType]
@@ -31,6 +36,8 @@ Kinds = tuple[GeomType, GeomType]
 # normals of sides face each other, edges lie in a side (cosines, MuJoCo's mjFACE_TOL and mjEDGE_TOL)
 FACING = 0.99999872
 LEVEL = 0.0016
+# two hulls with at most so many pairs of edges are looked at whole
+MOST = 4096
 # cosine of the angle between the contact normal and a side that can be flat on the other body
 TOWARD = 0.99
 
@@ -59,9 +66,14 @@ class _Body(NamedTuple):
     faces: Array
 
 
-def convex_hull_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[[Shape, Shape, Array], Candidates]:
-    """Pair function of two rounded hulls with one row, or with as many as the overlap of flat sides has corners."""
-    return functools.partial(_single if rows == 1 else functools.partial(_several, rows), (kind1, kind2))
+def convex_hull_pair(
+    kind1: GeomType, kind2: GeomType, rows: int, lesser: Sizes | None = None
+) -> Callable[[Shape, Shape, Array], Candidates]:
+    """Pair function of two rounded hulls with one row, or with as many as the overlap of flat sides has corners.
+
+    `lesser`: how many vertices, facets and edges the hull with fewer edges has, where arrays hold as much of either.
+    """
+    return functools.partial(_single if rows == 1 else functools.partial(_several, rows, lesser), (kind1, kind2))
 
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
@@ -70,10 +82,10 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candid
     return stack([contact_row(shape1, contact, radius1, radius2)])
 
 
-def _several(rows: int, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
+def _several(rows: int, lesser: Sizes | None, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
     pair = difference(hull1, hull2, shape1, shape2)
-    contact = closest(pair)
+    contact = closest(pair, lambda fixed: _by_sides(lesser, fixed, *jax.lax.stop_gradient((hull1, hull2))))
     dist = contact.dist - radius1 - radius2
     body1 = _body(hull1, pair.first, contact.feature.first, contact.normal)
     turned = hull2._replace(normal=mul_vec(pair.turn[None], hull2.normal))
@@ -104,16 +116,29 @@ def _with_middle(points: Array, needed: Array) -> tuple[Array, Array]:
     return jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
 
 
-def closest(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = deepest_feature) -> Contact:
+def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] | None = None) -> Contact:
     """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
 
-    `deepest_of`: finds the feature of hulls, given whether they overlap.
+    `feature_of`: finds the feature of M that is closest to the origin; else a search from corner to corner does.
     """
-    fixed = jax.lax.stop_gradient(pair)
-    apart, overlapping = closest_feature(fixed)
-    deepest = deepest_of(fixed, overlapping)
-    feature = jax.lax.stop_gradient(jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest))
+    feature = (feature_of or _searched)(jax.lax.stop_gradient(pair))
+    feature = jax.lax.stop_gradient(feature)
     return Contact(*separation(pair, feature), feature)
+
+
+def _searched(pair: HullPair) -> Feature:
+    apart, overlapping = closest_feature(pair)
+    deepest = deepest_feature(pair, overlapping)
+    return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest)
+
+
+def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
+    """The feature of M that is closest to the origin, by all sides if these are few."""
+    work = len(hull1.edge) * (lesser[-1] if lesser else len(hull2.edge))
+    if not 0 < work <= MOST:
+        return _searched(pair)
+    search = functools.partial(closest_side_by_size, lesser) if lesser else closest_side
+    return in_parts(lambda given: search(*given), work, (pair, *map(outline_alone, (hull1, hull2))))
 
 
 def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array) -> Candidates:
@@ -129,7 +154,7 @@ def _body(hull: Hull, corner: Array, place: Array, normal: Array) -> _Body:
         point = corner[:1]
         return _Body(hull, corner, place, Polygon(point, point, jnp.zeros((1,), bool), normal), jnp.asarray(False))
     up = jax.lax.stop_gradient(dot(hull.normal, normal[None]))
-    best = jnp.argmax(up)
+    best = greatest(up, 1)
     side, number = hull.side[best], jnp.arange(hull.side.shape[1])
     exists = side >= 0
     following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
@@ -149,7 +174,7 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
     sweep = body.corner[jnp.maximum(ends, 0)] - body.corner[first][None]
     slope = jnp.abs(dot(safe.normalize(jax.lax.stop_gradient(sweep)), jax.lax.stop_gradient(other.normal)[None]))
     slope = jnp.where(ends >= 0, slope, 2)
-    best, begin = jnp.argmin(slope), body.corner[first][None]
+    best, begin = greatest(-slope, 1), body.corner[first][None]
     return Polygon(begin, begin + sweep[best][None], jnp.ones((1,), bool), other.normal), slope[best] < LEVEL
 
 
@@ -163,13 +188,13 @@ def _shared(kinds: Kinds, body1: _Body, body2: _Body, dist: Array, radius1: Arra
     """(points (n, 3), which exist (n,), normal (3,), how far contacts are above the points along it)."""
     side1, side2 = body1.side, body2.side
     facing = jax.lax.stop_gradient(dot(side1.normal, side2.normal)) < -FACING
-    both = body1.faces & body2.faces & facing
+    both = decided(body1.faces & body2.faces & facing)
     (line1, level1), (line2, level2) = _edge(body1, side2), _edge(body2, side1)
     # the lesser feature is the edge
     size1, size2 = _dimension(body1.place), _dimension(body2.place)
     first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
-    edge1 = ~both & first & body2.faces & level1
-    edge2 = ~both & ~first & (size2 < 3) & body1.faces & level2
+    edge1 = decided(~both & first & body2.faces & level1)
+    edge2 = decided(~both & ~first & (size2 < 3) & body1.faces & level2)
     reference = _chosen(both | edge2, side1, side2)
     polygon = _chosen(both, side2, _chosen(edge1, line1, line2))
     points, exists = overlap(polygon, reference, ~both)

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.assets import Sizes, padded
 from diffsim.geometry.field_data import FieldData, halton
+from diffsim.geometry.hull_tables import Sizes, padded
 from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.geometry.spread import repeated, spread
 from diffsim.math import safe

@@ -12,6 +12,8 @@ import numpy as np
 from diffsim.geometry.assets import Hull, Rim
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe
+from diffsim.math.first import first as first_of
+from diffsim.math.first import greatest
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 
 Array = jax.Array
@@ -95,7 +97,7 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     """
     hull: Hull | Rim = mesh.data
     heights = mul_vec(hull.vert, mul_vec_t(mesh.mat, plane.axis))
-    lowest = jnp.argmin(jax.lax.stop_gradient(heights))
+    lowest = greatest(jax.lax.stop_gradient(-heights), hull.bound)
     first = plane_point(plane, mesh.pos + mul_vec(mesh.mat, hull.vert[lowest]))
     around = hull.around[jnp.minimum(lowest, len(hull.around) - 1)]
     points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vert[jnp.maximum(around, 0)])
@@ -105,7 +107,7 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     counts = jax.lax.stop_gradient(other & (rows.dist < margin) & aside)
     # places of the first and the second that count
     number = jnp.cumsum(counts)[None] == np.array([[1], [2]])
-    place, exists = jnp.argmax(number, axis=1), jnp.any(number, axis=1)
+    place, exists = first_of(number), jnp.any(number, axis=1)
     further = Candidates(*(column[place] for column in rows))._replace(valid=exists)
     return Candidates(*(jnp.concatenate([a[None], b]) for a, b in zip(first, further, strict=True)))
 

@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
+from diffsim.math.first import greatest
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import cross, dot, mul_vec, scale
+from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, pack, scale, total, unpack
+from diffsim.math.xla import short_scan
 
 Array = jax.Array
 
@@ -45,12 +47,12 @@ def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> tuple[Array
     limit = -jax.lax.stop_gradient(size * size) * (1e-14 if axis.dtype == jnp.float64 else 1e-6)
     begin = _heights(polygon.corner, reference.corner, inward)
     end = _heights(polygon.following, reference.corner, inward)
-    counts = reference.exists[None]
+    counts = reference.exists[:, None]
     starts_in, ends_in = begin >= limit, end >= limit
     share = safe.divide(begin, begin - end)
-    enter = jnp.max(jnp.where(counts & ~starts_in & ends_in, share, 0), axis=1)
-    leave = jnp.min(jnp.where(counts & starts_in & ~ends_in, share, 1), axis=1)
-    missed = jnp.any(counts & ~starts_in & ~ends_in, axis=1)
+    enter = jnp.max(jnp.where(counts & ~starts_in & ends_in, share, 0), axis=0)
+    leave = jnp.min(jnp.where(counts & starts_in & ~ends_in, share, 1), axis=0)
+    missed = jnp.any(counts & ~starts_in & ~ends_in, axis=0)
     touched = polygon.exists & ~missed & (enter <= leave)
     sweep = polygon.following - polygon.corner
     entries, exits = (polygon.corner + scale(sweep, at) for at in (enter, leave))
@@ -59,14 +61,15 @@ def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> tuple[Array
     height = dot(reference.corner - polygon.corner[:1], polygon.normal[None])
     projected = reference.corner - scale(jnp.broadcast_to(axis, reference.corner.shape), height * rise)
     side = _heights(projected, polygon.corner, cross(sweep, axis[None]))
-    inside = reference.exists & ~is_edge & jnp.all((side > -limit) | ~polygon.exists[None], axis=1)
+    inside = reference.exists & ~is_edge & jnp.all((side > -limit) | ~polygon.exists[:, None], axis=0)
     exists = [touched & ((enter > 0) | is_edge), touched, inside]
     return jnp.concatenate([entries, exits, projected]), jnp.concatenate(exists)
 
 
 def _heights(points: Array, origins: Array, directions: Array) -> Array:
-    """How far points (n, 3) are along directions (m, 3) from their origins (m, 3): (n, m)."""
-    return dot(points[:, None] - origins[None], directions[None])
+    """How far points (n, 3) are along directions (m, 3) from their origins (m, 3): (m, n)."""
+    columns = zip(unpack(points), unpack(origins), unpack(directions), strict=True)
+    return total([(point[None] - origin[:, None]) * along[:, None] for point, origin, along in columns])
 
 
 def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
@@ -76,39 +79,46 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
     """
     frame = frame_from_z(normal)
     flat = jax.lax.stop_gradient(mul_vec(frame[None, 1:], points - points[:1]))
-    along = mul_vec(flat[None], jnp.asarray(STARTS, flat.dtype))
-    first, third = _furthest(along, exists), _furthest(-along, exists)
-    reach = jnp.max(jnp.where(exists, jnp.abs(flat[:, 0]) + jnp.abs(flat[:, 1]), 0))
-    tries, areas = [], []
-    for _ in range(SWEEPS):
-        second, fourth = _aside(flat, exists, first, third)
-        diagonal = flat[third] - flat[first]
+    x, y = unpack(flat)
+    reach = jnp.max(jnp.where(exists, jnp.abs(x) + jnp.abs(y), 0))
+    starts = jnp.asarray(STARTS, flat.dtype)
+    along = starts[:, :1] * x[None] + starts[:, 1:] * y[None]
+    diagonals = _furthest(along, exists, reach), _furthest(-along, exists, reach)
+
+    def sweep(diagonal: tuple[Array, Array], _: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        first, third = diagonal
+        second, fourth = _aside((x, y), exists, reach, diagonal)
+        along, across = ([c[b] - c[a] for c in (x, y)] for a, b in ((first, third), (second, fourth)))
         # of sets without area the longest
-        areas.append(jnp.abs(_cross(diagonal, flat[fourth] - flat[second])) + 1e-6 * reach * safe.norm(diagonal))
-        tries.append(jnp.stack([first, second, third, fourth], axis=1))
-        third, first = _aside(flat, exists, second, fourth)
-    first, second, third, fourth = jnp.concatenate(tries)[jnp.argmax(jnp.concatenate(areas))]
-    diagonal = flat[third] - flat[first]
-    length = jnp.sqrt(dot(diagonal, diagonal))
+        length = safe.norm(pack(along))
+        area = jnp.abs(_cross(along, across)) + 1e-6 * reach * length
+        next_third, next_first = _aside((x, y), exists, reach, (second, fourth))
+        return (next_first, next_third), (jnp.stack([first, second, third, fourth], axis=1), area)
+
+    tries, areas = short_scan(sweep, diagonals, jnp.zeros(SWEEPS))[1]
+    first, second, third, fourth = tries.reshape(-1, 4)[greatest(areas.reshape(-1), reach * reach)]
+    way = [[c[place] - c[first] for c in (x, y)] for place in (second, third, fourth)]
+    length = jnp.sqrt(dot_components(way[1], way[1]))
     limit = 1e-6 * reach
     long = length > limit
-    left = _cross(diagonal, flat[second] - flat[first]) < -limit * length
-    right = _cross(diagonal, flat[fourth] - flat[first]) > limit * length
+    left = _cross(way[1], way[0]) < -limit * length
+    right = _cross(way[1], way[2]) > limit * length
     return jnp.stack([first, third, second, fourth]), jnp.stack([jnp.any(exists), long, long & left, long & right])
 
 
-def _furthest(along: Array, exists: Array) -> Array:
-    """Places (s,) of the greatest of values (s, n)."""
-    return jnp.argmax(jnp.where(exists[None], along, -jnp.inf), axis=1)
+def _furthest(along: Array, exists: Array, scale: Array) -> Array:
+    """Places (s,) of the greatest of values (s, n) up to a scale."""
+    return greatest(jnp.where(exists[None], along, -jnp.inf), scale)
 
 
-def _aside(flat: Array, exists: Array, first: Array, third: Array) -> tuple[Array, Array]:
+def _aside(flat: Components, exists: Array, reach: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
     """Places (s,) of the points furthest to the right and to the left of diagonals between two places (s,)."""
-    start = flat[first]
-    across = _cross((flat[third] - start)[:, None], flat[None] - start[:, None])
-    return _furthest(-across, exists), _furthest(across, exists)
+    starts = [c[ends[0], None] for c in flat]
+    along = [c[ends[1], None] - start for c, start in zip(flat, starts, strict=True)]
+    across = _cross(along, [c[None] - start for c, start in zip(flat, starts, strict=True)])
+    return _furthest(-across, exists, reach * reach), _furthest(across, exists, reach * reach)
 
 
-def _cross(a: Array, b: Array) -> Array:
-    """The cross product of vectors (..., 2)."""
-    return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+def _cross(a: Components, b: Components) -> Array:
+    """The cross product of vectors of two components."""
+    return a[0] * b[1] - a[1] * b[0]

@@ -14,17 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.enums import GeomType
-from diffsim.geometry.assets import Hull, Polygons, polygon_normals, polygons_of
-from diffsim.geometry.shapes import Shape, relative_pose
+from diffsim.geometry.assets import Hull, polygon_normals
+from diffsim.geometry.outline import outline_of, polygons_of
+from diffsim.geometry.shapes import Shape
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, total, unpack
 
 Array = jax.Array
 
 # corners of a box in units of its half sizes, the first coordinate changing fastest, and its sides
 CORNERS = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)])
-BOX = polygons_of([[1, 3, 7, 5], [0, 4, 6, 2], [2, 6, 7, 3], [0, 1, 5, 4], [4, 5, 7, 6], [0, 2, 3, 1]], 8)
+BOX = [[1, 3, 7, 5], [0, 4, 6, 2], [2, 6, 7, 3], [0, 1, 5, 4], [4, 5, 7, 6], [0, 2, 3, 1]]
 # sides of a prism: base 0, 1, 2 counterclockwise from above, top 3, 4, 5
-PRISM = polygons_of([[3, 4, 5], [0, 2, 1], *([k, (k + 1) % 3, (k + 1) % 3 + 3, k + 3] for k in range(3))], 6)
+PRISM = [[3, 4, 5], [0, 2, 1], *([k, (k + 1) % 3, (k + 1) % 3 + 3, k + 3] for k in range(3))]
+# directions around the z axis, which stand for the sides of an upright segment
+AROUND = np.array([[1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]])
 
 
 class HullPair(NamedTuple):
@@ -63,7 +66,10 @@ class Feature(NamedTuple):
 
 def difference(hull1: Hull, hull2: Hull, shape1: Shape, shape2: Shape) -> HullPair:
     """Two hulls, each in the frame of its shape, as a pair."""
-    return HullPair(hull1.vert, hull2.vert, *relative_pose(shape1, shape2))
+    # reductions, so that what follows finds the pose computed
+    turn = jnp.sum(shape1.mat[:, :, None] * shape2.mat[:, None, :], axis=0)
+    offset = jnp.sum(shape1.mat * (shape2.pos - shape1.pos)[:, None], axis=0)
+    return HullPair(hull1.vert, hull2.vert, turn, offset)
 
 
 def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:
@@ -79,17 +85,22 @@ def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:
     return shape.data, none
 
 
-def with_polygons(vert: Array, polygons: Polygons) -> Hull:
-    """The hull of vertices (v, 3) with these polygons."""
-    side, joined, edge, flank = (jnp.asarray(table, jnp.int32) for table in polygons)
-    return Hull(vert, joined, jnp.zeros_like(vert[0, 0]), side, polygon_normals(vert, side), joined, edge, flank)
+def with_polygons(vert: Array, polygons: list[list[int]]) -> Hull:
+    """The hull of vertices (v, 3) with these polygons, counterclockwise from outside."""
+    tables = polygons_of(polygons, len(vert)), outline_of(polygons)
+    (side, joined), (facet, edge, flank) = (jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), each) for each in tables)
+    normal = polygon_normals(vert, side)
+    return Hull(vert, joined, jnp.zeros_like(vert[0, 0]), side, normal, joined, facet, normal, edge, flank)
 
 
 def _without_sides(vert: Array) -> Hull:
-    """The hull of a point or a segment."""
-    none, joined = jnp.zeros((0, 3), vert.dtype), jnp.asarray([[1], [0]] if len(vert) > 1 else [[-1]], jnp.int32)
-    edge = jnp.asarray(np.arange(2)[None] if len(vert) > 1 else np.zeros((0, 2)), jnp.int32)
-    return Hull(vert, joined, vert[0, 0], jnp.zeros((0, 1), jnp.int32), none, joined, edge, jnp.full_like(edge, -1))
+    """The hull of a point or of an upright segment, an edge with four times a quarter of a turn around it."""
+    none, quarters = jnp.zeros((0, 3), vert.dtype), np.arange(4 * (len(vert) - 1))
+    joined = jnp.asarray([[1], [0]] if len(vert) > 1 else [[-1]], jnp.int32)
+    edge, flank = (np.broadcast_to([0, 1], (len(quarters), 2)), np.stack([quarters, (quarters + 1) % 4], axis=1))
+    facet, outward = jnp.full((len(quarters), 3), -1, jnp.int32), jnp.asarray(AROUND[quarters], vert.dtype)
+    tables = facet, outward, jnp.asarray(edge, jnp.int32), jnp.asarray(flank, jnp.int32)
+    return Hull(vert, joined, vert[0, 0], jnp.zeros((0, 1), jnp.int32), none, joined, *tables)
 
 
 def support(pair: HullPair, direction: Array) -> Corner:

@@ -12,13 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.enums import GeomType
+from diffsim.geometry.assets import Hull
 from diffsim.geometry.feature import separation
+from diffsim.geometry.gjk import closest_feature
 from diffsim.geometry.hull_pairs import Contact, closest, contact_row
 from diffsim.geometry.point_hull import nearest_part
-from diffsim.geometry.polytope import PRISM, core, difference, with_polygons
+from diffsim.geometry.polytope import PRISM, Feature, HullPair, core, difference, with_polygons
 from diffsim.geometry.round_hull import ROUND, separate_round
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
-from diffsim.geometry.sides import deepest_side, turned
+from diffsim.geometry.sides import deepest_side
 from diffsim.geometry.terrain import Prism
 from diffsim.math.vector import scale
 
@@ -48,8 +50,14 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
         feature = nearest_part(prism, pair.offset)
         contact = Contact(*separation(pair, feature), feature)
     else:
-        contact = closest(pair, lambda fixed, _: deepest_side(prism, turned(fixed, hull)))
+        contact = closest(pair, lambda fixed: _feature(fixed, *jax.lax.stop_gradient((prism, hull))))
     return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])
+
+
+def _feature(pair: HullPair, prism: Hull, hull: Hull) -> Feature:
+    """What is closest to the origin: searched where they are apart, of all sides where they overlap."""
+    apart, overlapping = closest_feature(pair)
+    return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest_side(pair, prism, hull))
 
 
 def _round_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:

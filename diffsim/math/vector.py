@@ -12,6 +12,8 @@ import jax.numpy as jnp
 
 Array = jax.Array
 Components = Sequence[Array]
+# or one array with the components first
+Leading = Components | Array
 
 
 def unpack(v: Array, axis: int = -1) -> list[Array]:
@@ -35,12 +37,12 @@ def total(terms: Sequence[Array]) -> Array:
     return result
 
 
-def dot_components(a: Components, b: Components) -> Array:
+def dot_components(a: Leading, b: Leading) -> Array:
     """a_i b_i on components."""
     return total([x * y for x, y in zip(a, b, strict=True)])
 
 
-def cross_components(a: Components, b: Components) -> list[Array]:
+def cross_components(a: Leading, b: Leading) -> list[Array]:
     """a x b on components."""
     return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from diffsim.errors import MjcfError, Problem
 
-VERSION = 3
+VERSION = 4
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 

@@ -167,6 +167,8 @@ class Topology:
     mesh_polymap: Ints
     # ours: the triangles in the leaves of the trees that rays search, mesh by mesh (geometry/triangle_tree.py)
     mesh_leafface: Ints
+    # ours: for each triangle of each hull which of them stands for all that it is flat with (geometry/outline.py)
+    mesh_facet: Ints
     # octrees of meshes that geoms of type sdf collide with (noct): their cells, mesh by mesh
     mesh_octadr: Ints
     mesh_octnum: Ints

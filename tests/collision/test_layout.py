@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
+from collision.hulls import free_scene
 from collision.scenes import PLANE
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.collision import capacities_of_numerics, collide, contact_layout, unsupported_pairs
+from diffsim.collision import capacities_of_numerics, collide, contact_layout, sharing, unsupported_pairs
 from diffsim.collision.broad import bounding_gap
 from diffsim.collision.layout import Grid
 from diffsim.compiler.convert import from_mujoco
@@ -206,3 +207,35 @@ def test_a_filter_is_part_of_the_program() -> None:
     data = forward(filtered, state)
     assert forward(model, state).contact.dist.shape == (6,) and data.contact.dist.shape == (4,)
     np.testing.assert_allclose(data.qacc.reshape(3, 6)[:, 2] < -9, [False, True, False])
+
+
+def test_few_pairs_of_boxes_and_small_meshes_run_in_the_program_of_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And find the contacts that they find in programs of their own."""
+    text, rng = free_scene("crate", "wedge", "nut", "stone"), np.random.default_rng(0)
+    mjmodel = oracle.load_with_assets(text, {})
+    places = 0.1 * rng.normal(size=(30, 4, 3))
+    states = [
+        oracle.posed(mjmodel, np.concatenate([place, rng.normal(size=(4, 4))], axis=1).ravel()) for place in places
+    ]
+    records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
+    batch = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
+    found, programs = [], []
+    for worth in (sharing.WORTH, -1):
+        monkeypatch.setattr(sharing, "WORTH", worth)
+        model = from_mujoco(mjmodel)
+        programs.append(len(contact_layout(model.topology).groups))
+        contacts = uncompiled(jax.vmap(collide, in_axes=(None, 0)))(model, batch)
+        order = np.argsort(contacts.sort_key[0])
+        found.append([np.asarray(x)[:, order] for x in (contacts.dist, contacts.pos, contacts.frame, contacts.geom)])
+    assert programs == [1, 5]
+    assert np.sum(found[0][0] < 0) > 100
+    for together, alone in zip(*found, strict=True):
+        np.testing.assert_allclose(together, alone, atol=1e-9)
+
+
+def test_many_pairs_and_large_meshes_have_programs_of_their_own() -> None:
+    sizes = {edges: ((edges,) * 8,) * 2 for edges in (8, 32, 128)}
+    small, middle, large = (sharing.Kind((GeomType.MESH, GeomType.MESH), each) for each in sizes.values())
+    runs = lambda *pairs: sharing.shared_kinds(dict(zip((small, middle, large), pairs, strict=True)))  # noqa: E731
+    assert runs(3, 1, 1) == {small: middle, middle: middle, large: large}
+    assert runs(300, 1, 1) == {small: small, middle: middle, large: large}

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.needed import GROUP, where_needed
+from diffsim.math import needed as rooms
+from diffsim.math.needed import GROUP, in_parts, where_needed
 
 WORLDS, CASES = 7, 5
 
@@ -65,3 +66,19 @@ def test_models_of_each_world_and_one_alone() -> None:
     assert each["steps"].tolist() == [[8, 16], [8, 16]]
     np.testing.assert_allclose(each["sum"], [[11, 19], [20, 28]])
     assert int(where_needed(collatz, jnp.asarray(True), (number[0], tables[0]))["steps"]) == 8
+
+
+def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the numbers are those of the whole; shared arrays are not copied for each world."""
+    monkeypatch.setattr(rooms, "PART", 20 * 50)
+    table, numbers = jnp.arange(50.0), jnp.arange(7 * 30.0).reshape(7, 30)
+
+    def cases() -> Callable[[jax.Array], jax.Array]:
+        wide = lambda given: jnp.sum(jnp.cos(given[0] * given[1]))  # noqa: E731
+        return jax.vmap(jax.vmap(lambda x: in_parts(wide, 50, (x, table))))
+
+    whole = cases()(numbers)
+    assert "while" not in str(jax.make_jaxpr(cases())(numbers))
+    monkeypatch.setattr(rooms, "WHOLE", 1)
+    assert "while" in str(jax.make_jaxpr(cases())(numbers))
+    np.testing.assert_allclose(cases()(numbers), whole, rtol=1e-6)

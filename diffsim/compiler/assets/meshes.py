@@ -29,6 +29,7 @@ from diffsim.compiler.assets.surface import (
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.enums import GeomType
+from diffsim.geometry.outline import facet_fields
 from diffsim.geometry.triangle_tree import tree_fields
 from diffsim.mjcf.elements.deformable import Plugin
 
@@ -50,7 +51,7 @@ def mesh_rows(draft: Draft) -> None:
             refuse(draft, node, error)
     draft.problems.raise_if_any()
     compiled = _fields([node.row["mesh"] for node in draft.nodes["mesh"]])
-    draft.fields.update(compiled | tree_fields(compiled))
+    draft.fields.update(compiled | tree_fields(compiled) | facet_fields(compiled))
 
 
 def _colliding(draft: Draft) -> set[str]:
