@@ -104,8 +104,8 @@ def make_constraints(source: Sources) -> Constraints:
 
 def _as_held(source: Sources, family: str, raw: RawRows, index: int) -> RawRows:
     """The rows of the group of that index; what acts is as it is held, where it is."""
-    decides = source.held is None or FAMILIES[family].law not in INEQUALITIES
-    return raw if decides else as_held(raw, source.held.acts[index])
+    held = source.held
+    return raw if held is None or FAMILIES[family].law not in INEQUALITIES else as_held(raw, held.acts[index])
 
 
 def _off(model: Model, flag: DisableBit) -> bool:
