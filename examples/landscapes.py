@@ -1,7 +1,7 @@
 """What an optimizer sees of an impact: a ball falls, bounces, and its height after a second is the loss.
 
 The height and its derivative over the initial velocity, by plain steps of 4 ms, by steps that are split where it meets
-and leaves the floor (`events=1`), and by steps of 0.1 ms, whose differences are the truth. Prints how far derivatives
+and leaves the floor (`events=2`), and by steps of 0.1 ms, whose differences are the truth. Prints how far derivatives
 are from it, and draws them.
 """
 
@@ -38,7 +38,7 @@ def main() -> None:
     options = arguments(__doc__, points=161)
     jax.config.update("jax_enable_x64", True)
     velocities = jnp.linspace(-0.8, 0.8, options.points)
-    plain, split = (heights(4e-3, events, velocities) for events in (0, 1))
+    plain, split = (heights(4e-3, events, velocities) for events in (0, 2))
     exact = heights(1e-4, 0, velocities)[0]
     truth = np.gradient(exact, np.asarray(velocities))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from diffsim.constraint import contact, equality, friction, limit, weld
 from diffsim.constraint.assemble import assemble
-from diffsim.constraint.distant import with_distant
+from diffsim.constraint.distant import distant
 from diffsim.constraint.held import INEQUALITIES, as_held, hold
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import ConstraintType, DisableBit, EqType
@@ -81,28 +81,31 @@ FAMILIES = {
     "elliptic_contact": Family(Bit.CONTACT, Law.CONE, contact.elliptic, Kind.CONTACT_ELLIPTIC),
 }
 
+# what the rows of contacts that are felt from a distance are called; they come after all others
+DISTANT = "distant_contact"
+
 
 def make_constraints(source: Sources) -> Constraints:
     """The rows of all constraints: (qpos, qvel, poses, contacts) -> J, aref, D, bounds and friction coefficients."""
-    groups, jacobians, start = [], [], 0
-    for name, family in FAMILIES.items():
-        for raw in () if _off(source.model, family.flag) else family.rows(source):
-            groups.append(_group(source, name, raw, start, len(groups)))
-            start += groups[-1].height
-            if raw.jacobian is not None:
-                jacobians.append(raw.jacobian)
+    groups: list[RowGroup] = []
+    jacobians, start, model, reach = [], 0, source.model, source.reach
+    named = [(name, raw) for name, own in FAMILIES.items() if not _off(model, own.flag) for raw in own.rows(source)]
+    near = [(name, _as_held(source, name, raw, index)) for index, (name, raw) in enumerate(named)]
+    far = [] if reach is None else [(DISTANT, distant(raw, reach)) for _, raw in near if raw.slot is not None]
+    for name, raw in near + far:
+        law = Law.ONE_SIDED if name == DISTANT else FAMILIES[name].law
+        group = assemble(source, name, law, raw, start)
+        groups.append(group if source.held is None or name == DISTANT else hold(group, source.held.pushes[len(groups)]))
+        start += group.height
+        if raw.jacobian is not None:
+            jacobians.append(raw.jacobian)
     return Constraints(jacobian=_stack(source, jacobians), groups=tuple(groups))
 
 
-def _group(source: Sources, family: str, raw: RawRows, start: int, index: int) -> RowGroup:
-    """The group of that index."""
-    law, held = FAMILIES[family].law, source.held
-    if held is not None and law in INEQUALITIES:
-        raw = as_held(raw, held.acts[index])
-    distant = source.reach is not None and raw.slot is not None
-    rows = (with_distant if distant else assemble)(source, family, law, raw, start)
-    # what does not act pushes if it is felt from a distance
-    return rows if held is None else hold(rows, held.pushes[index] | ~held.acts[index][None])
+def _as_held(source: Sources, family: str, raw: RawRows, index: int) -> RawRows:
+    """The rows of the group of that index; what acts is as it is held, where it is."""
+    held = source.held
+    return raw if held is None or FAMILIES[family].law not in INEQUALITIES else as_held(raw, held.acts[index])
 
 
 def _off(model: Model, flag: DisableBit) -> bool:

@@ -6,6 +6,9 @@ need be, and one that did not stays silent. `signals` are positive where the dec
 them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only whether
 they act is held.
 
+A contact also ends by its distance, and may push to the last: by friction, as edges of the pyramid of one that slides
+do, or because the bodies part slowly. Its force jumps there, as at touch.
+
 Further signals change no force: impedance rises within the first millimetre (`solimp`), along two parabolas, which a
 fast body crosses in a tenth of a step. A step that ran over an end of this rise would see its steep part at one stage
 or none, and is split there, on the way in and out; one that stays within the rise is split where it turns.
@@ -35,12 +38,13 @@ ZONED = (Law.ONE_SIDED, Law.PYRAMID)
 
 
 class Signals(NamedTuple):
-    """Positive while nothing begins or ends: distances of what does not act (m or rad), of what does x (m/s^2 or
-    rad/s^2) of rows that are silent and the force (N or N m) of those that push, and how far it is from the depths at
-    which the rise of its impedance ends, and turns (m or rad).
+    """Positive while nothing begins or ends: distances of what does not act, depths of what pushes (m or rad), of what
+    acts x (m/s^2 or rad/s^2) of rows that are silent and the force (N or N m) of those that push, and how far it is
+    from the depths at which the rise of its impedance ends, and turns (m or rad).
     """
 
     touches: Array
+    leaves: Array
     switches: Array
     rises: Array
     turns: Array
@@ -77,10 +81,12 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> 
       x: residuals of the rows at its acceleration.
       held: the decisions.
     """
-    touches, switches, rises, turns = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(4))
+    touches, leaves, switches, rises, turns = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(5))
     for rows, part, acts, pushes, deep in zip(constraints.groups, x, *held, strict=True):
         if _law(rows) in INEQUALITIES:
             touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
+            pushing = jnp.any(pushes, axis=0) if _law(rows) in ZONED else True
+            leaves.append(jnp.where(acts & pushing, rows.margin - rows.pos, 1))
             deeper = (rows.margin - rows.pos)[None] - rows.bends
             turn, end = jnp.where(acts[None] & (rows.bends > 0), jnp.where(deep, deeper, -deeper), 1)
             rises.append(end)
@@ -89,7 +95,7 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> 
             # the force ends where x does, and is nearer to a straight line in time: x is divided by the impedance
             side = jnp.where(pushes, laws.dual(rows, part), laws.dual_rows(rows, part))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
-    return Signals(*(jnp.concatenate(each) for each in (touches, switches, rises, turns)))
+    return Signals(*(jnp.concatenate(each) for each in (touches, leaves, switches, rises, turns)))
 
 
 def _law(rows: RowGroup) -> Law:

@@ -22,7 +22,7 @@ Array = jax.Array
 # how far behind the zero of a signal the motion goes on, as a part of its change within the step, by bytes of a number:
 # there the decisions are those that follow, whatever the rounding
 BEYOND = {4: 2e-3, 8: 1e-4}
-# the same of all signals but touches: forces are continuous there, so that it costs next to nothing, and it is more
+# the same where forces are continuous, at all but touches and what leaves: there it costs next to nothing, and is more
 # than the found time is off where impedance bends. A release found a hair too early would be none: the rest of the
 # step would begin with a derivative of the contact that has ended
 PAST = 4e-3
@@ -52,14 +52,15 @@ class Change(NamedTuple):
 
 def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
     """The first signal to become negative, touches before others, from values at begin, middle and end of a piece."""
-    touches, all_three = three[0].touches.size, [jnp.concatenate(each) for each in three]
+    touches, jumps = three[0].touches.size, three[0].touches.size + three[0].leaves.size
+    all_three = [jnp.concatenate(each) for each in three]
     first, middle, end = jax.lax.stop_gradient(all_three)
     if not first.size:
         zero, one = jnp.zeros((), first.dtype), jnp.ones((), first.dtype)
         return Change(zero > 0, jnp.zeros((), jnp.int32), one, (zero, zero), zero)
-    crosses, touch = _crosses(three[2]), jnp.arange(first.size) < touches
-    part = jnp.where(touch, BEYOND[first.dtype.itemsize], PAST)
-    order = _zero(first, middle, end, part * end) + jnp.where(touch, 0.0, 1.0)
+    crosses, place = _crosses(three[2]), jnp.arange(first.size)
+    part = jnp.where(place < jumps, BEYOND[first.dtype.itemsize], PAST)
+    order = _zero(first, middle, end, part * end) + jnp.where(place < touches, 0.0, 1.0)
     index = jnp.argmin(jnp.where(crosses, order, jnp.inf))
     first, middle, end = (values[index] for values in all_three)
     goal = part[index] * end
