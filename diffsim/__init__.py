@@ -20,9 +20,9 @@ from diffsim.errors import MjcfError as MjcfError
 from diffsim.errors import UnsupportedError as UnsupportedError
 from diffsim.geometry.ray import RayHits as RayHits
 from diffsim.load import load as load
-from diffsim.math.xla import compiler_options as compiler_options
 from diffsim.simulate import support as support
 from diffsim.simulate.batch import model_axes as model_axes
+from diffsim.simulate.compiler_options import compiler_options as compiler_options
 from diffsim.simulate.constants import set_const as set_const
 from diffsim.simulate.distance_query import GeomDistance as GeomDistance
 from diffsim.simulate.distance_query import geom_distance as geom_distance

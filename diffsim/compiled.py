@@ -12,8 +12,6 @@ import jax
 import jax.core
 import numpy as np
 
-from diffsim.math.xla import compiler_options, for_cpu
-
 NUMBERS = jax.Array | np.ndarray | np.number | np.bool_ | float | int
 
 P = ParamSpec("P")
@@ -22,16 +20,12 @@ T = TypeVar("T")
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """The function of pytrees of arrays, compiled once for each structure and shapes when called with numbers."""
-
-    @functools.cache
-    def program() -> Callable[P, T]:
-        # importing asks for no backend
-        return jax.jit(function, compiler_options=compiler_options() if for_cpu() else None)
+    program = jax.jit(function)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         numbers = all(map(_is_number, jax.tree.leaves((args, kwargs))))
-        return (program() if numbers else function)(*args, **kwargs)
+        return (program if numbers else function)(*args, **kwargs)
 
     return call
 

@@ -71,6 +71,8 @@ class Workload:
 class Batched(Protocol):
     """An engine on JAX: a batch of states and functions of it to compile."""
 
+    # ours or MJX's, with its options
+    model: Any
     nu: int
     # whose names of fields `read` takes: a column of the table of stages
     names: str

@@ -81,11 +81,11 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
     engine = ENGINES[name](workload)
     states = engine.start(batch)
     ctrl = jax.numpy.asarray(workload.controls(warmup + steps, batch, engine.nu))
-    step = compile_cold(engine.step, states, ctrl[0])
+    step = compile_cold(engine.model, engine.step, states, ctrl[0])
     warm = jax.block_until_ready(jax.jit(engine.rollout)(states, ctrl[:warmup]))
-    seconds = best_seconds(compile_cold(engine.rollout, warm, ctrl[warmup:]).call, warm, ctrl[warmup:])
+    seconds = best_seconds(compile_cold(engine.model, engine.rollout, warm, ctrl[warmup:]).call, warm, ctrl[warmup:])
     short = ctrl[warmup : warmup + gradient_steps]
-    forward = best_seconds(compile_cold(engine.rollout, warm, short).call, warm, short)
+    forward = best_seconds(compile_cold(engine.model, engine.rollout, warm, short).call, warm, short)
     figures = {"compile step s": step.seconds, "steps/s": batch * steps / seconds}
     microseconds = 1e6 * seconds / batch / steps
     show(
@@ -93,7 +93,7 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
         f" step compiled in {step.seconds:.1f} s"
     )
     if gradient_steps and (name != "mjx" or workload.iterations == 1):
-        gradient = compile_cold(engine.gradient, warm, short)
+        gradient = compile_cold(engine.model, engine.gradient, warm, short)
         backward = best_seconds(gradient.call, warm, short)
         figures |= {"compile gradient s": gradient.seconds, "gradient us": 1e6 * backward / batch / gradient_steps}
         figures |= {"gradient/forward": backward / forward}

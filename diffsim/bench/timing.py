@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from diffsim.math.xla import compiler_options
+from diffsim.simulate.compiler_options import compiler_options
 
 
 class Compiled(NamedTuple):
@@ -16,9 +16,9 @@ class Compiled(NamedTuple):
     seconds: float
 
 
-def compile_cold(function: Callable[..., Any], *args: Any) -> Compiled:
-    """Traces and compiles with our options, with all caches empty or off, and measures it."""
-    options: Any = compiler_options()
+def compile_cold(model: Any, function: Callable[..., Any], *args: Any) -> Compiled:
+    """Traces and compiles with the options for a model, ours or MJX's; all caches empty or off. Measures it."""
+    options: Any = compiler_options(model)
     cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     jax.clear_caches()

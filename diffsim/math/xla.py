@@ -6,7 +6,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
-import jaxlib.version
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,24 +21,6 @@ CUDA_GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
     "xla_disable_hlo_passes": "dynamic-slice-annotator",
 }
-
-# options of the same kind on a CPU: the older way of making kernels compiles in two thirds of the time, and what it
-# makes runs faster where steps have few iterations
-OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
-# the first jaxlib that gains nothing of it
-NEWER_KERNELS = (0, 12)
-
-
-def compiler_options() -> dict[str, Any]:
-    """What our programs are best compiled with for the default backend: `jax.jit(f, compiler_options=...)`.
-
-    On a GPU a program becomes one CUDA graph, on a CPU it compiles faster. JAX takes options of the outermost
-    `jax.jit` alone.
-    """
-    if for_gpu():
-        return dict(CUDA_GRAPHS)
-    older = for_cpu() and jaxlib.version.__version_info__ < NEWER_KERNELS
-    return dict(OLDER_KERNELS) if older else {}
 
 
 def for_gpu() -> bool:
