@@ -7,8 +7,8 @@ import jaxlib.version
 from diffsim.math.xla import CUDA_GRAPHS, for_cpu, for_gpu
 from diffsim.types import Model
 
-# the older way of making kernels for CPUs compiles in two thirds of the time; what it makes is faster by up to a quarter
-# where the solver does few iterations (measured with 1), slower by a third where it goes on to its tolerance
+# the older way of making kernels for CPUs compiles in two thirds of the time; what it makes is faster by up to one
+# fourth where the solver does few iterations (measured with 1), slower by a third where it goes on to its tolerance
 OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
 FEW_ITERATIONS = 4
 # the first jaxlib that gains nothing of it
