@@ -320,8 +320,9 @@ async function main() {
     const scale = Math.min(devicePixelRatio, 2), width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
     if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
     if (get("follow").checked && scene.follow >= 0) {
-      const now = poseOf(scene.follow, 0, state.time).pos;
-      state.shift = [now[0] - home[0], now[1] - home[1], 0];
+      const way = sub(poseOf(scene.follow, 0, state.time).pos, home), room = 0.2 * view.distance;
+      // a jump is seen as one; what falls out of sight is followed
+      state.shift = [way[0], way[1], way[2] - Math.min(Math.max(way[2], -room), room)];
     } else state.shift = [0, 0, 0];
     const cam = eyeNow(), list = visible(), solid = list.filter((d) => d.shape.rgba[3] >= 1), glass = list.filter((d) => d.shape.rgba[3] < 1);
     const camera = times(perspective(cam.fovy, width / height, 0.01 * view.distance, 200 * Math.max(view.distance, scene.extent)), look(cam.eye, cam.right, cam.up, cam.back));

@@ -102,20 +102,39 @@ def test_every_type_of_geom_is_drawn_or_named() -> None:
     assert all(kind > 100 for kind in set(GeomType) - set(KINDS))
 
 
+def red_pixels(path: pathlib.Path, time: float) -> np.ndarray:
+    """Where a page shows red at a time, above its controls (330, 640)."""
+    shot = path.with_suffix(".png")
+    look = [f"--screenshot={shot}", "--window-size=640,400", "--virtual-time-budget=4000"]
+    subprocess.run(
+        [str(CHROMIUM), *FLAGS, *look, path.as_uri() + f"#t={time}"], check=True, capture_output=True, timeout=120
+    )
+    image = np.asarray(Image.open(shot).convert("RGB")).astype(int)[:330]
+    return (image[:, :, 0] > 2 * image[:, :, 1]) & (image[:, :, 0] > 90)
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_a_browser_draws_the_box_where_it_is(moving: tuple, tmp_path: pathlib.Path) -> None:
     model, states = moving
     viewer.to_html(model, states, tmp_path / "a.html", viz.View((1.0, 0, 0.6), 5, 90, 0), fps=10)
     columns = []
     for time in (0.0, 1.0):
-        shot = tmp_path / f"{time}.png"
-        look = [f"--screenshot={shot}", "--window-size=640,400", "--virtual-time-budget=4000"]
-        page = (tmp_path / "a.html").as_uri() + f"#t={time}"
-        subprocess.run([str(CHROMIUM), *FLAGS, *look, page], check=True, capture_output=True, timeout=120)
-        image = np.asarray(Image.open(shot).convert("RGB")).astype(int)[:330]
-        red = (image[:, :, 0] > 2 * image[:, :, 1]) & (image[:, :, 0] > 90)
+        red = red_pixels(tmp_path / "a.html", time)
         assert red.sum() > 300
         columns.append(np.nonzero(red)[1].mean())
     # it moves by 2 m to the right, at a distance of 5 m
     focal = 0.5 * 400 / np.tan(np.radians(22.5))
     assert columns[1] - columns[0] == pytest.approx(focal * 2 / 5, rel=0.1)
+
+
+FALLING = """<mujoco><worldbody>
+<body><freejoint/><geom type='box' size='.3 .2 .1' rgba='.9 .05 .05 1'/></body></worldbody></mujoco>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_what_falls_out_of_sight_is_followed(tmp_path: pathlib.Path) -> None:
+    model = diffsim.load(FALLING)
+    state, time = diffsim.make_state(model), jnp.linspace(0, 1, 11)
+    states = jax.vmap(lambda t: state.replace(time=t, qpos=state.qpos.at[2].add(-50 * t)))(time)
+    viewer.to_html(model, states, tmp_path / "a.html", fps=10)
+    assert min(red_pixels(tmp_path / "a.html", time).sum() for time in (0.0, 1.0)) > 300
