@@ -116,27 +116,29 @@ def _with_middle(points: Array, needed: Array) -> tuple[Array, Array]:
     return jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
 
 
-def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] | None = None) -> Contact:
+def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = deepest_feature) -> Feature:
+    """The feature of M that is closest to the origin, by a search from corner to corner.
+
+    `deepest_of`: finds it for hulls that overlap, given whether they do.
+    """
+    apart, overlapping = closest_feature(pair)
+    return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest_of(pair, overlapping))
+
+
+def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched) -> Contact:
     """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
 
-    `feature_of`: finds the feature of M that is closest to the origin; else a search from corner to corner does.
+    `feature_of`: finds the feature of M that is closest to the origin.
     """
-    feature = (feature_of or _searched)(jax.lax.stop_gradient(pair))
-    feature = jax.lax.stop_gradient(feature)
+    feature = jax.lax.stop_gradient(feature_of(jax.lax.stop_gradient(pair)))
     return Contact(*separation(pair, feature), feature)
-
-
-def _searched(pair: HullPair) -> Feature:
-    apart, overlapping = closest_feature(pair)
-    deepest = deepest_feature(pair, overlapping)
-    return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest)
 
 
 def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
     """The feature of M that is closest to the origin, by all sides if these are few."""
     work = len(hull1.edge) * (lesser[-1] if lesser else len(hull2.edge))
     if not 0 < work <= MOST:
-        return _searched(pair)
+        return searched(pair)
     search = functools.partial(closest_side_by_size, lesser) if lesser else closest_side
     return in_parts(lambda given: search(*given), work, (pair, *map(outline_alone, (hull1, hull2))))
 

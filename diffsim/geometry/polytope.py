@@ -16,7 +16,7 @@ import numpy as np
 from diffsim.enums import GeomType
 from diffsim.geometry.assets import Hull, polygon_normals
 from diffsim.geometry.outline import outline_of, polygons_of
-from diffsim.geometry.shapes import Shape
+from diffsim.geometry.shapes import Shape, relative_pose
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, total, unpack
 
 Array = jax.Array
@@ -66,10 +66,7 @@ class Feature(NamedTuple):
 
 def difference(hull1: Hull, hull2: Hull, shape1: Shape, shape2: Shape) -> HullPair:
     """Two hulls, each in the frame of its shape, as a pair."""
-    # reductions, so that what follows finds the pose computed
-    turn = jnp.sum(shape1.mat[:, :, None] * shape2.mat[:, None, :], axis=0)
-    offset = jnp.sum(shape1.mat * (shape2.pos - shape1.pos)[:, None], axis=0)
-    return HullPair(hull1.vert, hull2.vert, turn, offset)
+    return HullPair(hull1.vert, hull2.vert, *relative_pose(shape1, shape2))
 
 
 def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:

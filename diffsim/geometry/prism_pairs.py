@@ -13,9 +13,7 @@ import jax.numpy as jnp
 
 from diffsim.enums import GeomType
 from diffsim.geometry.assets import Hull
-from diffsim.geometry.feature import separation
-from diffsim.geometry.gjk import closest_feature
-from diffsim.geometry.hull_pairs import Contact, closest, contact_row
+from diffsim.geometry.hull_pairs import closest, contact_row, searched
 from diffsim.geometry.point_hull import nearest_part
 from diffsim.geometry.polytope import PRISM, Feature, HullPair, core, difference, with_polygons
 from diffsim.geometry.round_hull import ROUND, separate_round
@@ -46,18 +44,15 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
     hull, radius = core(kind, body)
     prism = with_polygons(field.data.vert, PRISM)
     pair = difference(prism, hull, field, body)
-    if kind == GeomType.SPHERE:
-        feature = nearest_part(prism, pair.offset)
-        contact = Contact(*separation(pair, feature), feature)
-    else:
-        contact = closest(pair, lambda fixed: _feature(fixed, *jax.lax.stop_gradient((prism, hull))))
+    contact = closest(pair, functools.partial(_feature, kind, *jax.lax.stop_gradient((prism, hull))))
     return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])
 
 
-def _feature(pair: HullPair, prism: Hull, hull: Hull) -> Feature:
-    """What is closest to the origin: searched where they are apart, of all sides where they overlap."""
-    apart, overlapping = closest_feature(pair)
-    return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest_side(pair, prism, hull))
+def _feature(kind: GeomType, prism: Hull, hull: Hull, pair: HullPair) -> Feature:
+    """What is closest to the origin: of a ball's center at once; else searched, of all sides where they overlap."""
+    if kind == GeomType.SPHERE:
+        return nearest_part(prism, pair.offset)
+    return searched(pair, lambda fixed, _: deepest_side(fixed, prism, hull))
 
 
 def _round_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.vector import cross, dot, mul_mat, mul_vec_t, scale, transpose
+from diffsim.math.vector import cross, dot, scale
 
 Array = jax.Array
 Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
@@ -51,7 +51,9 @@ class Candidates(NamedTuple):
 
 def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
     """Rotation (3, 3) and shift (3,), m, from the frame of the second to that of the first."""
-    return mul_mat(transpose(first.mat), second.mat), mul_vec_t(first.mat, second.pos - first.pos)
+    # reductions, so that what follows finds the pose computed
+    turn = jnp.sum(first.mat[:, :, None] * second.mat[:, None, :], axis=0)
+    return turn, jnp.sum(first.mat * (second.pos - first.pos)[:, None], axis=0)
 
 
 def candidate(

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.assets import Hull, hulls
-from diffsim.geometry.hull_pairs import closest
+from diffsim.geometry.hull_pairs import closest, searched
 from diffsim.geometry.hull_tables import hull_sizes
 from diffsim.geometry.polytope import HullPair, points_of_second
 from diffsim.geometry.sides import closest_side, closest_side_by_size
@@ -75,7 +75,7 @@ def found(table: Hull, dtype: type, first: np.ndarray, second: np.ndarray, *pose
         ways = (
             lambda fixed: closest_side(fixed, one, other),
             lambda fixed: closest_side_by_size(sizes, fixed, one, other),
-            None,
+            searched,
         )
         contacts = [closest(pair, way) for way in ways]
         moved = points_of_second(pair, jnp.arange(len(other.vert)))

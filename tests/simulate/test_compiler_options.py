@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 import pytest
 
@@ -21,6 +22,11 @@ def test_options_are_known_and_change_no_number(iterations: int) -> None:
     # XLA refuses an option that it does not know
     found = jax.jit(function, compiler_options=options)(matrix)
     np.testing.assert_allclose(found, function(matrix), rtol=1e-13)
+
+
+@pytest.mark.skipif(jaxlib.version.__version_info__ >= (0, 12), reason="jaxlib 0.12 gains nothing of any option")
+def test_solves_of_few_iterations_are_compiled_by_the_older_way() -> None:
+    assert diffsim.compiler_options(diffsim.load(BALL.format(1))) == {"xla_cpu_use_fusion_emitters": False}
 
 
 def test_solves_to_tolerance_are_compiled_as_ever() -> None:
