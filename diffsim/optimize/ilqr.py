@@ -6,9 +6,10 @@ tries step sizes, two side by side, until one lowers the cost, with feedback:
     u_t = clip(u^_t + alpha k_t + K_t (x_t - x^_t)),    alpha = 1, 1/2, 1/4, ...
 
 (x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
-them, and K_t has no rows of controls that are held (box_qp.py). Quu + mu I is factored; mu grows when no step size
-lowers the cost. Of a batch under `jax.vmap` some problems run side by side, and the next begins where one has ended
-(slots.py). Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014.
+them, and K_t has no rows of controls that are held (box_qp.py). The model's cost has mu/2 |u_t - u^_t|^2 more: mu falls
+where a whole step was taken, and grows where a quarter of it or less was (Levenberg and Marquardt). Of a batch under
+`jax.vmap` some problems run side by side, and the next begins where one has ended (slots.py).
+Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014.
 """
 
 from typing import NamedTuple
@@ -23,14 +24,16 @@ from diffsim.optimize.box_qp import Quadratic, box_qp
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.slots import Loop, run
 from diffsim.optimize.tangent import difference, integrate, tangent_size
-from diffsim.optimize.task import Task, Trajectory, check_controls, evaluate, follow, residuals
+from diffsim.optimize.task import Task, Trajectory, controls_of, evaluate, follow, residuals
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 
 Array = jax.Array
 
 # bounds and factor of the regularization mu
-SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 8.0
+SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 4.0
+# step sizes from which mu falls, and down from which it grows
+WHOLE, SMALL = 1.0, 0.25
 # problems of a batch that run side by side on a CPU: what more of them need at once leaves the cache
 SLOTS = 4
 # step sizes that are tried side by side
@@ -66,6 +69,8 @@ class Plan(Trajectory):
 
 # step (nu,), gains (nu, nx), and the cost that the step would save to first order
 Stage = tuple[Array, Array, Array]
+# a motion that was tried, and its step size
+Trial = tuple[Trajectory, Array]
 
 
 class _Model(NamedTuple):
@@ -110,7 +115,7 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     Raises:
       UnsupportedError: a model with delays. ValueError: controls of a wrong shape.
     """
-    check_controls(task, ctrl)
+    ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
     chosen = Ilqr() if settings is None else settings
     loop = Loop(
@@ -134,23 +139,23 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
 def _advance(task: Task, progress: _Progress, settings: Ilqr) -> _Progress:
     """One iteration."""
     ready = _prepare(task, progress)
-    return _accept(ready, _search(task, ready, settings.step_sizes), settings)
+    return _accept(ready, *_search(task, ready, settings.step_sizes), settings)
 
 
-def _search(task: Task, progress: _Progress, count: int) -> Trajectory:
+def _search(task: Task, progress: _Progress, count: int) -> Trial:
     """The motion of least cost among the first few step sizes of which one lowers it; any where none of all does."""
     exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
     sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
 
-    def worse(search: tuple[Array, Trajectory]) -> Array:
-        turn, tried = search
+    def worse(search: tuple[Array, Trial]) -> Array:
+        turn, (tried, _) = search
         return (turn < len(sizes)) & ~(tried.cost < progress.path.cost)
 
-    def further(search: tuple[Array, Trajectory]) -> tuple[Array, Trajectory]:
+    def further(search: tuple[Array, Trial]) -> tuple[Array, Trial]:
         turn, _ = search
         return turn + 1, _try(task, progress, sizes[turn])
 
-    return jax.lax.while_loop(worse, further, (jnp.asarray(0), progress.path))[1]
+    return jax.lax.while_loop(worse, further, (jnp.asarray(0), (progress.path, sizes[0, 0])))[1]
 
 
 def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
@@ -162,7 +167,7 @@ def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
     return _Progress(path, jnp.zeros_like(ctrl), gains, zero, mu, jnp.zeros((), jnp.int32), bad, no)
 
 
-def _try(task: Task, progress: _Progress, sizes: Array) -> Trajectory:
+def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
     """The motion of least cost among the step sizes."""
     path = progress.path
     state = jax.tree.map(lambda leaf: leaf[0], path.states)
@@ -178,11 +183,11 @@ def _try(task: Task, progress: _Progress, sizes: Array) -> Trajectory:
 
     tried = jax.vmap(motion)(sizes)
     costs = jnp.where(jnp.isfinite(tried.cost), tried.cost, jnp.inf)
-    return jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], tried)
+    return jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], (tried, sizes))
 
 
-def _accept(progress: _Progress, tried: Trajectory, settings: Ilqr) -> _Progress:
-    """The new motion if it is better; mu by how it went."""
+def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr) -> _Progress:
+    """The new motion if it is better; mu by the size of the step that was taken, if any."""
     old = progress.path
     better = tried.cost < old.cost
     gain = old.cost - tried.cost
@@ -190,7 +195,8 @@ def _accept(progress: _Progress, tried: Trajectory, settings: Ilqr) -> _Progress
     # a failed step is tried again with more regularization, unless nothing was to be gained
     over = better | ~(progress.expected > least) | (progress.mu >= LARGEST)
     converged = ~(gain > least) & jnp.isfinite(old.cost) & over
-    mu = jnp.clip(jnp.where(better, progress.mu / FACTOR, progress.mu * FACTOR), SMALLEST, LARGEST)
+    change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
+    mu = jnp.clip(progress.mu * change, SMALLEST, LARGEST)
     path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
     failed = ~jnp.isfinite(path.cost)
     return progress._replace(
@@ -233,11 +239,10 @@ def _backward(task: Task, system: _Model, ctrl: Array, mu: Array) -> Stage:
         slope, curvature = value
         Q_x, Q_u = matmul(r_x.T, r) + matmul(A.T, slope), matmul(r_u.T, r) + matmul(B.T, slope)
         ahead = matmul(curvature, B)
-        Q_uu, Q_ux = matmul(r_u.T, r_u) + matmul(B.T, ahead), matmul(r_u.T, r_x) + matmul(ahead.T, A)
+        Q_uu = matmul(r_u.T, r_u) + matmul(B.T, ahead) + mu * jnp.eye(now.size, dtype=now.dtype)
+        Q_ux = matmul(r_u.T, r_x) + matmul(ahead.T, A)
         Q_xx = matmul(r_x.T, r_x) + matmul(matmul(A.T, curvature), A)
-        damped = Q_uu + mu * jnp.eye(now.size, dtype=now.dtype)
-        step, gain = box_qp(Quadratic(damped, Q_u, Q_ux), task.lower - now, task.upper - now)
-        # with the curvature that was not damped
+        step, gain = box_qp(Quadratic(Q_uu, Q_u, Q_ux), task.lower - now, task.upper - now)
         pulled = matmul(Q_uu, gain) + Q_ux
         slope = Q_x + matmul(gain.T, Q_u) + matmul(pulled.T, step)
         curvature = Q_xx + matmul(gain.T, pulled) + matmul(Q_ux.T, gain)

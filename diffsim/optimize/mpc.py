@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from diffsim.checked import checked
 from diffsim.optimize.ilqr import Ilqr, ilqr
-from diffsim.optimize.task import Task, Trajectory, check_controls
+from diffsim.optimize.task import Task, Trajectory, controls_of
 from diffsim.simulate.step import step_data
 from diffsim.types import Model, State
 
@@ -29,7 +29,7 @@ def mpc(
     Returns:
       What the world did: states, controls (steps, nu), bits of status, and the cost of the last plan.
     """
-    check_controls(task, ctrl)
+    ctrl = controls_of(task, ctrl)
     settings = Ilqr(iterations=1) if settings is None else settings
 
     def advance(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], tuple[State, Array, Array, Array]]:

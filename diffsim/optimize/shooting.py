@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.checked import checked
-from diffsim.optimize.task import Task, Trajectory, check_controls, evaluate
+from diffsim.optimize.task import Task, Trajectory, controls_of, evaluate
 from diffsim.types import State
 from diffsim.types.record import Record, child, leaf, record
 
@@ -58,8 +58,7 @@ def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterat
     Raises:
       ValueError: controls of a wrong shape.
     """
-    starts = ctrl[None] if ctrl.ndim == 2 else ctrl
-    check_controls(task, starts[0])
+    starts = jax.vmap(lambda one: controls_of(task, one))(ctrl[None] if ctrl.ndim == 2 else ctrl)
 
     def cost(controls: Array) -> Array:
         return evaluate(task, state, controls).cost

@@ -128,15 +128,17 @@ def follow(task: Task, state: State, law: ControlLaw, rows: Any, length: int) ->
 @checked
 def evaluate(task: Task, state: State, ctrl: Array) -> Trajectory:
     """The motion from a state under controls (T, nu), clipped to the bounds, and its cost; differentiable."""
-    check_controls(task, ctrl)
+    ctrl = controls_of(task, ctrl)
     return follow(task, state, lambda now, row: row, ctrl, ctrl.shape[0])
 
 
-def check_controls(task: Task, ctrl: Array) -> None:
-    """Refuses what is not (T, nu).
+def controls_of(task: Task, ctrl: Array) -> Array:
+    """(T, nu) controls, with the precision of the Model.
 
     Raises:
-      ValueError: with the expected shape.
+      ValueError: another shape, with the expected one.
     """
+    ctrl = jnp.asarray(ctrl, task.lower.dtype)
     if ctrl.ndim != 2 or ctrl.shape[1] != task.model.nu or not ctrl.shape[0]:
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {task.model.nu}); batch with jax.vmap")
+    return ctrl

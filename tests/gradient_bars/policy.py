@@ -37,7 +37,7 @@ class Learned(NamedTuple):
 
 QUICK = Settings(worlds=4, horizon=16, rate=2e-2, critic_rate=1e-2, noise=0.1)
 TASKS = {
-    "reacher": Learned(100, 2_000_000, QUICK._replace(updates=320, discount=0.95)),
+    "reacher": Learned(100, 2_000_000, QUICK._replace(worlds=16, updates=280, discount=0.95)),
     "cartpole": Learned(200, 100_000, QUICK._replace(updates=48)),
 }
 

@@ -1,6 +1,7 @@
 """iLQR, shooting and receding horizon control, where the best motion is known."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +45,20 @@ def test_ilqr_finds_the_best_controls() -> None:
         assert np.all(np.asarray(plan.gains)[held] == 0) and np.all(np.any(np.asarray(plan.gains)[~held], axis=(1, 2)))
         again = optimize.evaluate(task, diffsim.make_state(task.model), plan.ctrl)
         assert float(again.cost) == pytest.approx(float(plan.cost), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        optimize.evaluate,
+        optimize.ilqr,
+        functools.partial(optimize.mpc, steps=2),
+        functools.partial(optimize.shooting, optimizer=optax.adam(1e-2)),
+    ],
+)
+def test_controls_take_the_precision_of_the_model(find: Callable) -> None:
+    found = jax.eval_shape(find, TASK, diffsim.make_state(TASK.model), NOTHING.astype(jnp.float32))
+    assert all(leaf.dtype in (jnp.float64, jnp.int32, bool) for leaf in jax.tree.leaves(found))
 
 
 def test_a_batch_in_slots_ends_where_each_would_alone() -> None:
