@@ -1,9 +1,10 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
-The closest features are found among all sides (`sides.py`) or, of hulls of many edges, by `gjk.py` and `epa.py`. Where
-the contact normal is that of a side of both bodies, or of a side of one and across an edge of the other, the two are
-clipped against each other, and up to four points share the depth (MuJoCo's `multiccd`); of a capsule its ends and the
-middle of these. The same holds for bodies that are apart; MuJoCo clips only where the margin is zero.
+The closest features are found among all sides (`sides.py`; of a ball's center `point_hull.py`) or, of hulls of many
+edges, by `gjk.py` and `epa.py`. Where the contact normal is that of a side of both bodies, or of a side of one and
+across an edge of the other, the two are clipped against each other, and up to four points share the depth (MuJoCo's
+`multiccd`); of a capsule its ends and the middle of these. The same holds for bodies that are apart; MuJoCo clips only
+where the margin is zero.
 Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie.
 """
 
@@ -20,6 +21,7 @@ from diffsim.geometry.epa import deepest_feature
 from diffsim.geometry.feature import separation
 from diffsim.geometry.gjk import closest_feature
 from diffsim.geometry.hull_tables import Sizes
+from diffsim.geometry.point_hull import nearest_part
 from diffsim.geometry.polygon_clip import Polygon, overlap, widest
 from diffsim.geometry.polytope import Feature, HullPair, core, difference, points_of_second
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
@@ -27,7 +29,7 @@ from diffsim.geometry.sides import closest_side, closest_side_by_size, outline_a
 from diffsim.math import safe
 from diffsim.math.first import greatest
 from diffsim.math.needed import in_parts
-from diffsim.math.vector import dot, mul_vec, scale
+from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 from diffsim.math.xla import decided
 
 Array = jax.Array
@@ -78,7 +80,9 @@ def convex_hull_pair(
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
-    contact = closest(difference(hull1, hull2, shape1, shape2))
+    at_once = kinds[0] == GeomType.SPHERE and len(hull2.edge) > 0
+    feature_of = functools.partial(_of_ball, hull2) if at_once else searched
+    contact = closest(difference(hull1, hull2, shape1, shape2), feature_of)
     return stack([contact_row(shape1, contact, radius1, radius2)])
 
 
@@ -132,6 +136,12 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
     """
     feature = jax.lax.stop_gradient(feature_of(jax.lax.stop_gradient(pair)))
     return Contact(*separation(pair, feature), feature)
+
+
+def _of_ball(hull: Hull, pair: HullPair) -> Feature:
+    """The feature of M that is closest to the origin, of a ball's center and a hull."""
+    found = nearest_part(hull, -mul_vec_t(pair.turn, pair.offset))
+    return Feature(found.second, found.first, found.corners, -mul_vec(pair.turn, found.normal))
 
 
 def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:

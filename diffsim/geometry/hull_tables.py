@@ -23,16 +23,22 @@ def padded(count: int) -> int:
 
 
 def _rounded(count: int) -> int:
-    """The next multiple of 8: of what makes no program of its own."""
-    return SMALLEST * max(1, -(-count // SMALLEST))
+    """The next multiple of 8, or none: of what makes no program of its own."""
+    return SMALLEST * -(-count // SMALLEST)
 
 
 def hull_sizes(topology: Topology, mesh: int) -> Sizes:
     """Padded sizes of a mesh's hull: vertices, and the largest of all meshes with as many of what its record holds."""
-    count = padded(_table_sizes(topology, mesh)[0])
-    alike = [sizes for each in _colliding(topology) if padded((sizes := _table_sizes(topology, each))[0]) == count]
+    count, own = padded(_table_sizes(topology, mesh)[0]), _key(topology, mesh)
+    alike = [_table_sizes(topology, each) for each in _colliding(topology) if _key(topology, each) == own]
     _, lists, *others, facets, edges = (max(column) for column in zip(*alike, strict=True))
     return count, count if lists > 1 else 1, *(padded(size) for size in others), _rounded(facets), _rounded(edges)
+
+
+def _key(topology: Topology, mesh: int) -> tuple[int, bool]:
+    """What meshes of one size have in common: padded number of vertices, and whether there is an outline."""
+    sizes = _table_sizes(topology, mesh)
+    return padded(sizes[0]), sizes[-1] > 0
 
 
 def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> Sizes:

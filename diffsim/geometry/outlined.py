@@ -55,7 +55,7 @@ def outlined(hull: Hull, turn: Array, offset: Array, size: Array) -> Outlined:
     sides = sides * (dot(along, bend) > 0.9 * safe.norm(bend))[:, None, None]
     places, directions = [hull.vert, ends[:, 0]], [hull.outward, along, sides[:, 0], sides[:, 1]]
     corner, begin, outward, *of_edges = _moved(places, directions, turn, offset, size)
-    reach = (_reach(hull) + dot(hull.outward, mul_vec_t(turn, offset)[None])) / size
+    reach = (reach_of(hull) + dot(hull.outward, mul_vec_t(turn, offset)[None])) / size
     return Outlined(corner, outward, reach, Edges(begin, *of_edges), length / size, hull.facet, hull.edge)
 
 
@@ -70,7 +70,7 @@ def _moved(places: list[Array], directions: list[Array], turn: Array, offset: Ar
     return jnp.split((turned + jnp.where(is_place[None], offset[:, None], 0)) / unit[None], cuts, axis=1)
 
 
-def _reach(hull: Hull) -> Array:
+def reach_of(hull: Hull) -> Array:
     """How far a hull reaches along the normals of its facets (f,), m."""
     heights = dot(hull.outward[:, None], hull.vert[None])
     exists = (hull.facet[:, 0] >= 0) & (dot(hull.outward, hull.outward) > 0.5)

@@ -1,52 +1,53 @@
-"""What a point is closest to on a hull of few sides: all of its sides and edges at once, without a search.
+"""What a point is closest to on a hull: all of its facets and edges at once, without a search.
 
-No side's plane is further from a point outside than the hull is. So if the nearest part is a side, it is the one whose
-plane is furthest; that it is shows in the foot of the point on it, which no other plane has outside. Otherwise it is an
-edge or a corner, the nearest of all. Inside, the side whose plane is nearest says how deep the point is.
+The gap along any direction is a lower bound of the distance. Inside, the facet with the greatest gap is the one to
+leave by. Outside the nearest part is a facet, whose gap is then the greatest, or the nearest of all edges or an end of
+it, and the gap along the line from there is the distance. So whichever gap is greater tells what is nearest.
+A few operations of the size of the hull, where `gjk.py` and `epa.py` take one of that size in each step.
 """
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.geometry.assets import Hull
+from diffsim.geometry.outlined import reach_of
 from diffsim.geometry.polytope import Feature, resolution
 from diffsim.math import safe
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.first import first, greatest, rounding
+from diffsim.math.vector import dot, scale
 
 Array = jax.Array
 
 
 def nearest_part(hull: Hull, point: Array) -> Feature:
-    """The side, edge or corner of a hull that is closest to a point (3,) in its frame; the side to leave it by, inside.
+    """The facet, edge or corner of a hull that is closest to a point (3,) in its frame; the facet to leave it by, inside.
 
-    As a feature of the difference of the hull and the point. All sides and edges exist, and no side begins with three
-    corners on a line. Not differentiated.
+    As a feature of the difference of the hull and the point. Not differentiated.
     """
     hull, point = jax.lax.stop_gradient((hull, point))
-    corner, *others = (hull.vert[hull.side[:, k]] for k in range(3))
-    normals = safe.normalize(cross(*(other - corner for other in others)))
-    gaps = dot(normals, point[None] - corner)
-    side = jnp.argmax(gaps)
-    normal = normals[side]
-    foot = gaps - gaps[side] * dot(normals, normal[None])
-    facing = jnp.all((foot <= 0) | (jnp.arange(len(gaps)) == side))
-    ends, share, away = _nearest_edge(hull, point)
+    gaps = dot(hull.outward, point[None]) - reach_of(hull)
     size = jnp.max(jnp.abs(hull.vert))
-    on_side = facing | (gaps[side] <= 0) | (dot(away, away) <= (resolution(size) * size) ** 2)
+    side, gap = greatest(gaps, size), jnp.max(gaps)
+    ends, share, away = _nearest_edge(hull, point, size)
+    normal = safe.normalize(away)
+    beyond = dot(normal, point) - jnp.max(dot(hull.vert, normal[None]))
+    on_side = (gap >= beyond) | (gap <= 0) | (dot(away, away) <= (resolution(size) * size) ** 2)
     # a feature of fewer corners repeats its first one
     begin = jnp.where(share >= 1, ends[1], ends[0])
     at_corner = (share <= 0) | (share >= 1)
     line = jnp.stack([begin, jnp.where(at_corner, begin, ends[1]), begin])
     count = jnp.where(on_side, 3, jnp.where(at_corner, 1, 2))
-    first = jnp.where(on_side, hull.side[side, :3], line)
-    return Feature(first, jnp.zeros_like(first), count, jnp.where(on_side, normal, safe.normalize(away)))
+    places = jnp.where(on_side, hull.facet[side], line)
+    return Feature(places, jnp.zeros_like(places), count, jnp.where(on_side, hull.outward[side], normal))
 
 
-def _nearest_edge(hull: Hull, point: Array) -> tuple[Array, Array, Array]:
+def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, Array]:
     """(ends (2,) of the nearest edge, the share of the second in its nearest point, the way (3,) from there)."""
     begin, end = hull.vert[hull.edge[:, 0]], hull.vert[hull.edge[:, 1]]
     sweep, away = end - begin, point[None] - begin
     share = jnp.clip(safe.divide(dot(away, sweep), dot(sweep, sweep)), 0, 1)
     away = away - scale(sweep, share)
-    nearest = jnp.argmin(dot(away, away))
+    squared = jnp.where(hull.edge[:, 0] >= 0, dot(away, away), jnp.inf)
+    least = jnp.sqrt(jnp.min(squared))
+    nearest = first(squared <= (least + rounding(size) * (size + least)) ** 2)
     return hull.edge[nearest], share[nearest], away[nearest]
