@@ -5,6 +5,7 @@ that each pair function runs once over one homogeneous group. Its rows are then 
 contact dimension (1, 3, 4, 6), and where there are more rows than slots the nearest are kept per world.
 """
 
+import itertools
 from collections import Counter
 from typing import NamedTuple
 
@@ -45,12 +46,13 @@ class Grid(NamedTuple):
 class Group(NamedTuple):
     """Examined pairs [start, stop) with one pair function, and the buckets of the data of first and second geoms.
 
-    `rows`: of each pair.
+    `sections`: those of the layout that the pairs are of. `rows`: of each pair.
     """
 
     collider: Collider
     start: int
     stop: int
+    sections: slice
     buckets: tuple[Bucket | None, Bucket | None]
     rows: int
 
@@ -127,7 +129,7 @@ def contact_layout(
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    groups = _groups(topology, (pairs, kind), examined, kinds, Asked(disableflags, searches))
+    groups = _groups(topology, (pairs, kind), sections, kinds, Asked(disableflags, searches))
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
     row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
@@ -223,14 +225,21 @@ def _kind(topology: Topology, first: Look, second: Look) -> Kind:
 
 
 def _groups(
-    topology: Topology, sorted_pairs: tuple[Pairs, np.ndarray], examined: np.ndarray, kinds: list[Kind], asked: Asked
+    topology: Topology,
+    sorted_pairs: tuple[Pairs, np.ndarray],
+    sections: tuple[Section, ...],
+    kinds: list[Kind],
+    asked: Asked,
 ) -> tuple[Group, ...]:
-    """Runs of examined pairs of one kind."""
+    """Sections whose pairs are of one kind."""
     pairs, kind = sorted_pairs
+    numbers = np.array([kind[each.start] for each in sections], int)
+    # where the examined pairs of each section begin
+    begin = np.cumsum([0, *(each.kept for each in sections)])
     colliders = COLLIDERS | SINGLE if asked.disableflags & DisableBit.MULTICCD else COLLIDERS
     groups = []
-    for start, stop in _starts(kind[examined]):
-        number = kind[examined[start]]
+    for own in itertools.starmap(slice, _starts(numbers)):
+        number = numbers[own.start]
         types, sizes = kinds[number]
         collider, ends = colliders[types], np.stack([pairs.geom1, pairs.geom2])[:, kind == number]
         if types == (GeomType.MESH, GeomType.MESH):
@@ -241,7 +250,8 @@ def _groups(
             collider = collider._replace(function=collider.fitted(lesser_sizes(topology, *ends)))
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
-        groups.append(Group(collider, start, stop, (first, second), parts * (collider.rows or asked.searches)))
+        rows = parts * (collider.rows or asked.searches)
+        groups.append(Group(collider, int(begin[own.start]), int(begin[own.stop]), own, (first, second), rows))
     return tuple(groups)
 
 

@@ -6,6 +6,8 @@ mapped over its group. Rows are then ordered by contact dimension, and the neare
 a table that does not depend on the state. Source: MuJoCo, "Computation", collision.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,7 +49,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     examined, culled = _examine(model, kinematics, layout, table)
     rows, left_out = _rows(model, kinematics, layout, examined, table)
     dist = jnp.where(rows.valid, rows.dist, FAR)
-    row_pair = examined[layout.row_pair]
+    row_pair = _joined(examined)[layout.row_pair]
     row, dropped = _nearest(layout, dist - pick(table.includemargin, row_pair))
     pair = row_pair if row is None else jnp.asarray(row_pair)[row]
     dist, pos, normal, tangent, valid = (
@@ -71,32 +73,39 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     )
 
 
-def _examine(model: Model, kinematics: Kinematics, layout: ContactLayout, table: PairParameters) -> tuple[Index, Array]:
-    """Indices of the pairs to examine, and how many that were left out may touch."""
-    none = jnp.zeros((), jnp.int32)
-    if not layout.culls:
-        return np.arange(len(layout.pairs.geom1)), none
-    chosen, missed = [], none
+def _examine(
+    model: Model, kinematics: Kinematics, layout: ContactLayout, table: PairParameters
+) -> tuple[list[Index], Array]:
+    """Indices of the pairs to examine of each section, and how many that were left out may touch."""
+    chosen: list[Index] = []
+    missed = jnp.zeros((), jnp.int32)
     for (start, stop, kept), grid in zip(layout.sections, layout.grids, strict=True):
         if grid is None:
-            chosen.append(jnp.arange(start, stop))
+            chosen.append(np.arange(start, stop))
             continue
         gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
         gap = jnp.where(grid.pair.reshape(-1) < 0, FAR, gap)
         nearest, index = largest(-gap, kept)
         chosen.append(jnp.asarray(grid.pair.reshape(-1))[index])
         missed = missed + jnp.sum(gap < 0) - jnp.sum(nearest > 0)
-    return jnp.concatenate(chosen), missed
+    return chosen, missed
+
+
+def _joined(chosen: Sequence[Index]) -> Index:
+    """Indices one after another, static where all of them are."""
+    if any(isinstance(each, jax.Array) for each in chosen):
+        return jnp.concatenate([jnp.asarray(each) for each in chosen])
+    return np.concatenate([np.zeros(0, int), *chosen])
 
 
 def _rows(
-    model: Model, kinematics: Kinematics, layout: ContactLayout, examined: Index, table: PairParameters
+    model: Model, kinematics: Kinematics, layout: ContactLayout, examined: list[Index], table: PairParameters
 ) -> tuple[Candidates, Array]:
     """All rows of all pair functions, in the order of the buffer, and how many parts that may touch were left out."""
     groups, missed = [], jnp.zeros((), jnp.int32)
     ends = layout.pairs.geom1, layout.pairs.geom2
     for group in layout.groups:
-        chosen = examined[group.start : group.stop]
+        chosen = _joined(examined[group.sections])
         geoms = [pick(jnp.asarray(end), chosen) if isinstance(chosen, jax.Array) else end[chosen] for end in ends]
         first, second = (gather(model, kinematics, *each) for each in zip(geoms, group.buckets, strict=True))
         margin, function = pick(table.margin, chosen), group.collider.function

@@ -21,7 +21,7 @@ from diffsim.geometry.epa import deepest_feature
 from diffsim.geometry.feature import separation
 from diffsim.geometry.gjk import closest_feature
 from diffsim.geometry.hull_tables import Sizes
-from diffsim.geometry.point_hull import nearest_part
+from diffsim.geometry.point_hull import facets, nearest_part
 from diffsim.geometry.polygon_clip import Polygon, overlap, widest
 from diffsim.geometry.polytope import Feature, HullPair, core, difference, points_of_second
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
@@ -140,7 +140,8 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
 
 def _of_ball(hull: Hull, pair: HullPair) -> Feature:
     """The feature of M that is closest to the origin, of a ball's center and a hull."""
-    found = nearest_part(hull, -mul_vec_t(pair.turn, pair.offset))
+    center = -mul_vec_t(pair.turn, pair.offset)
+    found = nearest_part(hull, facets(hull, center), center)
     return Feature(found.second, found.first, found.corners, -mul_vec(pair.turn, found.normal))
 
 

@@ -6,6 +6,8 @@ it, and the gap along the line from there is the distance. So whichever gap is g
 A few operations of the size of the hull, where `gjk.py` and `epa.py` take one of that size in each step.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -14,20 +16,38 @@ from diffsim.geometry.outlined import reach_of
 from diffsim.geometry.polytope import Feature, resolution
 from diffsim.math import safe
 from diffsim.math.first import first, greatest, rounding
-from diffsim.math.vector import dot, scale
+from diffsim.math.vector import cross, dot, scale
 
 Array = jax.Array
 
 
-def nearest_part(hull: Hull, point: Array) -> Feature:
-    """The facet, edge or corner of a hull that is closest to a point (3,) in its frame; the facet to leave it by, inside.
+class Facets(NamedTuple):
+    """Of the facets of a hull their unit normals (f, 3), and the gaps (f,), m, between their planes and a point."""
+
+    outward: Array
+    gap: Array
+
+
+def facets(hull: Hull, point: Array) -> Facets:
+    """Of any hull: a facet without area may point anywhere; its plane is where the hull ends in that direction."""
+    return Facets(hull.outward, dot(hull.outward, point[None]) - reach_of(hull))
+
+
+def facets_through(corner: Array, point: Array) -> Facets:
+    """Of facets by three of their corners (f, 3, 3)."""
+    first, *others = (corner[:, k] for k in range(3))
+    outward = safe.normalize(cross(*(other - first for other in others)))
+    return Facets(outward, dot(outward, point[None] - first))
+
+
+def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
+    """The facet, edge or corner of a hull closest to a point (3,) in its frame; inside, the facet to leave it by.
 
     As a feature of the difference of the hull and the point. Not differentiated.
     """
-    hull, point = jax.lax.stop_gradient((hull, point))
-    gaps = dot(hull.outward, point[None]) - reach_of(hull)
-    size = jnp.max(jnp.abs(hull.vert))
-    side, gap = greatest(gaps, size), jnp.max(gaps)
+    hull, facets, point = jax.lax.stop_gradient((hull, facets, point))
+    size, gap = jnp.max(jnp.abs(hull.vert)), jnp.max(facets.gap)
+    side = greatest(facets.gap, size)
     ends, share, away = _nearest_edge(hull, point, size)
     normal = safe.normalize(away)
     beyond = dot(normal, point) - jnp.max(dot(hull.vert, normal[None]))
@@ -38,7 +58,7 @@ def nearest_part(hull: Hull, point: Array) -> Feature:
     line = jnp.stack([begin, jnp.where(at_corner, begin, ends[1]), begin])
     count = jnp.where(on_side, 3, jnp.where(at_corner, 1, 2))
     places = jnp.where(on_side, hull.facet[side], line)
-    return Feature(places, jnp.zeros_like(places), count, jnp.where(on_side, hull.outward[side], normal))
+    return Feature(places, jnp.zeros_like(places), count, jnp.where(on_side, facets.outward[side], normal))
 
 
 def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, Array]:

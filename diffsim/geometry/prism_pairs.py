@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from diffsim.enums import GeomType
 from diffsim.geometry.assets import Hull
 from diffsim.geometry.hull_pairs import closest, contact_row, searched
-from diffsim.geometry.point_hull import nearest_part
+from diffsim.geometry.point_hull import facets_through, nearest_part
 from diffsim.geometry.polytope import PRISM, Feature, HullPair, core, difference, with_polygons
 from diffsim.geometry.round_hull import ROUND, separate_round
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
@@ -51,7 +51,7 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
 def _feature(kind: GeomType, prism: Hull, hull: Hull, pair: HullPair) -> Feature:
     """What is closest to the origin: of a ball's center at once; else searched, of all sides where they overlap."""
     if kind == GeomType.SPHERE:
-        return nearest_part(prism, pair.offset)
+        return nearest_part(prism, facets_through(prism.vert[prism.facet], pair.offset), pair.offset)
     return searched(pair, lambda fixed, _: deepest_side(fixed, prism, hull))
 
 
