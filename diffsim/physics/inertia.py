@@ -14,7 +14,7 @@ from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import inertia_mul
 from diffsim.math.vector import scale, total, unpack
-from diffsim.math.xla import computed_once, for_gpu
+from diffsim.math.xla import computed_once, for_cpu, for_gpu
 from diffsim.physics.reflected import dof_armature, has_tendon_armature, tendon_armature
 from diffsim.physics.tree import dof_blocks, dof_mask, sum_subtree
 from diffsim.types.data import ComFrame, Inertia, Tendons
@@ -71,10 +71,13 @@ def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> Blo
 
 @jax.custom_jvp
 def pair_products(a: Array, b: Array) -> Array:
-    """(nv, nv) a_i . b_j of spatial vectors (nv, 6), as a sum of outer products: one elementwise operation.
+    """(nv, nv) a_i . b_j of spatial vectors (nv, 6).
 
-    Its derivative is two matrix products, whose transpose is cheaper than six sums over rows and columns.
+    On a CPU one matrix product; else a sum of outer products, an elementwise operation. Its derivative is two matrix
+    products, whose transpose is cheaper than six sums over rows and columns.
     """
+    if for_cpu():
+        return matmul(a, b.T)
     return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
 
 

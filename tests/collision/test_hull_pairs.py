@@ -8,11 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from collision.hulls import KINDS, cloud, core_of, flat_states, free_scene, random_states, separation_by_all_facets
+from collision.hulls import (
+    KINDS,
+    cloud,
+    column,
+    core_of,
+    flat_states,
+    free_scene,
+    random_states,
+    separation_by_all_facets,
+)
 from scipy.spatial.transform import Rotation
 from uncompiled import uncompiled
 from wide import wide
 
+import diffsim
 from diffsim.collision import collide
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.hull_pairs import closest
@@ -66,6 +76,30 @@ def test_hulls_of_many_vertices_have_their_true_depth() -> None:
         distance, normal = separation_by_all_facets(first, second @ turn[k].T + shift[k])
         np.testing.assert_allclose(found[0][k], distance, atol=1e-9)
         np.testing.assert_allclose(found[1][k], normal, atol=1e-7)
+
+
+def test_a_ball_beside_a_hull_of_slivers() -> None:
+    """Sides that are not quite flat fall into slim triangles, whose normals are worth little.
+
+    Vertices are kept in float32.
+    """
+    rng = np.random.default_rng(3)
+    hull = column(12, 0.1, 0.2) + 1e-6 * rng.normal(size=(24, 3))
+    vertices = " ".join(map(str, hull.ravel()))
+    model = diffsim.load(
+        f'''<mujoco><asset><mesh name="m" vertex="{vertices}" inertia="convex"/></asset><worldbody>
+        <geom type="mesh" mesh="m"/><body><freejoint/><geom size="0.05"/></body></worldbody></mujoco>'''
+    )
+    points = 0.1 * rng.normal(size=(60, 3))
+    moved = lambda point: diffsim.make_state(model).replace(qpos=jnp.append(point, np.array([1.0, 0, 0, 0])))  # noqa: E731
+    contact = uncompiled(jax.vmap(lambda point: diffsim.forward(model, moved(point)).contact))(points)
+    inside = 0
+    for k, point in enumerate(points):
+        distance, normal = separation_by_all_facets(point[None], hull)
+        inside += distance < 0
+        np.testing.assert_allclose(contact.dist[k, 0], distance - 0.05, atol=1e-8)
+        np.testing.assert_allclose(contact.frame[k, 0, 0], normal, atol=1e-6)
+    assert 10 < inside < 50
 
 
 @pytest.mark.parametrize("kinds", KINDS[2:-1], ids="-".join)
