@@ -43,9 +43,9 @@ def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
     half = scale(axis, capsule.size[1])
     nearest = _nearest_feature(center, half, box.size)
     offset, exists = _second_ball(center, axis, half, box.size, nearest)
-    first = _ball_row(center + scale(half, nearest.along), capsule.size[0], box)
-    second = _ball_row(center + scale(half, nearest.along + offset), capsule.size[0], box)
-    return stack([first, second._replace(valid=exists)])
+    along = jnp.stack([nearest.along, nearest.along + offset])
+    rows = jax.vmap(_ball_row, (0, None, None))(center[None] + along[:, None] * half[None], capsule.size[0], box)
+    return rows._replace(valid=jnp.stack([jnp.ones_like(exists), exists]))
 
 
 def _ball_row(center: Array, radius: Array, box: Shape) -> Candidates:
@@ -62,13 +62,11 @@ def _ball_row(center: Array, radius: Array, box: Shape) -> Candidates:
 
 def _nearest_face(center: Array, size: Array) -> tuple[Array, Array]:
     """(depth, inward normal) of the face that a point inside the box leaves first."""
-    best = (size[0] + center[0], jnp.asarray([1, 0, 0], size.dtype))
-    for axis in range(3):
-        for sign in (-1, 1):
-            normal = jnp.asarray([-sign * (k == axis) for k in range(3)], size.dtype)
-            depth = size[axis] - sign * center[axis]
-            best = choose(jax.lax.stop_gradient(jnp.abs(depth) < jnp.abs(best[0])), (depth, normal), best)
-    return best
+    depths = jnp.stack([size + center, size - center], axis=-1).reshape(6)
+    _, number = argmin(jnp.abs(depths), lambda late, early, _: late < early)
+    inward, outward = (number == 2 * np.arange(3) + k for k in range(2))
+    normal = jnp.where(inward, 1, jnp.where(outward, -1, 0)).astype(size.dtype)
+    return dot(jnp.abs(normal), size) + dot(normal, center), normal
 
 
 class _Feature(NamedTuple):
@@ -96,7 +94,7 @@ def _nearest_feature(center: Array, half: Array, size: Array) -> _Feature:
 
     _, index = argmin(jnp.append(squared, edge_squared), lambda late, early, _: late < early - slack)
     edge, is_face = jnp.maximum(index - 1, 0), index == 0
-    axis = edge // 4
+    axis = edge >> 2
     corner = jnp.where(jnp.arange(3) == axis, side[edge] > 0, jnp.asarray(EDGES.reshape(12, 3) > 0)[edge])
     along = jnp.where(is_face, along, edge_along[edge])
     return _Feature(along, is_face, face, axis, corner, position[edge], side[edge] != 0)
@@ -190,7 +188,7 @@ def _from_corner(axis: Array, half: Array, size: Array, near: _Feature) -> tuple
 def _from_edge(axis: Array, half: Array, size: Array, near: _Feature) -> tuple[Array, Array]:
     """Over the face of the edge that the segment is less inclined to."""
     differ = (half > 0) ^ near.corner
-    next1, next2 = (near.axis + 1) % 3, (near.axis + 2) % 3
+    next1, next2 = (jnp.where(near.axis < 3 - k, near.axis + k, near.axis + k - 3) for k in (1, 2))
     steepness = jax.lax.stop_gradient(jnp.abs(axis))
     across = jnp.where(_pick(next1, steepness) > _pick(next2, steepness), next1, next2)
     exists = _pick(next1, differ) ^ _pick(next2, differ)
