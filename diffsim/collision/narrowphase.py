@@ -18,7 +18,7 @@ from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
 from diffsim.geometry.shapes import Candidates, negligible, unit_x
 from diffsim.math.largest import largest
-from diffsim.math.pick import pick
+from diffsim.math.pick import pick_existing
 from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import dot
 from diffsim.types.data import Contacts, Kinematics
@@ -49,26 +49,25 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     examined, culled = _examine(model, kinematics, layout, table)
     rows, left_out = _rows(model, kinematics, layout, examined, table)
     dist = jnp.where(rows.valid, rows.dist, FAR)
-    row_pair = _joined(examined)[layout.row_pair]
-    row, dropped = _nearest(layout, dist - pick(table.includemargin, row_pair))
-    pair = row_pair if row is None else jnp.asarray(row_pair)[row]
+    row_pair = _at(_joined(examined), layout.row_pair)
+    row, dropped = _nearest(layout, dist - pick_existing(table.includemargin, row_pair))
+    pair, part = (_kept(column, row) for column in (row_pair, layout.row_part))
     dist, pos, normal, tangent, valid = (
-        column if row is None else column[row] for column in (dist, rows.pos, rows.normal, rows.tangent, rows.valid)
+        jnp.asarray(_kept(column, row)) for column in (dist, rows.pos, rows.normal, rows.tangent, rows.valid)
     )
-    part = layout.row_part if row is None else jnp.asarray(layout.row_part)[row]
-    geoms = jnp.stack([jnp.asarray(layout.pairs.geom1)[pair], jnp.asarray(layout.pairs.geom2)[pair]], axis=-1)
+    geoms = jnp.stack([jnp.asarray(_at(end, pair)) for end in layout.pairs[:2]], axis=-1)
     return Contacts(
         dist=dist,
         pos=pos,
         frame=_frame(normal, tangent),
-        margin=pick(table.margin, pair),
-        includemargin=pick(table.includemargin, pair),
-        friction=pick(table.friction, pair),
-        solref=pick(table.solref, pair),
-        solreffriction=pick(table.solreffriction, pair),
-        solimp=pick(table.solimp, pair),
+        margin=pick_existing(table.margin, pair),
+        includemargin=pick_existing(table.includemargin, pair),
+        friction=pick_existing(table.friction, pair),
+        solref=pick_existing(table.solref, pair),
+        solreffriction=pick_existing(table.solreffriction, pair),
+        solimp=pick_existing(table.solimp, pair),
         geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
-        sort_key=(jnp.asarray(layout.pair_sort_key)[pair] + jnp.asarray(part)).astype(jnp.int32),
+        sort_key=jnp.asarray(_at(layout.pair_sort_key, pair) + part).astype(jnp.int32),
         ncon_dropped=(culled + left_out + dropped).astype(jnp.int32),
     )
 
@@ -86,7 +85,7 @@ def _examine(
         gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
         gap = jnp.where(grid.pair.reshape(-1) < 0, FAR, gap)
         nearest, index = largest(-gap, kept)
-        chosen.append(jnp.asarray(grid.pair.reshape(-1))[index])
+        chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), index))
         missed = missed + jnp.sum(gap < 0) - jnp.sum(nearest > 0)
     return chosen, missed
 
@@ -98,17 +97,28 @@ def _joined(chosen: Sequence[Index]) -> Index:
     return np.concatenate([np.zeros(0, int), *chosen])
 
 
+def _at(table: Index, index: Index) -> Index:
+    """table[index], static where both are."""
+    if isinstance(table, jax.Array) or isinstance(index, jax.Array):
+        return pick_existing(jnp.asarray(table), index)
+    return table[index]
+
+
+def _kept(column: Index, row: Array | None) -> Index:
+    """The rows of a column that have a slot; None for all of them."""
+    return column if row is None else pick_existing(jnp.asarray(column), row)
+
+
 def _rows(
     model: Model, kinematics: Kinematics, layout: ContactLayout, examined: list[Index], table: PairParameters
 ) -> tuple[Candidates, Array]:
     """All rows of all pair functions, in the order of the buffer, and how many parts that may touch were left out."""
     groups, missed = [], jnp.zeros((), jnp.int32)
-    ends = layout.pairs.geom1, layout.pairs.geom2
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
-        geoms = [pick(jnp.asarray(end), chosen) if isinstance(chosen, jax.Array) else end[chosen] for end in ends]
+        geoms = [_at(end, chosen) for end in layout.pairs[:2]]
         first, second = (gather(model, kinematics, *each) for each in zip(geoms, group.buckets, strict=True))
-        margin, function = pick(table.margin, chosen), group.collider.function
+        margin, function = pick_existing(table.margin, chosen), group.collider.function
         axes = [row_axes(*each) for each in zip((first, second), group.buckets, strict=True)]
         if model.opt.events and group.collider.steady is not None:
             function = group.collider.steady
@@ -122,7 +132,7 @@ def _rows(
     if not groups:
         return _no_rows(kinematics.geom_xpos), missed
     joined = [jnp.concatenate(columns) if len(groups) > 1 else columns[0] for columns in zip(*groups, strict=True)]
-    return Candidates(*(pick(column, layout.row_order) for column in joined)), missed
+    return Candidates(*(pick_existing(column, layout.row_order) for column in joined)), missed
 
 
 def _no_rows(like: Array) -> Candidates:

@@ -18,7 +18,7 @@ import numpy as np
 from diffsim.geometry.hull_tables import Sizes, padded_graph, stacked_hulls
 from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
-from diffsim.math.pick import pick
+from diffsim.math.pick import pick, pick_existing
 from diffsim.math.vector import cross, dot
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
@@ -123,14 +123,14 @@ def polygon_normals(vert: Array, side: Array) -> Array:
 
 def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None) -> Shape:
     """Some geoms as shapes, stacked, with the data that their type carries."""
-    columns = pick(poses.geom_xpos, geoms), pick(poses.geom_xmat, geoms), pick(model.geom_size, geoms)
+    columns = (pick_existing(each, geoms) for each in (poses.geom_xpos, poses.geom_xmat, model.geom_size))
     if bucket is None:
         return Shape(*columns)
     rows = bucket.asset.rows(model, bucket.ids, bucket.sizes)
-    slot = jnp.asarray(bucket.slot)[geoms] if isinstance(geoms, jax.Array) else bucket.slot[geoms]
+    slot = pick_existing(jnp.asarray(bucket.slot), geoms) if isinstance(geoms, jax.Array) else bucket.slot[geoms]
     names = type(rows)._fields  # type: ignore[attr-defined]
     shared = bucket.asset.shared
-    own = (each if name in shared else pick(each, slot) for name, each in zip(names, rows, strict=True))
+    own = (each if name in shared else pick_existing(each, slot) for name, each in zip(names, rows, strict=True))
     return Shape(*columns, data=type(rows)(*own))
 
 

@@ -84,17 +84,14 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     reach = margin + capsule1.size[0] + capsule2.size[0]
     first, second, both = _parallel_parameters(quadratic, dot(offset, offset), reach)
     fallback = axes_fallback(capsule1, capsule2)
-    rows = []
-    for x1, x2, valid in ((*choose(parallel, first, crossing), True), (*second, parallel & both)):
-        row = ball_ball(
-            capsule1.pos + scale(axis1, x1),
-            capsule1.size[0],
-            capsule2.pos + scale(axis2, x2),
-            capsule2.size[0],
-            fallback,
-        )
-        rows.append(candidate(*row, valid=valid))
-    return stack(rows)
+
+    def row(x1: Array, x2: Array) -> Candidates:
+        center1, center2 = capsule1.pos + scale(axis1, x1), capsule2.pos + scale(axis2, x2)
+        return candidate(*ball_ball(center1, capsule1.size[0], center2, capsule2.size[0], fallback))
+
+    one = choose(parallel, first, crossing)
+    rows = jax.vmap(row)(*(jnp.stack(each) for each in zip(one, second, strict=True)))
+    return rows._replace(valid=jnp.stack([jnp.ones_like(both), parallel & both]))
 
 
 def _crossing_parameters(quadratic: _Quadratic, determinant: Array) -> tuple[Array, Array]:

@@ -29,6 +29,13 @@ def pick(values: Array, ids: np.ndarray | Array) -> Array:
     return rows.reshape(*np.shape(ids), *values.shape[1:])
 
 
+def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
+    """The same; ids that are known only at run time are those of rows that exist, which nothing checks."""
+    if isinstance(ids, jax.Array):
+        return values.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return pick(values, ids)
+
+
 def place(size: int, ids: np.ndarray, values: Array) -> Array:
     """(size, ...) with `values` (n, ...) at `ids` (n,), which are distinct, and zeros elsewhere: again a gather."""
     row = np.full(size, len(ids))

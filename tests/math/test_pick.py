@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.pick import pick, place
+from diffsim.math.pick import pick, pick_existing, place
 
 VALUES = np.random.default_rng(0).normal(size=(6, 2))
 IDS = {
@@ -32,6 +32,13 @@ def test_pick_is_indexing(name: str) -> None:
     expected = np.zeros_like(VALUES)
     np.add.at(expected, ids, weight)
     np.testing.assert_allclose(jax.grad(lambda v: jnp.sum(weight * pick(v, ids)))(values), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", sorted(IDS.keys() - {"from the end"}))
+def test_pick_existing_is_indexing(name: str) -> None:
+    ids, values = np.array(IDS[name], int), jnp.asarray(VALUES)
+    np.testing.assert_array_equal(pick_existing(values, ids), VALUES[ids])
+    np.testing.assert_array_equal(jax.jit(pick_existing)(values, jnp.asarray(ids)), VALUES[ids])
 
 
 @pytest.mark.parametrize("ids", [[6], [0, -7]])
