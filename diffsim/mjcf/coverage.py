@@ -44,7 +44,7 @@ KEPT: dict[type[Element], dict[str, str]] = {
     Flags: {
         "midphase": "a way of searching that only changes the order of contacts",
         "island": "a way of solving that does not change the solution",
-        "nativeccd": "there is one convex search, MuJoCo's two differ in speed and rounding",
+        "nativeccd": "there is one convex search; MuJoCo's other one, libccd, finds depths that are up to a half too great",
         "autoreset": "a state that diverged is reported, not reset",
     },
     Light: dict.fromkeys(
