@@ -14,10 +14,11 @@ both solvers run to convergence, states are visited along a simulation under ran
 MuJoCo searches for contacts by its own collider (some models ask for libccd, whose depths are not the least ones) until
 it knows the gap to 1e-12 m; its default is 1e-6.
 
-One line per model, one line of counts at the end. A model that limits its contacts gets room for all. Counted are states
-that are `compared` in all fields; that are `near`: contacts differ by more than 1e-8 (a search ends near the place, two
-normals are equally good), but acceleration by at most 1e-6; with `other contacts`, where a pair that MuJoCo's general
-convex routine handles has other contact points (README, "Limits"); and those that the oracle itself cannot continue.
+One line per model, one line of counts at the end. A model that limits its contacts gets room for all. Counted are
+states that are `compared` in all fields; that are `near`: contacts differ by more than 1e-8 (a search ends near the
+place, two normals are equally good), but acceleration by at most 1e-6; with `other contacts`, where a pair that
+MuJoCo's general convex routine handles has other contact points (README, "Limits"); and those that the oracle itself
+cannot continue.
 """
 
 import argparse
