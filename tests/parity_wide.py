@@ -43,6 +43,7 @@ import corpus_parity
 import numpy as np
 import oracle
 from compiler.features import FEATURES
+from corpus_ledger import LEDGER
 from everything import everything
 from uncompiled import uncompiled
 
@@ -191,7 +192,7 @@ def main() -> int:
     for name, source in (robots() if options.corpus else sources()).items():
         if options.only in name and f"{name}: " not in done:
             start = time.perf_counter()
-            verdict, text = judge(source, options)
+            verdict, text = ("ledger", LEDGER[name]) if name in LEDGER else judge(source, options)
             counts[verdict] += 1
             print(f"{name}: {verdict}, {text} ({time.perf_counter() - start:.0f} s)", flush=True)
             jax.clear_caches()

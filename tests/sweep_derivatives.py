@@ -3,7 +3,8 @@
 python tests/sweep_derivatives.py --poses 100 --seed 0 --only stone --compiled
 
 Poses are those of `make pairs` and its pairs, with meshes whose sides are flat beside them. In each pose everything
-moves along one random direction at once: both poses, all sizes, all vertices, heights and sizes of a height field. Of
+moves along one random direction at once: both poses, all sizes, all vertices, heights and sizes of a height field.
+Vertices of flat sides move by one random matrix, which keeps the sides flat: else each side becomes several. Of
 each contact (`contacts`), and of the nearest points of both geoms (`distance`, also far apart; what it says of height
 fields is refused), distance, position and normal are compared: the forward derivative with Richardson differences, and
 the reverse one with the forward one.
@@ -110,11 +111,13 @@ def values(outputs: Outputs, model: Model) -> Callable[..., Array]:
     return along
 
 
-def directions(model: Model, count: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """A random direction of each pose."""
+def directions(model: Model, count: int, flat: bool, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """A random direction of each pose; sides of meshes stay `flat`, or not."""
     leaves = {name: (size, getattr(model, name).shape) for name, size in LEAVES.items()}
     leaves |= {"shift": (0.5, (model.ngeom, 3)), "turn": (1.0, (model.ngeom, 3))}
-    return {name: size * rng.normal(size=(count, *shape)) for name, (size, shape) in leaves.items()}
+    found = {name: size * rng.normal(size=(count, *shape)) for name, (size, shape) in leaves.items()}
+    stretched = np.asarray(model.mesh_vert) @ rng.normal(size=(count, 3, 3))
+    return found | ({"mesh_vert": stretched} if flat else {})
 
 
 def judged(now: np.ndarray, slope: np.ndarray, near: np.ndarray) -> Counts:
@@ -148,7 +151,7 @@ def compare(names: tuple[str, str], outputs: Outputs, asked: argparse.Namespace)
         states = [pose(mjmodel, k % 5, rng) for k in range(start, start + BATCH)]
         records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
         batch = jax.tree.map(lambda *x: np.stack(x), *records)
-        change = directions(model, len(states), rng)
+        change = directions(model, len(states), names in FLAT, rng)
         now, slope, pulled = map(np.asarray, at(np.float64(0), change, batch, weights))
         near = np.asarray(along(steps, change, batch)).reshape(len(states), len(STEPS), 4, *now.shape[1:])
         pushed = np.sum(slope * weights, axis=(1, 2))
