@@ -15,7 +15,7 @@ MuJoCo searches for contacts by its own collider (some models ask for libccd, wh
 it knows the gap to 1e-12 m; its default is 1e-6.
 
 One line per model, one line of counts at the end. A model that limits its contacts gets room for all. Counted are
-states that are `compared` in all fields; that are `near`: contacts differ by more than 1e-8 (a search ends near the
+states that are `compared` in all fields; that are `near`: contacts differ by more than 1e-9 (a search ends near the
 place, two normals are equally good), but acceleration by at most 1e-6; with `other contacts`, where a pair that
 MuJoCo's general convex routine handles has other contact points (README, "Limits"); and those that the oracle itself
 cannot continue.
@@ -141,7 +141,7 @@ def errors(source: str, options: argparse.Namespace, **capacity: int) -> tuple[d
 def same_contacts(contacts: Any, data: Any) -> bool:
     """Whether both have the same active contacts."""
     try:
-        oracle.assert_same_contacts(contacts, data, 1e-8)
+        oracle.assert_same_contacts(contacts, data, 1e-9)
     except AssertionError:
         return False
     return True

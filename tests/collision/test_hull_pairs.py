@@ -172,11 +172,12 @@ def test_the_program_does_not_grow_with_the_number_of_meshes() -> None:
     assert abs(more - fewer) < 0.01 * fewer
 
 
-# a ball over the middle of a side, where the search ends on a diagonal; a corner over it; and edges that cross
+# round bodies over the middle of a side, where the search ends on a diagonal; a corner over it; and edges that cross
 CORNER, RIDGE = np.array([0.1, 0.15, 0.2]), np.array([0.1, 0.15, 0])
 TO_RIDGE, FROM_RIDGE = (Rotation.align_vectors([[s, 0, 0], [0, 0, 1]], [RIDGE, [0, 0, 1]])[0] for s in (1, -1))
 CROSSED = Rotation.from_euler("x", 70, degrees=True) * FROM_RIDGE
 OVER = {
+    "egg": (Rotation.identity(), Rotation.identity(), 0.1 + 0.1, (-0.01, 0.05)),
     "ball": (Rotation.identity(), Rotation.identity(), 0.1 + 0.1, (-0.01, 0.05)),
     "corner": (
         Rotation.identity(),
@@ -191,7 +192,7 @@ OVER = {
 @pytest.mark.parametrize("name", OVER)
 def test_over_a_line_between_corners_of_a_side_the_normal_is_the_side_s(name: str) -> None:
     turn1, turn2, touch, gaps = OVER[name]
-    mjmodel = oracle.load_oracle(free_scene("block", "ball" if name == "ball" else "block"))
+    mjmodel = oracle.load_oracle(free_scene("block", name if name in ("ball", "egg") else "block"))
     model, quats = from_mujoco(mjmodel), [turn.as_quat()[[3, 0, 1, 2]] for turn in (turn1, turn2)]
     for gap in gaps:
         data = oracle.posed(mjmodel, np.concatenate([np.zeros(3), quats[0], [touch + gap, 0, 0], quats[1]]))
