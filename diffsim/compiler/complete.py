@@ -112,7 +112,7 @@ def check_finite(draft: Draft) -> None:
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range") or not len(values):
             continue
         for row in np.flatnonzero(~_fits(values.reshape(len(values), -1)).all(axis=1)):
-            owner = _owner(draft, field.metadata["shape"][0], row)
+            owner = _owner(draft, field.metadata["shape"][0], int(row))
             draft.problems.add(owner.source if owner else None, f"{name} is not a finite number", TOO_LARGE)
 
 
