@@ -9,7 +9,7 @@ DM_CONTROL := dm_control==1.0.41
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs fields scenes pictures heaps docs examples gpu-plan gradients clean
+.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs derivatives fields scenes pictures heaps docs examples gpu-plan gradients clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
 GPU_VENV := .venv-gpu
@@ -69,6 +69,9 @@ rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and t
 
 pairs: $(VENV)/.installed  ## 2,000 poses of every pair of geom types beside C MuJoCo
 	$(BIN)/python tests/sweep_pairs.py --numpy
+
+derivatives: $(VENV)/.installed  ## derivatives of contacts and distances of every pair of geom types beside differences
+	$(BIN)/python tests/sweep_derivatives.py
 
 fields: $(VENV)/.installed  ## contacts of distance fields in 200 poses of every pair beside C MuJoCo
 	$(BIN)/python tests/sweep_fields.py

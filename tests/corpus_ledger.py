@@ -13,5 +13,12 @@ LEDGER: dict[str, str] = {
     f"{_ROBOTS}/simple_humanoid_description/urdf/simple_humanoid.urdf": _ASCII,
 }
 
+# files whose contacts MuJoCo places otherwise, seen by tests/parity_wide.py, by path
+OTHER_CONTACTS: dict[str, str] = {
+    "robosuite/robosuite/models/assets/grippers/rethink_gripper.xml": (
+        "cylinders flat on boxes: depths agree to 1e-12; of the points from tilting both, others count as new"
+    ),
+}
+
 # files that are left out because they take minutes
 SLOW: dict[str, str] = {}

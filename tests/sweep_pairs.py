@@ -45,6 +45,7 @@ from diffsim.types.data import Kinematics
 
 NAMES = ("ball", "rod", "egg", "can", "crate", "stone")
 FIXED = {"floor": "type='plane' size='1 1 1'", "hills": "type='hfield' hfield='h'"}
+PAIRS = (*itertools.product(FIXED, NAMES), *itertools.combinations_with_replacement(NAMES, 2))
 BATCH = 250
 CLOSE, TURNED = 1e-6, 1e-3
 ROUND = (oracle.mujoco.mjtGeom.mjGEOM_ELLIPSOID, oracle.mujoco.mjtGeom.mjGEOM_CYLINDER)
@@ -177,9 +178,8 @@ def main() -> int:
     parser.add_argument("--numpy", action="store_true", help="run the traced program by numpy, uncompiled")
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    pairs = [*itertools.product(FIXED, NAMES), *itertools.combinations_with_replacement(NAMES, 2)]
     wrong, begun = 0, time.process_time()
-    for first, second in pairs:
+    for first, second in PAIRS:
         if not any(part in f"{first}-{second}" for part in asked.only):
             continue
         mjmodel, rng = scene(first, second), np.random.default_rng(asked.seed)

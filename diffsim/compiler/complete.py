@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler import topology
-from diffsim.compiler.draft import Draft
+from diffsim.compiler.draft import Draft, Node
 from diffsim.enums import TextureRole
 from diffsim.joints import is_free, qpos_widths
 from diffsim.types.kinds import KINDS
@@ -101,21 +101,31 @@ def _count(fields: dict[str, Any], size: str | int) -> int:
 LARGEST = float(np.finfo(np.float32).max)
 TOO_LARGE = "some number of the file is too large"
 
-KIND_OF = {row.prefix: kind for kind, row in KINDS.items()}
-
 
 def check_finite(draft: Draft) -> None:
     """Note every object with a field that is no number, or too large for float32. Ranges may be infinite."""
     for name, value in draft.fields["opt"].items():
         if not _fits(np.atleast_1d(value)).all():
             draft.problems.add(draft.spec.option, f"{name} is not a finite number", TOO_LARGE)
-    for name, values in draft.fields.items():
+    for field in dataclasses.fields(Model):
+        name, values = field.name, draft.fields.get(field.name)
         if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or name.endswith("range") or not len(values):
             continue
-        nodes = draft.nodes.get(KIND_OF.get(name.split("_")[0], ""), [])
-        for index in np.flatnonzero(~_fits(values.reshape(len(values), -1)).all(axis=1)):
-            place = nodes[index].source if len(nodes) == len(values) else None
-            draft.problems.add(place, f"{name} is not a finite number", TOO_LARGE)
+        for row in np.flatnonzero(~_fits(values.reshape(len(values), -1)).all(axis=1)):
+            owner = _owner(draft, field.metadata["shape"][0], int(row))
+            draft.problems.add(owner.source if owner else None, f"{name} is not a finite number", TOO_LARGE)
+
+
+def _owner(draft: Draft, size: str, row: int) -> Node | None:
+    """The object that a row of a field belongs to, by the size that counts the field's rows; None if there is none."""
+    for kind, described in KINDS.items():
+        nodes, blocks = draft.nodes[kind], {block.size: block for block in described.blocks}
+        if size == described.size:
+            return nodes[row] if row < len(nodes) else None
+        if size in blocks:
+            first = np.asarray(draft.fields[blocks[size].first])
+            return nodes[np.flatnonzero((first >= 0) & (first <= row))[-1]]
+    return None
 
 
 def _fits(values: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from diffsim.enums import GeomType
 from diffsim.geometry.assets import Hull
 from diffsim.geometry.epa import deepest_feature
 from diffsim.geometry.feature import separation
+from diffsim.geometry.flat_edges import widened
 from diffsim.geometry.gjk import closest_feature
 from diffsim.geometry.hull_tables import Sizes
 from diffsim.geometry.point_hull import facets, nearest_part
@@ -80,9 +81,10 @@ def convex_hull_pair(
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
+    pair, fixed = difference(hull1, hull2, shape1, shape2), jax.lax.stop_gradient((hull1, hull2))
     at_once = kinds[0] == GeomType.SPHERE and len(hull2.edge) > 0
-    feature_of = functools.partial(_of_ball, hull2) if at_once else searched
-    contact = closest(difference(hull1, hull2, shape1, shape2), feature_of)
+    feature_of = functools.partial(_of_ball, fixed[1]) if at_once else functools.partial(_on_sides, *fixed)
+    contact = closest(pair, feature_of)
     return stack([contact_row(shape1, contact, radius1, radius2)])
 
 
@@ -129,6 +131,11 @@ def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = 
     return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest_of(pair, overlapping))
 
 
+def _on_sides(hull1: Hull, hull2: Hull, pair: HullPair) -> Feature:
+    """The same, where edges in a side of M are that side."""
+    return widened(pair, searched(pair), hull1, hull2)
+
+
 def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched) -> Contact:
     """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
 
@@ -149,7 +156,7 @@ def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) ->
     """The feature of M that is closest to the origin, by all sides if these are few."""
     work = len(hull1.edge) * (lesser[-1] if lesser else len(hull2.edge))
     if not 0 < work <= MOST:
-        return searched(pair)
+        return _on_sides(hull1, hull2, pair)
     search = functools.partial(closest_side_by_size, lesser) if lesser else closest_side
     return in_parts(lambda given: search(*given), work, (pair, *map(outline_alone, (hull1, hull2))))
 

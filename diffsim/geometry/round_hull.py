@@ -24,6 +24,8 @@ from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, s
 
 Array = jax.Array
 
+# how wide a triangle is whose plane is known well, by the size of the body
+LEAST_WIDTH = 0.05
 ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
 
 
@@ -104,7 +106,19 @@ def _touching(points: Array, normal: Array, own: Array, size: Array) -> tuple[Ar
     # the others stand where the lowest does
     aside = jnp.where(level[:, None], aside, aside[lowest])
     feature = closest_feature(HullPair(jnp.zeros_like(aside[:1]), aside, jnp.eye(3, dtype=aside.dtype), 0 * normal))[0]
-    return jnp.where(level[feature.second], feature.second, lowest), feature.corners
+    places = jnp.where(level[feature.second], feature.second, lowest)
+    # over a line between two corners of a side the normal stays, as on the side
+    above = safe.norm(feature.normal - normal) < 1e2 * rounding(points)
+    return _widened(places, feature.corners, aside, level & above, reach)
+
+
+def _widened(places: Array, count: Array, points: Array, level: Array, reach: Array) -> tuple[Array, Array]:
+    """An edge (2 of places (3,)) with the corner of those `level` that is furthest from its line, if one is far."""
+    begin, sweep = points[places[0]], points[places[1]] - points[places[0]]
+    off = jnp.where(level, safe.norm(cross(points - begin[None], sweep[None])), 0)
+    third = jnp.argmax(off)
+    wide = (count == 2) & (off[third] > LEAST_WIDTH * reach * safe.norm(sweep))
+    return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, count)
 
 
 def _normal(point: Array, count: Array, found: Array, size: Array, is_disc: bool) -> Array:

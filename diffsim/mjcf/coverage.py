@@ -44,7 +44,7 @@ KEPT: dict[type[Element], dict[str, str]] = {
     Flags: {
         "midphase": "a way of searching that only changes the order of contacts",
         "island": "a way of solving that does not change the solution",
-        "nativeccd": "there is one convex search, MuJoCo's two differ in speed and rounding",
+        "nativeccd": "there is one convex search; the depths that MuJoCo's other one finds are not the least",
         "autoreset": "a state that diverged is reported, not reset",
     },
     Light: dict.fromkeys(

@@ -203,3 +203,39 @@ def test_the_program_does_not_grow_with_the_number_of_meshes() -> None:
     fewer, more = equations(few), equations([*few, *another])
     # some rows are slices there and gathers here
     assert abs(more - fewer) < 0.01 * fewer
+
+
+# round bodies over the middle of a side, where the search ends on a diagonal; a corner over it; and edges that cross
+CORNER, RIDGE = np.array([0.1, 0.15, 0.2]), np.array([0.1, 0.15, 0])
+TO_RIDGE, FROM_RIDGE = (Rotation.align_vectors([[s, 0, 0], [0, 0, 1]], [RIDGE, [0, 0, 1]])[0] for s in (1, -1))
+CROSSED = Rotation.from_euler("x", 70, degrees=True) * FROM_RIDGE
+OVER = {
+    "egg": (Rotation.identity(), Rotation.identity(), 0.1 + 0.1, (-0.01, 0.05)),
+    "ball": (Rotation.identity(), Rotation.identity(), 0.1 + 0.1, (-0.01, 0.05)),
+    "corner": (
+        Rotation.identity(),
+        Rotation.align_vectors([[-1, 0, 0]], [CORNER])[0],
+        0.1 + np.linalg.norm(CORNER),
+        (0.05,),
+    ),
+    "edges": (TO_RIDGE, CROSSED, 2 * np.linalg.norm(RIDGE), (0.05,)),
+}
+
+
+@pytest.mark.parametrize("name", OVER)
+def test_over_a_line_between_corners_of_a_side_the_normal_is_the_side_s(name: str) -> None:
+    turn1, turn2, touch, gaps = OVER[name]
+    mjmodel = oracle.load_oracle(free_scene("block", name if name in ("ball", "egg") else "block"))
+    model, quats = from_mujoco(mjmodel), [turn.as_quat()[[3, 0, 1, 2]] for turn in (turn1, turn2)]
+    for gap in gaps:
+        data = oracle.posed(mjmodel, np.concatenate([np.zeros(3), quats[0], [touch + gap, 0, 0], quats[1]]))
+        poses = jax.tree.map(jnp.asarray, oracle.record_of(Kinematics, mjmodel, data))
+
+        def found(shift: jax.Array, poses: Kinematics = poses) -> jax.Array:
+            moved = poses.replace(geom_xpos=poses.geom_xpos.at[1].add(shift))
+            each = diffsim.geom_distance(model, moved, 0, 1)
+            return jnp.concatenate([each.normal, each.distance[None]])
+
+        np.testing.assert_allclose(uncompiled(found)(np.zeros(3)), [1, 0, 0, gap], atol=1e-7)
+        slope = uncompiled(jax.jacfwd(found))(np.zeros(3))
+        np.testing.assert_allclose(slope, [[0, 0, 0], [0, 0, 0], [0, 0, 0], [1, 0, 0]], atol=1e-6)

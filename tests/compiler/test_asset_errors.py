@@ -27,6 +27,8 @@ MESH_FILES = {
     "stl_text": ("m.stl", asset_files.ascii_stl(BOX, TRIANGLES).replace(b"vertex", b"vertec", 1), "35 vertices for 12"),
     "stl_word": ("m.stl", b"solid\nfacet normal 0 0 1\nvertex a b c\nvertex 1 2 3\nvertex 1 2 3", "not a number"),
     "stl_empty": ("m.stl", b"", "is empty"),
+    "stl_flat": ("m.stl", asset_files.stl(BOX * [1, 1, 0], TRIANGLES), "volume of the mesh is too small"),
+    "stl_tiny": ("m.stl", asset_files.stl(BOX * 1e-9, TRIANGLES), "surface of the mesh is too small"),
     "obj_word": ("m.obj", OBJ.replace(b"v ", b"v x", 1), "not a number"),
     "obj_short": ("m.obj", OBJ + b"v 1 2\n", "fewer than 3 numbers"),
     "obj_corner": ("m.obj", OBJ + b"f 1 2 99\n", "uses vertex 99, of which there are 8"),
@@ -61,12 +63,13 @@ FIELD_FILES = {
     "counts": ("h.bin", struct.pack("<2i", 0, 5), "0 rows and 5 columns"),
     "huge": ("h.bin", struct.pack("<2i", 100_000, 100_000), r"10000000000 elevations \(100000 by 100000\), the limit"),
     "short": ("h.bin", struct.pack("<2i", 3, 3) + bytes(35), "43 bytes for 3 by 3"),
-    "nan": ("h.bin", struct.pack("<2i3f", 1, 3, 1, np.nan, 2), "not finite"),
+    "nan": ("h.bin", struct.pack("<2i3f", 1, 3, 1, np.nan, 2), r"row 0 from the lowest y, column 1\) is not finite"),
     "range": ("h.bin", struct.pack("<2i2f", 1, 2, -3e38, 3e38), "further apart"),
     "kind": ("h.stl", STL, "'model/stl' is not a kind of height field"),
 }
 
 TETRAHEDRON = 'vertex="0 0 0 1 0 0 0 1 0 0 0 1"'
+CLOSED = 'face="0 2 1 0 1 3 0 3 2 1 2 3"'
 ELEMENTS = {
     "three": ('<mesh name="m" vertex="0 0 0 1 0 0 0 1 0"/>', "at least 4 vertices, not 3"),
     "flat": ('<mesh name="m" vertex="0 0 0 1 0 0 0 1 0 1 1 0"/>', "in one plane"),
@@ -74,9 +77,21 @@ ELEMENTS = {
     "point": ('<mesh name="m" vertex="1 0 0 1 0 0 1 0 0 1 0 0"/>', "in one place"),
     "rest": ('<mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1 1"/>', "13 numbers are no multiple of 3"),
     "face": (f'<mesh name="m" {TETRAHEDRON} face="0 1 2 0 1 9"/>', "triangle 1 uses vertices"),
+    "face_negative": (f'<mesh name="m" {TETRAHEDRON} face="0 2 1 0 1 -3"/>', "triangle 1 uses vertices"),
+    "face_rest": (f'<mesh name="m" {TETRAHEDRON} face="0 2 1 0"/>', "4 numbers are no multiple of 3"),
+    "no_number": (f'<mesh name="m" {TETRAHEDRON.replace("1", "nan", 1)}/>', "'nan' is not a finite number"),
+    "far": (f'<mesh name="m" {TETRAHEDRON} {CLOSED} scale="1e12 1 1"/>', "vertex 1 .* further out .* scale right"),
+    "degenerate": (f'<mesh name="m" {TETRAHEDRON} face="0 1 1 2 2 3"/>', "surface of the mesh .* is its scale right"),
+    "one_face": (f'<mesh name="m" {TETRAHEDRON} inertia="exact" face="0 2 1"/>', "is too small; try inertia"),
     "overflow": ('<mesh name="m" vertex="0 0 0 1 0 0 0 1e300 0 0 0 1"/>', "not finite"),
-    "orientation": (f'<mesh name="m" {TETRAHEDRON} inertia="exact" face="0 1 2 0 1 3 0 3 2 1 2 3"/>', "inconsistent"),
-    "inside_out": (f'<mesh name="m" {TETRAHEDRON} inertia="exact" face="0 1 2 0 3 1 0 2 3 1 3 2"/>', "inside out"),
+    "orientation": (
+        f'<mesh name="m" {TETRAHEDRON} inertia="exact" face="0 1 2 0 1 3 0 3 2 1 2 3"/>',
+        "inconsistent .*counterc",
+    ),
+    "inside_out": (
+        f'<mesh name="m" {TETRAHEDRON} inertia="exact" face="0 1 2 0 3 1 0 2 3 1 3 2"/>',
+        "inside out; list",
+    ),
     "mirrored": (f'<mesh name="m" {TETRAHEDRON} inertia="convex" scale="-1 1 1"/>', "inside out"),
     "scale": (f'<mesh name="m" {TETRAHEDRON} scale="0 1 1"/>', "too small"),
     "scales": (f'<mesh name="m" {TETRAHEDRON} scale="0 0 0"/>', "surface of the mesh is too small"),
@@ -91,6 +106,12 @@ ELEMENTS = {
     "cone": ('<mesh name="m" builtin="cone" params="-1 1"/>', "from 0 to"),
     "no_field": ('<hfield name="h" size="1 1 1 1"/>', "needs a file, or nrow and ncol"),
     "field_size": ('<hfield name="h" nrow="2" ncol="2" size="1 1 0 1"/>', "must be positive"),
+    "field_nan": ('<hfield name="h" nrow="1" ncol="2" size="1 1 1 1" elevation="0 nan"/>', "'nan' is not a finite"),
+    "field_count": ('<hfield name="h" nrow="2" ncol="2" size="1 1 1 1" elevation="0 1 2"/>', "= 4 numbers, 3 given"),
+    "field_overflow": (
+        '<hfield name="h" nrow="1" ncol="2" size="1 1 1 1" elevation="1e40 0"/>',
+        "column 0.* not finite",
+    ),
     "field_huge": ('<hfield name="h" nrow="100000" ncol="100000" size="1 1 1 1"/>', "10000000000 elevations"),
     "texture_huge": ('<texture name="t" builtin="flat" width="100000" height="100000"/>', "60000000000 pixels"),
     "texture_none": ('<texture name="t" file="t.png"/>', "is not there"),

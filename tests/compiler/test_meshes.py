@@ -13,6 +13,7 @@ from uncompiled import uncompiled
 import diffsim
 from diffsim.compiler import from_mujoco
 from diffsim.compiler.assets.hull import Hull, polygons
+from diffsim.errors import MjcfError
 from diffsim.load import load
 
 FILES = asset_files.mesh_files()
@@ -99,6 +100,39 @@ def test_a_builtin_mesh_compiles_as_in_the_oracle(inertia: str, any_contact: Non
 
 def test_an_inline_mesh_compiles_as_in_the_oracle(any_contact: None) -> None:
     check(model_of(list(INLINE)))
+
+
+# surfaces with faults that MuJoCo overlooks: holes, turned, degenerate and doubled triangles, two parts
+BENT = [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
+FAULTS = {
+    "open": BENT[:3],
+    "one": BENT[:1],
+    "turned": [(a, c, b) for a, b, c in BENT],
+    "one_turned": [*BENT[:3], (1, 3, 2)],
+    "degenerate": [*BENT, (0, 0, 1), (2, 2, 2)],
+    "doubled": BENT + BENT,
+}
+REFUSED = {("one", "legacy"), ("one", "exact"), ("turned", "exact"), ("one_turned", "exact"), ("doubled", "exact")}
+
+
+@pytest.mark.parametrize("inertia", ["legacy", "convex", "exact", "shell"])
+def test_a_damaged_surface_compiles_as_in_the_oracle(inertia: str) -> None:
+    faces = {name: " ".join(str(k) for triangle in face for k in triangle) for name, face in FAULTS.items()}
+    used = [name for name in FAULTS if (name, inertia) not in REFUSED]
+    meshes = [f'{POINTS} face="{faces[name]}" inertia="{inertia}"' for name in used]
+    twice = " ".join([POINTS[8:-1], *(f"{x}" for x in np.array(POINTS[8:-1].split(), float) + 5)])
+    both = " ".join(str(k) for part in (0, 4) for triangle in BENT for k in np.array(triangle) + part)
+    check(model_of([*meshes, f'vertex="{twice}" face="{both}" inertia="{inertia}"']))
+
+
+@pytest.mark.parametrize(("name", "inertia"), sorted(REFUSED))
+def test_a_surface_that_the_oracle_refuses_is_refused(name: str, inertia: str) -> None:
+    face = " ".join(str(k) for triangle in FAULTS[name] for k in triangle)
+    xml = model_of([f'{POINTS} face="{face}" inertia="{inertia}"'])
+    with pytest.raises(ValueError, match=r"mesh volume is|inconsistent orientation"):
+        oracle.load_with_assets(xml, {})
+    with pytest.raises(MjcfError, match=r"volume of the mesh is|inconsistent orientation"):
+        load(xml)
 
 
 def test_hulls_are_made_only_for_what_may_collide(any_contact: None) -> None:

@@ -132,6 +132,18 @@ def test_degenerate_triangles_do_no_harm() -> None:
     assert np.isfinite(octree.coeff).all() and sorted(box_order(vertex[face])) == list(range(5))
 
 
+def test_triangles_whose_corners_are_one_are_passed_over_as_in_the_oracle() -> None:
+    """Beside such a side MuJoCo's division by zero is no number, which is never the nearest."""
+    vertex = numbers(np.array([[0, 0, 0], [0.3, 0, 0], [0, 0.2, 0], [0, 0, 0.4]]))
+    face = "0 2 1 0 1 3 0 3 2 1 2 3 0 0 1 2 2 2 1 3 3 2 3 2"
+    text = f"""<mujoco><asset><mesh name='m' vertex='{vertex}' face='{face}'/></asset>
+      <worldbody><body><freejoint/><geom type='sdf' mesh='m'/></body></worldbody></mujoco>"""
+    model, mjmodel = load(text), oracle.load_oracle(text)
+    assert differences(model, mjmodel) == []
+    for name in OCTREES:
+        np.testing.assert_array_equal(np.asarray(getattr(model, name)), getattr(mjmodel, name))
+
+
 def test_a_mesh_that_is_too_fine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all triangles are long, cells and triangles make more and more pairs."""
     monkeypatch.setattr("diffsim.compiler.assets.octree.MOST_PAIRS", 10_000)

@@ -2158,4 +2158,18 @@ ROWS: list[tuple[str, str, str, str]] = [
         "<xml>:1 <joint>: jnt_stiffness is not a finite number; some number of the file is too large",
         "loads",
     ),
+    (
+        "damping_too_large",
+        '<mujoco><worldbody><body><joint/><joint name="j" axis="1 0 0" damping="1e39"/><geom size="1"/></body>'
+        "</worldbody></mujoco>",
+        '<xml>:1 <joint name="j">: dof_damping is not a finite number; some number of the file is too large',
+        "loads",
+    ),
+    (
+        "springref_too_large",
+        '<mujoco><worldbody><body><freejoint/><geom size="1"/><body><joint name="j" springref="1e41"/>'
+        '<geom size="1"/></body></body></worldbody></mujoco>',
+        '<xml>:1 <joint name="j">: qpos_spring is not a finite number; some number of the file is too large',
+        "loads",
+    ),
 ]

@@ -90,7 +90,8 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     vertex = source.vertex.astype(float)
     edge = repeated_edge(vertex, source.face) if kind == "exact" else None
     if edge:
-        raise AssetError(f"triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientation")
+        found = f"triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientation"
+        raise AssetError(found, 'list the corners of all triangles counterclockwise, or give inertia="convex"')
     rim = sides = None
     if collides or kind == "convex" or not len(source.face):
         rim = convex_hull(vertex, e.maxhullvert)
@@ -158,12 +159,13 @@ def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tupl
     shell, absolute = kind == "shell", kind == "legacy"
     whole = triangles(vertex, face)
     if not whole.area.sum() >= SMALLEST:
-        raise AssetError("the surface of the mesh is too small")
+        raise AssetError("the surface of the mesh is too small", "is its scale right? lengths are in metres")
     center = whole.centroid
     if not shell:
         volume, center = volume_and_center(triangles(vertex, solid), whole.centroid, absolute)
         if volume < 0:
-            raise AssetError("the volume of the mesh is negative: triangles are inside out")
+            hint = "list the corners of triangles counterclockwise as seen from outside; a negative scale mirrors them"
+            raise AssetError("the volume of the mesh is negative: triangles are inside out", hint)
         if not volume >= SMALLEST:
             raise AssetError("the volume of the mesh is too small", 'try inertia="shell"')
     volume, full = inertia(vertex - center, solid, shell, absolute)

@@ -83,7 +83,8 @@ def _binary(data: bytes) -> Array:
 def _normalized(grid: Array) -> Array:
     """Elevations scaled to [0, 1], all 0 where they are equal."""
     if not np.isfinite(grid).all():
-        raise AssetError("an elevation is not finite")
+        row, column = np.argwhere(~np.isfinite(grid))[0]
+        raise AssetError(f"an elevation (row {row} from the lowest y, column {column}) is not finite")
     lowest, highest = grid.min(), grid.max()
     with np.errstate(over="ignore"):
         span = highest - lowest

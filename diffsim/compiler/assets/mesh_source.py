@@ -104,5 +104,7 @@ def _check(surface: Surface, obj: bool) -> None:
 
 def check_reach(vertex: Array) -> None:
     """Raises AssetError where a vertex is so far out that products of coordinates lose their meaning."""
-    if not (np.abs(vertex) <= FURTHEST).all():
-        raise AssetError(f"a vertex is not finite, or further out than {FURTHEST:g}")
+    fits = np.abs(vertex) <= FURTHEST
+    if not fits.all():
+        found = f"vertex {np.argmax(~fits.all(axis=1))} is not finite, or further out than {FURTHEST:g}"
+        raise AssetError(found, "is its scale right? lengths are in metres")

@@ -21,7 +21,10 @@ A, B, AB, C, AC, BC, INSIDE = range(7)
 
 
 class Nearest(NamedTuple):
-    """Squared distances (k,), m^2, and shares (k,) of the second and third corner in the nearest points."""
+    """Squared distances (k,), m^2, and shares (k,) of the second and third corner in the nearest points.
+
+    Infinitely far where two corners are one and the point lies beside the side that is left, as in MuJoCo.
+    """
 
     squared: Array
     second: Array
@@ -38,7 +41,8 @@ def nearest(point: Array, triangle: Array) -> Nearest:
     on_bc, at_b, at_c = (part == place for place in (BC, B, C))
     off[on_bc] = point[on_bc] - (b[on_bc] + third[on_bc, None] * (c - b)[on_bc])
     off[at_b], off[at_c] = point[at_b] - b[at_b], point[at_c] - c[at_c]
-    return Nearest(dot(off, off), second, third)
+    squared = dot(off, off)
+    return Nearest(np.where(np.isnan(squared), np.inf, squared), second, third)
 
 
 def _parts(d1: Array, d2: Array, d3: Array, d4: Array, d5: Array, d6: Array) -> tuple[Array, Array, Array]:
