@@ -14,39 +14,45 @@ t depends on the state: where g(t, x) = 0 is the distance, dt = -(dg/dx dx) / (d
 force at touch into the derivative (the saltation term). At all other changes forces are continuous, and t has little
 influence: as much as the motion goes on behind the zero, so that it is differentiated too. Steps in which nothing
 begins or ends are those of Runge-Kutta, and cost little more: 2 and 3 run only where some world of a batch needs them.
+
+All of this is one loop over phases (1, or 2 and 3) in one over the points that they look at (nodes.py), so that the
+dynamics are compiled once, and once more for reverse mode, which computes them again at each point.
 Sources: Shampine and Thompson 2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation
 matrices".
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.collision.layout import layout_of
 from diffsim.constraint.held import Signals, held_as, signals
 from diffsim.enums import Solver
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.math.vector import total
-from diffsim.math.xla import anywhere
+from diffsim.math.xla import anywhere, recomputed
 from diffsim.physics.joint import position_difference
-from diffsim.simulate.change import Change, Curve, first_change
+from diffsim.simulate.change import Change, first_change
 from diffsim.simulate.forward import forward
-from diffsim.simulate.runge_kutta import Rates, Slopes, advance, average_slopes, last, rates_of
+from diffsim.simulate.nodes import (
+    KNOWN,
+    VISITS,
+    Nodes,
+    at_node,
+    coast,
+    mean_rates,
+    quarters,
+    runge_kutta,
+    simpson,
+)
+from diffsim.simulate.runge_kutta import Slopes
 from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import Held
 
 Array = jax.Array
 T = TypeVar("T")
-# acceleration (nv,), velocities of actuators (nu,)
-Ends = tuple[Array, Array]
-
-# Simpson's rule over both halves of a piece: weights of the accelerations at 0, 1/4 .. 1, for the gain of velocity, and
-# for that of position, where each counts with the time that is left
-VELOCITY = (1 / 12, 4 / 12, 2 / 12, 4 / 12, 1 / 12)
-POSITION = (1 / 12, 3 / 12, 1 / 12, 1 / 12, 0.0)
 
 
 class Split(NamedTuple):
@@ -60,156 +66,166 @@ class Split(NamedTuple):
     actuator_velocity: Array
 
 
-class _Start(NamedTuple):
-    """What the motion from a state needs of its Data: rates, decisions and their signals."""
+class _Seen(NamedTuple):
+    """What is found at a point: rates (nv + na,), what holds from there, its signals, velocities of actuators."""
 
-    state: State
-    rates: Rates
+    rates: Array
     held: Held
     signals: Signals
+    actuator_velocity: Array
 
 
 class _Part(NamedTuple):
-    """Where the step is: what goes on from there, for how long (s), whether a change ends that, which, and on which
-    curve; what the last evaluation found.
+    """Where a step is: a state, the time that is left (s), whether a change ends the piece that begins there, which;
+    the rates of that piece at its begin, in the mean and at its end, and what holds in it; the last evaluation.
     """
 
-    start: _Start
+    state: State
     rest: Array
     event: Array
     change: Change
-    curve: Curve
-    ends: Ends
+    known: Array
+    held: Held
+    last: tuple[Array, Array]
 
 
-class _Motion:
-    """What moves a state: model and inputs, and `forward`, traced once however often it is called."""
+class _Phase(NamedTuple):
+    """A piece, or the way to its change: which of its points are looked at, and whether decisions are held there."""
 
-    def __init__(self, model: Model, inputs: Inputs) -> None:
-        self.model, self.inputs = model, inputs
-        self._forward = jax.jit(lambda model, state, inputs, held: forward(model, state, inputs, held))
-
-    def at(self, state: State, held: Held | None = None) -> Data:
-        """Data of a state, with decisions held or its own."""
-        return self._forward(self.model, state, self.inputs, held)
+    seeks: bool
+    looks: tuple[bool, ...]
+    holds: tuple[bool, ...]
 
 
-def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
-    """One timestep of a state whose Data is at hand.
+FIRST = _Phase(False, (False, True, True, True, True), (False, True, True, True, True))
+SEEK = _Phase(True, (True, True, True, True, False), (True, True, True, True, False))
+PIECE = _Phase(False, (True, True, True, True, True), (False, True, True, True, True))
+LAST = _Phase(False, (True, True, True, True, False), (False, False, False, False, False))
+
+
+def phases(events: int, begun: bool) -> _Phase:
+    """Of a step with that many changes, along a leading axis; `begun`: what is found at its begin is at hand."""
+    order = [FIRST if begun else PIECE, *[SEEK, PIECE] * (events - 1), SEEK, LAST]
+    return _Phase(*(jnp.asarray(np.asarray(each)) for each in zip(*order, strict=True)))
+
+
+def split_step(model: Model, state: State, inputs: Inputs, data: Data | None) -> Split:
+    """One timestep of a state, with its Data if that is at hand.
 
     Raises:
       UnsupportedError: what cannot be held (see `_check`).
     """
     _check(model)
-    motion = _Motion(model, inputs)
     h = model.opt.timestep
-
-    part, only = _one_piece(motion, _start(model, state, data), h, _ends(data))
-    end, ends = _if_anywhere(part.event, lambda: _in_pieces(motion, part), (part.start.state, part.ends))
-    path, qacc = position_difference(model, end.qpos, state.qpos) / h, (end.qvel - state.qvel) / h
-    # one piece is a Runge-Kutta step
-    slopes = _select(part.event, Slopes(path, qacc, (end.act - state.act) / h), only)
-    return Split(slopes, jnp.where(part.event, end.qvel, state.qvel + h * slopes.qacc), *ends)
+    begin = _seen(model, data, None) if data is not None else _nothing_seen(model, state, inputs)
+    end = _Motion(model, inputs, begin, data is not None).run(state)
+    path, qacc = position_difference(model, end.state.qpos, state.qpos) / h, (end.state.qvel - state.qvel) / h
+    return Split(Slopes(path, qacc, (end.state.act - state.act) / h), end.state.qvel, *end.last)
 
 
-def _in_pieces(motion: _Motion, part: _Part) -> tuple[State, Ends]:
-    """The end of a step whose first piece ends with a change."""
-
-    def go_on(part: _Part, _: None) -> tuple[_Part, None]:
-        return _if_anywhere(part.event, lambda: _next_piece(motion, part), part), None
-
-    def to_the_end() -> tuple[Slopes, Ends]:
-        return _plain(motion, part)
-
-    # one scan, so that a piece is compiled once; what comes after the last change is not looked at
-    part, _ = jax.lax.scan(go_on, part, None, motion.model.opt.events)
-    still = Slopes(part.start.state.qvel, *part.start.rates)
-    slopes, ends = _if_anywhere(part.event, to_the_end, (still, part.ends))
-    return advance(motion.model, part.start.state, slopes, part.rest), ends
+def _seen(model: Model, data: Data, held: Held | None) -> _Seen:
+    """What a piece needs of Data; where nothing binds, what holds is what the state decides."""
+    x = residuals_at(data.efc, data.qacc)
+    own = held_as(data.efc, x)
+    now = own if held is None else _select(held.binds, held, own)
+    rates = jnp.concatenate([data.qacc, data.act_dot])
+    return _Seen(rates, now, signals(model, data.efc, x, now), data.actuator_velocity)
 
 
-def _if_anywhere(flag: Array, then: Callable[[], T], otherwise: T) -> T:
-    """A choice for a whole batch: what some world needs happens in all of them."""
-    return jax.lax.cond(anywhere(flag), then, lambda: otherwise)
+# traced once, wherever it is called, differentiated and computed again
+@jax.jit
+def _look(model: Model, state: State, inputs: Inputs, held: Held | None) -> _Seen:
+    """The dynamics at a point."""
+    return _seen(model, forward(model, state, inputs, held), held)
+
+
+def _nothing_seen(model: Model, state: State, inputs: Inputs) -> _Seen:
+    """Zeros."""
+    shapes = jax.eval_shape(_look, model, state, inputs, None)
+    return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+
+class _Motion(NamedTuple):
+    """What moves a state: model and inputs; what is found at its begin, or zeros if that is not known."""
+
+    model: Model
+    inputs: Inputs
+    begin: _Seen
+    begun: bool
+
+    def run(self, state: State) -> _Part:
+        """To the end of a step."""
+        model, seen = self.model, self.begin
+        change = first_change((seen.signals, seen.signals, seen.signals))
+        last = seen.rates[: model.nv], seen.actuator_velocity
+        known = jnp.broadcast_to(seen.rates, (KNOWN, seen.rates.size))
+        part = _Part(state, model.opt.timestep, jnp.zeros((), bool), change, known, seen.held, last)
+
+        def go_on(part: _Part, phase: _Phase) -> tuple[_Part, None]:
+            due = jnp.where(phase.seeks, part.event, part.rest > 0)
+            # a choice for a whole batch: what some world needs happens in all of them
+            return jax.lax.cond(anywhere(due), lambda: _select(due, self.after(part, phase), part), lambda: part), None
+
+        return jax.lax.scan(go_on, part, phases(model.opt.events, self.begun))[0]
+
+    def after(self, part: _Part, phase: _Phase) -> _Part:
+        """A phase."""
+        guess, stages = part.change.guess, runge_kutta(part.rest.dtype)
+        nodes = jax.lax.cond(phase.seeks, lambda: quarters(guess), lambda: stages)
+        rates, seen = self.visit(part, nodes, phase)
+        return jax.lax.cond(
+            phase.seeks,
+            lambda: self.at_change(part, rates, seen),
+            lambda: self.at_end(part, rates, seen, phase.holds[1]),
+        )
+
+    def visit(self, part: _Part, nodes: Nodes, phase: _Phase) -> tuple[Array, _Seen]:
+        """The rates that are known in the end, and all that is seen at the nodes one after another."""
+
+        look = recomputed(_look)
+
+        def each(carry: tuple[Array, Held], row: tuple) -> tuple[tuple[Array, Held], _Seen]:
+            (rates, held), (place, node, looks, holds) = carry, row
+            point = at_node(self.model, part.state, rates, part.rest, node)
+            seen = jax.lax.cond(looks, lambda: look(self.model, point, self.inputs, held._replace(binds=holds)), lambda: self.begin)
+            return (rates.at[place].set(seen.rates), seen.held), seen
+
+        rates = jnp.concatenate([part.known, jnp.zeros((VISITS, part.known.shape[1]), part.known.dtype)])
+        rows = (KNOWN + jnp.arange(VISITS), nodes, phase.looks, phase.holds)
+        (rates, _), seen = jax.lax.scan(each, (rates, part.held), rows)
+        return rates, seen
+
+    def at_end(self, part: _Part, rates: Array, seen: _Seen, holds: Array) -> _Part:
+        """The end of a Runge-Kutta step, or its begin with the change that ends it before."""
+        model = self.model
+        end = _row(runge_kutta(rates.dtype), VISITS - 1)
+        change = first_change(tuple(_row(seen.signals, k) for k in (0, 2, 4)))
+        event = change.event & holds
+        return _Part(
+            state=_select(event, part.state, at_node(model, part.state, rates, part.rest, end)),
+            rest=jnp.where(event, part.rest, 0),
+            event=event,
+            change=change,
+            known=jnp.stack([rates[KNOWN], mean_rates(rates, end.gain), rates[-1]]),
+            held=_row(seen.held, 0),
+            last=(rates[-2, : model.nv], seen.actuator_velocity[-2]),
+        )
+
+    def at_change(self, part: _Part, rates: Array, seen: _Seen) -> _Part:
+        """Where decisions change: by Simpson's rule to the guess, and on to where it should have been."""
+        model, guess = self.model, part.change.guess
+        when = part.change.corrected(_row(seen.signals, 3))
+        guessed = at_node(model, part.state, rates, part.rest, simpson(guess))
+        behind = coast(model, guessed, rates[KNOWN + 3], (when - guess) * part.rest)
+        return part._replace(state=behind, rest=(1 - when) * part.rest, event=jnp.zeros_like(part.event))
+
+
+def _row(tree: T, k: int) -> T:
+    return jax.tree.map(lambda leaf: leaf[k], tree)
 
 
 def _select(condition: Array, yes: T, no: T) -> T:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
-def _ends(data: Data) -> Ends:
-    return data.qacc, data.actuator_velocity
-
-
-def _told(model: Model, data: Data, qacc: Array, held: Held) -> Signals:
-    """The signals of a state at an acceleration."""
-    return signals(model, data.efc, residuals_at(data.efc, qacc), held)
-
-
-def _start(model: Model, state: State, data: Data) -> _Start:
-    held = held_as(data.efc, residuals_at(data.efc, data.qacc))
-    return _Start(state, rates_of(data), held, _told(model, data, data.qacc, held))
-
-
-def _plain(motion: _Motion, part: _Part) -> tuple[Slopes, Ends]:
-    """A Runge-Kutta step over the rest, in which states decide."""
-    state, rates, *_ = part.start
-    slopes, reads = average_slopes(motion.model, state, rates, part.rest, motion.at, _ends)
-    return slopes, _select(part.rest > 0, last(reads), part.ends)
-
-
-def _one_piece(motion: _Motion, begin: _Start, h: Array, before: Ends) -> tuple[_Part, Slopes]:
-    """The motion with all decisions held, for the rest of the step, and the first of them that is wrong in the end."""
-    model, (state, rates, held, first) = motion.model, begin
-
-    def evaluate(point: State) -> Data:
-        return motion.at(point, held)
-
-    def read(found: Data) -> tuple[Signals, Ends]:
-        return _told(model, found, found.qacc, held), _ends(found)
-
-    slopes, (told, ends) = average_slopes(model, state, rates, h, evaluate, read)
-    end, (qacc, velocity) = advance(model, state, slopes, h), last(ends)
-    after = evaluate(end)
-    change = first_change((first, jax.tree.map(lambda leaf: leaf[1], told), _told(model, after, after.qacc, held)))
-    event = change.event & (h > 0)
-    start, rest = begin._replace(state=_select(event, state, end)), jnp.where(event, h, 0)
-    curve = Curve(state, rates, end.qvel, after.qacc, h)
-    return _Part(start, rest, event, change, curve, _select(h > 0, (qacc, velocity), before)), slopes
-
-
-def _next_piece(motion: _Motion, part: _Part) -> _Part:
-    """Goes to the change, in the worlds that have one, and on from there."""
-    model, (state, _, held, _), change, curve = motion.model, part.start, part.change, part.curve
-
-    def seen(fraction: Array) -> tuple[Rates, Signals]:
-        found = motion.at(curve(model, fraction), held)
-        return rates_of(found), _told(model, found, found.qacc, held)
-
-    # side by side
-    between, told = jax.vmap(seen)(change.guess * jnp.asarray([0.25, 0.5, 0.75, 1.0], change.guess.dtype))
-    rates, there = jax.tree.map(lambda leaf: leaf[-1], (between, told))
-    when, h = change.corrected(there), curve.h
-    guessed = advance(model, state, _simpson(curve, between, change.guess * h), change.guess * h)
-    behind = _select(part.event, _coast(model, guessed, rates, (when - change.guess) * h), state)
-    start = _start(model, behind, motion.at(behind))
-    return _one_piece(motion, start, jnp.where(part.event, (1 - when) * h, 0), part.ends)[0]
-
-
-def _simpson(curve: Curve, between: Rates, h: Array) -> Slopes:
-    """Mean rates over the first h seconds of a curve, from those at 1/4, 1/2, 3/4 and all of them."""
-    qacc, act_dot = (jnp.concatenate([a[None], b]) for a, b in zip(curve.rates, between, strict=True))
-    return Slopes(curve.state.qvel + h * _weigh(POSITION, qacc), _weigh(VELOCITY, qacc), _weigh(VELOCITY, act_dot))
-
-
-def _weigh(weights: tuple[float, ...], values: Array) -> Array:
-    return total([weight * value for weight, value in zip(weights, values, strict=True)])
-
-
-def _coast(model: Model, state: State, rates: Rates, h: Array) -> State:
-    """The state after a very short time of constant rates."""
-    qacc, act_dot = rates
-    return advance(model, state, Slopes(state.qvel + 0.5 * h * qacc, qacc, act_dot), h)
 
 
 def _check(model: Model) -> None:
