@@ -31,7 +31,7 @@ from diffsim.collision.layout import layout_of
 from diffsim.constraint.held import Signals, held_as, signals
 from diffsim.enums import Solver
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.math.xla import anywhere, recomputed
+from diffsim.math.xla import anywhere, entwined, recomputed
 from diffsim.physics.joint import position_difference
 from diffsim.simulate.change import Change, first_change
 from diffsim.simulate.forward import forward
@@ -166,6 +166,7 @@ class _Motion(NamedTuple):
             # a choice for a whole batch: what some world needs happens in all of them
             return jax.lax.cond(anywhere(due), lambda: _select(due, self.after(part, phase), part), lambda: part), None
 
+        part = entwined(part, (state.qpos, state.qvel, state.act))
         return jax.lax.scan(go_on, part, phases(model.opt.events, self.begun))[0]
 
     def after(self, part: _Part, phase: _Phase) -> _Part:
@@ -182,15 +183,15 @@ class _Motion(NamedTuple):
     def visit(self, part: _Part, nodes: Nodes, phase: _Phase) -> tuple[Array, _Seen]:
         """The rates that are known in the end, and all that is seen at the nodes one after another."""
 
-        look = recomputed(_look)
+        look = recomputed(lambda state, held: _look(self.model, state, self.inputs, held))
 
         def each(carry: tuple[Array, Held], row: tuple) -> tuple[tuple[Array, Held], _Seen]:
             (rates, held), (place, node, looks, holds) = carry, row
             point = at_node(self.model, part.state, rates, part.rest, node)
-            seen = jax.lax.cond(looks, lambda: look(self.model, point, self.inputs, held._replace(binds=holds)), lambda: self.begin)
+            seen = jax.lax.cond(looks, lambda: look(point, held._replace(binds=holds)), lambda: self.begin)
             return (rates.at[place].set(seen.rates), seen.held), seen
 
-        rates = jnp.concatenate([part.known, jnp.zeros((VISITS, part.known.shape[1]), part.known.dtype)])
+        rates = jnp.concatenate([part.known, jnp.broadcast_to(part.known[:1], (VISITS, part.known.shape[1]))])
         rows = (KNOWN + jnp.arange(VISITS), nodes, phase.looks, phase.holds)
         (rates, _), seen = jax.lax.scan(each, (rates, part.held), rows)
         return rates, seen
