@@ -21,11 +21,12 @@ Sources: Shampine and Thompson 2000, "Event location for ordinary differential e
 matrices".
 """
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from diffsim.collision.layout import layout_of
 from diffsim.constraint.held import Signals, held_as, signals
@@ -90,23 +91,31 @@ class _Part(NamedTuple):
 
 
 class _Phase(NamedTuple):
-    """A piece, or the way to its change: which of its points are looked at, and whether decisions are held there."""
+    """A piece, or the way to its change: whether it is that, which of its points (VISITS,) are looked at, and whether
+    decisions are held there.
+    """
 
-    seeks: bool
-    looks: tuple[bool, ...]
-    holds: tuple[bool, ...]
+    seeks: Array
+    looks: Array
+    holds: Array
 
 
-FIRST = _Phase(False, (False, True, True, True, True), (False, True, True, True, True))
-SEEK = _Phase(True, (True, True, True, True, False), (True, True, True, True, False))
-PIECE = _Phase(False, (True, True, True, True, True), (False, True, True, True, True))
-LAST = _Phase(False, (True, True, True, True, False), (False, False, False, False, False))
+NONE, ALL, BUT_FIRST, BUT_LAST = (
+    5 * (False,),
+    5 * (True,),
+    (False, True, True, True, True),
+    (True, True, True, True, False),
+)
+# what is found at the begin of the first piece may be at hand; no change is looked for at the end of the last
+FIRST, SEEK = (False, BUT_FIRST, BUT_FIRST), (True, BUT_LAST, ALL)
+PIECE, LAST = (False, ALL, BUT_FIRST), (False, BUT_LAST, NONE)
 
 
 def phases(events: int, begun: bool) -> _Phase:
     """Of a step with that many changes, along a leading axis; `begun`: what is found at its begin is at hand."""
     order = [FIRST if begun else PIECE, *[SEEK, PIECE] * (events - 1), SEEK, LAST]
-    return _Phase(*(jnp.asarray(np.asarray(each)) for each in zip(*order, strict=True)))
+    seeks, looks, holds = zip(*order, strict=True)
+    return _Phase(jnp.asarray(seeks), jnp.asarray(looks), jnp.asarray(holds))
 
 
 def split_step(model: Model, state: State, inputs: Inputs, data: Data | None) -> Split:
@@ -155,52 +164,76 @@ class _Motion(NamedTuple):
 
     def run(self, state: State) -> _Part:
         """To the end of a step."""
-        model, seen = self.model, self.begin
-        change = first_change((seen.signals, seen.signals, seen.signals))
-        last = seen.rates[: model.nv], seen.actuator_velocity
-        known = jnp.broadcast_to(seen.rates, (KNOWN, seen.rates.size))
-        part = _Part(state, model.opt.timestep, jnp.zeros((), bool), change, known, seen.held, last)
+        flat, unpack = ravel_pytree(self.start(state))
 
-        def go_on(part: _Part, phase: _Phase) -> tuple[_Part, None]:
+        def go_on(flat: Array, phase: _Phase) -> tuple[Array, None]:
+            part = unpack(flat)
             due = jnp.where(phase.seeks, part.event, part.rest > 0)
             # a choice for a whole batch: what some world needs happens in all of them
-            return jax.lax.cond(anywhere(due), lambda: _select(due, self.after(part, phase), part), lambda: part), None
+            return jax.lax.cond(
+                anywhere(due), lambda: jnp.where(due, self.after(flat, unpack, phase), flat), lambda: flat
+            ), None
 
-        part = entwined(part, (state.qpos, state.qvel, state.act))
-        return jax.lax.scan(go_on, part, phases(model.opt.events, self.begun))[0]
+        flat = entwined(flat, (state.qpos, state.qvel, state.act))
+        return unpack(jax.lax.scan(go_on, flat, phases(self.model.opt.events, self.begun))[0])
 
-    def after(self, part: _Part, phase: _Phase) -> _Part:
-        """A phase."""
-        guess, stages = part.change.guess, runge_kutta(part.rest.dtype)
-        nodes = jax.lax.cond(phase.seeks, lambda: quarters(guess), lambda: stages)
-        rates, seen = self.visit(part, nodes, phase)
-        return jax.lax.cond(
-            phase.seeks,
-            lambda: self.at_change(part, rates, seen),
-            lambda: self.at_end(part, rates, seen, phase.holds[1]),
-        )
+    def start(self, state: State) -> _Part:
+        """Before the first piece."""
+        seen = self.begin
+        change = first_change((seen.signals, seen.signals, seen.signals))
+        last = seen.rates[: self.model.nv], seen.actuator_velocity
+        known = jnp.broadcast_to(seen.rates, (KNOWN, seen.rates.size))
+        return _Part(state, self.model.opt.timestep, jnp.zeros((), bool), change, known, seen.held, last)
 
-    def visit(self, part: _Part, nodes: Nodes, phase: _Phase) -> tuple[Array, _Seen]:
-        """The rates that are known in the end, and all that is seen at the nodes one after another."""
+    def after(self, flat: Array, unpack: Callable[[Array], _Part], phase: _Phase) -> Array:
+        """A phase; parts are vectors."""
 
-        look = recomputed(lambda state, held: _look(self.model, state, self.inputs, held))
+        @recomputed
+        def at_change(flat: Array, rates: Array, seen: Array) -> Array:
+            return _packed(self.at_change(unpack(flat), rates, self.rows(seen)))
 
-        def each(carry: tuple[Array, Held], row: tuple) -> tuple[tuple[Array, Held], _Seen]:
-            (rates, held), (place, node, looks, holds) = carry, row
+        @recomputed
+        def at_end(flat: Array, rates: Array, seen: Array) -> Array:
+            return _packed(self.at_end(unpack(flat), rates, self.rows(seen), phase.holds[1]))
+
+        rates, seen = self.visit(flat, unpack, phase)
+        return jax.lax.cond(phase.seeks, at_change, at_end, flat, rates, seen)
+
+    def visit(self, flat: Array, unpack: Callable[[Array], _Part], phase: _Phase) -> tuple[Array, Array]:
+        """The rates that are known in the end, and all that is seen at the nodes one after another, a vector each."""
+        begin, unpack_seen = ravel_pytree(self.begin)
+        part = unpack(flat)
+        held, unpack_held = ravel_pytree(part.held)
+
+        @recomputed
+        def look(flat: Array, rates: Array, held: Array, node: Nodes, holds: Array) -> Array:
+            part = unpack(flat)
             point = at_node(self.model, part.state, rates, part.rest, node)
-            seen = jax.lax.cond(looks, lambda: look(point, held._replace(binds=holds)), lambda: self.begin)
-            return (rates.at[place].set(seen.rates), seen.held), seen
+            return _packed(_look(self.model, point, self.inputs, unpack_held(held)._replace(binds=holds)))
 
+        def each(carry: tuple[Array, Array], row: tuple) -> tuple[tuple[Array, Array], Array]:
+            (rates, held), (place, node, looks, holds) = carry, row
+            seen = jax.lax.cond(looks, lambda: look(flat, rates, held, node, holds), lambda: begin)
+            found = unpack_seen(seen)
+            return (rates.at[place].set(found.rates), _packed(found.held)), seen
+
+        guess, stages = part.change.guess, runge_kutta(flat.dtype)
+        nodes = jax.lax.cond(phase.seeks, lambda: quarters(guess), lambda: stages)
         rates = jnp.concatenate([part.known, jnp.broadcast_to(part.known[:1], (VISITS, part.known.shape[1]))])
-        rows = (KNOWN + jnp.arange(VISITS), nodes, phase.looks, phase.holds)
-        (rates, _), seen = jax.lax.scan(each, (rates, part.held), rows)
+        rows = KNOWN + jnp.arange(VISITS), nodes, phase.looks, phase.holds
+        (rates, _), seen = jax.lax.scan(each, (rates, held), rows)
         return rates, seen
+
+    def rows(self, seen: Array) -> _Seen:
+        """What is seen at the nodes, from their vectors."""
+        return jax.vmap(ravel_pytree(self.begin)[1])(seen)
 
     def at_end(self, part: _Part, rates: Array, seen: _Seen, holds: Array) -> _Part:
         """The end of a Runge-Kutta step, or its begin with the change that ends it before."""
         model = self.model
         end = _row(runge_kutta(rates.dtype), VISITS - 1)
-        change = first_change(tuple(_row(seen.signals, k) for k in (0, 2, 4)))
+        first, middle, last = (_row(seen.signals, k) for k in (0, 2, 4))
+        change = first_change((first, middle, last))
         event = change.event & holds
         return _Part(
             state=_select(event, part.state, at_node(model, part.state, rates, part.rest, end)),
@@ -219,6 +252,11 @@ class _Motion(NamedTuple):
         guessed = at_node(model, part.state, rates, part.rest, simpson(guess))
         behind = coast(model, guessed, rates[KNOWN + 3], (when - guess) * part.rest)
         return part._replace(state=behind, rest=(1 - when) * part.rest, event=jnp.zeros_like(part.event))
+
+
+def _packed(tree: Any) -> Array:
+    """All in one vector, so that loops carry, store and add up one array."""
+    return ravel_pytree(tree)[0]
 
 
 def _row(tree: T, k: int) -> T:
