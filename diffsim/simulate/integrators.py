@@ -104,7 +104,11 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
     """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`.
 
     As in MuJoCo, sensors with a delay record what they read from the state of now and all else of the last evaluation.
+    With `opt.events` the step is split where contacts begin or end (split.py).
     """
+    if model.opt.events:
+        (path, _, act_dot), qvel, qacc, velocity = split_step(model, state, inputs, data)
+        return Motion(qvel, path, act_dot, velocity, qacc, data.sensor_now)
 
     def read(found: Data) -> tuple[Array, Array, Array]:
         return found.qacc, found.actuator_velocity, _sample(model, state, inputs, found)
@@ -113,12 +117,6 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
     slopes, reads = average_slopes(model, state, rates_of(data), h, lambda point: forward(model, point, inputs), read)
     warmstart, velocity, sample = last(reads)
     return Motion(state.qvel + h * slopes.qacc, slopes.path, slopes.act_dot, velocity, warmstart, sample)
-
-
-def split_runge_kutta(model: Model, state: State, inputs: Inputs, data: Data | None) -> Motion:
-    """The same, split where contacts begin or end (split.py); it finds its Data itself where that is not at hand."""
-    (path, _, act_dot), qvel, qacc, velocity = split_step(model, state, inputs, data)
-    return Motion(qvel, path, act_dot, velocity, qacc, jnp.zeros((model.nsensordata,), qvel.dtype))
 
 
 def _sample(model: Model, state: State, inputs: Inputs, data: Data) -> Array:

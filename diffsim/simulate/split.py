@@ -15,45 +15,30 @@ force at touch into the derivative (the saltation term). At all other changes fo
 influence: as much as the motion goes on behind the zero, so that it is differentiated too. Steps in which nothing
 begins or ends are those of Runge-Kutta, and cost little more: 2 and 3 run only where some world of a batch needs them.
 
-All of this is one loop over phases (1, or 2 and 3) in one over the points that they look at (nodes.py), so that the
-dynamics are compiled once, and once more for reverse mode, which computes them again at each point.
+The first piece is written out, as most steps are one piece (piece.py). All others are one loop over phases (1, or 2 and
+3) and in it one over the points that a phase looks at (nodes.py), so that the dynamics are compiled twice for however
+many changes; reverse mode computes them again at each point.
 Sources: Shampine and Thompson 2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation
 matrices".
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from diffsim.collision.layout import layout_of
-from diffsim.constraint.held import Signals, held_as, signals
 from diffsim.enums import Solver
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.xla import anywhere, entwined, recomputed
 from diffsim.physics.joint import position_difference
-from diffsim.simulate.change import Change, first_change
-from diffsim.simulate.forward import forward
-from diffsim.simulate.nodes import (
-    KNOWN,
-    VISITS,
-    Nodes,
-    at_node,
-    coast,
-    mean_rates,
-    quarters,
-    runge_kutta,
-    simpson,
-)
+from diffsim.simulate.nodes import VISITS, Nodes, at_node, quarters, runge_kutta
+from diffsim.simulate.piece import Part, Seen, at_change, at_end, first_piece, look, row, seen_in, select
 from diffsim.simulate.runge_kutta import Slopes
-from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.constraints import Held
 
 Array = jax.Array
-T = TypeVar("T")
 
 
 class Split(NamedTuple):
@@ -67,204 +52,95 @@ class Split(NamedTuple):
     actuator_velocity: Array
 
 
-class _Seen(NamedTuple):
-    """What is found at a point: rates (nv + na,), what holds from there, its signals, velocities of actuators."""
-
-    rates: Array
-    held: Held
-    signals: Signals
-    actuator_velocity: Array
-
-
-class _Part(NamedTuple):
-    """Where a step is: a state, the time that is left (s), whether a change ends the piece that begins there, which;
-    the rates of that piece at its begin, in the mean and at its end, and what holds in it; the last evaluation.
-    """
-
-    state: State
-    rest: Array
-    event: Array
-    change: Change
-    known: Array
-    held: Held
-    last: tuple[Array, Array]
-
-
-class _Phase(NamedTuple):
-    """A piece, or the way to its change: whether it is that, which of its points (VISITS,) are looked at, and whether
-    decisions are held there.
-    """
-
-    seeks: Array
-    looks: Array
-    holds: Array
-
-
-NONE, ALL, BUT_FIRST, BUT_LAST = (
-    5 * (False,),
-    5 * (True,),
-    (False, True, True, True, True),
-    (True, True, True, True, False),
-)
-# what is found at the begin of the first piece may be at hand; no change is looked for at the end of the last
-FIRST, SEEK = (False, BUT_FIRST, BUT_FIRST), (True, BUT_LAST, ALL)
-PIECE, LAST = (False, ALL, BUT_FIRST), (False, BUT_LAST, NONE)
-
-
-def phases(events: int, begun: bool) -> _Phase:
-    """Of a step with that many changes, along a leading axis; `begun`: what is found at its begin is at hand."""
-    order = [FIRST if begun else PIECE, *[SEEK, PIECE] * (events - 1), SEEK, LAST]
-    seeks, looks, holds = zip(*order, strict=True)
-    return _Phase(jnp.asarray(seeks), jnp.asarray(looks), jnp.asarray(holds))
-
-
-def split_step(model: Model, state: State, inputs: Inputs, data: Data | None) -> Split:
-    """One timestep of a state, with its Data if that is at hand.
+def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
+    """One timestep of a state whose Data is at hand.
 
     Raises:
       UnsupportedError: what cannot be held (see `_check`).
     """
     _check(model)
-    h = model.opt.timestep
-    begin = _seen(model, data, None) if data is not None else _nothing_seen(model, state, inputs)
-    end = _Motion(model, inputs, begin, data is not None).run(state)
+    h, begin = model.opt.timestep, seen_in(model, data)
+    part = first_piece(model, state, inputs, begin)
+    end = jax.lax.cond(anywhere(part.event), lambda: _Pieces(model, inputs, begin, part).to_the_end(), lambda: part)
     path, qacc = position_difference(model, end.state.qpos, state.qpos) / h, (end.state.qvel - state.qvel) / h
     return Split(Slopes(path, qacc, (end.state.act - state.act) / h), end.state.qvel, *end.last)
 
 
-def _seen(model: Model, data: Data, held: Held | None) -> _Seen:
-    """What a piece needs of Data; where nothing binds, what holds is what the state decides."""
-    x = residuals_at(data.efc, data.qacc)
-    own = held_as(data.efc, x)
-    now = own if held is None else _select(held.binds, held, own)
-    rates = jnp.concatenate([data.qacc, data.act_dot])
-    return _Seen(rates, now, signals(model, data.efc, x, now), data.actuator_velocity)
+class _Phase(NamedTuple):
+    """A piece, or the way to its change: whether it is that, and at which points (VISITS,) decisions are held."""
+
+    seeks: Array
+    holds: Array
 
 
-# traced once, wherever it is called, differentiated and computed again
-@jax.jit
-def _look(model: Model, state: State, inputs: Inputs, held: Held | None) -> _Seen:
-    """The dynamics at a point."""
-    return _seen(model, forward(model, state, inputs, held), held)
+# a state decides at the begin of a piece, and everywhere in the last
+SEEK, PIECE, LAST = (True, VISITS * (True,)), (False, (False, True, True, True, True)), (False, VISITS * (False,))
 
 
-def _nothing_seen(model: Model, state: State, inputs: Inputs) -> _Seen:
-    """Zeros."""
-    shapes = jax.eval_shape(_look, model, state, inputs, None)
-    return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+def phases(events: int) -> _Phase:
+    """What follows the first piece of a step with that many changes, along a leading axis."""
+    seeks, holds = zip(*[*[SEEK, PIECE] * (events - 1), SEEK, LAST], strict=True)
+    return _Phase(jnp.asarray(seeks), jnp.asarray(holds))
 
 
-class _Motion(NamedTuple):
-    """What moves a state: model and inputs; what is found at its begin, or zeros if that is not known."""
+class _Pieces:
+    """The pieces after the first. Parts and what is seen are vectors in loops, which then carry and store one array."""
 
-    model: Model
-    inputs: Inputs
-    begin: _Seen
-    begun: bool
+    def __init__(self, model: Model, inputs: Inputs, like: Seen, part: Part) -> None:
+        self.model, self.inputs = model, inputs
+        self.flat, self.part = ravel_pytree(part)
+        self.room, self.seen = ravel_pytree(like)
 
-    def run(self, state: State) -> _Part:
-        """To the end of a step."""
-        flat, unpack = ravel_pytree(self.start(state))
+    def to_the_end(self) -> Part:
+        """Of the step."""
 
         def go_on(flat: Array, phase: _Phase) -> tuple[Array, None]:
-            part = unpack(flat)
+            part = self.part(flat)
             due = jnp.where(phase.seeks, part.event, part.rest > 0)
             # a choice for a whole batch: what some world needs happens in all of them
-            return jax.lax.cond(
-                anywhere(due), lambda: jnp.where(due, self.after(flat, unpack, phase), flat), lambda: flat
-            ), None
+            return jax.lax.cond(anywhere(due), lambda: select(due, self.after(flat, phase), flat), lambda: flat), None
 
-        flat = entwined(flat, (state.qpos, state.qvel, state.act))
-        return unpack(jax.lax.scan(go_on, flat, phases(self.model.opt.events, self.begun))[0])
+        return self.part(jax.lax.scan(go_on, self.flat, phases(self.model.opt.events))[0])
 
-    def start(self, state: State) -> _Part:
-        """Before the first piece."""
-        seen = self.begin
-        change = first_change((seen.signals, seen.signals, seen.signals))
-        last = seen.rates[: self.model.nv], seen.actuator_velocity
-        known = jnp.broadcast_to(seen.rates, (KNOWN, seen.rates.size))
-        return _Part(state, self.model.opt.timestep, jnp.zeros((), bool), change, known, seen.held, last)
+    def after(self, flat: Array, phase: _Phase) -> Array:
+        """The part after a phase."""
 
-    def after(self, flat: Array, unpack: Callable[[Array], _Part], phase: _Phase) -> Array:
-        """A phase; parts are vectors."""
+        def changed(flat: Array, seen: Array) -> Array:
+            return _packed(at_change(self.model, self.part(flat), self.rows(seen)))
 
-        @recomputed
-        def at_change(flat: Array, rates: Array, seen: Array) -> Array:
-            return _packed(self.at_change(unpack(flat), rates, self.rows(seen)))
+        def ended(flat: Array, seen: Array) -> Array:
+            part = self.part(flat)
+            return _packed(at_end(self.model, part.state, part.rest, self.rows(seen), phase.holds[1]))
 
-        @recomputed
-        def at_end(flat: Array, rates: Array, seen: Array) -> Array:
-            return _packed(self.at_end(unpack(flat), rates, self.rows(seen), phase.holds[1]))
+        return jax.lax.cond(phase.seeks, recomputed(changed), recomputed(ended), flat, self.visit(flat, phase))
 
-        rates, seen = self.visit(flat, unpack, phase)
-        return jax.lax.cond(phase.seeks, at_change, at_end, flat, rates, seen)
-
-    def visit(self, flat: Array, unpack: Callable[[Array], _Part], phase: _Phase) -> tuple[Array, Array]:
-        """The rates that are known in the end, and all that is seen at the nodes one after another, a vector each."""
-        begin, unpack_seen = ravel_pytree(self.begin)
-        part = unpack(flat)
-        held, unpack_held = ravel_pytree(part.held)
-
-        @recomputed
-        def look(flat: Array, rates: Array, held: Array, node: Nodes, holds: Array) -> Array:
-            part = unpack(flat)
-            point = at_node(self.model, part.state, rates, part.rest, node)
-            return _packed(_look(self.model, point, self.inputs, unpack_held(held)._replace(binds=holds)))
-
-        def each(carry: tuple[Array, Array], row: tuple) -> tuple[tuple[Array, Array], Array]:
-            (rates, held), (place, node, looks, holds) = carry, row
-            seen = jax.lax.cond(looks, lambda: look(flat, rates, held, node, holds), lambda: begin)
-            found = unpack_seen(seen)
-            return (rates.at[place].set(found.rates), _packed(found.held)), seen
-
-        guess, stages = part.change.guess, runge_kutta(flat.dtype)
+    def visit(self, flat: Array, phase: _Phase) -> Array:
+        """What is seen at the nodes of a phase, one after another."""
+        guess, stages = self.part(flat).change.guess, runge_kutta(flat.dtype)
         nodes = jax.lax.cond(phase.seeks, lambda: quarters(guess), lambda: stages)
-        rates = jnp.concatenate([part.known, jnp.broadcast_to(part.known[:1], (VISITS, part.known.shape[1]))])
-        rows = KNOWN + jnp.arange(VISITS), nodes, phase.looks, phase.holds
-        (rates, _), seen = jax.lax.scan(each, (rates, held), rows)
-        return rates, seen
 
-    def rows(self, seen: Array) -> _Seen:
-        """What is seen at the nodes, from their vectors."""
-        return jax.vmap(ravel_pytree(self.begin)[1])(seen)
+        @recomputed
+        def at(flat: Array, seen: Array, node: Nodes, holds: Array) -> Array:
+            part, before = self.part(flat), self.rows(seen)
+            rates = jnp.concatenate([part.known, before.rates])
+            held = select(phase.seeks, part.held, row(before.held, 0))
+            point = at_node(self.model, part.state, rates, part.rest, node)
+            return _packed(look(self.model, point, self.inputs, held._replace(binds=holds)))
 
-    def at_end(self, part: _Part, rates: Array, seen: _Seen, holds: Array) -> _Part:
-        """The end of a Runge-Kutta step, or its begin with the change that ends it before."""
-        model = self.model
-        end = _row(runge_kutta(rates.dtype), VISITS - 1)
-        first, middle, last = (_row(seen.signals, k) for k in (0, 2, 4))
-        change = first_change((first, middle, last))
-        event = change.event & holds
-        return _Part(
-            state=_select(event, part.state, at_node(model, part.state, rates, part.rest, end)),
-            rest=jnp.where(event, part.rest, 0),
-            event=event,
-            change=change,
-            known=jnp.stack([rates[KNOWN], mean_rates(rates, end.gain), rates[-1]]),
-            held=_row(seen.held, 0),
-            last=(rates[-2, : model.nv], seen.actuator_velocity[-2]),
-        )
+        def each(seen: Array, here: tuple[Array, Nodes, Array]) -> tuple[Array, None]:
+            place, node, holds = here
+            return seen.at[place].set(at(flat, seen, node, holds)), None
 
-    def at_change(self, part: _Part, rates: Array, seen: _Seen) -> _Part:
-        """Where decisions change: by Simpson's rule to the guess, and on to where it should have been."""
-        model, guess = self.model, part.change.guess
-        when = part.change.corrected(_row(seen.signals, 3))
-        guessed = at_node(model, part.state, rates, part.rest, simpson(guess))
-        behind = coast(model, guessed, rates[KNOWN + 3], (when - guess) * part.rest)
-        return part._replace(state=behind, rest=(1 - when) * part.rest, event=jnp.zeros_like(part.event))
+        room = entwined(jnp.broadcast_to(self.room, (VISITS, self.room.size)), flat)
+        return jax.lax.scan(each, room, (jnp.arange(VISITS), nodes, phase.holds))[0]
+
+    def rows(self, seen: Array) -> Seen:
+        """What is seen at all nodes, from a vector each."""
+        return jax.vmap(self.seen)(seen)
 
 
 def _packed(tree: Any) -> Array:
-    """All in one vector, so that loops carry, store and add up one array."""
     return ravel_pytree(tree)[0]
-
-
-def _row(tree: T, k: int) -> T:
-    return jax.tree.map(lambda leaf: leaf[k], tree)
-
-
-def _select(condition: Array, yes: T, no: T) -> T:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 def _check(model: Model) -> None:

@@ -10,7 +10,7 @@ from diffsim.errors import Problem, UnsupportedError
 from diffsim.physics.joint import integrate_position
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
-from diffsim.simulate.integrators import INTEGRATORS, Motion, split_runge_kutta
+from diffsim.simulate.integrators import INTEGRATORS
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.history import record_controls, record_readings
 
@@ -28,10 +28,7 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
     Returns:
       The next state. `step_data` gives Data too, which tells whether anything went wrong (`data.status`).
     """
-    if not model.opt.events:
-        return step_data(model, state, inputs)[0]
-    # a step that is split looks at its begin as at all other points, by one program
-    return _advance(model, state, check_arguments(model, state, inputs), None)
+    return step_data(model, state, inputs)[0]
 
 
 @checked
@@ -54,33 +51,20 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
     """
-    return _advance(model, state, inputs, data)
-
-
-def _advance(model: Model, state: State, inputs: Inputs, data: Data | None) -> State:
-    """The next state; a step with events needs no Data."""
-    h, motion = model.opt.timestep, _motion(model, state, inputs, data)
-    now = motion.sample if data is None else data.sensor_now
+    h = model.opt.timestep
+    if model.opt.events and model.opt.integrator != Integrator.RK4:
+        reason = f"a step with events needs the integrator RK4, not {model.opt.integrator.name}"
+        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
+    motion = INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
     history = record_controls(model, state.history, state.time, inputs.ctrl)
     return state.replace(
         time=state.time + h,
         qpos=integrate_position(model, state.qpos, motion.path, h),
         qvel=motion.qvel,
         act=advance_activation(model, state.act, motion.act_dot, motion.actuator_velocity),
-        history=record_readings(model, history, state.time, now, motion.sample),
+        history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
         qacc_warmstart=_next_start(model, motion.qacc),
     )
-
-
-def _motion(model: Model, state: State, inputs: Inputs, data: Data | None) -> Motion:
-    """What the integrator finds."""
-    if not model.opt.events:
-        assert data is not None
-        return INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
-    if model.opt.integrator != Integrator.RK4:
-        reason = f"a step with events needs the integrator RK4, not {model.opt.integrator.name}"
-        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
-    return split_runge_kutta(model, state, inputs, data)
 
 
 def _next_start(model: Model, qacc: jax.Array) -> jax.Array:
