@@ -61,6 +61,7 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, start: int) -
         vel=vel,
         aref=jnp.where(active[None], aref, 0),
         D=weight.D if law == Law.BOUNDED else jnp.where(active[None], weight.D, 0),
+        until=jnp.zeros((0, *vel.shape[1:]), vel.dtype),
         frictionloss=none if raw.frictionloss is None else jnp.where(active, raw.frictionloss, 0),
         friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,
         mu=none if weight.mu is None else weight.mu,

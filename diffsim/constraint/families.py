@@ -95,7 +95,7 @@ def make_constraints(source: Sources) -> Constraints:
     for name, raw in near + far:
         law = Law.ONE_SIDED if name == DISTANT else FAMILIES[name].law
         group = assemble(source, name, law, raw, start)
-        groups.append(group if source.held is None or name == DISTANT else hold(group, source.held.pushes[len(groups)]))
+        groups.append(group if source.held is None or name == DISTANT else hold(group, source.held, len(groups)))
         start += group.height
         if raw.jacobian is not None:
             jacobians.append(raw.jacobian)
@@ -105,7 +105,7 @@ def make_constraints(source: Sources) -> Constraints:
 def _as_held(source: Sources, family: str, raw: RawRows, index: int) -> RawRows:
     """The rows of the group of that index; what acts is as it is held, where it is."""
     held = source.held
-    return raw if held is None or FAMILIES[family].law not in INEQUALITIES else as_held(raw, held.acts[index])
+    return raw if held is None or FAMILIES[family].law not in INEQUALITIES else as_held(raw, held, index)
 
 
 def _off(model: Model, flag: DisableBit) -> bool:

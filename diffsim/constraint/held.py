@@ -51,25 +51,27 @@ class Signals(NamedTuple):
 
 
 def held_as(constraints: Constraints, x: PerGroup) -> Held:
-    """The decisions of a state, from its rows and their residuals x = J qacc - aref."""
+    """The decisions of a state, from its rows and their residuals x = J qacc - aref; they bind."""
     groups = list(zip(constraints.groups, x, strict=True))
     pushes = tuple(laws.dual_rows(rows, part) < 0 for rows, part in groups)
     deep = tuple((rows.margin - rows.pos)[None] > rows.bends for rows, _ in groups)
-    return Held(tuple(laws.active(rows) for rows, _ in groups), pushes, deep)
+    return Held(tuple(laws.active(rows) for rows, _ in groups), pushes, deep, jnp.ones((), bool))
 
 
-def as_held(raw: RawRows, acts: Array) -> RawRows:
+def as_held(raw: RawRows, held: Held, index: int) -> RawRows:
     """Rows that act as they are held. Impedance does not rise again where what acts has come apart."""
-    return raw._replace(active=acts, size=jnp.minimum(raw.pos - raw.margin, 0))
+    violation = raw.pos - raw.margin
+    own = violation if raw.size is None else raw.size
+    size = jnp.where(held.binds, jnp.minimum(violation, 0), own)
+    return raw._replace(active=jnp.where(held.binds, held.acts[index], raw.active), size=size)
 
 
-def hold(rows: RowGroup, pushes: Array) -> RowGroup:
-    """The group with the zones of its law fixed."""
+def hold(rows: RowGroup, held: Held, index: int) -> RowGroup:
+    """The group with the zones of its law fixed: a row pushes whatever its x, or never."""
     if rows.law not in ZONED:
         return rows
-    weight = jnp.where(pushes, jnp.broadcast_to(rows.D, pushes.shape), 0)
-    law = Law.QUADRATIC if rows.law == Law.ONE_SIDED else rows.law
-    return dataclasses.replace(rows, law=law, D=weight)
+    always = jnp.where(held.pushes[index], jnp.inf, -jnp.inf).astype(rows.D.dtype)
+    return dataclasses.replace(rows, until=jnp.where(held.binds, always, 0))
 
 
 def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> Signals:
@@ -82,26 +84,21 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> 
       held: the decisions.
     """
     touches, leaves, switches, rises, turns = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(5))
-    for rows, part, acts, pushes, deep in zip(constraints.groups, x, *held, strict=True):
-        if _law(rows) in INEQUALITIES:
+    decisions = held.acts, held.pushes, held.deep
+    for rows, part, acts, pushes, deep in zip(constraints.groups, x, *decisions, strict=True):
+        if rows.law in INEQUALITIES:
             touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
-            pushing = jnp.any(pushes, axis=0) if _law(rows) in ZONED else True
+            pushing = jnp.any(pushes, axis=0) if rows.law in ZONED else True
             leaves.append(jnp.where(acts & pushing, rows.margin - rows.pos, 1))
             deeper = (rows.margin - rows.pos)[None] - rows.bends
             turn, end = jnp.where(acts[None] & (rows.bends > 0), jnp.where(deep, deeper, -deeper), 1)
             rises.append(end)
             turns.append(turn)
-        if _law(rows) in ZONED:
+        if rows.law in ZONED:
             # the force ends where x does, and is nearer to a straight line in time: x is divided by the impedance
             side = jnp.where(pushes, laws.dual(rows, part), laws.dual_rows(rows, part))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
     return Signals(*(jnp.concatenate(each) for each in (touches, leaves, switches, rises, turns)))
-
-
-def _law(rows: RowGroup) -> Law:
-    """The law of a group before it was held."""
-    one_sided = rows.slot is not None or rows.family.startswith(("limit", "tendon_lower", "tendon_upper"))
-    return Law.ONE_SIDED if rows.law == Law.QUADRATIC and one_sided else rows.law
 
 
 def _may_act(model: Model, rows: RowGroup) -> np.ndarray:

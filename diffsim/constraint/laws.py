@@ -62,16 +62,21 @@ def _bounded_product(rows: RowGroup, x: Array, y: Array) -> Array:
     return _wide(jnp.where(_within_bound(rows, x), rows.D, 0), y) * y
 
 
+def bound(rows: RowGroup) -> Array:
+    """(force_count, n) or (1, 1): x below which one-sided rows and edges push, 0 unless they are held (held.py)."""
+    return rows.until if rows.until.size else jnp.zeros((1, 1), rows.D.dtype)
+
+
 def _one_sided_cost(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(x[0] < 0, _quadratic_cost(rows, x), 0)
+    return jnp.where(x[0] < bound(rows)[0], _quadratic_cost(rows, x), 0)
 
 
 def _one_sided_force(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(x < 0, -rows.D * x, 0)
+    return jnp.where(x < bound(rows), -rows.D * x, 0)
 
 
 def _one_sided_product(rows: RowGroup, x: Array, y: Array) -> Array:
-    return _wide(jnp.where(x < 0, rows.D, 0), y) * y
+    return _wide(jnp.where(x < bound(rows), rows.D, 0), y) * y
 
 
 class _Edges(NamedTuple):
@@ -87,12 +92,15 @@ def edges(rows: RowGroup, x: Array) -> _Edges:
     return _Edges(normal + side, normal - side)
 
 
+def edge_bounds(rows: RowGroup) -> _Edges:
+    """x below which edges push, each (dim - 1, n) or (1, 1)."""
+    return _Edges(rows.until[0::2], rows.until[1::2]) if rows.until.size else _Edges(bound(rows), bound(rows))
+
+
 def _edge_weights(rows: RowGroup, x: Array) -> _Edges:
-    """D of the edges that push, 0 of the others; groups that are held (held.py) have a weight for each edge."""
-    if rows.D.shape[0] > 1:
-        return _Edges(rows.D[0::2], rows.D[1::2])
-    plus, minus = edges(rows, x)
-    return _Edges(jnp.where(plus < 0, rows.D, 0), jnp.where(minus < 0, rows.D, 0))
+    """D of the edges that push, 0 of the others."""
+    (plus, minus), until = edges(rows, x), edge_bounds(rows)
+    return _Edges(jnp.where(plus < until.plus, rows.D, 0), jnp.where(minus < until.minus, rows.D, 0))
 
 
 def _pyramid_cost(rows: RowGroup, x: Array) -> Array:

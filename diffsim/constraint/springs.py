@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.constraint.laws import edges
+from diffsim.constraint.laws import bound, edge_bounds, edges
 from diffsim.math import safe
 from diffsim.types.constraints import Law, RowGroup
 
@@ -36,32 +36,34 @@ def _free(x: Array) -> Pull:
     return Pull(x, jnp.ones(x.shape, bool))
 
 
-def _negative(x: Array) -> Pull:
-    sticks = x < 0
-    return Pull(jnp.where(sticks, x, 0), sticks)
+def _below(bound: Array) -> Callable[[Array], Pull]:
+    def pull(x: Array) -> Pull:
+        sticks = x < bound
+        return Pull(jnp.where(sticks, x, 0), sticks)
+
+    return pull
 
 
 def _bounded(rows: RowGroup) -> Springs:
-    bound = safe.divide(rows.frictionloss[None], rows.D)
+    most = safe.divide(rows.frictionloss[None], rows.D)
 
     def pull(x: Array) -> Pull:
-        sticks = jnp.abs(x) < bound
-        return Pull(jnp.where(sticks, x, jnp.sign(x) * bound), sticks)
+        sticks = jnp.abs(x) < most
+        return Pull(jnp.where(sticks, x, jnp.sign(x) * most), sticks)
 
     return Springs(rows.D, pull)
 
 
 def _pyramid(rows: RowGroup) -> Springs:
-    """Edges plus, then edges minus; groups that are held (held.py) have a weight for each edge and no bounds."""
-    if rows.D.shape[0] > 1:
-        return Springs(jnp.concatenate([rows.D[0::2], rows.D[1::2]]), _free)
-    return Springs(jnp.broadcast_to(rows.D, (rows.force_count, rows.count)), _negative)
+    """Edges plus, then edges minus."""
+    until = jnp.concatenate(edge_bounds(rows)) if rows.until.size else bound(rows)
+    return Springs(jnp.broadcast_to(rows.D, (rows.force_count, rows.count)), _below(until))
 
 
 SPRINGS: dict[Law, Callable[[RowGroup], Springs]] = {
     Law.QUADRATIC: lambda rows: Springs(rows.D, _free),
     Law.BOUNDED: _bounded,
-    Law.ONE_SIDED: lambda rows: Springs(rows.D, _negative),
+    Law.ONE_SIDED: lambda rows: Springs(rows.D, _below(bound(rows))),
     Law.PYRAMID: _pyramid,
 }
 

@@ -12,10 +12,6 @@ import jax.numpy as jnp
 
 from diffsim.constraint.held import Signals
 from diffsim.math import safe
-from diffsim.math.vector import total
-from diffsim.physics.joint import integrate_position
-from diffsim.simulate.runge_kutta import Rates
-from diffsim.types import Model, State
 
 Array = jax.Array
 
@@ -79,26 +75,3 @@ def _zero(first: Array, middle: Array, end: Array, goal: Array) -> Array:
     a, b, c = 2 * first - 4 * middle + 2 * end, 4 * middle - 3 * first - end, first - goal
     root = safe.sqrt(jnp.where(end < 0, b * b - 4 * a * c, 1))
     return safe.clip(safe.divide(2 * c, root - b, 1.0), 0.0, 1.0)
-
-
-class Curve(NamedTuple):
-    """The motion between the ends of a piece of h seconds: cubic velocities, with the accelerations of both ends.
-
-    `rates` are those of its begin.
-    """
-
-    state: State
-    rates: Rates
-    end_qvel: Array
-    end_qacc: Array
-    h: Array
-
-    def __call__(self, model: Model, part: Array) -> State:
-        """The state after a part of it, 0 to 1. Activations stay: they only matter for where something begins."""
-        s, h, state = part, self.h, self.state
-        values = state.qvel, h * self.rates[0], self.end_qvel, h * self.end_qacc
-        weights = 1 - 3 * s**2 + 2 * s**3, s - 2 * s**2 + s**3, 3 * s**2 - 2 * s**3, s**3 - s**2
-        # their integrals
-        moved = s - s**3 + s**4 / 2, s**2 / 2 - 2 * s**3 / 3 + s**4 / 4, s**3 - s**4 / 2, s**4 / 4 - s**3 / 3
-        qvel, path = (total([w * value for w, value in zip(each, values, strict=True)]) for each in (weights, moved))
-        return state.replace(time=state.time + s * h, qpos=integrate_position(model, state.qpos, path, h), qvel=qvel)

@@ -107,10 +107,8 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
     With `opt.events` the step is split where contacts begin or end (split.py).
     """
     if model.opt.events:
-        found = split_step(model, state, inputs, data)
-        return Motion(
-            found.qvel, found.slopes.path, found.slopes.act_dot, found.actuator_velocity, found.qacc, data.sensor_now
-        )
+        (path, _, act_dot), qvel, qacc, velocity = split_step(model, state, inputs, data)
+        return Motion(qvel, path, act_dot, velocity, qacc, data.sensor_now)
 
     def read(found: Data) -> tuple[Array, Array, Array]:
         return found.qacc, found.actuator_velocity, _sample(model, state, inputs, found)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.checked import checked
-from diffsim.math.xla import recomputed
+from diffsim.math.xla import entwined, recomputed
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step_data
@@ -111,7 +111,7 @@ def _scan(loop: _Loop, state: State, other: Any, rows: Any, length: int) -> Roll
         kept = before if loop.readout is None else loop.readout(before, data)
         return (later, other, status | data.status), kept
 
-    start = (_moving(state, rows), other, _entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
+    start = (_moving(state, rows), other, entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
     (final, _, status), readouts = jax.lax.scan(
         recomputed(advance) if loop.checkpoint else advance, start, rows, length
     )
@@ -120,17 +120,5 @@ def _scan(loop: _Loop, state: State, other: Any, rows: Any, length: int) -> Roll
 
 def _moving(state: State, rows: Any) -> State:
     """The state; what a step makes of the controls is a function of them."""
-    moved = {name: _entwined(getattr(state, name), rows) for name in ("qpos", "qvel", "act")}
+    moved = {name: entwined(getattr(state, name), rows) for name in ("qpos", "qvel", "act")}
     return state.replace(**moved)
-
-
-def _entwined(start: Any, causes: Any) -> Any:
-    """The same arrays, floats or integers, as functions of the causes, which is what a step makes of them.
-
-    Batching and differentiating a scan trace its body until they know what varies: known at the start, they trace it
-    once (0.5 s of 3.7 for the gradient of a humanoid's rollout).
-    """
-    for cause in (leaf for leaf in jax.tree.leaves(causes) if leaf.size and jnp.issubdtype(leaf.dtype, jnp.floating)):
-        one = jnp.ravel(cause)[0]
-        start = jax.tree.map(lambda x, one=one: jnp.where(False, one.astype(x.dtype), x), start)
-    return start

@@ -14,39 +14,31 @@ t depends on the state: where g(t, x) = 0 is the distance, dt = -(dg/dx dx) / (d
 force at touch into the derivative (the saltation term). At all other changes forces are continuous, and t has little
 influence: as much as the motion goes on behind the zero, so that it is differentiated too. Steps in which nothing
 begins or ends are those of Runge-Kutta, and cost little more: 2 and 3 run only where some world of a batch needs them.
+
+The first piece is written out, as most steps are one piece (piece.py). All others are one loop over phases (1, or 2 and
+3) and in it one over the points that a phase looks at (nodes.py), so that the dynamics are compiled twice for however
+many changes; reverse mode computes them again at each point.
 Sources: Shampine and Thompson 2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation
 matrices".
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from diffsim.collision.layout import layout_of
-from diffsim.constraint.held import Signals, held_as, signals
 from diffsim.enums import Solver
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.math.vector import total
-from diffsim.math.xla import anywhere
+from diffsim.math.xla import anywhere, entwined, recomputed
 from diffsim.physics.joint import position_difference
-from diffsim.simulate.change import Change, Curve, first_change
-from diffsim.simulate.forward import forward
-from diffsim.simulate.runge_kutta import Rates, Slopes, advance, average_slopes, last, rates_of
-from diffsim.solver.objective import residuals_at
+from diffsim.simulate.nodes import VISITS, Nodes, at_node, quarters, runge_kutta
+from diffsim.simulate.piece import Part, Seen, at_change, at_end, first_piece, look, row, seen_in, select
+from diffsim.simulate.runge_kutta import Slopes
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.constraints import Held
 
 Array = jax.Array
-T = TypeVar("T")
-# acceleration (nv,), velocities of actuators (nu,)
-Ends = tuple[Array, Array]
-
-# Simpson's rule over both halves of a piece: weights of the accelerations at 0, 1/4 .. 1, for the gain of velocity, and
-# for that of position, where each counts with the time that is left
-VELOCITY = (1 / 12, 4 / 12, 2 / 12, 4 / 12, 1 / 12)
-POSITION = (1 / 12, 3 / 12, 1 / 12, 1 / 12, 0.0)
 
 
 class Split(NamedTuple):
@@ -60,40 +52,6 @@ class Split(NamedTuple):
     actuator_velocity: Array
 
 
-class _Start(NamedTuple):
-    """What the motion from a state needs of its Data: rates, decisions and their signals."""
-
-    state: State
-    rates: Rates
-    held: Held
-    signals: Signals
-
-
-class _Part(NamedTuple):
-    """Where the step is: what goes on from there, for how long (s), whether a change ends that, which, and on which
-    curve; what the last evaluation found.
-    """
-
-    start: _Start
-    rest: Array
-    event: Array
-    change: Change
-    curve: Curve
-    ends: Ends
-
-
-class _Motion:
-    """What moves a state: model and inputs, and `forward`, traced once however often it is called."""
-
-    def __init__(self, model: Model, inputs: Inputs) -> None:
-        self.model, self.inputs = model, inputs
-        self._forward = jax.jit(lambda model, state, inputs, held: forward(model, state, inputs, held))
-
-    def at(self, state: State, held: Held | None = None) -> Data:
-        """Data of a state, with decisions held or its own."""
-        return self._forward(self.model, state, self.inputs, held)
-
-
 def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
     """One timestep of a state whose Data is at hand.
 
@@ -101,115 +59,88 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
       UnsupportedError: what cannot be held (see `_check`).
     """
     _check(model)
-    motion = _Motion(model, inputs)
-    h = model.opt.timestep
-
-    part, only = _one_piece(motion, _start(model, state, data), h, _ends(data))
-    end, ends = _if_anywhere(part.event, lambda: _in_pieces(motion, part), (part.start.state, part.ends))
-    path, qacc = position_difference(model, end.qpos, state.qpos) / h, (end.qvel - state.qvel) / h
-    # one piece is a Runge-Kutta step
-    slopes = _select(part.event, Slopes(path, qacc, (end.act - state.act) / h), only)
-    return Split(slopes, jnp.where(part.event, end.qvel, state.qvel + h * slopes.qacc), *ends)
+    h, begin = model.opt.timestep, seen_in(model, data)
+    part = first_piece(model, state, inputs, begin)
+    end = jax.lax.cond(anywhere(part.event), lambda: _Pieces(model, inputs, begin, part).to_the_end(), lambda: part)
+    path, qacc = position_difference(model, end.state.qpos, state.qpos) / h, (end.state.qvel - state.qvel) / h
+    return Split(Slopes(path, qacc, (end.state.act - state.act) / h), end.state.qvel, *end.last)
 
 
-def _in_pieces(motion: _Motion, part: _Part) -> tuple[State, Ends]:
-    """The end of a step whose first piece ends with a change."""
+class _Phase(NamedTuple):
+    """A piece, or the way to its change: whether it is that, and at which points (VISITS,) decisions are held."""
 
-    def go_on(part: _Part, _: None) -> tuple[_Part, None]:
-        return _if_anywhere(part.event, lambda: _next_piece(motion, part), part), None
-
-    def to_the_end() -> tuple[Slopes, Ends]:
-        return _plain(motion, part)
-
-    # one scan, so that a piece is compiled once; what comes after the last change is not looked at
-    part, _ = jax.lax.scan(go_on, part, None, motion.model.opt.events)
-    still = Slopes(part.start.state.qvel, *part.start.rates)
-    slopes, ends = _if_anywhere(part.event, to_the_end, (still, part.ends))
-    return advance(motion.model, part.start.state, slopes, part.rest), ends
+    seeks: Array
+    holds: Array
 
 
-def _if_anywhere(flag: Array, then: Callable[[], T], otherwise: T) -> T:
-    """A choice for a whole batch: what some world needs happens in all of them."""
-    return jax.lax.cond(anywhere(flag), then, lambda: otherwise)
+# a state decides at the begin of a piece, and everywhere in the last
+SEEK, PIECE, LAST = (True, VISITS * (True,)), (False, (False, True, True, True, True)), (False, VISITS * (False,))
 
 
-def _select(condition: Array, yes: T, no: T) -> T:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+def phases(events: int) -> _Phase:
+    """What follows the first piece of a step with that many changes, along a leading axis."""
+    seeks, holds = zip(*[*[SEEK, PIECE] * (events - 1), SEEK, LAST], strict=True)
+    return _Phase(jnp.asarray(seeks), jnp.asarray(holds))
 
 
-def _ends(data: Data) -> Ends:
-    return data.qacc, data.actuator_velocity
+class _Pieces:
+    """The pieces after the first. Parts and what is seen are vectors in loops, which then carry and store one array."""
+
+    def __init__(self, model: Model, inputs: Inputs, like: Seen, part: Part) -> None:
+        self.model, self.inputs = model, inputs
+        self.flat, self.part = ravel_pytree(part)
+        self.room, self.seen = ravel_pytree(like)
+
+    def to_the_end(self) -> Part:
+        """Of the step."""
+
+        def go_on(flat: Array, phase: _Phase) -> tuple[Array, None]:
+            part = self.part(flat)
+            due = jnp.where(phase.seeks, part.event, part.rest > 0)
+            # a choice for a whole batch: what some world needs happens in all of them
+            return jax.lax.cond(anywhere(due), lambda: select(due, self.after(flat, phase), flat), lambda: flat), None
+
+        return self.part(jax.lax.scan(go_on, self.flat, phases(self.model.opt.events))[0])
+
+    def after(self, flat: Array, phase: _Phase) -> Array:
+        """The part after a phase."""
+
+        def changed(flat: Array, seen: Array) -> Array:
+            return _packed(at_change(self.model, self.part(flat), self.rows(seen)))
+
+        def ended(flat: Array, seen: Array) -> Array:
+            part = self.part(flat)
+            return _packed(at_end(self.model, part.state, part.rest, self.rows(seen), phase.holds[1]))
+
+        return jax.lax.cond(phase.seeks, recomputed(changed), recomputed(ended), flat, self.visit(flat, phase))
+
+    def visit(self, flat: Array, phase: _Phase) -> Array:
+        """What is seen at the nodes of a phase, one after another."""
+        guess, stages = self.part(flat).change.guess, runge_kutta(flat.dtype)
+        nodes = jax.lax.cond(phase.seeks, lambda: quarters(guess), lambda: stages)
+
+        @recomputed
+        def at(flat: Array, seen: Array, node: Nodes, holds: Array) -> Array:
+            part, before = self.part(flat), self.rows(seen)
+            rates = jnp.concatenate([part.known, before.rates])
+            held = select(phase.seeks, part.held, row(before.held, 0))
+            point = at_node(self.model, part.state, rates, part.rest, node)
+            return _packed(look(self.model, point, self.inputs, held._replace(binds=holds)))
+
+        def each(seen: Array, here: tuple[Array, Nodes, Array]) -> tuple[Array, None]:
+            place, node, holds = here
+            return seen.at[place].set(at(flat, seen, node, holds)), None
+
+        room = entwined(jnp.broadcast_to(self.room, (VISITS, self.room.size)), flat)
+        return jax.lax.scan(each, room, (jnp.arange(VISITS), nodes, phase.holds))[0]
+
+    def rows(self, seen: Array) -> Seen:
+        """What is seen at all nodes, from a vector each."""
+        return jax.vmap(self.seen)(seen)
 
 
-def _told(model: Model, data: Data, qacc: Array, held: Held) -> Signals:
-    """The signals of a state at an acceleration."""
-    return signals(model, data.efc, residuals_at(data.efc, qacc), held)
-
-
-def _start(model: Model, state: State, data: Data) -> _Start:
-    held = held_as(data.efc, residuals_at(data.efc, data.qacc))
-    return _Start(state, rates_of(data), held, _told(model, data, data.qacc, held))
-
-
-def _plain(motion: _Motion, part: _Part) -> tuple[Slopes, Ends]:
-    """A Runge-Kutta step over the rest, in which states decide."""
-    state, rates, *_ = part.start
-    slopes, reads = average_slopes(motion.model, state, rates, part.rest, motion.at, _ends)
-    return slopes, _select(part.rest > 0, last(reads), part.ends)
-
-
-def _one_piece(motion: _Motion, begin: _Start, h: Array, before: Ends) -> tuple[_Part, Slopes]:
-    """The motion with all decisions held, for the rest of the step, and the first of them that is wrong in the end."""
-    model, (state, rates, held, first) = motion.model, begin
-
-    def evaluate(point: State) -> Data:
-        return motion.at(point, held)
-
-    def read(found: Data) -> tuple[Signals, Ends]:
-        return _told(model, found, found.qacc, held), _ends(found)
-
-    slopes, (told, ends) = average_slopes(model, state, rates, h, evaluate, read)
-    end, (qacc, velocity) = advance(model, state, slopes, h), last(ends)
-    after = evaluate(end)
-    change = first_change((first, jax.tree.map(lambda leaf: leaf[1], told), _told(model, after, after.qacc, held)))
-    event = change.event & (h > 0)
-    start, rest = begin._replace(state=_select(event, state, end)), jnp.where(event, h, 0)
-    curve = Curve(state, rates, end.qvel, after.qacc, h)
-    return _Part(start, rest, event, change, curve, _select(h > 0, (qacc, velocity), before)), slopes
-
-
-def _next_piece(motion: _Motion, part: _Part) -> _Part:
-    """Goes to the change, in the worlds that have one, and on from there."""
-    model, (state, _, held, _), change, curve = motion.model, part.start, part.change, part.curve
-
-    def seen(fraction: Array) -> tuple[Rates, Signals]:
-        found = motion.at(curve(model, fraction), held)
-        return rates_of(found), _told(model, found, found.qacc, held)
-
-    # side by side
-    between, told = jax.vmap(seen)(change.guess * jnp.asarray([0.25, 0.5, 0.75, 1.0], change.guess.dtype))
-    rates, there = jax.tree.map(lambda leaf: leaf[-1], (between, told))
-    when, h = change.corrected(there), curve.h
-    guessed = advance(model, state, _simpson(curve, between, change.guess * h), change.guess * h)
-    behind = _select(part.event, _coast(model, guessed, rates, (when - change.guess) * h), state)
-    start = _start(model, behind, motion.at(behind))
-    return _one_piece(motion, start, jnp.where(part.event, (1 - when) * h, 0), part.ends)[0]
-
-
-def _simpson(curve: Curve, between: Rates, h: Array) -> Slopes:
-    """Mean rates over the first h seconds of a curve, from those at 1/4, 1/2, 3/4 and all of them."""
-    qacc, act_dot = (jnp.concatenate([a[None], b]) for a, b in zip(curve.rates, between, strict=True))
-    return Slopes(curve.state.qvel + h * _weigh(POSITION, qacc), _weigh(VELOCITY, qacc), _weigh(VELOCITY, act_dot))
-
-
-def _weigh(weights: tuple[float, ...], values: Array) -> Array:
-    return total([weight * value for weight, value in zip(weights, values, strict=True)])
-
-
-def _coast(model: Model, state: State, rates: Rates, h: Array) -> State:
-    """The state after a very short time of constant rates."""
-    qacc, act_dot = rates
-    return advance(model, state, Slopes(state.qvel + 0.5 * h * qacc, qacc, act_dot), h)
+def _packed(tree: Any) -> Array:
+    return ravel_pytree(tree)[0]
 
 
 def _check(model: Model) -> None:

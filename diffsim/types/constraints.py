@@ -23,12 +23,14 @@ Array = jax.Array
 
 class Held(NamedTuple):
     """Which constraints of each group act (n,), which of their rows or edges push (k, n), which constraints are deeper
-    than the bends of their impedance (2, n); bool (constraint/held.py).
+    than the bends of their impedance (2, n), and whether all that binds (), or the state decides; bool
+    (constraint/held.py).
     """
 
     acts: tuple[Array, ...]
     pushes: tuple[Array, ...]
     deep: tuple[Array, ...]
+    binds: Array
 
 
 class Law(IntEnum):
@@ -72,6 +74,8 @@ class RowGroup(Record):
     aref: Array = leaf("dim", "n")
     # inverse regularization, 1 / R; the weight of an edge for pyramids
     D: Array = leaf("dim", "n")
+    # x below which a one-sided row, or an edge of a pyramid, pushes; empty for 0
+    until: Array = leaf("force_count", "n")
     # (n,) for bounded rows (N or N m), else empty
     frictionloss: Array = leaf("n")
     # (dim - 1, n) friction coefficients and (n,) coefficient of the regularized cone, else empty
