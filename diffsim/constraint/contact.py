@@ -15,6 +15,7 @@ from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import Cone
 from diffsim.math.block_matrix import BlockColumns, columns_of
+from diffsim.math.vector import unpack
 from diffsim.physics.jacobian import Axes, about, along, axes, columns
 from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
@@ -139,9 +140,9 @@ def _raw_rows(contacts: Contacts, slots: Slots, motion: Axes, bodies: SlotBodies
 
 def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots: Slots) -> BlockColumns:
     """(dim * n, nv) rows of a group's contacts: translations along the frame, then rotations about it."""
-    pos, frame = contacts.pos, contacts.frame
-    wrenches = [along(motion, pos, frame[:, i]) for i in range(min(slots.dim, 3))]
-    wrenches += [about(frame[:, i]) for i in range(slots.dim - 3)]
+    pos, frame = contacts.pos, unpack(contacts.frame, axis=1)
+    wrenches = [along(motion, pos, direction) for direction in frame[: slots.dim]]
+    wrenches += [about(direction) for direction in frame[: max(slots.dim - 3, 0)]]
     rows = columns(mask.blocks, motion, jnp.concatenate(wrenches))
 
     def masked(block: Array, moves: Array) -> Array:

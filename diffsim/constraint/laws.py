@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.types.constraints import Law, RowGroup
 
 Array = jax.Array
@@ -46,7 +47,7 @@ def _quadratic_product(rows: RowGroup, x: Array, y: Array) -> Array:
 def _bounded_cost(rows: RowGroup, x: Array) -> Array:
     bound, size = rows.frictionloss, jnp.abs(x[0])
     beyond = rows.D[0] * size > bound
-    return jnp.where(beyond, bound * (size - 0.5 * safe.divide(bound, rows.D[0])), _quadratic_cost(rows, x))
+    return where(beyond, bound * (size - 0.5 * safe.divide(bound, rows.D[0])), _quadratic_cost(rows, x))
 
 
 def _within_bound(rows: RowGroup, x: Array) -> Array:
@@ -55,23 +56,23 @@ def _within_bound(rows: RowGroup, x: Array) -> Array:
 
 
 def _bounded_force(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(_within_bound(rows, x), -rows.D * x, -jnp.sign(x) * rows.frictionloss[None])
+    return where(_within_bound(rows, x), -rows.D * x, -jnp.sign(x) * rows.frictionloss[None])
 
 
 def _bounded_product(rows: RowGroup, x: Array, y: Array) -> Array:
-    return _wide(jnp.where(_within_bound(rows, x), rows.D, 0), y) * y
+    return _wide(where(_within_bound(rows, x), rows.D, 0), y) * y
 
 
 def _one_sided_cost(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(x[0] < 0, _quadratic_cost(rows, x), 0)
+    return where(x[0] < 0, _quadratic_cost(rows, x), 0)
 
 
 def _one_sided_force(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(x < 0, -rows.D * x, 0)
+    return where(x < 0, -rows.D * x, 0)
 
 
 def _one_sided_product(rows: RowGroup, x: Array, y: Array) -> Array:
-    return _wide(jnp.where(x < 0, rows.D, 0), y) * y
+    return _wide(where(x < 0, rows.D, 0), y) * y
 
 
 class _Edges(NamedTuple):
@@ -92,7 +93,7 @@ def _edge_weights(rows: RowGroup, x: Array) -> _Edges:
     if rows.D.shape[0] > 1:
         return _Edges(rows.D[0::2], rows.D[1::2])
     plus, minus = edges(rows, x)
-    return _Edges(jnp.where(plus < 0, rows.D, 0), jnp.where(minus < 0, rows.D, 0))
+    return _Edges(where(plus < 0, rows.D, 0), where(minus < 0, rows.D, 0))
 
 
 def _pyramid_cost(rows: RowGroup, x: Array) -> Array:
@@ -164,19 +165,19 @@ def _zones(rows: RowGroup, x: Array) -> _Zones:
 
 def _cone_cost(rows: RowGroup, x: Array) -> Array:
     zone = _zones(rows, x)
-    inner = jnp.where(zone.bottom, 0.5 * _sum(rows.D * x * x), 0)
-    return jnp.where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
+    inner = where(zone.bottom, 0.5 * _sum(rows.D * x * x), 0)
+    return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
 
 
 def _cone_force(rows: RowGroup, x: Array) -> Array:
     zone = _zones(rows, x)
     slip = -(zone.weight * zone.gap)[None] * zone.steep * zone.scale
-    return jnp.where(zone.middle[None], slip, jnp.where(zone.bottom[None], -rows.D * x, 0))
+    return where(zone.middle[None], slip, where(zone.bottom[None], -rows.D * x, 0))
 
 
 def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     zone = _zones(rows, x)
-    weight = jnp.where(zone.middle, zone.weight, 0)
+    weight = where(zone.middle, zone.weight, 0)
     steep, unit, swing = _wide(zone.steep, y), _wide(zone.unit, y), _wide(zone.swing[None], y)
     circular = _wide(zone.scale, y) * y
     side = circular[1:]
@@ -184,7 +185,7 @@ def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     slip = steep * _sum(steep * circular)[None]
     across = swing * (side - unit * _sum(unit * side)[None])
     slip = slip + jnp.concatenate([jnp.zeros_like(circular[:1]), across])
-    stick = jnp.where(zone.bottom[None], rows.D, 0)
+    stick = where(zone.bottom[None], rows.D, 0)
     return _wide(weight[None] * zone.scale, y) * slip + _wide(stick, y) * y
 
 

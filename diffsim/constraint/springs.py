@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from diffsim.constraint.laws import edges
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.types.constraints import Law, RowGroup
 
 Array = jax.Array
@@ -38,7 +39,7 @@ def _free(x: Array) -> Pull:
 
 def _negative(x: Array) -> Pull:
     sticks = x < 0
-    return Pull(jnp.where(sticks, x, 0), sticks)
+    return Pull(where(sticks, x, 0), sticks)
 
 
 def _bounded(rows: RowGroup) -> Springs:
@@ -46,7 +47,7 @@ def _bounded(rows: RowGroup) -> Springs:
 
     def pull(x: Array) -> Pull:
         sticks = jnp.abs(x) < bound
-        return Pull(jnp.where(sticks, x, jnp.sign(x) * bound), sticks)
+        return Pull(where(sticks, x, jnp.sign(x) * bound), sticks)
 
     return Springs(rows.D, pull)
 

@@ -24,8 +24,9 @@ ASIDE = 0.3
 
 def plane_point(plane: Shape, point: Array, tangent: Array | None = None) -> Candidates:
     """One row for a surface point: dist = n . (point - plane), position halfway along the normal."""
-    dist = dot(plane.axis, point - plane.pos)
-    return candidate(dist, point - scale(plane.axis, 0.5 * dist), plane.axis, tangent)
+    normal = plane.axis
+    dist = dot(normal, point - plane.pos)
+    return candidate(dist, point - scale(normal, 0.5 * dist), normal, tangent)
 
 
 def plane_sphere(plane: Shape, sphere: Shape, margin: Array) -> Candidates:
@@ -35,9 +36,9 @@ def plane_sphere(plane: Shape, sphere: Shape, margin: Array) -> Candidates:
 
 def plane_capsule(plane: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The lowest points of both end balls; the first tangent follows the capsule's axis."""
-    half = scale(capsule.axis, capsule.size[1])
-    down = scale(plane.axis, capsule.size[0])
-    return stack([plane_point(plane, capsule.pos + end - down, capsule.axis) for end in (half, -half)])
+    axis = capsule.axis
+    half, down = scale(axis, capsule.size[1]), scale(plane.axis, capsule.size[0])
+    return stack([plane_point(plane, capsule.pos + end - down, axis) for end in (half, -half)])
 
 
 def plane_ellipsoid(plane: Shape, ellipsoid: Shape, margin: Array) -> Candidates:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from diffsim.constraint import laws
 from diffsim.constraint.springs import SPRINGS, springs, stretch
+from diffsim.math.choose import where
 from diffsim.math.vector import total
 from diffsim.solver.objective import PerGroup
 from diffsim.types.constraints import Constraints, RowGroup
@@ -41,7 +42,7 @@ class _Springs(NamedTuple):
     def __call__(self, alpha: Array) -> tuple[Array, Array]:
         spring = springs(self.rows)
         push, pull = spring.D * self.v, spring.pull(self.x + alpha * self.v)
-        return _sum(push * pull.clipped), _sum(jnp.where(pull.sticks, push * self.v, 0))
+        return _sum(push * pull.clipped), _sum(where(pull.sticks, push * self.v, 0))
 
 
 def _sum(terms: Array) -> Array:

@@ -17,6 +17,9 @@ IDS = {
     "repeated": [0, 2, 2, 5],
     "from the end": [-1, 0, -6],
     "table": [[1, 0], [3, 3]],
+    "one row often": [0, 1, 0, 0, 4, 0, 0, 0, 2],
+    "two rows often": [3, 1, 3, 3, 1, 3, 1, 0, 3, 1],
+    "all rows, one twice": [5, 3, 0, 1, 2, 4, 2],
     "table in order": [[0, 1, 2], [3, 4, 5]],
 }
 
