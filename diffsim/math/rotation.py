@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.bilinear import Rule, bilinear
 from diffsim.math.choose import where
+from diffsim.math.quaternion import product as _product
 from diffsim.math.vector import cross, dot, pack, scale, unpack
 
 Array = jax.Array
@@ -16,20 +16,7 @@ Array = jax.Array
 
 def quat_mul(p: Array, q: Array) -> Array:
     """Hamilton product p q: first q, then p."""
-    return _hamilton(p, q)
-
-
-def _hamilton_formula(p: Array, q: Array) -> Array:
-    pw, px, py, pz = unpack(p)
-    qw, qx, qy, qz = unpack(q)
-    return pack(
-        [
-            pw * qw - px * qx - py * qy - pz * qz,
-            pw * qx + px * qw + py * qz - pz * qy,
-            pw * qy - px * qz + py * qw + pz * qx,
-            pw * qz + px * qy - py * qx + pz * qw,
-        ]
-    )
+    return _product(p, q)
 
 
 def quat_conj(q: Array) -> Array:
@@ -47,18 +34,6 @@ def rotate(q: Array, v: Array) -> Array:
 def rotate_inv(q: Array, v: Array) -> Array:
     """v rotated by the inverse of the unit quaternion q."""
     return rotate(quat_conj(q), v)
-
-
-# <p q, c> = <p, c q*> = <q, p* c>
-_hamilton = bilinear(
-    "quaternion_product",
-    Rule(
-        _hamilton_formula,
-        4,
-        left=lambda c, q: quat_mul(c, quat_conj(q)),
-        right=lambda c, p: quat_mul(quat_conj(p), c),
-    ),
-)
 
 
 def quat_normalize(q: Array) -> Array:

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from diffsim.compiler.interpret import interpret
-from diffsim.math import rotation, spatial, vector
+from diffsim.math import quaternion, spatial, vector
 from diffsim.math.bilinear import FORMULAS
+from diffsim.math.rotation import quat_conj, quat_mul
 
 # name -> (product, sizes of its operands)
 PRODUCTS = {
     "vector_dot": (vector.dot, 3, 3),
     "vector_cross": (vector.cross, 3, 3),
-    "quaternion_product": (rotation.quat_mul, 4, 4),
+    "quaternion_product": (quaternion.product, 4, 4),
+    "quaternion_product_right_conjugated": (quaternion.right_conjugated, 4, 4),
+    "quaternion_product_left_conjugated": (quaternion.left_conjugated, 4, 4),
     "cross_motion": (spatial.cross_motion, 6, 6),
     "cross_force": (spatial.cross_force, 6, 6),
     "inertia_product": (spatial.inertia_mul, 10, 6),
@@ -71,3 +74,10 @@ def test_operands_of_other_rank() -> None:
     np.testing.assert_allclose(vector.cross(a, b), np.cross(a, b), rtol=1e-13)
     mine = jax.grad(lambda a: jnp.sum(jnp.square(vector.cross(a, b))))(a)
     np.testing.assert_allclose(mine, 2 * np.sum(np.cross(b, np.cross(a, b)), axis=0), rtol=1e-12)
+
+
+def test_conjugated_products() -> None:
+    p, q = (jnp.asarray(x) for x in _operands("quaternion_product", (5,), (5,)))
+    mine = quaternion.right_conjugated(p, q), quaternion.left_conjugated(p, q)
+    np.testing.assert_allclose(mine[0], quat_mul(p, quat_conj(q)), rtol=1e-13)
+    np.testing.assert_allclose(mine[1], quat_mul(quat_conj(p), q), rtol=1e-13)
