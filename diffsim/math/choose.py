@@ -12,9 +12,16 @@ Array = jax.Array
 
 def where(condition: Array, x: Array | float, y: Array | float) -> Array:
     """jnp.where(condition, x, y): x where the condition holds, else y."""
+    if _is_weak(x) and _is_weak(y):
+        return jnp.where(condition, x, y)
     dtype = jnp.result_type(x, y)
     shape = jnp.broadcast_shapes(*(jnp.shape(each) for each in (condition, x, y)))
     return jax.lax.select(jnp.broadcast_to(condition, shape), _spread(x, shape, dtype), _spread(y, shape, dtype))
+
+
+def _is_weak(value: Array | float) -> bool:
+    """Whether a value takes its type from what it meets, as the numbers of Python do."""
+    return isinstance(value, (bool, int, float)) or (isinstance(value, jax.Array) and jax.typeof(value).weak_type)
 
 
 def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:

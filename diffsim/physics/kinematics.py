@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.pick import pick, pick_some, place
+from diffsim.math.pick import pick, place
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
 from diffsim.math.vector import mul_mat, mul_vec
 from diffsim.math.xla import computed_once
@@ -87,7 +87,8 @@ def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array
 
 def _at_nodes(links: Chain, values: Array, default: list[int]) -> Array:
     """Values of joints at their nodes, and a constant at nodes without a joint."""
-    return pick_some(values, links.joint, np.array(default))
+    constant = jnp.array([default], dtype=values.dtype)
+    return pick(jnp.concatenate([values, constant]), links.joint)
 
 
 def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
