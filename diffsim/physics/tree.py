@@ -15,7 +15,7 @@ import numpy as np
 from diffsim.math.blocks import Blocks, blocks_of
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import scale, total
-from diffsim.math.xla import barrier, for_gpu
+from diffsim.math.xla import for_gpu, launched_once
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -138,11 +138,17 @@ def sum_subtree(topology: Topology, values: Array) -> Array:
     """
     if topology.nbody <= MASK_LIMIT:
         mask = jnp.asarray(body_mask(topology).T, values.dtype)
-        return barrier(jnp.sum(mask[:, :, None] * values[None], axis=1)) if for_gpu() else matmul(mask, values)
+        return _written_out(mask, values) if for_gpu() else matmul(mask, values)
     found = values
     for pointer in reversed(_body_rounds(topology)):
         found = found.at[pointer].add(found, mode="drop")
     return found
+
+
+@launched_once
+def _written_out(mask: Array, values: Array) -> Array:
+    """A product with a mask (n, n)."""
+    return jnp.sum(mask[:, :, None] * values[None], axis=1)
 
 
 # vectors (nv, k), such as motion axes, and factors (nv,), such as their rates
