@@ -36,9 +36,12 @@ def plane_sphere(plane: Shape, sphere: Shape, margin: Array) -> Candidates:
 
 def plane_capsule(plane: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The lowest points of both end balls; the first tangent follows the capsule's axis."""
-    axis = capsule.axis
-    half, down = scale(axis, capsule.size[1]), scale(plane.axis, capsule.size[0])
-    return stack([plane_point(plane, capsule.pos + end - down, axis) for end in (half, -half)])
+    axis, normal = capsule.axis, plane.axis
+    half, down = scale(axis, capsule.size[1]), scale(normal, capsule.size[0])
+    point = capsule.pos[None] + jnp.stack([half, -half]) - down[None]
+    normals, tangents = (jnp.broadcast_to(v, point.shape) for v in (normal, axis))
+    dist = dot(normals, point - plane.pos[None])
+    return Candidates(dist, point - scale(normals, 0.5 * dist), normals, tangents, jnp.ones(2, bool))
 
 
 def plane_ellipsoid(plane: Shape, ellipsoid: Shape, margin: Array) -> Candidates:
