@@ -75,3 +75,8 @@ def springs(rows: RowGroup) -> Springs:
 def stretch(rows: RowGroup, values: Array) -> Array:
     """(k, n) values of the springs from those of the basis rows (dim, n)."""
     return jnp.concatenate(edges(rows, values)) if rows.law == Law.PYRAMID else values
+
+
+def only_push(rows: RowGroup) -> bool:
+    """Whether the springs of a group act below zero only."""
+    return rows.law == Law.ONE_SIDED or (rows.law == Law.PYRAMID and rows.D.shape[0] == 1)
