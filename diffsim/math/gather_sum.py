@@ -19,6 +19,9 @@ from jax.interpreters import ad, batching, mlir
 Array = jax.Array
 Ids = tuple[int, ...]
 
+# rounds that are looked at, and how many times as much as rows may be read before they are rather added one by one
+MOST_ROUNDS, WASTE = 8, 8
+
 
 def gather_rows(values: Array, ids: np.ndarray, axis: int = 0) -> Array:
     """Rows along an axis at ids (n,), zero where an id is -1."""
@@ -37,37 +40,52 @@ class Places(NamedTuple):
 
 
 @functools.cache
-def places(ids: Ids, size: int) -> Places:
-    """The places of `size` rows, with as many rounds as cost least."""
-    own = [np.flatnonzero(np.equal(ids, row)) for row in range(size)]
-    counts = np.array([len(each) for each in own], int)
+def places(ids: Ids, size: int) -> Places | None:
+    """The places of `size` rows, with as many rounds as cost least; None where all would cost far more than the sum."""
+    there = np.flatnonzero(np.asarray(ids) >= 0)
+    order = there[np.argsort(np.asarray(ids)[there], kind="stable")]
+    counts = np.bincount(np.asarray(ids)[there], minlength=size)
+    most = max(int(np.max(counts, initial=1)), 1)
 
     def cost(rounds: int) -> int:
-        heavy = counts[counts > rounds]
-        return rounds * size + len(heavy) * int(np.max(heavy, initial=rounds) - rounds)
+        return rounds * size + np.count_nonzero(counts > rounds) * (most - rounds)
 
-    best = min(range(1, int(np.max(counts, initial=1)) + 1), key=cost)
-    table = _padded(own, int(np.max(counts, initial=1)))
+    best = min(range(1, min(most, MOST_ROUNDS) + 1), key=cost)
+    if cost(best) > WASTE * (len(ids) + size):
+        return None
+    start = np.cumsum(counts) - counts
+
+    def at(row: np.ndarray, k: np.ndarray | int) -> np.ndarray:
+        """Where a row was gathered for the k-th time, or -1."""
+        found = np.append(order, -1)[np.minimum(start[row] + k, len(order))]
+        return np.where(k < counts[row], found, -1)
+
     heavy = np.flatnonzero(counts > best)
-    return Places(tuple(table[:, k] for k in range(best)), heavy, table[heavy, best:])
-
-
-def _padded(lists: Sequence[np.ndarray], width: int) -> np.ndarray:
-    """Lists as rows, filled up with -1."""
-    return np.array([np.pad(each, (0, width - len(each)), constant_values=-1) for each in lists]).reshape(-1, width)
+    rest = at(heavy[:, None], np.arange(best, most)[None])
+    return Places(tuple(at(np.arange(size), k) for k in range(best)), heavy, rest)
 
 
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
     """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
-    rounds, heavy, rest = places(ids, size)
-    total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in rounds))
-    if not len(heavy):
+    found = places(ids, size)
+    if found is None:
+        return _added(values, ids, size, axis)
+    total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in found.rounds))
+    if not len(found.heavy):
         return total
-    spread = gather_rows(values, rest.reshape(-1), axis)
-    sums = jnp.sum(spread.reshape(*values.shape[:axis], *rest.shape, *values.shape[axis + 1 :]), axis=axis + 1)
+    spread = gather_rows(values, found.rest.reshape(-1), axis)
+    sums = jnp.sum(spread.reshape(*values.shape[:axis], *found.rest.shape, *values.shape[axis + 1 :]), axis=axis + 1)
     row = np.full(size, -1)
-    row[heavy] = np.arange(len(heavy))
+    row[found.heavy] = np.arange(len(found.heavy))
     return total + gather_rows(sums, row, axis)
+
+
+def _added(values: Array, ids: Ids, size: int, axis: int) -> Array:
+    """The same row after row: where some rows were gathered far more often than most."""
+    # those that are nowhere go to a row that is left out
+    where = np.where(np.asarray(ids) >= 0, ids, size)
+    empty = jnp.zeros((size + 1, *values.shape[:axis], *values.shape[axis + 1 :]), values.dtype)
+    return jnp.moveaxis(empty.at[where].add(jnp.moveaxis(values, axis, 0))[:size], 0, axis)
 
 
 def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
