@@ -6,11 +6,12 @@ which took a tenth of the time of tracing a gradient.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
 
-def where(condition: Array, x: Array | float, y: Array | float) -> Array:
+def where(condition: Array | np.ndarray, x: Array | float, y: Array | float) -> Array:
     """jnp.where(condition, x, y): x where the condition holds, else y."""
     if _is_weak(x) and _is_weak(y):
         return jnp.where(condition, x, y)

@@ -48,7 +48,7 @@ def places(ids: Ids, size: int) -> Places | None:
     most = max(int(np.max(counts, initial=1)), 1)
 
     def cost(rounds: int) -> int:
-        return rounds * size + np.count_nonzero(counts > rounds) * (most - rounds)
+        return rounds * size + int(np.count_nonzero(counts > rounds)) * (most - rounds)
 
     best = min(range(1, min(most, MOST_ROUNDS) + 1), key=cost)
     if cost(best) > WASTE * (len(ids) + size):
