@@ -1,8 +1,9 @@
 """Rows gathered by numbers known when tracing, and the transpose: the sum of all that was gathered of each row.
 
-A primitive of JAX, because the transpose of its own gather adds row after row, which XLA for CPU makes a loop of, and a
-GPU kernels of their own. Here the transpose gathers too: of row i what stands at the first place where i was gathered,
-then at the second, ... as far as most rows go; the few rows that go further sum the rest.
+A primitive of JAX: on a GPU the transpose gathers too, where JAX's own adds rows in kernels of their own: of row i what
+stands at the first place where i was gathered, then at the second, ... as far as most rows go; the few rows that go
+further sum the rest. On a CPU rows are added one after another, for XLA would compute what is summed again for each
+place where it is read.
 """
 
 import functools
@@ -15,6 +16,8 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+
+from diffsim.math.xla import for_cpu
 
 Array = jax.Array
 Ids = tuple[int, ...]
@@ -68,7 +71,7 @@ def places(ids: Ids, size: int) -> Places | None:
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
     """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
     found = places(ids, size)
-    if found is None:
+    if found is None or for_cpu():
         return _added(values, ids, size, axis)
     total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in found.rounds))
     if not len(found.heavy):
@@ -81,11 +84,11 @@ def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
 
 
 def _added(values: Array, ids: Ids, size: int, axis: int) -> Array:
-    """The same row after row: where some rows were gathered far more often than most."""
-    # those that are nowhere go to a row that is left out
+    """The same row after row."""
+    # what is nowhere is dropped
     where = np.where(np.asarray(ids) >= 0, ids, size)
-    empty = jnp.zeros((size + 1, *values.shape[:axis], *values.shape[axis + 1 :]), values.dtype)
-    return jnp.moveaxis(empty.at[where].add(jnp.moveaxis(values, axis, 0))[:size], 0, axis)
+    empty = jnp.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
+    return empty.at[(slice(None),) * axis + (where,)].add(values, mode="drop")
 
 
 def _plain(values: Array, *, ids: Ids, axis: int) -> Array:

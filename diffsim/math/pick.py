@@ -1,8 +1,7 @@
 """Rows whose numbers are known when tracing: a slice where they follow one another, else a gather without checks.
 
-Plain indexing would compare, shift and clamp the numbers in every step, and gather what is a slice. Its derivative
-would add to rows one after another, in a loop on a CPU; here what was picked of a row is gathered too, and summed
-(`gather_sum.py`).
+Plain indexing would compare, shift and clamp the numbers in every step, and gather what is a slice. What reverse mode
+does is in `gather_sum.py`.
 """
 
 import jax

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
-from diffsim.math.choose import where
 from diffsim.math.pick import pick
-from diffsim.math.vector import dot_components, pack, scale, unpack
+from diffsim.math.vector import dot, pack, scale
 from diffsim.physics.joint import joint_axes
 from diffsim.physics.tree import sum_subtree
 from diffsim.types.data import ComFrame, Kinematics
@@ -33,7 +32,7 @@ def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
     return ComFrame(
         subtree_com=centre,
         # the world carries nothing
-        cinert=where(np.arange(topology.nbody)[:, None] > 0, inertia, 0),
+        cinert=jnp.where(np.arange(topology.nbody)[:, None] > 0, inertia, 0),
         cdof=joint_axes(topology, kinematics.xaxis, kinematics.xmat, offset),
     )
 
@@ -44,21 +43,22 @@ def subtree_com(model: Model, xipos: Array) -> Array:
     # apart from the moments: it is the same for all worlds, unless they have models of their own
     below = sum_subtree(model.topology, mass[:, None])[:, 0]
     heavy = below > MIN_MASS
-    share = safe.divide(jnp.ones_like(mass), where(heavy, below, 1))
+    share = safe.divide(jnp.ones_like(mass), jnp.where(heavy, below, 1))
     mean = scale(sum_subtree(model.topology, scale(xipos, mass)), share)
-    return where(heavy[:, None], mean, xipos)
+    return jnp.where(heavy[:, None], mean, xipos)
 
 
 def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
     """(nbody, 10) inertias R diag R^T + m (o^2 1 - o o^T), about the points that lie `offset` before the centres."""
-    rows = [unpack(row) for row in unpack(ximat, axis=-2)]
-    moments = unpack(diagonal)
-    scaled = [[entry * moment for entry, moment in zip(row, moments, strict=True)] for row in rows]
-    arm = unpack(offset)
-    lever = [mass * each for each in arm]
-    square = dot_components(lever, arm)
+    columns = [scale(ximat[..., k], diagonal[:, k]) for k in range(3)]
+
+    def rotated(i: int, j: int) -> Array:
+        return columns[0][:, i] * ximat[:, j, 0] + columns[1][:, i] * ximat[:, j, 1] + columns[2][:, i] * ximat[:, j, 2]
+
+    moment = scale(offset, mass)
+    square = dot(moment, offset)
     return pack(
-        [dot_components(scaled[i], rows[i]) + square - lever[i] * arm[i] for i in range(3)]
-        + [dot_components(scaled[i], rows[j]) - lever[i] * arm[j] for i, j in ((0, 1), (0, 2), (1, 2))]
-        + [*lever, mass]
+        [rotated(i, i) + square - moment[:, i] * offset[:, i] for i in range(3)]
+        + [rotated(i, j) - moment[:, i] * offset[:, j] for i, j in ((0, 1), (0, 2), (1, 2))]
+        + [moment[:, 0], moment[:, 1], moment[:, 2], mass]
     )

@@ -39,16 +39,20 @@ def test_pick_is_indexing(name: str) -> None:
     np.testing.assert_allclose(jax.grad(lambda v: jnp.sum(weight * pick(v, ids)))(values), expected, atol=1e-15)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(
     "ids",
     [
         [0, 2, -1, 2, 5],
+        [0, 1, 0, 0, 4, 0, 0, 0, 2],
+        [3, 1, 3, 3, 1, 3, 1, 0, 3, 1],
         [-1, -1],
         # one row nearly always, and as many others a few times as make rounds wasteful
         [*[7] * 400, *np.repeat(np.arange(40), 11).tolist(), -1],
     ],
 )
-def test_gathered_rows_and_their_sums(ids: list[int]) -> None:
+def test_gathered_rows_and_their_sums(ids: list[int], backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     size, axis = 50, 1
     values = np.random.default_rng(0).normal(size=(3, size, 2))
     rows = np.where(np.array(ids)[None, :, None] >= 0, values[:, ids], 0)
