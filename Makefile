@@ -11,8 +11,10 @@ CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-r
 
 .PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs derivatives fields scenes pictures heaps docs examples gpu-plan gradients clean
 
-# `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment
+# `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment. The
+# device is described as jax 0.12 reads it, which needs a newer Python: `make gpu-plan GPU_PYTHON=python3.13`
 GPU_VENV := .venv-gpu
+GPU_PYTHON ?= $(PYTHON)
 
 # of dm_control the tests read the models alone; the rest of it does not install with Python 3.13
 $(VENV)/.installed: pyproject.toml
@@ -97,8 +99,9 @@ corpus: $(VENV)/.installed  ## every model of some public packages, compiled and
 	$(BIN)/python tests/parity_wide.py --corpus --numpy --states 2
 
 $(GPU_VENV)/.installed: pyproject.toml
-	test -x $(GPU_VENV)/bin/python || $(PYTHON) -m venv $(GPU_VENV)
-	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cuda]' mujoco==3.8.1 mujoco-mjx==3.8.1
+	test -x $(GPU_VENV)/bin/python || $(GPU_PYTHON) -m venv $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cuda]' 'jax>=0.12' \
+	  mujoco==3.8.1 mujoco-mjx==3.8.1
 	touch $@
 
 gpu-plan: $(GPU_VENV)/.installed  ## kernels, bytes, loops and CUDA graphs of our programs on an H200, beside the last time

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.math.pick import pick
 from diffsim.types.model import Model
 
@@ -111,7 +112,7 @@ def clamp(values: Array, ranges: Array, limited: np.ndarray) -> Array:
     """Values (...) within ranges (..., 2) where `limited` (...) is not 0; axes of length 1 stand for all."""
     if not limited.any():
         return values
-    return jnp.where(limited != 0, safe.clip(values, ranges[..., 0], ranges[..., 1]), values)
+    return where(limited != 0, safe.clip(values, ranges[..., 0], ranges[..., 1]), values)
 
 
 def at_places(values: Array, places: np.ndarray) -> Array:

@@ -1,12 +1,12 @@
 """Controls within their ranges, and actuators that the options switch off."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.actuators import clamp
 from diffsim.enums import DisableBit
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.types.model import Model
 
 Array = jax.Array
@@ -22,7 +22,7 @@ def clamped_controls(model: Model, ctrl: Array) -> Array:
 def usable_controls(model: Model, ctrl: Array) -> Array:
     """Clamped controls (nu,); all zero if any is NaN, infinite or beyond 1e10."""
     ctrl = clamped_controls(model, ctrl)
-    return jnp.where(safe.is_bad(ctrl), 0, ctrl)
+    return where(safe.is_bad(ctrl), 0, ctrl)
 
 
 def switched_off(model: Model) -> np.ndarray:

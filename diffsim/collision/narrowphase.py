@@ -17,6 +17,7 @@ from diffsim.collision.layout import ContactLayout, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
 from diffsim.geometry.shapes import Candidates, negligible, unit_x
+from diffsim.math.choose import where
 from diffsim.math.largest import largest
 from diffsim.math.pick import pick_existing
 from diffsim.math.rotation import across, axis_far_from, frame_along
@@ -48,7 +49,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     table = pair_parameters(model, layout.pairs)
     examined, culled = _examine(model, kinematics, layout, table)
     rows, left_out = _rows(model, kinematics, layout, examined, table)
-    dist = jnp.where(rows.valid, rows.dist, FAR)
+    dist = where(rows.valid, rows.dist, FAR)
     row_pair = _at(_joined(examined), layout.row_pair)
     row, dropped = _nearest(layout, dist - pick_existing(table.includemargin, row_pair))
     pair, part = (_kept(column, row) for column in (row_pair, layout.row_part))
@@ -66,7 +67,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
         solref=pick_existing(table.solref, pair),
         solreffriction=pick_existing(table.solreffriction, pair),
         solimp=pick_existing(table.solimp, pair),
-        geom=jnp.where(valid[:, None], geoms, -1).astype(jnp.int32),
+        geom=where(valid[:, None], geoms, -1).astype(jnp.int32),
         sort_key=jnp.asarray(_at(layout.pair_sort_key, pair) + part).astype(jnp.int32),
         ncon_dropped=(culled + left_out + dropped).astype(jnp.int32),
     )
@@ -83,7 +84,7 @@ def _examine(
             chosen.append(np.arange(start, stop))
             continue
         gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
-        gap = jnp.where(grid.pair.reshape(-1) < 0, FAR, gap)
+        gap = where(grid.pair.reshape(-1) < 0, FAR, gap)
         nearest, index = largest(-gap, kept)
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), index))
         missed = missed + jnp.sum(gap < 0) - jnp.sum(nearest > 0)
@@ -163,9 +164,9 @@ def _frame(normal: Array, tangent: Array) -> Array:
     A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
     x_axis, usual = unit_x(normal), axis_far_from(normal)
-    instead = jnp.where(_aside(normal, x_axis, 0.01), x_axis, usual)
-    hint = jnp.where(_aside(normal, tangent, negligible(normal) ** 2), tangent, instead)
-    return frame_along(normal, jnp.where(dot(tangent, tangent)[:, None] > 0.25, hint, usual))
+    instead = where(_aside(normal, x_axis, 0.01), x_axis, usual)
+    hint = where(_aside(normal, tangent, negligible(normal) ** 2), tangent, instead)
+    return frame_along(normal, where(dot(tangent, tangent)[:, None] > 0.25, hint, usual))
 
 
 def _aside(normal: Array, hint: Array, limit: float) -> Array:

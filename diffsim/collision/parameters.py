@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.collision.pairs import Pairs
 from diffsim.enums import EnableBit
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.math.pick import pick
 from diffsim.types.model import Model
 
@@ -81,7 +82,7 @@ def _mixed(model: Model, pairs: Pairs) -> tuple[Array, ...]:
     # reference in time constant and damping ratio mixes; in direct format (not positive) the smaller value wins
     standard = (solref1[:, :1] > 0) & (solref2[:, :1] > 0)
     mixed = weight * solref1 + (1 - weight) * solref2
-    solref = jnp.where(standard, mixed, jnp.minimum(solref1, solref2))
+    solref = where(standard, mixed, jnp.minimum(solref1, solref2))
     solimp = weight * model.geom_solimp[geom1] + (1 - weight) * model.geom_solimp[geom2]
     friction = jnp.maximum(model.geom_friction[geom1], model.geom_friction[geom2])
     # geoms of higher priority impose their own
@@ -96,7 +97,7 @@ def _mixed(model: Model, pairs: Pairs) -> tuple[Array, ...]:
 def _weight(model: Model, geom1: np.ndarray, geom2: np.ndarray) -> Array:
     """Share of the first geom: solmix1 / (solmix1 + solmix2), and 1/2 if both are zero."""
     mix1, mix2 = model.geom_solmix[geom1], model.geom_solmix[geom2]
-    mix1, mix2 = jnp.where(mix1 < MIN_MIX, 0, mix1), jnp.where(mix2 < MIN_MIX, 0, mix2)
+    mix1, mix2 = where(mix1 < MIN_MIX, 0, mix1), where(mix2 < MIN_MIX, 0, mix2)
     return safe.divide(mix1, mix1 + mix2, 0.5)
 
 
@@ -107,4 +108,4 @@ def _prevail(model: Model, pairs: Pairs, column: Array, mixed: Array) -> Array:
     if np.array_equal(first, second):
         return mixed
     winner = column[np.where(first > second, pairs.geom1, pairs.geom2)]
-    return jnp.where((first == second)[:, None], mixed, winner)
+    return where((first == second)[:, None], mixed, winner)

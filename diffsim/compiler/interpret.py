@@ -5,6 +5,7 @@ compile what numpy runs in milliseconds, so the traced function is interpreted: 
 function in `NUMPY`, or by JAX itself where the table has none. The result is the same; only the time differs.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from diffsim.compiler.interpret_matrices import (
     triangular_solve,
 )
 from diffsim.compiler.interpret_windows import gather, scatter
+from diffsim.math.bilinear import FORMULAS
+from diffsim.math.gather_sum import numpy_gather_rows
 
 Array = np.ndarray
 Values = Sequence[Any]
@@ -63,11 +66,19 @@ def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
         return run_jaxpr(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
     if primitive.name in LOOPS:
         return LOOPS[primitive.name](inputs, **params)
+    if primitive.name in FORMULAS:
+        return run_jaxpr(_formula(primitive.name, *((x.shape, x.dtype) for x in inputs)), inputs)
     rule = NUMPY.get(primitive.name)
     result = NotImplemented if rule is None else rule(*inputs, **params)
     if result is NotImplemented:
         result = primitive.bind(*map(jax.numpy.asarray, inputs), **params)
     return [np.asarray(each) for each in (result if primitive.multiple_results else [result])]
+
+
+@functools.cache
+def _formula(name: str, *kinds: tuple[tuple[int, ...], Any]) -> ClosedJaxpr:
+    """A product written out, for operands of these shapes and types."""
+    return jax.make_jaxpr(FORMULAS[name])(*(jax.ShapeDtypeStruct(*kind) for kind in kinds))
 
 
 def _while(
@@ -196,6 +207,7 @@ NUMPY: dict[str, Rule] = {
     "eq": _plain(np.equal),
     "floor": lambda x, **params: np.floor(x),
     "gather": gather,
+    "gather_rows": numpy_gather_rows,
     "ge": _plain(np.greater_equal),
     "gt": _plain(np.greater),
     "integer_pow": lambda x, *, y, **params: x**y,

@@ -6,11 +6,12 @@ elliptic R_1 = R_0 / impratio, R_j friction_j^2 = R_1 friction_1^2; pyramidal ed
 friction_1 / sqrt(impratio). Source: MuJoCo documentation, "Computation", constraint model and friction cones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.constraint.impedance import (
     MAXIMP,
@@ -28,6 +29,7 @@ from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import DisableBit
 from diffsim.math import safe
 from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.choose import where
 from diffsim.math.linalg import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Law, RowGroup
@@ -35,17 +37,37 @@ from diffsim.types.constraints import Law, RowGroup
 Array = jax.Array
 
 
-def assemble(source: Sources, family: str, law: Law, raw: RawRows, start: int) -> RowGroup:
-    """Velocity, reference acceleration and weight of a group whose rows of J begin at `start`.
+class Prepared(NamedTuple):
+    """Of the rows of a group: violation (n,), m or rad, stiffness, damping, impedance, and where that bends (2, n)."""
+
+    violation: Array
+    ref: Reference
+    bends: Array
+
+
+def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
+    """Violation and impedance of all groups, the latter side by side: one formula for all rows.
 
     Where a row is inactive its violation counts as zero, so that nothing far away can overflow.
     """
-    model, active = source.model, raw.active
-    violation: Array = jnp.where(active, raw.pos - raw.margin, 0)
-    size: Array = violation if raw.size is None else jnp.where(active, raw.size, 0)
-    ref = reference(raw.solref, raw.solimp, size, model.opt.timestep, _refsafe(model))
+    if not groups:
+        return []
+    violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in groups]
+    pairs = zip(groups, violations, strict=True)
+    sizes = [own if raw.size is None else where(raw.active, raw.size, 0) for raw, own in pairs]
+    solref, solimp = (jnp.concatenate(each) for each in zip(*((raw.solref, raw.solimp) for raw in groups), strict=True))
+    ref = reference(solref, solimp, jnp.concatenate(sizes), model.opt.timestep, _refsafe(model))
+    ends = np.cumsum([len(own) for own in violations])[:-1]
+    columns = [jnp.split(each, ends, axis=-1) for each in (*ref, bends(solimp))]
+    parts = zip(violations, *columns, strict=True)
+    return [Prepared(own, Reference(*of_row), bend) for own, *of_row, bend in parts]
+
+
+def assemble(source: Sources, family: str, law: Law, raw: RawRows, own: Prepared, start: int) -> RowGroup:
+    """Velocity, reference acceleration and weight of a group whose rows of J begin at `start`."""
+    model, active, ref = source.model, raw.active, own.ref
     vel = _velocity(raw, source.state.qvel)
-    aref = _reference_acceleration(model, law, raw, ref, vel, violation)
+    aref = _reference_acceleration(model, law, raw, ref, vel, own.violation)
     weight = WEIGHTS[law](model, raw, ref)
     none = jnp.zeros((0,), vel.dtype)
     return RowGroup(
@@ -57,12 +79,12 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, start: int) -
         slot=raw.slot,
         pos=raw.pos,
         margin=raw.margin,
-        bends=bends(raw.solimp),
+        bends=own.bends,
         vel=vel,
-        aref=jnp.where(active[None], aref, 0),
-        D=weight.D if law == Law.BOUNDED else jnp.where(active[None], weight.D, 0),
+        aref=where(active[None], aref, 0),
+        D=weight.D if law == Law.BOUNDED else where(active[None], weight.D, 0),
         until=jnp.zeros((0, *vel.shape[1:]), vel.dtype),
-        frictionloss=none if raw.frictionloss is None else jnp.where(active, raw.frictionloss, 0),
+        frictionloss=none if raw.frictionloss is None else where(active, raw.frictionloss, 0),
         friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,
         mu=none if weight.mu is None else weight.mu,
         anchor=jnp.zeros((0, 2, 3), vel.dtype) if raw.anchor is None else raw.anchor,
@@ -102,7 +124,7 @@ def _side_damping(model: Model, raw: RawRows, ref: Reference) -> Array:
     own = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
     is_set = (own[:, 0] != 0) | (own[:, 1] != 0)
     dmax = safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)
-    return jnp.where(is_set, damping(own, dmax), ref.damping)
+    return where(is_set, damping(own, dmax), ref.damping)
 
 
 class Weights(NamedTuple):

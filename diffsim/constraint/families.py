@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import contact, equality, friction, limit, weld
-from diffsim.constraint.assemble import assemble
+from diffsim.constraint.assemble import assemble, prepare
 from diffsim.constraint.distant import distant
 from diffsim.constraint.held import INEQUALITIES, as_held, hold
 from diffsim.constraint.rows import RawRows, Sources
@@ -92,9 +92,10 @@ def make_constraints(source: Sources) -> Constraints:
     named = [(name, raw) for name, own in FAMILIES.items() if not _off(model, own.flag) for raw in own.rows(source)]
     near = [(name, _as_held(source, name, raw, index)) for index, (name, raw) in enumerate(named)]
     far = [] if reach is None else [(DISTANT, distant(raw, reach)) for _, raw in near if raw.slot is not None]
-    for name, raw in near + far:
+    all_rows = near + far
+    for (name, raw), own in zip(all_rows, prepare(model, [raw for _, raw in all_rows]), strict=True):
         law = Law.ONE_SIDED if name == DISTANT else FAMILIES[name].law
-        group = assemble(source, name, law, raw, start)
+        group = assemble(source, name, law, raw, own, start)
         groups.append(group if source.held is None or name == DISTANT else hold(group, source.held, len(groups)))
         start += group.height
         if raw.jacobian is not None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from diffsim.math.choose import where
 from diffsim.math.safe import clip
 
 Array = jax.Array
@@ -27,7 +28,7 @@ class Reference(NamedTuple):
 
 def at_least(x: Array, lower: Array | float) -> Array:
     """max(x, lower); the derivative at a tie is that of x."""
-    return jnp.where(x < lower, lower, x)
+    return where(x < lower, lower, x)
 
 
 def reference(solref: Array, solimp: Array, violation: Array, timestep: Array, refsafe: bool) -> Reference:
@@ -48,24 +49,24 @@ def usable_solref(solref: Array, default: tuple[float, float], timestep: Array, 
     """solref with mixed formats replaced by `default`, and with a safe time constant."""
     first, second = solref[..., 0], solref[..., 1]
     mixed = (first > 0) != (second > 0)
-    first, second = jnp.where(mixed, default[0], first), jnp.where(mixed, default[1], second)
+    first, second = where(mixed, default[0], first), where(mixed, default[1], second)
     if refsafe:
-        first = jnp.where(first > 0, at_least(first, 2 * timestep), first)
+        first = where(first > 0, at_least(first, 2 * timestep), first)
     return jnp.stack([first, second], axis=-1)
 
 
 def stiffness(solref: Array, dmax: Array) -> Array:
     """K = 1 / (dmax tc ratio)^2, or -solref[0] / dmax^2 in the direct format."""
     standard = solref[..., 0] > 0
-    period = jnp.where(standard, dmax * solref[..., 0] * solref[..., 1], 1)
-    return jnp.where(standard, 1 / at_least(period * period, MINVAL), -solref[..., 0] / (dmax * dmax))
+    period = where(standard, dmax * solref[..., 0] * solref[..., 1], 1)
+    return where(standard, 1 / at_least(period * period, MINVAL), -solref[..., 0] / (dmax * dmax))
 
 
 def damping(solref: Array, dmax: Array) -> Array:
     """B = 2 / (dmax tc), or -solref[1] / dmax in the direct format."""
     standard = solref[..., 1] > 0
-    period = jnp.where(standard, dmax * solref[..., 0], 1)
-    return jnp.where(standard, 2 / at_least(period, MINVAL), -solref[..., 1] / dmax)
+    period = where(standard, dmax * solref[..., 0], 1)
+    return where(standard, 2 / at_least(period, MINVAL), -solref[..., 1] / dmax)
 
 
 def impedance(solimp: Array, violation: Array) -> Array:
@@ -77,22 +78,22 @@ def impedance(solimp: Array, violation: Array) -> Array:
     width, power = at_least(solimp[..., 2], 0.0), at_least(solimp[..., 4], 1.0)
     midpoint = clip(solimp[..., 3], MINIMP, MAXIMP)
     constant = (d0 == dmax) | (width <= MINVAL)
-    x = jnp.abs(violation) / jnp.where(constant, 1, width)
+    x = jnp.abs(violation) / where(constant, 1, width)
     inside = (x > 0) & (x < 1)
-    x = jnp.where(inside, x, 0.5)
+    x = where(inside, x, 0.5)
     # both halves are the same power curve, seen from either end
     rising = x <= midpoint
-    span = jnp.where(rising, midpoint, 1 - midpoint)
-    arc = span * jnp.exp(power * jnp.log(jnp.where(rising, x, 1 - x) / span))
-    y = jnp.where(rising, arc, 1 - arc)
-    saturated = jnp.where(jnp.abs(violation) >= width, dmax, d0)
-    curve = jnp.where(inside, d0 + y * (dmax - d0), saturated)
-    return jnp.where(constant, 0.5 * (d0 + dmax), curve)
+    span = where(rising, midpoint, 1 - midpoint)
+    arc = span * jnp.exp(power * jnp.log(where(rising, x, 1 - x) / span))
+    y = where(rising, arc, 1 - arc)
+    saturated = where(jnp.abs(violation) >= width, dmax, d0)
+    curve = where(inside, d0 + y * (dmax - d0), saturated)
+    return where(constant, 0.5 * (d0 + dmax), curve)
 
 
 def bends(solimp: Array) -> Array:
     """(2, n) the violations at which the rise of the impedance turns and ends, m or rad; 0 where it is constant."""
-    width = jnp.where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
+    width = where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
     return jnp.stack([clip(solimp[..., 3], MINIMP, MAXIMP) * width, width])
 
 

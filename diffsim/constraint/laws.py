@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.types.constraints import Law, RowGroup
 
 Array = jax.Array
@@ -46,7 +47,7 @@ def _quadratic_product(rows: RowGroup, x: Array, y: Array) -> Array:
 def _bounded_cost(rows: RowGroup, x: Array) -> Array:
     bound, size = rows.frictionloss, jnp.abs(x[0])
     beyond = rows.D[0] * size > bound
-    return jnp.where(beyond, bound * (size - 0.5 * safe.divide(bound, rows.D[0])), _quadratic_cost(rows, x))
+    return where(beyond, bound * (size - 0.5 * safe.divide(bound, rows.D[0])), _quadratic_cost(rows, x))
 
 
 def _within_bound(rows: RowGroup, x: Array) -> Array:
@@ -55,11 +56,11 @@ def _within_bound(rows: RowGroup, x: Array) -> Array:
 
 
 def _bounded_force(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(_within_bound(rows, x), -rows.D * x, -jnp.sign(x) * rows.frictionloss[None])
+    return where(_within_bound(rows, x), -rows.D * x, -jnp.sign(x) * rows.frictionloss[None])
 
 
 def _bounded_product(rows: RowGroup, x: Array, y: Array) -> Array:
-    return _wide(jnp.where(_within_bound(rows, x), rows.D, 0), y) * y
+    return _wide(where(_within_bound(rows, x), rows.D, 0), y) * y
 
 
 def bound(rows: RowGroup) -> Array:
@@ -68,15 +69,15 @@ def bound(rows: RowGroup) -> Array:
 
 
 def _one_sided_cost(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(x[0] < bound(rows)[0], _quadratic_cost(rows, x), 0)
+    return where(x[0] < bound(rows)[0], _quadratic_cost(rows, x), 0)
 
 
 def _one_sided_force(rows: RowGroup, x: Array) -> Array:
-    return jnp.where(x < bound(rows), -rows.D * x, 0)
+    return where(x < bound(rows), -rows.D * x, 0)
 
 
 def _one_sided_product(rows: RowGroup, x: Array, y: Array) -> Array:
-    return _wide(jnp.where(x < bound(rows), rows.D, 0), y) * y
+    return _wide(where(x < bound(rows), rows.D, 0), y) * y
 
 
 class _Edges(NamedTuple):
@@ -100,7 +101,7 @@ def edge_bounds(rows: RowGroup) -> _Edges:
 def _edge_weights(rows: RowGroup, x: Array) -> _Edges:
     """D of the edges that push, 0 of the others."""
     (plus, minus), until = edges(rows, x), edge_bounds(rows)
-    return _Edges(jnp.where(plus < until.plus, rows.D, 0), jnp.where(minus < until.minus, rows.D, 0))
+    return _Edges(where(plus < until.plus, rows.D, 0), where(minus < until.minus, rows.D, 0))
 
 
 def _pyramid_cost(rows: RowGroup, x: Array) -> Array:
@@ -172,19 +173,19 @@ def _zones(rows: RowGroup, x: Array) -> _Zones:
 
 def _cone_cost(rows: RowGroup, x: Array) -> Array:
     zone = _zones(rows, x)
-    inner = jnp.where(zone.bottom, 0.5 * _sum(rows.D * x * x), 0)
-    return jnp.where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
+    inner = where(zone.bottom, 0.5 * _sum(rows.D * x * x), 0)
+    return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
 
 
 def _cone_force(rows: RowGroup, x: Array) -> Array:
     zone = _zones(rows, x)
     slip = -(zone.weight * zone.gap)[None] * zone.steep * zone.scale
-    return jnp.where(zone.middle[None], slip, jnp.where(zone.bottom[None], -rows.D * x, 0))
+    return where(zone.middle[None], slip, where(zone.bottom[None], -rows.D * x, 0))
 
 
 def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     zone = _zones(rows, x)
-    weight = jnp.where(zone.middle, zone.weight, 0)
+    weight = where(zone.middle, zone.weight, 0)
     steep, unit, swing = _wide(zone.steep, y), _wide(zone.unit, y), _wide(zone.swing[None], y)
     circular = _wide(zone.scale, y) * y
     side = circular[1:]
@@ -192,7 +193,7 @@ def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     slip = steep * _sum(steep * circular)[None]
     across = swing * (side - unit * _sum(unit * side)[None])
     slip = slip + jnp.concatenate([jnp.zeros_like(circular[:1]), across])
-    stick = jnp.where(zone.bottom[None], rows.D, 0)
+    stick = where(zone.bottom[None], rows.D, 0)
     return _wide(weight[None] * zone.scale, y) * slip + _wide(stick, y) * y
 
 

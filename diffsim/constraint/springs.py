@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from diffsim.constraint.laws import bound, edge_bounds, edges
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.types.constraints import Law, RowGroup
 
 Array = jax.Array
@@ -39,7 +40,7 @@ def _free(x: Array) -> Pull:
 def _below(bound: Array) -> Callable[[Array], Pull]:
     def pull(x: Array) -> Pull:
         sticks = x < bound
-        return Pull(jnp.where(sticks, x, 0), sticks)
+        return Pull(where(sticks, x, 0), sticks)
 
     return pull
 
@@ -49,7 +50,7 @@ def _bounded(rows: RowGroup) -> Springs:
 
     def pull(x: Array) -> Pull:
         sticks = jnp.abs(x) < most
-        return Pull(jnp.where(sticks, x, jnp.sign(x) * most), sticks)
+        return Pull(where(sticks, x, jnp.sign(x) * most), sticks)
 
     return Springs(rows.D, pull)
 
@@ -76,3 +77,8 @@ def springs(rows: RowGroup) -> Springs:
 def stretch(rows: RowGroup, values: Array) -> Array:
     """(k, n) values of the springs from those of the basis rows (dim, n)."""
     return jnp.concatenate(edges(rows, values)) if rows.law == Law.PYRAMID else values
+
+
+def only_push(rows: RowGroup) -> bool:
+    """Whether the springs of a group act below zero only: of limits and contacts that are not held (held.py)."""
+    return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.until.size

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from diffsim.math.choose import where
+
 Array = jax.Array
 Tree = TypeVar("Tree", bound=Any)
 
@@ -17,7 +19,7 @@ Tree = TypeVar("Tree", bound=Any)
 def first(true: Array) -> Array:
     """The first place along the last axis that is true; the last place if none is."""
     number = jnp.arange(true.shape[-1], dtype=jnp.int32)
-    return jnp.min(jnp.where(true, number, number.size - 1), axis=-1)
+    return jnp.min(where(true, number, number.size - 1), axis=-1)
 
 
 def greatest(values: Array, scale: Array | float) -> Array:
@@ -35,7 +37,7 @@ def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
     chosen = jnp.arange(len(choices)) == place
 
     def of_leaves(*leaves: Array) -> Array:
-        return jnp.sum(jnp.where(chosen[:, None], jnp.stack(leaves), 0), axis=0)
+        return jnp.sum(where(chosen[:, None], jnp.stack(leaves), 0), axis=0)
 
     return jax.tree.map(of_leaves, *choices)
 

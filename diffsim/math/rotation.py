@@ -7,23 +7,16 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.vector import cross, cross_components, dot, pack, scale, unpack
+from diffsim.math.choose import where
+from diffsim.math.quaternion import product as _product
+from diffsim.math.vector import cross, dot, pack, scale, unpack
 
 Array = jax.Array
 
 
 def quat_mul(p: Array, q: Array) -> Array:
     """Hamilton product p q: first q, then p."""
-    pw, px, py, pz = unpack(p)
-    qw, qx, qy, qz = unpack(q)
-    return pack(
-        [
-            pw * qw - px * qx - py * qy - pz * qz,
-            pw * qx + px * qw + py * qz - pz * qy,
-            pw * qy - px * qz + py * qw + pz * qx,
-            pw * qz + px * qy - py * qx + pz * qw,
-        ]
-    )
+    return _product(p, q)
 
 
 def quat_conj(q: Array) -> Array:
@@ -33,10 +26,9 @@ def quat_conj(q: Array) -> Array:
 
 def rotate(q: Array, v: Array) -> Array:
     """v rotated by the unit quaternion q: v + 2 w (u x v) + 2 u x (u x v)."""
-    w, *u = unpack(q)
-    x = unpack(v)
-    t = [2 * c for c in cross_components(u, x)]
-    return pack([a + w * b + c for a, b, c in zip(x, t, cross_components(u, t), strict=True)])
+    w, u = q[..., :1], q[..., 1:]
+    t = 2 * cross(u, v)
+    return v + w * t + cross(u, t)
 
 
 def rotate_inv(q: Array, v: Array) -> Array:
@@ -72,9 +64,9 @@ def quat_exp(rotvec: Array) -> Array:
     squared = dot(rotvec, rotvec)
     # below the threshold the series is exact to rounding, and smooth in the square
     large = squared > 1e-3
-    half = 0.5 * jnp.sqrt(jnp.where(large, squared, 1))
-    cosine = jnp.where(large, jnp.cos(half), 1 - squared / 8 + squared**2 / 384 - squared**3 / 46080)
-    sinc = jnp.where(
+    half = 0.5 * jnp.sqrt(where(large, squared, 1))
+    cosine = where(large, jnp.cos(half), 1 - squared / 8 + squared**2 / 384 - squared**3 / 46080)
+    sinc = where(
         large,
         0.5 * jnp.sin(half) / half,
         0.5 * (1 - squared / 24 + squared**2 / 1920 - squared**3 / 322560),
@@ -85,16 +77,16 @@ def quat_exp(rotvec: Array) -> Array:
 def quat_log(q: Array) -> Array:
     """Rotation vector of a unit quaternion, in the ball |r| <= pi (the shorter way round)."""
     # q and -q are one rotation: take the half with w >= 0
-    q = jnp.where(jax.lax.stop_gradient(q[..., :1]) < 0, -q, q)
+    q = where(jax.lax.stop_gradient(q[..., :1]) < 0, -q, q)
     w, u = q[..., 0], q[..., 1:]
     squared = dot(u, u)
     large = squared > 1e-6
-    length = jnp.sqrt(jnp.where(large, squared, 1))
+    length = jnp.sqrt(where(large, squared, 1))
     # atan(s / w) / s = 1/w - s^2 / (3 w^3) + s^4 / (5 w^5) for small s, where w is near 1
-    safe_w = jnp.where(large, 1, w)
+    safe_w = where(large, 1, w)
     inverse = 1 / safe_w
     series = inverse * (1 - squared * inverse**2 / 3 + squared**2 * inverse**4 / 5)
-    ratio = jnp.where(large, jnp.arctan2(length, w) / length, series)
+    ratio = where(large, jnp.arctan2(length, w) / length, series)
     return scale(u, 2 * ratio)
 
 
@@ -117,7 +109,7 @@ def axis_far_from(z: Array) -> Array:
     """The y axis, or the z axis where |z_y| >= 0.5: a discrete choice, which is not differentiated."""
     steep = jnp.abs(jax.lax.stop_gradient(z[..., 1])) >= 0.5
     zero, one = jnp.zeros_like(z[..., 0]), jnp.ones_like(z[..., 0])
-    return pack([zero, jnp.where(steep, zero, one), jnp.where(steep, one, zero)])
+    return pack([zero, where(steep, zero, one), where(steep, one, zero)])
 
 
 def frame_along(z: Array, wish: Array) -> Array:

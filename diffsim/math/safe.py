@@ -8,6 +8,7 @@ backward pass. At the singular point itself the derivative is that of the consta
 import jax
 import jax.numpy as jnp
 
+from diffsim.math.choose import where
 from diffsim.math.vector import dot, scale
 
 Array = jax.Array
@@ -34,13 +35,13 @@ def tiny_divisor(x: Array) -> Array:
 def sqrt(x: Array) -> Array:
     """Square root; 0, with derivative 0, for x <= 0 and where x is `tiny`."""
     positive = x > tiny(x)
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1)), 0)
+    return where(positive, jnp.sqrt(where(positive, x, 1)), 0)
 
 
 def divide(numerator: Array, denominator: Array, fallback: float = 0.0) -> Array:
     """numerator / denominator, and `fallback` where the denominator is zero or tiny."""
     valid = jnp.abs(denominator) > tiny_divisor(denominator)
-    return jnp.where(valid, numerator / jnp.where(valid, denominator, 1), fallback)
+    return where(valid, numerator / where(valid, denominator, 1), fallback)
 
 
 def norm(v: Array) -> Array:
@@ -52,17 +53,17 @@ def normalize(v: Array, fallback: tuple[float, ...] | None = None) -> Array:
     """v / |v| over the last axis; `fallback` (default: the first axis) with zero derivative where v is zero."""
     squared = dot(v, v)
     valid = squared > tiny(v)
-    unit = scale(v, jax.lax.rsqrt(jnp.where(valid, squared, 1)))
+    unit = scale(v, jax.lax.rsqrt(where(valid, squared, 1)))
     constant = jnp.asarray(fallback or (1.0,) + (0.0,) * (v.shape[-1] - 1), v.dtype)
-    return jnp.where(valid[..., None], unit, jnp.broadcast_to(constant, v.shape))
+    return where(valid[..., None], unit, jnp.broadcast_to(constant, v.shape))
 
 
 def arctan2(y: Array, x: Array) -> Array:
     """arctan2 with value and derivative 0 at the origin."""
     valid = x * x + y * y > tiny(x)
-    return jnp.where(valid, jnp.arctan2(y, jnp.where(valid, x, 1)), 0)
+    return where(valid, jnp.arctan2(y, where(valid, x, 1)), 0)
 
 
 def clip(x: Array, lower: Array | float, upper: Array | float) -> Array:
     """min(max(x, lower), upper) with derivative 0 outside and 1 inside and on the bounds (no halves at ties)."""
-    return jnp.where(x < lower, lower, jnp.where(x > upper, upper, x))
+    return where(x < lower, lower, where(x > upper, upper, x))

@@ -7,6 +7,7 @@ An inertia is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m) about that poi
 import jax
 import jax.numpy as jnp
 
+from diffsim.math.bilinear import Rule, bilinear
 from diffsim.math.vector import Components, cross, cross_components, dot_components, pack, unpack
 
 Array = jax.Array
@@ -29,26 +30,75 @@ def _sum(a: Components, b: Components) -> list[Array]:
 
 def cross_motion(v: Array, m: Array) -> Array:
     """v x m: rate of change of a motion vector m that moves with velocity v."""
+    return _cross_motion(v, m)
+
+
+def cross_force(v: Array, f: Array) -> Array:
+    """v x* f: rate of change of a force vector f that moves with velocity v."""
+    return _cross_force(v, f)
+
+
+def inertia_mul(inertia: Array, v: Array) -> Array:
+    """I v: momentum (angular, linear) of a body with inertia (..., 10) that moves with velocity (..., 6)."""
+    return _inertia_mul(inertia, v)
+
+
+def inertia_slope(c: Array, v: Array) -> Array:
+    """d (c . I v) / d I (..., 10), the same for c and v exchanged."""
+    return _inertia_slope(c, v)
+
+
+def _cross_motion_formula(v: Array, m: Array) -> Array:
     (w, u), (rotation, translation) = _halves(v), _halves(m)
     linear = _sum(cross_components(w, translation), cross_components(u, rotation))
     return pack([*cross_components(w, rotation), *linear])
 
 
-def cross_force(v: Array, f: Array) -> Array:
-    """v x* f: rate of change of a force vector f that moves with velocity v."""
+def _cross_force_formula(v: Array, f: Array) -> Array:
     (w, u), (torque, force) = _halves(v), _halves(f)
     angular = _sum(cross_components(w, torque), cross_components(u, force))
     return pack([*angular, *cross_components(w, force)])
 
 
-def inertia_mul(inertia: Array, v: Array) -> Array:
-    """I v: momentum (angular, linear) of a body with inertia (..., 10) that moves with velocity (..., 6)."""
+def _inertia_formula(inertia: Array, v: Array) -> Array:
     xx, yy, zz, xy, xz, yz, *moment, mass = unpack(inertia)
     w, u = _halves(v)
     rotated = [dot_components(row, w) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
     angular = _sum(rotated, cross_components(moment, u))
     linear = [mass * a - b for a, b in zip(u, cross_components(moment, w), strict=True)]
     return pack([*angular, *linear])
+
+
+def _inertia_slope_formula(c: Array, v: Array) -> Array:
+    (a, b), (w, u) = _halves(c), _halves(v)
+    diagonal = [x * y for x, y in zip(a, w, strict=True)]
+    beside = [a[i] * w[j] + a[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2))]
+    moment = _sum(cross_components(u, a), cross_components(b, w))
+    return pack([*diagonal, *beside, *moment, dot_components(b, u)])
+
+
+# (v x m) . c = -m . (v x* c), and v x m = -m x v
+_cross_motion = bilinear(
+    "cross_motion",
+    Rule(_cross_motion_formula, 6, left=lambda c, m: cross_force(m, c), right=lambda c, v: -cross_force(v, c)),
+)
+_cross_force = bilinear(
+    "cross_force",
+    Rule(_cross_force_formula, 6, left=lambda c, f: -cross_force(c, f), right=lambda c, v: -cross_motion(v, c)),
+)
+_inertia_mul = bilinear(
+    "inertia_product",
+    Rule(_inertia_formula, 6, left=lambda c, v: inertia_slope(c, v), right=lambda c, inertia: inertia_mul(inertia, c)),
+)
+_inertia_slope = bilinear(
+    "inertia_slope",
+    Rule(
+        _inertia_slope_formula,
+        10,
+        left=lambda change, v: inertia_mul(change, v),
+        right=lambda change, c: inertia_mul(change, c),
+    ),
+)
 
 
 def transport_force(force: Array, offset: Array) -> Array:

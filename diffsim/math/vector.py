@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from diffsim.math.bilinear import Rule, bilinear
+
 Array = jax.Array
 Components = Sequence[Array]
 # or one array with the components first
@@ -49,7 +51,7 @@ def cross_components(a: Leading, b: Leading) -> list[Array]:
 
 def dot(a: Array, b: Array) -> Array:
     """Sum of products over the last axis, a_i b_i."""
-    return total(unpack(a * b))
+    return _dot(a, b)
 
 
 def scale(v: Array, factor: Array) -> Array:
@@ -59,7 +61,7 @@ def scale(v: Array, factor: Array) -> Array:
 
 def cross(a: Array, b: Array) -> Array:
     """Cross product a x b of 3-vectors."""
-    return pack(cross_components(unpack(a), unpack(b)))
+    return _cross(a, b)
 
 
 def mul_vec(matrix: Array, v: Array) -> Array:
@@ -93,3 +95,18 @@ def solve3(matrix: Array, b: Array) -> Array:
     first, second, third = matrix[0], matrix[1], matrix[2]
     columns = cross(second, third), cross(third, first), cross(first, second)
     return total([column * b[k] for k, column in enumerate(columns)]) / dot(first, columns[0])
+
+
+def _scaled(factor: Array, v: Array) -> Array:
+    return scale(v, factor)
+
+
+def _cross_formula(a: Array, b: Array) -> Array:
+    return pack(cross_components(unpack(a), unpack(b)))
+
+
+_dot = bilinear("vector_dot", Rule(lambda a, b: total(unpack(a * b)), None, left=_scaled, right=_scaled))
+# (a x b) . c = a . (b x c) = b . (c x a)
+_cross = bilinear(
+    "vector_cross", Rule(_cross_formula, 3, left=lambda c, b: cross(b, c), right=lambda c, a: cross(c, a))
+)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.linalg import matmul
-from diffsim.math.pick import pick
+from diffsim.math.pick import pick, pick_some
 from diffsim.math.rotation import quat_mul
 from diffsim.math.xla import computed_once
 from diffsim.physics.joint import groups
@@ -20,6 +20,8 @@ from diffsim.physics.tree import MASK_LIMIT, ancestor_mask, jump_rounds
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
+
+IDENTITY = np.array([1, 0, 0, 0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +95,7 @@ def compose_rotations(links: Chain, quat: Array) -> Array:
 @computed_once
 def _after_parent(quat: Array, pointer: np.ndarray) -> Array:
     """One round: XLA would compute all rounds before it again, for each of its inputs."""
-    return quat_mul(pick(quat, pointer), quat)
+    return quat_mul(pick_some(quat, np.where(pointer > 0, pointer, -1), IDENTITY), quat)
 
 
 def sum_offsets(links: Chain, offset: Array) -> Array:

@@ -5,11 +5,11 @@ the diagonal, tendon armature adds a J J^T. Source: Featherstone 2008, ch. 6 (co
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
 from diffsim.math.blocks import each
+from diffsim.math.choose import where
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import inertia_mul
@@ -28,7 +28,7 @@ def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     """crb (nbody, 10) as `cinert`, and M, kg m^2 and kg; armature of joints, actuators and tendons included."""
     topology = model.topology
     blocks = dof_blocks(topology)
-    crb = jnp.where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)
+    crb = where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)
     momentum = computed_once(inertia_mul)(pick(crb, topology.dof_bodyid), com.cdof)
     parts = tuple(_block(topology, index, momentum, com.cdof) for index in blocks.index)
     inertia = BlockDiagonal(blocks, parts).plus_diagonal(dof_armature(model))
@@ -47,7 +47,7 @@ def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) 
     def one(lower: Array, upper: Array, force: Array, motion: Array) -> Array:
         products = pair_products(force, motion)
         mirrored = pair_products(motion, force) if for_gpu() else products.T
-        return jnp.where(lower, products, jnp.where(upper, mirrored, 0))
+        return where(lower, products, where(upper, mirrored, 0))
 
     return each(one, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
 
@@ -66,7 +66,7 @@ def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> Blo
     rows = (columns_of(blocks, part) for part in (tendons.ten_J, scale(tendons.ten_J, tendon_armature(model))))
     masks = (np.logical_or(*coupled(model.topology, index)) for index in blocks.index)
     parts = zip(inertia.parts, gram(*rows).parts, masks, strict=True)
-    return BlockDiagonal(blocks, tuple(part + jnp.where(mask, more, 0) for part, more, mask in parts))
+    return BlockDiagonal(blocks, tuple(part + where(mask, more, 0) for part, more, mask in parts))
 
 
 @jax.custom_jvp

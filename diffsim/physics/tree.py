@@ -15,7 +15,7 @@ import numpy as np
 from diffsim.math.blocks import Blocks, blocks_of
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import scale, total
-from diffsim.math.xla import for_gpu
+from diffsim.math.xla import for_gpu, launched_once
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -131,13 +131,24 @@ def _dof_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
 
 
 def sum_subtree(topology: Topology, values: Array) -> Array:
-    """(nbody, k): sum of `values` (nbody, k) over each body and its descendants."""
+    """(nbody, k): sum of `values` (nbody, k) over each body and its descendants.
+
+    On a GPU the sums are written out: a product with a mask that is the same for all worlds would be one matrix product
+    of all of them, which needs another order of its numbers before and after.
+    """
     if topology.nbody <= MASK_LIMIT:
-        return matmul(jnp.asarray(body_mask(topology).T, values.dtype), values)
+        mask = jnp.asarray(body_mask(topology).T, values.dtype)
+        return _written_out(mask, values) if for_gpu() else matmul(mask, values)
     found = values
     for pointer in reversed(_body_rounds(topology)):
         found = found.at[pointer].add(found, mode="drop")
     return found
+
+
+@launched_once
+def _written_out(mask: Array, values: Array) -> Array:
+    """A product with a mask (n, n)."""
+    return jnp.sum(mask[:, :, None] * values[None], axis=1)
 
 
 # vectors (nv, k), such as motion axes, and factors (nv,), such as their rates

@@ -16,6 +16,7 @@ import numpy as np
 from diffsim.actuator.control import clamped_controls
 from diffsim.checked import checked
 from diffsim.enums import Status
+from diffsim.math.choose import where
 from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.simulate.singular import motions_without_inertia
 from diffsim.types import Data, Inputs, Model, Rollout, State
@@ -100,7 +101,7 @@ def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
     """The bits that are set, an int32 scalar."""
     bits = jnp.zeros((), jnp.int32)
     for bit, row in ROWS.items():
-        bits = bits | jnp.where(row.test(model, state, inputs, data), jnp.int32(bit), jnp.int32(0))
+        bits = bits | where(row.test(model, state, inputs, data), jnp.int32(bit), jnp.int32(0))
     return bits
 
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.math.linalg import inner
 from diffsim.solver.line_rows import LineRows, line_rows
 from diffsim.solver.line_search import Derivatives, line_search
@@ -130,7 +131,7 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
 
 def _hold(old: Progress, new: Progress) -> Progress:
     """The old state once it is done."""
-    return jax.tree.map(lambda a, b: jnp.where(old.done, a, b), old, new)
+    return jax.tree.map(lambda a, b: where(old.done, a, b), old, new)
 
 
 def _start(objective: Objective, settings: Settings, qacc: Array) -> Progress:
@@ -177,7 +178,7 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
     alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
     if settings.unroll:
         alpha = _differentiated(line, alpha)
-        alpha = jnp.where(progress.done, 1, alpha) if settings.full_step else alpha
+        alpha = where(progress.done, 1, alpha) if settings.full_step else alpha
     moved = _evaluate(
         objective,
         point.qacc + alpha * vector,
@@ -214,7 +215,7 @@ def _differentiated(line: _Line, alpha: Array) -> Array:
     """The step length alpha, a root of the slope along the line or zero, with its derivative by the line."""
     slope, curvature = line(alpha)
     change = safe.divide(slope - jax.lax.stop_gradient(slope), jax.lax.stop_gradient(curvature))
-    return jnp.where(alpha > 0, alpha - change, 0)
+    return where(alpha > 0, alpha - change, 0)
 
 
 def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: Array, done: Array) -> Array:
@@ -223,4 +224,4 @@ def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: 
     tolerance = settings.ls_tolerance * jnp.linalg.norm(vector)
     idle = done | ~(slope < 0)
     alpha = line_search(derivatives, first, slope, tolerance, max(settings.ls_iterations, 1), idle)
-    return jnp.where(idle, 0, alpha)
+    return where(idle, 0, alpha)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.math.xla import for_gpu
 
 Array = jax.Array
@@ -83,21 +84,21 @@ def line_search(
         final = functools.reduce(lambda bracket, _: advance(bracket), range(limit), start)
     else:
         final = jax.lax.while_loop(unfinished, advance, start)
-    return jnp.where(final.done | (final.upper < FAR), final.alpha, final.lower)
+    return where(final.done | (final.upper < FAR), final.alpha, final.lower)
 
 
 def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _Bracket:
     """Evaluates the trial, which becomes a bound, and chooses the next one."""
     slope, curvature = derivatives(bracket.alpha)
     left = slope < 0
-    lower, upper = jnp.where(left, bracket.alpha, bracket.lower), jnp.where(left, bracket.upper, bracket.alpha)
+    lower, upper = where(left, bracket.alpha, bracket.lower), where(left, bracket.upper, bracket.alpha)
     newton = bracket.alpha - safe.divide(slope, curvature)
-    middle = jnp.where(upper < FAR, 0.5 * (lower + upper), lower)
-    trial = jnp.where((lower < newton) & (newton < upper), newton, middle)
+    middle = where(upper < FAR, 0.5 * (lower + upper), lower)
+    trial = where((lower < newton) & (newton < upper), newton, middle)
     # also done where no number lies between the bounds, or the slope is not a number, or nothing is known of an end
     done = bracket.done | ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
     return _Bracket(
-        alpha=jnp.where(done, bracket.alpha, trial),
+        alpha=where(done, bracket.alpha, trial),
         lower=lower,
         upper=upper,
         tried=bracket.tried + 1,

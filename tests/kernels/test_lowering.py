@@ -50,7 +50,9 @@ def compiling_for_a_gpu() -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
-def test_cuda_has_kernels_and_no_library() -> None:
+def test_cuda_has_kernels_and_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    # on, also where all else is tested without kernels
+    monkeypatch.setenv("DIFFSIM_KERNELS", "1")
     # outside, for loading is done on a device that is there
     loaded()
     with compiling_for_a_gpu():

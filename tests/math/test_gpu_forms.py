@@ -13,7 +13,7 @@ from diffsim.geometry.box_box import box_box
 from diffsim.geometry.shapes import Shape
 from diffsim.math.block_matrix import columns_of
 from diffsim.math.blocks import blocks_of
-from diffsim.physics.tree import last_dof, sum_dofs
+from diffsim.physics.tree import last_dof, sum_dofs, sum_subtree
 
 
 def both(monkeypatch: pytest.MonkeyPatch, function: Any, *arguments: Any) -> list[Any]:
@@ -30,6 +30,14 @@ def test_sums_over_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = [(rng.normal(size=(topology.nv, 6)), rng.normal(size=topology.nv)) for _ in range(2)]
     cpu, gpu = both(monkeypatch, lambda *given: sum_dofs(topology, last_dof(topology), *given), *terms)
     assert np.max(np.abs(cpu - gpu)) < 1e-13 * np.max(np.abs(cpu))
+
+
+def test_sums_over_subtrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = diffsim.load(envs.MODELS / "quadruped.xml").topology
+    values = np.random.default_rng(0).normal(size=(topology.nbody, 6))
+    cpu, gpu = both(monkeypatch, lambda given: sum_subtree(topology, given), values)
+    assert np.max(np.abs(cpu - gpu)) < 1e-13 * np.max(np.abs(cpu))
+    assert np.allclose(gpu[0], np.sum(values, axis=0))
 
 
 def test_products_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:

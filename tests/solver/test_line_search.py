@@ -74,3 +74,14 @@ def test_slope_and_curvature_along_a_line_are_those_of_the_cost(law: Law, dim: i
         slope, curvature = line_rows(given, (x,), (v,))(jnp.asarray(alpha))
         assert jnp.allclose(slope, jax.grad(cost)(alpha), rtol=1e-12)
         assert jnp.allclose(curvature, jax.grad(jax.grad(cost))(alpha), rtol=1e-9)
+
+
+def test_groups_as_one_list_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    constraints = cases("contact_dims", PYRAMIDAL)[0].problem[3]
+    rng, alpha = np.random.default_rng(2), jnp.asarray(0.4)
+    x, v = (tuple(jnp.asarray(rng.normal(size=(g.dim, g.count))) for g in constraints.groups) for _ in range(2))
+    cpu = line_rows(constraints, x, v)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    gpu = line_rows(constraints, x, v)
+    assert len(gpu.groups) < len(cpu.groups)
+    np.testing.assert_allclose(gpu(alpha), cpu(alpha), rtol=1e-13)

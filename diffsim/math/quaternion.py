@@ -1,0 +1,76 @@
+"""Products of quaternions (w, x, y, z) as single operations, with a factor conjugated or not.
+
+The three are each other's transposes: <p q, c> = <p, c q*> = <q, p* c>, of any quaternions.
+"""
+
+import jax
+
+from diffsim.math.bilinear import Rule, bilinear
+from diffsim.math.vector import pack, unpack
+
+Array = jax.Array
+
+
+def product(p: Array, q: Array) -> Array:
+    """Hamilton product p q."""
+    return _product(p, q)
+
+
+def right_conjugated(p: Array, q: Array) -> Array:
+    """p q*."""
+    return _right_conjugated(p, q)
+
+
+def left_conjugated(p: Array, q: Array) -> Array:
+    """p* q."""
+    return _left_conjugated(p, q)
+
+
+def _product_formula(p: Array, q: Array) -> Array:
+    (pw, px, py, pz), (qw, qx, qy, qz) = unpack(p), unpack(q)
+    return pack(
+        [
+            pw * qw - px * qx - py * qy - pz * qz,
+            pw * qx + px * qw + py * qz - pz * qy,
+            pw * qy - px * qz + py * qw + pz * qx,
+            pw * qz + px * qy - py * qx + pz * qw,
+        ]
+    )
+
+
+def _right_formula(p: Array, q: Array) -> Array:
+    (pw, px, py, pz), (qw, qx, qy, qz) = unpack(p), unpack(q)
+    return pack(
+        [
+            pw * qw + px * qx + py * qy + pz * qz,
+            px * qw - pw * qx - py * qz + pz * qy,
+            py * qw - pw * qy + px * qz - pz * qx,
+            pz * qw - pw * qz - px * qy + py * qx,
+        ]
+    )
+
+
+def _left_formula(p: Array, q: Array) -> Array:
+    (pw, px, py, pz), (qw, qx, qy, qz) = unpack(p), unpack(q)
+    return pack(
+        [
+            pw * qw + px * qx + py * qy + pz * qz,
+            pw * qx - px * qw - py * qz + pz * qy,
+            pw * qy - py * qw + px * qz - pz * qx,
+            pw * qz - pz * qw - px * qy + py * qx,
+        ]
+    )
+
+
+_product = bilinear(
+    "quaternion_product",
+    Rule(_product_formula, 4, left=lambda c, q: right_conjugated(c, q), right=lambda c, p: left_conjugated(p, c)),
+)
+_right_conjugated = bilinear(
+    "quaternion_product_right_conjugated",
+    Rule(_right_formula, 4, left=lambda c, q: product(c, q), right=lambda c, p: left_conjugated(c, p)),
+)
+_left_conjugated = bilinear(
+    "quaternion_product_left_conjugated",
+    Rule(_left_formula, 4, left=lambda c, q: right_conjugated(q, c), right=lambda c, p: product(p, c)),
+)
