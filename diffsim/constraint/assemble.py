@@ -31,6 +31,7 @@ from diffsim.math import safe
 from diffsim.math.block_matrix import BlockColumns
 from diffsim.math.choose import where
 from diffsim.math.linalg import matmul
+from diffsim.math.xla import for_gpu
 from diffsim.types import Model
 from diffsim.types.constraints import Law, RowGroup
 
@@ -46,12 +47,16 @@ class Prepared(NamedTuple):
 
 
 def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
-    """Violation and impedance of all groups, the latter side by side: one formula for all rows.
+    """Violation and impedance of each group: on a GPU by one formula for all rows, which a CPU would copy together.
 
     Where a row is inactive its violation counts as zero, so that nothing far away can overflow.
     """
-    if not groups:
-        return []
+    together = [groups] if groups and for_gpu() else [[raw] for raw in groups]
+    return [own for some in together for own in _prepared(model, some)]
+
+
+def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
+    """The same of groups side by side."""
     violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in groups]
     pairs = zip(groups, violations, strict=True)
     sizes = [own if raw.size is None else where(raw.active, raw.size, 0) for raw, own in pairs]

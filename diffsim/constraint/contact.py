@@ -139,12 +139,10 @@ def _raw_rows(contacts: Contacts, slots: Slots, motion: Axes, bodies: SlotBodies
 
 def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots: Slots) -> BlockColumns:
     """(dim * n, nv) rows of a group's contacts: translations along the frame, then rotations about it."""
-    direction = jnp.swapaxes(contacts.frame, 0, 1)
-    pos = jnp.broadcast_to(contacts.pos, direction.shape)
-    wrenches = along(motion, pos[: slots.dim], direction[: slots.dim])
-    if slots.dim > 3:
-        wrenches = jnp.concatenate([wrenches, about(direction[: slots.dim - 3])])
-    rows = columns(mask.blocks, motion, wrenches.reshape(-1, 6))
+    pos, frame = contacts.pos, contacts.frame
+    wrenches = [along(motion, pos, frame[:, i]) for i in range(min(slots.dim, 3))]
+    wrenches += [about(frame[:, i]) for i in range(slots.dim - 3)]
+    rows = columns(mask.blocks, motion, jnp.concatenate(wrenches))
 
     def masked(block: Array, moves: Array) -> Array:
         count, _, size = moves.shape
