@@ -37,9 +37,9 @@ def _free(x: Array) -> Pull:
     return Pull(x, jnp.ones(x.shape, bool))
 
 
-def _below(bound: Array) -> Callable[[Array], Pull]:
+def _below(until: Array) -> Callable[[Array], Pull]:
     def pull(x: Array) -> Pull:
-        sticks = x < bound
+        sticks = x < until
         return Pull(where(sticks, x, 0), sticks)
 
     return pull

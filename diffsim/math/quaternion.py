@@ -6,7 +6,7 @@ The three are each other's transposes: <p q, c> = <p, c q*> = <q, p* c>, of any 
 import jax
 
 from diffsim.math.bilinear import Rule, bilinear
-from diffsim.math.vector import pack, unpack
+from diffsim.math.vector import Components, pack, unpack
 
 Array = jax.Array
 
@@ -26,8 +26,8 @@ def left_conjugated(p: Array, q: Array) -> Array:
     return _left_conjugated(p, q)
 
 
-def _product_formula(p: Array, q: Array) -> Array:
-    (pw, px, py, pz), (qw, qx, qy, qz) = unpack(p), unpack(q)
+def _multiplied(p: Components, q: Components) -> Array:
+    (pw, px, py, pz), (qw, qx, qy, qz) = p, q
     return pack(
         [
             pw * qw - px * qx - py * qy - pz * qz,
@@ -38,39 +38,35 @@ def _product_formula(p: Array, q: Array) -> Array:
     )
 
 
-def _right_formula(p: Array, q: Array) -> Array:
-    (pw, px, py, pz), (qw, qx, qy, qz) = unpack(p), unpack(q)
-    return pack(
-        [
-            pw * qw + px * qx + py * qy + pz * qz,
-            px * qw - pw * qx - py * qz + pz * qy,
-            py * qw - pw * qy + px * qz - pz * qx,
-            pz * qw - pw * qz - px * qy + py * qx,
-        ]
-    )
-
-
-def _left_formula(p: Array, q: Array) -> Array:
-    (pw, px, py, pz), (qw, qx, qy, qz) = unpack(p), unpack(q)
-    return pack(
-        [
-            pw * qw + px * qx + py * qy + pz * qz,
-            pw * qx - px * qw - py * qz + pz * qy,
-            pw * qy - py * qw + px * qz - pz * qx,
-            pw * qz - pz * qw - px * qy + py * qx,
-        ]
-    )
+def _conjugated(q: Array) -> Components:
+    w, *u = unpack(q)
+    return [w, *(-x for x in u)]
 
 
 _product = bilinear(
     "quaternion_product",
-    Rule(_product_formula, 4, left=lambda c, q: right_conjugated(c, q), right=lambda c, p: left_conjugated(p, c)),
+    Rule(
+        lambda p, q: _multiplied(unpack(p), unpack(q)),
+        4,
+        left=lambda c, q: right_conjugated(c, q),
+        right=lambda c, p: left_conjugated(p, c),
+    ),
 )
 _right_conjugated = bilinear(
     "quaternion_product_right_conjugated",
-    Rule(_right_formula, 4, left=lambda c, q: product(c, q), right=lambda c, p: left_conjugated(c, p)),
+    Rule(
+        lambda p, q: _multiplied(unpack(p), _conjugated(q)),
+        4,
+        left=lambda c, q: product(c, q),
+        right=lambda c, p: left_conjugated(c, p),
+    ),
 )
 _left_conjugated = bilinear(
     "quaternion_product_left_conjugated",
-    Rule(_left_formula, 4, left=lambda c, q: right_conjugated(q, c), right=lambda c, p: product(p, c)),
+    Rule(
+        lambda p, q: _multiplied(_conjugated(p), unpack(q)),
+        4,
+        left=lambda c, q: right_conjugated(q, c),
+        right=lambda c, p: product(p, c),
+    ),
 )
