@@ -4,6 +4,7 @@
 _FRAGMENT = "a part to be included: its root is <mujoco>, its bodies stand outside of <worldbody>; MuJoCo ignores them"
 _ASCII = "has a mesh that is an ASCII STL file; MuJoCo reads only binary ones"
 _ROBOTS = "example_robot_data/cmeel.prefix/share/example-robot-data/robots"
+_SINGULAR = "four slides of one body in three directions: MuJoCo's accelerations are inf and nan from the first step on"
 _HAND = "gymnasium_robotics/gymnasium_robotics/envs/assets"
 
 LEDGER: dict[str, str] = {
@@ -11,6 +12,7 @@ LEDGER: dict[str, str] = {
     f"{_HAND}/hand/robot.xml": _FRAGMENT,
     f"{_HAND}/hand/robot_touch_sensors_92.xml": _FRAGMENT,
     f"{_ROBOTS}/simple_humanoid_description/urdf/simple_humanoid.urdf": _ASCII,
+    "mujoco_mjx/mujoco/mjx/test_data/actuator/general_dyntype.xml": _SINGULAR,
 }
 
 # files whose contacts MuJoCo places otherwise, seen by tests/parity_wide.py, by path

@@ -22,6 +22,7 @@ from diffsim.math.largest import largest
 from diffsim.math.pick import pick_existing
 from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import dot
+from diffsim.math.xla import decided
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 
@@ -49,6 +50,8 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     table = pair_parameters(model, layout.pairs)
     examined, culled = _examine(model, kinematics, layout, table)
     rows, left_out = _rows(model, kinematics, layout, examined, table)
+    # near its limit what makes the constraint and what reads its force would see other contacts
+    rows = rows._replace(valid=decided(rows.valid))
     dist = where(rows.valid, rows.dist, FAR)
     row_pair = _at(_joined(examined), layout.row_pair)
     row, dropped = _nearest(layout, dist - pick_existing(table.includemargin, row_pair))

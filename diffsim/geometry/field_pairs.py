@@ -20,7 +20,6 @@ from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.geometry.spread import repeated
 from diffsim.math import safe
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
-from diffsim.math.xla import decided
 
 Array = jax.Array
 
@@ -39,8 +38,7 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     begin = low[None] + (high - low)[None] * starts - shift[None]
     point = descend(pair, mul_vec_t(_many(turn, starts), begin), len(second.data.steps))
     dist = jnp.maximum(*pair.values(point))
-    # near zero the solver and what reads its forces would see other contacts
-    inside = decided(dist <= 0)
+    inside = dist <= 0
     valid = _touching(low, high) & inside & ~repeated(point, inside)
     return _contacts(pair, second, point, dist, valid)
 
