@@ -17,7 +17,7 @@ from diffsim.geometry.feature import shares_of
 from diffsim.geometry.gjk import closest_feature
 from diffsim.geometry.minkowski import rounding
 from diffsim.geometry.polytope import HullPair
-from diffsim.geometry.round_search import furthest_direction, newton, pair_of
+from diffsim.geometry.round_search import Likely, furthest_direction, newton, pair_of
 from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
@@ -41,9 +41,9 @@ def separate_round(kind: GeomType, body: Shape, hull: Hull, frame: Shape) -> tup
     turn = mul_mat(transpose(body.mat), frame.mat)
     local = mul_vec(turn[None], hull.vert) + mul_vec_t(body.mat, frame.pos - body.pos)[None]
     size, corners = _split(kind, body.size, local)
-    is_disc, likely = kind == GeomType.CYLINDER, -mul_vec(turn[None], hull.normal)
+    is_disc, likely = kind == GeomType.CYLINDER, _against_sides(hull, turn, corners.point)
     if is_disc:
-        likely = jnp.concatenate([likely, _around_axis(local, hull.edge)])
+        likely = jax.tree.map(lambda *both: jnp.concatenate(both), likely, _around_axis(hull, turn, local))
     found = furthest_direction(*jax.lax.stop_gradient((corners.point, size)), is_disc, jax.lax.stop_gradient(likely))
     found = jax.lax.stop_gradient(found)
     dist, point, normal = _contact(found, size, corners, is_disc)
@@ -61,20 +61,34 @@ def _split(kind: GeomType, size: Array, local: Array) -> tuple[Array, _Corners]:
     return pack([radius, radius, none]), _Corners(moved, shift)
 
 
-def _around_axis(vert: Array, edge: Array) -> Array:
-    """The direction (1, 3) square to the axis z and to an edge (e, 2) of vertices (v, 3) that has the greatest gap.
+def _against_sides(hull: Hull, turn: Array, points: Array) -> Likely:
+    """Against the normals of the hull's sides, along which corners of their own are the nearest.
 
-    Where side of cylinder and edge of hull meet, the deepest direction is one of these; zero where no edge exists.
+    Of points (v, 3), or (2v, 3) where a cylinder's axis was added, those of the same corner at its other end too.
     """
-    (x, y, _), ends = unpack(vert), vert[edge]
+    normal = -mul_vec(turn[None], hull.normal)
+    ends = points.reshape(-1, *hull.vert.shape)
+    return Likely(normal, jnp.min(dot(normal[None], ends[:, hull.side[:, 0]]), axis=0))
+
+
+def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
+    """The direction (1, 3) square to the axis z and to an edge that has the greatest gap; zero where there is none.
+
+    Where side of cylinder and edge of hull meet, the deepest direction is one of these. An edge is what is nearest
+    along it if it points against a normal that lies between those of the facets on both sides.
+    """
+    ends = local[hull.edge]
     right, up, _ = unpack(ends[:, 1] - ends[:, 0])
-    across = pack([up, -right, jnp.zeros_like(up)])
-    exists = (edge[:, 0] >= 0) & (dot(across, across) > 0)
-    normal = safe.normalize(across)
-    heights = normal[:, :1] * x[None] + normal[:, 1:2] * y[None]
-    gaps = jnp.concatenate([jnp.min(heights, axis=1), -jnp.max(heights, axis=1)])
-    both, best = jnp.concatenate([across, -across]), jnp.argmax(jnp.where(jnp.tile(exists, 2), gaps, -jnp.inf))
-    return both[best][None]
+    across = safe.normalize(pack([up, -right, jnp.zeros_like(up)]))
+    one, other = (mul_vec(turn[None], hull.outward[hull.flank[:, k]]) for k in (0, 1))
+    bend = cross(one, other)
+    after, before = dot(cross(one, across), bend), dot(cross(across, other), bend)
+    against = jnp.where((after > 0) & (before > 0), -1, jnp.where((after < 0) & (before < 0), 1, 0))
+    against = jnp.where(hull.edge[:, 0] >= 0, against, 0)
+    normal = scale(across, against.astype(across.dtype))
+    height = jnp.where(against != 0, dot(normal, ends[:, 0]), -jnp.inf)
+    best = jnp.argmax(height)[None]
+    return Likely(normal[best], height[best])
 
 
 def _contact(found: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:

@@ -31,6 +31,13 @@ STARTS = 6
 LOOK = np.array([d for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]) - 1
 
 
+class Likely(NamedTuple):
+    """Directions (p, 3) to begin with, zero where there is none, and how low corners are along each of them (p,)."""
+
+    normal: Array
+    height: Array
+
+
 class Climb(NamedTuple):
     """The best direction (3,) and its gap; three corners of which some are `used`, and the newest; the damping."""
 
@@ -42,15 +49,18 @@ class Climb(NamedTuple):
     damping: Array
 
 
-def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Array) -> Array:
+def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely) -> Array:
     """The unit vector u (3,) with the greatest gap of a body with half sizes (3,) and corners (n, 3).
 
-    `likely` (p, 3): directions to begin with, zero where there is none. Between equal gaps the axis of a disc is taken.
+    Between equal gaps the axis of a disc is taken.
     """
     look = jnp.asarray(LOOK / np.linalg.norm(LOOK, axis=1, keepdims=True), points.dtype)
-    seeds = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], look, safe.normalize(likely)])
-    exists = jnp.concatenate([jnp.ones((1 + len(look),), bool), dot(likely, likely) > 0])
-    gaps = jnp.where(exists, jax.vmap(lambda u: _lowest(points, size, u)[0])(seeds), -jnp.inf)
+    around = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], look])
+    seeds = jnp.concatenate([around, safe.normalize(likely.normal)])
+    gaps = jax.vmap(lambda u: _lowest(points, size, u)[0])(around)
+    likely_gaps = likely.height - safe.norm(size[None] * likely.normal)
+    exists = dot(likely.normal, likely.normal) > 0
+    gaps = jnp.concatenate([gaps, jnp.where(exists, likely_gaps, -jnp.inf)])
     # the way to the middle of the hull is a start whatever its gap
     starts = jnp.append(jax.lax.top_k(gaps, STARTS)[1], 0)
     climbed = jax.vmap(lambda start: _climb(points, size, is_disc, start))(seeds[starts])
