@@ -1,11 +1,14 @@
 """render: a picture of a model in a state, by casting rays; runs on any device that JAX has.
 
 Squares of pixels are bundles of rays (trace.py). Bundles are worked on in chunks, so that memory stays small; several
-samples per pixel smooth the edges, and each sample has its own direction to the light, so that shadows are soft.
+samples per pixel smooth the edges, and each sample has its own direction to the light, so that shadows are soft. On a
+CPU each core draws a share of the bundles.
 """
 
 import functools
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -78,7 +81,31 @@ def render(
 def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
     """uint8 image (height, width, 3) of a scene, or of several; compiled once for all poses of a model."""
     eye = Pose(*(np.asarray(number, np.float32) for number in eye))
-    return np.asarray(_pictures(scene, plan, eye, frame))
+    shares = _cores()
+    # of JAX's settings that belong to a thread a program reads these
+    wide, device = jax.config.jax_enable_x64, jax.config.jax_default_device
+
+    def draw(share: int) -> np.ndarray:
+        with jax.enable_x64(wide), jax.default_device(device):
+            return np.asarray(_bundles(scene, plan, eye, frame, shares, share))
+
+    with ThreadPoolExecutor(shares) as pool:
+        return _joined(list(pool.map(draw, range(shares))), frame)
+
+
+def _cores() -> int:
+    """How many shares of a picture are drawn at a time: XLA runs the loops of one program on one core."""
+    return len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
+
+
+def _joined(shares: list[np.ndarray], frame: Frame) -> np.ndarray:
+    """The image, or several, of the bundles (..., chunks, bundles, pixels, 3) of each share."""
+    across, down = frame.squares
+    bundles = np.stack(shares, axis=-3)
+    several = bundles.shape[:-5]
+    squares = bundles.reshape(*several, -1, SIDE, SIDE, 3)[..., : across * down, :, :, :]
+    rows = squares.reshape(*several, down, across, SIDE, SIDE, 3).swapaxes(-4, -3)
+    return rows.reshape(*several, down * SIDE, across * SIDE, 3)[..., : frame.height, : frame.width, :]
 
 
 def _views(model: Model, poses: Kinematics, camera: View | str | int | None) -> Pose:
@@ -87,29 +114,31 @@ def _views(model: Model, poses: Kinematics, camera: View | str | int | None) -> 
     return Pose(*(np.stack([np.asarray(part) for part in parts]) for parts in zip(*each, strict=True)))
 
 
-@functools.partial(jax.jit, static_argnums=(1, 3))
-def _pictures(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> Array:
+@functools.partial(jax.jit, static_argnums=(1, 3, 4))
+def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
+    """uint8 colours (chunks, bundles, pixels, 3) of bundles with numbers `share` modulo `shares`; or of several."""
     if jnp.ndim(eye.position) == 1:
-        return _picture(scene, plan, eye, frame)
+        return _chunks(scene, plan, eye, frame, (shares, share))
 
     def one(each: tuple) -> Array:
-        return _picture(scene._replace(places=each[0]), plan, each[1], frame)
+        return _chunks(scene._replace(places=each[0]), plan, each[1], frame, (shares, share))
 
     return jax.lax.map(one, (scene.places, eye))
 
 
-def _picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> Array:
-    """uint8 image (height, width, 3)."""
+def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, int | Array]) -> Array:
+    """The same of one scene; `part` is (shares, share)."""
     steps = (np.arange(frame.samples) + 0.5) / frame.samples
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     across, down = frame.squares
-    chunks = -(-across * down // CHUNK)
-    number = -(-across * down // chunks)
+    shares, share = part
+    chunks = -(-across * down // (shares * CHUNK))
+    number = -(-across * down // (shares * chunks))
     # what a pixel spans, smaller with more samples
     angle = jnp.asarray(2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / frame.samples, jnp.float32)
 
     def chunk(first: Array) -> Array:
-        corner = _corners(frame, first + jnp.arange(number, dtype=jnp.int32))
+        corner = _corners(frame, share + shares * (first + jnp.arange(number, dtype=jnp.int32)))
         inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
@@ -123,9 +152,7 @@ def _picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> Array:
         light, _ = jax.lax.scan(sample, start, jnp.asarray(offsets, jnp.float32))
         return jnp.round(255 * developed(light / len(offsets))).astype(jnp.uint8)
 
-    bundles = jax.lax.map(chunk, number * jnp.arange(chunks, dtype=jnp.int32))
-    squares = bundles.reshape(-1, SIDE, SIDE, 3)[: across * down].reshape(down, across, SIDE, SIDE, 3)
-    return jnp.swapaxes(squares, 1, 2).reshape(down * SIDE, across * SIDE, 3)[: frame.height, : frame.width]
+    return jax.lax.map(chunk, number * jnp.arange(chunks, dtype=jnp.int32))
 
 
 def _corners(frame: Frame, bundle: Array) -> Array:
