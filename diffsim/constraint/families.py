@@ -114,13 +114,26 @@ def _moved(source: Sources, jacobian: BlockColumns, all_rows: list[RawRows]) -> 
     starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
     if not (for_gpu() and starts and opt.solver_gradient != "unroll" and jacobian.height):
         return all_rows, jnp.zeros((0,), jacobian.dtype)
-    # where the search starts has no influence on derivatives
-    motions = jnp.stack([state.qvel, jax.lax.stop_gradient(state.qacc_warmstart)], axis=-1)
-    vel, warm = jnp.unstack(jax.vmap(jacobian.mul_vec, -1, -1)(motions), axis=-1)
+    vel, warm = _products(jacobian, state.qvel, state.qacc_warmstart)
     heights = [0 if raw.jacobian is None else raw.dim * raw.pos.shape[0] for raw in all_rows]
     parts = jnp.split(vel, np.cumsum(heights)[:-1])
     pairs = zip(all_rows, parts, strict=True)
     return [raw if raw.jacobian is None else raw._replace(vel=own.reshape(raw.dim, -1)) for raw, own in pairs], warm
+
+
+@jax.custom_jvp
+def _products(jacobian: BlockColumns, qvel: Array, start: Array) -> tuple[Array, Array]:
+    """J qvel and J start, (nrow,) each; where the search starts has no influence on derivatives."""
+    vel, warm = jnp.unstack(jax.vmap(jacobian.mul_vec, -1, -1)(jnp.stack([qvel, start], axis=-1)), axis=-1)
+    return vel, warm
+
+
+@_products.defjvp
+def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """One vector at a time: reverse mode, which computes a step again, does not search again from a warm start."""
+    (jacobian, qvel, start), (turn, push, _) = primals, tangents
+    vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
+    return (vel, warm), (turn.mul_vec(qvel) + jacobian.mul_vec(push), jnp.zeros_like(warm))
 
 
 def _as_held(source: Sources, family: str, raw: RawRows, index: int) -> RawRows:
