@@ -16,6 +16,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from diffsim.compiler.interpret_matrices import (
     cholesky,
     cholesky_solve,
+    cholesky_solve_gram,
     cholesky_solve_sum,
     dot_general,
     triangular_solve,
@@ -242,6 +243,7 @@ NUMPY: dict[str, Rule] = {
     "slice": _slice,
     "small_cholesky": cholesky,
     "small_cholesky_solve": cholesky_solve,
+    "small_cholesky_solve_gram": cholesky_solve_gram,
     "small_cholesky_solve_sum": cholesky_solve_sum,
     "split": lambda x, *, sizes, axis, **params: np.split(x, np.cumsum(sizes)[:-1], axis),
     "sqrt": _quiet(np.sqrt),

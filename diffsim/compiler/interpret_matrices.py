@@ -66,3 +66,16 @@ def cholesky_solve_sum(*arguments: Array) -> Array:
     *matrices, diagonal, b = arguments
     total = sum(matrices, np.eye(b.shape[-1], dtype=b.dtype) * diagonal[..., None, :])
     return cholesky_solve(cholesky(total), b[..., None])[..., 0]
+
+
+def cholesky_solve_gram(matrix: Array, diagonal: Array, jacobian: Array, *others: Array) -> Array:
+    """x (..., n) with (M + diagonal + J^T K J) x = b: rows of J, K (..., dim, count, dim) of all of them, and b."""
+    *weights, b = others
+    added, start = [], 0
+    for weight in weights:
+        dim, count, _ = weight.shape[-3:]
+        rows = jacobian[..., start : start + dim * count, :]
+        apart = rows.reshape(*rows.shape[:-2], dim, count, rows.shape[-1])
+        added.append(np.einsum("...icn,...ick,...kcm->...nm", apart, weight, apart))
+        start += dim * count
+    return cholesky_solve_sum(matrix, *added, diagonal, b)

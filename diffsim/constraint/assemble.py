@@ -103,6 +103,8 @@ def _refsafe(model: Model) -> bool:
 
 def _velocity(raw: RawRows, qvel: Array) -> Array:
     """J qvel (dim, n)."""
+    if raw.vel is not None:
+        return raw.vel
     jacobian = raw.jacobian
     if jacobian is None:
         return raw.sign * qvel[None]

@@ -19,8 +19,9 @@ from diffsim.constraint.assemble import assemble, prepare
 from diffsim.constraint.distant import distant
 from diffsim.constraint.held import INEQUALITIES, as_held, hold
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.enums import ConstraintType, DisableBit, EqType
+from diffsim.enums import ConstraintType, DisableBit, EqType, Solver
 from diffsim.math.block_matrix import BlockColumns, columns_of, stack_rows
+from diffsim.math.xla import for_gpu
 from diffsim.physics.tree import dof_blocks
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
@@ -88,19 +89,51 @@ DISTANT = "distant_contact"
 def make_constraints(source: Sources) -> Constraints:
     """The rows of all constraints: (qpos, qvel, poses, contacts) -> J, aref, D, bounds and friction coefficients."""
     groups: list[RowGroup] = []
-    jacobians, start, model, reach = [], 0, source.model, source.reach
+    start, model, reach = 0, source.model, source.reach
     named = [(name, raw) for name, own in FAMILIES.items() if not _off(model, own.flag) for raw in own.rows(source)]
     near = [(name, _as_held(source, name, raw, index)) for index, (name, raw) in enumerate(named)]
     far = [] if reach is None else [(DISTANT, distant(raw, reach)) for _, raw in near if raw.slot is not None]
-    all_rows = near + far
-    for (name, raw), own in zip(all_rows, prepare(model, [raw for _, raw in all_rows]), strict=True):
+    names, all_rows = [name for name, _ in near + far], [raw for _, raw in near + far]
+    jacobian = _stack(source, [raw.jacobian for raw in all_rows if raw.jacobian is not None])
+    all_rows, warm = _moved(source, jacobian, all_rows)
+    for name, raw, own in zip(names, all_rows, prepare(model, all_rows), strict=True):
         law = Law.ONE_SIDED if name == DISTANT else FAMILIES[name].law
         group = assemble(source, name, law, raw, own, start)
         groups.append(group if source.held is None or name == DISTANT else hold(group, source.held, len(groups)))
         start += group.height
-        if raw.jacobian is not None:
-            jacobians.append(raw.jacobian)
-    return Constraints(jacobian=_stack(source, jacobians), groups=tuple(groups))
+    return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
+
+
+def _moved(source: Sources, jacobian: BlockColumns, all_rows: list[RawRows]) -> tuple[list[RawRows], Array]:
+    """The rows with J qvel, and J qacc_warmstart (nrow,), on a GPU, where Newton's method starts there.
+
+    One product with J, which on a GPU takes as long as reading J does. On a CPU neither: products of their own are as
+    fast there.
+    """
+    opt, state = source.model.opt, source.state
+    starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
+    if not (for_gpu() and starts and opt.solver_gradient != "unroll" and jacobian.height):
+        return all_rows, jnp.zeros((0,), jacobian.dtype)
+    vel, warm = _products(jacobian, state.qvel, state.qacc_warmstart)
+    heights = [0 if raw.jacobian is None else raw.dim * raw.pos.shape[0] for raw in all_rows]
+    parts = jnp.split(vel, np.cumsum(heights)[:-1])
+    pairs = zip(all_rows, parts, strict=True)
+    return [raw if raw.jacobian is None else raw._replace(vel=own.reshape(raw.dim, -1)) for raw, own in pairs], warm
+
+
+@jax.custom_jvp
+def _products(jacobian: BlockColumns, qvel: Array, start: Array) -> tuple[Array, Array]:
+    """J qvel and J start, (nrow,) each; where the search starts has no influence on derivatives."""
+    vel, warm = jnp.unstack(jax.vmap(jacobian.mul_vec, -1, -1)(jnp.stack([qvel, start], axis=-1)), axis=-1)
+    return vel, warm
+
+
+@_products.defjvp
+def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """One vector at a time: reverse mode, which computes a step again, does not search again from a warm start."""
+    (jacobian, qvel, start), (turn, push, _) = primals, tangents
+    vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
+    return (vel, warm), (turn.mul_vec(qvel) + jacobian.mul_vec(push), jnp.zeros_like(warm))
 
 
 def _as_held(source: Sources, family: str, raw: RawRows, index: int) -> RawRows:

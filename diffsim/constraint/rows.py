@@ -47,6 +47,8 @@ class RawRows(NamedTuple):
     # rows (dim * n, nv), component-major; None with a sign: one row per dof
     jacobian: Array | BlockColumns | None = None
     sign: int = 0
+    # (dim, n) J qvel, where that is known already
+    vel: Array | None = None
     # bound of the force, N or N m
     frictionloss: Array | None = None
     # what the impedance is measured with, if not pos; part of the acceleration that does not come from J v

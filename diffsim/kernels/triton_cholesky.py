@@ -7,7 +7,8 @@ same code as n = 2.
 
 factor: left-looking, column j of L is (A - sum_{k<j} L_k L_kj) / sqrt(d), d its entry on the diagonal.
 solve: y = L^-1 b column by column, then x = L^-T y.
-solve_sum: both, of matrices that are added while they are read.
+solve_sum, solve_packed: both, of matrices that are added while they are read, or of triangles; their factors, which
+nobody reads again, are packed: columns from the diagonal on, one after another.
 Source: Golub and Van Loan 2013, sec. 4.2 (gaxpy Cholesky) and 3.1 (column-oriented substitution).
 """
 
@@ -62,9 +63,24 @@ def _at_row(lanes: _Lanes, values: Array, j: Array) -> Array:
     return jnp.sum(jnp.where(lanes.row == j, values, 0.0), axis=0)[None]
 
 
+def packed_size(n: int) -> int:
+    """Number of entries on and below the diagonal of an (n, n) matrix."""
+    return n * (n + 1) // 2
+
+
+def offset(n: int, column: Array) -> Array:
+    """Where a column (or, above the diagonal, a row) of a packed triangle would begin, if it had all n entries."""
+    return column * n - column * (column + 1) // 2
+
+
+def _place(l_ref: Any, n: int, column: Array, row: Array, world: Array) -> Any:
+    """Entries of factors: of whole ones (n columns, n rows, worlds), or of packed ones (n (n + 1) / 2, worlds)."""
+    return l_ref.at[column, row, world] if len(l_ref.shape) == 3 else l_ref.at[offset(n, column) + row, world]
+
+
 def _column(lanes: _Lanes, l_ref: Any, k: Array, mask: Array) -> Array:
     """Column k of the factors, (rows, worlds), and zero where the mask is false."""
-    return triton.load(l_ref.at[k, lanes.row, lanes.world], mask=mask, other=0.0)
+    return triton.load(_place(l_ref, lanes.n, k, lanes.row, lanes.world), mask=mask & (lanes.row >= k), other=0.0)
 
 
 def _row(lanes: _Lanes, a_ref: Any, j: Array) -> Array:
@@ -78,22 +94,24 @@ def _vector(lanes: _Lanes, ref: Any) -> Array:
 
 
 def _factor(lanes: _Lanes, read: Callable[[Array], Array], l_ref: Any, barrier: Callable[[], None]) -> None:
-    """Writes the factors (n columns, n rows, worlds) of matrices whose columns are read by number."""
+    """Writes the factors, whole or packed, of matrices whose columns are read by number."""
 
     def column(j: Array, _: None) -> None:
-        value = read(j)
+        value, left = read(j), lanes.exists & (lanes.row >= j)
 
         def minus(step: Array, value: Array) -> Array:
             for k in [AT_ONCE * step + i for i in range(AT_ONCE)]:
                 # of a column: the rows that are left, and row j; all of it only if it comes before j
-                here = triton.load(l_ref.at[k, j, lanes.one], mask=lanes.is_one & (k < j), other=0.0)
-                value = value - _column(lanes, l_ref, k, lanes.exists & (k < j)) * here
+                here = triton.load(_place(l_ref, lanes.n, k, j, lanes.one), mask=lanes.is_one & (k < j), other=0.0)
+                value = value - _column(lanes, l_ref, k, left & (k < j)) * here
             return value
 
         value = jax.lax.fori_loop(0, (j + AT_ONCE - 1) // AT_ONCE, minus, value)
         pivot = jnp.sqrt(_at_row(lanes, value, j))
         found: Any = jnp.where(lanes.row >= j, value / pivot, 0.0)
-        triton.store(l_ref.at[j, lanes.row, lanes.world], found, mask=lanes.exists)
+        # packed ones have no room for the zeros
+        mask = lanes.exists if len(l_ref.shape) == 3 else left
+        triton.store(_place(l_ref, lanes.n, j, lanes.row, lanes.world), found, mask=mask)
         # other threads read it next
         barrier()
 
@@ -131,8 +149,16 @@ def _solve_kernel(l_ref: Any, b_ref: Any, x_ref: Any) -> None:
     triton.store(x_ref.at[lanes.world, lanes.row, right], _solve(lanes, l_ref, b), mask=lanes.exists)
 
 
+def _solve_read(lanes: _Lanes, read: Callable[[Array], Array], refs: Any, barrier: Callable[[], None]) -> None:
+    """Solves with matrices whose columns are read by number; packed factors are kept only until then."""
+    b_ref, l_ref, x_ref = refs
+    _factor(lanes, read, l_ref, barrier)
+    x = _solve(lanes, l_ref, _vector(lanes, b_ref))
+    triton.store(x_ref.at[lanes.world, lanes.row], x, mask=lanes.exists)
+
+
 def _solve_sum_kernel(*refs: Any, barrier: Callable[[], None]) -> None:
-    """Solves with the sum of matrices (worlds, n, n) and a diagonal; its factors are kept only until then."""
+    """Solves with the sum of matrices (worlds, n, n) and a diagonal."""
     *matrices, diagonal_ref, b_ref, l_ref, x_ref = refs
     lanes = _lanes(b_ref.shape[1], b_ref.shape[0], pl.program_id(0))
     diagonal = _vector(lanes, diagonal_ref)
@@ -141,9 +167,18 @@ def _solve_sum_kernel(*refs: Any, barrier: Callable[[], None]) -> None:
         first, *others = (_row(lanes, ref, j) for ref in matrices)
         return sum(others, first + jnp.where(lanes.row == j, diagonal, 0.0))
 
-    _factor(lanes, read, l_ref, barrier)
-    x = _solve(lanes, l_ref, _vector(lanes, b_ref))
-    triton.store(x_ref.at[lanes.world, lanes.row], x, mask=lanes.exists)
+    _solve_read(lanes, read, (b_ref, l_ref, x_ref), barrier)
+
+
+def _solve_packed_kernel(a_ref: Any, *refs: Any, barrier: Callable[[], None]) -> None:
+    """Solves with symmetric matrices whose upper triangles are packed by rows (worlds, n (n + 1) / 2)."""
+    lanes = _lanes(refs[0].shape[1], refs[0].shape[0], pl.program_id(0))
+
+    def read(j: Array) -> Array:
+        mask = lanes.exists & (lanes.row >= j)
+        return triton.load(a_ref.at[lanes.world, offset(lanes.n, j) + lanes.row], mask=mask, other=0.0)
+
+    _solve_read(lanes, read, refs, barrier)
 
 
 def _launch(kernel: Callable[..., None], out: Any, n: int, grid: int, interpret: bool) -> Callable:
@@ -188,8 +223,19 @@ def solve_sum(*arguments: Array, interpret: bool = False) -> Array:
       arguments: the matrices, the diagonal and b (batch, n).
       interpret: runs the kernel without a GPU.
     """
+    return _solve_once(_solve_sum_kernel, arguments, interpret)
+
+
+@functools.partial(jax.jit, static_argnames="interpret")
+def solve_packed(matrix: Array, b: Array, interpret: bool = False) -> Array:
+    """x (batch, n) with A x = b, of the upper triangles of A by rows, (batch, n (n + 1) / 2); nan as in `factor`."""
+    return _solve_once(_solve_packed_kernel, (matrix, b), interpret)
+
+
+def _solve_once(kernel: Callable[..., None], arguments: tuple[Array, ...], interpret: bool) -> Array:
+    """x (batch, n), for the last of the arguments; the kernel writes packed factors too."""
     b = arguments[-1]
     batch, n = b.shape
-    kernel = functools.partial(_solve_sum_kernel, barrier=_barrier(interpret))
-    out = jax.ShapeDtypeStruct((n, n, batch), b.dtype), jax.ShapeDtypeStruct(b.shape, b.dtype)
-    return _launch(kernel, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(*arguments)[1]
+    out = jax.ShapeDtypeStruct((packed_size(n), batch), b.dtype), jax.ShapeDtypeStruct(b.shape, b.dtype)
+    own = functools.partial(kernel, barrier=_barrier(interpret))
+    return _launch(own, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(*arguments)[1]

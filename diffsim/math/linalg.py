@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from diffsim.kernels.cholesky import factor, solve, solve_sum
+from diffsim.kernels.assembled import solve_gram, solve_sum
+from diffsim.kernels.cholesky import factor, solve
 
 Array = jax.Array
 
@@ -40,3 +41,8 @@ def solve_spd(matrix: Array, b: Array) -> Array:
 def solve_spd_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
     """x (n,) with A x = b, where A, the sum of matrices and a diagonal (n,), is symmetric positive definite."""
     return solve_sum(matrices, diagonal, b)
+
+
+def solve_spd_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
+    """x (n,) with (M + diagonal + J^T K J) x = b; rows are J (k, n) and K (dim, count, dim) of all its constraints."""
+    return solve_gram(matrix, diagonal, rows, b)

@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.bilinear import Rule, bilinear
-from diffsim.math.vector import Components, cross, cross_components, dot_components, pack, unpack
+from diffsim.math.linalg import matmul
+from diffsim.math.vector import Components, cross, cross_components, dot_components, pack, total, unpack
+from diffsim.math.xla import for_cpu
 
 Array = jax.Array
 
@@ -109,3 +111,21 @@ def transport_force(force: Array, offset: Array) -> Array:
 def transport_motion(motion: Array, offset: Array) -> Array:
     """A velocity (angular, linear) of a point, at the point `offset` further on: linear + angular x offset."""
     return spatial_vector(motion[..., :3], motion[..., 3:] + cross(motion[..., :3], offset))
+
+
+@jax.custom_jvp
+def pair_products(a: Array, b: Array) -> Array:
+    """(m, n) a_i . b_j of spatial vectors a (m, 6) and b (n, 6).
+
+    On a CPU one matrix product; else a sum of outer products, an elementwise operation. Its derivative is two matrix
+    products, whose transpose is cheaper than six sums over rows and columns.
+    """
+    if for_cpu():
+        return matmul(a, b.T)
+    return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
+
+
+@pair_products.defjvp
+def _pair_products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (a, b), (da, db) = primals, tangents
+    return pair_products(a, b), matmul(da, b.T) + matmul(a, db.T)

@@ -10,11 +10,10 @@ import numpy as np
 from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
 from diffsim.math.blocks import each
 from diffsim.math.choose import where
-from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
-from diffsim.math.spatial import inertia_mul
-from diffsim.math.vector import scale, total, unpack
-from diffsim.math.xla import computed_once, for_cpu, for_gpu
+from diffsim.math.spatial import inertia_mul, pair_products
+from diffsim.math.vector import scale
+from diffsim.math.xla import computed_once, for_gpu
 from diffsim.physics.reflected import dof_armature, has_tendon_armature, tendon_armature
 from diffsim.physics.tree import dof_blocks, dof_mask, sum_subtree
 from diffsim.types.data import ComFrame, Inertia, Tendons
@@ -67,21 +66,3 @@ def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> Blo
     masks = (np.logical_or(*coupled(model.topology, index)) for index in blocks.index)
     parts = zip(inertia.parts, gram(*rows).parts, masks, strict=True)
     return BlockDiagonal(blocks, tuple(part + where(mask, more, 0) for part, more, mask in parts))
-
-
-@jax.custom_jvp
-def pair_products(a: Array, b: Array) -> Array:
-    """(nv, nv) a_i . b_j of spatial vectors (nv, 6).
-
-    On a CPU one matrix product; else a sum of outer products, an elementwise operation. Its derivative is two matrix
-    products, whose transpose is cheaper than six sums over rows and columns.
-    """
-    if for_cpu():
-        return matmul(a, b.T)
-    return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
-
-
-@pair_products.defjvp
-def _pair_products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    (a, b), (da, db) = primals, tangents
-    return pair_products(a, b), matmul(da, b.T) + matmul(a, db.T)

@@ -16,8 +16,9 @@ from diffsim.math.block_matrix import BlockColumns
 from diffsim.math.blocks import Blocks, each
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
-from diffsim.math.spatial import spatial_vector, transport_force, transport_motion
+from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
 from diffsim.math.vector import cross, dot
+from diffsim.math.xla import for_gpu
 from diffsim.physics.tree import body_dof_mask as body_dof_mask
 from diffsim.physics.tree import sum_subtree
 from diffsim.types.data import ComFrame
@@ -73,9 +74,14 @@ def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
 
     def of_size(index: np.ndarray) -> Array:
         cdof = pick(motion.cdof, index)
-        return each(lambda w, axes: matmul(w, axes.T), jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
+        return each(_products, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
 
     return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
+
+
+def _products(wrench: Array, cdof: Array) -> Array:
+    """(n, nv); on a GPU as an elementwise operation, which can be masked before it is stored."""
+    return pair_products(wrench, cdof) if for_gpu() else matmul(wrench, cdof.T)
 
 
 def body_mask(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:

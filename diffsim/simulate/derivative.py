@@ -20,12 +20,11 @@ import numpy as np
 from diffsim.actuator.slopes import velocity_slopes
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
-from diffsim.math.spatial import cross_force, cross_motion, inertia_mul
+from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, pair_products
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
 from diffsim.math.xla import computed_once
 from diffsim.physics import reflected
 from diffsim.physics.fluid import fluid_wrenches, has_medium
-from diffsim.physics.inertia import pair_products
 from diffsim.physics.joint import groups
 from diffsim.physics.passive import damping_derivative, tendon_damping_derivative
 from diffsim.physics.tree import dof_mask, sum_dofs, sum_subtree

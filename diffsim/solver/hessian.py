@@ -16,8 +16,17 @@ import jax.numpy as jnp
 from diffsim.kernels.cholesky import is_small
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
-from diffsim.math.linalg import inner, solve_spd_sum
-from diffsim.solver.objective import Objective, PerGroup, hessian, hessian_product, hessian_terms
+from diffsim.math.linalg import inner, solve_spd_gram, solve_spd_sum
+from diffsim.math.xla import for_gpu
+from diffsim.solver.objective import (
+    Objective,
+    PerGroup,
+    dof_curvature,
+    hessian,
+    hessian_product,
+    hessian_terms,
+    row_weights,
+)
 
 Array = jax.Array
 # a product with a matrix, (n,) -> (n,)
@@ -55,9 +64,16 @@ def solve_hessian(factored: Factored, objective: Objective, x: PerGroup, b: Arra
 
 
 def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
-    """H^-1 b (nv,) at residuals x, where nobody else needs the factor: then sum, factor and solve are one operation."""
+    """H^-1 b (nv,) at residuals x, where nobody else needs the factor: then sum, factor and solve are one operation.
+
+    On a GPU that includes the sum over rows, which is a kernel there.
+    """
     if not objective.qM.blocks.single:
         return solve_hessian(factor_hessian(objective, x), objective, x, b)
+    constraints, inertia = objective.constraints, objective.qM.parts[0][0]
+    if for_gpu() and is_small(inertia) and constraints.jacobian.height:
+        rows = constraints.jacobian.parts[0][0], row_weights(constraints, x)
+        return solve_spd_gram(inertia, dof_curvature(constraints, x), rows, b)
     diagonal, matrices = hessian_terms(objective, x)
     return solve_spd_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)
 

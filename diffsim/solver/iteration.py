@@ -135,7 +135,9 @@ def _hold(old: Progress, new: Progress) -> Progress:
 
 
 def _start(objective: Objective, settings: Settings, qacc: Array) -> Progress:
-    point = _evaluate(objective, qacc, objective.qM.mul_vec(qacc), objective.constraints.jacobian.mul_vec(qacc))
+    warm = objective.constraints.warm
+    rows_product = warm if warm.size else objective.constraints.jacobian.mul_vec(qacc)
+    point = _evaluate(objective, qacc, objective.qM.mul_vec(qacc), rows_product)
     # full steps do not look back
     none, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
     done = _converged(objective, settings, point)

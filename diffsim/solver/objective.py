@@ -15,7 +15,7 @@ from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
 from diffsim.math.blocks import each
 from diffsim.math.linalg import inner
-from diffsim.types.constraints import Constraints
+from diffsim.types.constraints import Constraints, RowGroup
 
 Array = jax.Array
 # one array (dim, n) per group of rows
@@ -105,17 +105,35 @@ class Curvature(NamedTuple):
 def curvature(constraints: Constraints, x: PerGroup) -> Curvature:
     """K of all rows, applied to J."""
     jacobian = constraints.jacobian
-    diagonal = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
-    for rows, part in zip(constraints.groups, x, strict=True):
-        if rows.sign:
-            diagonal = diagonal + laws.hessian_product(rows, part, jnp.ones_like(part))[0]
 
     def weigh(block: Array) -> Array:
         pairs = zip(constraints.groups, x, strict=True)
         parts = [laws.hessian_product(rows, here, rows.select(block)) for rows, here in pairs if not rows.sign]
         return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
 
-    return Curvature(diagonal, BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts)))
+    weighted = BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts))
+    return Curvature(dof_curvature(constraints, x), weighted)
+
+
+def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
+    """What rows on dofs add to the diagonal of M, (nv,)."""
+    jacobian = constraints.jacobian
+    diagonal = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
+    for rows, part in zip(constraints.groups, x, strict=True):
+        if rows.sign:
+            diagonal = diagonal + laws.hessian_product(rows, part, jnp.ones_like(part))[0]
+    return diagonal
+
+
+def row_weights(constraints: Constraints, x: PerGroup) -> tuple[Array, ...]:
+    """K (dim, n, dim) of each group of rows of J, in their order there: for each constraint a symmetric matrix."""
+    own = [(rows, here) for rows, here in zip(constraints.groups, x, strict=True) if not rows.sign]
+
+    def weights(rows: RowGroup, here: Array) -> Array:
+        unit = jnp.broadcast_to(jnp.eye(rows.dim, dtype=here.dtype)[:, None], (rows.dim, rows.count, rows.dim))
+        return laws.hessian_product(rows, here, unit)
+
+    return tuple(weights(*pair) for pair in own)
 
 
 class HessianTerms(NamedTuple):

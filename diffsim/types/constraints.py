@@ -112,6 +112,8 @@ class Constraints(Record):
     jacobian: BlockColumns = child()
     # in the order of the table of families; only those that have rows
     groups: tuple[RowGroup, ...] = child()
+    # J qacc_warmstart (m/s^2 or rad/s^2), where the solver starts; empty where it has to compute that
+    warm: Array = leaf("nrow")
 
     @property
     def J(self) -> Array:

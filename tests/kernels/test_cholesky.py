@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from uncompiled import uncompiled
 
-from diffsim.kernels import cholesky, triton_cholesky
+from diffsim.kernels import assembled, cholesky, triton_cholesky
 from diffsim.kernels.lapack_cholesky import solve_bordered
 from diffsim.math import linalg
 
@@ -75,13 +75,13 @@ def test_the_kernel_of_a_sum_is_factor_and_solve(n, count, addends):
     total = sum(matrices[1:], matrices[0] + np.eye(n, dtype=np.float32) * diagonal[:, None])
     lower = triton_cholesky.factor(total, interpret=True)
     assert np.array_equal(found, triton_cholesky.solve(lower, b[..., None], interpret=True)[..., 0])
-    plain = cholesky.plain_solve_sum(*matrices, diagonal, b)
+    plain = assembled.plain_solve_sum(*matrices, diagonal, b)
     condition = np.linalg.cond(total.astype(float)).max()
     assert np.max(np.abs(found - plain)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain))
 
 
 def solve_terms(matrix, diagonal, b):
-    return cholesky.solve_sum([matrix + matrix.T, matrix @ matrix.T], diagonal, b)
+    return assembled.solve_sum([matrix + matrix.T, matrix @ matrix.T], diagonal, b)
 
 
 def solve_summed(matrix, diagonal, b):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,9 +56,12 @@ def test_cuda_has_kernels_and_no_library(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("DIFFSIM_KERNELS", "1")
     # outside, for loading is done on a device that is there
     loaded()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with compiling_for_a_gpu():
         text = trace().lower(lowering_platforms=("cuda",)).as_text()
     assert "xla.gpu.triton" in text
+    # of step and derivative
+    assert {"@gram", "@solve_packed"} <= set(re.findall(r"@\w+", text))
     assert "cusolver" not in text and "cublas" not in text and "triangular_solve" not in text
 
 

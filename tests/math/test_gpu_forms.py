@@ -60,3 +60,37 @@ def test_box_on_box(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(cpu.valid, gpu.valid) and np.any(cpu.valid)
     for one, other in zip(cpu, gpu, strict=True):
         assert np.max(np.abs(1.0 * one - 1.0 * other)) < 1e-13
+
+
+def landed(cone: str) -> tuple[Any, Any]:
+    """A quadruped that moves with its feet in the ground: model and state."""
+    model = diffsim.load(envs.MODELS / "quadruped.xml")
+    model = model.replace(opt=model.opt.replace(cone=cone))
+    state = diffsim.make_state(model, 0)
+    qvel = 0.5 * np.random.default_rng(0).normal(size=model.nv)
+    return model, state.replace(qpos=state.qpos.at[2].add(-0.02), qvel=qvel)
+
+
+@pytest.mark.parametrize(("kind", "close"), [(np.float64, 1e-9), (np.float32, 1e-4)])
+@pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])
+def test_accelerations(kind: type, close: float, cone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contacts, limits and their solver; in float32 on a GPU the sum over rows is part of the solve."""
+    given = jax.tree.map(lambda x: x.astype(kind) if x.dtype == float else x, landed(cone))
+    cpu, gpu = both(monkeypatch, lambda model, state: diffsim.forward(model, state), *given)
+    assert np.sum(cpu.contact.dist < 0) > 0 and np.any(np.abs(cpu.qfrc_constraint) > 1)
+    assert cpu.efc.warm.size == 0 < gpu.efc.warm.size
+    for name in ("qacc", "qfrc_constraint"):
+        one, other = getattr(cpu, name), getattr(gpu, name)
+        assert np.max(np.abs(one - other)) < close * np.max(np.abs(one)), name
+
+
+def test_slopes_of_accelerations(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, state = landed("pyramidal")
+
+    def force(qvel: Any, qpos: Any) -> Any:
+        return diffsim.forward(model, state.replace(qvel=qvel, qpos=qpos)).qfrc_constraint[2]
+
+    slopes = lambda *given: jax.grad(force, (0, 1))(*given)  # noqa: E731
+    for cpu, gpu in zip(*both(monkeypatch, slopes, state.qvel, state.qpos), strict=True):
+        assert np.max(np.abs(cpu)) > 1
+        assert np.max(np.abs(cpu - gpu)) < 1e-8 * np.max(np.abs(cpu))

@@ -68,7 +68,7 @@ def test_slope_and_curvature_along_a_line_are_those_of_the_cost(law: Law, dim: i
     rows, rng = cone_consistent(rows_of(law, dim)), np.random.default_rng(1)
     x, v = (jnp.asarray(rng.normal(size=(dim, rows.count))) for _ in range(2))
     jacobian = columns_of(blocks_of(np.zeros(1)), jnp.zeros((dim * rows.count, 1)))
-    given = Constraints(jacobian=jacobian, groups=(rows,))
+    given = Constraints(jacobian=jacobian, groups=(rows,), warm=jnp.zeros(0))
     cost = lambda alpha: jnp.sum(laws.cost(rows, x + alpha * v))  # noqa: E731
     for alpha in (0.0, 0.3, -1.2):
         slope, curvature = line_rows(given, (x,), (v,))(jnp.asarray(alpha))
