@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
 import diffsim
-from diffsim.math.xla import entwined, recomputed
+from diffsim.math.xla import SEARCH_RESULT, entwined, recomputed
 from tests.gradient_bars.bar import Bar, timed
 from tests.gradient_bars.soft_cube import softened
 from tests.oracle import mujoco, stepped
@@ -68,7 +69,9 @@ def landed(model: diffsim.Model, up: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     @recomputed
     def go_on(state: diffsim.State, _: None) -> tuple[diffsim.State, None]:
-        own = model.replace(opt=model.opt.replace(timestep=length(model, jax.lax.stop_gradient(state))))
+        # reverse mode does not look for it again
+        h = checkpoint_name(length(model, jax.lax.stop_gradient(state)), SEARCH_RESULT)
+        own = model.replace(opt=model.opt.replace(timestep=h))
         return jax.lax.cond(state.time < SECOND, lambda: diffsim.step(own, state), lambda: state), None
 
     start = entwined(thrown(model, up), up)
