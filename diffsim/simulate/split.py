@@ -16,8 +16,9 @@ influence: as much as the motion goes on behind the zero, so that it is differen
 begins or ends are those of Runge-Kutta, and cost little more: 2 and 3 run only where some world of a batch needs them.
 
 All pieces (piece.py) are one loop over phases (1, or 2 and 3) and in it one over the points that a phase looks at
-(nodes.py), so that the dynamics are compiled once for however many changes: a first piece that is written out, and begins
-with the Data at hand, makes a program twice as long to compile. Reverse mode computes phases, and points, again.
+(nodes.py), so that the dynamics are compiled once for however many changes. A first piece that is written out, and
+begins with the Data at hand, makes a program that takes twice as long to compile. Reverse mode computes phases, and
+points, again.
 Sources: Shampine and Thompson 2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation
 matrices".
 """
