@@ -53,7 +53,7 @@ eulerdamp="disable"/></option><default><geom solimp="0 .95 .001 .5 2" solref=".0
 euler="60 0 0"/></body></worldbody></mujoco>"""
 # contacts of this scene are stiff (a time constant of 5 ms), and their impedance rises from 0 within a millimetre: m on
 # the way through that in one step; s of a step in the air and of one while something touches; the most steps
-WIDTH, RISE, AIR, TOUCHING, STEPS = 1e-3, 5e-5, 2e-3, 2e-4, 12_000
+WIDTH, RISE, AIR, TOUCHING, STEPS = 1e-3, 7e-5, 2e-3, 2e-4, 12_000
 # s, to rounding
 SECOND = 1 - 1e-12
 
