@@ -29,8 +29,9 @@ Places = tuple[Place, ...]
 
 # one reverse pass costs about as much as this many forward ones
 REVERSE_COST = 3.0
-# steps that are linearized side by side: what they need at once stays in the cache
-CHUNK = 64
+# steps that are linearized side by side: what they need at once stays in the cache (an arm of seven joints and 30
+# unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 with 40, 25 with 16)
+CHUNK = 40
 
 
 class Steps(NamedTuple):

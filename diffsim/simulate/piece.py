@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.constraint.held import Signals, held_as, signals
-from diffsim.math.xla import recomputed
 from diffsim.simulate.change import Change, first_change
 from diffsim.simulate.forward import forward
-from diffsim.simulate.nodes import KNOWN, VISITS, Nodes, at_node, coast, mean_rates, runge_kutta, simpson
+from diffsim.simulate.nodes import KNOWN, VISITS, at_node, coast, mean_rates, runge_kutta, simpson
 from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import Held
@@ -58,25 +57,18 @@ def look(model: Model, state: State, inputs: Inputs, held: Held) -> Seen:
     return seen_in(model, forward(model, state, inputs, held), held)
 
 
-def first_piece(model: Model, state: State, inputs: Inputs, begin: Seen) -> Part:
-    """Where the step is after its first piece, from what is seen at the begin."""
-    h, nodes = model.opt.timestep, runge_kutta(begin.rates.dtype)
-
-    @recomputed
-    def at(rates: Array, node: Nodes) -> Seen:
-        return look(model, at_node(model, state, rates, h, node), inputs, begin.held)
-
-    def each(rates: Array, row: tuple[Array, Nodes]) -> tuple[Array, tuple[Array, ...]]:
-        place, node = row
-        seen = at(rates, node)
-        return rates.at[place].set(seen.rates), (*seen.signals, seen.actuator_velocity)
-
-    start = jnp.broadcast_to(begin.rates, (KNOWN + VISITS, begin.rates.size))
-    rows = KNOWN + jnp.arange(1, VISITS), jax.tree.map(lambda leaf: leaf[1:], nodes)
-    rates, (*later, velocity) = jax.lax.scan(each, start, rows)
-    told = Signals(*(jnp.concatenate([one[None], more]) for one, more in zip(begin.signals, later, strict=True)))
-    held = jax.tree.map(lambda leaf: leaf[None], begin.held)
-    return at_end(model, state, h, Seen(rates[KNOWN:], held, told, velocity), jnp.ones((), bool))
+def begin(model: Model, state: State, nothing: Seen) -> Part:
+    """A step of which nothing is known yet but its first state."""
+    zero = jnp.zeros_like(nothing.rates)
+    return Part(
+        state=state,
+        rest=model.opt.timestep,
+        event=jnp.zeros((), bool),
+        change=first_change((nothing.signals, nothing.signals, nothing.signals)),
+        known=jnp.stack(KNOWN * [zero]),
+        held=nothing.held,
+        last=(zero[: model.nv], nothing.actuator_velocity),
+    )
 
 
 def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Part:
@@ -95,7 +87,7 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
         event=event,
         change=change,
         known=jnp.stack([seen.rates[0], mean_rates(rates, end.gain), seen.rates[-1]]),
-        held=row(seen.held, 0),
+        held=seen.held,
         last=(seen.rates[-2, : model.nv], seen.actuator_velocity[-2]),
     )
 

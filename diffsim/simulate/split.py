@@ -15,9 +15,10 @@ force at touch into the derivative (the saltation term). At all other changes fo
 influence: as much as the motion goes on behind the zero, so that it is differentiated too. Steps in which nothing
 begins or ends are those of Runge-Kutta, and cost little more: 2 and 3 run only where some world of a batch needs them.
 
-The first piece is written out, as most steps are one piece (piece.py). All others are one loop over phases (1, or 2 and
-3) and in it one over the points that a phase looks at (nodes.py), so that the dynamics are compiled twice for however
-many changes; reverse mode computes them again at each point.
+All pieces (piece.py) are one loop over phases (1, or 2 and 3) and in it one over the points that a phase looks at
+(nodes.py), so that the dynamics are compiled once for however many changes. A first piece that is written out, and
+begins with the Data at hand, makes a program that takes twice as long to compile. Reverse mode computes phases, and
+points, again.
 Sources: Shampine and Thompson 2000, "Event location for ordinary differential equations"; Kong et al. 2024, "Saltation
 matrices".
 """
@@ -33,10 +34,11 @@ from diffsim.enums import Solver
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.xla import anywhere, entwined, recomputed
 from diffsim.physics.joint import position_difference
-from diffsim.simulate.nodes import VISITS, Nodes, at_node, quarters, runge_kutta
-from diffsim.simulate.piece import Part, Seen, at_change, at_end, first_piece, look, row, seen_in, select
+from diffsim.simulate.nodes import KNOWN, VISITS, Nodes, at_node, quarters, runge_kutta
+from diffsim.simulate.piece import Part, Seen, at_change, at_end, begin, look, seen_in, select
 from diffsim.simulate.runge_kutta import Slopes
 from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.constraints import Held
 
 Array = jax.Array
 
@@ -53,15 +55,16 @@ class Split(NamedTuple):
 
 
 def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
-    """One timestep of a state whose Data is at hand.
+    """One timestep.
+
+    Args:
+      data: of the state; tells what there is to hold. Its numbers are found again, as those of the first point.
 
     Raises:
       UnsupportedError: what cannot be held (see `_check`).
     """
     _check(model)
-    h, begin = model.opt.timestep, seen_in(model, data)
-    part = first_piece(model, state, inputs, begin)
-    end = jax.lax.cond(anywhere(part.event), lambda: _Pieces(model, inputs, begin, part).to_the_end(), lambda: part)
+    h, end = model.opt.timestep, _Pieces(model, state, inputs, seen_in(model, data)).to_the_end()
     path, qacc = position_difference(model, end.state.qpos, state.qpos) / h, (end.state.qvel - state.qvel) / h
     return Split(Slopes(path, qacc, (end.state.act - state.act) / h), end.state.qvel, *end.last)
 
@@ -78,22 +81,24 @@ SEEK, PIECE, LAST = (True, VISITS * (True,)), (False, (False, True, True, True, 
 
 
 def phases(events: int) -> _Phase:
-    """What follows the first piece of a step with that many changes, along a leading axis."""
-    seeks, holds = zip(*[*[SEEK, PIECE] * (events - 1), SEEK, LAST], strict=True)
+    """Of a step with that many changes, along a leading axis."""
+    seeks, holds = zip(*[*[PIECE, SEEK] * events, LAST], strict=True)
     return _Phase(jnp.asarray(seeks), jnp.asarray(holds))
 
 
 class _Pieces:
-    """The pieces after the first. Parts and what is seen are vectors in loops, which then carry and store one array."""
+    """Of a step. A part is a vector in the loop over phases, which then carries and stores one array."""
 
-    def __init__(self, model: Model, inputs: Inputs, like: Seen, part: Part) -> None:
+    def __init__(self, model: Model, state: State, inputs: Inputs, like: Seen) -> None:
         self.model, self.inputs = model, inputs
-        self.flat, self.part = ravel_pytree(part)
-        self.room, self.seen = ravel_pytree(like)
+        nothing = jax.tree.map(jnp.zeros_like, like)
+        flat, self.part = ravel_pytree(begin(model, state, nothing))
+        self.flat = entwined(flat, inputs)
 
     def to_the_end(self) -> Part:
         """Of the step."""
 
+        @recomputed
         def go_on(flat: Array, phase: _Phase) -> tuple[Array, None]:
             part = self.part(flat)
             due = jnp.where(phase.seeks, part.event, part.rest > 0)
@@ -105,38 +110,33 @@ class _Pieces:
     def after(self, flat: Array, phase: _Phase) -> Array:
         """The part after a phase."""
 
-        def changed(flat: Array, seen: Array) -> Array:
-            return _packed(at_change(self.model, self.part(flat), self.rows(seen)))
+        def changed(flat: Array, seen: Seen) -> Array:
+            return _packed(at_change(self.model, self.part(flat), seen))
 
-        def ended(flat: Array, seen: Array) -> Array:
+        def ended(flat: Array, seen: Seen) -> Array:
             part = self.part(flat)
-            return _packed(at_end(self.model, part.state, part.rest, self.rows(seen), phase.holds[1]))
+            return _packed(at_end(self.model, part.state, part.rest, seen, phase.holds[1]))
 
         return jax.lax.cond(phase.seeks, recomputed(changed), recomputed(ended), flat, self.visit(flat, phase))
 
-    def visit(self, flat: Array, phase: _Phase) -> Array:
-        """What is seen at the nodes of a phase, one after another."""
-        guess, stages = self.part(flat).change.guess, runge_kutta(flat.dtype)
-        nodes = jax.lax.cond(phase.seeks, lambda: quarters(guess), lambda: stages)
+    def visit(self, flat: Array, phase: _Phase) -> Seen:
+        """What is seen at the nodes of a phase, one after another, with the decisions that hold in it."""
+        part = self.part(flat)
+        nodes = select(phase.seeks, quarters(part.change.guess), runge_kutta(flat.dtype))
 
         @recomputed
-        def at(flat: Array, seen: Array, node: Nodes, holds: Array) -> Array:
-            part, before = self.part(flat), self.rows(seen)
-            rates = jnp.concatenate([part.known, before.rates])
-            held = select(phase.seeks, part.held, row(before.held, 0))
-            point = at_node(self.model, part.state, rates, part.rest, node)
-            return _packed(look(self.model, point, self.inputs, held._replace(binds=holds)))
+        def at(state: State, rest: Array, rates: Array, held: Held, node: Nodes) -> Seen:
+            return look(self.model, at_node(self.model, state, rates, rest, node), self.inputs, held)
 
-        def each(seen: Array, here: tuple[Array, Nodes, Array]) -> tuple[Array, None]:
-            place, node, holds = here
-            return seen.at[place].set(at(flat, seen, node, holds)), None
+        def each(carry: tuple[Array, Held], here: tuple[Array, Nodes, Array]) -> tuple[Any, Any]:
+            (rates, held), (place, node, holds) = carry, here
+            seen = at(part.state, part.rest, rates, held._replace(binds=holds), node)
+            return (rates.at[place].set(seen.rates), seen.held), (seen.signals, seen.actuator_velocity)
 
-        room = entwined(jnp.broadcast_to(self.room, (VISITS, self.room.size)), flat)
-        return jax.lax.scan(each, room, (jnp.arange(VISITS), nodes, phase.holds))[0]
-
-    def rows(self, seen: Array) -> Seen:
-        """What is seen at all nodes, from a vector each."""
-        return jax.vmap(self.seen)(seen)
+        rates = jnp.concatenate([part.known, jnp.zeros((VISITS, part.known.shape[1]), flat.dtype)])
+        places = KNOWN + jnp.arange(VISITS)
+        (rates, held), told = jax.lax.scan(each, (rates, part.held), (places, nodes, phase.holds))
+        return Seen(rates[KNOWN:], held, *told)
 
 
 def _packed(tree: Any) -> Array:
