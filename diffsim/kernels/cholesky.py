@@ -135,8 +135,11 @@ def _solve_sum_kernel(*arguments: Array) -> Array:
 
 
 def _solve_sum_lapack(*arguments: Array) -> Array:
-    *terms, b = arguments
-    return solve_bordered(plain_sum(*terms), b)
+    """XLA would compute the diagonal, which is where limits and dry friction are, again for each entry of the sum; not
+    where it comes from a product."""
+    *matrices, diagonal, b = arguments
+    identity = jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype)
+    return solve_bordered(plain_sum(*matrices, _product(diagonal, identity)), b)
 
 
 def _triton() -> Any:
