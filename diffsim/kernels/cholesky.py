@@ -16,7 +16,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.kernels.lapack_cholesky import solve_bordered
+from diffsim.kernels.lapack_cholesky import in_shares, solve_bordered
 
 Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
@@ -135,11 +135,14 @@ def _solve_sum_kernel(*arguments: Array) -> Array:
 
 
 def _solve_sum_lapack(*arguments: Array) -> Array:
-    """XLA would compute the diagonal, which is where limits and dry friction are, again for each entry of the sum; not
-    where it comes from a product."""
+    """The diagonal, where limits and dry friction are, by a product: XLA would compute what they come from, their
+    impedance too, again for each entry of the sum.
+    """
     *matrices, diagonal, b = arguments
-    identity = jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype)
-    return solve_bordered(plain_sum(*matrices, _product(diagonal, identity)), b)
+    if b.ndim == 1:
+        return solve_bordered(plain_sum(*matrices, diagonal), b)
+    alike = _product(diagonal, jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype))
+    return in_shares(lambda *terms: solve_bordered(plain_sum(*terms[:-1]), terms[-1]), *matrices, alike, b)
 
 
 def _triton() -> Any:
