@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.kernels.cholesky import factor, solve, solve_sum
-from diffsim.math.xla import barrier, for_cpu
 
 Array = jax.Array
 
@@ -16,26 +15,6 @@ HIGHEST = jax.lax.Precision.HIGHEST
 def matmul(a: Array, b: Array) -> Array:
     """a @ b at the highest precision."""
     return jnp.matmul(a, b, precision=HIGHEST)
-
-
-@jax.custom_jvp
-def mul_transposed(a: Array, b: Array) -> Array:
-    """a b^T (m, n) of matrices (m, k) and (n, k)."""
-    return matmul(a, b.T)
-
-
-@mul_transposed.defjvp
-def _mul_transposed_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return mul_transposed(*primals), mul_transposed_change(*primals, *tangents)
-
-
-def mul_transposed_change(a: Array, b: Array, da: Array, db: Array) -> Array:
-    """da b^T + a db^T, from cotangents c in reverse mode c b and c^T a.
-
-    On a CPU c^T is stored: a product that reads it by columns would take four times as long.
-    """
-    second = barrier(matmul(db, a.T)).T if for_cpu() else matmul(a, db.T)
-    return matmul(da, b.T) + second
 
 
 def inner(a: Array, b: Array) -> Array:

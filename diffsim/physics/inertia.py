@@ -10,7 +10,7 @@ import numpy as np
 from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
 from diffsim.math.blocks import each
 from diffsim.math.choose import where
-from diffsim.math.linalg import matmul, mul_transposed_change
+from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import inertia_mul
 from diffsim.math.vector import scale, total, unpack
@@ -84,4 +84,4 @@ def pair_products(a: Array, b: Array) -> Array:
 @pair_products.defjvp
 def _pair_products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (a, b), (da, db) = primals, tangents
-    return pair_products(a, b), mul_transposed_change(a, b, da, db)
+    return pair_products(a, b), matmul(da, b.T) + matmul(a, db.T)

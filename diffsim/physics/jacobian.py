@@ -14,7 +14,7 @@ import numpy as np
 
 from diffsim.math.block_matrix import BlockColumns
 from diffsim.math.blocks import Blocks, each
-from diffsim.math.linalg import mul_transposed
+from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import spatial_vector, transport_force, transport_motion
 from diffsim.math.vector import cross, dot
@@ -65,7 +65,7 @@ def about(direction: Array) -> Array:
 
 def wrench_rows(motion: Axes, wrench: Array) -> Array:
     """Unmasked Jacobian rows (n, nv) of wrenches (n, 6)."""
-    return mul_transposed(wrench, motion.cdof)
+    return matmul(wrench, motion.cdof.T)
 
 
 def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
@@ -73,7 +73,7 @@ def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
 
     def of_size(index: np.ndarray) -> Array:
         cdof = pick(motion.cdof, index)
-        return each(mul_transposed, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
+        return each(lambda w, axes: matmul(w, axes.T), jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
 
     return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
 
