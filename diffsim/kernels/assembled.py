@@ -26,7 +26,7 @@ from diffsim.kernels.cholesky import (
     solve,
     triton,
 )
-from diffsim.kernels.lapack_cholesky import solve_bordered
+from diffsim.kernels.lapack_cholesky import in_shares, solve_bordered
 
 Array = jax.Array
 # the matrix from what it is assembled of
@@ -154,8 +154,14 @@ def _gram_kernel(*arguments: Array) -> Array:
 
 
 def _sum_lapack(*arguments: Array) -> Array:
-    *terms, b = arguments
-    return solve_bordered(plain_sum(*terms), b)
+    """The diagonal, where limits and dry friction are, by a product: XLA would compute what they come from, their
+    impedance too, again for each entry of the sum.
+    """
+    *matrices, diagonal, b = arguments
+    if b.ndim == 1:
+        return solve_bordered(plain_sum(*matrices, diagonal), b)
+    alike = product(diagonal, jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype))
+    return in_shares(lambda *terms: solve_bordered(plain_sum(*terms[:-1]), terms[-1]), *matrices, alike, b)
 
 
 def _assembled(name: str, assemble: Assemble, plain: Rule, kernel: Rule) -> Primitive:

@@ -14,8 +14,12 @@ size). The second, U x = y, is the first rows of
     [0 d] [-1] = [-d].
 """
 
+import os
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 from jaxlib import lapack
 
@@ -23,8 +27,31 @@ Array = jax.Array
 
 # the corner c, larger than b A^-1 b can be for b of size 1
 CORNER = 1e30
+# fewest matrices of a share, and most shares
+SMALLEST_SHARE, MOST_SHARES = 64, 8
+# the first jaxlib whose calls share their matrices out
+SHARED_OUT = (0, 10)
 # flags of LAPACK, which sees our upper triangles by columns: as lower ones
 LEFT, LOWER, TRANSPOSED, GENERAL = (np.uint8(ord(letter)) for letter in "LLTN")
+
+
+def in_shares(function: Callable[..., Array], *batches: Array) -> Array:
+    """A function of the matrices of batches (n, ...), one share of them for each core, side by side.
+
+    One call of LAPACK takes its matrices one after another, while other cores wait.
+    """
+    count, size = _shares(), batches[-1].shape[0]
+    if size % count or size < SMALLEST_SHARE * count:
+        return function(*batches)
+    shares = zip(*(jnp.split(batch, count) for batch in batches), strict=True)
+    return jnp.concatenate([function(*share) for share in shares])
+
+
+def _shares() -> int:
+    """A power of two, as batches are; one where jaxlib shares the matrices of a call out itself."""
+    if jaxlib.version.__version_info__ >= SHARED_OUT:
+        return 1
+    return 1 << (min(os.cpu_count() or 1, MOST_SHARES).bit_length() - 1)
 
 
 def solve_bordered(matrix: Array, b: Array) -> Array:

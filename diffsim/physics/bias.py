@@ -5,6 +5,8 @@ Tendon armature adds J^T a (dJ/dt qvel).
 Source: Featherstone 2008, ch. 5.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -19,6 +21,7 @@ from diffsim.physics.tendon import straight_parts, tendon_drift
 from diffsim.physics.tree import sum_chain, sum_subtree
 from diffsim.types.data import Bias, ComFrame, Kinematics, Tendons, Velocities
 from diffsim.types.model import Model
+from diffsim.types.topology import Topology
 
 Array = jax.Array
 
@@ -33,20 +36,37 @@ def compute_bias(
 ) -> Bias:
     """qfrc_bias (nv,), N or N m: the force that keeps qvel (nv,) constant without other forces."""
     topology = model.topology
-    force = newton_euler(model, qvel, com, velocities)
+    force = newton_euler(topology, moving(model, qvel, com, velocities))
     if has_tendon_armature(topology) and straight_parts(topology) is not None:
         drift = tendon_drift(model, qvel, kinematics, com, velocities)
         force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)
     return Bias(qfrc_bias=force)
 
 
-def newton_euler(model: Model, qvel: Array, com: ComFrame, velocities: Velocities, qacc: Array | None = None) -> Array:
-    """(nv,) force, N or N m, that gives the bodies qvel and qacc (nv,) against gravity; None for qacc = 0."""
-    topology = model.topology
-    terms = [(velocities.cdof_dot, qvel), *([] if qacc is None else [(com.cdof, qacc)])]
-    acceleration = rest_acceleration(model)[None] + launched_once(sum_chain)(topology, *terms)
-    total = sum_subtree(topology, body_force(com.cinert, velocities.cvel, acceleration))
-    return dot(com.cdof, pick(total, topology.dof_bodyid))
+class Moving(NamedTuple):
+    """What the recursion reads of bodies that move: qvel (nv,), inertias, axes, velocities and their rates, and the
+    acceleration of the world (6,).
+    """
+
+    qvel: Array
+    cinert: Array
+    cdof: Array
+    cdof_dot: Array
+    cvel: Array
+    rest: Array
+
+
+def moving(model: Model, qvel: Array, com: ComFrame, velocities: Velocities) -> Moving:
+    """What moves with qvel (nv,), against gravity."""
+    return Moving(qvel, com.cinert, com.cdof, velocities.cdof_dot, velocities.cvel, rest_acceleration(model))
+
+
+def newton_euler(topology: Topology, bodies: Moving, qacc: Array | None = None) -> Array:
+    """(nv,) force, N or N m, that gives the bodies qacc (nv,); None for qacc = 0."""
+    terms = [(bodies.cdof_dot, bodies.qvel), *([] if qacc is None else [(bodies.cdof, qacc)])]
+    acceleration = bodies.rest[None] + launched_once(sum_chain)(topology, *terms)
+    total = sum_subtree(topology, body_force(bodies.cinert, bodies.cvel, acceleration))
+    return dot(bodies.cdof, pick(total, topology.dof_bodyid))
 
 
 def rest_acceleration(model: Model) -> Array:

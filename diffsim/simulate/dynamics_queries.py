@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from diffsim.checked import checked
 from diffsim.constraint import laws
 from diffsim.math.linalg import cholesky, matmul, solve_spd
-from diffsim.physics.bias import newton_euler
+from diffsim.physics.bias import moving, newton_euler
 from diffsim.simulate.constants import set_const
 from diffsim.solver.objective import constraint_force, residuals_at
 from diffsim.types import Data, Model, State
@@ -58,7 +58,7 @@ def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Ar
 
     As in MuJoCo, armature (of joints, tendons and actuators) is not part of it.
     """
-    return newton_euler(model, state.qvel, data, data, qacc)
+    return newton_euler(model.topology, moving(model, state.qvel, data, data), qacc)
 
 
 @checked

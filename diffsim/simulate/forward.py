@@ -31,8 +31,9 @@ from diffsim.physics.velocity import compute_velocities
 from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.inverse_dynamics import compute_forward_inverse
+from diffsim.simulate.motion_forces import motion_forces
 from diffsim.simulate.status import status
-from diffsim.solver import smooth_acceleration, solve
+from diffsim.solver import Aids, smooth_acceleration, solve
 from diffsim.solver.felt import felt
 from diffsim.solver.objective import Objective
 from diffsim.types import Data, Inputs, Model, State
@@ -85,9 +86,11 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     smooth_force = passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied
 
     # constraint
+    others = passive.qfrc_passive + actuation.qfrc_actuator + applied
+    aids = Aids(contacts.sort_key, motion_forces(model, qvel, com, velocities, others))
     sources = Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts, held)
     constraints = make_constraints(sources)
-    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, constraints, contacts.sort_key)
+    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, constraints, aids)
     if model.opt.contact_reach:
         distant = make_constraints(sources._replace(reach=model.opt.contact_reach))
         solution = felt(model, solution, Objective(inertia.M, smooth_force, distant))

@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.constraint import contact_forces
-from diffsim.enums import DisableBit, EnableBit, Integrator
+from diffsim.enums import EnableBit, Integrator
 from diffsim.errors import Problem, UnsupportedError
 from diffsim.math.block_matrix import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
 from diffsim.math.pick import pick
-from diffsim.physics import reflected
 from diffsim.physics.passive import damping_derivative
 from diffsim.sensor import read_sensors
 from diffsim.simulate.derivative import velocity_derivative
 from diffsim.simulate.forward import forward
 from diffsim.simulate.free_body import free_bodies, midpoint_velocity, unconstrained
+from diffsim.simulate.motion_forces import damps_implicitly
 from diffsim.simulate.runge_kutta import average_slopes, last, rates_of
 from diffsim.simulate.split import split_step
 from diffsim.types import Data, Inputs, Model, State
@@ -94,8 +94,7 @@ def euler(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
 
 def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M + h D, D the dampers of the dofs."""
-    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
-    if off or not reflected.is_damped(model.topology):
+    if not damps_implicitly(model):
         return data.M
     return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
 

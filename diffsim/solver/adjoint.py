@@ -8,22 +8,33 @@ iterations.
 
 import jax
 
+from diffsim.physics.motion_forces import MotionForces
 from diffsim.solver.hessian import solve_hessian_linear
-from diffsim.solver.objective import Objective, gradient, residuals_at
+from diffsim.solver.objective import Objective, constraint_force, gradient, residuals_at
 
 Array = jax.Array
 
 
 @jax.custom_jvp
-def at_optimum(qacc: Array, objective: Objective) -> Array:
-    """qacc (nv,), as a differentiable function of the objective that it minimizes; its own tangent is ignored."""
+def at_optimum(qacc: Array, objective: Objective, motion: MotionForces | None = None) -> Array:
+    """qacc (nv,), as a differentiable function of the objective that it minimizes; its own tangent is ignored.
+
+    Where forces of motion are given, the derivatives of M and qfrc_smooth are taken of those, which are the same.
+    """
     return qacc
 
 
 @at_optimum.defjvp
 def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    _, objective = primals
+    _, objective, motion = primals
     qacc = at_optimum(*primals)
-    _, change = jax.jvp(lambda given: gradient(given, qacc), (objective,), tangents[1:])
+    _, change = jax.jvp(lambda given, forces: _unmet(given, forces, qacc), (objective, motion), tangents[1:])
     x = residuals_at(objective.constraints, qacc)
     return qacc, -solve_hessian_linear(objective, x, change)
+
+
+def _unmet(objective: Objective, motion: MotionForces | None, qacc: Array) -> Array:
+    """The gradient (nv,), zero at the optimum."""
+    if motion is None:
+        return gradient(objective, qacc)
+    return motion.missing(qacc) - constraint_force(objective.constraints, qacc)

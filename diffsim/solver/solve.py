@@ -4,7 +4,7 @@
 (projected_gauss_seidel.py); all have one optimum, and the derivative is that of the optimum (adjoint.py).
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from diffsim import errors
 from diffsim.enums import DisableBit, Solver
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
 from diffsim.math.xla import SEARCH_RESULT
+from diffsim.physics.motion_forces import MotionForces
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.noslip import without_slip
 from diffsim.solver.objective import Objective, gradient, row_forces, row_forces_on_dofs
@@ -38,6 +39,18 @@ class Minimizer(Protocol):
         ...
 
 
+class Aids(NamedTuple):
+    """In which order (ncon,) noslip sweeps over the contacts, None for that of the slots; and the forces of motion,
+    where derivatives of M and qfrc_smooth are better taken of those.
+    """
+
+    contact_order: Array | None = None
+    motion: MotionForces | None = None
+
+
+NO_AIDS = Aids()
+
+
 def smooth_acceleration(qM: BlockDiagonal, qfrc_smooth: Array) -> Smooth:
     """qacc_smooth = M^-1 qfrc_smooth, the acceleration without constraints."""
     return Smooth(qfrc_smooth=qfrc_smooth, qacc_smooth=solve_blocks(qM, qfrc_smooth))
@@ -49,7 +62,7 @@ def solve(
     qfrc_smooth: Array,
     qacc_warmstart: Array,
     constraints: Constraints,
-    contact_order: Array | None = None,
+    aids: Aids = NO_AIDS,
 ) -> Solution:
     """The acceleration that minimizes the objective, and the force of the constraints on the dofs.
 
@@ -58,7 +71,7 @@ def solve(
       qfrc_smooth: (nv,) all other forces, N or N m.
       qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless they go through the iterations.
       constraints: the rows.
-      contact_order: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
+      aids: what else some models can be solved or differentiated with.
     """
     unroll = model.opt.solver_gradient == "unroll" and bool(constraints.groups)
     objective = Objective(qM, qfrc_smooth, constraints)
@@ -68,13 +81,13 @@ def solve(
     start = qacc_warmstart if unroll else jax.lax.stop_gradient(qacc_warmstart)
     minimum = minimize(model, posed, start, unroll)
     qacc, own_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
-    qacc = qacc if unroll else at_optimum(qacc, objective)
+    qacc = qacc if unroll else at_optimum(qacc, objective, aids.motion)
     forces = row_forces(constraints, qacc)
     if own_forces is not None:
         forces = jax.tree.map(_with_value, forces, own_forces)
     iterations = minimum.iterations
     if model.opt.noslip_iterations and constraints.groups:
-        qacc, forces, sweeps = without_slip(model, objective, qacc, forces, contact_order)
+        qacc, forces, sweeps = without_slip(model, objective, qacc, forces, aids.contact_order)
         iterations = iterations + sweeps
     stats = jax.lax.stop_gradient((minimum.improvement, jnp.linalg.norm(minimum.gradient)))
     scale = jax.lax.stop_gradient(cost_scale(model))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from uncompiled import uncompiled
 
-from diffsim.kernels import assembled, cholesky, triton_cholesky
+from diffsim.kernels import assembled, cholesky, lapack_cholesky, triton_cholesky
 from diffsim.kernels.lapack_cholesky import solve_bordered
 from diffsim.math import linalg
 
@@ -191,6 +191,22 @@ def test_bordered_solves_are_the_plain_ones(n: int, count: int) -> None:
         plain = cholesky.plain_solve(cholesky.plain_factor(matrix), b[..., None])[..., 0]
         error, allowed = (np.max(np.abs(x - exact) * unit) for x in (solve_bordered(matrix, b), plain))
         assert error < 4 * allowed + 1e-6 * np.max(np.abs(exact) * unit), name
+
+
+@pytest.mark.parametrize("count", [1, 128, 131])
+def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
+    """To the bit: each matrix is solved alone, in a share or not."""
+    matrix, b = problem(count, 6)
+    diagonal = np.abs(b)
+    found = []
+    for cores, since in ((1, (0, 10)), (2, (9, 0)), (4, (0, 0))):
+        monkeypatch.setattr(lapack_cholesky, "SHARED_OUT", since)
+        monkeypatch.setattr(lapack_cholesky.os, "cpu_count", lambda cores=cores: cores)
+        calls = jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
+        assert calls.count("potrf") == (2 if cores == 2 and count == 128 else 1)
+        found.append(jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:]))(matrix, diagonal, b))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
 
 
 def test_bordered_solves_are_nan_where_a_matrix_is_not_positive() -> None:
