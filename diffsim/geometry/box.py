@@ -5,6 +5,7 @@ along the segment where it runs over a face or along an edge. Which second point
 here (`engine_collision_box.c`, 3.8.1); distances then follow from the balls in closed form.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, direction, stack
 from diffsim.math import safe
 from diffsim.math.argmin import argmin
+from diffsim.math.ranked import number_of, ranked
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 
 Array = jax.Array
@@ -90,9 +92,8 @@ def _nearest_feature(center: Array, half: Array, size: Array) -> _Feature:
     squared, along, face = _facing_end(center, half, size)
     edge_squared, edge_along, position, side = (part.reshape(12) for part in _edges(center, half, size))
     # a later feature must be nearer by more than rounding
-    slack = 1e-15 if center.dtype == jnp.float64 else 1e-9
-
-    _, index = argmin(jnp.append(squared, edge_squared), lambda late, early, _: late < early - slack)
+    rank = functools.partial(ranked, slack=1e-15 if center.dtype == jnp.float64 else 1e-9, count=13)
+    index = number_of(jnp.minimum(rank(squared, 0), jnp.min(rank(edge_squared, 1 + np.arange(12)))), 13)
     edge, is_face = jnp.maximum(index - 1, 0), index == 0
     axis = edge >> 2
     corner = jnp.where(jnp.arange(3) == axis, side[edge] > 0, jnp.asarray(EDGES.reshape(12, 3) > 0)[edge])

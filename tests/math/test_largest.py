@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.largest import PIECE, largest
+from diffsim.math.largest import FEW, PIECE, SOME, largest
 
 
 @pytest.mark.parametrize(("size", "count"), [(5 * PIECE - 7, 40), (3 * PIECE, 1), (PIECE // 2, 9), (4 * PIECE, 700)])
@@ -23,3 +23,24 @@ def test_a_gpu_does_not_sort_a_long_row_at_once(backend: str, rounds: int, monke
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     program = str(jax.make_jaxpr(lambda row: largest(row, 40))(jax.ShapeDtypeStruct((20 * PIECE,), jnp.float32)))
     assert program.count("top_k[") == rounds
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("size", "count"), [(2, 1), (27, 15), (64, FEW), (SOME, 15)])
+def test_few_are_taken_out_as_top_k_finds_them(
+    size: int, count: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    # positive, negative, zero and far ones, many of them equal, none nearly equal
+    values = np.random.default_rng(size).integers(-30, 30, (2, size)).astype(dtype) / 8
+    values[1, ::4] = -1e10
+    found, expected = jax.vmap(lambda row: largest(row, count))(jnp.asarray(values)), jax.lax.top_k(values, count)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_indices_exist_whatever_the_values(bad: float) -> None:
+    values = jnp.full((20,), bad).at[3].set(1.0)
+    index = np.asarray(largest(values, 5)[1])
+    assert np.all((index >= 0) & (index < 20)) and (3 in index or bad == np.inf)
