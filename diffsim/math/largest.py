@@ -18,15 +18,15 @@ Array = jax.Array
 PIECE = 1024
 # how many are taken out one after another at most, and of how many
 FEW, SOME = 16, 256
-# what is beyond counts as this, what is nearer to zero as less than zero by this much
+# what is beyond, or no number, counts as this, what is nearer to zero as less than zero by this much
 FAR, NEAR = 1e30, 1e-30
 
 
 def largest(values: Array, count: int) -> tuple[Array, Array]:
     """The `count` largest of values (n,), in falling order, and their indices; of equal ones the first come first.
 
-    What `jax.lax.top_k` returns; but where very few are looked for on a CPU, values are equal if they differ by less
-    than the last bits that an index takes, and those that are no numbers are never found.
+    What `jax.lax.top_k` returns, no number first; but where very few are looked for on a CPU, values are equal if they
+    differ by less than the last bits that an index takes.
     """
     if for_cpu() and count <= FEW and count < values.shape[0] <= SOME:
         index = extracted(values, count)
@@ -47,7 +47,8 @@ def extracted(values: Array, count: int) -> Array:
     n, kind = values.shape[0], INTEGERS[values.dtype]
     last = 2 ** (n - 1).bit_length() - 1
     number = jnp.arange(n, dtype=kind)
-    values = clip(jax.lax.stop_gradient(values), -FAR, FAR)
+    values = jax.lax.stop_gradient(values)
+    values = jnp.where(jnp.isnan(values), FAR, clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
     # what is below zero falls as its bits go up
     own = jnp.where(values < 0, number, last - number)

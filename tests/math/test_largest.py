@@ -43,4 +43,11 @@ def test_few_are_taken_out_as_top_k_finds_them(
 def test_indices_exist_whatever_the_values(bad: float) -> None:
     values = jnp.full((20,), bad).at[3].set(1.0)
     index = np.asarray(largest(values, 5)[1])
-    assert np.all((index >= 0) & (index < 20)) and (3 in index or bad == np.inf)
+    assert np.all((index >= 0) & (index < 20)) and (3 in index) == (bad == -np.inf)
+
+
+def test_no_number_is_found() -> None:
+    """What is bad is to be seen, not to be left out."""
+    values = jnp.arange(20.0).at[7].set(jnp.nan)
+    found, index = largest(values, 3)
+    assert index.tolist() == [7, 19, 18] and np.isnan(found[0])
