@@ -83,7 +83,7 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
     eye = Pose(*(np.asarray(number, np.float32) for number in eye))
     shares = _cores()
     # of JAX's settings that belong to a thread a program reads these
-    wide, device = jax.config.jax_enable_x64, jax.config.jax_default_device
+    wide, device = (getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_device"))
 
     def draw(share: int) -> np.ndarray:
         with jax.enable_x64(wide), jax.default_device(device):

@@ -202,9 +202,9 @@ def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
     for cores, since in ((1, (0, 10)), (2, (9, 0)), (4, (0, 0))):
         monkeypatch.setattr(lapack_cholesky, "SHARED_OUT", since)
         monkeypatch.setattr(lapack_cholesky.os, "cpu_count", lambda cores=cores: cores)
-        calls = jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
+        calls = jax.jit(lambda *terms: assembled.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
         assert calls.count("potrf") == (2 if cores == 2 and count == 128 else 1)
-        found.append(jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:]))(matrix, diagonal, b))
+        found.append(jax.jit(lambda *terms: assembled.solve_sum(terms[:1], *terms[1:]))(matrix, diagonal, b))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
 
