@@ -43,7 +43,7 @@ def advance(motors: Actuators, rate: Array) -> Array:
     bound = motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
     integral = after[:, MotorState.INTEGRAL]
     integral = jnp.where(bound > 0, safe.clip(integral, -bound, bound), integral)
-    lag = jnp.maximum(motors.dynprm[:, MotorDynamics.LAG], MINIMUM)
+    lag = safe.maximum(motors.dynprm[:, MotorDynamics.LAG], MINIMUM)
     current = act[:, MotorState.CURRENT] - rate[:, MotorState.CURRENT] * lag * jnp.expm1(-h / lag)
     return jnp.stack(
         [after[:, MotorState.SLEW], integral, after[:, MotorState.TEMPERATURE], _next_bristle(motors), current], axis=1
@@ -53,7 +53,7 @@ def advance(motors: Actuators, rate: Array) -> Array:
 def current(motors: Actuators, act: Array) -> Array:
     """(n,) ampere: that of the activations (n, 5) where it lags, else (V - K velocity) / R."""
     volt = _voltage(motors) - _constant(motors) * motors.velocity
-    at_once = volt / jnp.maximum(_resistance(motors), MINIMUM)
+    at_once = volt / safe.maximum(_resistance(motors), MINIMUM)
     return jnp.where(motors.has[:, MotorState.CURRENT], act[:, MotorState.CURRENT], at_once)
 
 
@@ -70,7 +70,7 @@ def current_slope(motors: Actuators) -> Array:
     # a current with lag covers this share of its way in one timestep
     lag = motors.dynprm[:, MotorDynamics.LAG]
     share = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
-    resistance = jnp.maximum(gain[:, MotorGain.RESISTANCE], MINIMUM)
+    resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINIMUM)
     return -(by_controller + _constant(motors)) * share / resistance
 
 
@@ -90,7 +90,7 @@ def friction(motors: Actuators, parameters: Array) -> Array:
 
 def friction_slope(motors: Actuators, parameters: Array) -> Array:
     """(n,) d friction / d velocity, N m s / rad, as MuJoCo takes it: the bristles' damping alone."""
-    return -jnp.maximum(_bristles(motors)[1], 0)
+    return -safe.maximum(_bristles(motors)[1], 0)
 
 
 def _constant(motors: Actuators) -> Array:
@@ -172,11 +172,11 @@ def _decay(motors: Actuators) -> Array:
     """(n,) per second: -sigma0 |v| / g(v), with Stribeck's curve g = F_c + (F_s - F_c) exp(-(v / v_s)^2)."""
     bias = motors.biasprm
     coulomb, static = bias[:, MotorBias.COULOMB_FRICTION], bias[:, MotorBias.STATIC_FRICTION]
-    ratio = motors.velocity / jnp.maximum(bias[:, MotorBias.STRIBECK_VELOCITY], MINIMUM)
+    ratio = motors.velocity / safe.maximum(bias[:, MotorBias.STRIBECK_VELOCITY], MINIMUM)
     # beyond 30 the exponential is zero anyway, and its square cannot overflow
     ratio = safe.clip(ratio, -30.0, 30.0)
     curve = coulomb + (static - coulomb) * jnp.exp(-ratio * ratio)
-    return -_bristles(motors)[0] * jnp.abs(motors.velocity) / jnp.maximum(curve, MINIMUM)
+    return -_bristles(motors)[0] * jnp.abs(motors.velocity) / safe.maximum(curve, MINIMUM)
 
 
 def _current_rate(motors: Actuators) -> Array:

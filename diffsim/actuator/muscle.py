@@ -66,7 +66,7 @@ def activation_rate(actuators: Actuators) -> Array:
 
     def rate(gap: Array, rises: Array) -> Array:
         tau = jnp.where(smooth, fall + (rise - fall) * blend, jnp.where(rises, rise, fall))
-        return gap / jnp.maximum(tau, MINIMUM)
+        return gap / safe.maximum(tau, MINIMUM)
 
     by_ctrl = rate(_change(ctrl), (excess > 0) | (equal & (ctrl <= 0)))
     by_act = rate(_change(act), (excess > 0) | (equal & (act >= 1)))
@@ -99,7 +99,7 @@ def passive_force(actuators: Actuators, parameters: Array) -> Array:
     """(n,) N: zero up to the optimal length, then quadratic, then linear."""
     shape = _shape(parameters)
     length, _ = _normalized(actuators, shape)
-    half = jnp.maximum(0.5 * (shape.lmax - 1), MINIMUM)
+    half = safe.maximum(0.5 * (shape.lmax - 1), MINIMUM)
     x = (length - 1) / half
     curve = jnp.where(x <= 0, 0, jnp.where(x <= 1, 0.5 * x * x, x - 0.5))
     return -_peak_force(actuators, shape) * shape.fpmax * curve
@@ -108,28 +108,28 @@ def passive_force(actuators: Actuators, parameters: Array) -> Array:
 def _active_force(actuators: Actuators, parameters: Array, velocity: Array) -> Array:
     shape = _shape(parameters)
     length, optimum = _normalized(actuators, shape)
-    speed = velocity / jnp.maximum(optimum * shape.vmax, MINIMUM)
+    speed = velocity / safe.maximum(optimum * shape.vmax, MINIMUM)
     by_length, by_speed = _length_curve(length, shape.lmin, shape.lmax), _speed_curve(speed, shape.fvmax)
     return -_peak_force(actuators, shape) * by_length * by_speed
 
 
 def _peak_force(actuators: Actuators, shape: Shape) -> Array:
     """(n,) largest active force, N."""
-    return jnp.where(shape.peak < 0, shape.scale / jnp.maximum(actuators.acc0, MINIMUM), shape.peak)
+    return jnp.where(shape.peak < 0, shape.scale / safe.maximum(actuators.acc0, MINIMUM), shape.peak)
 
 
 def _normalized(actuators: Actuators, shape: Shape) -> tuple[Array, Array]:
     """(n,) length in units of the optimal length, and that length in m."""
     lower, upper = actuators.lengthrange[:, 0], actuators.lengthrange[:, 1]
-    optimum = (upper - lower) / jnp.maximum(shape.longest - shape.shortest, MINIMUM)
-    return shape.shortest + (actuators.length - lower) / jnp.maximum(optimum, MINIMUM), optimum
+    optimum = (upper - lower) / safe.maximum(shape.longest - shape.shortest, MINIMUM)
+    return shape.shortest + (actuators.length - lower) / safe.maximum(optimum, MINIMUM), optimum
 
 
 def _length_curve(length: Array, lower: Array, upper: Array) -> Array:
     """Active force over length: four parabolas from 0 at `lower` through 1 at length 1 to 0 at `upper`."""
     below = length <= 1
     end = jnp.where(below, lower, upper)
-    half = jnp.maximum(0.5 * jnp.abs(1 - end), MINIMUM)
+    half = safe.maximum(0.5 * jnp.abs(1 - end), MINIMUM)
     # distances from the end and from the peak, in half widths of this side
     outer, inner = jnp.abs(length - end) / half, jnp.abs(length - 1) / half
     curve = jnp.where(outer <= 1, 0.5 * outer * outer, 1 - 0.5 * inner * inner)
@@ -139,7 +139,7 @@ def _length_curve(length: Array, lower: Array, upper: Array) -> Array:
 def _speed_curve(speed: Array, maximum: Array) -> Array:
     """Active force over speed: 0 at -1, 1 at rest, `maximum` when lengthening fast."""
     rise = maximum - 1
-    lengthening = maximum - (rise - speed) * (rise - speed) / jnp.maximum(rise, MINIMUM)
+    lengthening = maximum - (rise - speed) * (rise - speed) / safe.maximum(rise, MINIMUM)
     shortening = (speed + 1) * (speed + 1)
     slow = jnp.where(speed <= 0, shortening, lengthening)
-    return jnp.where(speed <= -1, 0, jnp.where(speed <= jnp.maximum(rise, 0), slow, maximum))
+    return jnp.where(speed <= -1, 0, jnp.where(speed <= safe.maximum(rise, 0), slow, maximum))

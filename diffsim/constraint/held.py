@@ -26,6 +26,7 @@ import numpy as np
 from diffsim.constraint import laws
 from diffsim.constraint.limit import limit_layout
 from diffsim.constraint.rows import RawRows
+from diffsim.math import safe
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Held, Law, RowGroup
 
@@ -62,7 +63,7 @@ def as_held(raw: RawRows, held: Held, index: int) -> RawRows:
     """Rows that act as they are held. Impedance does not rise again where what acts has come apart."""
     violation = raw.pos - raw.margin
     own = violation if raw.size is None else raw.size
-    size = jnp.where(held.binds, jnp.minimum(violation, 0), own)
+    size = jnp.where(held.binds, safe.minimum(violation, 0), own)
     return raw._replace(active=jnp.where(held.binds, held.acts[index], raw.active), size=size)
 
 

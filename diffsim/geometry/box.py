@@ -179,9 +179,9 @@ def _from_corner(axis: Array, half: Array, size: Array, near: _Feature) -> tuple
     sign = jnp.where(reverse, -1, 1).astype(half.dtype)
     ahead, behind = 1 - sign * near.along, 1 + sign * near.along
     overshoot = _ratio(2 * size, half)
-    along_edge = jnp.minimum(ahead, _pick(which, overshoot))
+    along_edge = safe.minimum(ahead, _pick(which, overshoot))
     for k in range(3):
-        behind = jnp.where(which == k, behind, jnp.minimum(behind, overshoot[k]))
+        behind = jnp.where(which == k, behind, safe.minimum(behind, overshoot[k]))
     steep = jax.lax.stop_gradient(_pick(which, axis)) ** 2 > 0.5
     return jnp.where(steep, along_edge * sign, -behind * sign), (number == 1) | (number == 2)
 
@@ -195,11 +195,11 @@ def _from_edge(axis: Array, half: Array, size: Array, near: _Feature) -> tuple[A
     exists = _pick(next1, differ) ^ _pick(next2, differ)
     forward = _pick(across, differ)
     sign = jnp.where(forward, 1, -1).astype(half.dtype)
-    offset = jnp.minimum(1 - sign * near.along, _ratio(2 * _pick(across, size), _pick(across, half)))
+    offset = safe.minimum(1 - sign * near.along, _ratio(2 * _pick(across, size), _pick(across, half)))
     # until the end of the edge
     same = (_pick(near.axis, half) > 0) == forward
     rest = jnp.where(same, 1 - near.position, 1 + near.position)
-    offset = jnp.minimum(offset, _ratio(_pick(near.axis, size) * rest, _pick(near.axis, half)))
+    offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, _pick(near.axis, half)))
     return offset * sign, exists
 
 
@@ -211,5 +211,5 @@ def _from_face(center: Array, half: Array, size: Array, near: _Feature) -> tuple
     for k in range(3):
         for sign in (1, -1):
             bound = safe.divide((sign * size[k] - point[k]) * inward, half[k], BEYOND)
-            offset = jnp.where((near.face != k) & (bound > 0), jnp.minimum(offset, bound), offset)
+            offset = jnp.where((near.face != k) & (bound > 0), safe.minimum(offset, bound), offset)
     return offset * inward, near.face >= 0

@@ -46,7 +46,7 @@ def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Arr
         wanted, own = dot(missing, axis), reach[k](axis)
         # the middle of what this part can take, given how far the later ones reach
         later = sum((other(axis) for other in reach[k + 1 :]), jnp.zeros_like(own))
-        middle = 0.5 * (jnp.maximum(-own, wanted - later) + jnp.minimum(own, wanted + later))
+        middle = 0.5 * (safe.maximum(-own, wanted - later) + safe.minimum(own, wanted + later))
         taken = scale(axis, jnp.where(own > 0, middle, 0))
         missing, shared[part.owner] = missing - taken, shared[part.owner] + taken
     return 0.5 * (points[0] + shared[0] + points[1] - shared[1])

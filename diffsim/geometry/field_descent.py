@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.geometry.primitive_fields import Field
+from diffsim.math import safe
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 
 Array = jax.Array
@@ -74,8 +75,8 @@ def _greater(a: Array, b: Array, slope1: Array, slope2: Array) -> Array:
     return jnp.where((a > b)[..., None], slope1, slope2)
 
 
-COLLISION = Objective(lambda a, b: a + b + jnp.abs(jnp.maximum(a, b)), _collision_slope)
-INTERSECTION = Objective(jnp.maximum, _greater)
+COLLISION = Objective(lambda a, b: a + b + jnp.abs(safe.maximum(a, b)), _collision_slope)
+INTERSECTION = Objective(safe.maximum, _greater)
 
 
 def descend(pair: FieldPair, start: Array, steps: int) -> Array:

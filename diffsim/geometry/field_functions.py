@@ -69,18 +69,18 @@ def bolt_distance(parameters: Array, point: Array) -> Array:
     """A thread of some radius below a hexagonal head."""
     past = _past(parameters, point)
     z = point[..., 2]
-    thread = jnp.maximum(_thread(past, point), jnp.abs(z + 0.5) - 0.5)
-    thread = jnp.maximum(thread, -((z - past) * HALF + HALF))
-    return jnp.minimum(thread, _head(past, point))
+    thread = safe.maximum(_thread(past, point), jnp.abs(z + 0.5) - 0.5)
+    thread = safe.maximum(thread, -((z - past) * HALF + HALF))
+    return safe.minimum(thread, _head(past, point))
 
 
 def nut_distance(parameters: Array, point: Array) -> Array:
     """A hexagon with a threaded hole of some radius."""
     past = _past(parameters, point)
     cone = (point[..., 2] - past) * HALF
-    hole = jnp.maximum(_thread(past, point), -(cone + 0.5 * HALF))
-    hole = jnp.minimum(hole, -cone - 0.05 * HALF)
-    return jnp.maximum(_head(past, point), -hole)
+    hole = safe.maximum(_thread(past, point), -(cone + 0.5 * HALF))
+    hole = safe.minimum(hole, -cone - 0.05 * HALF)
+    return safe.maximum(_head(past, point), -hole)
 
 
 def _past(parameters: Array, point: Array) -> Array:
@@ -102,7 +102,7 @@ def _head(past: Array, point: Array) -> Array:
     x, y, z = unpack(point)
     sector = jnp.floor(safe.arctan2(y, x) * (3 / pi) + 0.5) * (pi / 3)
     side = jnp.cos(sector) * x + jnp.sin(sector) * y - 0.5
-    return jnp.maximum(jnp.maximum(side, jnp.abs(z + 0.25) - 0.25), (z + past - 0.22) * HALF)
+    return safe.maximum(safe.maximum(side, jnp.abs(z + 0.25) - 0.25), (z + past - 0.22) * HALF)
 
 
 def _thread_sides(parameters: Array) -> list[Array]:

@@ -37,7 +37,7 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     starts = second.data.starts
     begin = low[None] + (high - low)[None] * starts - shift[None]
     point = descend(pair, mul_vec_t(_many(turn, starts), begin), len(second.data.steps))
-    dist = jnp.maximum(*pair.values(point))
+    dist = safe.maximum(*pair.values(point))
     inside = dist <= 0
     valid = _touching(low, high) & inside & ~repeated(point, inside)
     return _contacts(pair, second, point, dist, valid)
@@ -61,8 +61,8 @@ def _box(kind: GeomType, shape: Shape) -> Array:
 def _common_box(turn: Array, shift: Array, first: Array, second: Array) -> tuple[Array, Array]:
     """Lower and upper corner (3,), in the frame of the first, of what two boxes have in common."""
     center, half = mul_vec(turn, second[:3]) + shift, mul_vec(jnp.abs(turn), second[3:])
-    low = jnp.maximum(first[:3] - first[3:], center - half)
-    return low, jnp.minimum(first[:3] + first[3:], center + half)
+    low = safe.maximum(first[:3] - first[3:], center - half)
+    return low, safe.minimum(first[:3] + first[3:], center + half)
 
 
 def _touching(low: Array, high: Array) -> Array:

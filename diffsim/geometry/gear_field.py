@@ -36,7 +36,7 @@ def gear_distance(parameters: Array, point: Array) -> Array:
     """Signed distance (...), m, of points (..., 3)."""
     flat = _outline(parameters, point)
     ends = jnp.abs(point[..., 2]) - parameters[3] / 2
-    return jnp.minimum(jnp.maximum(flat, ends), 0) + safe.norm(pack([jnp.maximum(flat, 0), jnp.maximum(ends, 0)]))
+    return safe.minimum(safe.maximum(flat, ends), 0) + safe.norm(pack([safe.maximum(flat, 0), safe.maximum(ends, 0)]))
 
 
 def gear_half_sides(parameters: Array) -> list[Array]:
@@ -76,12 +76,12 @@ def _teeth(gear: Gear, radius: Array, angle: Array, rounding: Array) -> Array:
     half = gear.shift / 2
     first = _modulo(angle + half, gear.stride) - half
     second = _modulo(-angle - half, gear.stride) - half
-    flanks = jnp.maximum(_involute_distance(gear, radius, first), _involute_distance(gear, radius, second))
+    flanks = safe.maximum(_involute_distance(gear, radius, first), _involute_distance(gear, radius, second))
     gap = gear.stride - gear.shift
-    teeth = jnp.maximum(jnp.maximum(first - gap, second - gap), flanks)
+    teeth = safe.maximum(safe.maximum(first - gap, second - gap), flanks)
     teeth = _smooth_intersection(radius - gear.tip, teeth, rounding)
     teeth = _smooth_union(radius - gear.foot, teeth, gear.base - gear.foot)
-    return jnp.maximum(teeth, gear.hole - radius)
+    return safe.maximum(teeth, gear.hole - radius)
 
 
 def _involute_distance(gear: Gear, radius: Array, angle: Array) -> Array:
@@ -102,5 +102,5 @@ def _smooth_union(a: Array, b: Array, width: Array) -> Array:
 
 
 def _smooth_intersection(a: Array, b: Array, width: Array) -> Array:
-    apart = _smooth_union(jnp.maximum(a, -b), jnp.maximum(b, -a), width)
-    return jnp.maximum(jnp.maximum(a, b), -apart)
+    apart = _smooth_union(safe.maximum(a, -b), safe.maximum(b, -a), width)
+    return safe.maximum(safe.maximum(a, b), -apart)

@@ -73,8 +73,8 @@ def ellipsoid_gradient(size: Array, point: Array) -> Array:
 def cylinder_distance(size: Array, point: Array) -> Array:
     """Distance from the surface; inside the nearer of side and end."""
     beyond, above = _past_cylinder(size, point)
-    outside = safe.norm(pack([jnp.maximum(beyond, 0), jnp.maximum(above, 0)]))
-    return jnp.minimum(jnp.maximum(beyond, above), 0) + outside
+    outside = safe.norm(pack([safe.maximum(beyond, 0), safe.maximum(above, 0)]))
+    return safe.minimum(safe.maximum(beyond, above), 0) + outside
 
 
 def cylinder_gradient(size: Array, point: Array) -> Array:
@@ -82,13 +82,13 @@ def cylinder_gradient(size: Array, point: Array) -> Array:
     x, y, z = unpack(point)
     beyond, above = _past_cylinder(size, point)
     side, rise = safe.norm(pack([x, y])), jnp.abs(z)
-    over, top = jnp.maximum(beyond, 0), jnp.maximum(above, 0)
+    over, top = safe.maximum(beyond, 0), safe.maximum(above, 0)
     length = safe.norm(pack([over, top]))
-    first, inside = beyond > above, jnp.maximum(beyond, above) < 0
-    radial = jnp.where(inside, jnp.where(first, 1, 0), over / jnp.maximum(length, SHORTEST))
-    axial = jnp.where(inside, jnp.where(first, 0, 1), top / jnp.maximum(length, SHORTEST))
-    by_side = radial / jnp.maximum(side, SHORTEST)
-    return pack([x * by_side, y * by_side, z * axial / jnp.maximum(rise, SHORTEST)])
+    first, inside = beyond > above, safe.maximum(beyond, above) < 0
+    radial = jnp.where(inside, jnp.where(first, 1, 0), over / safe.maximum(length, SHORTEST))
+    axial = jnp.where(inside, jnp.where(first, 0, 1), top / safe.maximum(length, SHORTEST))
+    by_side = radial / safe.maximum(side, SHORTEST)
+    return pack([x * by_side, y * by_side, z * axial / safe.maximum(rise, SHORTEST)])
 
 
 def _past_cylinder(size: Array, point: Array) -> tuple[Array, Array]:
@@ -100,24 +100,24 @@ def _past_cylinder(size: Array, point: Array) -> tuple[Array, Array]:
 def box_distance(size: Array, point: Array) -> Array:
     """Outside the distance; inside, the length along the gradient to where this meets a face."""
     past = jnp.abs(point) - _along(size, point)
-    outside = safe.norm(jnp.maximum(past, 0))
+    outside = safe.norm(safe.maximum(past, 0))
     inside, depth, reach = _inside_box(size, past)
     x, y, z = unpack(depth * depth / _along(size, depth))
-    return jnp.where(inside, -jnp.minimum(x, jnp.minimum(y, z)) * safe.norm(reach), outside)
+    return jnp.where(inside, -safe.minimum(x, safe.minimum(y, z)) * safe.norm(reach), outside)
 
 
 def box_gradient(size: Array, point: Array) -> Array:
     """Outside away from the nearest point; inside a direction that turns from radial to the normal of a face."""
     past = jnp.abs(point) - _along(size, point)
     inside, _, reach = _inside_box(size, past)
-    outward = jnp.where(inside[..., None], safe.normalize(reach), safe.normalize(jnp.maximum(past, 0)))
+    outward = jnp.where(inside[..., None], safe.normalize(reach), safe.normalize(safe.maximum(past, 0)))
     return outward * jnp.where(point < 0, -1, 1)
 
 
 def _inside_box(size: Array, past: Array) -> tuple[Array, Array, Array]:
     """Whether a point is inside, its depths below the faces (..., 3) m, and the half sizes over these."""
     x, y, z = unpack(past)
-    inside = jnp.maximum(x, jnp.maximum(y, z)) < 0
+    inside = safe.maximum(x, safe.maximum(y, z)) < 0
     depth = jnp.where(inside[..., None], -past, 1)
     return inside, depth, safe.divide(_along(size, depth), depth)
 

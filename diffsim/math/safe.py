@@ -64,6 +64,22 @@ def arctan2(y: Array, x: Array) -> Array:
     return where(valid, jnp.arctan2(y, where(valid, x, 1)), 0)
 
 
+def maximum(x: Array | float, y: Array | float) -> Array:
+    """The greater of two numbers, with the derivative of that one, and of x if they are equal; nan if one is.
+
+    The derivative of `jnp.maximum` compares x and y with the result. XLA for CPU may compute these again, with other
+    rounding: then none is equal to it, and the derivative is zero.
+    """
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    return where((x >= y) | jnp.isnan(x), x, y)
+
+
+def minimum(x: Array | float, y: Array | float) -> Array:
+    """The lesser of two numbers, as `maximum`."""
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    return where((x <= y) | jnp.isnan(x), x, y)
+
+
 def clip(x: Array, lower: Array | float, upper: Array | float) -> Array:
     """min(max(x, lower), upper) with derivative 0 outside and 1 inside and on the bounds (no halves at ties)."""
     return where(x < lower, lower, where(x > upper, upper, x))

@@ -93,7 +93,7 @@ def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) 
     inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)
     across = jnp.stack([inertia[:, 1], inertia[:, 2], inertia[:, 0]], axis=1)
     beside = jnp.stack([inertia[:, 2], inertia[:, 0], inertia[:, 1]], axis=1)
-    square = 6 * jnp.maximum(MINIMUM, across + beside - inertia)
+    square = 6 * safe.maximum(MINIMUM, across + beside - inertia)
     box = safe.sqrt(scale(square, safe.divide(jnp.ones_like(mass), mass)))
     b, c = (jnp.roll(box, shift, axis=1) for shift in (-1, -2))
     diameter = (box[:, 0] + box[:, 1] + box[:, 2]) / 3
@@ -149,7 +149,7 @@ def _projection(size: Array, linear: Array) -> tuple[Array, Array, Array, Array]
     normal = weight**2 * linear
     denominator, numerator = dot(normal, normal), dot(normal, linear)
     # at rest the area is zero, as MuJoCo's 0 / minval is
-    ratio = denominator / jnp.maximum(numerator, MINIMUM)
+    ratio = denominator / safe.maximum(numerator, MINIMUM)
     return PI * safe.sqrt(ratio), normal, numerator, denominator
 
 
@@ -158,7 +158,7 @@ def _lift(density: Array, coefficient: Array, size: Array, angular: Array, linea
     volume = 4 / 3 * PI * size[:, 0] * size[:, 1] * size[:, 2]
     magnus = scale(cross(angular, linear), coefficient[:, 5] * density * volume)
     area, normal, numerator, denominator = _projection(size, linear)
-    cosine = numerator / jnp.maximum(safe.norm(linear) * denominator, MINIMUM)
+    cosine = numerator / safe.maximum(safe.norm(linear) * denominator, MINIMUM)
     circulation = scale(cross(normal, linear), coefficient[:, 4] * density * cosine * area)
     return magnus + cross(circulation, linear)
 
@@ -168,7 +168,7 @@ def _drag(model: Model, coefficient: Array, size: Array, angular: Array, linear:
     density, viscosity = model.opt.density, model.opt.viscosity
     blunt, slender, turning = coefficient[:, 1], coefficient[:, 2], coefficient[:, 3]
     a, b, c = size[:, 0], size[:, 1], size[:, 2]
-    largest, smallest = jnp.maximum(jnp.maximum(a, b), c), jnp.minimum(jnp.minimum(a, b), c)
+    largest, smallest = safe.maximum(safe.maximum(a, b), c), safe.minimum(safe.minimum(a, b), c)
     middle = a + b + c - largest - smallest
     full = PI * largest * middle
     area, *_ = _projection(size, linear)
@@ -182,4 +182,4 @@ def _drag(model: Model, coefficient: Array, size: Array, angular: Array, linear:
 
 def _max_moment(along: Array, first: Array, second: Array) -> Array:
     """Moment of inertia that bounds quadratic drag about one axis."""
-    return 8 / 15 * PI * along * jnp.maximum(first, second) ** 4
+    return 8 / 15 * PI * along * safe.maximum(first, second) ** 4

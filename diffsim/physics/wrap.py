@@ -184,8 +184,8 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
         return jnp.arcsin(ratio[0] * z) + jnp.arcsin(ratio[1] * z) - 2 * jnp.arcsin(z) + opening
 
     def slope(z: Array, ratio: Array) -> Array:
-        terms = [r / jnp.maximum(MINIMUM, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
-        return terms[0] + terms[1] - 2 / jnp.maximum(MINIMUM, jnp.sqrt(1 - z * z))
+        terms = [r / safe.maximum(MINIMUM, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
+        return terms[0] + terms[1] - 2 / safe.maximum(MINIMUM, jnp.sqrt(1 - z * z))
 
     a, g, on = jax.lax.stop_gradient((ratio, opening, wanted))
     start = jnp.asarray(START, a.dtype)

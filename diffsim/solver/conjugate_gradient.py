@@ -1,7 +1,5 @@
 """Nonlinear conjugate gradients (Polak-Ribiere), preconditioned by M: no Hessian, one factor for all iterations."""
 
-import jax.numpy as jnp
-
 from diffsim.math import safe
 from diffsim.math.blocks import PerSize, block_solve
 from diffsim.math.linalg import inner
@@ -15,7 +13,7 @@ def conjugate_rule(objective: Objective, factor: PerSize) -> DirectionRule:
     def direction(point: Iterate, previous: Direction) -> Direction:
         step = -block_solve(objective.qM.blocks, factor, point.gradient)
         change = inner(point.gradient, previous.step - step)
-        beta = jnp.maximum(safe.divide(change, -inner(previous.gradient, previous.step)), 0)
+        beta = safe.maximum(safe.divide(change, -inner(previous.gradient, previous.step)), 0)
         return Direction(step + beta * previous.vector, point.gradient, step)
 
     return direction

@@ -78,7 +78,7 @@ def minimum_in_ball(value: Array, linear: Array, radius: Array) -> Array:
         squared = jnp.sum(share * share)
         slope = jnp.sum(share * share / (value + multiplier))
         step = safe.divide(squared * (jnp.sqrt(squared) - radius), slope * radius)
-        return jnp.maximum(multiplier + step, 0)
+        return safe.maximum(multiplier + step, 0)
 
     free = -linear / value
     outside = jnp.sum(free * free) > radius * radius
@@ -91,6 +91,6 @@ def minimum_in_ball(value: Array, linear: Array, radius: Array) -> Array:
 def nearest_in_cone(force: Array) -> Array:
     """The point of the cone |y| <= normal that is nearest to a force (normal, y), (k,)."""
     normal, size = force[0], safe.norm(force[1:])
-    share = jnp.clip(0.5 * (1 + safe.divide(normal, size)), 0, 1)
+    share = safe.clip(0.5 * (1 + safe.divide(normal, size)), 0, 1)
     onto = share * jnp.concatenate([size[None], force[1:]])
     return jnp.where(size <= normal, force, jnp.where(size <= -normal, 0, onto))

@@ -26,3 +26,19 @@ def test_derivatives_are_finite_at_every_magnitude(name: str, dtype: str) -> Non
     values, slopes = uncompiled(jax.vmap(jax.value_and_grad(FUNCTIONS[name])))(points)
     assert np.all(np.isfinite(values))
     assert np.all(np.isfinite(slopes))
+
+
+GREATER = {"maximum": (safe.maximum, np.maximum), "minimum": (safe.minimum, np.minimum)}
+
+
+@pytest.mark.parametrize("name", GREATER)
+def test_the_derivative_is_that_of_the_one_chosen(name: str) -> None:
+    """It does not compare with the result, which a compiler may compute again with other rounding."""
+    mine, plain = GREATER[name]
+    pairs = np.array([[1, 2], [2, 1], [3, 3], [np.nan, 1], [1, np.nan], [-0.0, np.inf]])
+    np.testing.assert_array_equal(mine(*pairs.T), plain(*pairs.T))
+    slopes = jax.vmap(jax.grad(mine, (0, 1)))(*pairs[:3].T)
+    chosen = np.arange(3) == 1 if name == "maximum" else np.arange(3) == 0
+    np.testing.assert_array_equal(slopes[0], chosen | (np.arange(3) == 2))
+    assert np.all(np.sum(slopes, axis=0) == 1)
+    assert " eq " not in str(jax.make_jaxpr(jax.grad(lambda x: mine(x * x, 3 * x)))(1.0))

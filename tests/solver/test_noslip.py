@@ -11,7 +11,7 @@ from oracle import assert_close, field_of, load_oracle, mujoco, visited_states
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.enums import Cone, DisableBit
-from diffsim.solver import solve
+from diffsim.solver import Aids, solve
 from diffsim.types import Model
 from tests.constraint.feed import Fed, rows_of
 from tests.solver.test_derivatives import (
@@ -59,7 +59,13 @@ def cases(path: str, cone: Cone, sweeps: int, tolerance: float, flags: int = 0) 
     for data in visited_states(mjmodel, 4, every=50):
         fed = rows_of(model, mjmodel, data)
         smooth = np.array(data.qfrc_smooth)
-        problem = (field_of("M", mjmodel, data), smooth, np.zeros_like(smooth), fed.constraints, fed.contacts.sort_key)
+        problem = (
+            field_of("M", mjmodel, data),
+            smooth,
+            np.zeros_like(smooth),
+            fed.constraints,
+            Aids(fed.contacts.sort_key),
+        )
         found.append(Case(model, data, fed, problem))
     return found
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from diffsim.envs.env import Moment, Task
 from diffsim.envs.starts import near
 from diffsim.envs.tasks.floating import falls, gravity_direction, observe_floating
+from diffsim.math import safe
 
 Array = jax.Array
 
@@ -16,7 +17,7 @@ FASTEST = 1.5
 def reward(now: Moment) -> dict[str, Array]:
     """Speed forward up to `FASTEST`, an upright torso, a bonus for every step on the feet, little effort."""
     return {
-        "forward": jnp.minimum(now.state.qvel[0], FASTEST),
+        "forward": safe.minimum(now.state.qvel[0], FASTEST),
         "upright": -gravity_direction(now)[2],
         "alive": jnp.ones_like(now.state.time),
         "effort": -0.02 * jnp.sum(now.action**2),

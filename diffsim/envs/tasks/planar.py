@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.envs.env import Moment
+from diffsim.math import safe
 
 Array = jax.Array
 
 
 def observe_planar(now: Moment) -> Array:
     """All positions but x, and all velocities."""
-    return jnp.concatenate([now.state.qpos[1:], jnp.clip(now.state.qvel, -10, 10)])
+    return jnp.concatenate([now.state.qpos[1:], safe.clip(now.state.qvel, -10, 10)])
 
 
 def reward_planar(now: Moment) -> dict[str, Array]:
