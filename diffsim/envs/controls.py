@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from diffsim.math import safe
 from diffsim.types import Model
 from diffsim.types.state import make_inputs
 
@@ -14,7 +15,7 @@ Array = jax.Array
 def over_range(model: Model, action: Array) -> Array:
     """Controls (nu,) for actions (nu,): -1 and 1 are the ends of the control range; without a range the action."""
     lower, upper = model.actuator_ctrlrange[:, 0], model.actuator_ctrlrange[:, 1]
-    inside = lower + 0.5 * (jnp.clip(action, -1, 1) + 1) * (upper - lower)
+    inside = lower + 0.5 * (safe.clip(action, -1, 1) + 1) * (upper - lower)
     return jnp.where(jnp.asarray(model.topology.actuator_ctrllimited, bool), inside, action)
 
 
@@ -22,8 +23,8 @@ def around_keyframe(keyframe: str, scale: float) -> Callable[[Model, Array], Arr
     """Controls of a keyframe, plus `scale` (in units of control) times the action, within the control range."""
 
     def control(model: Model, action: Array) -> Array:
-        ctrl = make_inputs(model, keyframe).ctrl + scale * jnp.clip(action, -1, 1)
+        ctrl = make_inputs(model, keyframe).ctrl + scale * safe.clip(action, -1, 1)
         lower, upper = model.actuator_ctrlrange[:, 0], model.actuator_ctrlrange[:, 1]
-        return jnp.where(jnp.asarray(model.topology.actuator_ctrllimited, bool), jnp.clip(ctrl, lower, upper), ctrl)
+        return jnp.where(jnp.asarray(model.topology.actuator_ctrllimited, bool), safe.clip(ctrl, lower, upper), ctrl)
 
     return control

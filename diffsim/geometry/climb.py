@@ -36,7 +36,7 @@ def climb(pair: ConvexPair, start: Array, circle: Array) -> Array:
         return (
             jnp.where(better, trial, normal),
             jnp.where(better, trial_value, value),
-            jnp.where(better, relaxed, jnp.maximum(8 * damping, 0.1 * size)),
+            jnp.where(better, relaxed, safe.maximum(8 * damping, 0.1 * size)),
         )
 
     carry = (start, gap(pair, start), jnp.zeros_like(start[0]))
@@ -76,7 +76,7 @@ def derivatives(
         first, second = (g - sign * dot(segment.half, e) for g, e in zip((first, second), basis, strict=True))
     for ellipsoid in pair.ellipsoids:
         v, w1, w2 = (mul_vec_t(ellipsoid.mat, x) * ellipsoid.size for x in (normal, *basis))
-        inverse = 1 / jnp.maximum(safe.norm(v), rounding(v) * ellipsoid.size[0])
+        inverse = 1 / safe.maximum(safe.norm(v), rounding(v) * ellipsoid.size[0])
         v1, v2 = dot(v, w1) * inverse, dot(v, w2) * inverse
         first, second = first - v1, second - v2
         h11 = h11 - (dot(w1, w1) - v1 * v1) * inverse
@@ -101,5 +101,5 @@ def newton_step(
     step1 = -safe.divide(c * gradient[0] - h12 * gradient[1], determinant)
     step2 = -safe.divide(a * gradient[1] - h12 * gradient[0], determinant)
     length = jnp.sqrt(step1 * step1 + step2 * step2 + 1e-30)
-    shorten = jnp.minimum(1, 0.7 / length)
+    shorten = safe.minimum(1, 0.7 / length)
     return step1 * shorten, step2 * shorten

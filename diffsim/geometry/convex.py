@@ -56,7 +56,7 @@ def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Arra
     start = (shape1.pos, shape1.axis)
     _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(angles, margin.dtype))
     dist = dists[0, 0]
-    radius = jnp.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
+    radius = safe.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
     rows = [candidate(dist, points[0, 0], normals[0, 0])]
     for k in range(4):
         # a point counts if it touches and is away from those before it

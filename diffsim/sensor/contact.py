@@ -113,7 +113,7 @@ def _net_force(readings: Readings, sign: Array) -> dict[ConDataField, Array]:
     torque = mul_vec_t(contacts.frame, readings.contact_force[:, 3:])[None] * facing
     place = jnp.broadcast_to(contacts.pos[None], force.shape)
     weight = safe.norm(force)
-    total = jnp.maximum(jnp.sum(weight, axis=1), 1e-15)
+    total = safe.maximum(jnp.sum(weight, axis=1), 1e-15)
     point = scale(jnp.sum(scale(place, weight), axis=1), 1 / total)[:, None]
     moment = jnp.sum(torque + cross(place - point, force), axis=1)[:, None]
     zero, one = jnp.zeros_like(total)[:, None], jnp.ones_like(total)[:, None]
