@@ -95,7 +95,7 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
 
 def _cores() -> int:
     """How many shares of a picture are drawn at a time: XLA runs the loops of one program on one core."""
-    return len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
+    return (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
 
 
 def _joined(shares: list[np.ndarray], frame: Frame) -> np.ndarray:

@@ -1,5 +1,8 @@
 """Pictures: the right thing in the right place, shadows, hidden geoms, files."""
 
+import importlib
+
+import jax
 import numpy as np
 import pytest
 from oracle import load_pair
@@ -38,6 +41,20 @@ def test_shadow_is_darker_than_the_floor() -> None:
     floor = image[:, :, 2][~np.apply_along_axis(is_red, 2, image)]
     # two tiles, each lit and in shadow
     assert floor.min() < 0.8 * np.percentile(floor, 20)
+
+
+def test_shares_of_a_picture_are_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many cores draw it, of one state and of several; five do not divide its 48 squares."""
+    model, _ = load_pair(XML)
+    state = make_state(model)
+    two = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), state)
+    alone, shared = [], []
+    for cores, images in ((1, alone), (5, shared)):
+        monkeypatch.setattr(importlib.import_module("diffsim.viz.render"), "_cores", lambda cores=cores: cores)
+        images += [render(model, each, "top", **SMALL) for each in (state, two)]
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(shared[1][1], shared[0])
 
 
 def test_hidden_groups_are_not_drawn() -> None:
