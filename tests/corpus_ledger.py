@@ -20,6 +20,10 @@ OTHER_CONTACTS: dict[str, str] = {
     "robosuite/robosuite/models/assets/grippers/rethink_gripper.xml": (
         "cylinders flat on boxes: depths agree to 1e-12; of the points from tilting both, others count as new"
     ),
+    "dm_control/dm_control/third_party/kinova/jaco_arm.xml": (
+        "an edge of base on the flat end of link_2: MuJoCo's search ends in a triangle one of whose corners lies in "
+        "that end, but is no corner of its polygon; it then sees no flat side, and leaves one point where there are two"
+    ),
 }
 
 # files that are left out because they take minutes

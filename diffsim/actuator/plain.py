@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.actuator.actuators import Actuators
+from diffsim.math import safe
 
 Array = jax.Array
 
@@ -51,7 +52,7 @@ def exact_decay(actuators: Actuators, rate: Array) -> Array:
 
 def _time_constant(actuators: Actuators) -> Array:
     """(n, 1) seconds."""
-    return jnp.maximum(actuators.dynprm[:, :1], MIN_TIME_CONSTANT)
+    return safe.maximum(actuators.dynprm[:, :1], MIN_TIME_CONSTANT)
 
 
 def nothing(actuators: Actuators, parameters: Array) -> Array:

@@ -48,7 +48,7 @@ def pair_parameters(model: Model, pairs: Pairs) -> PairParameters:
         friction = _rows(model.opt.o_friction, len(order))
         solref = solreffriction = _rows(model.opt.o_solref, len(order))
         solimp = _rows(model.opt.o_solimp, len(order))
-    return PairParameters(margin, margin - gap, jnp.maximum(friction, MIN_FRICTION), solref, solreffriction, solimp)
+    return PairParameters(margin, margin - gap, safe.maximum(friction, MIN_FRICTION), solref, solreffriction, solimp)
 
 
 def _reorder(column: Array, order: np.ndarray) -> Array:
@@ -82,9 +82,9 @@ def _mixed(model: Model, pairs: Pairs) -> tuple[Array, ...]:
     # reference in time constant and damping ratio mixes; in direct format (not positive) the smaller value wins
     standard = (solref1[:, :1] > 0) & (solref2[:, :1] > 0)
     mixed = weight * solref1 + (1 - weight) * solref2
-    solref = where(standard, mixed, jnp.minimum(solref1, solref2))
+    solref = where(standard, mixed, safe.lesser(solref1, solref2))
     solimp = weight * model.geom_solimp[geom1] + (1 - weight) * model.geom_solimp[geom2]
-    friction = jnp.maximum(model.geom_friction[geom1], model.geom_friction[geom2])
+    friction = safe.greater(model.geom_friction[geom1], model.geom_friction[geom2])
     # geoms of higher priority impose their own
     solref = _prevail(model, pairs, model.geom_solref, solref)
     solimp = _prevail(model, pairs, model.geom_solimp, solimp)

@@ -106,7 +106,7 @@ def ball(source: Sources) -> list[RawRows]:
         return []
     rotvec = quat_log(quat_normalize(pick(source.state.qpos, layout.ball_qpos)))
     axis = safe.normalize(rotvec)
-    pos = jnp.maximum(model.jnt_range[joint, 0], model.jnt_range[joint, 1]) - safe.norm(rotvec)
+    pos = safe.greater(model.jnt_range[joint, 0], model.jnt_range[joint, 1]) - safe.norm(rotvec)
     place = jnp.asarray(layout.ball_dofs, axis.dtype)
     jacobian = -sum(scale(place[:, i], axis[:, i]) for i in range(3))
     margin = pick(model.jnt_margin, joint)

@@ -15,6 +15,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from diffsim.kernels.alone import run_alone
+
 Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
 Rule = Callable[..., Any]
@@ -122,7 +124,7 @@ def _transpose_solve(cotangent: Array, lower: Array, b: Any) -> tuple[None, Arra
 def primitive(name: str, plain: Rule, kernel: Rule, jvp: Rule, batch: Rule) -> Primitive:
     """A function of arrays whose result has the shape of its last argument."""
     made = Primitive(name)
-    made.def_impl(jax.jit(made.bind))
+    run_alone(made, plain)
     made.def_abstract_eval(lambda *arguments: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
     ad.primitive_jvps[made], batching.primitive_batchers[made] = jvp, batch
     mlir.register_lowering(made, mlir.lower_fun(plain, multiple_results=False))

@@ -14,6 +14,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from diffsim.kernels.alone import run_alone
+
 Array = jax.Array
 Product = Callable[[Array, Array], Array]
 
@@ -42,7 +44,7 @@ def bilinear(name: str, rule: Rule) -> Product:
     """The product as one operation."""
     FORMULAS[name] = rule.formula
     primitive = Primitive(name)
-    primitive.def_impl(jax.jit(primitive.bind))
+    run_alone(primitive, rule.formula)
     tail = () if rule.size is None else (rule.size,)
 
     def shape(a: ShapedArray, b: ShapedArray) -> ShapedArray:

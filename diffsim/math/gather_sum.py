@@ -17,6 +17,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from diffsim.kernels.alone import run_alone
 from diffsim.math.xla import for_cpu
 
 Array = jax.Array
@@ -132,7 +133,7 @@ def _batch(arguments: Sequence[Array], dims: Sequence[int], *, ids: Ids, axis: i
 
 
 gather_rows_p = Primitive("gather_rows")
-gather_rows_p.def_impl(jax.jit(gather_rows_p.bind, static_argnames=("ids", "axis")))
+run_alone(gather_rows_p, _plain, ("ids", "axis"))
 gather_rows_p.def_abstract_eval(_shape)
 ad.deflinear2(gather_rows_p, _transpose)
 batching.primitive_batchers[gather_rows_p] = _batch

@@ -80,6 +80,16 @@ def minimum(x: Array | float, y: Array | float) -> Array:
     return where((x <= y) | jnp.isnan(x), x, y)
 
 
+def greater(x: Array, y: Array) -> Array:
+    """The greater of two equal partners, with half of the derivative of each if they are equal."""
+    return where(x == y, 0.5 * (x + y), maximum(x, y))
+
+
+def lesser(x: Array, y: Array) -> Array:
+    """The lesser of them, as `greater`."""
+    return where(x == y, 0.5 * (x + y), minimum(x, y))
+
+
 def clip(x: Array, lower: Array | float, upper: Array | float) -> Array:
     """min(max(x, lower), upper) with derivative 0 outside and 1 inside and on the bounds (no halves at ties)."""
     return where(x < lower, lower, where(x > upper, upper, x))

@@ -86,7 +86,7 @@ def _joint_limit(readings: Readings, group: Group) -> tuple[Array, Array]:
         return _interval(readings, pick(qpos, start), pick(qvel, dof), limits, margin)
     # a ball is limited by its angle from the reference; both bounds of the range mean the same
     turn = quat_log(quat_normalize(qpos[start[:, None] + [[0, 1, 2, 3]]]))
-    distance = jnp.maximum(limits[:, 0], limits[:, 1]) - safe.norm(turn)
+    distance = safe.greater(limits[:, 0], limits[:, 1]) - safe.norm(turn)
     rate = -dot(safe.normalize(turn), qvel[dof[:, None] + [[0, 1, 2]]])
     return _where_active(readings, distance, rate, margin)
 

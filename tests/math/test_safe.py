@@ -1,5 +1,7 @@
 """Functions of math/safe.py: finite values and finite derivatives at every magnitude, in both precisions."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,3 +44,12 @@ def test_the_derivative_is_that_of_the_one_chosen(name: str) -> None:
     np.testing.assert_array_equal(slopes[0], chosen | (np.arange(3) == 2))
     assert np.all(np.sum(slopes, axis=0) == 1)
     assert " eq " not in str(jax.make_jaxpr(jax.grad(lambda x: mine(x * x, 3 * x)))(1.0))
+
+
+@pytest.mark.parametrize(("mine", "plain"), [(safe.greater, jnp.maximum), (safe.lesser, jnp.minimum)])
+def test_equal_partners_share_the_derivative(mine: Callable, plain: Callable) -> None:
+    pairs = jnp.array([[1, 2], [2, 1], [3, 3], [np.nan, 1], [1, np.nan], [np.inf, np.inf]])
+    np.testing.assert_array_equal(mine(*pairs.T), plain(*pairs.T))
+    for argnums in (0, 1):
+        slopes = [jax.vmap(jax.grad(function, argnums))(*pairs[:3].T) for function in (mine, plain)]
+        np.testing.assert_array_equal(*slopes)
