@@ -100,16 +100,17 @@ class _Problem(NamedTuple):
 def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc: Array, aid: Any = None) -> Progress:
     """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`. `aid` is for the rule."""
 
+    # the functions of a search hold nothing that is traced
+    tolerances, limits, limit = settings[:2], settings[2:], settings.iterations
+
     def advance(problem: _Problem, progress: Progress) -> Progress:
         direction = rule_for(problem.objective, problem.aid)(progress.point, progress.direction)
-        tolerance, ls_tolerance = problem.tolerances
-        own = settings._replace(tolerance=tolerance, ls_tolerance=ls_tolerance)
-        return _step(problem.objective, own, progress, direction)
+        return _step(problem.objective, Settings(*problem.tolerances, *limits), progress, direction)
 
     def unfinished(progress: Progress) -> Array:
-        return ~progress.done & (progress.iterations < settings.iterations)
+        return ~progress.done & (progress.iterations < limit)
 
-    problem = _Problem(objective, aid, (settings.tolerance, settings.ls_tolerance))
+    problem = _Problem(objective, aid, tolerances)
     start = _start(objective, settings, qacc)
     if settings.unroll:
         return _unrolled(lambda progress: advance(problem, progress), settings, start)

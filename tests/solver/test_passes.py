@@ -5,9 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import diffsim
 from diffsim.solver.passes import FEWEST, Search, run
 
 Array = jax.Array
+BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>
+  <body pos="0 0 .09"><freejoint/><geom size=".1"/></body></worldbody></mujoco>"""
 # counts down from the number that the problem gives, in steps that are shared by all worlds
 COUNTDOWN = Search(
     lambda state: state[0] > 0,
@@ -45,3 +48,15 @@ def test_batches_of_batches() -> None:
     lengths = np.random.default_rng(0).integers(0, 9, (3, FEWEST)).astype(float)
     state = jax.jit(jax.vmap(jax.vmap(countdown, (0, None)), (0, None)))(jnp.asarray(lengths), jnp.ones(()))
     assert np.array_equal(state[1], expected(lengths.reshape(-1)).reshape(lengths.shape))
+
+
+def test_nothing_traced_stays_in_a_search() -> None:
+    """`jax.checking_leaks` finds none in the program of a rollout: the functions of a search are kept in it."""
+    model = diffsim.load(BALL)
+    state = diffsim.make_state(model)
+
+    def after(model: diffsim.Model) -> jax.Array:
+        return jnp.sum(diffsim.rollout(model, state, jnp.zeros((2, 0))).final.qpos)
+
+    with jax.checking_leaks():
+        jax.jit(after).lower(model)
