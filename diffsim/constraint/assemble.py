@@ -31,7 +31,7 @@ from diffsim.math import safe
 from diffsim.math.block_matrix import BlockColumns
 from diffsim.math.choose import where
 from diffsim.math.linalg import matmul
-from diffsim.math.xla import for_gpu
+from diffsim.math.xla import for_gpu, stored
 from diffsim.types import Model
 from diffsim.types.constraints import Law, RowGroup
 
@@ -86,8 +86,8 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, own: Prepared
         margin=raw.margin,
         bends=own.bends,
         vel=vel,
-        aref=where(active[None], aref, 0),
-        D=weight.D if law == Law.BOUNDED else where(active[None], weight.D, 0),
+        aref=stored(where(active[None], aref, 0)),
+        D=stored(weight.D if law == Law.BOUNDED else where(active[None], weight.D, 0)),
         until=jnp.zeros((0, *vel.shape[1:]), vel.dtype),
         frictionloss=none if raw.frictionloss is None else where(active, raw.frictionloss, 0),
         friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,

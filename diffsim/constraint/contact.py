@@ -15,7 +15,7 @@ from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import Cone
 from diffsim.math.block_matrix import BlockColumns, columns_of
-from diffsim.math.xla import for_gpu
+from diffsim.math.xla import for_gpu, stored
 from diffsim.physics.jacobian import Axes, about, along, axes, columns
 from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
@@ -151,6 +151,6 @@ def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots:
         if for_gpu():
             # in the shape of the product: there it is masked before it is stored
             return block * jnp.broadcast_to(own, (count, slots.dim, *own.shape[2:])).reshape(block.shape)
-        return (block.reshape(count, slots.dim, -1, size) * own).reshape(count, -1, size)
+        return stored(block.reshape(count, slots.dim, -1, size) * own).reshape(count, -1, size)
 
     return BlockColumns(mask.blocks, tuple(masked(*pair) for pair in zip(rows.parts, mask.parts, strict=True)))

@@ -23,6 +23,10 @@ CUDA_GRAPHS = {
 }
 
 
+# options of `jax.jit` and of `compile` on a CPU: XLA would remove barriers before it decides what to compute again
+KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+
+
 def for_gpu() -> bool:
     """Whether what is traced is meant for a GPU, by the default backend.
 
@@ -36,6 +40,15 @@ def for_gpu() -> bool:
 def for_cpu() -> bool:
     """Whether what is traced is meant for a CPU, by the default backend; as `for_gpu`."""
     return jax.default_backend() == "cpu"
+
+
+def stored(values: T) -> T:
+    """The same arrays, with a barrier behind them on a CPU, where a kernel reads what is stored in place of computing
+    it again; on a GPU, whose kernels are better made of as much as possible, it would be one more pass over memory.
+
+    It lasts in programs that are compiled with `KEEP_BARRIERS`.
+    """
+    return barrier(values) if for_cpu() else values
 
 
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:

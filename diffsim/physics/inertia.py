@@ -13,7 +13,7 @@ from diffsim.math.choose import where
 from diffsim.math.pick import pick
 from diffsim.math.spatial import inertia_mul, pair_products
 from diffsim.math.vector import scale
-from diffsim.math.xla import computed_once, for_gpu
+from diffsim.math.xla import computed_once, for_gpu, stored
 from diffsim.physics.reflected import dof_armature, has_tendon_armature, tendon_armature
 from diffsim.physics.tree import dof_blocks, dof_mask, sum_subtree
 from diffsim.types.data import ComFrame, Inertia, Tendons
@@ -33,7 +33,7 @@ def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     inertia = BlockDiagonal(blocks, parts).plus_diagonal(dof_armature(model))
     if has_tendon_armature(topology):
         inertia = _plus_tendons(model, inertia, tendons)
-    return Inertia(crb=crb, M=inertia)
+    return Inertia(crb=crb, M=stored(inertia))
 
 
 def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) -> Array:

@@ -4,7 +4,7 @@ from typing import Any
 
 import jaxlib.version
 
-from diffsim.math.xla import CUDA_GRAPHS, for_cpu, for_gpu
+from diffsim.math.xla import CUDA_GRAPHS, KEEP_BARRIERS, for_cpu, for_gpu
 from diffsim.types import Model
 
 # the older way of making kernels for CPUs compiles in two thirds of the time; what it makes is faster by up to one
@@ -18,8 +18,8 @@ NEWER_KERNELS = (0, 12)
 def compiler_options(model: Model) -> dict[str, Any]:
     """What programs of a model are best compiled with: `jax.jit(f, compiler_options=...)`.
 
-    On a GPU a program becomes one CUDA graph; on a CPU one whose solver does at most 4 iterations compiles and runs
-    faster, and for others there is nothing to choose.
+    On a GPU a program becomes one CUDA graph. On a CPU what several operations read is computed once, and a program
+    whose solver does at most 4 iterations compiles faster.
 
     Args:
       model: its `opt.iterations` count.
@@ -29,5 +29,8 @@ def compiler_options(model: Model) -> dict[str, Any]:
     """
     if for_gpu():
         return dict(CUDA_GRAPHS)
+    if not for_cpu():
+        return {}
     few = model.opt.iterations <= FEW_ITERATIONS
-    return dict(OLDER_KERNELS) if few and for_cpu() and jaxlib.version.__version_info__ < NEWER_KERNELS else {}
+    older = few and jaxlib.version.__version_info__ < NEWER_KERNELS
+    return {**KEEP_BARRIERS, **(OLDER_KERNELS if older else {})}

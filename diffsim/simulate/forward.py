@@ -17,6 +17,7 @@ from diffsim.checked import checked
 from diffsim.collision import collide
 from diffsim.compiled import compiled
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
+from diffsim.math.xla import stored
 from diffsim.physics.applied import applied_force
 from diffsim.physics.bias import compute_bias
 from diffsim.physics.body_forces import compute_body_forces, external_wrenches
@@ -83,7 +84,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     command = Command(ctrl, user_laws(model, state, inputs, known))
     actuation = compute_actuation(model, state.act, command, transmission, velocities, passive)
     applied = applied_force(model, inputs, kinematics, com)
-    smooth_force = passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied
+    smooth_force = stored(passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied)
 
     # constraint
     others = passive.qfrc_passive + actuation.qfrc_actuator + applied

@@ -1,5 +1,7 @@
 """What programs are compiled with: options that this version of XLA knows, and the same numbers."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import jaxlib.version
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import diffsim
+from diffsim.math.xla import stored
 
 BALL = '<mujoco><option iterations="{}"/><worldbody><body><freejoint/><geom size=".1"/></body></worldbody></mujoco>'
 
@@ -24,11 +27,24 @@ def test_options_are_known_and_change_no_number(iterations: int) -> None:
     np.testing.assert_allclose(found, function(matrix), rtol=1e-13)
 
 
-@pytest.mark.skipif(jaxlib.version.__version_info__ >= (0, 12), reason="jaxlib 0.12 gains nothing of any option")
+@pytest.mark.skipif(jaxlib.version.__version_info__ >= (0, 12), reason="jaxlib 0.12 has no such option")
 def test_solves_of_few_iterations_are_compiled_by_the_older_way() -> None:
-    assert diffsim.compiler_options(diffsim.load(BALL.format(1))) == {"xla_cpu_use_fusion_emitters": False}
+    assert diffsim.compiler_options(diffsim.load(BALL.format(1)))["xla_cpu_use_fusion_emitters"] is False
 
 
-def test_solves_to_tolerance_are_compiled_as_ever() -> None:
+def test_solves_to_tolerance_are_compiled_by_the_newer_way() -> None:
     """On a CPU: what compiles sooner runs longer there."""
-    assert not diffsim.compiler_options(diffsim.load(BALL.format(100)))
+    assert "xla_cpu_use_fusion_emitters" not in diffsim.compiler_options(diffsim.load(BALL.format(100)))
+
+
+@pytest.mark.parametrize("iterations", [1, 100])
+def test_what_is_stored_is_computed_once(iterations: int) -> None:
+    """XLA knows the pass that would remove barriers by the name that the options give it."""
+    options = diffsim.compiler_options(diffsim.load(BALL.format(iterations)))
+
+    def function(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y = stored(x * x + 1)
+        return y - 2, jnp.sum(y * x, axis=1)
+
+    program = jax.jit(function).lower(jnp.ones((8, 5))).compile(compiler_options=options).as_text()
+    assert len(re.findall(r" multiply\(", program)) == 2
