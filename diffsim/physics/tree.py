@@ -138,11 +138,19 @@ def sum_subtree(topology: Topology, values: Array) -> Array:
     """
     if topology.nbody <= MASK_LIMIT:
         mask = jnp.asarray(body_mask(topology).T, values.dtype)
-        return _written_out(mask, values) if for_gpu() else matmul(mask, values)
+        return _written_out(mask, values) if for_gpu() else _product(mask, values)
     found = values
     for pointer in reversed(_body_rounds(topology)):
         found = found.at[pointer].add(found, mode="drop")
     return found
+
+
+def _product(mask: Array, values: Array) -> Array:
+    """A mask (m, n), the same for all worlds, times values (n, k).
+
+    From the right: so the worlds stay the first axis, and what is summed is written by components, not by vectors.
+    """
+    return matmul(values.T, mask.T).T
 
 
 @launched_once
@@ -166,7 +174,7 @@ def sum_dofs(topology: Topology, last: np.ndarray, *terms: Scaled) -> Array:
         mask = jnp.asarray(padded[last], terms[0][0].dtype)
         if for_gpu():
             return total([matmul(mask * factor[None], vectors) for vectors, factor in terms])
-        return matmul(mask, _scaled(terms))
+        return _product(mask, _scaled(terms))
     values = _scaled(terms)
     found = jnp.concatenate([values, jnp.zeros_like(values[:1])])
     for pointer in _dof_rounds(topology):
