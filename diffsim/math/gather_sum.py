@@ -2,8 +2,8 @@
 
 A primitive of JAX: on a GPU the transpose gathers too, where JAX's own adds rows in kernels of their own: of row i what
 stands at the first place where i was gathered, then at the second, ... as far as most rows go; the few rows that go
-further sum the rest. On a CPU rows are added one after another, for XLA would compute what is summed again for each
-place where it is read.
+further sum the rest. On a CPU that is done where no row was gathered twice; else rows are added one after another, for
+XLA would compute what is summed again for each place where it is read.
 """
 
 import functools
@@ -42,6 +42,11 @@ class Places(NamedTuple):
     heavy: np.ndarray
     rest: np.ndarray
 
+    @property
+    def single(self) -> bool:
+        """Whether no row was gathered twice."""
+        return len(self.rounds) == 1 and not len(self.heavy)
+
 
 @functools.cache
 def places(ids: Ids, size: int) -> Places | None:
@@ -72,7 +77,7 @@ def places(ids: Ids, size: int) -> Places | None:
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
     """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
     found = places(ids, size)
-    if found is None or for_cpu():
+    if found is None or (for_cpu() and not found.single):
         return _added(values, ids, size, axis)
     total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in found.rounds))
     if not len(found.heavy):

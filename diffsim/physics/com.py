@@ -10,7 +10,7 @@ import numpy as np
 
 from diffsim.math import safe
 from diffsim.math.pick import pick
-from diffsim.math.vector import dot, pack, scale
+from diffsim.math.vector import dot_components, pack, scale, unpack
 from diffsim.physics.joint import joint_axes
 from diffsim.physics.tree import sum_subtree
 from diffsim.types.data import ComFrame, Kinematics
@@ -50,15 +50,13 @@ def subtree_com(model: Model, xipos: Array) -> Array:
 
 def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
     """(nbody, 10) inertias R diag R^T + m (o^2 1 - o o^T), about the points that lie `offset` before the centres."""
-    columns = [scale(ximat[..., k], diagonal[:, k]) for k in range(3)]
+    rows, sizes = [unpack(row) for row in unpack(ximat, axis=-2)], unpack(diagonal)
+    scaled = [[size * entry for size, entry in zip(sizes, row, strict=True)] for row in rows]
+    moment, arm = unpack(scale(offset, mass)), unpack(offset)
+    square = dot_components(moment, arm)
 
-    def rotated(i: int, j: int) -> Array:
-        return columns[0][:, i] * ximat[:, j, 0] + columns[1][:, i] * ximat[:, j, 1] + columns[2][:, i] * ximat[:, j, 2]
+    def entry(i: int, j: int) -> Array:
+        return dot_components(scaled[i], rows[j]) - moment[i] * arm[j]
 
-    moment = scale(offset, mass)
-    square = dot(moment, offset)
-    return pack(
-        [rotated(i, i) + square - moment[:, i] * offset[:, i] for i in range(3)]
-        + [rotated(i, j) - moment[:, i] * offset[:, j] for i, j in ((0, 1), (0, 2), (1, 2))]
-        + [moment[:, 0], moment[:, 1], moment[:, 2], mass]
-    )
+    diagonals = [entry(i, i) + square for i in range(3)]
+    return pack([*diagonals, entry(0, 1), entry(0, 2), entry(1, 2), *moment, mass])
