@@ -1,6 +1,6 @@
 """A policy learns by an actor-critic that replays the simulator's derivatives (actor_critic.py), with optax.
 
-A cart learns to keep its pole up in about a thousand steps of the simulator. Prints the mean return of an episode of
+A cart learns to keep its pole up in a few thousand steps of the simulator. Prints the mean return of an episode of
 four seconds before and after, and the number of steps, and draws the return as learning goes on.
 """
 
@@ -16,7 +16,7 @@ from diffsim import envs
 
 def main() -> None:
     """Learns and draws."""
-    options = arguments(__doc__, updates=32, worlds=4, horizon=16, steps=200)
+    options = arguments(__doc__, updates=64, worlds=4, horizon=16, steps=200)
     settings = Settings(options.updates, options.worlds, options.horizon, discount=0.99, lag=0.02)
     env = envs.make("cartpole")
     learn = ActorCritic(envs.wrap(env, options.steps, redraw=True), settings)
