@@ -1,13 +1,23 @@
-"""Short-horizon actor-critic: a policy improved by gradients through the simulator, with a critic for what comes later.
+"""Actor-critic with replayed derivatives: a step of the simulator is a model of all actions, not only of its own.
 
-    maximize  mean over worlds of  sum_{t < H} gamma^t r_t + gamma^H V(s_H),    r and s differentiated by the actions
+A step from observation o with action a gives the next observation o', the reward r, and, by forward mode, how both
+change with the action. Later it can tell what another action would have done there:
 
-H is short, so that gradients stay tame; the critic V is fitted to what was seen (lambda returns), with no gradient of
-the simulator. Worlds go on from where they were, and episodes that end begin anew. Source: Xu et al. 2022,
-"Accelerated policy learning with parallel differentiable simulation".
+    Q(b) = r + dr/da (b - a) + gamma V(o' + do'/da (b - a))
+
+So policy and critic learn from all steps seen so far, many times each, with no new step of the simulator:
+
+    policy:  maximize mean Q(pi(o))        critics:  V(o) -> Q(pi(o)),  their V on the right lagging behind
+
+There are two critics, and the lower value counts, since a policy finds out where one is too high. What fits best is a
+task whose next state depends nearly linearly on one action, as it does where an action lasts a few hundredths of a
+second. Sources: Heess et al. 2015, "Learning continuous control policies by stochastic value gradients"; Lillicrap et
+al. 2016, "Continuous control with deep reinforcement learning"; Fujimoto et al. 2018, "Addressing function
+approximation error in actor-critic methods".
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,37 +31,50 @@ Weights = list[tuple[Array, Array]]
 
 
 class Settings(NamedTuple):
-    """Of the learner; `rate` and `critic_rate` are first learning rates, `updates` how many there are in all."""
+    """Of the learner.
 
-    updates: int = 100
-    worlds: int = 32
+    An update samples `horizon` steps of all `worlds`, and makes `lessons` gradient steps on `batch` of all steps seen.
+    `noise` is added to each action, half of it anew at each step and half held over a horizon. `rate` falls to a tenth
+    over all `updates`; `lag` is the part of the critics that the lagging ones take over after each lesson.
+    """
+
+    updates: int = 80
+    worlds: int = 16
     horizon: int = 16
-    discount: float = 0.99
-    trace: float = 0.95
+    discount: float = 0.9
+    noise: float = 0.7
+    lessons: int = 192
+    batch: int = 128
     rate: float = 3e-3
-    critic_rate: float = 3e-3
-    critic_steps: int = 16
-    noise: float = 0.3
-    hidden: tuple[int, ...] = (64, 64)
+    lag: float = 0.05
+    hidden: tuple[int, ...] = (128, 128)
+
+
+class Step(NamedTuple):
+    """Steps (n, ...): observation and action; reward and next observation, with their derivatives by the action.
+
+    `goes_on` is 0 after a failure, else 1, also where an episode ended because its time was over.
+    """
+
+    obs: Array
+    action: Array
+    reward: Array
+    reward_slope: Array
+    after: Array
+    after_slope: Array
+    goes_on: Array
 
 
 class Learner(NamedTuple):
-    """What is learned: weights of policy and critic, the critic that bootstraps, scales of observations, optimizers."""
+    """Weights of policy and critics, optimizers, all steps and how many they are, scales of observations."""
 
     policy: Weights
-    critic: Weights
-    target: Weights
-    seen: tuple[Array, Array, Array]
+    critics: Weights
+    lagging: Weights
     memory: tuple[Any, Any]
-
-
-class Seen(NamedTuple):
-    """Steps of all worlds (T, worlds): observations before, reward, value after (0 after a failure), end of episode."""
-
-    obs: Array
-    reward: Array
-    after: Array
-    done: Array
+    replay: Step
+    count: Array
+    scales: tuple[Array, Array]
 
 
 def network(weights: Weights, x: Array) -> Array:
@@ -71,16 +94,16 @@ def make_weights(key: Array, sizes: tuple[int, ...]) -> Weights:
     ]
 
 
-def scaled(obs: Array, seen: tuple[Array, Array, Array]) -> Array:
-    """Observations with mean 0 and variance 1, as far as seen."""
-    _, mean, variance = seen
+def scaled(obs: Array, scales: tuple[Array, Array]) -> Array:
+    """Observations with mean 0 and deviation 1, as far as seen."""
+    mean, deviation = scales
     # the derivative of jnp.clip may get lost: it compares with its result, which compilers round in another way
-    return jax.lax.clamp(-10.0, (obs - mean) / jnp.sqrt(variance + 1e-4), 10.0)
+    return jax.lax.clamp(-10.0, (obs - mean) / deviation, 10.0)
 
 
 def action_of(learner: Learner, obs: Array) -> Array:
     """What the policy does, in [-1, 1], without noise."""
-    return jnp.tanh(network(learner.policy, scaled(obs, learner.seen)))
+    return jnp.tanh(network(learner.policy, scaled(obs, learner.scales)))
 
 
 class ActorCritic:
@@ -88,87 +111,110 @@ class ActorCritic:
 
     def __init__(self, env: envs.Wrapper, settings: Settings) -> None:
         self.env, self.settings = env, settings
-        rate = optax.linear_schedule(settings.rate, 0.1 * settings.rate, settings.updates)
-        self.actor = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, b1=0.7, b2=0.95))
-        self.judge = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(settings.critic_rate))
+        rate = optax.linear_schedule(settings.rate, 0.1 * settings.rate, settings.updates * settings.lessons)
+        self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
         self.improve = jax.jit(self._improve)
 
     def begin(self, key: Array) -> tuple[Learner, envs.EnvState]:
-        """Random weights, and worlds at the beginning of an episode."""
+        """Random weights, no steps yet, and worlds at the beginning of an episode."""
         one, two, three = jax.random.split(key, 3)
-        state = jax.jit(self.env.reset)(jax.random.split(three, self.settings.worlds))
+        settings, actions = self.settings, self.env.action_size
+        state = jax.jit(self.env.reset)(jax.random.split(three, settings.worlds))
         size = state.obs.shape[-1]
-        policy = make_weights(one, (size, *self.settings.hidden, self.env.action_size))
-        critic = make_weights(two, (size, *self.settings.hidden, 1))
-        seen = (jnp.zeros(()), jnp.zeros(size), jnp.ones(size))
-        return Learner(policy, critic, critic, seen, (self.actor.init(policy), self.judge.init(critic))), state
+        policy = make_weights(one, (size, *settings.hidden, actions))
+        critics = jax.vmap(lambda key: make_weights(key, (size, *settings.hidden, 1)))(jax.random.split(two))
+        shapes = Step((size,), (actions,), (), (actions,), (size,), (actions, size), ())
+        room = settings.updates * settings.horizon * settings.worlds
+        replay = Step(*(jnp.zeros((room, *shape)) for shape in shapes))
+        memory = (self.optimizer.init(policy), self.optimizer.init(critics))
+        scales = (jnp.zeros(size), jnp.ones(size))
+        return Learner(policy, critics, critics, memory, replay, jnp.zeros((), int), scales), state
 
     def _improve(self, learner: Learner, state: envs.EnvState, key: Array) -> tuple[Learner, envs.EnvState]:
-        """One update of policy and critic: `horizon` steps of all worlds."""
-        slope, (state, seen) = jax.grad(self._loss, has_aux=True)(learner.policy, learner, state, key)
-        slope = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), slope)
-        updates, actor = self.actor.update(slope, learner.memory[0], learner.policy)
-        learner = learner._replace(policy=optax.apply_updates(learner.policy, updates))
-        critic, judge = self._judged(learner, seen)
-        target = jax.tree.map(lambda old, new: 0.5 * (old + new), learner.target, critic)
-        scales = _merged(learner.seen, seen.obs)
-        return Learner(learner.policy, critic, target, scales, (actor, judge)), state
+        """One update: new steps of all worlds, then lessons from all steps. With no room left the oldest give way."""
+        sampling, learning = jax.random.split(key)
+        state, steps = self._sampled(learner, state, sampling)
+        learner = _remembered(learner, steps)
+        lessons = jax.random.split(learning, self.settings.lessons)
+        return jax.lax.scan(lambda now, key: (self._learned(now, key), None), learner, lessons)[0], state
 
-    def _loss(self, policy: Weights, learner: Learner, state: envs.EnvState, key: Array) -> tuple[Array, Any]:
-        """Minus the mean return a step over the horizon, the critic's value of its end included."""
-        settings, learner = self.settings, learner._replace(policy=policy)
+    def _sampled(self, learner: Learner, state: envs.EnvState, key: Array) -> tuple[envs.EnvState, Step]:
+        """A horizon of all worlds: the states at its end, and its steps (T, worlds, ...)."""
+        settings, shape = self.settings, (self.settings.worlds, self.env.action_size)
+        anew, once = jax.random.split(key)
+        held = jax.random.normal(once, shape)
 
-        def one(carry: tuple[envs.EnvState, Array, Array], key: Array) -> tuple[tuple, Seen]:
-            state, weight, total = carry
-            noise = settings.noise * jax.random.normal(key, (settings.worlds, self.env.action_size))
-            raw = network(policy, scaled(state.obs, learner.seen)) + noise
-            later = self.env.step(state, jnp.tanh(raw))
-            failed = later.done * (1 - later.info["truncation"])
-            after = (1 - failed) * self._value(learner.target, learner, later.info["final_obs"])
-            ends = weight * settings.discount * after * later.done
-            total = total + weight * later.reward + ends
-            weight = jnp.where(later.done > 0, 1.0, weight * settings.discount)
-            seen = Seen(state.obs, later.reward, after, later.done)
-            return (later, weight, total), jax.lax.stop_gradient(seen)
+        def one(state: envs.EnvState, key: Array) -> tuple[envs.EnvState, Step]:
+            noise = settings.noise * (held + jax.random.normal(key, shape)) / 2**0.5
+            return self._tried(state, jnp.clip(action_of(learner, state.obs) + noise, -1, 1))
 
-        ones = jnp.ones(settings.worlds)
-        (later, weight, total), seen = jax.lax.scan(
-            jax.checkpoint(one), (state, ones, 0 * ones), jax.random.split(key, settings.horizon)
-        )
-        rest = jnp.where(later.done > 0, 0, weight * self._value(learner.target, learner, later.obs))
-        return -jnp.mean(total + rest) / settings.horizon, (jax.lax.stop_gradient(later), seen)
+        return jax.lax.scan(one, state, jax.random.split(anew, settings.horizon))
 
-    def _value(self, critic: Weights, learner: Learner, obs: Array) -> Array:
-        return network(critic, scaled(obs, learner.seen))[..., 0]
+    def _tried(self, state: envs.EnvState, action: Array) -> tuple[envs.EnvState, Step]:
+        """One step of all worlds, with its derivatives by the action."""
 
-    def _judged(self, learner: Learner, seen: Seen) -> tuple[Weights, Any]:
-        """The critic, nearer to the lambda returns of what was seen."""
-        settings = self.settings
+        def result(action: Array) -> tuple[tuple[Array, Array], envs.EnvState]:
+            later = self.env.step(state, action)
+            return (later.reward, later.info["final_obs"]), later
 
-        def back(ahead: Array, row: Seen) -> tuple[Array, Array]:
-            mixed = jnp.where(row.done > 0, row.after, (1 - settings.trace) * row.after + settings.trace * ahead)
-            value = row.reward + settings.discount * mixed
-            return value, value
+        def along(direction: Array) -> tuple[tuple[Array, Array], tuple[Array, Array], envs.EnvState]:
+            return jax.jvp(result, (action,), (jnp.broadcast_to(direction, action.shape),), has_aux=True)
 
-        goals = jax.lax.scan(back, seen.after[-1], seen, reverse=True)[1]
+        # worlds do not depend on each other: one direction for all of them at once
+        (reward, after), slopes, later = jax.vmap(along, out_axes=(None, 1, None))(jnp.eye(action.shape[-1]))
+        failed = later.done * (1 - later.info["truncation"])
+        return later, Step(state.obs, action, reward, slopes[0], after, slopes[1], 1 - failed)
 
-        def step(carry: tuple[Weights, Any], _: None) -> tuple[tuple[Weights, Any], None]:
-            critic, memory = carry
-            slope = jax.grad(lambda critic: jnp.mean((self._value(critic, learner, seen.obs) - goals) ** 2))(critic)
-            updates, memory = self.judge.update(slope, memory, critic)
-            return (optax.apply_updates(critic, updates), memory), None
+    def _learned(self, learner: Learner, key: Array) -> Learner:
+        """One gradient step of critics and policy, on steps drawn from all."""
+        chosen = jax.random.randint(key, (self.settings.batch,), 0, learner.count)
+        steps = jax.tree.map(lambda leaf: leaf[chosen], learner.replay)
+        goal = self._ahead(learner, learner.lagging, steps)
 
-        return jax.lax.scan(step, (learner.critic, learner.memory[1]), None, settings.critic_steps)[0]
+        def error(critics: Weights) -> Array:
+            return jnp.sum(jnp.mean((_values(critics, scaled(steps.obs, learner.scales)) - goal) ** 2, axis=1))
+
+        critics, judge = self._stepped(error, learner.critics, learner.memory[1])
+        lagging = optax.incremental_update(critics, learner.lagging, self.settings.lag)
+
+        def loss(policy: Weights) -> Array:
+            return -jnp.mean(self._ahead(learner._replace(policy=policy), critics, steps))
+
+        policy, actor = self._stepped(loss, learner.policy, learner.memory[0])
+        return learner._replace(policy=policy, critics=critics, lagging=lagging, memory=(actor, judge))
+
+    def _stepped(self, loss: Callable[[Weights], Array], weights: Weights, memory: Any) -> tuple[Weights, Any]:
+        updates, memory = self.optimizer.update(jax.grad(loss)(weights), memory, weights)
+        return optax.apply_updates(weights, updates), memory
+
+    def _ahead(self, learner: Learner, critics: Weights, steps: Step) -> Array:
+        """(n,) Q of what the policy would do now: reward, and the lower value of where it leads."""
+        change = action_of(learner, steps.obs) - steps.action
+        reward = steps.reward + jnp.einsum("nu,nu->n", change, steps.reward_slope)
+        after = steps.after + jnp.einsum("nu,nuo->no", change, steps.after_slope)
+        value = jnp.min(_values(critics, scaled(after, learner.scales)), axis=0)
+        return reward + self.settings.discount * steps.goes_on * value
 
 
-def _merged(seen: tuple[Array, Array, Array], obs: Array) -> tuple[Array, Array, Array]:
-    """Count, mean and variance, with more observations."""
-    count, mean, variance = seen
-    obs = obs.reshape(-1, obs.shape[-1])
-    total = count + len(obs)
-    shift = jnp.mean(obs, axis=0) - mean
-    spread = (count * variance + len(obs) * jnp.var(obs, axis=0)) / total + shift**2 * count * len(obs) / total**2
-    return total, mean + shift * len(obs) / total, spread
+def _values(critics: Weights, x: Array) -> Array:
+    """(2, n) of both critics."""
+    return jax.vmap(network, in_axes=(0, None))(critics, x)[..., 0]
+
+
+def _remembered(learner: Learner, steps: Step) -> Learner:
+    """The steps beside those before, and scales of all."""
+    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), steps)
+    room, new = len(learner.replay.reward), len(rows.reward)
+    full = learner.count >= room
+    # room is a whole number of updates
+    old = jax.tree.map(lambda leaf: jnp.where(full, jnp.roll(leaf, -new, axis=0), leaf), learner.replay)
+    begin = jnp.where(full, room - new, learner.count)
+    replay = jax.tree.map(lambda leaf, own: jax.lax.dynamic_update_slice_in_dim(leaf, own, begin, 0), old, rows)
+    count = begin + new
+    seen = (jnp.arange(room) < count)[:, None]
+    mean = jnp.mean(replay.obs, axis=0, where=seen)
+    deviation = jnp.sqrt(jnp.var(replay.obs, axis=0, where=seen) + 1e-4)
+    return learner._replace(replay=replay, count=count, scales=(mean, deviation))
 
 
 def returns(env: envs.Env, learner: Learner, keys: Array, steps: int) -> Array:

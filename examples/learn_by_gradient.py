@@ -1,7 +1,7 @@
-"""A policy learns by short-horizon actor-critic (actor_critic.py), with gradients through the simulator, and optax.
+"""A policy learns by an actor-critic that replays the simulator's derivatives (actor_critic.py), with optax.
 
-A cart learns to keep its pole up in a few thousand steps of the simulator. Prints the mean return of an episode of four
-seconds before and after, and the number of steps, and draws the return as learning goes on.
+A cart learns to keep its pole up in a few thousand steps of the simulator. Prints the mean return of an episode of
+four seconds before and after, and the number of steps, and draws the return as learning goes on.
 """
 
 import jax
@@ -16,14 +16,14 @@ from diffsim import envs
 
 def main() -> None:
     """Learns and draws."""
-    options = arguments(__doc__, updates=48, worlds=4, horizon=16, steps=200)
-    settings = Settings(options.updates, options.worlds, options.horizon, rate=2e-2, critic_rate=1e-2, noise=0.1)
+    options = arguments(__doc__, updates=64, worlds=4, horizon=16, steps=200)
+    settings = Settings(options.updates, options.worlds, options.horizon, discount=0.99, lag=0.02)
     env = envs.make("cartpole")
     learn = ActorCritic(envs.wrap(env, options.steps, redraw=True), settings)
     judge = jax.jit(lambda learner, keys: returns(env, learner, keys, options.steps).mean())
     keys, history = jax.random.split(jax.random.key(1000), 64), []
     learner, state = learn.begin(jax.random.key(0))
-    print("compiling the gradient of a short horizon ...", flush=True)
+    print("compiling the learner ...", flush=True)
     for k in trange(options.updates):
         history.append((k * options.worlds * options.horizon, float(judge(learner, keys))))
         learner, state = learn.improve(learner, state, jax.random.key(k + 1))
