@@ -140,7 +140,7 @@ class Look(NamedTuple):
     """What decides which program the pairs of a geom run: its type, the padded sizes of its data, and its grid.
 
     `grid`: of a height field the number of cells along x and y, and its id; of other geoms how many cells of each field
-    they span, one after another. `mesh`: of a distance field, its surface, and of what meets one; else -1.
+    they span and how many triangles they are over, one after another. `mesh`: of a distance field, its surface, and of what meets one; else -1.
     """
 
     kind: GeomType
@@ -173,7 +173,7 @@ def joint_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, S
         return one, other
     if first.kind == HFIELD:
         *cells, field = first.grid
-        return window_sizes(second.grid[2 * field : 2 * field + 2], tuple(cells)), second.sizes
+        return window_sizes(second.grid[3 * field : 3 * field + 3], tuple(cells)), second.sizes
     if first.kind != second.kind or first.kind == SDF:
         return first.sizes, second.sizes
     both = tuple(max(each) for each in zip(first.sizes, second.sizes, strict=True))

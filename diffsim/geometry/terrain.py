@@ -32,6 +32,9 @@ Sizes = tuple[int, ...]
 PRISMS = 50
 # (row, column) of the corners of a cell's triangles, counterclockwise from above, in MuJoCo's order of triangles
 CORNERS = np.array([[[1, 0], [0, 0], [1, 1]], [[0, 0], [0, 1], [1, 1]]])
+# triangles that meet in a corner of the grid: a body much smaller than a cell is over no more. Of two by two cells they
+# are all but the two whose corners they do not share
+AROUND = 6
 # the corners between which a triangle rises along x, and along y
 SLOPES = np.array([[[0, 2], [1, 0]], [[0, 1], [1, 2]]])
 
@@ -72,20 +75,28 @@ class _Window(NamedTuple):
 
 
 def cells_spanned(fields: Mapping[str, Any]) -> np.ndarray:
-    """(ngeom, nhfield, 2) how many columns and rows of cells a geom can span on each height field, at most."""
+    """(ngeom, nhfield, 3) how many columns and rows of cells a geom can span on each height field, and how many
+    triangles it can be over, at most.
+    """
     reach = np.asarray(fields["geom_rbound"], float).reshape(-1, 1, 1)
     sizes = np.asarray(fields["hfield_size"], float).reshape(-1, 4)[:, :2]
     grid = [np.asarray(fields[name]).reshape(-1) for name in ("hfield_ncol", "hfield_nrow")]
     cells = np.maximum(np.stack(grid, axis=1) - 1, 0)
     width = 2 * sizes / np.maximum(cells, 1)
     # rounding of a reach that is whole cells makes no further one
-    return np.ceil(np.minimum(2 * reach / width[None] + 1 - 1e-6, cells[None])).astype(np.int32)
+    spanned = np.ceil(np.minimum(2 * reach / width[None] + 1 - 1e-6, cells[None])).astype(np.int32)
+    triangles = 2 * spanned[..., 0] * spanned[..., 1]
+    # between the diagonal of a cell and a corner off it; with as much again for a margin
+    aside = np.prod(width, axis=1) / np.hypot(*width.T)
+    small = (triangles == 2 * 2 * 2) & (4 * reach[..., 0] < aside[None])
+    return np.dstack([spanned, np.where(small, AROUND, triangles)])
 
 
 def window_sizes(spanned: Sizes, cells: Sizes) -> Sizes:
     """Columns and rows of the window, and prisms that are kept, for a body that spans some cells of a field."""
-    columns, rows = (min(_rounded(span), most) for span, most in zip(spanned, cells, strict=True))
-    return columns, rows, min(PRISMS, 2 * columns * rows)
+    columns, rows = (min(_rounded(span), most) for span, most in zip(spanned[:2], cells, strict=True))
+    whole = 2 * columns * rows
+    return columns, rows, AROUND if (whole, spanned[2]) == (8, AROUND) else min(PRISMS, whole)
 
 
 def _rounded(count: int) -> int:
@@ -171,13 +182,31 @@ def _chosen(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tup
     gap = jnp.maximum(above - 0.5 * margin, lower[2] - top)
     inside = (columns[None] < window.end[0]) & (rows[:, None] < window.end[1])
     gap = jnp.where(inside[..., None], gap, jnp.inf).reshape(-1)
-    index, near = terrain.places, gap < 0
-    if len(index) < len(gap):
+    index = terrain.places
+    if (len(gap), len(index)) == (8, AROUND):
+        aside = _beyond_diagonals(terrain, (kind, body), columns[1:], rows[1:]) - 0.5 * margin
+        gap = gap.at[np.array([3, 4])].max(aside)
+        # a body that reaches into one of these is over neither triangle of the cell across the corner
+        pairs = [jnp.where(gap[far] < 0, far, near) for far, near in ((4, 2), (3, 5))]
+        index = jnp.stack([*index[:2], *pairs, *(index[4:] + 2)]).astype(jnp.int32)
+    elif len(index) < len(gap):
         index = jnp.sort(jax.lax.top_k(-gap, len(index))[1]).astype(jnp.int32)
+    near = gap < 0
     cell = index // 2
     place = jnp.stack([columns[cell % len(columns)], rows[cell // len(columns)], index % 2], axis=1)
     exists = near[index]
     return place, exists, _beyond(terrain, window) + jnp.sum(near) - jnp.sum(exists)
+
+
+def _beyond_diagonals(terrain: Terrain, body: tuple[GeomType, Shape], column: Array, row: Array) -> Array:
+    """(2,) how far a body is, m, from the lower right triangle of the cell below a corner of the grid and to its right,
+    and from the upper left triangle of the cell above it and to its left: across the diagonals of these cells.
+    """
+    (x,), (y,), (right, up) = *_across(terrain, column, row), _widths(terrain)
+    length = jnp.sqrt(right * right + up * up)
+    normal = pack([up / length, -right / length, jnp.zeros_like(up)])
+    distance = right * up / length + dot(normal, pack([x, y, jnp.zeros_like(x)])) * jnp.asarray([1, -1], up.dtype)
+    return distance + lowest(*boxed(*body), jnp.stack([-normal, normal]))
 
 
 def _beyond(terrain: Terrain, window: _Window) -> Array:
