@@ -68,6 +68,11 @@ class _Batch(NamedTuple):
         return self.size // PARTS
 
     def run(self, start: Tree) -> Tree:
+        """The last states: those at the start where no world goes on, as where nothing touches."""
+        left = jnp.any(jax.vmap(self.search.unfinished)(start))
+        return jax.lax.cond(left, self._go_on, lambda states: states, start)
+
+    def _go_on(self, start: Tree) -> Tree:
         """The last states; problems and states are a table each, so that a part is taken of all leaves at once."""
         own = [x for x, batched in zip(jax.tree.leaves(self.problem), self.batched, strict=True) if batched]
         problems, states = _table(own), _table(start)
