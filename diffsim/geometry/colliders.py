@@ -140,7 +140,8 @@ class Look(NamedTuple):
     """What decides which program the pairs of a geom run: its type, the padded sizes of its data, and its grid.
 
     `grid`: of a height field the number of cells along x and y, and its id; of other geoms how many cells of each field
-    they span and how many triangles they are over, one after another. `mesh`: of a distance field, its surface, and of what meets one; else -1.
+    they span and how many triangles they are over, one after another. `mesh`: of a distance field, its surface, and of
+    what meets one; else -1.
     """
 
     kind: GeomType

@@ -86,6 +86,40 @@ def test_contacts_are_those_of_mujoco(name: str, margin: float) -> None:
     assert count > 8 and not np.any(contacts.ncon_dropped)
 
 
+def on_edges(mjmodel: Any, count: int) -> list:
+    """The body on edges of the surface: along x, along y and diagonals, from corner to corner."""
+    rng, rest = np.random.default_rng(1), oracle.posed(mjmodel, mjmodel.qpos0)
+    turn, place = rest.geom_xmat[0].reshape(3, 3), rest.geom_xpos[0]
+    heights, states = ELEVATION.reshape(ROWS, COLUMNS), []
+    for k in range(count):
+        grid = rng.integers(0, [ROWS - 1, COLUMNS - 1])
+        ends = np.array([grid, grid + [(0, 1), (1, 0), (1, 1)][k % 3]])
+        corners = np.c_[ends[:, ::-1] * 0.2 - np.array(SIZE[:2]), SIZE[2] * heights[tuple(ends.T)]]
+        local = rng.dirichlet([0.3, 0.3]) @ corners + rng.uniform(-0.02, 0.02, size=3)
+        states.append(oracle.posed(mjmodel, np.concatenate([place + turn @ local, rng.normal(size=4)])))
+    return states
+
+
+@pytest.mark.parametrize("margin", [0, 0.02])
+def test_small_bodies_are_over_six_triangles_at_most(margin: float) -> None:
+    """Two triangles of two by two cells have no row of their own: their contacts are those of MuJoCo all the same."""
+    text = scene("ball", margin).replace(GEOMS["ball"], "size='.03'")
+    mjmodel = oracle.load_with_assets(text, {})
+    states = on_edges(mjmodel, 60)
+    contacts = many(from_mujoco(mjmodel), stacked(mjmodel, states))
+    assert contacts.dist.shape[1] == 6 and not np.any(contacts.ncon_dropped)
+    for k, data in enumerate(states):
+        used = touching(contacts, k)
+        assert len(used) == data.ncon
+        np.testing.assert_allclose(contacts.dist[k][used], data.contact.dist, atol=1e-6)
+    # beside edges, and around corners
+    assert {2, 6} <= {data.ncon for data in states}
+    # a body that has grown has more: they are counted
+    grown = from_mujoco(mjmodel)
+    more = many(grown.replace(geom_size=grown.geom_size * 4), stacked(mjmodel, states))
+    assert np.any(more.ncon_dropped)
+
+
 def test_boxes_beside_all_facets() -> None:
     mjmodel = oracle.load_with_assets(scene("crate"), {})
     states = states_over(mjmodel, 8)
