@@ -16,7 +16,6 @@ from diffsim.math.xla import computed_once
 from diffsim.physics.camera import cameras_and_lights
 from diffsim.physics.frames import Chain, chain, compose_rotations, sum_offsets
 from diffsim.physics.joint import joint_rotations, joint_shifts
-from diffsim.physics.pose_rates import Poses, rigidly
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 
@@ -30,13 +29,6 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
       qpos: (nq,) generalized position.
       mocap_pos, mocap_quat: (nmocap, 3), (nmocap, 4) poses of mocap bodies.
     """
-    frames = _frames(model, qpos, mocap_pos, mocap_quat)
-    return Kinematics(**frames, **cameras_and_lights(model, frames["xpos"], frames["xmat"], frames["xipos"]))
-
-
-@rigidly
-def _frames(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Poses:
-    """What moves with bodies: the fields of Kinematics but those of cameras and lights."""
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
     quat = compose_rotations(links, _turns(model, links, qpos, base_quat))
@@ -51,14 +43,16 @@ def _frames(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> P
     pos = sum_offsets(links, _offsets(before, anchor, shift))
 
     xpos, xmat = _body_frames(links, pos, mat)
-    return {
-        "xpos": xpos,
-        "xquat": pick(quat, links.last),
-        "xmat": xmat,
-        "xanchor": pick(pos - shift, links.of_joint),
-        "xaxis": pick(mul_vec(before, axis), links.of_joint),
-        **_fixed_frames(model, xpos, xmat),
-    }
+    fixed = _fixed_frames(model, xpos, xmat)
+    return Kinematics(
+        xpos=xpos,
+        xquat=pick(quat, links.last),
+        xmat=xmat,
+        xanchor=pick(pos - shift, links.of_joint),
+        xaxis=pick(mul_vec(before, axis), links.of_joint),
+        **fixed,
+        **cameras_and_lights(model, xpos, xmat, fixed["xipos"]),
+    )
 
 
 @computed_once

@@ -29,3 +29,18 @@ def test_the_first_state_is_no_function_of_the_controls(first: float) -> None:
     mass = float(model.body_mass[1])
     if np.isfinite(first):
         np.testing.assert_allclose(slopes[:, 1, 1, 0, 0], float(model.opt.timestep) / mass, rtol=1e-12)
+
+
+def test_batches_of_what_only_slides_have_derivatives() -> None:
+    """Orientations are the same in all worlds there, and have no batch axis."""
+    model = diffsim.load(
+        "<mujoco><worldbody><body><joint type='slide'/><geom size='.1' pos='0 .1 .2'/></body></worldbody></mujoco>"
+    )
+    state = diffsim.make_state(model)
+
+    def reached(qvel: jax.Array) -> jax.Array:
+        final = jax.vmap(lambda v: diffsim.rollout(model, state.replace(qvel=v), jnp.zeros((2, 0))).final)(qvel)
+        return jnp.sum(final.qpos)
+
+    slope = jax.grad(reached)(jnp.ones((3, 1)))
+    np.testing.assert_allclose(slope, 2 * model.opt.timestep, rtol=1e-9)
