@@ -12,13 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
-from jax.interpreters import ad, mlir
+from jax.interpreters import ad
 
+from diffsim.kernels import side_by_side
 from diffsim.kernels.cholesky import (
     MOST,
+    Kernels,
     Rule,
     factor,
     is_small,
+    is_tiny,
     plain_factor,
     plain_solve,
     primitive,
@@ -75,7 +78,8 @@ def _plain(assemble: Assemble, arguments: Sequence[Array]) -> Array:
 
 def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
     """`plain_solve_sum`, by one kernel on CUDA."""
-    solve_terms = solve_sum_p.bind if is_small(matrices[0]) else _solve_large_sum
+    own = is_small(matrices[0]) or is_tiny(matrices[0])
+    solve_terms = solve_sum_p.bind if own else _solve_large_sum
     return solve_terms(*matrices, diagonal, b)
 
 
@@ -136,7 +140,7 @@ def _flat(x: Array, kept: int) -> Array:
 def _sum_kernel(*arguments: Array) -> Array:
     *matrices, diagonal, b = arguments
     kernels = triton()
-    if kernels is None or matrices[0].size > MOST:
+    if kernels is None or matrices[0].size > MOST or not is_small(matrices[0]):
         return plain_solve_sum(*arguments)
     flat = *(_flat(x, 2) for x in matrices), *(_flat(x, 1) for x in (diagonal, b))
     return kernels.solve_sum(*flat).reshape(b.shape)
@@ -153,6 +157,13 @@ def _gram_kernel(*arguments: Array) -> Array:
     return kernels.solve_packed(triton_gram.gram(*terms), _flat(b, 1)).reshape(b.shape)
 
 
+def _sum_on_cpu(*arguments: Array) -> Array:
+    *terms, b = arguments
+    if is_tiny(terms[0]):
+        return side_by_side.factor_and_solve(plain_sum(*terms), b)
+    return _sum_lapack(*arguments)
+
+
 def _sum_lapack(*arguments: Array) -> Array:
     """The diagonal, where limits and dry friction are, by a product: XLA would compute what they come from, their
     impedance too, again for each entry of the sum.
@@ -164,13 +175,14 @@ def _sum_lapack(*arguments: Array) -> Array:
     return in_shares(lambda *terms: solve_bordered(plain_sum(*terms[:-1]), terms[-1]), *matrices, alike, b)
 
 
-def _assembled(name: str, assemble: Assemble, plain: Rule, kernel: Rule) -> Primitive:
+def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:
     """A solve, linear in its last argument, with what is assembled of the others."""
-    made = primitive(name, plain, kernel, _jvp(assemble), _batch(assemble, lambda: made))
+    made = primitive(name, plain, kernels, (_jvp(assemble), _batch(assemble, lambda: made)))
     ad.primitive_transposes[made] = _transpose(made)
     return made
 
 
-solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum, _sum_kernel)
-mlir.register_lowering(solve_sum_p, mlir.lower_fun(_sum_lapack, multiple_results=False), platform="cpu")
-solve_gram_p = _assembled("small_cholesky_solve_gram", plain_gram, plain_solve_gram, _gram_kernel)
+solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum, Kernels(_sum_kernel, _sum_on_cpu))
+solve_gram_p = _assembled(
+    "small_cholesky_solve_gram", plain_gram, plain_solve_gram, Kernels(_gram_kernel, plain_solve_gram)
+)

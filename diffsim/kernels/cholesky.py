@@ -1,4 +1,5 @@
-"""Cholesky factors and their solves: one kernel on CUDA for small matrices in float32, LAPACK elsewhere.
+"""Cholesky factors and their solves: one kernel on CUDA for small matrices in float32; on a CPU side by side those of
+few rows (side_by_side.py); LAPACK elsewhere.
 
 A library call ends a CUDA graph and waits for the host; a step of a humanoid would spend most of its time so.
 `factor` and `solve` are primitives of JAX, so that the kernel is traced only where a program is compiled for CUDA, and
@@ -7,7 +8,7 @@ a batch (`vmap`) is always an array of matrices, whatever the order of maps. Der
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +16,20 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from diffsim.kernels import side_by_side
 from diffsim.kernels.alone import run_alone
 
 Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
 Rule = Callable[..., Any]
+
+
+class Kernels(NamedTuple):
+    """What computes a primitive on each of these."""
+
+    cuda: Rule
+    cpu: Rule
+
 
 # rows of the largest matrix that is a kernel's
 LARGEST = 128
@@ -40,18 +50,26 @@ def plain_solve(lower: Array, b: Array) -> Array:
 
 def is_small(matrix: Array) -> bool:
     """Whether matrices (..., n, n) are of the type and size that kernels take, and those are not switched off."""
-    on = os.environ.get("DIFFSIM_KERNELS", "1") != "0"
-    return on and matrix.dtype == jnp.float32 and 0 < matrix.shape[-1] <= LARGEST
+    return _switched_on() and matrix.dtype == jnp.float32 and 0 < matrix.shape[-1] <= LARGEST
+
+
+def is_tiny(matrix: Array) -> bool:
+    """Whether matrices (..., n, n) are for side_by_side.py on a CPU."""
+    return _switched_on() and 0 < matrix.shape[-1] <= side_by_side.LARGEST
+
+
+def _switched_on() -> bool:
+    return os.environ.get("DIFFSIM_KERNELS", "1") != "0"
 
 
 def factor(matrix: Array) -> Array:
-    """`plain_factor`, by the kernel on CUDA."""
-    return factor_p.bind(matrix) if is_small(matrix) else plain_factor(matrix)
+    """`plain_factor`, as this module says."""
+    return factor_p.bind(matrix) if is_small(matrix) or is_tiny(matrix) else plain_factor(matrix)
 
 
 def solve(lower: Array, b: Array) -> Array:
-    """`plain_solve`, by the kernel on CUDA."""
-    return solve_p.bind(lower, b) if is_small(lower) else plain_solve(lower, b)
+    """`plain_solve`, as this module says."""
+    return solve_p.bind(lower, b) if is_small(lower) or is_tiny(lower) else plain_solve(lower, b)
 
 
 def _factor_jvp(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[Array, Array]:
@@ -77,16 +95,24 @@ def product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
+def _factor_on_cpu(matrix: Array) -> Array:
+    return (side_by_side.factor if is_tiny(matrix) else plain_factor)(matrix)
+
+
+def _solve_on_cpu(lower: Array, b: Array) -> Array:
+    return (side_by_side.solve if is_tiny(lower) else plain_solve)(lower, b)
+
+
 def _factor_kernel(matrix: Array) -> Array:
     kernels, flat = triton(), matrix.reshape(-1, *matrix.shape[-2:])
-    if kernels is None or flat.size > MOST:
+    if kernels is None or flat.size > MOST or not is_small(matrix):
         return plain_factor(matrix)
     return kernels.factor(flat).reshape(matrix.shape)
 
 
 def _solve_kernel(lower: Array, b: Array) -> Array:
     kernels, flat = triton(), [x.reshape(-1, *x.shape[-2:]) for x in (lower, b)]
-    if kernels is None or max(x.size for x in flat) > MOST:
+    if kernels is None or max(x.size for x in flat) > MOST or not is_small(lower):
         return plain_solve(lower, b)
     return kernels.solve(*flat).reshape(b.shape)
 
@@ -121,17 +147,26 @@ def _transpose_solve(cotangent: Array, lower: Array, b: Any) -> tuple[None, Arra
     return None, solve_p.bind(lower, cotangent)
 
 
-def primitive(name: str, plain: Rule, kernel: Rule, jvp: Rule, batch: Rule) -> Primitive:
-    """A function of arrays whose result has the shape of its last argument."""
+def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]) -> Primitive:
+    """A function of arrays whose result has the shape of its last argument.
+
+    Args:
+      kernels: what computes it on CUDA, and on a CPU.
+      rules: of its derivative, and of a batch.
+    """
     made = Primitive(name)
     run_alone(made, plain)
     made.def_abstract_eval(lambda *arguments: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
-    ad.primitive_jvps[made], batching.primitive_batchers[made] = jvp, batch
-    mlir.register_lowering(made, mlir.lower_fun(plain, multiple_results=False))
-    mlir.register_lowering(made, mlir.lower_fun(kernel, multiple_results=False), platform="cuda")
+    ad.primitive_jvps[made], batching.primitive_batchers[made] = rules
+    for platform, computed in ((None, plain), ("cuda", kernels.cuda), ("cpu", kernels.cpu)):
+        mlir.register_lowering(made, mlir.lower_fun(computed, multiple_results=False), platform=platform)
     return made
 
 
-factor_p = primitive("small_cholesky", plain_factor, _factor_kernel, _factor_jvp, _batch_factor)
-solve_p = primitive("small_cholesky_solve", plain_solve, _solve_kernel, _solve_jvp, _batch_solve)
+factor_p = primitive(
+    "small_cholesky", plain_factor, Kernels(_factor_kernel, _factor_on_cpu), (_factor_jvp, _batch_factor)
+)
+solve_p = primitive(
+    "small_cholesky_solve", plain_solve, Kernels(_solve_kernel, _solve_on_cpu), (_solve_jvp, _batch_solve)
+)
 ad.primitive_transposes[solve_p] = _transpose_solve

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matrices import MATRICES, chain, wide
 from uncompiled import uncompiled
 
 from diffsim.kernels import assembled, cholesky, lapack_cholesky, triton_cholesky
@@ -14,33 +15,6 @@ from diffsim.kernels.lapack_cholesky import solve_bordered
 from diffsim.math import linalg
 
 EPSILON = float(np.finfo(np.float32).eps)
-
-
-def wide(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
-    root = rng.normal(size=(count, n, n + 3))
-    return root @ root.swapaxes(1, 2) / n
-
-
-def ill_conditioned(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
-    """Eigenvalues from 1e-4 to 1, and rows in units that differ by 1e6."""
-    turn = np.linalg.qr(rng.normal(size=(count, n, n)))[0]
-    unit = np.logspace(-3, 3, n)
-    return unit[:, None] * (turn * np.logspace(-4, 0, n)) @ turn.swapaxes(1, 2) * unit
-
-
-def chain(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
-    """As the inertia of a chain with two branches: entries only between a dof and its ancestors."""
-    parent = np.maximum(np.arange(n) - rng.integers(1, 3, n), -1)
-    root = np.zeros((count, n, n))
-    for i in range(n):
-        j = i
-        while j >= 0:
-            root[:, i, j] = 1 + rng.uniform(size=count) if i == j else 0.3 * rng.normal(size=count)
-            j = parent[j]
-    return root.swapaxes(1, 2) @ root
-
-
-MATRICES = {"wide": wide, "ill_conditioned": ill_conditioned, "chain": chain}
 
 
 # not all of a program's worlds, and more than one program
@@ -196,7 +170,7 @@ def test_bordered_solves_are_the_plain_ones(n: int, count: int) -> None:
 @pytest.mark.parametrize("count", [1, 128, 131])
 def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
     """To the bit: each matrix is solved alone, in a share or not."""
-    matrix, b = problem(count, 6)
+    matrix, b = problem(count, 9)
     diagonal = np.abs(b)
     found = []
     for cores, since in ((1, (0, 10)), (2, (9, 0)), (4, (0, 0))):
