@@ -66,18 +66,26 @@ def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | N
 def spread(tree: Tree, mesh: Mesh | None = None) -> Tree:
     """A tree whose leaves have a leading axis of worlds, a part of it on each device.
 
-    In a job of several processes each gives the worlds of its own devices, and the result is the whole batch.
+    In a job of several processes each gives the worlds of its own devices, and the result is the whole batch. Leaves
+    without numbers (the `history` of a model without delays) are on every device, as those that programs return: a
+    program compiled for what is given here takes its own results.
 
     Raises:
       ArgumentError: worlds that cannot be shared out evenly.
     """
     chosen = _default(mesh)
-    sharding = NamedSharding(chosen, PartitionSpec(AXIS))
     local = sum(device.process_index == jax.process_index() for device in chosen.devices.flat)
     _check_even(tree, local)
+
+    return jax.tree.map(functools.partial(_share, chosen), tree)
+
+
+def _share(mesh: Mesh, leaf: Any) -> jax.Array:
+    shared, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((AXIS,), ()))
     if jax.process_count() == 1:
-        return jax.device_put(tree, sharding)
-    return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(sharding, leaf), tree)
+        return jax.device_put(leaf, shared if leaf.size else whole)
+    made = jax.make_array_from_process_local_data(shared, leaf)
+    return made if leaf.size else jax.device_put(np.zeros(made.shape, made.dtype), whole)
 
 
 def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:

@@ -54,6 +54,16 @@ def check_record(name: str, model: Model, record: Record) -> None:
             )
 
 
+def check_shape(name: str, value: jax.Array, *expected: int) -> None:
+    """Refuses an array of another shape: JAX stretches what is shorter, and takes the first of what is longer.
+
+    Raises:
+      ValueError: shapes differ.
+    """
+    if np.shape(value) != expected:
+        raise ValueError(f"{name} has shape {np.shape(value)}, expected {expected}; batch with jax.vmap")
+
+
 def _sizes(topology: Topology, field: dataclasses.Field) -> tuple[int, ...]:
     """The declared shape of a field, in numbers."""
     return tuple(getattr(topology, size) if isinstance(size, str) else size for size in field.metadata["shape"])

@@ -10,6 +10,7 @@ from diffsim.checked import checked
 from diffsim.constraint import laws
 from diffsim.math.linalg import cholesky, matmul, solve_spd
 from diffsim.physics.bias import moving, newton_euler
+from diffsim.simulate.arguments import check_shape
 from diffsim.simulate.constants import set_const
 from diffsim.solver.objective import constraint_force, residuals_at
 from diffsim.types import Data, Model, State
@@ -58,6 +59,8 @@ def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Ar
 
     As in MuJoCo, armature (of joints, tendons and actuators) is not part of it.
     """
+    if qacc is not None:
+        check_shape("qacc", qacc, model.nv)
     return newton_euler(model.topology, moving(model, state.qvel, data, data), qacc)
 
 
@@ -67,6 +70,7 @@ def constraint_cost(model: Model, data: Data, qacc: Array) -> Array:
 
     The constrained acceleration minimizes this plus 1/2 (qacc - qacc_smooth)^T M (qacc - qacc_smooth).
     """
+    check_shape("qacc", qacc, model.nv)
     rows = zip(data.efc.groups, residuals_at(data.efc, qacc), strict=True)
     return sum((jnp.sum(laws.cost(group, x)) for group, x in rows), jnp.zeros((), qacc.dtype))
 
@@ -74,6 +78,7 @@ def constraint_cost(model: Model, data: Data, qacc: Array) -> Array:
 @checked
 def constraint_gradient(model: Model, data: Data, qacc: Array) -> Array:
     """(nv,) derivative of `constraint_cost`: minus the force of the constraints at this acceleration."""
+    check_shape("qacc", qacc, model.nv)
     return -constraint_force(data.efc, qacc)
 
 

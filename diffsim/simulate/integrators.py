@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.constraint import contact_forces
 from diffsim.enums import EnableBit, Integrator
@@ -25,6 +26,7 @@ from diffsim.simulate.motion_forces import damps_implicitly
 from diffsim.simulate.runge_kutta import average_slopes, last, rates_of
 from diffsim.simulate.split import split_step
 from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 
@@ -148,8 +150,16 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
 
 
 def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
-    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces."""
-    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False))
+    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces; only its entries that MuJoCo stores of M."""
+    change = model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False)
+    return _minus(data.M, jnp.where(_outside_inertia(model.topology), 0, change))
+
+
+@per_topology
+def _outside_inertia(topology: Topology) -> np.ndarray:
+    """(nv, nv) bool: beside the diagonal, in rows and columns of bodies whose own inertia is diagonal."""
+    simple = topology.body_simple[topology.dof_bodyid] > 0
+    return (simple[:, None] | simple) & ~np.eye(topology.nv, dtype=bool)
 
 
 def _minus(inertia: BlockDiagonal, change: Array) -> BlockDiagonal:

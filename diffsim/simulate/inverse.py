@@ -6,7 +6,7 @@ from diffsim.checked import checked
 from diffsim.compiled import compiled
 from diffsim.enums import EnableBit
 from diffsim.math.block_matrix import solve_blocks
-from diffsim.simulate.arguments import check_arguments
+from diffsim.simulate.arguments import check_arguments, check_shape
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrators import discrete_inertia
 from diffsim.simulate.inverse_dynamics import inverse_dynamics
@@ -28,9 +28,11 @@ def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = Non
       Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.
 
     Raises:
+      ValueError: shapes that are not those of one world of this model.
       UnsupportedError: `invdiscrete` with an integrator that has no inverse.
     """
     inputs = check_arguments(model, state, inputs)
+    check_shape("qacc", qacc, model.nv)
     # only what is used below is computed
     data = forward(model, state, inputs)
     if model.opt.enabled(EnableBit.INVDISCRETE):

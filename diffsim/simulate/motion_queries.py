@@ -21,6 +21,7 @@ from diffsim.physics.joint import groups, integrate_position, position_differenc
 from diffsim.physics.tendon_points import TendonPoints, tendon_points
 from diffsim.physics.tree import body_dof_mask, body_mask
 from diffsim.sensor.objects import FRAMES
+from diffsim.simulate.arguments import check_shape
 from diffsim.types import Data, Model
 from diffsim.types.data import Kinematics
 from diffsim.types.kinds import OBJECT_KIND
@@ -36,6 +37,7 @@ Jacobian = tuple[Array, Array]
 @checked
 def jac(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     """Jacobians (3, nv) of the velocity of a world point (3,) that moves with a body, and of its angular velocity."""
+    check_shape("point", point, 3)
     body = model.topology.index("body", body)
     return point_jacobian(model, data, point, body)
 
@@ -88,6 +90,7 @@ def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
 @checked
 def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     """Rates of change of `jac` (3, nv), while the point (3,) moves with the body."""
+    check_shape("point", point, 3)
     body = model.topology.index("body", body)
     topology = model.topology
     offset = point - data.subtree_com[_row(topology.body_rootid, body)]
@@ -105,6 +108,7 @@ def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
 @checked
 def jac_point_axis(model: Model, data: Data, point: Array, axis: Array, body: Which) -> Jacobian:
     """Jacobians (3, nv) of a world point (3,) and of a world axis (3,) that move with a body (mj_jacPointAxis)."""
+    check_shape("axis", axis, 3)
     moved, turned = jac(model, data, point, body)
     return moved, cross(turned.T, jnp.broadcast_to(axis, turned.T.shape)).T
 
@@ -112,6 +116,8 @@ def jac_point_axis(model: Model, data: Data, point: Array, axis: Array, body: Wh
 @checked
 def apply_ft(model: Model, data: Data, force: Array, torque: Array, point: Array, body: Which) -> Array:
     """(nv,) generalized force of a force and a torque (3,) at a world point (3,) of a body."""
+    for name, value in (("force", force), ("torque", torque), ("point", point)):
+        check_shape(name, value, 3)
     body = model.topology.index("body", body)
     return joint_force(model, data, point[None], np.array([body]), force[None], torque[None])
 
@@ -144,12 +150,16 @@ def tendon_paths(model: Model, data: Data | Kinematics) -> TendonPoints:
 @checked
 def differentiate_pos(model: Model, dt: Array | float, qpos1: Array, qpos2: Array) -> Array:
     """(nv,) the velocity that takes qpos1 to qpos2 (nq,) in the time dt."""
+    check_shape("qpos1", qpos1, model.nq)
+    check_shape("qpos2", qpos2, model.nq)
     return position_difference(model, qpos2, qpos1) / dt
 
 
 @checked
 def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> Array:
     """(nq,) the position after moving with constant velocity qvel (nv,) for dt."""
+    check_shape("qpos", qpos, model.nq)
+    check_shape("qvel", qvel, model.nv)
     return integrate_position(model, qpos, qvel, jnp.asarray(dt, qpos.dtype))
 
 

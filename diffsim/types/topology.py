@@ -315,10 +315,19 @@ class Topology:
         return self._names(kind)[index]
 
     def index(self, kind: str, which: Any) -> Any:
-        """Index of an object that is given by name, view or index; an array of indices stays as it is."""
+        """Index of an object that is given by name, view or index; an array of indices stays as it is.
+
+        Raises:
+          KeyError: no object of this name. IndexError: no object of this index.
+        """
         if isinstance(which, str):
             return self.id(kind, which)
-        return which if isinstance(which, jax.Array | np.ndarray) else operator.index(which)
+        if isinstance(which, jax.Array | np.ndarray):
+            return which
+        index, count = operator.index(which), len(self._names(kind))
+        if not 0 <= index < count:
+            raise IndexError(f"{kind} {index} does not exist: the model has {count}")
+        return index
 
     def has(self, field: str) -> bool:
         """Whether any element of a switch field is in the program."""

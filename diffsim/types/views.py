@@ -11,6 +11,7 @@ full names work too. Which fields a kind has follows from the shapes that record
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,10 +62,7 @@ class View:
         topology = getattr(model, "topology", None)
         if not isinstance(topology, Topology):
             raise TypeError(f"model is a {type(model).__name__}, expected Model, such as diffsim.load(path)")
-        count = getattr(topology, KINDS[kind].size)
-        index = int(topology.index(kind, which))
-        if not 0 <= index < count:
-            raise IndexError(f"{kind} {index} does not exist: the model has {count}")
+        index = topology.index(kind, which if isinstance(which, str) else operator.index(which))
         self.model, self.kind, self.id = model, kind, index
 
     @property

@@ -39,6 +39,9 @@ def main() -> None:
     spread = parallel.spread(states)
     compiled = shared.lower(models, spread).compile()
     final, iterations = compiled(models, spread)
+    # a compiled program takes its own results, those without numbers (history) too
+    again, _ = compiled(models, final)
+    print("moved_on", float(np.max(np.abs(np.asarray(again.qpos) - np.asarray(final.qpos)))))
     plain = jax.jit(jax.vmap(advance, in_axes=(axes, 0))).lower(models, spread).compile()
     alone, _ = plain(models, spread)
     print("devices", len(final.qpos.sharding.device_set))

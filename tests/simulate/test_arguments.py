@@ -52,6 +52,36 @@ def test_wrong_arguments(model: diffsim.Model, state: diffsim.State, function) -
         function(model.replace(body_mass=jnp.ones((3, model.nbody))), state)
 
 
+def test_vectors_of_another_length(model: diffsim.Model, state: diffsim.State) -> None:
+    """Neither stretched nor cut."""
+    data, support = forward(model, state), diffsim.support
+    long, point = np.zeros(model.nv + 1), np.zeros(3)
+    with pytest.raises(ValueError, match=r"qacc has shape \(8,\), expected \(7,\); batch with jax.vmap"):
+        diffsim.inverse(model, state, long)
+    for query in (support.constraint_cost, support.constraint_gradient):
+        with pytest.raises(ValueError, match="qacc has shape"):
+            query(model, data, long)
+    with pytest.raises(ValueError, match=r"qacc has shape \(1,\)"):
+        support.rne(model, state, data, np.ones(1))
+    with pytest.raises(ValueError, match=r"point has shape \(\), expected \(3,\)"):
+        support.jac(model, data, 0.0, 1)
+    with pytest.raises(ValueError, match="torque has shape"):
+        support.apply_ft(model, data, point, np.ones(1), point, 1)
+    with pytest.raises(ValueError, match="qvel has shape"):
+        support.integrate_pos(model, state.qpos, long, 0.1)
+    with pytest.raises(ValueError, match="qpos2 has shape"):
+        support.differentiate_pos(model, 0.1, state.qpos, np.zeros(9))
+
+
+@pytest.mark.parametrize("index", [-1, 4])
+def test_objects_that_do_not_exist(model: diffsim.Model, state: diffsim.State, index: int) -> None:
+    data = forward(model, state)
+    with pytest.raises(IndexError, match=f"geom {index} does not exist: the model has 4"):
+        diffsim.support.geom_force(model, data, index)
+    with pytest.raises(IndexError, match=f"body {index} does not exist"):
+        diffsim.support.jac_body(model, data, index)
+
+
 def test_check_wants_data(model: diffsim.Model, state: diffsim.State) -> None:
     for function in (diffsim.check, diffsim.is_bad):
         with pytest.raises(TypeError, match=r"data is a State, expected Data, such as diffsim.forward"):

@@ -76,3 +76,20 @@ def test_step_matches_oracle(path: str, integrator: Integrator) -> None:
             oracle.assert_close(
                 f"{path} {name}", getattr(after, name), value, 1e-9 * (1 + np.abs(value).max(initial=0))
             )
+
+
+def test_damping_of_bodies_whose_inertia_is_diagonal() -> None:
+    """`implicitfast` has no room for damping beside the diagonal of such bodies."""
+    ball = '<geom type="ellipsoid" size=".05 .07 .04"/><site name="end" pos="0 -.03 0"/>'
+    xml = f"""<mujoco><option timestep=".004" integrator="implicitfast"/><worldbody><site name="hook" pos=".1 0 1"/>
+      <body pos="0 .3 .4"><freejoint/>{ball}</body></worldbody>
+      <tendon><spatial name="rope" damping="1"><site site="end"/><site site="hook"/></spatial></tendon>
+      <actuator><velocity tendon="rope" kv="2"/></actuator></mujoco>"""
+    mjmodel = oracle.load_oracle(xml)
+    assert mjmodel.nC == mjmodel.nv
+    data = oracle.sample(mjmodel, 0)
+    state, inputs = oracle.state_of(data), oracle.inputs_of(data)
+    model = oracle.from_mujoco(mjmodel)
+    after = integrate(model, state, inputs, forward(model, state, inputs))
+    oracle.mujoco.mj_step(mjmodel, data)
+    oracle.assert_close("qvel", after.qvel, data.qvel, 1e-12)
