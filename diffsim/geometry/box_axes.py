@@ -12,6 +12,7 @@ from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
 from diffsim.math.argmin import argmin
 from diffsim.math.vector import mul_mat, mul_vec, mul_vec_t, transpose
+from diffsim.math.xla import stored
 
 Array = jax.Array
 
@@ -34,7 +35,7 @@ def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
     offset1, offset2 = mul_vec_t(box1.mat, box2.pos - box1.pos), mul_vec_t(box2.mat, box1.pos - box2.pos)
     depth1 = box1.size + mul_vec(jnp.abs(rotation), box2.size) - jnp.abs(offset1)
     depth2 = box2.size + mul_vec_t(jnp.abs(rotation), box1.size) - jnp.abs(offset2)
-    edges, away = _edge_products(box1.size, box2.size, rotation, offset1)
+    edges, away = stored(_edge_products(box1.size, box2.size, rotation, offset1))
     # x of both boxes, y of both, z of both, then the products
     depth = jnp.concatenate([jnp.stack([depth1, depth2], axis=1).reshape(6), edges.reshape(9)])
     flip = jnp.concatenate([jnp.stack([offset1 < 0, offset2 < 0], axis=1).reshape(6), away.reshape(9)])
@@ -44,7 +45,7 @@ def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
     )
     away = flip[number]
     face = number // 2 + 6 * (number % 2) + 3 * away
-    return LeastAxis(less, jnp.where(number < 6, face, number + 6), away)
+    return stored(LeastAxis(less, jnp.where(number < 6, face, number + 6), away))
 
 
 def _edge_products(size1: Array, size2: Array, rotation: Array, offset: Array) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ import numpy as np
 from diffsim.geometry.box_overlap import Overlap
 from diffsim.math import safe
 from diffsim.math.vector import dot
-from diffsim.math.xla import one_by_one, short_scan
+from diffsim.math.xla import one_by_one, short_scan, stored
 
 Array = jax.Array
 
@@ -69,6 +69,7 @@ def _edge_and_corner(projection: _Projection, parts: tuple[tuple[Array, ...], ..
     (begin, end, enabled), (corner, exists, lowest) = parts
     ends = _projected(projection, begin), _projected(projection, end)
     corner = _projected(projection, corner)
+    ends, corner = stored((ends, corner))
     crossings = _crossings(projection, ends, enabled)
     return crossings, _incident(projection, corner, exists, lowest), *corner
 
@@ -120,15 +121,15 @@ def _face_corner(
     corner = signs * overlap.half
     offset = corner - flat_start
     inverse = safe.divide(jnp.ones_like(divisor), divisor)
-    u = (offset[0] * side2[1] - offset[1] * side2[0]) * inverse
-    v = (offset[1] * side1[0] - offset[0] * side1[1]) * inverse
+    u = stored((offset[0] * side2[1] - offset[1] * side2[0]) * inverse)
+    v = stored((offset[1] * side1[0] - offset[0] * side1[1]) * inverse)
     inside_u, inside_v = (u >= 0) & (u <= 1), (v >= 0) & (v <= 1)
     strictly = (u > 0) & (u < 1) & (v > 0) & (v < 1)
     near = (inside_u & inside_v) | (alone & (inside_u | inside_v))
     above = start + safe.clip(u, 0, 1) * rise1 + safe.clip(v, 0, 1) * rise2
     below = jnp.concatenate([corner, jnp.zeros_like(corner[:1])])
     squared = dot(below - above, below - above)
-    length = safe.sqrt(squared)
+    length = stored(safe.sqrt(squared))
     depth = jnp.where(overlap.is_edge, jnp.where(above[2] < 0, -length, length), above[2])
     reached = jnp.where(overlap.is_edge, (above[2] <= 0) | (length <= margin), above[2] <= margin)
     valid = jnp.where(overlap.is_edge, near, strictly & (overlap.sides == 2)) & reached

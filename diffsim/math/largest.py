@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from diffsim.math.ranked import INTEGERS
 from diffsim.math.safe import clip
-from diffsim.math.xla import for_cpu, for_gpu
+from diffsim.math.xla import for_cpu, for_gpu, stored
 
 Array = jax.Array
 
@@ -62,4 +62,4 @@ def extracted(values: Array, count: int) -> Array:
     bits = jax.lax.bitcast_convert_type(found, kind) & last
     index = jnp.where(found < 0, bits, last - bits)
     # beyond where there were not as many numbers
-    return jnp.minimum(index, n - 1).astype(jnp.int32)
+    return stored(jnp.minimum(index, n - 1).astype(jnp.int32))

@@ -7,10 +7,8 @@ import jaxlib.version
 from diffsim.math.xla import CUDA_GRAPHS, KEEP_BARRIERS, for_cpu, for_gpu
 from diffsim.types import Model
 
-# the older way of making kernels for CPUs compiles in two thirds of the time; what it makes is faster by up to one
-# fourth where the solver does few iterations (measured with 1), slower by a third where it goes on to its tolerance
+# the older way of making kernels for CPUs compiles in two thirds of the time, and what it makes runs as long or less
 OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
-FEW_ITERATIONS = 4
 # the first jaxlib that gains nothing of it
 NEWER_KERNELS = (0, 12)
 
@@ -18,11 +16,11 @@ NEWER_KERNELS = (0, 12)
 def compiler_options(model: Model) -> dict[str, Any]:
     """What programs of a model are best compiled with: `jax.jit(f, compiler_options=...)`.
 
-    On a GPU a program becomes one CUDA graph. On a CPU what several operations read is computed once, and a program
-    whose solver does at most 4 iterations compiles faster.
+    On a GPU a program becomes one CUDA graph. On a CPU what several operations read is computed once, and with jaxlib
+    before 0.12 kernels are made in a way that compiles faster.
 
     Args:
-      model: its `opt.iterations` count.
+      model: any, so far.
 
     Returns:
       Options by name, for the default backend; maybe none.
@@ -31,6 +29,5 @@ def compiler_options(model: Model) -> dict[str, Any]:
         return dict(CUDA_GRAPHS)
     if not for_cpu():
         return {}
-    few = model.opt.iterations <= FEW_ITERATIONS
-    older = few and jaxlib.version.__version_info__ < NEWER_KERNELS
+    older = jaxlib.version.__version_info__ < NEWER_KERNELS
     return {**KEEP_BARRIERS, **(OLDER_KERNELS if older else {})}

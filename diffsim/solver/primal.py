@@ -74,10 +74,8 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
         full_step=method.full_step,
         unroll=unroll,
     )
-    # products with J^T in every iteration
-    jacobian = objective.constraints.jacobian.readable_by_columns()
     groups = tuple(_lean(rows) for rows in objective.constraints.groups)
-    given = objective._replace(constraints=objective.constraints.replace(jacobian=jacobian, groups=groups))
+    given = objective._replace(constraints=objective.constraints.replace(groups=groups))
     end = iterate(given, method.rule, settings, start, method.aid)
     found = end.done & ~end.stuck
     return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, found, None)
