@@ -19,7 +19,7 @@ from diffsim.kernels.alone import run_alone
 from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_mul
 from diffsim.math.vector import cross, turn
-from diffsim.math.xla import launched_once
+from diffsim.math.xla import launched_once, stored
 from diffsim.physics.joint import groups, joint_axes, position_rate
 from diffsim.physics.tree import last_dof, sum_dofs
 from diffsim.types.topology import Topology, per_topology
@@ -63,7 +63,7 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
         arm = poses[f"{name}pos"] - pick(origin, body)
         rates[f"{name}pos"] = carried[:, 3:] + cross(carried[:, :3], arm)
         rates[f"{name}mat"] = turn(carried[:, :3], poses[f"{name}mat"])
-    return rates
+    return {name: stored(rate) for name, rate in rates.items()}
 
 
 def _quat_rate(w: Array, quat: Array) -> Array:
