@@ -198,6 +198,7 @@ NUMPY: dict[str, Rule] = {
     "asin": _quiet(np.arcsin),
     "atan2": _plain(np.arctan2),
     "broadcast_in_dim": _broadcast,
+    "carried_poses": lambda qpos, *poses, **params: poses,
     "cholesky": cholesky,
     "concatenate": lambda *inputs, dimension, **params: np.concatenate(inputs, dimension),
     "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),

@@ -1,9 +1,9 @@
 """Rows gathered by numbers known when tracing, and the transpose: the sum of all that was gathered of each row.
 
-A primitive of JAX: on a GPU the transpose gathers too, where JAX's own adds rows in kernels of their own: of row i what
-stands at the first place where i was gathered, then at the second, ... as far as most rows go; the few rows that go
-further sum the rest. On a CPU that is done where no row was gathered twice; else rows are added one after another, for
-XLA would compute what is summed again for each place where it is read.
+A primitive of JAX: the transpose gathers too, where JAX's own adds rows in kernels of their own on a GPU, and in a loop
+on a CPU: of row i what stands at the first place where i was gathered, then at the second, ... as far as most rows go;
+the few rows that go further sum the rest. On a CPU what is summed, and the sums, are stored, for XLA would compute them
+again for each place where they are read.
 """
 
 import functools
@@ -18,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from diffsim.kernels.alone import run_alone
-from diffsim.math.xla import for_cpu
+from diffsim.math.xla import stored
 
 Array = jax.Array
 Ids = tuple[int, ...]
@@ -77,14 +77,21 @@ def places(ids: Ids, size: int) -> Places | None:
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
     """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
     found = places(ids, size)
-    if found is None or (for_cpu() and not found.single):
+    if found is None:
         return _added(values, ids, size, axis)
+    if found.single:
+        return gather_rows(values, found.rounds[0], axis)
+    return stored(_sum_at(stored(values), found, axis))
+
+
+def _sum_at(values: Array, found: Places, axis: int) -> Array:
+    """The same, given the places."""
     total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in found.rounds))
     if not len(found.heavy):
         return total
     spread = gather_rows(values, found.rest.reshape(-1), axis)
     sums = jnp.sum(spread.reshape(*values.shape[:axis], *found.rest.shape, *values.shape[axis + 1 :]), axis=axis + 1)
-    row = np.full(size, -1)
+    row = np.full(len(found.rounds[0]), -1)
     row[found.heavy] = np.arange(len(found.heavy))
     return total + gather_rows(sums, row, axis)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.math.choose import where
+from diffsim.math.quaternion import left_conjugated
 from diffsim.math.quaternion import product as _product
 from diffsim.math.vector import cross, dot, pack, scale, unpack
 
@@ -98,6 +99,16 @@ def quat_sub(a: Array, b: Array) -> Array:
 def quat_integrate(q: Array, omega: Array, dt: Array) -> Array:
     """q after rotating with the local angular velocity omega (rad/s) for dt: q exp(omega dt)."""
     return quat_normalize(quat_mul(q, quat_exp(scale(omega, jnp.broadcast_to(dt, omega.shape[:-1])))))
+
+
+def quat_rate(q: Array, change: Array) -> Array:
+    """Local angular velocity of the rotation along q as q changes: 2 (q* change) / |q|^2 without its real part.
+
+    Zero where q is zero, as the derivative of `quat_normalize`.
+    """
+    squared = dot(q, q)
+    valid = squared > safe.tiny(q)
+    return scale(left_conjugated(q, change)[..., 1:], where(valid, 2 / where(valid, squared, 1), 0))
 
 
 def frame_from_z(z: Array) -> Array:

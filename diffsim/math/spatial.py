@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from diffsim.math.bilinear import Rule, bilinear
 from diffsim.math.linalg import matmul
-from diffsim.math.vector import Components, cross, cross_components, dot_components, pack, total, unpack
-from diffsim.math.xla import for_cpu
+from diffsim.math.vector import Components, cross, cross_components, dot, dot_components, pack, total, unpack
+from diffsim.math.xla import for_cpu, stored
 
 Array = jax.Array
 
@@ -117,8 +117,9 @@ def transport_motion(motion: Array, offset: Array) -> Array:
 def pair_products(a: Array, b: Array) -> Array:
     """(m, n) a_i . b_j of spatial vectors a (m, 6) and b (n, 6).
 
-    On a CPU one matrix product; else a sum of outer products, an elementwise operation. Its derivative is two matrix
-    products, whose transpose is cheaper than six sums over rows and columns.
+    On a CPU one matrix product, whose derivative is sums of outer products: in reverse mode matrix products of six
+    columns would take thrice as long as sums over rows and columns. Else a sum of outer products, an elementwise
+    operation, whose derivative is two matrix products.
     """
     if for_cpu():
         return matmul(a, b.T)
@@ -128,4 +129,6 @@ def pair_products(a: Array, b: Array) -> Array:
 @pair_products.defjvp
 def _pair_products_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (a, b), (da, db) = primals, tangents
+    if for_cpu():
+        return pair_products(a, b), stored(dot(da[:, None], b[None]) + dot(a[:, None], db[None]))
     return pair_products(a, b), matmul(da, b.T) + matmul(a, db.T)

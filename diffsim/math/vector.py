@@ -64,6 +64,17 @@ def cross(a: Array, b: Array) -> Array:
     return _cross(a, b)
 
 
+def turn(w: Array, matrix: Array) -> Array:
+    """w x each column of a matrix (..., 3, 3): its rate of change as it turns with w (..., 3)."""
+    turned = _turn(w, matrix.reshape(*matrix.shape[:-2], 9))
+    return turned.reshape(*turned.shape[:-1], 3, 3)
+
+
+def axial(a: Array, b: Array) -> Array:
+    """Sum of the products a_k x b_k of the columns of two matrices (..., 9), row after row."""
+    return _axial(a, b)
+
+
 def mul_vec(matrix: Array, v: Array) -> Array:
     """Matrix (..., m, n) times vector (..., n), n small."""
     return dot(matrix, v[..., None, :])
@@ -105,8 +116,29 @@ def _cross_formula(a: Array, b: Array) -> Array:
     return pack(cross_components(unpack(a), unpack(b)))
 
 
+def _columns(matrix: Components) -> list[Components]:
+    """Columns of a matrix of nine components, row after row."""
+    return [matrix[k::3] for k in range(3)]
+
+
+def _turn_formula(w: Array, matrix: Array) -> Array:
+    columns = [cross_components(unpack(w), column) for column in _columns(unpack(matrix))]
+    return pack([column[i] for i in range(3) for column in columns])
+
+
+def _axial_formula(a: Array, b: Array) -> Array:
+    pairs = zip(_columns(unpack(a)), _columns(unpack(b)), strict=True)
+    products = [cross_components(*pair) for pair in pairs]
+    return pack([total(parts) for parts in zip(*products, strict=True)])
+
+
 _dot = bilinear("vector_dot", Rule(lambda a, b: total(unpack(a * b)), None, left=_scaled, right=_scaled))
 # (a x b) . c = a . (b x c) = b . (c x a)
 _cross = bilinear(
     "vector_cross", Rule(_cross_formula, 3, left=lambda c, b: cross(b, c), right=lambda c, a: cross(c, a))
+)
+# w x a_k, and the sum of a_k x b_k, over the columns k: (w x a_k) . b_k = w . (a_k x b_k) = -a_k . (w x b_k)
+_turn = bilinear("vector_turn", Rule(_turn_formula, 9, left=lambda c, a: _axial(a, c), right=lambda c, w: -_turn(w, c)))
+_axial = bilinear(
+    "vector_axial", Rule(_axial_formula, 3, left=lambda c, b: -_turn(c, b), right=lambda c, a: _turn(c, a))
 )

@@ -118,6 +118,15 @@ def position_difference(model: Model, qpos: Array, reference: Array) -> Array:
     return _assemble(topology, "dofs", parts, jnp.zeros((0,), qpos.dtype))
 
 
+def position_rate(topology: Topology, qpos: Array, change: Array) -> Array:
+    """(nv,) velocity that changes qpos (nq,) by `change` (nq,) in unit time; quaternions are normalized on use."""
+    parts = [
+        jax.vmap(group.motion.rate)(pick(qpos, group.qpos), pick(change, group.qpos)).reshape(-1)
+        for group in groups(topology)
+    ]
+    return _assemble(topology, "dofs", parts, jnp.zeros((0,), qpos.dtype))
+
+
 def integrate_position(model: Model, qpos: Array, qvel: Array, dt: Array) -> Array:
     """(nq,) position after moving with constant velocity (nv,) for dt (s); quaternions come out normalized."""
     topology = model.topology

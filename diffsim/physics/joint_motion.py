@@ -17,6 +17,7 @@ from diffsim.math.rotation import (
     quat_integrate,
     quat_log,
     quat_normalize,
+    quat_rate,
     quat_sub,
     rotate_inv,
 )
@@ -35,6 +36,7 @@ class JointMotion:
       shift: (qpos, qpos0, jnt_pos, jnt_axis) -> (3,) m, the frame after the joint, seen from the joint's anchor.
       axes: (xaxis, xmat, offset) -> (nv, 6) motion axes in the world about the point `offset` (m) from the anchor.
       difference: (qpos, reference) -> (nv,) velocity that takes reference to qpos in unit time.
+      rate: (qpos, change) -> (nv,) velocity with which qpos changes so, where quaternions are normalized on use.
       integrate: (qpos, qvel, dt) -> qpos after moving with constant qvel for dt (s).
       drive: (qpos, gear (6,), in_parent) -> length () and moment (nv,) of an actuator on this joint.
     """
@@ -43,6 +45,7 @@ class JointMotion:
     shift: Callable[[Array, Array, Array, Array], Array]
     axes: Callable[[Array, Array, Array], Array]
     difference: Callable[[Array, Array], Array]
+    rate: Callable[[Array, Array], Array]
     integrate: Callable[[Array, Array, Array], Array]
     drive: Callable[[Array, Array, bool], tuple[Array, Array]]
 
@@ -72,6 +75,10 @@ def _free_axes(xaxis: Array, xmat: Array, offset: Array) -> Array:
 
 def _free_difference(qpos: Array, reference: Array) -> Array:
     return jnp.concatenate([qpos[:3] - reference[:3], _ball_difference(qpos[3:], reference[3:])])
+
+
+def _free_rate(qpos: Array, change: Array) -> Array:
+    return jnp.concatenate([change[:3], quat_rate(qpos[3:], change[3:])])
 
 
 def _free_integrate(qpos: Array, qvel: Array, dt: Array) -> Array:
@@ -138,6 +145,10 @@ def _scalar_difference(qpos: Array, reference: Array) -> Array:
     return qpos - reference
 
 
+def _scalar_rate(qpos: Array, change: Array) -> Array:
+    return change
+
+
 def _scalar_integrate(qpos: Array, qvel: Array, dt: Array) -> Array:
     return qpos + dt * qvel
 
@@ -148,6 +159,7 @@ MOTIONS: dict[JointType, JointMotion] = {
         shift=_free_shift,
         axes=_free_axes,
         difference=_free_difference,
+        rate=_free_rate,
         integrate=_free_integrate,
         drive=_free_drive,
     ),
@@ -156,6 +168,7 @@ MOTIONS: dict[JointType, JointMotion] = {
         shift=_pivot,
         axes=_ball_axes,
         difference=_ball_difference,
+        rate=quat_rate,
         integrate=_ball_integrate,
         drive=_ball_drive,
     ),
@@ -164,6 +177,7 @@ MOTIONS: dict[JointType, JointMotion] = {
         shift=_slide_shift,
         axes=_slide_axes,
         difference=_scalar_difference,
+        rate=_scalar_rate,
         integrate=_scalar_integrate,
         drive=_scalar_drive,
     ),
@@ -172,6 +186,7 @@ MOTIONS: dict[JointType, JointMotion] = {
         shift=_pivot,
         axes=_hinge_axes,
         difference=_scalar_difference,
+        rate=_scalar_rate,
         integrate=_scalar_integrate,
         drive=_scalar_drive,
     ),

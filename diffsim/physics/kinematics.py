@@ -16,6 +16,7 @@ from diffsim.math.xla import computed_once
 from diffsim.physics.camera import cameras_and_lights
 from diffsim.physics.frames import Chain, chain, compose_rotations, sum_offsets
 from diffsim.physics.joint import joint_rotations, joint_shifts
+from diffsim.physics.pose_rates import Poses, carried
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 
@@ -29,6 +30,13 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
       qpos: (nq,) generalized position.
       mocap_pos, mocap_quat: (nmocap, 3), (nmocap, 4) poses of mocap bodies.
     """
+    frames = compose_poses(model, jax.lax.stop_gradient(qpos), mocap_pos, mocap_quat)
+    frames = carried(model.topology, qpos, frames)
+    return Kinematics(**frames, **cameras_and_lights(model, frames["xpos"], frames["xmat"], frames["xipos"]))
+
+
+def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Poses:
+    """What moves with bodies: the fields of Kinematics but those of cameras and lights."""
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
     quat = compose_rotations(links, _turns(model, links, qpos, base_quat))
@@ -43,16 +51,14 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
     pos = sum_offsets(links, _offsets(before, anchor, shift))
 
     xpos, xmat = _body_frames(links, pos, mat)
-    fixed = _fixed_frames(model, xpos, xmat)
-    return Kinematics(
-        xpos=xpos,
-        xquat=pick(quat, links.last),
-        xmat=xmat,
-        xanchor=pick(pos - shift, links.of_joint),
-        xaxis=pick(mul_vec(before, axis), links.of_joint),
-        **fixed,
-        **cameras_and_lights(model, xpos, xmat, fixed["xipos"]),
-    )
+    return {
+        "xpos": xpos,
+        "xquat": pick(quat, links.last),
+        "xmat": xmat,
+        "xanchor": pick(pos - shift, links.of_joint),
+        "xaxis": pick(mul_vec(before, axis), links.of_joint),
+        **_fixed_frames(model, xpos, xmat),
+    }
 
 
 @computed_once

@@ -10,10 +10,18 @@ from diffsim.math import quaternion, spatial, vector
 from diffsim.math.bilinear import FORMULAS
 from diffsim.math.rotation import quat_conj, quat_mul
 
+
+def _turned(w: jax.Array, matrix: jax.Array) -> jax.Array:
+    turned = vector.turn(w, matrix.reshape(*matrix.shape[:-1], 3, 3))
+    return turned.reshape(*turned.shape[:-2], 9)
+
+
 # name -> (product, sizes of its operands)
 PRODUCTS = {
     "vector_dot": (vector.dot, 3, 3),
     "vector_cross": (vector.cross, 3, 3),
+    "vector_turn": (_turned, 3, 9),
+    "vector_axial": (vector.axial, 9, 9),
     "quaternion_product": (quaternion.product, 4, 4),
     "quaternion_product_right_conjugated": (quaternion.right_conjugated, 4, 4),
     "quaternion_product_left_conjugated": (quaternion.left_conjugated, 4, 4),
