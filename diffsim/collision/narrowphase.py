@@ -22,7 +22,7 @@ from diffsim.math.largest import largest
 from diffsim.math.pick import pick_existing
 from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import dot
-from diffsim.math.xla import decided
+from diffsim.math.xla import decided, stored
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 
@@ -131,6 +131,7 @@ def _rows(
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0
         rows = jax.vmap(function, (*axes, 0))(first, second, margin)
+        rows = stored(rows) if len(layout.groups) > 1 else rows
         flat = {"dist": (-1,), "valid": (-1,)}
         groups.append(Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items())))
     if not groups:

@@ -17,6 +17,7 @@ from diffsim.math import safe
 from diffsim.math.argmin import argmin
 from diffsim.math.ranked import number_of, ranked
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
+from diffsim.math.xla import stored
 
 Array = jax.Array
 
@@ -40,11 +41,10 @@ def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Candidates:
 
 def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
     """Two balls on the capsule's segment; the second is not valid where the segment points away from the box."""
-    center = mul_vec_t(box.mat, capsule.pos - box.pos)
-    axis = mul_vec_t(box.mat, capsule.axis)
+    center, axis = stored((mul_vec_t(box.mat, capsule.pos - box.pos), mul_vec_t(box.mat, capsule.axis)))
     half = scale(axis, capsule.size[1])
-    nearest = _nearest_feature(center, half, box.size)
-    offset, exists = _second_ball(center, axis, half, box.size, nearest)
+    nearest = stored(_nearest_feature(center, half, box.size))
+    offset, exists = stored(_second_ball(center, axis, half, box.size, nearest))
     along = jnp.stack([nearest.along, nearest.along + offset])
     rows = jax.vmap(_ball_row, (0, None, None))(center[None] + along[:, None] * half[None], capsule.size[0], box)
     return rows._replace(valid=jnp.stack([jnp.ones_like(exists), exists]))
@@ -132,12 +132,12 @@ def _edges(center: Array, half: Array, size: Array) -> tuple[Array, Array, Array
     parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
     ma, mb, u = ma[:, None], mb[:, None], u[:, None]
     inverse = (1 / jnp.where(parallel, 1, determinant))[:, None]
-    free1, free2 = (mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse
+    free1, free2 = stored(((mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse))
     x1 = safe.clip(free1, -1, 1)
     side = jnp.sign(jnp.where(jnp.abs(free1) > 1, free1, 0))
-    x2 = jnp.where(jnp.abs(free1) > 1, safe.divide(v - mb * x1, mc), free2)
+    x2 = stored(jnp.where(jnp.abs(free1) > 1, safe.divide(v - mb * x1, mc), free2))
     end = safe.clip(x2, -1, 1)
-    again = safe.divide(u - mb * end, jnp.broadcast_to(ma, end.shape))
+    again = stored(safe.divide(u - mb * end, jnp.broadcast_to(ma, end.shape)))
     moved = jnp.abs(x2) > 1
     x1 = jnp.where(moved, safe.clip(again, -1, 1), x1)
     side = jnp.where(moved & (jnp.abs(again) > 1), jnp.sign(again), side)
@@ -147,7 +147,7 @@ def _edges(center: Array, half: Array, size: Array) -> tuple[Array, Array, Array
         corner = jnp.asarray(base[:, :, k], size.dtype) + along_edge * x1
         squared = squared + (corner * size[k] - center[k] - half[k] * end) ** 2
     far = jnp.where(parallel[:, None], BEYOND, jax.lax.stop_gradient(squared))
-    return far, end, x1, jax.lax.stop_gradient(side).astype(jnp.int32)
+    return stored((far, end, x1, jax.lax.stop_gradient(side).astype(jnp.int32)))
 
 
 def _pick(index: Array, values: Array) -> Array:

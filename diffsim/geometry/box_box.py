@@ -18,7 +18,7 @@ from diffsim.geometry.box_clip import clip
 from diffsim.geometry.box_overlap import Overlap, edge_overlap, face_overlap
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.math.vector import mul_vec, pack, scale, total, transpose, unpack
-from diffsim.math.xla import one_by_one
+from diffsim.math.xla import one_by_one, stored
 
 Array = jax.Array
 
@@ -32,9 +32,9 @@ def box_box(box1: Shape, box2: Shape, margin: Array) -> Candidates:
     face, edge = face_overlap(box1, box2, axis), edge_overlap(box1, box2, axis)
     is_edge = axis.code >= 12
     overlap = Overlap(*(jnp.where(is_edge, b, a) for a, b in zip(face, edge, strict=True)))
-    points = clip(overlap, margin)
-    pos = overlap.origin[None] + pack(_coordinates(transpose(overlap.frame), points.point))
-    valid = points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin)
+    points = stored(clip(overlap, margin))
+    pos = stored(overlap.origin[None] + pack(_coordinates(transpose(overlap.frame), points.point)))
+    valid = stored(points.valid & (axis.depth >= -margin) & _kept(pos, box1, box2, margin))
     valid &= ~_repeated(points.point, valid)
     row, filled = _first(valid)
     normal = scale(mul_vec(overlap.frame, overlap.normal), overlap.sign)

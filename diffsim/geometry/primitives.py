@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from diffsim.geometry.shapes import Candidates, Shape, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot, scale
+from diffsim.math.xla import stored
 
 Array = jax.Array
 
@@ -75,12 +76,12 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     axis1, axis2 = scale(capsule1.axis, capsule1.size[1]), scale(capsule2.axis, capsule2.size[1])
     offset = capsule1.pos - capsule2.pos
     ma, mb, mc = dot(axis1, axis1), -dot(axis1, axis2), dot(axis2, axis2)
-    u, v = -dot(axis1, offset), dot(axis2, offset)
-    quadratic = _Quadratic(ma, mb, mc, u, v)
+    quadratic = stored(_Quadratic(ma, mb, mc, -dot(axis1, offset), dot(axis2, offset)))
+    ma, mb, mc, u, _ = quadratic
     determinant = ma * mc - mb * mb
     limit = 1e-15 if u.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
     parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
-    crossing = _crossing_parameters(quadratic, jnp.where(parallel, 1, determinant))
+    crossing = stored(_crossing_parameters(quadratic, jnp.where(parallel, 1, determinant)))
     reach = margin + capsule1.size[0] + capsule2.size[0]
     first, second, both = _parallel_parameters(quadratic, dot(offset, offset), reach)
     fallback = axes_fallback(capsule1, capsule2)
@@ -89,7 +90,7 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
         center1, center2 = capsule1.pos + scale(axis1, x1), capsule2.pos + scale(axis2, x2)
         return candidate(*ball_ball(center1, capsule1.size[0], center2, capsule2.size[0], fallback))
 
-    one = choose(parallel, first, crossing)
+    one, second, both = stored((choose(parallel, first, crossing), second, both))
     rows = jax.vmap(row)(*(jnp.stack(each) for each in zip(one, second, strict=True)))
     return rows._replace(valid=jnp.stack([jnp.ones_like(both), parallel & both]))
 
@@ -116,12 +117,14 @@ def _parallel_parameters(
     """
     ma, mb, mc, u, v = quadratic
     one = jnp.ones_like(u)
-    ends = [(end, safe.clip(safe.divide(v - mb * end, mc), -1, 1)) for end in (one, -one)]
-    ends += [(safe.clip(safe.divide(u - mb * end, ma), -1, 1), end) for end in (one, -one)]
+    seconds = stored([safe.clip(safe.divide(v - mb * end, mc), -1, 1) for end in (one, -one)])
+    firsts = stored([safe.clip(safe.divide(u - mb * end, ma), -1, 1) for end in (one, -one)])
+    ends = [*zip((one, -one), seconds, strict=True), *zip(firsts, (one, -one), strict=True)]
     gaps = [
         jax.lax.stop_gradient(squared + x1 * x1 * ma + x2 * x2 * mc + 2 * (x1 * x2 * mb - x1 * u - x2 * v))
         for x1, x2 in ends
     ]
+    gaps = stored(gaps)
     near = [gap <= jax.lax.stop_gradient(reach * reach) for gap in gaps]
     none = ~(near[0] | near[1] | near[2] | near[3])
     nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))

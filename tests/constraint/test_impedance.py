@@ -30,6 +30,19 @@ def test_solref_formats(given, refsafe, expected):
     np.testing.assert_array_equal(usable_solref(jnp.asarray(given), (0.02, 1.0), STEP, refsafe), expected)
 
 
+@pytest.mark.parametrize("count", [1, 5, 8, 13])
+def test_of_many_rows_as_of_each(count: int) -> None:
+    """Some are computed in whole vectors, with rows that do not exist."""
+    rng = np.random.default_rng(count)
+    solimp = jnp.asarray(rng.uniform([0.1, 0.5, 0.01, 0.2, 1.0], [0.4, 0.9, 0.1, 0.8, 4.0], (count, 5)))
+    violation = jnp.asarray(rng.uniform(-0.1, 0.1, count))
+    slope = jax.grad(lambda x: jnp.sum(impedance(solimp, x)))(violation)
+    for k, row in enumerate(solimp):
+        alone, own = jax.value_and_grad(lambda x, row=row: impedance(row[None], x[None])[0])(violation[k])
+        np.testing.assert_allclose(impedance(solimp, violation)[k], alone, rtol=1e-13)
+        np.testing.assert_allclose(slope[k], own, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("violation", "expected"),
     [(0.0, 0.9), (-0.0005, 0.925), (0.0005, 0.925), (-0.00025, 0.90625), (-0.001, 0.95), (-1.0, 0.95)],

@@ -26,7 +26,7 @@ def test_a_gpu_does_not_sort_a_long_row_at_once(backend: str, rounds: int, monke
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("size", "count"), [(2, 1), (27, 15), (64, FEW), (SOME, 15)])
+@pytest.mark.parametrize(("size", "count"), [(2, 1), (27, 15), (36, 15), (64, FEW), (SOME, 15)])
 def test_few_are_taken_out_as_top_k_finds_them(
     size: int, count: int, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
