@@ -10,7 +10,7 @@ from jax.extend.core import Primitive
 WITHOUT = "jax_disable_jit"
 
 
-def run_alone(primitive: Primitive, plain: Callable[..., jax.Array], static: tuple[str, ...] = ()) -> None:
+def run_alone(primitive: Primitive, plain: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
     """A primitive that is called by hand is a program of its own; with `jax.disable_jit` it is its definition.
 
     The program calls the primitive, and without programs that would never end.
@@ -21,7 +21,7 @@ def run_alone(primitive: Primitive, plain: Callable[..., jax.Array], static: tup
     """
     compiled = jax.jit(primitive.bind, static_argnames=static)
 
-    def run(*arguments: Any, **parameters: Any) -> jax.Array:
+    def run(*arguments: Any, **parameters: Any) -> Any:
         return (plain if getattr(jax.config, WITHOUT) else compiled)(*arguments, **parameters)
 
     primitive.def_impl(run)
