@@ -127,7 +127,8 @@ def _tossed(name: str, loaded: diffsim.Model, exact: float) -> Iterator[Bar]:
     """Error, time and compilation of the derivative in reverse mode."""
     model = loaded.replace(opt=loaded.opt.replace(events=4))
     start = time.perf_counter()
-    differentiated = jax.jit(jax.value_and_grad(lambda up: landed(model, up), has_aux=True))
+    loss, options = jax.value_and_grad(lambda up: landed(model, up), has_aux=True), diffsim.compiler_options(model)
+    differentiated = jax.jit(loss, compiler_options=options)
     program = differentiated.lower(jnp.asarray(-2.0)).compile()
     compiled = time.perf_counter() - start
     ((end, there), slope), seconds = timed(program, jnp.asarray(-2.0))
