@@ -63,7 +63,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     return Contacts(
         dist=dist,
         pos=pos,
-        frame=_frame(normal, tangent),
+        frame=stored(_frame(normal, tangent)),
         margin=pick_existing(table.margin, pair),
         includemargin=pick_existing(table.includemargin, pair),
         friction=pick_existing(table.friction, pair),
@@ -131,7 +131,7 @@ def _rows(
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0
         rows = jax.vmap(function, (*axes, 0))(first, second, margin)
-        rows = stored(rows) if len(layout.groups) > 1 else rows
+        rows = stored(rows)
         flat = {"dist": (-1,), "valid": (-1,)}
         groups.append(Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items())))
     if not groups:

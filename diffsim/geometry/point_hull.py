@@ -16,7 +16,7 @@ from diffsim.geometry.outlined import reach_of
 from diffsim.geometry.polytope import Feature, resolution
 from diffsim.math import safe
 from diffsim.math.first import first, greatest, rounding
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.vector import dot, scale
 
 Array = jax.Array
 
@@ -31,13 +31,6 @@ class Facets(NamedTuple):
 def facets(hull: Hull, point: Array) -> Facets:
     """Of any hull: a facet without area may point anywhere; its plane is where the hull ends in that direction."""
     return Facets(hull.outward, dot(hull.outward, point[None]) - reach_of(hull))
-
-
-def facets_through(corner: Array, point: Array) -> Facets:
-    """Of facets by three of their corners (f, 3, 3)."""
-    first, *others = (corner[:, k] for k in range(3))
-    outward = safe.normalize(cross(*(other - first for other in others)))
-    return Facets(outward, dot(outward, point[None] - first))
 
 
 def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from diffsim.enums import GeomType
 from diffsim.geometry.assets import Hull
 from diffsim.geometry.hull_pairs import closest, contact_row, searched
-from diffsim.geometry.point_hull import facets_through, nearest_part
 from diffsim.geometry.polytope import PRISM, Feature, HullPair, core, difference, with_polygons
+from diffsim.geometry.prism_ball import nearest_of_prism
 from diffsim.geometry.round_hull import ROUND, separate_round
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.geometry.sides import deepest_side
 from diffsim.geometry.terrain import Prism
-from diffsim.math.vector import scale
+from diffsim.math.vector import mul_vec, mul_vec_t, scale
 
 Array = jax.Array
 
@@ -32,7 +32,7 @@ def prism_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
 
 def _prism_row(kind: GeomType, field: Shape, body: Shape, margin: Array) -> Candidates:
     prism: Prism = field.data
-    rows = _round_row(kind, field, body) if kind in ROUND else _hull_row(kind, field, body)
+    rows = ROWS.get(kind, functools.partial(_hull_row, kind))(field, body)
     dist = rows.dist - 0.5 * margin
     pos = rows.pos - scale(rows.normal, 0.25 * jnp.broadcast_to(margin, dist.shape))
     touches = (margin <= 0) | (jax.lax.stop_gradient(dist) < 0)
@@ -44,18 +44,31 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
     hull, radius = core(kind, body)
     prism = with_polygons(field.data.vert, PRISM)
     pair = difference(prism, hull, field, body)
-    contact = closest(pair, functools.partial(_feature, kind, *jax.lax.stop_gradient((prism, hull))))
+    contact = closest(pair, functools.partial(_feature, *jax.lax.stop_gradient((prism, hull))))
     return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])
 
 
-def _feature(kind: GeomType, prism: Hull, hull: Hull, pair: HullPair) -> Feature:
-    """What is closest to the origin: of a ball's center at once; else searched, of all sides where they overlap."""
-    if kind == GeomType.SPHERE:
-        return nearest_part(prism, facets_through(prism.vert[prism.facet], pair.offset), pair.offset)
+def _feature(prism: Hull, hull: Hull, pair: HullPair) -> Feature:
+    """What is closest to the origin: searched, of all sides where they overlap."""
     return searched(pair, lambda fixed, _: deepest_side(fixed, prism, hull))
+
+
+def _ball_row(field: Shape, ball: Shape) -> Candidates:
+    """A prism and a ball."""
+    center, radius = mul_vec_t(field.mat, ball.pos - field.pos), ball.size[0]
+    near = nearest_of_prism(field.data.vert, center)
+    dist = near.dist - radius
+    local = near.point + scale(near.normal, 0.5 * dist)
+    return stack([candidate(dist, field.pos + mul_vec(field.mat, local), mul_vec(field.mat, near.normal))])
 
 
 def _round_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
     """A prism and an ellipsoid or a cylinder."""
     dist, pos, normal = separate_round(kind, body, with_polygons(field.data.vert, PRISM), field)
     return stack([candidate(dist, pos, -normal)])
+
+
+ROWS: dict[GeomType, Callable[[Shape, Shape], Candidates]] = {
+    GeomType.SPHERE: _ball_row,
+    **{kind: functools.partial(_round_row, kind) for kind in ROUND},
+}

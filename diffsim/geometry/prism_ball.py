@@ -1,0 +1,149 @@
+"""A point and an upright prism: signed distance, outward normal and nearest point, in closed form.
+
+The prism stands on a level base; its walls are upright, its top slopes. What is nearest to a point outside follows from
+the point q that is nearest in plan. Where the point is lower than the top at q, the nearest part of the prism is at q:
+of a wall, of an upright edge, or of the base. Else it is the top, or a side of the top. Inside, the facet with the
+greatest gap (the least depth) is the one to leave by. All is written on components, each an array over all prisms; what
+several of them read is stored, so that XLA does not compute it again in each.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math import safe
+from diffsim.math.choose import where
+from diffsim.math.first import one_of
+from diffsim.math.vector import cross_components, dot_components, pack, unpack
+from diffsim.math.xla import decided, stored
+
+Array = jax.Array
+# components (x, y, z)
+Vector = list[Array]
+
+
+class Nearest(NamedTuple):
+    """Signed distance () of a point, m, unit normal (3,) out of the prism, and the point (3,) of its surface."""
+
+    dist: Array
+    normal: Array
+    point: Array
+
+
+class _Facet(NamedTuple):
+    """Unit outward `normal`, and the `gap` () between the facet's plane and a point, m."""
+
+    normal: Vector
+    gap: Array
+
+
+class _Side(NamedTuple):
+    """A side of a triangle, from `begin` along `sweep`; the way `away` from its nearest point to a point, m; and
+    whether that is `between` its ends ().
+    """
+
+    begin: Vector
+    sweep: Vector
+    away: Vector
+    between: Array
+
+
+def nearest_of_prism(vert: Array, point: Array) -> Nearest:
+    """The nearest point of a prism (6, 3), base first, counterclockwise from above, to a point (3,), m."""
+    p, corners = unpack(point), [unpack(row) for row in unpack(vert, axis=0)]
+    top, floor = corners[3:], corners[0][2]
+    roof, flat, edge = _roof(top, p), _nearest_side([corner[:2] for corner in top], p[:2]), _nearest_side(top, p)
+    # inside, the wall with the greatest gap is that of the side which is nearest in plan
+    facet = _greatest([roof, _ground(floor, p), _wall(flat, p)])
+    none = jnp.zeros_like(floor)
+    in_plan = stored(_over([none, none, none + 1], top, p))
+    flat_away, under = [where(in_plan, 0, each) for each in flat.away], jnp.minimum(p[2] - floor, 0)
+    # lower than the top where the prism is nearest in plan
+    below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
+    away = [where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)]
+    length = stored(safe.sqrt(dot_components(away, away)))
+    on_side = where(below, in_plan | (flat.between & (under >= 0)), _over(roof.normal, top, p))
+    on_facet = decided(on_side | (length <= 0))
+    aside = [safe.divide(each, length) for each in away]
+    choices = [(pack([*facet.normal, facet.gap]),), (pack([*aside, length]),)]
+    *normal, dist = unpack(one_of(where(on_facet, 0, 1), choices)[0])
+    return Nearest(dist, pack(normal), pack([x - dist * n for x, n in zip(p, normal, strict=True)]))
+
+
+def _minus(a: Vector, b: Vector) -> Vector:
+    return [x - y for x, y in zip(a, b, strict=True)]
+
+
+def _roof(top: list[Vector], p: Vector) -> _Facet:
+    """The top, between three corners."""
+    area = cross_components(_minus(top[1], top[0]), _minus(top[2], top[0]))
+    length = stored(safe.sqrt(dot_components(area, area)))
+    normal = stored([safe.divide(each, length) for each in area])
+    return _Facet(normal, dot_components(normal, _minus(p, top[0])))
+
+
+def _ground(floor: Array, p: Vector) -> _Facet:
+    """The base."""
+    none = jnp.zeros_like(floor)
+    return _Facet([none, none, none - 1], floor - p[2])
+
+
+def _wall(side: _Side, p: Vector) -> _Facet:
+    """Below a side of the top."""
+    x, y = side.sweep
+    length = stored(safe.sqrt(x * x + y * y))
+    normal = [safe.divide(y, length), safe.divide(-x, length)]
+    return _Facet([*normal, jnp.zeros_like(x)], dot_components(normal, _minus(p[:2], side.begin)))
+
+
+def _greatest(facets: list[_Facet]) -> _Facet:
+    """The facet with the greatest gap, the first of equal ones."""
+    best = facets[0]
+    for other in facets[1:]:
+        more = stored(other.gap > best.gap)
+        best = jax.tree.map(lambda a, b, more=more: where(more, b, a), best, other)
+    return best
+
+
+def _nearest_side(top: list[Vector], p: Vector) -> _Side:
+    """The side of a triangle, in space or in plan, that is nearest to a point."""
+    squares = [_squared(begin, end, p) for begin, end in _sides(top)]
+    second, third = decided(squares[1] < squares[0]), decided(squares[2] < jnp.minimum(*squares[:2]))
+    begin, end = (
+        [where(third, c, where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
+        for corners in zip(*_sides(top), strict=True)
+    )
+    begin, sweep = stored((begin, _minus(end, begin)))
+    share = stored(_share(begin, sweep, p))
+    within = safe.clip(share, 0, 1)
+    away = stored([x - y - within * z for x, y, z in zip(p, begin, sweep, strict=True)])
+    return _Side(begin, sweep, away, (share > 0) & (share < 1))
+
+
+def _sides(top: list[Vector]) -> list[tuple[Vector, Vector]]:
+    """Begin and end of each."""
+    return [(begin, top[(k + 1) % 3]) for k, begin in enumerate(top)]
+
+
+def _share(begin: Vector, sweep: Vector, p: Vector) -> Array:
+    """Of the end in the nearest point of a line."""
+    return safe.divide(dot_components(_minus(p, begin), sweep), dot_components(sweep, sweep))
+
+
+def _squared(begin: Vector, end: Vector, p: Vector) -> Array:
+    """Of the distance from a segment, not differentiated."""
+    begin, end, p = jax.lax.stop_gradient((begin, end, p))
+    sweep, away = _minus(end, begin), _minus(p, begin)
+    share = jnp.clip(_share(begin, sweep, p), 0, 1)
+    off = [x - share * y for x, y in zip(away, sweep, strict=True)]
+    return dot_components(off, off)
+
+
+def _over(normal: Vector, top: list[Vector], p: Vector) -> Array:
+    """Whether a point is between the planes through the sides and along a normal."""
+    inside = jnp.asarray(True)
+    for begin, end in _sides(top):
+        outward = cross_components(_minus(end, begin), normal)
+        inside = inside & (dot_components(outward, _minus(p, begin)) <= 0)
+    return inside
