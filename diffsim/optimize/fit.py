@@ -85,12 +85,12 @@ def fit(
       A `FitResult`; `print` shows it.
 
     Raises:
-      ValueError: no unknowns, a field that does not exist, a start out of bounds, too short recordings.
+      ValueError: no unknowns, no such field, a start out of bounds, too short recordings, noise that is not positive.
     """
     chosen = Fit() if settings is None else settings
     listed = [recordings] if isinstance(recordings, Recording) else list(recordings)
     unknown = Unknowns(model, unknowns)
-    scale = np.broadcast_to(np.asarray(1.0 if noise is None else noise, float), (model.nsensordata,))
+    scale = _scale(model, 1.0 if noise is None else noise)
     problem = Problem(unknown, windows_of(listed, chosen.window), scale, chosen)
     train, test = problem.divided()
     found = train.solve(unknown.start, True)
@@ -109,6 +109,16 @@ def fit(
         converged=bool(found.status > 0),
         message=found.message,
     )
+
+
+def _scale(model: Model, noise: Any) -> np.ndarray:
+    """(nsensordata,) standard deviations."""
+    scale = np.asarray(noise, float)
+    if scale.shape not in ((), (1,), (model.nsensordata,)):
+        raise ValueError(f"noise has shape {scale.shape}, expected one number or ({model.nsensordata},)")
+    if not np.all(scale > 0):
+        raise ValueError(f"noise is {noise}: standard deviations are positive")
+    return np.broadcast_to(scale, (model.nsensordata,))
 
 
 def _sensor_names(model: Model) -> list[str]:

@@ -32,18 +32,21 @@ def lqr(system: Linearization, Q: ArrayLike, R: ArrayLike) -> Regulator:
       R: (nu, nu) or its diagonal (nu,), cost of the controls per step.
 
     Raises:
-      ValueError: a batch of systems. numpy.linalg.LinAlgError: no stabilizing solution, such as a mode with a cost that
-        no control reaches.
+      ValueError: a batch of systems, a cost of another size. numpy.linalg.LinAlgError: no stabilizing solution, such as
+        a mode with a cost that no control reaches.
     """
     A, B = (np.asarray(matrix, np.float64) for matrix in (system.A, system.B))
     if A.ndim != 2:
         raise ValueError(f"A has shape {A.shape}: one world at a time")
-    Q, R = _matrix(Q), _matrix(R)
+    Q, R = _matrix("Q", Q, A.shape[1]), _matrix("R", R, B.shape[1])
     P = scipy.linalg.solve_discrete_are(A, B, Q, R)
     K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
     return Regulator(K, P, np.linalg.eigvals(A - B @ K))
 
 
-def _matrix(weight: ArrayLike) -> np.ndarray:
+def _matrix(name: str, weight: ArrayLike, size: int) -> np.ndarray:
+    """(size, size) from a matrix or its diagonal."""
     weight = np.asarray(weight, np.float64)
+    if weight.shape not in ((size,), (size, size)):
+        raise ValueError(f"{name} has shape {weight.shape}, expected ({size},) or ({size}, {size})")
     return np.diag(weight) if weight.ndim == 1 else weight

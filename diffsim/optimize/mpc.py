@@ -28,8 +28,13 @@ def mpc(
 
     Returns:
       What the world did: states, controls (steps, nu), bits of status, and the cost of the last plan.
+
+    Raises:
+      ValueError: fewer than one step. For controls and models those of `ilqr`.
     """
     ctrl = controls_of(task, ctrl)
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, expected one or more")
     settings = Ilqr(iterations=1) if settings is None else settings
 
     def advance(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], tuple[State, Array, Array, Array]]:

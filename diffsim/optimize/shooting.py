@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.checked import checked
+from diffsim.errors import expect
 from diffsim.optimize.task import Task, Trajectory, controls_of, evaluate
+from diffsim.optimize.transforms import OPTIMIZER, Transformation
 from diffsim.types import State
 from diffsim.types.record import Record, child, leaf, record
 
@@ -56,9 +58,11 @@ def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterat
       The best motion seen, and how the starts went.
 
     Raises:
-      ValueError: controls of a wrong shape.
+      ValueError: controls of a wrong shape. ArgumentError: no optimizer.
     """
-    starts = jax.vmap(lambda one: controls_of(task, one))(ctrl[None] if ctrl.ndim == 2 else ctrl)
+    expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
+    ctrl = jnp.asarray(ctrl)
+    starts = jax.vmap(lambda one: controls_of(task, one))(ctrl) if ctrl.ndim == 3 else controls_of(task, ctrl)[None]
 
     def cost(controls: Array) -> Array:
         return evaluate(task, state, controls).cost

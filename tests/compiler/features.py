@@ -148,6 +148,12 @@ EVERY_ACTUATOR = """<mujoco><compiler inertiagrouprange="0 3"/><size nuser_actua
 <custom><tuple name="t"><element objtype="actuator" objname="a" prm="2"/><element objtype="sensor" objname="s"/></tuple></custom>
 </mujoco>"""
 
+ALIGNED = (
+    '<body pos="1 2 3" euler="10 0 0"><freejoint align="true"/><geom size=".1" pos="1 0 0"/>'
+    '<geom type="box" size=".1 .2 .3" pos="0 1 1"/><site/><camera/><light/></body><body><freejoint/>'
+    '<geom size=".1" pos="1 1 1"/></body>'
+)
+
 FEATURES: dict[str, str] = {
     "quat": world(_oriented('quat="1 2 3 4"')),
     "axisangle": world(_oriented('axisangle="1 2 3 40"')),
@@ -172,11 +178,8 @@ FEATURES: dict[str, str] = {
         '<body><joint/><geom size=".01"/></body><body><joint/><inertial pos="0 0 0" mass="1" diaginertia="1 1 3"/></body>',
         '<compiler boundmass=".5" boundinertia=".1" balanceinertia="true" settotalmass="7"/>',
     ),
-    "alignfree": world(
-        '<body pos="1 2 3" euler="10 0 0"><freejoint align="true"/><geom size=".1" pos="1 0 0"/>'
-        '<geom type="box" size=".1 .2 .3" pos="0 1 1"/><site/><camera/><light/></body><body><freejoint/>'
-        '<geom size=".1" pos="1 1 1"/></body>',
-    ),
+    "alignfree": world(ALIGNED),
+    "alignfree_and_fusestatic": world(ALIGNED, '<compiler fusestatic="true"/>'),
     "joints": world(JOINTS),
     "contact": world(TWO, CONTACT),
     "equality": world(TWO, EQUALITY),

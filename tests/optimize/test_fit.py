@@ -210,6 +210,14 @@ def test_wrong_questions_are_refused() -> None:
     for unknowns, words in cases:
         with pytest.raises(ValueError, match=words):
             optimize.fit(model, recording, unknowns)
+    for noise, words in (
+        (0.0, "positive"),
+        ([-1.0], "positive"),
+        (np.nan, "positive"),
+        (np.ones(77), "expected one number"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            optimize.fit(model, recording, UNKNOWNS, noise)
     with pytest.raises(KeyError, match="elbow"):
         optimize.fit(model, recording, [optimize.Unknown("dof_damping", "elbo")])
     with pytest.raises(ValueError, match="windows have 500 rows"):

@@ -75,6 +75,11 @@ def test_a_batch_is_a_batch() -> None:
     assert systems.A.shape == (2, 4, 4) and systems.B.shape == (2, 4, 1) and systems.C.shape == (2, 0, 4)
     with pytest.raises(ValueError, match="one world at a time"):
         optimize.lqr(systems, np.ones(4), np.ones(1))
+    one = jax.tree.map(lambda leaf: leaf[0], systems)
+    with pytest.raises(ValueError, match=r"Q has shape \(3,\), expected \(4,\) or \(4, 4\)"):
+        optimize.lqr(one, np.ones(3), np.ones(1))
+    with pytest.raises(ValueError, match="R has shape"):
+        optimize.lqr(one, np.ones(4), np.ones((1, 2)))
 
 
 def test_a_regulator_keeps_the_pole_up() -> None:

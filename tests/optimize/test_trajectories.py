@@ -110,3 +110,13 @@ def test_receding_horizon_reaches_the_goal() -> None:
 def test_wrong_controls_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected \(T, 1\)"):
         optimize.ilqr(TASK, diffsim.make_state(TASK.model), NOTHING[:, 0])
+    with pytest.raises(ValueError, match=r"shape \(20,\), expected \(T, 1\)"):
+        optimize.shooting(TASK, diffsim.make_state(TASK.model), NOTHING[:, 0], optax.adam(1e-2))
+
+
+def test_wrong_counts_and_optimizers_are_refused() -> None:
+    for steps in (0, -1):
+        with pytest.raises(ValueError, match="expected one or more"):
+            optimize.mpc(TASK, diffsim.make_state(TASK.model), NOTHING, steps)
+    with pytest.raises(diffsim.ArgumentError, match="optimizer is a float"):
+        optimize.shooting(TASK, diffsim.make_state(TASK.model), NOTHING, 1e-2)  # pyright: ignore[reportArgumentType]

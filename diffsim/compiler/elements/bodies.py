@@ -141,7 +141,10 @@ def _canmove(node: Node) -> bool:
 
 
 def _align_free(draft: Draft, node: Node) -> None:
-    """Move the frame of a single free body to its inertial frame, and everything on it the other way."""
+    """Move the frame of a single free body to its inertial frame, and everything on it the other way.
+
+    With fusestatic MuJoCo 3.8.1 compiles cameras and lights once more afterwards, which puts them back.
+    """
     joints = node.under.get("joint", [])
     if len(joints) != 1 or not is_free(joints[0].e.type) or node.under.get("body"):
         return
@@ -152,7 +155,8 @@ def _align_free(draft: Draft, node: Node) -> None:
     back = invert(row["body_ipos"], row["body_iquat"])
     row["body_pos"], row["body_quat"] = compose(row["body_pos"], row["body_quat"], row["body_ipos"], row["body_iquat"])
     row["body_ipos"], row["body_iquat"] = np.zeros(3), np.array([1.0, 0, 0, 0])
-    for kind, prefix in (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light")):
+    moved = (("geom", "geom"), ("site", "site"), ("camera", "cam"), ("light", "light"))
+    for kind, prefix in moved[: 2 if draft.spec.compiler.fusestatic else 4]:
         for child in node.under.get(kind, []):
             move(child, prefix, *back)
 
