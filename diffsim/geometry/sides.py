@@ -83,8 +83,9 @@ def _cut(hull: Hull, sizes: Sizes) -> Hull:
 
 
 def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outlined]:
-    """Both in the frame of the first."""
-    size, none = size_of(pair), jnp.zeros_like(pair.offset)
+    """Both in the frame of the first, in a unit that no pose changes, so that worlds share the first."""
+    none = jnp.zeros_like(pair.offset)
+    size = jnp.maximum(size_of(pair._replace(offset=none)), jnp.finfo(none.dtype).tiny)
     first = outlined(_filled(hull1), jnp.eye(3, dtype=none.dtype), none, size)
     return first, outlined(_filled(hull2), pair.turn, pair.offset, size)
 
@@ -116,7 +117,8 @@ def _swapped(found: _Found) -> _Found:
 
 def _nearest_of(squared: Array) -> Array:
     """The place of the least of squared distances (n,), the first of those that rounding may have put above it."""
-    return first(squared <= (jnp.sqrt(jnp.min(squared)) + rounding(squared)) ** 2)
+    least = jnp.sqrt(jnp.min(squared))
+    return first(squared <= (least + rounding(squared) * jnp.maximum(least, 1)) ** 2)
 
 
 def _facet(body: Outlined, other: Outlined) -> _Found:
