@@ -16,7 +16,7 @@ from diffsim.math import safe
 from diffsim.math.first import first, greatest
 from diffsim.math.ranked import number_of, ranked
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, pack, scale, total, unpack
+from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, scale, total, unpack
 from diffsim.math.xla import short_scan, stored
 
 Array = jax.Array
