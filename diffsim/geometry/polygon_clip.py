@@ -26,7 +26,7 @@ Places = tuple[Array, Array]
 # first diagonals of a quadrilateral: extremes along these directions
 STARTS = np.array([[1.0, 0.0], [0.6, 0.8], [-0.1, 1.0], [-0.8, 0.6]])
 SWEEPS = 4
-# the least area of a polygon, and the least length of an edge, of points no further from one than 1
+# how long a line is, and how far aside of it points are, of points that are at most 1 from each other: less is rounding
 AREA = 1e-6
 
 
@@ -97,19 +97,20 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
     def sweep(last: tuple[Places, Places], _: Array) -> tuple[tuple[Places, Places], None]:
         return (last[1], _aside((x, y), last[1])), None
 
-    both = short_scan(sweep, (diagonals, _aside((x, y), diagonals)), jnp.zeros(SWEEPS))[0]
+    start = (diagonals, _aside((x, y), diagonals))
+    # of points on a line the first diagonals are the longest, and lines aside of them have no length
+    tries = zip(start, short_scan(sweep, start, jnp.zeros(SWEEPS))[0], strict=True)
+    both = [tuple(jnp.concatenate(ends) for ends in zip(*each, strict=True)) for each in tries]
     along, across = ([c[b] - c[a] for c in (x, y)] for a, b in both)
-    # of sets without area the longest
     area = jnp.abs(_cross(along, across)) + 1e-6 * jnp.sqrt(dot_components(along, along))
     best = greatest(area, 1)
-    first_, third, second, fourth = (place[best] for diagonal in both for place in diagonal)
-    way = [[c[place] - c[first_] for c in (x, y)] for place in (second, third, fourth)]
+    begin, end, right, left = (place[best] for diagonal in both for place in diagonal)
+    way = [[c[place] - c[begin] for c in (x, y)] for place in (right, end, left)]
     length = jnp.sqrt(dot_components(way[1], way[1]))
     long = length > AREA
-    left = _cross(way[1], way[0]) < -AREA * length
-    right = _cross(way[1], way[2]) > AREA * length
-    places = jnp.stack([first_, third, second, fourth])
-    needed = jnp.stack([jnp.any(exists), long, long & left, long & right])
+    wide = [_cross(way[1], way[0]) < -AREA * length, _cross(way[1], way[2]) > AREA * length]
+    places = jnp.stack([begin, end, right, left])
+    needed = jnp.stack([jnp.any(exists), long, *(long & each for each in wide)])
     return jnp.where(exists[places], places, lead), needed
 
 
