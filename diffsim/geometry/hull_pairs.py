@@ -31,7 +31,7 @@ from diffsim.math import safe
 from diffsim.math.first import greatest
 from diffsim.math.needed import in_parts
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
-from diffsim.math.xla import decided
+from diffsim.math.xla import decided, stored
 
 Array = jax.Array
 Kinds = tuple[GeomType, GeomType]
@@ -217,6 +217,7 @@ def _shared(kinds: Kinds, body1: _Body, body2: _Body, dist: Array, radius1: Arra
     edge2 = decided(~both & ~first & (size2 < 3) & body1.faces & level2)
     reference = _chosen(both | edge2, side1, side2)
     polygon = _chosen(both, side2, _chosen(edge1, line1, line2))
+    polygon, reference = stored((polygon, reference))
     points, exists = overlap(polygon, reference, ~both)
     normal = jnp.where(edge2, side1.normal, -side2.normal)
     # MuJoCo puts contacts of an edge of the first body beyond it

@@ -47,7 +47,9 @@ def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> S
     both = [[_outline_sizes(topology, mesh) for mesh in pair] for pair in meshes]
     # of equal numbers of edges either may be the larger
     fewer = [each for pair in both for each in pair if each[-1] == min(pair[0][-1], pair[1][-1])]
-    return tuple(_rounded(max(column)) for column in zip(*fewer, strict=True))
+    vertices, facets, edges = (max(column) for column in zip(*fewer, strict=True))
+    # edges are rows of the table of pairs of edges
+    return _rounded(vertices), _rounded(facets), edges
 
 
 def _outline_sizes(topology: Topology, mesh: int) -> Sizes:

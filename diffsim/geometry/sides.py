@@ -83,8 +83,9 @@ def _cut(hull: Hull, sizes: Sizes) -> Hull:
 
 
 def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outlined]:
-    """Both in the frame of the first."""
-    size, none = size_of(pair), jnp.zeros_like(pair.offset)
+    """Both in the frame of the first, in a unit that no pose changes, so that worlds share the first."""
+    none = jnp.zeros_like(pair.offset)
+    size = jnp.maximum(size_of(pair._replace(offset=none)), jnp.finfo(none.dtype).tiny)
     first = outlined(_filled(hull1), jnp.eye(3, dtype=none.dtype), none, size)
     return first, outlined(_filled(hull2), pair.turn, pair.offset, size)
 
@@ -116,7 +117,8 @@ def _swapped(found: _Found) -> _Found:
 
 def _nearest_of(squared: Array) -> Array:
     """The place of the least of squared distances (n,), the first of those that rounding may have put above it."""
-    return first(squared <= (jnp.sqrt(jnp.min(squared)) + rounding(squared)) ** 2)
+    least = jnp.sqrt(jnp.min(squared))
+    return first(squared <= (least + rounding(squared) * jnp.maximum(least, 1)) ** 2)
 
 
 def _facet(body: Outlined, other: Outlined) -> _Found:
@@ -131,13 +133,13 @@ def _facet(body: Outlined, other: Outlined) -> _Found:
 
 def _crossing(body1: Outlined, body2: Outlined) -> _Found:
     """The edges of both bodies with the greatest gap between them."""
-    # rows are those of the body with fewer edges: the greatest of columns is found quicker
+    # rows are those of the body with fewer edges: vectors run along them
     turns = len(body1.length) > len(body2.length)
     rows, columns = (body2, body1) if turns else (body1, body2)
     table = _gaps(*_turned(turns, _at(rows, np.s_[:, :, None]), _at(columns, np.s_[:, None, :])))
-    column = greatest(jnp.max(table, axis=0), 1)
-    gaps = _gaps(*_turned(turns, rows.edges, _at(columns, (slice(None), column, None))))
-    row = greatest(gaps, 1)
+    row = greatest(jnp.max(table, axis=1), 1)
+    gaps = _gaps(*_turned(turns, _at(rows, (slice(None), row, None)), columns.edges))
+    column = greatest(gaps, 1)
     place, second = _turned(turns, row, column)
     one, other = (_at(body, (slice(None), at, None)) for body, at in ((body1, place), (body2, second)))
     normal = pack(cross_components(one.along, other.along))[0]
@@ -180,8 +182,11 @@ def _gaps(one: Edges, other: Edges) -> Array:
 def _nearest(body: Outlined, other: Outlined) -> _Found:
     """The edge of a body and the corner of another that are nearest to each other."""
     begin, along, length = body.edges.begin, body.edges.along, body.length
-    far = _far(other.corner[:, :, None], begin[:, None, :], along[:, None, :], length[None])[0]
-    edge = _nearest_of(jnp.min(far, axis=0))
+    # vectors run over what there is more of
+    across, down = np.s_[:, None, :], np.s_[:, :, None]
+    of_edge, of_corner = (down, across) if len(length) < other.corner.shape[1] else (across, down)
+    far = _far(other.corner[of_corner], begin[of_edge], along[of_edge], length[of_edge[1:]])[0]
+    edge = _nearest_of(jnp.min(far, axis=of_edge.index(None) - 1))
     far, at, *way = _far(other.corner, begin[:, edge, None], along[:, edge, None], length[edge, None])
     corner = _nearest_of(far)
     normal, at = pack(way)[corner], at[corner]

@@ -55,7 +55,7 @@ def extracted(values: Array, count: int) -> Array:
     n, kind = values.shape[0], INTEGERS[values.dtype]
     last = 2 ** (n - 1).bit_length() - 1
     number = jnp.arange(n, dtype=kind)
-    values = jax.lax.stop_gradient(values)
+    values = stored(jax.lax.stop_gradient(values))
     values = jnp.where(jnp.isnan(values), FAR, clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
     # what is below zero falls as its bits go up
