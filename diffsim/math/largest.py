@@ -107,16 +107,15 @@ def taken_out(values: Array, count: int) -> Array:
     Of the pieces with the largest value v the first has the next one: its first v behind what was taken out last.
     """
     size = next((piece for most, piece in PIECES.items() if values.shape[0] <= most), LONG)
-    kept = jnp.where(jnp.isnan(values), jnp.inf, jnp.maximum(values, jnp.finfo(values.dtype).min))
-    rows = stored(_padded(kept, size).reshape(-1, size))
-    best = stored(_padded(_most(jnp.maximum, jnp.max, rows), VECTOR))
+    rows = stored(_padded(values, size).reshape(-1, size))
+    best = stored(_padded(_ordered(_most(jnp.maximum, jnp.max, rows)), VECTOR))
     piece, place = (jnp.arange(n, dtype=jnp.int32) for n in (len(best), size))
 
     def take_next(before: _Taken, _: None) -> tuple[_Taken, Array]:
         best, last, index = before
         value = _most(jnp.maximum, jnp.max, best)
         own = _most(jnp.minimum, jnp.min, jnp.where(best == value, piece, len(best)))
-        row = rows.at[own].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        row = _ordered(rows.at[own].get(mode="promise_in_bounds", wrap_negative_indices=False))
         left = (row == value) & ((value < last) | (own * size + place > index))
         at = _most(jnp.minimum, jnp.min, jnp.where(left, place, size))
         below = (row < value) | ((row == value) & (place > at))
@@ -130,6 +129,11 @@ def taken_out(values: Array, count: int) -> Array:
 
 # the largest value of each piece, the value that was taken out last, and its index
 _Taken = tuple[Array, Array, Array]
+
+
+def _ordered(values: Array) -> Array:
+    """No number as infinity, and all above the value -inf of what is not there."""
+    return jnp.where(jnp.isnan(values), jnp.inf, jnp.maximum(values, jnp.finfo(values.dtype).min))
 
 
 def _padded(values: Array, size: int) -> Array:
