@@ -71,7 +71,7 @@ class BlockColumns:
 
         On a GPU neighbouring threads read neighbouring columns: a copy would be two more passes over its memory.
         """
-        if for_gpu():
+        if for_gpu() or not self.blocks.single:
             return self
         transposed = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
         return dataclasses.replace(self, transposed=transposed)
