@@ -2,8 +2,8 @@
 
 A GPU sorts a piece within one kernel; all at once it takes ten, each through all of the memory. A CPU sorts nothing to
 find few: it takes them out one after another, for many worlds at once. Of a few values each is found by a plain
-reduction; of many, pieces know their largest, and only the piece that has the next one is looked through again. For one
-world XLA's search is faster, which goes through all values of one world after another on one thread.
+reduction; of many, pieces know their largest, and only the piece that has the next one is looked through again. For few
+worlds XLA's search is faster, which goes through all values of one world after another on one thread.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ FEW, SOME = 16, 256
 # values that a CPU compares at once; XLA for CPU finds the largest of more than `WINDOW` by a slow way of its own, and
 # that of twice as many by a library
 VECTOR, WINDOW = 16, 32
-# on a CPU: how many values are taken out one after another, of how many, for how many worlds at least
-SEARCHED, WORLDS = (64, 32768), 32
+# where pieces are looked through on a CPU: of more values than the first, at most the second, for as many worlds
+SEARCHED, WORLDS = (512, 32768), 32
 # values of a piece, of at most so many; and of more
 PIECES, LONG = {1024: 8, 8192: 32}, 128
 # what is beyond, or no number, counts as this, what is nearer to zero as less than zero by this much
@@ -89,16 +89,16 @@ def _searched(values: Array, count: int) -> Array:
 
     @jax.custom_batching.custom_vmap
     def search(values: Array) -> Array:
-        return jax.lax.top_k(jax.lax.stop_gradient(values), count)[1]
+        return jax.lax.top_k(values, count)[1]
 
     @search.def_vmap
     def _of_a_batch(size: int, batched: list[bool], values: Array) -> tuple[Array, bool]:
         def one(values: Array) -> Array:
             return taken_out(values, count) if size >= WORLDS else jax.lax.top_k(values, count)[1]
 
-        return jax.vmap(one)(jax.lax.stop_gradient(values)), True
+        return jax.vmap(one)(values), True
 
-    return search(values)
+    return search(jax.lax.stop_gradient(values))
 
 
 def taken_out(values: Array, count: int) -> Array:
@@ -142,7 +142,7 @@ def _padded(values: Array, size: int) -> Array:
 
 
 def _most(of_two: Callable[..., Array], of_all: Callable[..., Array], values: Array) -> Array:
-    """The largest or the least along the last axis, of halves first, as vectors; XLA's reductions compare one by one."""
+    """The largest or the least along the last axis, by halves, as vectors; XLA's reductions compare one by one."""
     while values.shape[-1] > VECTOR and values.shape[-1] % 2 == 0:
         half = values.shape[-1] // 2
         values = of_two(values[..., :half], values[..., half:])

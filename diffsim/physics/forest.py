@@ -22,7 +22,7 @@ SMALL = 8
 
 
 class Shape(NamedTuple):
-    """Trees of one shape: `nodes` (count, size) of each, and the parent (size,) of each within its tree, -1 for none."""
+    """Trees of one shape: `nodes` (count, size), and the parent (size,) of each node within its tree, -1 for none."""
 
     nodes: np.ndarray
     parent: np.ndarray

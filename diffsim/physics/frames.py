@@ -15,8 +15,8 @@ from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick, pick_some
 from diffsim.math.rotation import quat_mul
 from diffsim.math.xla import computed_once
-from diffsim.physics.joint import groups
 from diffsim.physics.forest import Shape, ancestor_mask, sum_above
+from diffsim.physics.joint import groups
 from diffsim.physics.tree import MASK_LIMIT, jump_rounds, worthwhile_forest
 from diffsim.types.topology import Topology, per_topology
 

@@ -47,7 +47,8 @@ def worthwhile_forest(parent: np.ndarray) -> tuple[Shape, ...] | None:
     shapes = shapes_of(parent)
     largest = max((shape.nodes.shape[1] for shape in shapes), default=0)
     entries = sum(shape.nodes.size * shape.nodes.shape[1] for shape in shapes)
-    return shapes if len(shapes) <= MOST_SHAPES and largest <= MASK_LIMIT and FEWER * entries < len(parent) ** 2 else None
+    few, small = len(shapes) <= MOST_SHAPES, largest <= MASK_LIMIT
+    return shapes if few and small and FEWER * entries < len(parent) ** 2 else None
 
 
 @per_topology
