@@ -25,9 +25,9 @@ FEW, SOME = 16, 256
 # that of twice as many by a library
 VECTOR, WINDOW = 16, 32
 # where pieces are looked through on a CPU: of more values than the first, at most the second, for as many worlds
-SEARCHED, WORLDS = (512, 32768), 32
-# values of a piece, of at most so many; and of more
-PIECES, LONG = {1024: 8, 8192: 32}, 128
+SEARCHED, WORLDS = (1024, 32768), 32
+# values of a piece, of at most so many values; and of more
+SHORT, MANY, LONG = 32, 8192, 128
 # what is beyond, or no number, counts as this, what is nearer to zero as less than zero by this much
 FAR, NEAR = 1e30, 1e-30
 
@@ -106,7 +106,7 @@ def taken_out(values: Array, count: int) -> Array:
 
     Of the pieces with the largest value v the first has the next one: its first v behind what was taken out last.
     """
-    size = next((piece for most, piece in PIECES.items() if values.shape[0] <= most), LONG)
+    size = SHORT if values.shape[0] <= MANY else LONG
     rows = stored(_padded(values, size).reshape(-1, size))
     best = stored(_padded(_ordered(_most(jnp.maximum, jnp.max, rows)), VECTOR))
     piece, place = (jnp.arange(n, dtype=jnp.int32) for n in (len(best), size))
