@@ -86,11 +86,11 @@ def _examine(
         if grid is None:
             chosen.append(np.arange(start, stop))
             continue
-        gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair]).reshape(-1)
-        gap = where(grid.pair.reshape(-1) < 0, FAR, gap)
-        nearest, index = largest(-gap, kept)
+        gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair])
+        depth = stored(where(grid.pair < 0, -FAR, -gap)).reshape(-1)
+        nearest, index = largest(depth, kept)
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), index))
-        missed = missed + jnp.sum(gap < 0) - jnp.sum(nearest > 0)
+        missed = missed + jnp.sum(depth > 0) - jnp.sum(nearest > 0)
     return chosen, missed
 
 

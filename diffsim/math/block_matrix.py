@@ -69,9 +69,10 @@ class BlockColumns:
     def readable_by_columns(self) -> "BlockColumns":
         """The same, with its transpose stored on a CPU: reading by columns would take products there twice as long.
 
-        On a GPU neighbouring threads read neighbouring columns: a copy would be two more passes over its memory.
+        On a GPU neighbouring threads read neighbouring columns: a copy would be two more passes over its memory. So it
+        would be for many blocks, which are mostly zeros: J and its transpose do not fit into a cache together.
         """
-        if for_gpu():
+        if for_gpu() or not self.blocks.single:
             return self
         transposed = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
         return dataclasses.replace(self, transposed=transposed)

@@ -15,8 +15,9 @@ from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick, pick_some
 from diffsim.math.rotation import quat_mul
 from diffsim.math.xla import computed_once
+from diffsim.physics.forest import Shape, ancestor_mask, sum_above
 from diffsim.physics.joint import groups
-from diffsim.physics.tree import MASK_LIMIT, ancestor_mask, jump_rounds
+from diffsim.physics.tree import MASK_LIMIT, jump_rounds, worthwhile_forest
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -36,6 +37,7 @@ class Chain:
       last: (nbody,) the node that is the body's frame.
       of_joint: (njnt,) the node of each joint.
       rounds: pointers of each round of pointer jumping.
+      forest: the nodes but the world, counted from 0, by shape of their trees, where that is worthwhile.
     """
 
     parent: np.ndarray
@@ -46,6 +48,7 @@ class Chain:
     last: np.ndarray
     of_joint: np.ndarray
     rounds: tuple[np.ndarray, ...]
+    forest: tuple[Shape, ...] | None
 
 
 @per_topology
@@ -82,6 +85,7 @@ def chain(topology: Topology) -> Chain:
         of_joint=of_joint,
         # the world composes as the identity, so it stands for what is beyond it
         rounds=tuple(np.where(pointer == len(parents), 0, pointer) for pointer in jumps),
+        forest=worthwhile_forest(parents[1:] - 1),
     )
 
 
@@ -100,6 +104,8 @@ def _after_parent(quat: Array, pointer: np.ndarray) -> Array:
 
 def sum_offsets(links: Chain, offset: Array) -> Array:
     """(n, 3) world positions from world-oriented offsets to the parent."""
+    if links.forest is not None:
+        return jnp.concatenate([offset[:1], sum_above(links.forest, offset[1:])])
     if len(links.parent) <= MASK_LIMIT:
         mask = ancestor_mask(np.append(-1, links.parent[1:]))
         return matmul(jnp.asarray(mask, offset.dtype), offset)

@@ -1,9 +1,10 @@
 """Sums and products along kinematic trees, without recursion.
 
 Spatial quantities of one tree share one frame (the tree's centre of mass), so every recursion over it is a plain sum
-over ancestors or over a subtree: a product with a static 0/1 mask. Masks grow as n^2, so trees with many nodes use
-pointer jumping instead: after round k each node holds the sum over its 2^k nearest ancestors, and points to the next
-one. Rotations compose in the same way, as products (frames.py). (Pointer jumping: Hillis and Steele 1986.)
+over ancestors or over a subtree: a product with a static 0/1 mask. Masks grow as n^2, so the trees of a forest are
+summed by themselves (forest.py), and trees with many nodes use pointer jumping: after round k each node holds the sum
+over its 2^k nearest ancestors, and points to the next one. Rotations compose in the same way, as products (frames.py).
+(Pointer jumping: Hillis and Steele 1986.)
 """
 
 from collections.abc import Sequence
@@ -14,8 +15,10 @@ import numpy as np
 
 from diffsim.math.blocks import Blocks, blocks_of
 from diffsim.math.linalg import matmul
+from diffsim.math.pick import pick_some
 from diffsim.math.vector import scale, total
 from diffsim.math.xla import for_gpu, launched_once
+from diffsim.physics.forest import Shape, ancestor_mask, shapes_of, sum_above, sum_below
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -24,6 +27,8 @@ Array = jax.Array
 PRODUCTS = 8
 # above this many nodes a mask costs more than the rounds of pointer jumping
 MASK_LIMIT = 160
+# most shapes of trees that are summed by themselves, and how many times fewer entries their masks have than one of all
+MOST_SHAPES, FEWER = 4, 4
 
 
 def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -37,13 +42,13 @@ def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(rounds)
 
 
-def ancestor_mask(parent: np.ndarray) -> np.ndarray:
-    """(n, n) bool: row i marks i and all its ancestors. Parents come before children."""
-    mask = np.eye(len(parent), dtype=bool)
-    for node, above in enumerate(parent):
-        if above >= 0:
-            mask[node] |= mask[above]
-    return mask
+def worthwhile_forest(parent: np.ndarray) -> tuple[Shape, ...] | None:
+    """The trees of nodes with parents (n,) by shape, where sums by shapes take less than by one mask or by rounds."""
+    shapes = shapes_of(parent)
+    largest = max((shape.nodes.shape[1] for shape in shapes), default=0)
+    entries = sum(shape.nodes.size * shape.nodes.shape[1] for shape in shapes)
+    few, small = len(shapes) <= MOST_SHAPES, largest <= MASK_LIMIT
+    return shapes if few and small and FEWER * entries < len(parent) ** 2 else None
 
 
 @per_topology
@@ -121,6 +126,17 @@ def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
 
 
 @per_topology
+def _body_forest(topology: Topology) -> tuple[Shape, ...] | None:
+    """Of all bodies but the world, counted from 0."""
+    return worthwhile_forest(topology.body_parentid[1:] - 1)
+
+
+@per_topology
+def _dof_forest(topology: Topology) -> tuple[Shape, ...] | None:
+    return worthwhile_forest(topology.dof_parentid)
+
+
+@per_topology
 def _body_rounds(topology: Topology) -> tuple[np.ndarray, ...]:
     return jump_rounds(body_parent(topology))
 
@@ -136,6 +152,9 @@ def sum_subtree(topology: Topology, values: Array) -> Array:
     On a GPU the sums are written out: a product with a mask that is the same for all worlds would be one matrix product
     of all of them, which needs another order of its numbers before and after.
     """
+    forest = _body_forest(topology)
+    if forest is not None:
+        return jnp.concatenate([jnp.sum(values, axis=0, keepdims=True), sum_below(forest, values[1:])])
     if topology.nbody <= MASK_LIMIT:
         mask = jnp.asarray(body_mask(topology).T, values.dtype)
         return _written_out(mask, values) if for_gpu() else _product(mask, values)
@@ -169,6 +188,9 @@ def sum_dofs(topology: Topology, last: np.ndarray, *terms: Scaled) -> Array:
     Zero where last is -1. On a GPU the mask takes the factors: a product with a mask that is the same for all worlds
     would be one matrix product of all of them, which needs another order of its numbers before and after.
     """
+    forest = _dof_forest(topology)
+    if forest is not None:
+        return pick_some(sum_above(forest, _scaled(terms)), last)
     if topology.nv <= MASK_LIMIT:
         padded = np.vstack([dof_mask(topology), np.zeros((1, topology.nv), dtype=bool)])
         mask = jnp.asarray(padded[last], terms[0][0].dtype)
