@@ -21,9 +21,10 @@ import numpy as np
 from diffsim.math.linalg import inner, matmul
 from diffsim.math.xla import for_cpu
 from diffsim.optimize.box_qp import Quadratic, box_qp
+from diffsim.optimize.columns import columns
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.slots import Loop, run
-from diffsim.optimize.tangent import difference, integrate, tangent_size
+from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
 from diffsim.optimize.task import Task, Trajectory, controls_of, evaluate, follow, residuals
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
@@ -219,11 +220,11 @@ def _expand(task: Task, path: Trajectory) -> _Model:
     there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
 
     def expand(state: State, later: State, ctrl: Array, last: Array) -> _Model:
-        def outcome(change: Array) -> tuple[tuple[Array, Array], Array]:
-            moved, r, _ = residuals(task, integrate(model, state, change[:nx]), ctrl + change[nx:], last)
+        def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], Array]:
+            moved, r, _ = residuals(task, displaced(model, state, dq, dv, da), ctrl + du, last)
             return (difference(model, moved, later), r), r
 
-        (transition, slope), r = jax.jacfwd(outcome, has_aux=True)(jnp.zeros(nx + model.nu, ctrl.dtype))
+        (transition, slope), r = columns(outcome, no_change(model))
         return _Model(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
 
     return jax.vmap(expand)(states, there, ctrl, jnp.arange(length + 1) == length)

@@ -35,11 +35,21 @@ def difference(model: Model, state: State, reference: State) -> Array:
 def integrate(model: Model, state: State, change: Array) -> State:
     """The state displaced by a change (2 nv + na,) of position, velocity and activation; quaternions stay unit."""
     nv = model.nv
+    return displaced(model, state, change[:nv], change[nv : 2 * nv], change[2 * nv :])
+
+
+def displaced(model: Model, state: State, dq: Array, dv: Array, da: Array) -> State:
+    """`integrate` of the parts of a change: (nv,) m or rad, (nv,), (na,)."""
     return state.replace(
-        qpos=integrate_position(model, state.qpos, change[:nv], jnp.ones((), state.qpos.dtype)),
-        qvel=state.qvel + change[nv : 2 * nv],
-        act=state.act + change[2 * nv :],
+        qpos=integrate_position(model, state.qpos, dq, jnp.ones((), state.qpos.dtype)),
+        qvel=state.qvel + dv,
+        act=state.act + da,
     )
+
+
+def no_change(model: Model) -> tuple[Array, Array, Array, Array]:
+    """Zero changes (dq, dv, da, du) of position, velocity, activation and controls."""
+    return tuple(jnp.zeros(size, model.qpos0.dtype) for size in (model.nv, model.nv, model.na, model.nu))
 
 
 @checked
