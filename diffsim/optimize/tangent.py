@@ -7,6 +7,7 @@ Source: MuJoCo documentation, "Computation", quaternions in the configuration; m
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.checked import checked
 from diffsim.physics.joint import integrate_position, position_difference
@@ -49,7 +50,9 @@ def displaced(model: Model, state: State, dq: Array, dv: Array, da: Array) -> St
 
 def no_change(model: Model) -> tuple[Array, Array, Array, Array]:
     """Zero changes (dq, dv, da, du) of position, velocity, activation and controls."""
-    return tuple(jnp.zeros(size, model.qpos0.dtype) for size in (model.nv, model.nv, model.na, model.nu))
+    nothing = jnp.zeros(2 * model.nv + model.na + model.nu, model.qpos0.dtype)
+    dq, dv, da, du = jnp.split(nothing, np.cumsum([model.nv, model.nv, model.na]))
+    return dq, dv, da, du
 
 
 @checked
