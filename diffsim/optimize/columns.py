@@ -2,7 +2,7 @@
 
 A change of velocities moves no frame, and one of controls next to nothing but the forces: differentiated apart from
 positions, each part costs what depends on it. Together, all columns would pass through everything. What the parts share
-is computed once. An iteration's derivatives of a cartpole, a hopper and a quadruped take 0.6 of the time.
+XLA computes once. An iteration's derivatives of a cartpole, a hopper and a quadruped take 0.6 of the time.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,6 @@ def columns(function: Callable[..., tuple[Any, Any]], parts: tuple[Array, ...]) 
     Returns:
       The pytree with Jacobians (m, sum of n_i) in place of its vectors, and the rest.
     """
-    _, linear, rest = jax.linearize(function, *parts, has_aux=True)
-    # linear, so that it is its own derivative, of which what does not depend on a part is left out
     given = [i for i, part in enumerate(parts) if part.size] or [0]
-    found = [jax.jacfwd(linear, argnums=i)(*map(jnp.zeros_like, parts)) for i in given]
-    return jax.tree.map(lambda *sides: jnp.concatenate(sides, axis=1), *found), rest
+    found = [jax.jacfwd(function, argnums=i, has_aux=True)(*parts) for i in given]
+    return jax.tree.map(lambda *sides: jnp.concatenate(sides, axis=1), *(side for side, _ in found)), found[0][1]

@@ -33,7 +33,7 @@ def _sum_of_halvings(start: jax.Array, scale: jax.Array, slots: tuple[int, int],
 @pytest.mark.parametrize(("slots", "width"), [((0, 0), 0), ((3, 2), 2), ((5, 0), 3), ((9, 4), 9)])
 def test_loops_within_loops(slots: tuple[int, int], width: int) -> None:
     starts, scales = jnp.arange(COUNT) * 3, jnp.arange(COUNT)[::-1]
-    found = jax.jit(jax.vmap(lambda *pair: _sum_of_halvings(*pair, slots, width)))(starts, scales)
+    found = jax.jit(jax.vmap(lambda start, scale: _sum_of_halvings(start, scale, slots, width)))(starts, scales)
     halvings = [0, 0, *(int(np.log2(n)) for n in range(2, 3 * COUNT))]
     expected = [
         sum(halvings[n] + s * n**2 for n in range(1, x + 1))
