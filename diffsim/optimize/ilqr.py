@@ -21,9 +21,10 @@ import numpy as np
 from diffsim.math.linalg import inner, matmul
 from diffsim.math.xla import for_cpu
 from diffsim.optimize.box_qp import Quadratic, box_qp
+from diffsim.optimize.columns import columns
 from diffsim.optimize.linearize import refuse_delays
-from diffsim.optimize.slots import Loop, run
-from diffsim.optimize.tangent import difference, integrate, tangent_size
+from diffsim.optimize.slots import Loop, in_turn, run
+from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
 from diffsim.optimize.task import Task, Trajectory, controls_of, evaluate, follow, residuals
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
@@ -34,8 +35,9 @@ Array = jax.Array
 SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 4.0
 # step sizes from which mu falls, and down from which it grows
 WHOLE, SMALL = 1.0, 0.25
-# problems of a batch that run side by side on a CPU: what more of them need at once leaves the cache
-SLOTS = 4
+# problems of a batch that run side by side on a CPU; how many of them search for a step size at once, those that need
+# more tries in turn; and how many are linearized at once: what more of them need leaves the cache
+SLOTS, SEARCHES, LINEARIZED = 32, 16, 4
 # step sizes that are tried side by side
 TOGETHER = 2
 
@@ -45,7 +47,7 @@ class Ilqr(Record):
     """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried at most, and the first mu.
 
     It ends when an iteration gains less than `tolerance` times the cost. `slots` is how many problems of a batch run
-    side by side; 0 for 4 on a CPU, and for all of them elsewhere.
+    side by side; 0 for 32 on a CPU, and for all of them elsewhere.
     """
 
     iterations: int = static(whole_number, default=100)
@@ -99,6 +101,14 @@ class _Progress(NamedTuple):
     converged: Array
 
 
+class _Search(NamedTuple):
+    """How many step sizes were tried, in pairs; the best of the last; and the cost that is to be lowered."""
+
+    turn: Array
+    trial: Trial
+    cost: Array
+
+
 @jax.jit
 def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) -> Plan:
     """The motion of least cost near given controls. Batch it with `jax.vmap` over states and controls.
@@ -147,15 +157,16 @@ def _search(task: Task, progress: _Progress, count: int) -> Trial:
     exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
     sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
 
-    def worse(search: tuple[Array, Trial]) -> Array:
-        turn, (tried, _) = search
-        return (turn < len(sizes)) & ~(tried.cost < progress.path.cost)
+    def start(task: Task, progress: _Progress) -> _Search:
+        return _Search(jnp.asarray(0), (progress.path, sizes[0, 0]), progress.path.cost)
 
-    def further(search: tuple[Array, Trial]) -> tuple[Array, Trial]:
-        turn, _ = search
-        return turn + 1, _try(task, progress, sizes[turn])
+    def further(search: _Search, task: Task, progress: _Progress) -> _Search:
+        return search._replace(turn=search.turn + 1, trial=_try(task, progress, sizes[search.turn]))
 
-    return jax.lax.while_loop(worse, further, (jnp.asarray(0), (progress.path, sizes[0, 0])))[1]
+    def ended(search: _Search) -> Array:
+        return (search.turn >= len(sizes)) | (search.trial[0].cost < search.cost)
+
+    return run(Loop(start, further, ended), (task, progress), SEARCHES if for_cpu() else 0).trial
 
 
 def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
@@ -206,7 +217,8 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
 
 def _prepare(task: Task, progress: _Progress) -> _Progress:
     """The next step and gains, from the linear-quadratic model about the motion."""
-    step, gains, expected = _backward(task, _expand(task, progress.path), progress.path.ctrl, progress.mu)
+    system = in_turn(_expand, (task, progress.path), LINEARIZED if for_cpu() else 0)
+    step, gains, expected = _backward(task, system, progress.path.ctrl, progress.mu)
     return progress._replace(step=step, gains=gains, expected=jnp.sum(expected))
 
 
@@ -219,11 +231,11 @@ def _expand(task: Task, path: Trajectory) -> _Model:
     there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
 
     def expand(state: State, later: State, ctrl: Array, last: Array) -> _Model:
-        def outcome(change: Array) -> tuple[tuple[Array, Array], Array]:
-            moved, r, _ = residuals(task, integrate(model, state, change[:nx]), ctrl + change[nx:], last)
+        def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], Array]:
+            moved, r, _ = residuals(task, displaced(model, state, dq, dv, da), ctrl + du, last)
             return (difference(model, moved, later), r), r
 
-        (transition, slope), r = jax.jacfwd(outcome, has_aux=True)(jnp.zeros(nx + model.nu, ctrl.dtype))
+        (transition, slope), r = columns(outcome, no_change(model))
         return _Model(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
 
     return jax.vmap(expand)(states, there, ctrl, jnp.arange(length + 1) == length)

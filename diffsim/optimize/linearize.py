@@ -8,12 +8,12 @@ mjd_transitionFD, which takes differences.
 """
 
 import jax
-import jax.numpy as jnp
 
 from diffsim.checked import checked
 from diffsim.compiled import compiled
 from diffsim.errors import Problem, UnsupportedError
-from diffsim.optimize.tangent import difference, integrate, tangent_size
+from diffsim.optimize.columns import columns
+from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Inputs, Model, State
@@ -48,12 +48,12 @@ def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linea
     nx = tangent_size(model)
     there = jax.lax.stop_gradient(step_data(model, state, inputs)[0])
 
-    def outcome(change: Array) -> tuple[Array, Array]:
-        moved = integrate(model, state, change[:nx])
-        later, data = step_data(model, moved, inputs.replace(ctrl=inputs.ctrl + change[nx:]))
-        return difference(model, later, there), data.sensordata
+    def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], None]:
+        moved = displaced(model, state, dq, dv, da)
+        later, data = step_data(model, moved, inputs.replace(ctrl=inputs.ctrl + du))
+        return (difference(model, later, there), data.sensordata), None
 
-    transition, reading = jax.jacfwd(outcome)(jnp.zeros(nx + model.nu, state.qpos.dtype))
+    (transition, reading), _ = columns(outcome, no_change(model))
     return Linearization(A=transition[:, :nx], B=transition[:, nx:], C=reading[:, :nx], D=reading[:, nx:])
 
 

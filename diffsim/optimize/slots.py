@@ -2,7 +2,7 @@
 
 Under `jax.vmap` a while loop runs until its slowest member ends, and all others wait. Here a batch of N loops shares a
 few slots: what has ended leaves, and the next takes its place, so that the work is that of the sum of all lengths, not
-of N times the longest.
+of N times the longest. Slots of one loop may have loops of their own, with other slots.
 """
 
 from collections.abc import Callable
@@ -35,10 +35,11 @@ def run(loop: Loop, arguments: tuple, slots: int) -> Any:
     carry = jax.eval_shape(start, held, *arguments)
     advance, also_held = _explicit(loop.advance, carry, *arguments)
 
-    @jax.custom_batching.custom_vmap
-    def alone(held: tuple, arguments: tuple) -> Any:
+    def whole(held: tuple, arguments: tuple) -> Any:
         first = start(held[0], *arguments)
         return jax.lax.while_loop(lambda now: ~loop.ended(now), lambda now: advance(held[1], now, *arguments), first)
+
+    alone = jax.custom_batching.custom_vmap(whole)
 
     @alone.def_vmap
     def many(size: int, batched: Any, held: tuple, arguments: tuple) -> tuple[Any, Any]:
@@ -49,11 +50,41 @@ def run(loop: Loop, arguments: tuple, slots: int) -> Any:
             return advance(held[1], now, *arguments)
 
         axes = jax.tree.map(lambda many: 0 if many else None, own)
-        firsts = jax.vmap(lambda held, arguments: start(held[0], *arguments), axes)(*given)
-        ends = _in_slots(turn, loop.ended, firsts, min(slots or size, size))
+        if 0 < slots < size:
+            firsts = jax.vmap(lambda held, arguments: start(held[0], *arguments), axes)(*given)
+            ends = _in_slots(turn, loop.ended, firsts, slots)
+        else:
+            ends = jax.vmap(whole, axes)(*given)
         return ends, jax.tree.map(lambda _: True, ends)
 
     return alone((held, also_held), arguments)
+
+
+def in_turn(function: Callable[..., Any], arguments: tuple, width: int) -> Any:
+    """The function's result; under `jax.vmap` those of a batch, a few side by side, one group after another.
+
+    Args:
+      function: of the arguments, pytrees, batched or not; it may hold values of transformations outside.
+      width: how many are computed side by side; 0 for all.
+    """
+    whole, held = _explicit(function, *arguments)
+    alone = jax.custom_batching.custom_vmap(lambda held, arguments: whole(held, *arguments))
+
+    @alone.def_vmap
+    def many(size: int, batched: Any, held: list[Array], arguments: tuple) -> tuple[Any, Any]:
+        leaves, tree = jax.tree.flatten((held, arguments))
+        own = jax.tree.leaves(tuple(batched))
+
+        def one(parts: list[Array]) -> Any:
+            rest = iter(parts)
+            held, arguments = tree.unflatten(next(rest) if many else x for x, many in zip(leaves, own, strict=True))
+            return whole(held, *arguments)
+
+        parts = [x for x, many in zip(leaves, own, strict=True) if many]
+        found = jax.lax.map(one, parts, batch_size=width) if 0 < width < size else jax.vmap(one)(parts)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return alone(held, arguments)
 
 
 def _explicit(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], list[Array]]:

@@ -7,6 +7,7 @@ Source: MuJoCo documentation, "Computation", quaternions in the configuration; m
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.checked import checked
 from diffsim.physics.joint import integrate_position, position_difference
@@ -35,11 +36,23 @@ def difference(model: Model, state: State, reference: State) -> Array:
 def integrate(model: Model, state: State, change: Array) -> State:
     """The state displaced by a change (2 nv + na,) of position, velocity and activation; quaternions stay unit."""
     nv = model.nv
+    return displaced(model, state, change[:nv], change[nv : 2 * nv], change[2 * nv :])
+
+
+def displaced(model: Model, state: State, dq: Array, dv: Array, da: Array) -> State:
+    """`integrate` of the parts of a change: (nv,) m or rad, (nv,), (na,)."""
     return state.replace(
-        qpos=integrate_position(model, state.qpos, change[:nv], jnp.ones((), state.qpos.dtype)),
-        qvel=state.qvel + change[nv : 2 * nv],
-        act=state.act + change[2 * nv :],
+        qpos=integrate_position(model, state.qpos, dq, jnp.ones((), state.qpos.dtype)),
+        qvel=state.qvel + dv,
+        act=state.act + da,
     )
+
+
+def no_change(model: Model) -> tuple[Array, Array, Array, Array]:
+    """Zero changes (dq, dv, da, du) of position, velocity, activation and controls."""
+    nothing = jnp.zeros(2 * model.nv + model.na + model.nu, model.qpos0.dtype)
+    dq, dv, da, du = jnp.split(nothing, np.cumsum([model.nv, model.nv, model.na]))
+    return dq, dv, da, du
 
 
 @checked
