@@ -74,8 +74,8 @@ def test_pieces_are_looked_through_for_many_worlds(worlds: int, loops: int, monk
 
 
 def test_what_is_found_has_derivatives() -> None:
-    """In any order of batches and derivatives."""
-    values = jnp.asarray(np.random.default_rng(0).normal(size=(WORLDS, 600)))
+    """In any order of batches and derivatives, also where pieces are looked through."""
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(WORLDS, SEARCHED[0] + 600)))
 
     def best(row: jax.Array) -> jax.Array:
         return jnp.sum(largest(row, 3)[0] ** 2)
