@@ -5,11 +5,14 @@
     step = jax.jit(parallel.vmap(diffsim.step, in_axes=(None, 0), mesh=mesh))
     states = step(model, states)
 
+Without an accelerator, `parallel.cores()` in the place of `mesh()` makes a device of every core of the CPU.
+
 `vmap` is `jax.vmap` inside a `jax.shard_map`. Under plain `jit` the compiler would share a batch out too, but then
 each solver iteration asks all devices whether any world still iterates; here no collective is in the program.
 """
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -30,6 +33,31 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
       devices: which of `jax.devices()`; None for all, those of other processes (`jax.distributed`) too.
     """
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (AXIS,))
+
+
+def cores(count: int | None = None) -> Mesh:
+    """A mesh of the cores of this machine's CPU, each of them a device.
+
+    One program on one device spends much of its second core on handing out the pieces of each operation; two programs,
+    each with half of the worlds, use both. Call it right after the imports: JAX counts its devices once, when the first
+    of them is asked for.
+
+    Args:
+      count: how many; None for all.
+
+    Raises:
+      ArgumentError: JAX has counted its devices already, and not as many, or `count` is not positive.
+    """
+    count = (os.cpu_count() or 1) if count is None else count
+    if count < 1:
+        raise ArgumentError(f"a mesh has one core or more, {count} were asked for")
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError as error:
+        if len(jax.devices("cpu")) != count:
+            message = f"JAX has made {len(jax.devices('cpu'))} of this CPU already, {count} devices were asked for"
+            raise ArgumentError(f"{message}: call parallel.cores() before anything that computes") from error
+    return mesh(jax.devices("cpu"))
 
 
 def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | None = None) -> Callable:

@@ -71,6 +71,7 @@ class Workload:
 class Batched(Protocol):
     """An engine on JAX: a batch of states and functions of it to compile."""
 
+    workload: Workload
     # ours or MJX's, with its options
     model: Any
     nu: int

@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 
 import jax
 
+from diffsim import parallel
 from diffsim.bench.engines import ENGINES, Workload, c_steps_per_second
+from diffsim.bench.spread import Spread
 from diffsim.bench.stages import stage_table
 from diffsim.bench.timing import best_seconds, compile_cold
 
@@ -34,7 +36,8 @@ def report(
 
     Args:
       workload: what to simulate.
-      schedule: in how many worlds at once, how long, and which tables.
+      schedule: in how many worlds at once, how long, and which tables. Worlds of rollouts are shared out over all
+        devices, stages are timed on one.
       against: other engines.
       show: prints a line.
 
@@ -45,7 +48,8 @@ def report(
     names = ["diffsim", *(name for name in against if name in ENGINES)]
     show(f"model {workload.path}")
     settings = workload.options() or "of the model"
-    show(f"backend {jax.default_backend()}, {jax.devices()[0].device_kind}, solver settings {settings}")
+    kind = f"{len(jax.devices())} x {jax.devices()[0].device_kind}"
+    show(f"backend {jax.default_backend()}, {kind}, solver settings {settings}")
     for batch in schedule.batches if schedule.whole else ():
         for name in names:
             figures |= _measure(name, workload, batch, schedule, show)
@@ -79,13 +83,13 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
     """Compile times, forward and gradient throughput of one engine at one batch size."""
     steps, warmup, gradient_steps = schedule.steps, schedule.warmup, schedule.gradient_steps
     engine = ENGINES[name](workload)
-    states = engine.start(batch)
-    ctrl = jax.numpy.asarray(workload.controls(warmup + steps, batch, engine.nu))
-    step = compile_cold(engine.model, engine.step, states, ctrl[0])
-    warm = jax.block_until_ready(jax.jit(engine.rollout)(states, ctrl[:warmup]))
-    seconds = best_seconds(compile_cold(engine.model, engine.rollout, warm, ctrl[warmup:]).call, warm, ctrl[warmup:])
+    spread = Spread(engine, parallel.mesh())
+    states, ctrl = spread.start(batch), spread.controls(warmup + steps, batch)
+    step = compile_cold(engine.model, spread.step, states, ctrl[0])
+    warm = jax.block_until_ready(jax.jit(spread.rollout)(states, ctrl[:warmup]))
+    seconds = best_seconds(compile_cold(engine.model, spread.rollout, warm, ctrl[warmup:]).call, warm, ctrl[warmup:])
     short = ctrl[warmup : warmup + gradient_steps]
-    forward = best_seconds(compile_cold(engine.model, engine.rollout, warm, short).call, warm, short)
+    forward = best_seconds(compile_cold(engine.model, spread.rollout, warm, short).call, warm, short)
     figures = {"compile step s": step.seconds, "steps/s": batch * steps / seconds}
     microseconds = 1e6 * seconds / batch / steps
     show(
@@ -93,7 +97,7 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
         f" step compiled in {step.seconds:.1f} s"
     )
     if gradient_steps and (name != "mjx" or workload.iterations == 1):
-        gradient = compile_cold(engine.model, engine.gradient, warm, short)
+        gradient = compile_cold(engine.model, spread.gradient, warm, short)
         backward = best_seconds(gradient.call, warm, short)
         figures |= {"compile gradient s": gradient.seconds, "gradient us": 1e6 * backward / batch / gradient_steps}
         figures |= {"gradient/forward": backward / forward}

@@ -7,6 +7,9 @@ import argparse
 import importlib.util
 from collections.abc import Sequence
 
+import jax
+
+from diffsim import parallel
 from diffsim.cli.command import Command
 from diffsim.cli.models import find_model
 from diffsim.errors import ArgumentError
@@ -23,6 +26,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, help="solver iterations (default: the model's)")
     parser.add_argument("--ls-iterations", type=int, help="line search iterations (default: the model's)")
     parser.add_argument("--keyframe", type=int, help="start there instead of at qpos0")
+    parser.add_argument("--cores", type=int, help="on the CPU, each of so many cores a device (default: one device)")
     parser.add_argument("--against", nargs="*", default=[], choices=["mjx", "c"])
     length = "length of the differentiated rollout, 0 for none"
     parser.add_argument("--gradient-steps", type=int, default=20, help=length)
@@ -39,8 +43,16 @@ def _check_engines(names: Sequence[str]) -> None:
             raise ArgumentError(f"--against {name} needs the package {package}: pip install {package}==3.8.1")
 
 
+def _choose_devices(cores: int | None) -> None:
+    """All devices of the default backend, or some cores of the CPU."""
+    if cores is not None:
+        jax.config.update("jax_platforms", "cpu")
+        parallel.cores(cores)
+
+
 def _run(options: argparse.Namespace) -> None:
     _check_engines(options.against)
+    _choose_devices(options.cores)
     from diffsim.bench.engines import Workload
     from diffsim.bench.report import Schedule, report
 

@@ -48,10 +48,11 @@ def in_shares(function: Callable[..., Array], *batches: Array) -> Array:
 
 
 def _shares() -> int:
-    """A power of two, as batches are; one where jaxlib shares the matrices of a call out itself."""
+    """A power of two, as batches are; one where jaxlib shares the matrices of a call out, or cores are devices."""
     if jaxlib.version.__version_info__ >= SHARED_OUT:
         return 1
-    return 1 << (min(os.cpu_count() or 1, MOST_SHARES).bit_length() - 1)
+    cores = (os.cpu_count() or 1) // len(jax.devices("cpu"))
+    return 1 << (max(1, min(cores, MOST_SHARES)).bit_length() - 1)
 
 
 def solve_bordered(matrix: Array, b: Array) -> Array:

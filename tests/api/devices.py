@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import diffsim
-from diffsim import parallel
+from diffsim import envs, parallel
+from diffsim.bench.engines import Ours, Workload
+from diffsim.bench.spread import Spread
 
 MODEL = """
 <mujoco>
@@ -49,10 +51,22 @@ def main() -> None:
     print("iterations", int(iterations.max()))
     print("collectives", len(re.findall(COLLECTIVES, compiled.as_text())))
     print("collectives_of_plain_jit", len(re.findall(COLLECTIVES, plain.as_text())))
+    print("benchmark", float(_benchmark_moves_apart()))
     try:
         parallel.vmap(lambda x: x)(jnp.zeros(9))
     except diffsim.ArgumentError as error:
         print("refused", error)
+
+
+def _benchmark_moves_apart() -> np.floating:
+    """How far the rollout and gradient of a benchmark over all devices are from those on one."""
+    engine = Ours(Workload(str(envs.MODELS / "cartpole.xml")))
+    spread = Spread(engine, parallel.mesh())
+    alone = engine.start(WORLDS), jnp.asarray(engine.workload.controls(STEPS, WORLDS, engine.nu))
+    shared = spread.start(WORLDS), spread.controls(STEPS, WORLDS)
+    ends = jax.jit(engine.rollout)(*alone).qpos, jax.jit(spread.rollout)(*shared).qpos
+    slopes = jax.jit(engine.gradient)(*alone), jax.jit(spread.gradient)(*shared)
+    return max(np.max(np.abs(np.asarray(one) - np.asarray(other))) for one, other in (ends, slopes))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from subprocess import PIPE
 
+import jax
 import pytest
 
-from diffsim import ArgumentError, parallel
+from diffsim import ArgumentError, envs, parallel
 
 
 def test_eight_devices_share_worlds_and_never_talk() -> None:
@@ -29,7 +30,29 @@ def test_eight_devices_share_worlds_and_never_talk() -> None:
     assert found["collectives"] == "0"
     # what shard_map is for: plain jit asks all devices in each iteration
     assert int(found["collectives_of_plain_jit"]) > 0
+    assert float(found["benchmark"]) < 1e-12
     assert "9 worlds cannot be shared out evenly over 8 devices" in found["refused"]
+
+
+def test_cores_are_devices_only_before_jax_has_counted() -> None:
+    here = len(jax.devices("cpu"))
+    assert parallel.cores(here).size == here
+    with pytest.raises(ArgumentError, match=f"made {here} of this CPU already.*before anything that computes"):
+        parallel.cores(here + 1)
+    with pytest.raises(ArgumentError, match="one core or more, 0 were asked for"):
+        parallel.cores(0)
+
+
+def test_a_benchmark_runs_on_cores() -> None:
+    root = pathlib.Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    lengths = ["--batch", "4", "--steps", "2", "--warmup", "2", "--gradient-steps", "2", "--no-stages", "--cores", "2"]
+    command = [sys.executable, "-m", "diffsim", "bench", str(envs.MODELS / "cartpole.xml"), *lengths]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "backend cpu, 2 x cpu" in done.stdout
+    assert "diffsim batch 4:" in done.stdout
+    assert "gradient of 2 steps" in done.stdout
 
 
 def test_two_processes_share_worlds() -> None:
