@@ -2,7 +2,8 @@
 
 A body without joints that nothing refers to by name gives what hangs on it, its children and its mass to its parent
 (the world takes no mass). A geom that cannot collide and that no pair, tendon, sensor or tuple names is dropped after
-its body has taken its mass. Source: MuJoCo XML reference, compiler; mjCModel::FuseStatic, IndexAssets (3.8.1).
+its body has taken its mass, and then the meshes that no geom has. Source: MuJoCo XML reference, compiler;
+mjCModel::FuseStatic, IndexAssets (3.8.1).
 """
 
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def fuse_static(draft: Draft) -> None:
 
 
 def discard_visual(draft: Draft) -> None:
-    """Drop every geom that only shows."""
+    """Drop every geom that only shows, and then the meshes that no geom has."""
     if not draft.spec.compiler.discardvisual:
         return
     named = set(_named(draft, "geom"))
@@ -59,6 +60,18 @@ def discard_visual(draft: Draft) -> None:
         kept = [geom for geom in geoms if geom.e.contype or geom.e.conaffinity or geom.name in named]
         body.under["geom"] = kept
     _renumber(draft, {body.id: body for body in draft.nodes["body"]})
+    _discard_meshes(draft)
+
+
+def _discard_meshes(draft: Draft) -> None:
+    users = [geom for geom in draft.nodes["geom"] if geom.e.mesh]
+    used = {geom.e.mesh for geom in users}
+    draft.nodes["mesh"] = [mesh for mesh in draft.nodes["mesh"] if mesh.name in used]
+    number = {mesh.name: index for index, mesh in enumerate(draft.nodes["mesh"])}
+    for mesh in draft.nodes["mesh"]:
+        mesh.id = number[mesh.name]
+    for geom in users:
+        geom.row["geom_dataid"] = number[geom.e.mesh]
 
 
 def _named(draft: Draft, space: str) -> Iterator[str]:

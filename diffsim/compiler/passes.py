@@ -14,7 +14,7 @@ import numpy as np
 from diffsim.checked import checked
 from diffsim.compiler import budget, complete
 from diffsim.compiler.assets.heightfields import hfield_rows
-from diffsim.compiler.assets.meshes import mesh_rows
+from diffsim.compiler.assets.meshes import mesh_fields, mesh_rows
 from diffsim.compiler.assets.textures import texture_rows
 from diffsim.compiler.capacities import asked_capacities, check_capacities, warn_of_cuts
 from diffsim.compiler.derive import derive
@@ -58,6 +58,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     body_inertias,
     fuse_static,
     discard_visual,
+    mesh_fields,
     total_mass,
     # the kinematic tree in integers
     complete.rows,

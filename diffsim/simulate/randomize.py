@@ -20,6 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from diffsim.checked import checked
 from diffsim.enums import GeomType
+from diffsim.errors import ArgumentError
 from diffsim.geometry.bounds import bounding_boxes, bounding_radii
 from diffsim.math.safe import divide
 from diffsim.simulate.batch import declared_ranks, model_axes
@@ -99,9 +100,12 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: in
       (models, axes): a Model whose changed leaves have a leading axis of length `count`, and its `in_axes` for `vmap`.
 
     Raises:
-      ValueError: an unknown field, one that follows from others, or no sampler. KeyError: no object of a name.
+      ValueError: an unknown field, one that follows from others, no sampler, or no worlds. KeyError: no object of a
+        name.
     """
     _check(model, fields)
+    if count < 1:
+        raise ArgumentError(f"randomize: count is the number of worlds, 1 or more, not {count}")
 
     def one_world(model: Model, key: Array) -> Leaves:
         drawn = follow(model, _draw(model, key, fields))

@@ -126,3 +126,8 @@ def test_what_cannot_be_drawn_is_refused(case: str, drawn: tuple) -> None:
     fields, error, message = WRONG[case]
     with pytest.raises(error, match=message):
         diffsim.randomize(drawn[0], jax.random.key(0), fields, 2)
+
+
+def test_no_worlds_are_refused(drawn: tuple) -> None:
+    with pytest.raises(diffsim.ArgumentError, match="number of worlds, 1 or more, not -1"):
+        diffsim.randomize(drawn[0], jax.random.key(0), {"body_mass": diffsim.Scale(0.9, 1.1)}, -1)

@@ -114,6 +114,17 @@ STATIC = """<body name="st" pos="1 0 0" euler="0 0 90"><geom size=".1" material=
 <body name="mm" mocap="true"/>"""
 FELT = """<sensor><framepos objtype="body" objname="named"/><force site="fs"/></sensor><asset><material name="m"/></asset>"""
 
+SHOWN = """<geom type="mesh" mesh="seen" contype="0" conaffinity="0"/><geom name="told" type="mesh" mesh="told" contype="0" conaffinity="0"/>
+<body><freejoint/><geom type="mesh" mesh="felt"/><geom mesh="fitted"/></body>"""
+VERTICES = (
+    "<asset>"
+    + "".join(
+        f'<mesh name="{name}" vertex="0 0 0 1 0 0 0 1 0 0 0 {high}"/>'
+        for high, name in enumerate(("fitted", "seen", "told", "unused", "felt"), 1)
+    )
+    + '</asset><sensor><framepos objtype="geom" objname="told"/></sensor>'
+)
+
 MEASURED = """<body pos="0 0 1"><joint name="a" axis="0 1 0" range="-30 70" damping="1"/><geom type="capsule" size=".1" fromto="0 0 0 0 0 1"/>
 <body pos="0 0 1"><joint name="b" type="slide" axis="1 0 0" range="-.2 .3" limited="true"/><geom size=".1"/><site name="s"/></body></body><site name="o" pos=".5 0 1"/>"""
 MUSCLES = """<tendon><spatial name="t"><site site="o"/><site site="s"/></spatial></tendon><actuator><muscle tendon="t"/><motor joint="b"/>
@@ -190,6 +201,7 @@ FEATURES: dict[str, str] = {
     "options": world(TWO, OPTIONS),
     "fusestatic": world(STATIC, FELT + '<compiler fusestatic="true" settotalmass="9"/>'),
     "discardvisual": world(STATIC, FELT + '<compiler discardvisual="true"/>'),
+    "discarded_meshes": world(SHOWN, VERTICES + '<compiler discardvisual="true"/>'),
     "fused_and_discarded": world(STATIC, FELT + '<compiler fusestatic="true" discardvisual="true"/>'),
     "lengthrange": world(
         MEASURED,

@@ -38,7 +38,7 @@ Fields = dict[str, Any]
 
 
 def mesh_rows(draft: Draft) -> None:
-    """Compile all meshes: `node.row["mesh"]` of each, and the mesh fields of the model."""
+    """Compile all meshes: `node.row["mesh"]` of each."""
     hulls, fields, total = _colliding(draft), _sampled(draft), 0
     for node in draft.nodes["mesh"]:
         try:
@@ -50,6 +50,10 @@ def mesh_rows(draft: Draft) -> None:
         except AssetError as error:
             refuse(draft, node, error)
     draft.problems.raise_if_any()
+
+
+def mesh_fields(draft: Draft) -> None:
+    """The mesh fields of the model."""
     compiled = _fields([node.row["mesh"] for node in draft.nodes["mesh"]])
     draft.fields.update(compiled | tree_fields(compiled) | facet_fields(compiled))
 
