@@ -8,12 +8,13 @@ visual geoms discarded, which happens here.
 What MuJoCo 3.8.1 does and we follow: the rotation of an inertial origin is ignored; inertias that are all zero count as
 missing; limits also hold for continuous joints; limits of which only one is given, or that are the wrong way round, do
 not act; a collision geom has the color of the visual before it; the second geom with a mesh file in another scale than
-the file's first one gets the mesh in the first scale. Ignored like there: velocity limits, mimic, safety,
-calibration, transmissions, and elements of other programs.
+the file's first one gets the mesh in the first scale. Ignored like there: mimic, with a warning that gives the equality
+for it; velocity limits, safety, calibration, transmissions, and elements of other programs.
 Source: http://wiki.ros.org/urdf/XML; MuJoCo "URDF extensions"; mjXURDF (3.8.1).
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
@@ -247,6 +248,19 @@ class _Robot:
         self._check_loops(bodies, hanging)
         return [body for name, body in bodies.items() if name not in hanging]
 
+    def _warn_of_mimic(self, joint: Node) -> None:
+        """A joint that shall follow another one moves freely: says how MJCF ties them."""
+        mimic = self.one(joint, "mimic")
+        if mimic is None:
+            return
+        line = f"{self.numbers(mimic, 'offset', 1) or 0} {self.numbers(mimic, 'multiplier', 1) or 1}"
+        ends = f'joint1="{self.text(joint, "name")}" joint2="{self.text(mimic, "joint")}"'
+        warnings.warn(
+            f"{mimic.file}:{mimic.line}: {mimic.label} is not simulated, as in MuJoCo: the joint moves freely. Write the robot as MJCF "
+            f'(diffsim.mjcf.write) and add <equality><joint {ends} polycoef="{line} 0 0 0"/></equality>',
+            stacklevel=2,
+        )
+
     def _end(self, joint: Node, tag: str, bodies: dict[str, Node]) -> str:
         end = self.one(joint, tag, required=True)
         name = self.text(end, "link") if end is not None else ""
@@ -284,6 +298,8 @@ class _Robot:
             made.append(Node("joint", attributes | self._dynamics(source), source.file, source.line))
         if made:
             made[0].attributes.update(self._limits(source))
+        if len(made) == 1:
+            self._warn_of_mimic(source)
         return made
 
     def _dynamics(self, joint: Node) -> dict[str, str]:

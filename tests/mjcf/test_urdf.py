@@ -97,6 +97,7 @@ WHOLE = (
 )
 
 
+@pytest.mark.filterwarnings("ignore:.*<mimic> is not simulated:UserWarning")
 @pytest.mark.parametrize("name", ROBOTS)
 def test_a_robot_compiles_as_in_the_oracle(name: str) -> None:
     text = robot(ROBOTS[name])
@@ -229,3 +230,10 @@ def test_a_floating_joint_below_a_root_that_is_fused() -> None:
     kept = FLOATING.replace('<link name="base"/>', '<mujoco><compiler fusestatic="false"/></mujoco><link name="base"/>')
     with pytest.raises(MjcfError, match="a free joint can only be used on a child of the world"):
         diffsim.load(kept)
+
+
+def test_a_joint_that_shall_follow_another_is_told_to_move_freely() -> None:
+    mimic = '<mimic joint="ab" multiplier="0.5" offset="0.02"/>'
+    inside = TWO + joint("revolute") + link("c") + joint("revolute", mimic, "b", "c")
+    with pytest.warns(UserWarning, match=r'<xml>:1.*mimic.*joint1="bc" joint2="ab" polycoef="0.02 0.5 0 0 0"'):
+        assert diffsim.load(robot(inside)).nv == 2
