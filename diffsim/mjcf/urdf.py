@@ -256,8 +256,9 @@ class _Robot:
         line = f"{self.numbers(mimic, 'offset', 1) or 0} {self.numbers(mimic, 'multiplier', 1) or 1}"
         ends = f'joint1="{self.text(joint, "name")}" joint2="{self.text(mimic, "joint")}"'
         warnings.warn(
-            f"{mimic.file}:{mimic.line}: {mimic.label} is not simulated, as in MuJoCo: the joint moves freely. Write the robot as MJCF "
-            f'(diffsim.mjcf.write) and add <equality><joint {ends} polycoef="{line} 0 0 0"/></equality>',
+            f"{mimic.file}:{mimic.line}: <mimic> is not simulated, as in MuJoCo: the joint moves freely. Write the "
+            f"robot as MJCF (diffsim.mjcf.write) and add "
+            f'<equality><joint {ends} polycoef="{line} 0 0 0"/></equality>',
             stacklevel=2,
         )
 
