@@ -5,7 +5,7 @@
     step = jax.jit(parallel.vmap(diffsim.step, in_axes=(None, 0), mesh=mesh))
     states = step(model, states)
 
-Without an accelerator, `parallel.cores()` in the place of `mesh()` makes a device of every core of the CPU.
+Without an accelerator there is one device, the CPU; after `parallel.use_cores()` each of its cores is one.
 
 `vmap` is `jax.vmap` inside a `jax.shard_map`. Under plain `jit` the compiler would share a batch out too, but then
 each solver iteration asks all devices whether any world still iterates; here no collective is in the program.
@@ -35,29 +35,29 @@ def mesh(devices: Sequence[Any] | None = None) -> Mesh:
     return Mesh(np.array(jax.devices() if devices is None else list(devices)), (AXIS,))
 
 
-def cores(count: int | None = None) -> Mesh:
-    """A mesh of the cores of this machine's CPU, each of them a device.
+def use_cores(count: int | None = None) -> None:
+    """Makes a device of each core of the CPU; with an accelerator `mesh()` is of the accelerator's devices as before.
 
     One program on one device spends much of its second core on handing out the pieces of each operation; two programs,
     each with half of the worlds, use both. Call it right after the imports: JAX counts its devices once, when the first
     of them is asked for.
 
     Args:
-      count: how many; None for all.
+      count: how many; None for all cores.
 
     Raises:
       ArgumentError: JAX has counted its devices already, and not as many, or `count` is not positive.
     """
     count = (os.cpu_count() or 1) if count is None else count
     if count < 1:
-        raise ArgumentError(f"a mesh has one core or more, {count} were asked for")
+        raise ArgumentError(f"one core or more can be used, not {count}")
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
-        if len(jax.devices("cpu")) != count:
-            message = f"JAX has made {len(jax.devices('cpu'))} of this CPU already, {count} devices were asked for"
-            raise ArgumentError(f"{message}: call parallel.cores() before anything that computes") from error
-    return mesh(jax.devices("cpu"))
+        found = len(jax.devices("cpu"))
+        if found != count:
+            message = f"JAX has counted its devices already, {found} of the CPU where {count} are asked for"
+            raise ArgumentError(f"{message}: call parallel.use_cores() before anything that computes") from error
 
 
 def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | None = None) -> Callable:

@@ -47,7 +47,7 @@ def _choose_devices(cores: int | None) -> None:
     """All devices of the default backend, or some cores of the CPU."""
     if cores is not None:
         jax.config.update("jax_platforms", "cpu")
-        parallel.cores(cores)
+        parallel.use_cores(cores)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -36,11 +36,13 @@ def test_eight_devices_share_worlds_and_never_talk() -> None:
 
 def test_cores_are_devices_only_before_jax_has_counted() -> None:
     here = len(jax.devices("cpu"))
-    assert parallel.cores(here).size == here
-    with pytest.raises(ArgumentError, match=f"made {here} of this CPU already.*before anything that computes"):
-        parallel.cores(here + 1)
-    with pytest.raises(ArgumentError, match="one core or more, 0 were asked for"):
-        parallel.cores(0)
+    parallel.use_cores(here)
+    assert parallel.mesh().size == here
+    message = f"counted its devices already, {here} of the CPU where {here + 1} are asked for.*call parallel.use_cores"
+    with pytest.raises(ArgumentError, match=message):
+        parallel.use_cores(here + 1)
+    with pytest.raises(ArgumentError, match="one core or more can be used, not 0"):
+        parallel.use_cores(0)
 
 
 def test_a_benchmark_runs_on_cores() -> None:
