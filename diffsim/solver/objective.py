@@ -13,7 +13,6 @@ import jax.numpy as jnp
 
 from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
-from diffsim.math.blocks import each
 from diffsim.math.linalg import inner
 from diffsim.types.constraints import Constraints, RowGroup
 
@@ -104,15 +103,13 @@ class Curvature(NamedTuple):
 
 def curvature(constraints: Constraints, x: PerGroup) -> Curvature:
     """K of all rows, applied to J."""
-    jacobian = constraints.jacobian
 
-    def weigh(block: Array) -> Array:
+    def weigh(column: Array) -> Array:
         pairs = zip(constraints.groups, x, strict=True)
-        parts = [laws.hessian_product(rows, here, rows.select(block)) for rows, here in pairs if not rows.sign]
-        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
+        parts = [laws.hessian_product(rows, here, rows.select(column)) for rows, here in pairs if not rows.sign]
+        return jnp.concatenate([column[:0], *[part.reshape(-1, *column.shape[1:]) for part in parts]])
 
-    weighted = BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts))
-    return Curvature(dof_curvature(constraints, x), weighted)
+    return Curvature(dof_curvature(constraints, x), constraints.jacobian.each_column(weigh))
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
