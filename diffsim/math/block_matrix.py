@@ -138,8 +138,11 @@ def stack_rows(matrices: Sequence[BlockColumns]) -> BlockColumns:
 
 def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
     """left^T right without what is between blocks."""
-    rows = (jnp.swapaxes(part, 1, 2) for part in right.columns)
-    return BlockDiagonal(left.blocks, tuple(each(matmul, *pair) for pair in zip(left.columns, rows, strict=True)))
+
+    def product(a: Array, b: Array) -> Array:
+        return matmul(a, b.T) if left.upright else matmul(a.T, b)
+
+    return BlockDiagonal(left.blocks, tuple(each(product, *pair) for pair in zip(left.parts, right.parts, strict=True)))
 
 
 def _diagonal(values: Array) -> Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
 from diffsim.math.linalg import inner
+from diffsim.math.xla import stored
 from diffsim.types.constraints import Constraints, RowGroup
 
 Array = jax.Array
@@ -109,7 +110,7 @@ def curvature(constraints: Constraints, x: PerGroup) -> Curvature:
         parts = [laws.hessian_product(rows, here, rows.select(column)) for rows, here in pairs if not rows.sign]
         return jnp.concatenate([column[:0], *[part.reshape(-1, *column.shape[1:]) for part in parts]])
 
-    return Curvature(dof_curvature(constraints, x), constraints.jacobian.each_column(weigh))
+    return Curvature(dof_curvature(constraints, x), stored(constraints.jacobian.each_column(weigh)))
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
