@@ -5,7 +5,6 @@ frame. The inverse weights of the two bodies give the weight of the normal row, 
 (assemble.py). Source: MuJoCo documentation, "Computation", friction cones.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import Cone
 from diffsim.math.block_matrix import BlockColumns, columns_of
-from diffsim.math.xla import for_cpu, stored
+from diffsim.math.xla import stored
 from diffsim.physics.jacobian import Axes, about, along, axes, columns
 from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
@@ -79,13 +78,11 @@ def slot_bodies(model: Model, contacts: Contacts) -> SlotBodies:
     first, second = slot_body_ids(model, contacts)
     last = jnp.asarray(last_dof(topology))
 
-    upright = for_cpu()
-
     def of_size(index: np.ndarray) -> Array:
         moves, held = (chain_mask(topology, last[body], index).astype(weight.dtype) for body in (second, first))
-        return jnp.swapaxes(moves - held, 1, 2) if upright else moves - held
+        return moves - held
 
-    mask = BlockColumns(blocks, tuple(of_size(index) for index in blocks.index), upright)
+    mask = BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
     return SlotBodies(mask, weight[first] + weight[second])
 
 
@@ -148,7 +145,10 @@ def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots:
     wrenches += [about(frame[:, i]) for i in range(slots.dim - 3)]
     rows = columns(mask.blocks, motion, jnp.concatenate(wrenches))
 
-    # in the shape of the product: on a GPU it is masked before it is stored
-    own = mask.each_column(lambda moves: jnp.concatenate([moves[slots.start : slots.stop]] * slots.dim))
-    parts = tuple(stored(block * moves) for block, moves in zip(rows.parts, own.parts, strict=True))
-    return dataclasses.replace(rows, parts=parts)
+    def masked(block: Array, moves: Array) -> Array:
+        count = moves.shape[0]
+        own = moves[:, None, slots.start : slots.stop]
+        # in the shape of the product: it is masked before it is stored
+        return stored(block * jnp.broadcast_to(own, (count, slots.dim, *own.shape[2:])).reshape(block.shape))
+
+    return BlockColumns(mask.blocks, tuple(masked(*pair) for pair in zip(rows.parts, mask.parts, strict=True)))

@@ -27,7 +27,7 @@ def distant(contacts: RawRows, reach: float) -> RawRows:
     assert isinstance(contacts.jacobian, BlockColumns)
     surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
     width, midpoint, power = (jnp.full_like(dmax, value) for value in (SLOWER * reach, MIDPOINT, POWER))
-    count = contacts.pos.size
+    count, blocks = contacts.pos.size, contacts.jacobian.blocks
     return RawRows(
         pos=contacts.pos,
         margin=surface,
@@ -36,5 +36,5 @@ def distant(contacts: RawRows, reach: float) -> RawRows:
         solref=contacts.solref,
         solimp=jnp.stack([jnp.zeros_like(dmax), dmax, width, midpoint, power], axis=1),
         # normals come first
-        jacobian=contacts.jacobian.each_column(lambda column: column[:count]),
+        jacobian=BlockColumns(blocks, tuple(part[:, :count] for part in contacts.jacobian.parts)),
     )

@@ -152,4 +152,4 @@ def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns]) -> BlockC
     blocks = dof_blocks(source.model.topology)
     dense = [part for part in jacobians if not isinstance(part, BlockColumns)]
     first = jnp.concatenate([jnp.zeros((0, source.model.nv), source.state.qvel.dtype), *dense])
-    return stack_rows([columns_of(blocks, first), *(p for p in jacobians if isinstance(p, BlockColumns))])
+    return stack_rows(blocks, [columns_of(blocks, first), *(p for p in jacobians if isinstance(p, BlockColumns))])

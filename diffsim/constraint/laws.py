@@ -132,7 +132,7 @@ def _pyramid_product(rows: RowGroup, x: Array, y: Array) -> Array:
     diagonal = stored(jnp.concatenate([_sum(both)[None], rows.friction * rows.friction * both]))
     beside = stored(jnp.concatenate([jnp.zeros_like(skew[:1]), skew]))
     normal = _sum(_wide(beside[1:], y) * y[1:])[None]
-    # zeros below it, for joined with what comes below it takes a CPU thrice as long
+    # with zeros below it: joined with what comes below it takes a CPU thrice as long
     above = jnp.pad(normal, [(0, rows.dim - 1)] + [(0, 0)] * (y.ndim - 1))
     return _wide(diagonal, y) * y + _wide(beside, y) * y[:1] + above
 

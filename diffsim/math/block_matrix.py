@@ -11,12 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
-import numpy as np
 
 from diffsim.math.blocks import Blocks, PerSize, assemble, block_factor, block_solve, each, split
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import total
-from diffsim.math.xla import for_cpu
+from diffsim.math.xla import barrier, for_gpu
 
 Array = jax.Array
 
@@ -55,61 +54,63 @@ class BlockDiagonal:
         return jnp.concatenate([zero, *entries], axis=-1)[..., self.blocks.entry]
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["blocks", "upright"])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts", "transposed"], meta_fields=["blocks"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockColumns:
     """A matrix (k, n) with its columns apart by block: `parts` (count, k, size), one array per block size.
 
-    On a CPU `upright`, each column in one piece: `parts` (count, size, k). There rows are many and columns few, so that
-    what is done to all rows goes along memory, and the product of two such matrices needs none of them transposed. On a
-    GPU neighbouring threads read neighbouring columns.
+    `transposed` (count, size, k) is the transpose, where it is stored too.
     """
 
     blocks: Blocks
     parts: PerSize
-    upright: bool = False
+    transposed: PerSize | None = None
+
+    def readable_by_columns(self) -> "BlockColumns":
+        """The same, with its transpose stored on a CPU: reading by columns would take products there twice as long.
+
+        On a GPU neighbouring threads read neighbouring columns: a copy would be two more passes over its memory. So it
+        would be for many blocks, which are mostly zeros: J and its transpose do not fit into a cache together.
+        """
+        if for_gpu() or not self.blocks.single:
+            return self
+        transposed = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
+        return dataclasses.replace(self, transposed=transposed)
 
     @property
     def height(self) -> int:
         """Number of rows."""
-        return self.parts[0].shape[-1 if self.upright else -2]
+        return self.parts[0].shape[-2]
 
     @property
     def dtype(self) -> jnp.dtype:
         """Of the entries."""
         return self.parts[0].dtype
 
-    @property
-    def columns(self) -> PerSize:
-        """(..., count, size, k) columns in one piece, also of a batch of matrices."""
-        return self.parts if self.upright else tuple(jnp.swapaxes(part, -1, -2) for part in self.parts)
-
-    def each_column(self, function: Callable[[Array], Array]) -> "BlockColumns":
-        """The matrix of a function of the rows (k, ...), whatever comes after the first axis."""
-        act = jax.vmap(function) if self.upright else function
-        return dataclasses.replace(self, parts=tuple(each(act, part) for part in self.parts))
-
     def mul_vec(self, vector: Array) -> Array:
         """The product (k,) with a vector (n,)."""
-        pairs = zip(self.parts, (split(vector, index) for index in self.blocks.index), strict=True)
-        products = [each(matmul, own, part) if self.upright else each(matmul, part, own) for part, own in pairs]
+        entries = (split(vector, index) for index in self.blocks.index)
+        products = [each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)]
         return total([jnp.sum(product, axis=0) if product.shape[0] > 1 else product[0] for product in products])
 
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (k,)."""
 
-        def of_size(part: Array) -> Array:
+        def of_size(part: Array, left: bool) -> Array:
             copies = jnp.broadcast_to(vector, (part.shape[0], *vector.shape))
-            return each(matmul, part, copies) if self.upright else each(matmul, copies, part)
+            return each(matmul, part, copies) if left else each(matmul, copies, part)
 
-        return assemble(self.blocks, tuple(of_size(part) for part in self.parts))
+        left = self.transposed is not None
+        return assemble(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
 
     @property
     def dense(self) -> Array:
         """The whole matrix (..., k, n), also of a batch of matrices."""
-        listed = jnp.concatenate([jax.lax.collapse(part, part.ndim - 3, part.ndim - 1) for part in self.columns], -2)
-        order = self.blocks.order
-        return jnp.swapaxes(listed if order is None else listed[..., order, :], -1, -2)
+        if self.blocks.single:
+            return self.parts[0][..., 0, :, :]
+        columns = [jnp.moveaxis(part, -3, -2) for part in self.parts]
+        listed = jnp.concatenate([jax.lax.collapse(part, part.ndim - 2) for part in columns], axis=-1)
+        return listed if self.blocks.order is None else listed[..., self.blocks.order]
 
 
 def diagonal_of(blocks: Blocks, matrix: Array) -> BlockDiagonal:
@@ -121,28 +122,19 @@ def diagonal_of(blocks: Blocks, matrix: Array) -> BlockDiagonal:
 
 def columns_of(blocks: Blocks, matrix: Array) -> BlockColumns:
     """A dense matrix (k, n) by blocks."""
-    upright = for_cpu()
-    return BlockColumns(blocks, tuple(_columns(matrix, index, upright) for index in blocks.index), upright)
+    return BlockColumns(blocks, tuple(jnp.moveaxis(split(matrix, index), -2, -3) for index in blocks.index))
 
 
-def _columns(matrix: Array, index: np.ndarray, upright: bool) -> Array:
-    """Those of a matrix (k, n) that belong to blocks (count, size)."""
-    return jnp.moveaxis(split(matrix, index), 0, -1) if upright else jnp.moveaxis(split(matrix, index), -2, -3)
-
-
-def stack_rows(matrices: Sequence[BlockColumns]) -> BlockColumns:
+def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns:
     """Matrices with the same columns, one below the other."""
-    parts, axis = zip(*(matrix.parts for matrix in matrices), strict=True), 2 if matrices[0].upright else 1
-    return dataclasses.replace(matrices[0], parts=tuple(jnp.concatenate(part, axis=axis) for part in parts))
+    parts = zip(*(matrix.parts for matrix in matrices), strict=True)
+    return BlockColumns(blocks, tuple(jnp.concatenate(part, axis=1) for part in parts))
 
 
 def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
     """left^T right without what is between blocks."""
-
-    def product(a: Array, b: Array) -> Array:
-        return matmul(a, b.T) if left.upright else matmul(a.T, b)
-
-    return BlockDiagonal(left.blocks, tuple(each(product, *pair) for pair in zip(left.parts, right.parts, strict=True)))
+    transposed = left.transposed or tuple(jnp.swapaxes(part, 1, 2) for part in left.parts)
+    return BlockDiagonal(left.blocks, tuple(each(matmul, *pair) for pair in zip(transposed, right.parts, strict=True)))
 
 
 def _diagonal(values: Array) -> Array:

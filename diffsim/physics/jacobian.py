@@ -18,7 +18,6 @@ from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
 from diffsim.math.vector import cross, dot
-from diffsim.math.xla import for_cpu
 from diffsim.physics.tree import body_dof_mask as body_dof_mask
 from diffsim.physics.tree import sum_subtree
 from diffsim.types.data import ComFrame
@@ -71,13 +70,12 @@ def wrench_rows(motion: Axes, wrench: Array) -> Array:
 
 def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
     """The same by blocks of dofs; on a GPU as an elementwise operation, which can be masked before it is stored."""
-    upright = for_cpu()
 
     def of_size(index: np.ndarray) -> Array:
-        cdof, copies = pick(motion.cdof, index), jnp.broadcast_to(wrench, (len(index), *wrench.shape))
-        return each(pair_products, cdof, copies) if upright else each(pair_products, copies, cdof)
+        cdof = pick(motion.cdof, index)
+        return each(pair_products, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
 
-    return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index), upright)
+    return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
 
 
 def body_mask(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:

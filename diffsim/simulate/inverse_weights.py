@@ -70,9 +70,9 @@ def inverse_weights(
     apart = own * inertia.M.diagonal < 1 / (64 * jnp.finfo(own.dtype).eps)
     of_slides = jnp.where(apart, by_mass[topology.dof_bodyid], jnp.inf)
     dof = jnp.where(slides[topology.dof_bodyid], of_slides, own)
-    pulls = _through(factor, transmission.actuator_moment)
+    pulls = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, transmission.actuator_moment), strict=True)]
     moved = [matmul(jnp.swapaxes(part, 1, 2), pull) for part, pull in zip(factor.inverse, pulls, strict=True)]
-    lines = _through(factor, tendons.ten_J)
+    lines = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, tendons.ten_J), strict=True)]
     return {
         "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], weight, 0.0),
         "dof_invweight0": _joint_means(topology, dof),
@@ -81,9 +81,9 @@ def inverse_weights(
     }
 
 
-def _through(factor: Factor, rows: Array) -> list[Array]:
-    """(count, size, k) L^-1 times the transposed rows (k, nv), by blocks."""
-    return [matmul(*pair) for pair in zip(factor.inverse, columns_of(factor.blocks, rows).columns, strict=True)]
+def _columns(factor: Factor, rows: Array) -> list[Array]:
+    """(count, size, k) transposed rows (k, nv), by blocks."""
+    return [jnp.swapaxes(part, 1, 2) for part in columns_of(factor.blocks, rows).parts]
 
 
 def _squares(parts: list[Array]) -> Array:

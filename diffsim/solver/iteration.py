@@ -110,12 +110,22 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc:
     def unfinished(progress: Progress) -> Array:
         return ~progress.done & (progress.iterations < limit)
 
-    problem, start = _Problem(objective, aid, tolerances), _start(objective, settings, qacc)
+    problem = _Problem(objective, aid, tolerances)
+    if settings.unroll or settings.iterations == 1:
+        problem = _readable(problem)
+    start = _start(problem.objective, settings, qacc)
     if settings.unroll:
         return _unrolled(lambda progress: advance(problem, progress), settings, start)
     if settings.iterations == 1:
         return advance(problem, start)
-    return run(Search(unfinished, advance), problem, start)
+    return run(Search(unfinished, advance, _readable), problem, start)
+
+
+def _readable(problem: _Problem) -> _Problem:
+    """The same, for products with J^T in every iteration."""
+    objective = problem.objective
+    jacobian = objective.constraints.jacobian.readable_by_columns()
+    return problem._replace(objective=objective._replace(constraints=objective.constraints.replace(jacobian=jacobian)))
 
 
 def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start: Progress) -> Progress:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
+from diffsim.math.blocks import each
 from diffsim.math.linalg import inner
-from diffsim.math.xla import stored
 from diffsim.types.constraints import Constraints, RowGroup
 
 Array = jax.Array
@@ -104,13 +104,15 @@ class Curvature(NamedTuple):
 
 def curvature(constraints: Constraints, x: PerGroup) -> Curvature:
     """K of all rows, applied to J."""
+    jacobian = constraints.jacobian
 
-    def weigh(column: Array) -> Array:
+    def weigh(block: Array) -> Array:
         pairs = zip(constraints.groups, x, strict=True)
-        parts = [laws.hessian_product(rows, here, rows.select(column)) for rows, here in pairs if not rows.sign]
-        return jnp.concatenate([column[:0], *[part.reshape(-1, *column.shape[1:]) for part in parts]])
+        parts = [laws.hessian_product(rows, here, rows.select(block)) for rows, here in pairs if not rows.sign]
+        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
 
-    return Curvature(dof_curvature(constraints, x), stored(constraints.jacobian.each_column(weigh)))
+    weighted = BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts))
+    return Curvature(dof_curvature(constraints, x), weighted)
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:

@@ -25,13 +25,18 @@ FEWEST = 128
 
 
 class Search(NamedTuple):
-    """A loop of one world: state -> whether it goes on, (problem, state) -> state."""
+    """A loop of one world: state -> whether it goes on, (problem, state) -> state.
+
+    `ready` makes of a problem what all iterations read; what it adds is not carried from part to part.
+    """
 
     unfinished: Callable[[Tree], Array]
     advance: Callable[[Tree, Tree], Tree]
+    ready: Callable[[Tree], Tree] = lambda problem: problem
 
     def run(self, problem: Tree, start: Tree) -> Tree:
         """The last state."""
+        problem = self.ready(problem)
         return jax.lax.while_loop(self.unfinished, lambda state: self.advance(problem, state), start)
 
 
@@ -107,16 +112,21 @@ class _Batch(NamedTuple):
         leaves, tree = jax.tree.flatten(self.problem)
         unfinished = jax.vmap(self.search.unfinished)
 
-        def advance(own: list[Array], state: Tree) -> Tree:
+        def ready(own: list[Array]) -> Tree:
             rest = iter(own)
             mine = [next(rest) if batched else x for x, batched in zip(leaves, self.batched, strict=True)]
-            later = self.search.advance(jax.tree.unflatten(tree, mine), state)
+            return self.search.ready(jax.tree.unflatten(tree, mine))
+
+        problem = jax.vmap(ready)(own)
+
+        def advance(problem: Tree, state: Tree) -> Tree:
+            later = self.search.advance(problem, state)
             goes_on = self.search.unfinished(state)
             return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), later, state)
 
         allowed = jnp.where(is_last, 0, self.part // PARTS)
         return jax.lax.while_loop(
-            lambda state: jnp.sum(unfinished(state)) > allowed, lambda state: jax.vmap(advance)(own, state), state
+            lambda state: jnp.sum(unfinished(state)) > allowed, lambda state: jax.vmap(advance)(problem, state), state
         )
 
 

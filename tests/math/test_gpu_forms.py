@@ -43,7 +43,7 @@ def test_sums_over_subtrees(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_products_with_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     blocks = blocks_of(np.zeros(4, int))
-    product = lambda rows, b: columns_of(blocks, rows).mul_vec_t(b)  # noqa: E731
+    product = lambda rows, b: columns_of(blocks, rows).readable_by_columns().mul_vec_t(b)  # noqa: E731
     cpu, gpu = both(monkeypatch, product, rng.normal(size=(5, 4)), rng.normal(size=5))
     assert np.max(np.abs(cpu - gpu)) < 1e-14
 

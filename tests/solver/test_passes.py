@@ -44,6 +44,19 @@ def test_each_world_ends_as_by_itself(kind: str, size: int) -> None:
     assert np.array_equal(state[2], lengths.astype(int)) and state[2].dtype == jnp.int32
 
 
+@pytest.mark.parametrize("size", [8, 4 * FEWEST])
+def test_what_is_made_ready_is_made_of_each_worlds_own_problem(size: int) -> None:
+    """Of a problem (its number, which is added up; a step), and in the loop the number's square is there too."""
+    search = Search(
+        lambda state: state[0] > 0,
+        lambda problem, state: (state[0] - problem[1], state[1] + problem[2]),
+        lambda problem: (*problem, problem[0] ** 2),
+    )
+    lengths = np.random.default_rng(1).integers(0, 9, size).astype(float)
+    run_one = lambda length: run(search, (length, jnp.ones(())), (length, jnp.zeros(())))[1]  # noqa: E731
+    assert np.array_equal(jax.jit(jax.vmap(run_one))(jnp.asarray(lengths)), lengths**3)
+
+
 def test_batches_of_batches() -> None:
     lengths = np.random.default_rng(0).integers(0, 9, (3, FEWEST)).astype(float)
     state = jax.jit(jax.vmap(jax.vmap(countdown, (0, None)), (0, None)))(jnp.asarray(lengths), jnp.ones(()))
