@@ -15,7 +15,7 @@ from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import Cone
 from diffsim.math.block_matrix import BlockColumns, columns_of
-from diffsim.math.xla import for_gpu, stored
+from diffsim.math.xla import stored
 from diffsim.physics.jacobian import Axes, about, along, axes, columns
 from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
@@ -146,11 +146,9 @@ def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots:
     rows = columns(mask.blocks, motion, jnp.concatenate(wrenches))
 
     def masked(block: Array, moves: Array) -> Array:
-        count, _, size = moves.shape
+        count = moves.shape[0]
         own = moves[:, None, slots.start : slots.stop]
-        if for_gpu():
-            # in the shape of the product: there it is masked before it is stored
-            return block * jnp.broadcast_to(own, (count, slots.dim, *own.shape[2:])).reshape(block.shape)
-        return stored(block.reshape(count, slots.dim, -1, size) * own).reshape(count, -1, size)
+        # in the shape of the product: it is masked before it is stored
+        return stored(block * jnp.broadcast_to(own, (count, slots.dim, *own.shape[2:])).reshape(block.shape))
 
     return BlockColumns(mask.blocks, tuple(masked(*pair) for pair in zip(rows.parts, mask.parts, strict=True)))

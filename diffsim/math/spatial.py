@@ -117,12 +117,10 @@ def transport_motion(motion: Array, offset: Array) -> Array:
 def pair_products(a: Array, b: Array) -> Array:
     """(m, n) a_i . b_j of spatial vectors a (m, 6) and b (n, 6).
 
-    On a CPU one matrix product, whose derivative is sums of outer products: in reverse mode matrix products of six
-    columns would take thrice as long as sums over rows and columns. Else a sum of outer products, an elementwise
-    operation, whose derivative is two matrix products.
+    A sum of outer products, an elementwise operation, which can be masked before it is stored. On a CPU its derivative
+    is one too: in reverse mode matrix products of six columns would take thrice as long as sums over rows and columns.
+    Else that is two matrix products.
     """
-    if for_cpu():
-        return matmul(a, b.T)
     return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
 
 
