@@ -133,7 +133,7 @@ def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
     """The nearest of both ends of the segment, where they face a side of the box, and all twelve edges."""
     segment = _segment(center, half, size)
     fixed = jax.lax.stop_gradient(segment)
-    squared, end, face = stored(_facing_end(*fixed[:3]))
+    squared, end, face = _facing_end(*fixed[:3])
     # a later feature must be nearer by more than rounding
     rank = functools.partial(ranked, slack=1e-15 if squared.dtype == jnp.float64 else 1e-9, count=13)
     least = jnp.min(rank(_squared_distances(fixed), 1 + np.arange(12)), axis=-1)
@@ -193,7 +193,7 @@ def _closest(segment: _Segment, signs: Vector, own: Sequence[Array | np.ndarray]
     c, h, s, inverse = (where(own[0], x, where(own[1], y, z)) for x, y, z in (center, half, size, inverses))
     ma, mb, u = s * s, -s * h, s * c
     # v = half . (middle of the edge - center)
-    v = stored(total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn)
+    v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
     free1, free2 = (mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse
     clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
     x1, side = safe.clip(free1, -1, 1), where(clamped, jnp.sign(free1), 0)
