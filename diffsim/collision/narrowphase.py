@@ -130,7 +130,8 @@ def _rows(
             first, left_out = group.collider.parts(first, second, margin)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0
-        rows = jax.vmap(function, (*axes, 0))(first, second, margin)
+        # traced for one pair, and then mapped: the placeholders of nested maps are slow
+        rows = jax.vmap(jax.jit(function, inline=True), (*axes, 0))(first, second, margin)
         rows = stored(rows)
         flat = {"dist": (-1,), "valid": (-1,)}
         groups.append(Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items())))

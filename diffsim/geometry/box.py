@@ -2,79 +2,93 @@
 
 A capsule touches with a ball at the point of its segment that is nearest to the box, and with a second ball further
 along the segment where it runs over a face or along an edge. Which second point MuJoCo takes is a convention, kept
-here (`engine_collision_box.c`, 3.8.1); distances then follow from the balls in closed form.
+here (`engine_collision_box.c`, 3.8.1); distances then follow from the balls in closed form. All is written on
+components, each an array over all pairs; the search for the nearest of twelve edges looks at squared distances alone,
+and positions and derivatives are those of the one that was found.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, direction, stack
+from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, negligible, stack
 from diffsim.math import safe
 from diffsim.math.argmin import argmin
+from diffsim.math.choose import where
 from diffsim.math.ranked import number_of, ranked
-from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
+from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
 from diffsim.math.xla import stored
 
 Array = jax.Array
+# components (x, y, z)
+Vector = list[Array]
 
 # a parameter beyond every segment, where the true bound is infinite
 BEYOND = 1e6
 
-# the corners (signs) that the four edges along x, y and z start from, zero along the edge itself
+# signs of the corners that four edges along x, four along y and four along z start from, zero along the edge: (12, 3)
 EDGES = np.array(
     [
-        [[-1 if k != axis and not corner >> k & 1 else int(k != axis) for k in range(3)] for corner in corners]
+        [-1 if k != axis and not corner >> k & 1 else int(k != axis) for k in range(3)]
         for axis, corners in enumerate(([0, 2, 4, 6], [0, 1, 4, 5], [0, 1, 2, 3]))
+        for corner in corners
     ]
 )
 
 
 def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Candidates:
     """The nearest point of the box; from inside the nearest face."""
-    center = mul_vec_t(box.mat, sphere.pos - box.pos)
+    center = stored(unpack(mul_vec_t(box.mat, sphere.pos - box.pos)))
     return stack([_ball_row(center, sphere.size[0], box)])
 
 
 def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
     """Two balls on the capsule's segment; the second is not valid where the segment points away from the box."""
-    center, axis = stored((mul_vec_t(box.mat, capsule.pos - box.pos), mul_vec_t(box.mat, capsule.axis)))
-    half = scale(axis, capsule.size[1])
-    nearest = stored(_nearest_feature(center, half, box.size))
-    offset, exists = stored(_second_ball(center, axis, half, box.size, nearest))
-    along = jnp.stack([nearest.along, nearest.along + offset])
-    rows = jax.vmap(_ball_row, (0, None, None))(center[None] + along[:, None] * half[None], capsule.size[0], box)
+    center = unpack(mul_vec_t(box.mat, capsule.pos - box.pos))
+    axis = unpack(mul_vec_t(box.mat, capsule.axis))
+    center, axis, size = stored((center, axis, unpack(box.size)))
+    half = stored([x * capsule.size[1] for x in axis])
+    near = _nearest_feature(center, half, size)
+    offset, exists = stored(_second_ball(center, axis, half, size, near))
+    balls = [[c + along * h for c, h in zip(center, half, strict=True)] for along in (near.along, near.along + offset)]
+    rows = stack([_ball_row(ball, capsule.size[0], box) for ball in balls])
     return rows._replace(valid=jnp.stack([jnp.ones_like(exists), exists]))
 
 
-def _ball_row(center: Array, radius: Array, box: Shape) -> Candidates:
+def _ball_row(center: Vector, radius: Array, box: Shape) -> Candidates:
     """A ball, centre in the frame of the box, against the box."""
-    inside, normal = _nearest_face(center, box.size)
-    gap = safe.clip(center, -box.size, box.size) - center
-    apart, length = direction(gap, normal)
-    outside = jax.lax.stop_gradient(dot(gap, gap)) > (1e-30 if gap.dtype == jnp.float64 else 1e-24)
-    normal, length = choose(outside, (apart, length), (normal, -inside))
-    dist = length - radius
-    pos = center + scale(normal, radius + 0.5 * dist)
-    return candidate(dist, box.pos + mul_vec(box.mat, pos), mul_vec(box.mat, normal))
+    size = unpack(box.size)
+    inside, face = _nearest_face(center, size)
+    gap = [safe.clip(c, -s, s) - c for c, s in zip(center, size, strict=True)]
+    squared = dot_components(gap, gap)
+    apart = squared > negligible(squared) ** 2
+    length = stored(jnp.sqrt(where(apart, squared, 1)))
+    normal = [where(apart, g / length, n) for g, n in zip(gap, face, strict=True)]
+    normal, dist = stored((normal, where(apart, length, -inside) - radius))
+    reach = radius + 0.5 * dist
+    place = [c + reach * n for c, n in zip(center, normal, strict=True)]
+    mat = [unpack(row) for row in unpack(box.mat, axis=-2)]
+    pos = [p + dot_components(row, place) for p, row in zip(unpack(box.pos), mat, strict=True)]
+    return candidate(dist, pack(pos), pack([dot_components(row, normal) for row in mat]))
 
 
-def _nearest_face(center: Array, size: Array) -> tuple[Array, Array]:
+def _nearest_face(center: Vector, size: Vector) -> tuple[Array, Vector]:
     """(depth, inward normal) of the face that a point inside the box leaves first."""
-    depths = jnp.stack([size + center, size - center], axis=-1).reshape(6)
-    _, number = argmin(jnp.abs(depths), lambda late, early, _: late < early)
-    inward, outward = (number == 2 * np.arange(3) + k for k in range(2))
-    normal = jnp.where(inward, 1, jnp.where(outward, -1, 0)).astype(size.dtype)
-    return dot(jnp.abs(normal), size) + dot(normal, center), normal
+    depths = [s + sign * c for c, s in zip(center, size, strict=True) for sign in (1, -1)]
+    _, number = argmin(jnp.abs(jnp.stack(depths)), lambda late, early, _: late < early)
+    one = jnp.ones_like(size[0])
+    normal = [where(number == 2 * k, one, where(number == 2 * k + 1, -one, 0)) for k in range(3)]
+    return dot_components([jnp.abs(n) for n in normal], size) + dot_components(normal, center), normal
 
 
 class _Feature(NamedTuple):
     """What of the box is nearest to a segment: `along` in [-1, 1] on the segment, and a face, an edge or a corner.
 
-    For an edge or corner: `axis` of the edge, `corner` (3,) tells on which side of each axis it lies, `position` in
+    For an edge or corner: `axis` of the edge, `corner` (three) tells on which side of each axis it lies, `position` in
     [-1, 1] on the edge, `end` whether that is a corner. For a face: `face` is its axis, -1 inside the box.
     """
 
@@ -82,77 +96,118 @@ class _Feature(NamedTuple):
     is_face: Array
     face: Array
     axis: Array
-    corner: Array
+    corner: Vector
     position: Array
     end: Array
 
 
-def _nearest_feature(center: Array, half: Array, size: Array) -> _Feature:
+class _Segment(NamedTuple):
+    """A segment from `center` - `half` to `center` + `half`, m, and the `size` of the box.
+
+    For edges along x, y and z the `inverse` of the determinant, zero if parallel. mc = half . half, turn = center .
+    half.
+    """
+
+    center: Vector
+    half: Vector
+    size: Vector
+    inverse: Vector
+    mc: Array
+    turn: Array
+
+
+def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
+    """What all edges share."""
+    mc = dot_components(half, half)
+    inverse = []
+    for h, s in zip(half, size, strict=True):
+        ma, mb = s * s, -s * h
+        determinant = ma * mc - mb * mb
+        limit = 1e-15 if mc.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
+        parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
+        inverse.append(where(parallel, 0, 1 / where(parallel, 1, determinant)))
+    return stored(_Segment(center, half, size, inverse, mc, dot_components(half, center)))
+
+
+def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
     """The nearest of both ends of the segment, where they face a side of the box, and all twelve edges."""
-    squared, along, face = _facing_end(center, half, size)
-    edge_squared, edge_along, position, side = (part.reshape(12) for part in _edges(center, half, size))
+    segment = _segment(center, half, size)
+    fixed = jax.lax.stop_gradient(segment)
+    squared, end, face = _facing_end(*fixed[:3])
     # a later feature must be nearer by more than rounding
-    rank = functools.partial(ranked, slack=1e-15 if center.dtype == jnp.float64 else 1e-9, count=13)
-    index = number_of(jnp.minimum(rank(squared, 0), jnp.min(rank(edge_squared, 1 + np.arange(12)))), 13)
+    rank = functools.partial(ranked, slack=1e-15 if squared.dtype == jnp.float64 else 1e-9, count=13)
+    least = jnp.min(rank(_squared_distances(fixed), 1 + np.arange(12)), axis=-1)
+    index = stored(number_of(jnp.minimum(rank(squared, 0), least), 13))
     edge, is_face = jnp.maximum(index - 1, 0), index == 0
-    axis = edge >> 2
-    corner = jnp.where(jnp.arange(3) == axis, side[edge] > 0, jnp.asarray(EDGES.reshape(12, 3) > 0)[edge])
-    along = jnp.where(is_face, along, edge_along[edge])
-    return _Feature(along, is_face, face, axis, corner, position[edge], side[edge] != 0)
+    axis, low, high = edge >> 2, edge & 1 > 0, edge & 2 > 0
+    sides = low, where(axis == 0, low, high), high
+    signs = [where(axis == k, 0, where(side, 1, -jnp.ones_like(squared))) for k, side in enumerate(sides)]
+    near = _closest(segment, signs, [axis == k for k in range(3)])
+    along, position, at = stored((where(is_face, end, near.along), near.position, jax.lax.stop_gradient(near.side)))
+    corner = [where(axis == k, at > 0, side) for k, side in enumerate(sides)]
+    return _Feature(along, is_face, face, axis, corner, position, at != 0)
 
 
-def _facing_end(center: Array, half: Array, size: Array) -> tuple[Array, Array, Array]:
+def _facing_end(center: Vector, half: Vector, size: Vector) -> tuple[Array, Array, Array]:
     """(squared distance, -1 or 1, face) of the nearer end of the segment that faces a side; far if neither does."""
-    best = (jnp.full_like(center[0], BEYOND), jnp.ones_like(center[0]), jnp.full((), -1, jnp.int32))
+    one = jnp.ones_like(center[0])
+    best = (BEYOND * one, one, jnp.full_like(one, -1, jnp.int32))
     for end in (-1.0, 1.0):
-        point = jax.lax.stop_gradient(center + end * half)
-        out = jnp.abs(point) > size
-        excess = jnp.where(out, jnp.abs(point) - size, 0)
-        number = out[0].astype(jnp.int32) + out[1] + out[2]
-        face = jnp.where(out[2], 2, jnp.where(out[1], 1, jnp.where(out[0], 0, -1))).astype(jnp.int32)
-        squared = dot(excess, excess)
-        best = choose((number <= 1) & (squared < best[0]), (squared, jnp.full_like(best[1], end), face), best)
+        beyond = [jnp.abs(c + end * h) - s for c, h, s in zip(center, half, size, strict=True)]
+        out = [x > 0 for x in beyond]
+        face = where(out[2], 2, where(out[1], 1, where(out[0], 0, jnp.full_like(best[2], -1))))
+        few = ~((out[0] & out[1]) | (out[2] & (out[0] | out[1])))
+        excess = [jnp.maximum(x, 0) for x in beyond]
+        squared = dot_components(excess, excess)
+        best = choose(few & (squared < best[0]), (squared, end * one, face), best)
     return best
 
 
-def _edges(center: Array, half: Array, size: Array) -> tuple[Array, Array, Array, Array]:
-    """Closest points of the segment and the edges, each (3, 4): squared distance, position on the segment and on the
-    edge, and at which end of the edge (-1, 0, 1) that is.
+def _squared_distances(segment: _Segment) -> Array:
+    """(12,) of the segment from each edge; those parallel to the segment are far away."""
+    signs = list(jnp.asarray(EDGES.T, segment.mc.dtype))
+    own = list(EDGES.T == 0)
+    near = _closest(segment, signs, own)
+    corner = [sign + along * near.position for sign, along in zip(signs, own, strict=True)]
+    way = [x * s - c - h * near.along for x, c, h, s in zip(corner, *segment[:3], strict=True)]
+    return where(near.parallel, BEYOND, dot_components(way, way))
 
-    As for two capsules, with the edge as first segment; edges parallel to the segment are far away.
+
+class _Closest(NamedTuple):
+    """Closest points of a segment and an edge: where on each, in [-1, 1], at which `side` (-1, 0, 1), or end, of the
+    edge, and whether they are parallel.
     """
-    base = EDGES.astype(np.float64)
-    ma, mb = size * size, -size * half
-    mc = dot(half, half)
-    u = size * center
-    # v = half . (base - center)
-    v = -dot(half, center) + sum(jnp.asarray(base[:, :, k], size.dtype) * (size[k] * half[k]) for k in range(3))
-    determinant = ma * mc - mb * mb
-    limit = 1e-15 if center.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
-    parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
-    ma, mb, u = ma[:, None], mb[:, None], u[:, None]
-    inverse = (1 / jnp.where(parallel, 1, determinant))[:, None]
-    free1, free2 = stored(((mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse))
-    x1 = safe.clip(free1, -1, 1)
-    side = jnp.sign(jnp.where(jnp.abs(free1) > 1, free1, 0))
-    x2 = stored(jnp.where(jnp.abs(free1) > 1, safe.divide(v - mb * x1, mc), free2))
+
+    along: Array
+    position: Array
+    side: Array
+    parallel: Array
+
+
+def _closest(segment: _Segment, signs: Vector, own: Sequence[Array | np.ndarray]) -> _Closest:
+    """The closest points, as for two capsules with the edge as first segment.
+
+    `signs`: of the coordinates of the edge's middle, zero along the edge; `own`: whether it is along x, y, z.
+    """
+    center, half, size, inverses, mc, turn = segment
+    c, h, s, inverse = (where(own[0], x, where(own[1], y, z)) for x, y, z in (center, half, size, inverses))
+    ma, mb, u = s * s, -s * h, s * c
+    # v = half . (middle of the edge - center)
+    v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
+    free1, free2 = (mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse
+    clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
+    x1, side = safe.clip(free1, -1, 1), where(clamped, jnp.sign(free1), 0)
+    x2 = stored(where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2))
     end = safe.clip(x2, -1, 1)
-    again = stored(safe.divide(u - mb * end, jnp.broadcast_to(ma, end.shape)))
+    again = safe.divide(u - mb * end, ma)
     moved = jnp.abs(x2) > 1
-    x1 = jnp.where(moved, safe.clip(again, -1, 1), x1)
-    side = jnp.where(moved & (jnp.abs(again) > 1), jnp.sign(again), side)
-    squared = jnp.zeros_like(x1)
-    for k in range(3):
-        along_edge = jnp.asarray(np.arange(3) == k, size.dtype)[:, None]
-        corner = jnp.asarray(base[:, :, k], size.dtype) + along_edge * x1
-        squared = squared + (corner * size[k] - center[k] - half[k] * end) ** 2
-    far = jnp.where(parallel[:, None], BEYOND, jax.lax.stop_gradient(squared))
-    return stored((far, end, x1, jax.lax.stop_gradient(side).astype(jnp.int32)))
+    x1 = stored(where(moved, safe.clip(again, -1, 1), x1))
+    return _Closest(end, x1, where(moved & (jnp.abs(again) > 1), jnp.sign(again), side), inverse == 0)
 
 
-def _pick(index: Array, values: Array) -> Array:
+def _pick(index: Array, values: Vector) -> Array:
     """values[index] of three, without a gather."""
-    return jnp.where(index == 0, values[0], jnp.where(index == 1, values[1], values[2]))
+    return where(index == 0, values[0], where(index == 1, values[1], values[2]))
 
 
 def _ratio(numerator: Array, denominator: Array) -> Array:
@@ -160,56 +215,53 @@ def _ratio(numerator: Array, denominator: Array) -> Array:
     return safe.divide(numerator, jnp.abs(denominator), BEYOND)
 
 
-def _second_ball(center: Array, axis: Array, half: Array, size: Array, near: _Feature) -> tuple[Array, Array]:
+def _second_ball(center: Vector, axis: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
     """(offset on the segment from the first ball, whether there is a second), for each kind of feature."""
-    corner = _from_corner(axis, half, size, near)
-    edge = _from_edge(axis, half, size, near)
+    # axes along which the segment's direction and the corner disagree
+    differ = [(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)]
+    corner = _from_corner(axis, half, size, differ, near)
+    edge = _from_edge(axis, half, size, differ, near)
     face = _from_face(center, half, size, near)
     return choose(near.is_face, face, choose(near.end, corner, edge))
 
 
-def _from_corner(axis: Array, half: Array, size: Array, near: _Feature) -> tuple[Array, Array]:
+def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
     """Along an edge of the corner, or over one of its faces, until the box or the segment ends."""
-    # axes along which the segment's direction and the corner disagree
-    differ = (half > 0) ^ near.corner
     number = differ[0].astype(jnp.int32) + differ[1] + differ[2]
     reverse = number == 2
-    odd = differ ^ reverse
-    which = jnp.where(odd[0], 0, jnp.where(odd[1], 1, 2))
-    sign = jnp.where(reverse, -1, 1).astype(half.dtype)
+    which = where(differ[0] ^ reverse, 0, where(differ[1] ^ reverse, 1, jnp.full_like(number, 2)))
+    sign = where(reverse, -1, jnp.ones_like(near.along))
     ahead, behind = 1 - sign * near.along, 1 + sign * near.along
-    overshoot = _ratio(2 * size, half)
+    overshoot = [_ratio(2 * s, h) for s, h in zip(size, half, strict=True)]
     along_edge = safe.minimum(ahead, _pick(which, overshoot))
-    for k in range(3):
-        behind = jnp.where(which == k, behind, safe.minimum(behind, overshoot[k]))
+    for k, most in enumerate(overshoot):
+        behind = where(which == k, behind, safe.minimum(behind, most))
     steep = jax.lax.stop_gradient(_pick(which, axis)) ** 2 > 0.5
-    return jnp.where(steep, along_edge * sign, -behind * sign), (number == 1) | (number == 2)
+    return where(steep, along_edge * sign, -behind * sign), (number == 1) | (number == 2)
 
 
-def _from_edge(axis: Array, half: Array, size: Array, near: _Feature) -> tuple[Array, Array]:
+def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
     """Over the face of the edge that the segment is less inclined to."""
-    differ = (half > 0) ^ near.corner
-    next1, next2 = (jnp.where(near.axis < 3 - k, near.axis + k, near.axis + k - 3) for k in (1, 2))
-    steepness = jax.lax.stop_gradient(jnp.abs(axis))
-    across = jnp.where(_pick(next1, steepness) > _pick(next2, steepness), next1, next2)
-    exists = _pick(next1, differ) ^ _pick(next2, differ)
+    next1, next2 = (where(near.axis < 3 - k, near.axis + k, near.axis + k - 3) for k in (1, 2))
+    steepness = [jnp.abs(x) for x in jax.lax.stop_gradient(axis)]
+    across = where(_pick(next1, steepness) > _pick(next2, steepness), next1, next2)
     forward = _pick(across, differ)
-    sign = jnp.where(forward, 1, -1).astype(half.dtype)
+    sign = where(forward, 1, -jnp.ones_like(near.along))
     offset = safe.minimum(1 - sign * near.along, _ratio(2 * _pick(across, size), _pick(across, half)))
     # until the end of the edge
-    same = (_pick(near.axis, half) > 0) == forward
-    rest = jnp.where(same, 1 - near.position, 1 + near.position)
-    offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, _pick(near.axis, half)))
-    return offset * sign, exists
+    own = _pick(near.axis, half)
+    rest = where((own > 0) == forward, 1 - near.position, 1 + near.position)
+    offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, own))
+    return offset * sign, _pick(next1, differ) ^ _pick(next2, differ)
 
 
-def _from_face(center: Array, half: Array, size: Array, near: _Feature) -> tuple[Array, Array]:
+def _from_face(center: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
     """From the end that faces a side, over that side, until it or the segment ends."""
     inward = -near.along
-    point = center + scale(half, near.along)
     offset = jnp.full_like(near.along, 2)
-    for k in range(3):
+    for k, (c, h, s) in enumerate(zip(center, half, size, strict=True)):
+        point = c + h * near.along
         for sign in (1, -1):
-            bound = safe.divide((sign * size[k] - point[k]) * inward, half[k], BEYOND)
-            offset = jnp.where((near.face != k) & (bound > 0), safe.minimum(offset, bound), offset)
+            bound = safe.divide((sign * s - point) * inward, h, BEYOND)
+            offset = where((near.face != k) & (bound > 0), safe.minimum(offset, bound), offset)
     return offset * inward, near.face >= 0
