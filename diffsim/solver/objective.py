@@ -6,6 +6,7 @@ gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one sma
 Source: MuJoCo documentation, "Computation", primal problem.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -93,6 +94,13 @@ def gradient(objective: Objective, qacc: Array) -> Array:
     """Derivative (nv,) of the cost; zero at the solution."""
     qM, qfrc_smooth, constraints = objective
     return qM.mul_vec(qacc) - qfrc_smooth - constraint_force(constraints, qacc)
+
+
+def may_join(constraints: Constraints) -> Array:
+    """Whether a row of J that acts may touch dofs of two blocks of M, ()."""
+    acting = [(rows, jnp.any(rows.D != 0, axis=0)) for rows in constraints.groups if not rows.sign]
+    flags = [jnp.any(acts & (rows.joins > 0) if rows.joins.size else acts) for rows, acts in acting]
+    return functools.reduce(jnp.logical_or, flags, jnp.zeros((), bool))
 
 
 class Curvature(NamedTuple):
