@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from diffsim.kernels.cholesky import is_small
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
+from diffsim.math.choose import where
 from diffsim.math.linalg import inner, solve_spd_gram, solve_spd_sum
 from diffsim.math.xla import for_cpu, for_gpu
 from diffsim.solver.objective import (
@@ -125,7 +126,7 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array) -> Array:
         return run_short(Search(_goes_on, _advance), problem, start).x
     joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
     start = start._replace(left=jnp.where(joined, start.left, 0))
-    return jnp.where(joined, run_short(Search(_goes_on, _advance), problem, start).x, first)
+    return where(joined, run_short(Search(_goes_on, _advance), problem, start).x, first)
 
 
 def _goes_on(point: _Iterate) -> Array:

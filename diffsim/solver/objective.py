@@ -6,7 +6,6 @@ gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one sma
 Source: MuJoCo documentation, "Computation", primal problem.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -100,7 +99,7 @@ def may_join(constraints: Constraints) -> Array:
     """Whether a row of J that acts may touch dofs of two blocks of M, ()."""
     acting = [(rows, jnp.any(rows.D != 0, axis=0)) for rows in constraints.groups if not rows.sign]
     flags = [jnp.any(acts & (rows.joins > 0) if rows.joins.size else acts) for rows, acts in acting]
-    return functools.reduce(jnp.logical_or, flags, jnp.zeros((), bool))
+    return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
 
 
 class Curvature(NamedTuple):
