@@ -92,6 +92,7 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, own: Prepared
         frictionloss=none if raw.frictionloss is None else where(active, raw.frictionloss, 0),
         friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,
         mu=none if weight.mu is None else weight.mu,
+        joins=none if raw.joins is None else raw.joins,
         anchor=jnp.zeros((0, 2, 3), vel.dtype) if raw.anchor is None else raw.anchor,
     )
 

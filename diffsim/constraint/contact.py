@@ -15,7 +15,7 @@ from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.enums import Cone
 from diffsim.math.block_matrix import BlockColumns, columns_of
-from diffsim.math.xla import stored
+from diffsim.math.xla import for_cpu, stored
 from diffsim.physics.jacobian import Axes, about, along, axes, columns
 from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
@@ -116,7 +116,21 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
     if not groups:
         return []
     motion, bodies = axes(model.topology, source.com), slot_bodies(model, source.contacts)
-    return [_raw_rows(source.contacts, slots, motion, bodies) for slots in groups]
+    rows = [_raw_rows(source.contacts, slots, motion, bodies) for slots in groups]
+    joins = _joins(model, source.contacts)
+    if joins is None:
+        return rows
+    return [raw._replace(joins=joins[slots.start : slots.stop]) for raw, slots in zip(rows, groups, strict=True)]
+
+
+def _joins(model: Model, contacts: Contacts) -> Array | None:
+    """(ncon,) 1 where both bodies of a slot move, and in two trees; None where nobody asks (solver/hessian.py)."""
+    topology = model.topology
+    if dof_blocks(topology).single or not for_cpu():
+        return None
+    tree = np.append(topology.dof_treeid, -1)[last_dof(topology)]
+    first, second = (jnp.asarray(tree)[body] for body in slot_body_ids(model, contacts))
+    return ((first != second) & (first >= 0) & (second >= 0)).astype(contacts.dist.dtype)
 
 
 def _raw_rows(contacts: Contacts, slots: Slots, motion: Axes, bodies: SlotBodies) -> RawRows:

@@ -35,6 +35,7 @@ def distant(contacts: RawRows, reach: float) -> RawRows:
         diagonal=contacts.diagonal,
         solref=contacts.solref,
         solimp=jnp.stack([jnp.zeros_like(dmax), dmax, width, midpoint, power], axis=1),
+        joins=contacts.joins,
         # normals come first
         jacobian=BlockColumns(blocks, tuple(part[:, :count] for part in contacts.jacobian.parts)),
     )

@@ -58,5 +58,7 @@ class RawRows(NamedTuple):
     anchor: Array | None = None
     # of contacts: first slot, (dim - 1, n) friction coefficients, (n, 2) solref of elliptic friction (zero: not set)
     slot: int | None = None
+    # (n,) 1 where it touches dofs of two blocks of M, else 0; None: not known
+    joins: Array | None = None
     friction: Array | None = None
     solref_friction: Array | None = None

@@ -38,11 +38,9 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
     What `jax.lax.top_k` returns, no number first; but where very few are looked for on a CPU, values are equal if they
     differ by less than the last bits that an index takes.
     """
-    if for_cpu() and count <= FEW and count < values.shape[0] <= SOME:
-        index = extracted(values, count)
-        return values.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False), index
-    if for_cpu() and SEARCHED[0] < values.shape[0] <= SEARCHED[1]:
-        index = _searched(values, count)
+    few, many = count <= FEW and count < values.shape[0] <= SOME, SEARCHED[0] < values.shape[0] <= SEARCHED[1]
+    if for_cpu() and (few or many):
+        index = (extracted if few else _searched)(values, count)
         return values.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False), index
     pieces = -(-values.shape[0] // PIECE)
     if not for_gpu() or pieces <= 2 or pieces * count > values.shape[0] // 2:

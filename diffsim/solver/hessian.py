@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from diffsim.kernels.cholesky import is_small
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
+from diffsim.math.choose import where
 from diffsim.math.linalg import inner, solve_spd_gram, solve_spd_sum
-from diffsim.math.xla import for_gpu
+from diffsim.math.xla import for_cpu, for_gpu
 from diffsim.solver.objective import (
     Objective,
     PerGroup,
@@ -25,12 +26,12 @@ from diffsim.solver.objective import (
     hessian,
     hessian_product,
     hessian_terms,
+    may_join,
     row_weights,
 )
+from diffsim.solver.passes import Search, run_short
 
 Array = jax.Array
-# a product with a matrix, (n,) -> (n,)
-Product = Callable[[Array], Array]
 
 
 class Factored(NamedTuple):
@@ -48,16 +49,15 @@ def factor_hessian(objective: Objective, x: PerGroup) -> Factored:
 
 def solve_hessian(factored: Factored, objective: Objective, x: PerGroup, b: Array) -> Array:
     """H^-1 b (nv,) at residuals x."""
-    blocks, factor = objective.qM.blocks, factored.factor
-    if blocks.single:
-        return solved(block_solve, factored.matrix, factor, b)
-    factor = jax.lax.stop_gradient(factor)
+    if objective.qM.blocks.single:
+        return solved(block_solve, factored.matrix, factored.factor, b)
+    factor = jax.lax.stop_gradient(factored.factor)
 
     def product(vector: Array) -> Array:
         return hessian_product(objective, x, vector)
 
-    def solve(product: Product, b: Array) -> Array:
-        return linear_conjugate_gradients(product, lambda r: block_solve(blocks, factor, r), b)
+    def solve(_: Callable[[Array], Array], b: Array) -> Array:
+        return linear_conjugate_gradients(_Preconditioned(objective, x, factor), b)
 
     # so that derivatives are solves with H again, and not those of the loop
     return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
@@ -86,33 +86,59 @@ def solve_hessian_linear(objective: Objective, x: PerGroup, b: Array) -> Array:
     return solve_hessian(factor_hessian(objective, x), objective, x, b)
 
 
+class _Preconditioned(NamedTuple):
+    """H at residuals x, and the factors of its blocks."""
+
+    objective: Objective
+    x: PerGroup
+    factor: PerSize
+
+    def product(self, vector: Array) -> Array:
+        """H v (nv,)."""
+        return hessian_product(self.objective, self.x, vector)
+
+    def precondition(self, residual: Array) -> Array:
+        """What r (nv,) comes from if nothing couples blocks."""
+        return block_solve(self.objective.qM.blocks, self.factor, residual)
+
+
 class _Iterate(NamedTuple):
-    """Solution so far, residual, direction, residual . preconditioned residual, number of products."""
+    """Solution so far, residual, direction, residual . preconditioned residual, below which it ends, products left."""
 
     x: Array
     residual: Array
     direction: Array
     energy: Array
-    products: Array
+    floor: Array
+    left: Array
 
 
-def linear_conjugate_gradients(product: Product, precondition: Product, b: Array) -> Array:
-    """x (n,) with product(x) = b, until the preconditioned residual is eps^(3/4) of its start, or 2 n products."""
-    first = precondition(b)
-    start = inner(b, first)
-    floor = start * float(jnp.finfo(b.dtype).eps) ** 1.5
+def linear_conjugate_gradients(problem: _Preconditioned, b: Array) -> Array:
+    """x (n,) with H x = b, until the preconditioned residual is eps^(3/4) of its start, or 2 n products.
 
-    def unfinished(point: _Iterate) -> Array:
-        return (point.energy > floor) & (point.products < 2 * b.shape[0])
+    Where no row that acts joins two blocks that is the first step. On a GPU all do what one of a batch has to.
+    """
+    first = problem.precondition(b)
+    energy = inner(b, first)
+    floor = energy * float(jnp.finfo(b.dtype).eps) ** 1.5
+    start = _Iterate(jnp.zeros_like(b), b, first, energy, floor, jnp.full((), 2 * b.shape[0], jnp.int32))
+    if not for_cpu():
+        return run_short(Search(_goes_on, _advance), problem, start).x
+    joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
+    start = start._replace(left=jnp.where(joined, start.left, 0))
+    return where(joined, run_short(Search(_goes_on, _advance), problem, start).x, first)
 
-    def advance(point: _Iterate) -> _Iterate:
-        image = product(point.direction)
-        length = point.energy / inner(point.direction, image)
-        residual = point.residual - length * image
-        step = precondition(residual)
-        energy = inner(residual, step)
-        direction = step + (energy / point.energy) * point.direction
-        return _Iterate(point.x + length * point.direction, residual, direction, energy, point.products + 1)
 
-    none = _Iterate(jnp.zeros_like(b), b, first, start, jnp.zeros((), jnp.int32))
-    return jax.lax.while_loop(unfinished, advance, none).x
+def _goes_on(point: _Iterate) -> Array:
+    return (point.energy > point.floor) & (point.left > 0)
+
+
+def _advance(problem: _Preconditioned, point: _Iterate) -> _Iterate:
+    """One product with H and one solve with its blocks."""
+    image = problem.product(point.direction)
+    length = point.energy / inner(point.direction, image)
+    residual = point.residual - length * image
+    step = problem.precondition(residual)
+    energy = inner(residual, step)
+    direction = step + (energy / point.energy) * point.direction
+    return _Iterate(point.x + length * point.direction, residual, direction, energy, point.floor, point.left - 1)

@@ -95,6 +95,13 @@ def gradient(objective: Objective, qacc: Array) -> Array:
     return qM.mul_vec(qacc) - qfrc_smooth - constraint_force(constraints, qacc)
 
 
+def may_join(constraints: Constraints) -> Array:
+    """Whether a row of J that acts may touch dofs of two blocks of M, ()."""
+    acting = [(rows, jnp.any(rows.D != 0, axis=0)) for rows in constraints.groups if not rows.sign]
+    flags = [jnp.any(acts & (rows.joins > 0) if rows.joins.size else acts) for rows, acts in acting]
+    return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
+
+
 class Curvature(NamedTuple):
     """What constraints add to M: a diagonal (nv,), from rows on dofs, and J^T weighted, with K J (nrow, nv)."""
 

@@ -4,6 +4,10 @@
 of the solver, where the mean world needs 3. Here a quarter of the batch at a time goes on until no more than a quarter
 of it is left, and what is left of all quarters is one more part, which goes on to the end. Each world goes through the
 iterations that it would go through by itself. The body of the loop is compiled once.
+
+Where trips are too short to pay for copies of all problems, all worlds go on until an eighth of them is left, and the
+problems of those alone are copied. Of 64 worlds with ten humanoids each most need one product of conjugate gradients or
+two, and one needs twelve.
 """
 
 import math
@@ -22,6 +26,8 @@ Tree = Any
 PARTS = 4
 # worlds of the smallest batch that is taken apart
 FEWEST = 128
+# the share of a batch that goes on by itself
+REST = 8
 
 
 class Search(NamedTuple):
@@ -39,24 +45,60 @@ class Search(NamedTuple):
         problem = self.ready(problem)
         return jax.lax.while_loop(self.unfinished, lambda state: self.advance(problem, state), start)
 
+    def advance_unfinished(self, problem: Tree, state: Tree) -> Tree:
+        """The next state, or the same where it does not go on."""
+        later, goes_on = self.advance(problem, state), self.unfinished(state)
+        return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), later, state)
+
 
 def run(search: Search, problem: Tree, start: Tree) -> Tree:
     """The last state of a loop that is not differentiated; nothing else that is traced may be in its functions."""
+
+    def in_parts(problem: Tree, batched: Tree, start: Tree, size: int) -> Tree:
+        if size < FEWEST or size % PARTS:
+            return jax.vmap(search.run, (_axes(batched), 0))(problem, start)
+        return _Batch(search, problem, tuple(jax.tree.leaves(batched)), size).run(start)
+
+    return _of_a_batch(search, in_parts, problem, start)
+
+
+def run_short(search: Search, problem: Tree, start: Tree) -> Tree:
+    """`run` of a loop of short trips."""
+
+    def without_rest(problem: Tree, batched: Tree, start: Tree, size: int) -> Tree:
+        few, go_on = size // REST, jax.vmap(search.run, (_axes(batched), 0))
+        if few < 2:
+            return go_on(problem, start)
+        unfinished, advance = jax.vmap(search.unfinished), jax.vmap(search.advance_unfinished, (_axes(batched), 0))
+        state = jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > few, lambda x: advance(problem, x), start)
+        rest = jnp.argsort(~unfinished(state))[:few]
+        own = jax.tree.map(lambda x, of_each: x[rest] if of_each else x, problem, batched)
+        ended = go_on(own, jax.tree.map(lambda x: x[rest], state))
+        return jax.tree.map(lambda x, last: x.at[rest].set(last), state, ended)
+
+    return _of_a_batch(search, without_rest, problem, start)
+
+
+def _of_a_batch(search: Search, batch: Callable[[Tree, Tree, Tree, int], Tree], problem: Tree, start: Tree) -> Tree:
+    """The last state; on a CPU `batch` finds those of all worlds, of the problem, which of its leaves have a batch
+    axis, the states and their number.
+    """
     if not for_cpu():
         return search.run(problem, start)
     alone = jax.custom_batching.custom_vmap(search.run)
 
     @alone.def_vmap
-    def batched(size: int, in_batched: list, problem: Tree, start: Tree) -> tuple[Tree, Tree]:
-        axes, of_start = (jax.tree.map(lambda batched: 0 if batched else None, each) for each in in_batched)
-        if size >= FEWEST and size % PARTS == 0:
-            start = jax.vmap(lambda x: x, (of_start,), axis_size=size)(start)
-            found = _Batch(search, problem, tuple(jax.tree.leaves(in_batched[0])), size).run(start)
-        else:
-            found = jax.vmap(search.run, (axes, of_start), axis_size=size)(problem, start)
+    def of_all(size: int, in_batched: list, problem: Tree, start: Tree) -> tuple[Tree, Tree]:
+        start = jax.vmap(lambda x: x, (_axes(in_batched[1]),), axis_size=size)(start)
+        found = batch(problem, in_batched[0], start, size)
         return found, jax.tree.map(lambda _: True, found)
 
     return alone(problem, start)
+
+
+def _axes(batched: Tree) -> Tree:
+    """The axes of a `vmap`."""
+    return jax.tree.map(lambda of_each: 0 if of_each else None, batched)
 
 
 class _Batch(NamedTuple):
@@ -119,14 +161,11 @@ class _Batch(NamedTuple):
 
         problem = jax.vmap(ready)(own)
 
-        def advance(problem: Tree, state: Tree) -> Tree:
-            later = self.search.advance(problem, state)
-            goes_on = self.search.unfinished(state)
-            return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), later, state)
-
         allowed = jnp.where(is_last, 0, self.part // PARTS)
         return jax.lax.while_loop(
-            lambda state: jnp.sum(unfinished(state)) > allowed, lambda state: jax.vmap(advance)(problem, state), state
+            lambda state: jnp.sum(unfinished(state)) > allowed,
+            lambda state: jax.vmap(self.search.advance_unfinished)(problem, state),
+            state,
         )
 
 

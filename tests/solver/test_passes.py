@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim
-from diffsim.solver.passes import FEWEST, Search, run
+from diffsim.solver.passes import FEWEST, REST, Search, run, run_short
 
 Array = jax.Array
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>
@@ -32,6 +32,17 @@ LENGTHS = {
     "all alike": lambda rng, size: np.full(size, 7),
     "nothing to do": lambda rng, size: np.zeros(size),
 }
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+@pytest.mark.parametrize("size", [3, 2 * REST, FEWEST, 5 * REST + 3])
+def test_the_rest_of_short_loops(kind: str, size: int) -> None:
+    lengths = LENGTHS[kind](np.random.default_rng(size), size).astype(float)
+    start = jnp.asarray(lengths), jnp.zeros(size), jnp.zeros(size, jnp.int32)
+    ends = jax.jit(jax.vmap(lambda length, start: run_short(COUNTDOWN, (length, jnp.ones(())), start)))(start[0], start)
+    assert np.array_equal(ends[0], np.zeros(size))
+    assert np.array_equal(ends[1], expected(lengths))
+    assert np.array_equal(ends[2], lengths.astype(int))
 
 
 @pytest.mark.parametrize("kind", LENGTHS)
