@@ -11,9 +11,10 @@ the reverse one with the forward one.
 
 Counted are rows: `same` where the derivative is the difference to 1e-6 of one plus its size; `off` where it is not;
 `edges` where the slope to the left is another than that to the right however small the step (a feature ends there:
-poses in quarter turns are such); `unclear` where differences of two step sizes disagree by more than a tenth of that
-bar, because a feature changes within the smallest steps. `worst` is the greatest error of what is compared, over one
-plus size. Fails if any is `off`, if reverse and forward differ by 1e-9, or if less than half can be compared.
+poses in quarter turns are such), or the contact is not there a step aside (the second one of parallel rods); `unclear`
+where differences of two step sizes disagree by more than a tenth of that bar, because a feature changes within the
+smallest steps. `worst` is the greatest error of what is compared, over one plus size. Fails if any is `off`, if reverse
+and forward differ by 1e-9, or if less than half can be compared.
 """
 
 import argparse
@@ -132,7 +133,9 @@ def judged(now: np.ndarray, slope: np.ndarray, near: np.ndarray) -> Counts:
     clear = apart[best, rows] < 0.1 * BAR
     # a corner of the function: what the slopes of both sides differ by does not shrink with the step
     corner = np.abs(ahead + behind - 2 * now).max(axis=2) / np.array(STEPS)[:, None]
-    edge = (corner[-1] > 0.1 * corner[1]) & (corner[-1] > 1e-5)
+    # contacts that are not there are zero
+    gone = np.any(np.all(near == 0, axis=3), axis=1)[best + 1, rows]
+    edge = ((corner[-1] > 0.1 * corner[1]) & (corner[-1] > 1e-5)) | gone
     error = np.abs(slope - differences[best + 1, rows]).max(axis=1) / size[best + 1, rows]
     good = clear & ~edge
     counted = (good & (error <= BAR), good & (error > BAR), edge, ~clear & ~edge)

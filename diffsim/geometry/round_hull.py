@@ -140,5 +140,8 @@ def _normal(point: Array, count: Array, found: Array, size: Array, is_disc: bool
     area = cross(point[1] - point[0], point[2] - point[0])
     sign = jnp.where(jax.lax.stop_gradient(dot(area, found)) < 0, -1, 1).astype(area.dtype)
     axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
-    step = newton(pair_of(point[0], size, is_disc), found, axis, jnp.zeros_like(size[0]), rounding(found))
+    pair, none = pair_of(point[0], size, is_disc), jnp.zeros_like(size[0])
+    # the search compares gaps, which rounding hides within its root: the step that is differentiated begins nearer
+    nearer = newton(*jax.lax.stop_gradient((pair, found, axis, none)), rounding(found))
+    step = newton(pair, nearer, axis, none, rounding(found))
     return jnp.where(count == 3, scale(safe.normalize(area), sign), step)
