@@ -7,7 +7,6 @@ MJX and C MuJoCo are imported here, and only when asked for.
 import dataclasses
 import importlib
 import os
-import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.bench.made import MADE
+from diffsim.bench.timing import best_seconds
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.simulate.forward import forward
@@ -225,9 +225,8 @@ def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str,
     warm, _ = threaded.rollout(model, data, np.tile(start, (batch, 1)), ctrl[:, :warmup])
     speeds = {}
     for name, pool in (("c 1 thread", data[:1]), (f"c {threads} threads", data)):
-        begin = time.perf_counter()
-        threaded.rollout(model, pool, warm[:, -1], ctrl[:, warmup:])
-        speeds[name] = batch * steps / (time.perf_counter() - begin)
+        seconds = best_seconds(threaded.rollout, model, pool, warm[:, -1], ctrl[:, warmup:])
+        speeds[name] = batch * steps / seconds
     return speeds
 
 

@@ -87,9 +87,8 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
     states, ctrl = spread.start(batch), spread.controls(warmup + steps, batch)
     step = compile_cold(engine.model, spread.step, states, ctrl[0])
     warm = jax.block_until_ready(jax.jit(spread.rollout)(states, ctrl[:warmup]))
-    seconds = best_seconds(compile_cold(engine.model, spread.rollout, warm, ctrl[warmup:]).call, warm, ctrl[warmup:])
-    short = ctrl[warmup : warmup + gradient_steps]
-    forward = best_seconds(compile_cold(engine.model, spread.rollout, warm, short).call, warm, short)
+    timed = ctrl[warmup:]
+    seconds = best_seconds(compile_cold(engine.model, spread.rollout, warm, timed).call, warm, timed)
     figures = {"compile step s": step.seconds, "steps/s": batch * steps / seconds}
     microseconds = 1e6 * seconds / batch / steps
     show(
@@ -97,13 +96,14 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
         f" step compiled in {step.seconds:.1f} s"
     )
     if gradient_steps and (name != "mjx" or workload.iterations == 1):
-        gradient = compile_cold(engine.model, spread.gradient, warm, short)
-        backward = best_seconds(gradient.call, warm, short)
-        figures |= {"compile gradient s": gradient.seconds, "gradient us": 1e6 * backward / batch / gradient_steps}
-        figures |= {"gradient/forward": backward / forward}
+        short = timed[:gradient_steps]
+        forward, gradient = (compile_cold(engine.model, f, warm, short) for f in (spread.rollout, spread.gradient))
+        ahead, back = (best_seconds(compiled.call, warm, short) for compiled in (forward, gradient))
+        figures |= {"compile gradient s": gradient.seconds, "gradient us": 1e6 * back / batch / gradient_steps}
+        figures |= {"gradient/forward": back / ahead}
         show(
-            f"{'':>14} gradient of {gradient_steps} steps: {1e6 * backward / batch / gradient_steps:.1f} us a step,"
-            f" {backward / forward:.2f} x its forward; compiled in {gradient.seconds:.1f} s"
+            f"{'':>14} gradient of {gradient_steps} steps: {1e6 * back / batch / gradient_steps:.1f} us a step,"
+            f" {back / ahead:.2f} x its forward; compiled in {gradient.seconds:.1f} s"
         )
     return {f"{name} {batch} {key}": value for key, value in figures.items()}
 
