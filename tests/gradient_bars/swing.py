@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import diffsim
-from diffsim import optimize
+from diffsim import optimize, parallel
 from tests.gradient_bars.bar import Bar, timed
 from tests.optimize.problems import swing_up
 
@@ -20,7 +20,7 @@ def cartpole() -> list[Bar]:
     guess = jnp.asarray(0.01 * rng.normal(size=(100, 1)))
     solve = jax.jit(lambda state: optimize.ilqr(task, state, guess, settings))
     plan, alone = timed(solve, hanging)
-    plans, batch = timed(jax.jit(jax.vmap(solve)), states)
+    plans, batch = timed(jax.jit(parallel.vmap(solve)), parallel.spread(states))
 
     def miss(plan: optimize.Plan) -> np.ndarray:
         return np.abs(1 - np.cos(np.asarray(plan.states.qpos)[..., -1, 1]))
