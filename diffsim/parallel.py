@@ -54,7 +54,7 @@ def use_cores(count: int | None = None) -> None:
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
-        found = len(jax.devices("cpu"))
+        found = len(jax.local_devices(backend="cpu"))
         if found != count:
             message = f"JAX has counted its devices already, {found} of the CPU where {count} are asked for"
             raise ArgumentError(f"{message}: call parallel.use_cores() before anything that computes") from error

@@ -5,6 +5,9 @@ all that is derived from masses right, and says which leaves of the model have a
 draws where the robots end up.
 """
 
+import math
+import os
+
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -18,8 +21,8 @@ from diffsim import envs, parallel
 def main() -> None:
     """Simulates and draws."""
     options = arguments(__doc__, worlds=4096, steps=100)
-    # without an accelerator, each core of the CPU steps its own share of the worlds
-    parallel.use_cores()
+    # without an accelerator, cores of the CPU step equal shares of the worlds
+    parallel.use_cores(math.gcd(options.worlds, os.cpu_count() or 1))
     model = diffsim.load(envs.MODELS / "quadruped.xml")
     keys = jax.random.split(jax.random.key(0))
     torso = model.body("torso").id

@@ -35,7 +35,7 @@ def compile_cold(model: Any, function: Callable[..., Any], *args: Any) -> Compil
 def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3, lasting: float = LASTING) -> float:
     """The shortest of several runs, each waited for: at least so many, and those that begin within `lasting` s.
 
-    Machines that are shared, and memory right after a compilation, are slow for seconds at a time.
+    Machines that are shared are slow for seconds at a time.
     """
     times, begun = [], time.perf_counter()
     while len(times) < repeats or time.perf_counter() - begun < lasting:

@@ -51,7 +51,8 @@ def _shares() -> int:
     """A power of two, as batches are; one where jaxlib shares the matrices of a call out, or cores are devices."""
     if jaxlib.version.__version_info__ >= SHARED_OUT:
         return 1
-    cores = (os.cpu_count() or 1) // len(jax.devices("cpu"))
+    devices = jax.local_device_count() if jax.default_backend() == "cpu" else 1
+    cores = (os.cpu_count() or 1) // devices
     return 1 << (max(1, min(cores, MOST_SHARES)).bit_length() - 1)
 
 

@@ -122,11 +122,10 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array) -> Array:
     energy = inner(b, first)
     floor = energy * float(jnp.finfo(b.dtype).eps) ** 1.5
     start = _Iterate(jnp.zeros_like(b), b, first, energy, floor, jnp.full((), 2 * b.shape[0], jnp.int32))
-    if not for_cpu():
-        return run_short(Search(_goes_on, _advance), problem, start).x
-    joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
-    start = start._replace(left=jnp.where(joined, start.left, 0))
-    return where(joined, run_short(Search(_goes_on, _advance), problem, start).x, first)
+    if for_cpu():
+        joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
+        start = start._replace(x=where(joined, start.x, first), left=jnp.where(joined, start.left, 0))
+    return run_short(Search(_goes_on, _advance), problem, start).x
 
 
 def _goes_on(point: _Iterate) -> Array:
