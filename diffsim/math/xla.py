@@ -6,13 +6,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-# `barrier(values)` are the same values, computed once: XLA would otherwise fuse cheap operations into each consumer,
-# and compute them again for each of its elements
-barrier = jax.lax.optimization_barrier
 
 # options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
 # to the host to test. What a loop stores of each of its steps is then written by kernels: copies whose place the host
@@ -21,10 +18,6 @@ CUDA_GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
     "xla_disable_hlo_passes": "dynamic-slice-annotator",
 }
-
-
-# options of `jax.jit` and of `compile` on a CPU: XLA would remove barriers before it decides what to compute again
-KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 
 def for_gpu() -> bool:
@@ -42,11 +35,25 @@ def for_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
+def barrier(values: T) -> T:
+    """The same arrays, computed once: XLA would otherwise fuse cheap operations into each consumer, and compute them
+    again for each of its elements.
+
+    XLA for CPU removes barriers before it fuses, if no option tells it not to. What stays is a call that may not be
+    inlined, here of a function that is nothing else: its result is where its argument is.
+    """
+    if not for_cpu():
+        return jax.lax.optimization_barrier(values)
+    with set_xla_metadata(inlineable="false"):
+        return _barrier_call(values)
+
+
+_barrier_call = jax.jit(jax.lax.optimization_barrier)
+
+
 def stored(values: T) -> T:
     """The same arrays, with a barrier behind them on a CPU, where a kernel reads what is stored in place of computing
     it again; on a GPU, whose kernels are better made of as much as possible, it would be one more pass over memory.
-
-    It lasts in programs that are compiled with `KEEP_BARRIERS`.
     """
     return barrier(values) if for_cpu() else values
 
@@ -92,12 +99,12 @@ def entwined(start: Any, causes: Any) -> Any:
 
 
 def decided(condition: jax.Array) -> jax.Array:
-    """The same truths, computed once even where a barrier does not last (XLA for CPU removes it before it fuses).
+    """The same truths, computed once.
 
     For decisions that several operations must agree on: computed in each of them, with other rounding, they could
-    differ. A reduction of two values is not repeated.
+    differ. Where XLA removes barriers before it fuses, a reduction of two values is not repeated.
     """
-    return jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
+    return barrier(condition) if for_cpu() else jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
 
 
 @jax.custom_batching.custom_vmap

@@ -4,7 +4,7 @@ from typing import Any
 
 import jaxlib.version
 
-from diffsim.math.xla import CUDA_GRAPHS, KEEP_BARRIERS, for_cpu, for_gpu
+from diffsim.math.xla import CUDA_GRAPHS, for_cpu, for_gpu
 from diffsim.types import Model
 
 # the older way of making kernels for CPUs compiles in two thirds of the time, and what it makes runs as long or less
@@ -16,8 +16,8 @@ NEWER_KERNELS = (0, 12)
 def compiler_options(model: Model) -> dict[str, Any]:
     """What programs of a model are best compiled with: `jax.jit(f, compiler_options=...)`.
 
-    On a GPU a program becomes one CUDA graph. On a CPU what several operations read is computed once, and with jaxlib
-    before 0.12 kernels are made in a way that compiles faster.
+    On a GPU a program becomes one CUDA graph. On a CPU with jaxlib before 0.12 kernels are made in a way that compiles
+    faster.
 
     Args:
       model: any, so far.
@@ -27,7 +27,5 @@ def compiler_options(model: Model) -> dict[str, Any]:
     """
     if for_gpu():
         return dict(CUDA_GRAPHS)
-    if not for_cpu():
-        return {}
     older = jaxlib.version.__version_info__ < NEWER_KERNELS
-    return {**KEEP_BARRIERS, **(OLDER_KERNELS if older else {})}
+    return dict(OLDER_KERNELS) if for_cpu() and older else {}
