@@ -16,18 +16,19 @@ from diffsim.collision.broad import bounding_gap
 from diffsim.collision.layout import ContactLayout, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
-from diffsim.geometry.shapes import Candidates, negligible, unit_x
+from diffsim.geometry.shapes import Candidates, negligible
 from diffsim.math.choose import where
 from diffsim.math.largest import largest
 from diffsim.math.pick import pick_existing
-from diffsim.math.rotation import across, axis_far_from, frame_along
-from diffsim.math.vector import dot
+from diffsim.math.rotation import across, axis_far_from, frame_of_components
+from diffsim.math.vector import dot_components, unpack
 from diffsim.math.xla import decided, stored
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 
 Array = jax.Array
 Index = Array | np.ndarray
+Vector = Sequence[Array | int]
 
 FAR = 1e10  # distance in metres of a row that can be no contact
 
@@ -168,13 +169,19 @@ def _frame(normal: Array, tangent: Array) -> Array:
 
     A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
-    x_axis, usual = unit_x(normal), axis_far_from(normal)
-    instead = where(_aside(normal, x_axis, 0.01), x_axis, usual)
-    hint = where(_aside(normal, tangent, negligible(normal) ** 2), tangent, instead)
-    return frame_along(normal, where(dot(tangent, tangent)[:, None] > 0.25, hint, usual))
+    z, hint = stored(unpack(normal)), unpack(tangent)
+    usual = unpack(axis_far_from(normal))
+    instead = _either(_aside(z, [1, 0, 0], 0.01), [1, 0, 0], usual)
+    hinted = _either(_aside(z, hint, negligible(normal) ** 2), hint, instead)
+    wish = stored(_either(dot_components(hint, hint) > 0.25, hinted, usual))
+    return frame_of_components(z, wish)
 
 
-def _aside(normal: Array, hint: Array, limit: float) -> Array:
-    """(n, 1) whether a hint has a part that is normal to the normal."""
-    part = jax.lax.stop_gradient(across(normal, jnp.broadcast_to(hint, normal.shape)))
-    return dot(part, part)[:, None] > limit
+def _either(condition: Array, yes: Vector, no: Vector) -> list[Array]:
+    return [where(condition, x, y) for x, y in zip(yes, no, strict=True)]
+
+
+def _aside(normal: Vector, hint: Vector, limit: float) -> Array:
+    """Whether a hint has a part that is normal to the normal."""
+    part = jax.lax.stop_gradient(across(normal, hint))
+    return dot_components(part, part) > limit

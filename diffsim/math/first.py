@@ -11,15 +11,20 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.choose import where
+from diffsim.math.xla import for_cpu
 
 Array = jax.Array
+# of how many values XLA for CPU finds the least at once, and numbers that float32 tells apart
+WINDOW, EXACT = 32, 1 << 24
 Tree = TypeVar("Tree", bound=Any)
 
 
 def first(true: Array) -> Array:
     """The first place along the last axis that is true; the last place if none is."""
-    number = jnp.arange(true.shape[-1], dtype=jnp.int32)
-    return jnp.min(where(true, number, number.size - 1), axis=-1)
+    count = true.shape[-1]
+    # of many numbers XLA for CPU finds the least by a slow way of its own, unless they are floats
+    kind = jnp.float32 if for_cpu() and WINDOW < count < EXACT else jnp.int32
+    return jnp.min(where(true, jnp.arange(count, dtype=kind), count - 1), axis=-1).astype(jnp.int32)
 
 
 def greatest(values: Array, scale: Array | float) -> Array:
