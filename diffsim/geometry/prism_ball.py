@@ -66,13 +66,13 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     # inside, the wall with the greatest gap is that of the side which is nearest in plan
     facet = _greatest([roof, _ground(height), _wall(flat, p)])
     none = jnp.zeros_like(height)
-    in_plan = stored(_over([none, none, none + 1], top, p))
+    in_plan, over_roof = stored((_over([none, none, none + 1], top, p), _over(roof.normal, top, p)))
     flat_away, under = [where(in_plan, 0, each) for each in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
     away = stored([where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)])
     length = stored(safe.sqrt(dot_components(away, away)))
-    on_side = where(below, in_plan | (flat.between & (under >= 0)), _over(roof.normal, top, p))
+    on_side = where(below, in_plan | (flat.between & (under >= 0)), over_roof)
     on_facet = decided(on_side | (length <= 0))
     dist = stored(where(on_facet, facet.gap, length))
     return stored([where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]), dist

@@ -14,17 +14,26 @@ from diffsim.math.choose import where
 from diffsim.math.xla import for_cpu
 
 Array = jax.Array
-# of how many values XLA for CPU finds the least at once, and numbers that float32 tells apart
+# how many numbers XLA for CPU reduces at once, and how many float32 tells apart
 WINDOW, EXACT = 32, 1 << 24
 Tree = TypeVar("Tree", bound=Any)
 
 
 def first(true: Array) -> Array:
     """The first place along the last axis that is true; the last place if none is."""
-    count = true.shape[-1]
-    # of many numbers XLA for CPU finds the least by a slow way of its own, unless they are floats
-    kind = jnp.float32 if for_cpu() and WINDOW < count < EXACT else jnp.int32
-    return jnp.min(where(true, jnp.arange(count, dtype=kind), count - 1), axis=-1).astype(jnp.int32)
+    size = true.shape[-1]
+    number = jnp.arange(size, dtype=_kind(size))
+    return jnp.min(where(true, number, size - 1), axis=-1).astype(jnp.int32)
+
+
+def count(true: Array) -> Array:
+    """How many of (n,) are true."""
+    return jnp.sum(true, dtype=_kind(true.size)).astype(jnp.int32)
+
+
+def _kind(size: int) -> type:
+    """What so many are numbered by: XLA for CPU reduces many numbers by a slow way of its own, unless they are floats."""
+    return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 
 
 def greatest(values: Array, scale: Array | float) -> Array:
