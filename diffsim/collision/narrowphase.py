@@ -29,7 +29,7 @@ from diffsim.types.model import Model
 
 Array = jax.Array
 Index = Array | np.ndarray
-Vector = Sequence[Array | int]
+Vector = Sequence[Array]
 
 FAR = 1e10  # distance in metres of a row that can be no contact
 
@@ -173,8 +173,9 @@ def _frame(normal: Array, tangent: Array) -> Array:
     A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
     z, hint = stored(unpack(normal)), unpack(tangent)
-    usual = unpack(axis_far_from(normal))
-    instead = _either(_aside(z, [1, 0, 0], 0.01), [1, 0, 0], usual)
+    usual, one = unpack(axis_far_from(normal)), jnp.ones_like(z[0])
+    x_axis = [one, 0 * one, 0 * one]
+    instead = _either(_aside(z, x_axis, 0.01), x_axis, usual)
     hinted = _either(_aside(z, hint, negligible(normal) ** 2), hint, instead)
     wish = stored(_either(dot_components(hint, hint) > 0.25, hinted, usual))
     return frame_of_components(z, wish)

@@ -96,7 +96,9 @@ def _between(begin: Array, end: Array, exists: Array) -> _Edges:
     return _Edges(unpack(begin), sweep, safe.divide(jnp.ones_like(squared), squared), exists)
 
 
-def _nearest_point(begin: list[Array], sweep: list[Array], inverse: Array, point: list[Array]) -> tuple[Array, list[Array]]:
+def _nearest_point(
+    begin: list[Array], sweep: list[Array], inverse: Array, point: list[Array]
+) -> tuple[Array, list[Array]]:
     """(share of the ends in the points of edges that are nearest to a point, the ways from there)."""
     away = [p - b for p, b in zip(point, begin, strict=True)]
     share = jnp.clip(dot_components(away, sweep) * inverse, 0, 1)

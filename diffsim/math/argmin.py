@@ -41,10 +41,10 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
 
 
 def _one_by_one(values: Array, precedes: Precedes) -> Indexed:
-    least, *others = zip(unpack(values), np.arange(values.shape[0], dtype=np.int32), strict=True)
+    least, *others = ((value, jnp.asarray(k, jnp.int32)) for k, value in enumerate(unpack(values)))
     for other in others:
         least = _better(least, other, precedes)
-    return stored((least[0], jnp.asarray(least[1])))
+    return stored(least)
 
 
 def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:

@@ -32,7 +32,7 @@ def count(true: Array) -> Array:
 
 
 def _kind(size: int) -> type:
-    """What so many are numbered by: XLA for CPU reduces many numbers by a slow way of its own, unless they are floats."""
+    """What so many are numbered by: XLA for CPU has a slow way of reducing many numbers, unless they are floats."""
     return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 
 

@@ -95,10 +95,8 @@ def decided(condition: jax.Array) -> jax.Array:
     """The same truths, computed once even where a barrier does not last (XLA for CPU removes it before it fuses).
 
     For decisions that several operations must agree on: computed in each of them, with other rounding, they could
-    differ. A reduction of two values is not repeated; nor on a CPU a root, which takes a tenth of the time there.
+    differ. A reduction of two values is not repeated.
     """
-    if for_cpu():
-        return jnp.sqrt(condition.astype(jnp.float32)) > 0.5
     return jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
 
 
