@@ -13,6 +13,7 @@ from diffsim.collision.layout import Grid
 from diffsim.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import mul_vec, total, unpack
+from diffsim.math.xla import stored
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 
@@ -32,8 +33,8 @@ def bounding_gap(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
 
 def _between_spheres(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
     """Distance (n, m) of the bounding spheres, or of a plane and a bounding sphere."""
-    first, second = kinematics.geom_xpos[grid.geom1], kinematics.geom_xpos[grid.geom2]
-    between = [b[None, :] - a[:, None] for a, b in zip(unpack(first), unpack(second), strict=True)]
+    first, second = (stored(unpack(kinematics.geom_xpos[geoms])) for geoms in (grid.geom1, grid.geom2))
+    between = [b[None, :] - a[:, None] for a, b in zip(first, second, strict=True)]
     if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
         normal = kinematics.geom_xmat[grid.geom1][:, :, 2]
         distance = total([n[:, None] * x for n, x in zip(unpack(normal), between, strict=True)])

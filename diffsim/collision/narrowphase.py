@@ -16,18 +16,20 @@ from diffsim.collision.broad import bounding_gap
 from diffsim.collision.layout import ContactLayout, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
-from diffsim.geometry.shapes import Candidates, negligible, unit_x
+from diffsim.geometry.shapes import Candidates, negligible
 from diffsim.math.choose import where
+from diffsim.math.first import count
 from diffsim.math.largest import largest
 from diffsim.math.pick import pick_existing
-from diffsim.math.rotation import across, axis_far_from, frame_along
-from diffsim.math.vector import dot
+from diffsim.math.rotation import across, axis_far_from, frame_of_components
+from diffsim.math.vector import dot_components, unpack
 from diffsim.math.xla import decided, stored
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 
 Array = jax.Array
 Index = Array | np.ndarray
+Vector = Sequence[Array]
 
 FAR = 1e10  # distance in metres of a row that can be no contact
 
@@ -49,16 +51,12 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     layout = layout_of(model)
     table = pair_parameters(model, layout.pairs)
     examined, culled = _examine(model, kinematics, layout, table)
-    rows, left_out = _rows(model, kinematics, layout, examined, table)
-    # near its limit what makes the constraint and what reads its force would see other contacts
-    rows = rows._replace(valid=decided(rows.valid))
-    dist = where(rows.valid, rows.dist, FAR)
-    row_pair = _at(_joined(examined), layout.row_pair)
-    row, dropped = _nearest(layout, dist - pick_existing(table.includemargin, row_pair))
-    pair, part = (_kept(column, row) for column in (row_pair, layout.row_part))
-    dist, pos, normal, tangent, valid = (
-        jnp.asarray(_kept(column, row)) for column in (dist, rows.pos, rows.normal, rows.tangent, rows.valid)
-    )
+    rows, depth, left_out = _rows(model, kinematics, layout, examined, table)
+    row, dropped = _nearest(layout, depth)
+    place, part = (_kept(column, row) for column in (layout.row_pair, layout.row_part))
+    pair = _at(_joined(examined), place)
+    dist, pos, normal, tangent, valid = (jnp.asarray(_kept(column, row)) for column in rows)
+    dist = where(valid, dist, FAR)
     geoms = jnp.stack([jnp.asarray(_at(end, pair)) for end in layout.pairs[:2]], axis=-1)
     return Contacts(
         dist=dist,
@@ -88,9 +86,8 @@ def _examine(
             continue
         gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair])
         depth = stored(where(grid.pair < 0, -FAR, -gap)).reshape(-1)
-        nearest, index = largest(depth, kept)
-        chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), index))
-        missed = missed + jnp.sum(depth > 0) - jnp.sum(nearest > 0)
+        chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), largest(depth, kept)[1]))
+        missed = missed + jnp.maximum(count(depth > 0) - kept, 0)
     return chosen, missed
 
 
@@ -115,9 +112,11 @@ def _kept(column: Index, row: Array | None) -> Index:
 
 def _rows(
     model: Model, kinematics: Kinematics, layout: ContactLayout, examined: list[Index], table: PairParameters
-) -> tuple[Candidates, Array]:
-    """All rows of all pair functions, in the order of the buffer, and how many parts that may touch were left out."""
-    groups, missed = [], jnp.zeros((), jnp.int32)
+) -> tuple[Candidates, Array, Array]:
+    """All rows of all pair functions, in the order of the buffer; by how much each is apart, m, beyond where it counts;
+    and how many parts that may touch were left out.
+    """
+    groups, depths, missed = [], [], jnp.zeros((), jnp.int32)
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
         geoms = [_at(end, chosen) for end in layout.pairs[:2]]
@@ -132,13 +131,20 @@ def _rows(
             axes[0] = 0
         # traced for one pair, and then mapped: the placeholders of nested maps are slow
         rows = jax.vmap(jax.jit(function, inline=True), (*axes, 0))(first, second, margin)
-        rows = stored(rows)
-        flat = {"dist": (-1,), "valid": (-1,)}
-        groups.append(Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items())))
+        # near its limit what makes the constraint and what reads its force would see other contacts
+        rows = stored(rows._replace(valid=decided(rows.valid)))
+        flat = {"dist": (len(chosen), -1), "valid": (len(chosen), -1)}
+        rows = Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items()))
+        depth = where(rows.valid, rows.dist, FAR) - pick_existing(table.includemargin, chosen)[:, None]
+        depths.append(depth.reshape(-1))
+        groups.append(rows._replace(dist=rows.dist.reshape(-1), valid=rows.valid.reshape(-1)))
     if not groups:
-        return _no_rows(kinematics.geom_xpos), missed
-    joined = [jnp.concatenate(columns) if len(groups) > 1 else columns[0] for columns in zip(*groups, strict=True)]
-    return Candidates(*(pick_existing(column, layout.row_order) for column in joined)), missed
+        rows = _no_rows(kinematics.geom_xpos)
+        return rows, rows.dist, missed
+    columns = [*zip(*groups, strict=True), depths]
+    joined = [jnp.concatenate(column) if len(groups) > 1 else column[0] for column in columns]
+    *rows, depth = (pick_existing(column, layout.row_order) for column in joined)
+    return Candidates(*rows), stored(jax.lax.stop_gradient(depth)), missed
 
 
 def _no_rows(like: Array) -> Candidates:
@@ -149,7 +155,6 @@ def _no_rows(like: Array) -> Candidates:
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
     """Rows that fill the slots (None: all of them in order), and how many active rows found no slot."""
     dropped = jnp.zeros((), jnp.int32)
-    depth = jax.lax.stop_gradient(depth)
     if all(block.kept == block.stop - block.start for block in layout.blocks):
         return None, dropped
     rows = []
@@ -157,9 +162,8 @@ def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:
         if kept == stop - start:
             rows.append(jnp.arange(start, stop))
             continue
-        nearest, index = largest(-depth[start:stop], kept)
-        rows.append(start + index)
-        dropped = dropped + jnp.sum(depth[start:stop] < 0) - jnp.sum(nearest > 0)
+        rows.append(start + largest(-depth[start:stop], kept)[1])
+        dropped = dropped + jnp.maximum(count(depth[start:stop] < 0) - kept, 0)
     return jnp.concatenate(rows), dropped
 
 
@@ -168,13 +172,20 @@ def _frame(normal: Array, tangent: Array) -> Array:
 
     A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
-    x_axis, usual = unit_x(normal), axis_far_from(normal)
-    instead = where(_aside(normal, x_axis, 0.01), x_axis, usual)
-    hint = where(_aside(normal, tangent, negligible(normal) ** 2), tangent, instead)
-    return frame_along(normal, where(dot(tangent, tangent)[:, None] > 0.25, hint, usual))
+    z, hint = stored(unpack(normal)), unpack(tangent)
+    usual, one = unpack(axis_far_from(normal)), jnp.ones_like(z[0])
+    x_axis = [one, 0 * one, 0 * one]
+    instead = _either(_aside(z, x_axis, 0.01), x_axis, usual)
+    hinted = _either(_aside(z, hint, negligible(normal) ** 2), hint, instead)
+    wish = stored(_either(dot_components(hint, hint) > 0.25, hinted, usual))
+    return frame_of_components(z, wish)
 
 
-def _aside(normal: Array, hint: Array, limit: float) -> Array:
-    """(n, 1) whether a hint has a part that is normal to the normal."""
-    part = jax.lax.stop_gradient(across(normal, jnp.broadcast_to(hint, normal.shape)))
-    return dot(part, part)[:, None] > limit
+def _either(condition: Array, yes: Vector, no: Vector) -> list[Array]:
+    return [where(condition, x, y) for x, y in zip(yes, no, strict=True)]
+
+
+def _aside(normal: Vector, hint: Vector, limit: float) -> Array:
+    """Whether a hint has a part that is normal to the normal."""
+    part = jax.lax.stop_gradient(across(normal, hint))
+    return dot_components(part, part) > limit

@@ -123,7 +123,9 @@ def polygon_normals(vert: Array, side: Array) -> Array:
 
 def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None) -> Shape:
     """Some geoms as shapes, stacked, with the data that their type carries."""
-    columns = (pick_existing(each, geoms) for each in (poses.geom_xpos, poses.geom_xmat, model.geom_size))
+    # rows of nine: XLA for CPU copies a row that is one axis at once
+    mat = pick_existing(poses.geom_xmat.reshape(-1, 9), geoms).reshape(-1, 3, 3)
+    columns = pick_existing(poses.geom_xpos, geoms), mat, pick_existing(model.geom_size, geoms)
     if bucket is None:
         return Shape(*columns)
     rows = bucket.asset.rows(model, bucket.ids, bucket.sizes)

@@ -133,7 +133,7 @@ def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
     """The nearest of both ends of the segment, where they face a side of the box, and all twelve edges."""
     segment = _segment(center, half, size)
     fixed = jax.lax.stop_gradient(segment)
-    squared, end, face = _facing_end(*fixed[:3])
+    squared, end, face = stored(_facing_end(*fixed[:3]))
     # a later feature must be nearer by more than rounding
     rank = functools.partial(ranked, slack=1e-15 if squared.dtype == jnp.float64 else 1e-9, count=13)
     least = jnp.min(rank(_squared_distances(fixed), 1 + np.arange(12)), axis=-1)
@@ -197,11 +197,11 @@ def _closest(segment: _Segment, signs: Vector, own: Sequence[Array | np.ndarray]
     free1, free2 = (mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse
     clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
     x1, side = safe.clip(free1, -1, 1), where(clamped, jnp.sign(free1), 0)
-    x2 = stored(where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2))
+    x2 = where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2)
     end = safe.clip(x2, -1, 1)
     again = safe.divide(u - mb * end, ma)
     moved = jnp.abs(x2) > 1
-    x1 = stored(where(moved, safe.clip(again, -1, 1), x1))
+    x1 = where(moved, safe.clip(again, -1, 1), x1)
     return _Closest(end, x1, where(moved & (jnp.abs(again) > 1), jnp.sign(again), side), inverse == 0)
 
 
@@ -218,10 +218,10 @@ def _ratio(numerator: Array, denominator: Array) -> Array:
 def _second_ball(center: Vector, axis: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
     """(offset on the segment from the first ball, whether there is a second), for each kind of feature."""
     # axes along which the segment's direction and the corner disagree
-    differ = [(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)]
-    corner = _from_corner(axis, half, size, differ, near)
-    edge = _from_edge(axis, half, size, differ, near)
-    face = _from_face(center, half, size, near)
+    differ = stored([(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)])
+    corner = stored(_from_corner(axis, half, size, differ, near))
+    edge = stored(_from_edge(axis, half, size, differ, near))
+    face = stored(_from_face(center, half, size, near))
     return choose(near.is_face, face, choose(near.end, corner, edge))
 
 

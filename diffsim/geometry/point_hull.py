@@ -15,8 +15,10 @@ from diffsim.geometry.assets import Hull
 from diffsim.geometry.outlined import reach_of
 from diffsim.geometry.polytope import Feature, resolution
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.math.first import first, greatest, rounding
-from diffsim.math.vector import dot, scale
+from diffsim.math.vector import dot, dot_components, pack, unpack
+from diffsim.math.xla import stored
 
 Array = jax.Array
 
@@ -28,9 +30,20 @@ class Facets(NamedTuple):
     gap: Array
 
 
+class _Edges(NamedTuple):
+    """Of the edges of a hull: where they begin and the way to their ends, as components (e,), m; the inverse of its
+    square (e,), 0 for none; and whether there is an edge (e,).
+    """
+
+    begin: list[Array]
+    sweep: list[Array]
+    inverse: Array
+    exists: Array
+
+
 def facets(hull: Hull, point: Array) -> Facets:
     """Of any hull: a facet without area may point anywhere; its plane is where the hull ends in that direction."""
-    return Facets(hull.outward, dot(hull.outward, point[None]) - reach_of(hull))
+    return Facets(hull.outward, stored(_heights(hull.outward, point) - stored(reach_of(hull))))
 
 
 def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
@@ -42,8 +55,8 @@ def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
     size, gap = jnp.max(jnp.abs(hull.vert)), jnp.max(facets.gap)
     side = greatest(facets.gap, size)
     ends, share, away = _nearest_edge(hull, point, size)
-    normal = safe.normalize(away)
-    beyond = dot(normal, point) - jnp.max(dot(hull.vert, normal[None]))
+    normal = stored(safe.normalize(away))
+    beyond = dot(normal, point) - jnp.max(stored(_heights(hull.vert, normal)))
     on_side = (gap >= beyond) | (gap <= 0) | (dot(away, away) <= (resolution(size) * size) ** 2)
     # a feature of fewer corners repeats its first one
     begin = jnp.where(share >= 1, ends[1], ends[0])
@@ -54,13 +67,39 @@ def nearest_part(hull: Hull, facets: Facets, point: Array) -> Feature:
     return Feature(places, jnp.zeros_like(places), count, jnp.where(on_side, facets.outward[side], normal))
 
 
+def _heights(points: Array, direction: Array) -> Array:
+    """How far points (n, 3) are along a direction (3,): (n,). Components of points, which worlds share, are stored."""
+    return dot_components(stored(unpack(points)), unpack(direction))
+
+
 def _nearest_edge(hull: Hull, point: Array, size: Array) -> tuple[Array, Array, Array]:
     """(ends (2,) of the nearest edge, the share of the second in its nearest point, the way (3,) from there)."""
-    begin, end = hull.vert[hull.edge[:, 0]], hull.vert[hull.edge[:, 1]]
-    sweep, away = end - begin, point[None] - begin
-    share = jnp.clip(safe.divide(dot(away, sweep), dot(sweep, sweep)), 0, 1)
-    away = away - scale(sweep, share)
-    squared = jnp.where(hull.edge[:, 0] >= 0, dot(away, away), jnp.inf)
+    edges, center = stored(_edges(hull)), unpack(point)
+    share, away = _nearest_point(edges.begin, edges.sweep, edges.inverse, center)
+    squared = stored(where(edges.exists, dot_components(away, away), jnp.inf))
     least = jnp.sqrt(jnp.min(squared))
-    nearest = first(squared <= (least + rounding(size) * (size + least)) ** 2)
-    return hull.edge[nearest], share[nearest], away[nearest]
+    ends = hull.edge[first(squared <= (least + rounding(size) * (size + least)) ** 2)]
+    begin, sweep, inverse, _ = _between(hull.vert[ends[0]], hull.vert[ends[1]], ends[0] >= 0)
+    share, away = _nearest_point(begin, sweep, inverse, center)
+    return ends, share, pack(away)
+
+
+def _edges(hull: Hull) -> _Edges:
+    begin, end = unpack(hull.edge)
+    return _between(hull.vert[begin], hull.vert[end], begin >= 0)
+
+
+def _between(begin: Array, end: Array, exists: Array) -> _Edges:
+    """Edges with ends (..., 3)."""
+    sweep = unpack(end - begin)
+    squared = dot_components(sweep, sweep)
+    return _Edges(unpack(begin), sweep, safe.divide(jnp.ones_like(squared), squared), exists)
+
+
+def _nearest_point(
+    begin: list[Array], sweep: list[Array], inverse: Array, point: list[Array]
+) -> tuple[Array, list[Array]]:
+    """(share of the ends in the points of edges that are nearest to a point, the ways from there)."""
+    away = [p - b for p, b in zip(point, begin, strict=True)]
+    share = jnp.clip(dot_components(away, sweep) * inverse, 0, 1)
+    return share, [a - share * s for a, s in zip(away, sweep, strict=True)]

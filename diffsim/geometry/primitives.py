@@ -9,9 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.geometry.shapes import Candidates, Shape, axes_fallback, ball_ball, candidate, choose, stack
+from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
-from diffsim.math.vector import dot, scale
+from diffsim.math.vector import dot, dot_components, scale, unpack
 from diffsim.math.xla import stored
 
 Array = jax.Array
@@ -19,17 +19,28 @@ Array = jax.Array
 
 def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:
     """The line of centres."""
-    row = ball_ball(sphere1.pos, sphere1.size[0], sphere2.pos, sphere2.size[0], axes_fallback(sphere1, sphere2))
+    centers = unpack(sphere1.pos), unpack(sphere2.pos)
+    row = ball_ball(centers[0], sphere1.size[0], centers[1], sphere2.size[0], axes_fallback(sphere1, sphere2))
     return stack([candidate(*row)])
 
 
 def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The sphere against a ball at the nearest point of the capsule's segment."""
-    half = capsule.size[1]
-    along = safe.clip(dot(capsule.axis, sphere.pos - capsule.pos), -half, half)
-    nearest = capsule.pos + scale(capsule.axis, along)
-    row = ball_ball(sphere.pos, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
+    half, axis, center = capsule.size[1], unpack(capsule.axis), unpack(sphere.pos)
+    middle = unpack(capsule.pos)
+    along = stored(safe.clip(dot_components(axis, _minus(center, middle)), -half, half))
+    nearest = _ahead(middle, along, axis)
+    row = ball_ball(center, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
     return stack([candidate(*row)])
+
+
+def _minus(a: Vector, b: Vector) -> Vector:
+    return [x - y for x, y in zip(a, b, strict=True)]
+
+
+def _ahead(start: Vector, distance: Array, axis: Vector) -> Vector:
+    """The point at a distance from another along an axis."""
+    return [x + distance * d for x, d in zip(start, axis, strict=True)]
 
 
 def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates:
@@ -49,8 +60,9 @@ def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates
     rim = cylinder.pos + scale(outward, half) + scale(safe.normalize(radial), radius)
     nearest = jnp.where(side, cylinder.pos + scale(cylinder.axis, along), rim)
     # on the axis and nearer to the wall: the balls are concentric
+    centers = unpack(sphere.pos), unpack(nearest)
     round_row = ball_ball(
-        sphere.pos, sphere.size[0], nearest, jnp.where(side, radius, 0), axes_fallback(sphere, cylinder)
+        centers[0], sphere.size[0], centers[1], jnp.where(side, radius, 0), axes_fallback(sphere, cylinder)
     )
     dist = height - half - sphere.size[0]
     cap_row = (dist, sphere.pos - scale(outward, sphere.size[0] + 0.5 * dist), -outward)
@@ -73,26 +85,31 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     The segments are p + x a with |x| <= 1. The squared distance is a quadratic in (x1, x2) with the matrix
     ((ma, mb), (mb, mc)) and the right-hand side (u, v).
     """
-    axis1, axis2 = scale(capsule1.axis, capsule1.size[1]), scale(capsule2.axis, capsule2.size[1])
-    offset = capsule1.pos - capsule2.pos
-    ma, mb, mc = dot(axis1, axis1), -dot(axis1, axis2), dot(axis2, axis2)
-    quadratic = stored(_Quadratic(ma, mb, mc, -dot(axis1, offset), dot(axis2, offset)))
+    (start1, axis1), (start2, axis2) = (_segment(capsule) for capsule in (capsule1, capsule2))
+    offset = _minus(start1, start2)
+    products = [(axis1, axis1), (axis1, axis2), (axis2, axis2), (axis1, offset), (axis2, offset), (offset, offset)]
+    ma, mb, mc, u, v, squared = (dot_components(*each) for each in products)
+    quadratic, squared = stored((_Quadratic(ma, -mb, mc, -u, v), squared))
     ma, mb, mc, u, _ = quadratic
     determinant = ma * mc - mb * mb
     limit = 1e-15 if u.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
     parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
     crossing = stored(_crossing_parameters(quadratic, jnp.where(parallel, 1, determinant)))
     reach = margin + capsule1.size[0] + capsule2.size[0]
-    first, second, both = _parallel_parameters(quadratic, dot(offset, offset), reach)
+    first, second, both = _parallel_parameters(quadratic, squared, reach)
     fallback = axes_fallback(capsule1, capsule2)
+    one, second, both = stored((choose(parallel, first, crossing), second, both))
 
     def row(x1: Array, x2: Array) -> Candidates:
-        center1, center2 = capsule1.pos + scale(axis1, x1), capsule2.pos + scale(axis2, x2)
-        return candidate(*ball_ball(center1, capsule1.size[0], center2, capsule2.size[0], fallback))
+        centers = _ahead(start1, x1, axis1), _ahead(start2, x2, axis2)
+        return candidate(*ball_ball(centers[0], capsule1.size[0], centers[1], capsule2.size[0], fallback))
 
-    one, second, both = stored((choose(parallel, first, crossing), second, both))
-    rows = jax.vmap(row)(*(jnp.stack(each) for each in zip(one, second, strict=True)))
-    return rows._replace(valid=jnp.stack([jnp.ones_like(both), parallel & both]))
+    return stack([row(*one), row(*second)])._replace(valid=jnp.stack([jnp.ones_like(both), parallel & both]))
+
+
+def _segment(capsule: Shape) -> tuple[Vector, Vector]:
+    """Middle of a capsule's segment and the way from there to its end."""
+    return unpack(capsule.pos), stored([x * capsule.size[1] for x in unpack(capsule.axis)])
 
 
 def _crossing_parameters(quadratic: _Quadratic, determinant: Array) -> tuple[Array, Array]:
@@ -128,13 +145,13 @@ def _parallel_parameters(
     near = [gap <= jax.lax.stop_gradient(reach * reach) for gap in gaps]
     none = ~(near[0] | near[1] | near[2] | near[3])
     nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))
+    taken = stored([hit | (none & (gap <= nearest)) for gap, hit in zip(gaps, near, strict=True)])
     # walk the list backwards, pushing the first to the second place
     first, second, count = ends[3], ends[3], jnp.zeros_like(near[0])
     some = jnp.zeros_like(near[0])
-    for end, gap, hit in reversed(list(zip(ends, gaps, near, strict=True))):
-        taken = hit | (none & (gap <= nearest))
-        second = choose(taken, first, second)
-        count = jnp.where(taken, some, count)
-        some = some | taken
-        first = choose(taken, end, first)
+    for end, here in reversed(list(zip(ends, taken, strict=True))):
+        second = choose(here, first, second)
+        count = jnp.where(here, some, count)
+        some = some | here
+        first = choose(here, end, first)
     return first, second, count & ~none

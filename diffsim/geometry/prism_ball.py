@@ -7,6 +7,7 @@ greatest gap (the least depth) is the one to leave by. All is written on compone
 several of them read is stored, so that XLA does not compute it again in each.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,6 @@ import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.math.choose import where
-from diffsim.math.first import one_of
 from diffsim.math.vector import cross_components, dot_components, pack, unpack
 from diffsim.math.xla import decided, stored
 
@@ -51,27 +51,34 @@ class _Side(NamedTuple):
 
 def nearest_of_prism(vert: Array, point: Array) -> Nearest:
     """The nearest point of a prism (6, 3), base first, counterclockwise from above, to a point (3,), m."""
-    p, corners = unpack(point), [unpack(row) for row in unpack(vert, axis=0)]
-    top, floor = corners[3:], corners[0][2]
+    p, corners = unpack(point), list(zip(*(unpack(column) for column in unpack(vert)), strict=True))
+    # from the first corner of the top, of which each has its own
+    origin, none = corners[3], jnp.zeros_like(corners[3][0])
+    top = [[none] * 3, *stored([_minus(corner, origin) for corner in corners[4:]])]
+    height = stored(p[2] - corners[0][2] + none)
+    away, dist = _nearest_of_top(top, height, stored(_minus(p, origin)))
+    return Nearest(dist, pack(away), pack([x - dist * n for x, n in zip(p, away, strict=True)]))
+
+
+def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector, Array]:
+    """(normal, signed distance), given the top's corners, a point, and how high that is over the base."""
     roof, flat, edge = _roof(top, p), _nearest_side([corner[:2] for corner in top], p[:2]), _nearest_side(top, p)
     # inside, the wall with the greatest gap is that of the side which is nearest in plan
-    facet = _greatest([roof, _ground(floor, p), _wall(flat, p)])
-    none = jnp.zeros_like(floor)
-    in_plan = stored(_over([none, none, none + 1], top, p))
-    flat_away, under = [where(in_plan, 0, each) for each in flat.away], jnp.minimum(p[2] - floor, 0)
+    facet = _greatest([roof, _ground(height), _wall(flat, p)])
+    none = jnp.zeros_like(height)
+    in_plan, over_roof = stored((_over([none, none, none + 1], top, p), _over(roof.normal, top, p)))
+    flat_away, under = [where(in_plan, 0, each) for each in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
-    away = [where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)]
+    away = stored([where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)])
     length = stored(safe.sqrt(dot_components(away, away)))
-    on_side = where(below, in_plan | (flat.between & (under >= 0)), _over(roof.normal, top, p))
+    on_side = where(below, in_plan | (flat.between & (under >= 0)), over_roof)
     on_facet = decided(on_side | (length <= 0))
-    aside = [safe.divide(each, length) for each in away]
-    choices = [(pack([*facet.normal, facet.gap]),), (pack([*aside, length]),)]
-    *normal, dist = unpack(one_of(where(on_facet, 0, 1), choices)[0])
-    return Nearest(dist, pack(normal), pack([x - dist * n for x, n in zip(p, normal, strict=True)]))
+    dist = stored(where(on_facet, facet.gap, length))
+    return stored([where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]), dist
 
 
-def _minus(a: Vector, b: Vector) -> Vector:
+def _minus(a: Sequence[Array], b: Sequence[Array]) -> Vector:
     return [x - y for x, y in zip(a, b, strict=True)]
 
 
@@ -83,10 +90,10 @@ def _roof(top: list[Vector], p: Vector) -> _Facet:
     return _Facet(normal, dot_components(normal, _minus(p, top[0])))
 
 
-def _ground(floor: Array, p: Vector) -> _Facet:
+def _ground(height: Array) -> _Facet:
     """The base."""
-    none = jnp.zeros_like(floor)
-    return _Facet([none, none, none - 1], floor - p[2])
+    none = jnp.zeros_like(height)
+    return _Facet([none, none, none - 1], -height)
 
 
 def _wall(side: _Side, p: Vector) -> _Facet:
@@ -108,13 +115,13 @@ def _greatest(facets: list[_Facet]) -> _Facet:
 
 def _nearest_side(top: list[Vector], p: Vector) -> _Side:
     """The side of a triangle, in space or in plan, that is nearest to a point."""
-    squares = [_squared(begin, end, p) for begin, end in _sides(top)]
+    squares = stored([_squared(begin, end, p) for begin, end in _sides(top)])
     second, third = decided(squares[1] < squares[0]), decided(squares[2] < jnp.minimum(*squares[:2]))
     begin, end = (
         [where(third, c, where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
         for corners in zip(*_sides(top), strict=True)
     )
-    begin, sweep = stored((begin, _minus(end, begin)))
+    sweep = _minus(end, begin)
     share = stored(_share(begin, sweep, p))
     within = safe.clip(share, 0, 1)
     away = stored([x - y - within * z for x, y, z in zip(p, begin, sweep, strict=True)])

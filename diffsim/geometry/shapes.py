@@ -11,9 +11,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.choose import where
+from diffsim.math.vector import cross_components, dot_components, pack, unpack
+from diffsim.math.xla import stored
 
 Array = jax.Array
+# components (x, y, z)
+Vector = list[Array]
 Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
 
 
@@ -73,37 +77,36 @@ def negligible(x: Array) -> float:
     return 1e-15 if x.dtype == jnp.float64 else 1e-12
 
 
-def direction(v: Array, fallback: Array) -> tuple[Array, Array]:
-    """(unit vector, length) of v, with finite derivatives everywhere.
+def direction(v: Vector, fallback: Vector) -> tuple[Vector, Array]:
+    """(unit vector, length) of v, on components, with finite derivatives everywhere.
 
     Where v is negligible the unit vector is `fallback` and the length is the component of v along it, so that its
     derivative agrees with the normal that is returned.
     """
-    squared = dot(v, v)
-    valid = squared > negligible(v) ** 2
-    length = jnp.sqrt(jnp.where(valid, squared, 1))
-    unit = jnp.where(valid, v / length, fallback)
-    return unit, jnp.where(valid, length, dot(v, fallback))
+    squared = dot_components(v, v)
+    valid = squared > negligible(squared) ** 2
+    length = stored(jnp.sqrt(where(valid, squared, 1)))
+    unit = [where(valid, x / length, other) for x, other in zip(v, fallback, strict=True)]
+    return unit, where(valid, length, dot_components(v, fallback))
 
 
-def unit_x(like: Array) -> Array:
-    """(1, 0, 0) in the dtype of `like`."""
-    return jnp.asarray([1, 0, 0], like.dtype)
-
-
-def axes_fallback(shape1: Shape, shape2: Shape) -> Array:
+def axes_fallback(shape1: Shape, shape2: Shape) -> Vector:
     """The normal that MuJoCo gives to coincident centres: the cross product of the z axes, or the x axis."""
-    across = jax.lax.stop_gradient(cross(shape1.axis, shape2.axis))
-    return direction(across, unit_x(across))[0]
+    axes = jax.lax.stop_gradient((unpack(shape1.axis), unpack(shape2.axis)))
+    across = cross_components(*axes)
+    one = jnp.ones_like(across[0])
+    return stored(direction(across, [one, 0 * one, 0 * one])[0])
 
 
 def ball_ball(
-    center1: Array, radius1: Array, center2: Array, radius2: Array, fallback: Array
+    center1: Vector, radius1: Array, center2: Vector, radius2: Array, fallback: Vector
 ) -> tuple[Array, Array, Array]:
-    """(dist, pos, normal) of two balls; `fallback` is the normal of coincident centres."""
-    normal, length = direction(center2 - center1, fallback)
-    dist = length - radius1 - radius2
-    return dist, center1 + scale(normal, radius1 + 0.5 * dist), normal
+    """(dist, pos, normal) of two balls, given components; `fallback` is the normal of coincident centres."""
+    between = stored([b - a for a, b in zip(center1, center2, strict=True)])
+    normal, length = direction(between, fallback)
+    normal, dist = stored((normal, length - radius1 - radius2))
+    reach = radius1 + 0.5 * dist
+    return dist, pack([c + reach * n for c, n in zip(center1, normal, strict=True)]), pack(normal)
 
 
 def choose(condition: Array, yes: Arrays, no: Arrays) -> Arrays:

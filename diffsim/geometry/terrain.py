@@ -21,7 +21,9 @@ from diffsim.enums import GeomType
 from diffsim.geometry.shapes import Shape
 from diffsim.geometry.support import bounds, boxed, lowest
 from diffsim.math import safe
+from diffsim.math.choose import where
 from diffsim.math.vector import dot, mul_mat, mul_vec_t, pack, transpose, unpack
+from diffsim.math.xla import stored
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 
@@ -145,11 +147,11 @@ def _under(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Sh
 
 def _prism(terrain: Terrain, margin: Array, place: Array) -> Array:
     """Vertices (6, 3) of the prism with column, row and triangle `place` (3,)."""
-    corner = jnp.asarray(CORNERS)[place[2]]
-    row, column = place[1] + corner[:, 0], place[0] + corner[:, 1]
-    top = pack([*_across(terrain, column, row), _height(terrain, column, row) + margin])
-    bottom = jnp.broadcast_to(-terrain.size[3], row.shape)
-    return jnp.concatenate([pack([*unpack(top)[:2], bottom]), top])
+    corner = where(place[2] > 0, CORNERS[1], CORNERS[0])
+    row, column = stored((place[1] + corner[:, 0], place[0] + corner[:, 1]))
+    top = stored([*_across(terrain, column, row), _height(terrain, column, row) + margin])
+    bottom = [*top[:2], jnp.broadcast_to(-terrain.size[3], row.shape)]
+    return pack([jnp.concatenate(each) for each in zip(bottom, top, strict=True)])
 
 
 def _across(terrain: Terrain, column: Array, row: Array) -> list[Array]:

@@ -11,15 +11,29 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.choose import where
+from diffsim.math.xla import for_cpu
 
 Array = jax.Array
+# how many numbers XLA for CPU reduces at once, and how many float32 tells apart
+WINDOW, EXACT = 32, 1 << 24
 Tree = TypeVar("Tree", bound=Any)
 
 
 def first(true: Array) -> Array:
     """The first place along the last axis that is true; the last place if none is."""
-    number = jnp.arange(true.shape[-1], dtype=jnp.int32)
-    return jnp.min(where(true, number, number.size - 1), axis=-1)
+    size = true.shape[-1]
+    number = jnp.arange(size, dtype=_kind(size))
+    return jnp.min(where(true, number, size - 1), axis=-1).astype(jnp.int32)
+
+
+def count(true: Array) -> Array:
+    """How many of (n,) are true."""
+    return jnp.sum(true, dtype=_kind(true.size)).astype(jnp.int32)
+
+
+def _kind(size: int) -> type:
+    """What so many are numbered by: XLA for CPU has a slow way of reducing many numbers, unless they are floats."""
+    return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 
 
 def greatest(values: Array, scale: Array | float) -> Array:

@@ -10,7 +10,8 @@ from diffsim.math import safe
 from diffsim.math.choose import where
 from diffsim.math.quaternion import left_conjugated
 from diffsim.math.quaternion import product as _product
-from diffsim.math.vector import cross, dot, pack, scale, unpack
+from diffsim.math.vector import Components, cross, cross_components, dot, dot_components, pack, scale, unpack
+from diffsim.math.xla import stored
 
 Array = jax.Array
 
@@ -125,10 +126,21 @@ def axis_far_from(z: Array) -> Array:
 
 def frame_along(z: Array, wish: Array) -> Array:
     """Right-handed orthonormal matrix (..., 3, 3) with rows z, the direction of `wish` across z, and their product."""
-    first = safe.normalize(across(z, wish), (0.0, 1.0, 0.0))
-    return jnp.stack([z, first, cross(z, first)], axis=-2)
+    return frame_of_components(unpack(z), unpack(wish))
 
 
-def across(z: Array, wish: Array) -> Array:
-    """The part of `wish` that is normal to the unit vector z."""
-    return wish - scale(z, dot(z, wish))
+def frame_of_components(z: Components, wish: Components) -> Array:
+    """The same of components."""
+    along = stored(dot_components(z, wish))
+    part = [x - along * n for x, n in zip(wish, z, strict=True)]
+    squared = dot_components(part, part)
+    valid = squared > safe.tiny(squared)
+    shrink = stored(jax.lax.rsqrt(where(valid, squared, 1)))
+    first = [x * shrink for x in part]
+    return jnp.stack([pack(row) for row in (z, first, cross_components(z, first))], axis=-2)
+
+
+def across(z: Components, wish: Components) -> list[Array]:
+    """The part of `wish` that is normal to the unit vector z, on components."""
+    along = dot_components(z, wish)
+    return [x - along * n for x, n in zip(wish, z, strict=True)]
