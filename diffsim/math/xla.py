@@ -51,6 +51,15 @@ def stored(values: T) -> T:
     return barrier(values) if for_cpu() else values
 
 
+def by_components(vectors: jax.Array) -> jax.Array:
+    """The same vectors (n, k), `stored` with a component of all of them in one piece.
+
+    What is then computed of components is done for many vectors at once, and sums along trees read them as they are.
+    """
+    from jax.experimental.layout import with_layout_constraint, Layout
+    return stored(with_layout_constraint(stored(with_layout_constraint(vectors, Layout((0,1)))).T, Layout((0,1)))).T if for_cpu() else vectors
+
+
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
     """`jax.lax.scan` over a few parts, written out on a GPU."""
     return jax.lax.scan(step, start, parts, unroll=for_gpu())
