@@ -16,6 +16,7 @@ from diffsim.collision.broad import bounding_gap
 from diffsim.collision.layout import ContactLayout, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
+from diffsim.geometry.frames import Poses
 from diffsim.geometry.shapes import Candidates, negligible, unit_x
 from diffsim.math.choose import where
 from diffsim.math.largest import largest
@@ -23,7 +24,7 @@ from diffsim.math.pick import pick_existing
 from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import dot
 from diffsim.math.xla import decided, stored
-from diffsim.types.data import Contacts, Kinematics
+from diffsim.types.data import Contacts
 from diffsim.types.model import Model
 
 Array = jax.Array
@@ -32,12 +33,12 @@ Index = Array | np.ndarray
 FAR = 1e10  # distance in metres of a row that can be no contact
 
 
-def collide(model: Model, kinematics: Kinematics) -> Contacts:
+def collide(model: Model, poses: Poses) -> Contacts:
     """Contacts of one world.
 
     Args:
       model: the model.
-      kinematics: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame.
+      poses: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame, or those of `colliding_frames`.
 
     Returns:
       The contact buffer (ncon slots, `layout_of(model)`), ordered by contact dimension. A slot is
@@ -48,8 +49,8 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     """
     layout = layout_of(model)
     table = pair_parameters(model, layout.pairs)
-    examined, culled = _examine(model, kinematics, layout, table)
-    rows, left_out = _rows(model, kinematics, layout, examined, table)
+    examined, culled = _examine(model, poses, layout, table)
+    rows, left_out = _rows(model, poses, layout, examined, table)
     # near its limit what makes the constraint and what reads its force would see other contacts
     rows = rows._replace(valid=decided(rows.valid))
     dist = where(rows.valid, rows.dist, FAR)
@@ -76,9 +77,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     )
 
 
-def _examine(
-    model: Model, kinematics: Kinematics, layout: ContactLayout, table: PairParameters
-) -> tuple[list[Index], Array]:
+def _examine(model: Model, poses: Poses, layout: ContactLayout, table: PairParameters) -> tuple[list[Index], Array]:
     """Indices of the pairs to examine of each section, and how many that were left out may touch."""
     chosen: list[Index] = []
     missed = jnp.zeros((), jnp.int32)
@@ -86,7 +85,7 @@ def _examine(
         if grid is None:
             chosen.append(np.arange(start, stop))
             continue
-        gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair])
+        gap = jax.lax.stop_gradient(bounding_gap(model, poses, grid) - table.margin[grid.pair])
         depth = stored(where(grid.pair < 0, -FAR, -gap)).reshape(-1)
         nearest, index = largest(depth, kept)
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), index))
@@ -114,14 +113,14 @@ def _kept(column: Index, row: Array | None) -> Index:
 
 
 def _rows(
-    model: Model, kinematics: Kinematics, layout: ContactLayout, examined: list[Index], table: PairParameters
+    model: Model, poses: Poses, layout: ContactLayout, examined: list[Index], table: PairParameters
 ) -> tuple[Candidates, Array]:
     """All rows of all pair functions, in the order of the buffer, and how many parts that may touch were left out."""
     groups, missed = [], jnp.zeros((), jnp.int32)
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
         geoms = [_at(end, chosen) for end in layout.pairs[:2]]
-        first, second = (gather(model, kinematics, *each) for each in zip(geoms, group.buckets, strict=True))
+        first, second = (gather(model, poses, *each) for each in zip(geoms, group.buckets, strict=True))
         margin, function = pick_existing(table.margin, chosen), group.collider.function
         axes = [row_axes(*each) for each in zip((first, second), group.buckets, strict=True)]
         if model.opt.events and group.collider.steady is not None:
@@ -136,7 +135,7 @@ def _rows(
         flat = {"dist": (-1,), "valid": (-1,)}
         groups.append(Candidates(*(column.reshape(flat.get(name, (-1, 3))) for name, column in rows._asdict().items())))
     if not groups:
-        return _no_rows(kinematics.geom_xpos), missed
+        return _no_rows(poses.geom_xpos), missed
     joined = [jnp.concatenate(columns) if len(groups) > 1 else columns[0] for columns in zip(*groups, strict=True)]
     return Candidates(*(pick_existing(column, layout.row_order) for column in joined)), missed
 

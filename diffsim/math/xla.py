@@ -57,7 +57,12 @@ def by_components(vectors: jax.Array) -> jax.Array:
     What is then computed of components is done for many vectors at once, and sums along trees read them as they are.
     """
     from jax.experimental.layout import with_layout_constraint, Layout
-    return stored(with_layout_constraint(stored(with_layout_constraint(vectors, Layout((0,1)))).T, Layout((0,1)))).T if for_cpu() else vectors
+
+    return (
+        stored(with_layout_constraint(stored(with_layout_constraint(vectors, Layout((0, 1)))).T, Layout((0, 1)))).T
+        if for_cpu()
+        else vectors
+    )
 
 
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:
