@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -13,6 +14,9 @@ T = TypeVar("T")
 # `barrier(values)` are the same values, computed once: XLA would otherwise fuse cheap operations into each consumer,
 # and compute them again for each of its elements
 barrier = jax.lax.optimization_barrier
+
+# the layout of a matrix row after row; XLA for CPU would else choose that of another operation for it
+AS_WRITTEN = Layout((0, 1))
 
 # options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
 # to the host to test. What a loop stores of each of its steps is then written by kernels: copies whose place the host
@@ -52,17 +56,15 @@ def stored(values: T) -> T:
 
 
 def by_components(vectors: jax.Array) -> jax.Array:
-    """The same vectors (n, k), `stored` with a component of all of them in one piece.
+    """The same vectors (n, k), on a CPU with each component of all of them in one piece of memory.
 
-    What is then computed of components is done for many vectors at once, and sums along trees read them as they are.
+    What is computed of components is then computed for several vectors at once, and sums along trees read them as they
+    are. They are stored in their order first: a kernel that computes them writes a whole vector at a time.
     """
-    from jax.experimental.layout import with_layout_constraint, Layout
-
-    return (
-        stored(with_layout_constraint(stored(with_layout_constraint(vectors, Layout((0, 1)))).T, Layout((0, 1)))).T
-        if for_cpu()
-        else vectors
-    )
+    if not for_cpu():
+        return vectors
+    in_order = stored(with_layout_constraint(vectors, AS_WRITTEN))
+    return stored(with_layout_constraint(in_order.T, AS_WRITTEN)).T
 
 
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:

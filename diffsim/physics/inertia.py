@@ -13,7 +13,7 @@ from diffsim.math.choose import where
 from diffsim.math.pick import pick
 from diffsim.math.spatial import inertia_mul, pair_products
 from diffsim.math.vector import scale
-from diffsim.math.xla import barrier, by_components, for_cpu, for_gpu, stored
+from diffsim.math.xla import computed_once, for_gpu, stored
 from diffsim.physics.reflected import dof_armature, has_tendon_armature, tendon_armature
 from diffsim.physics.tree import dof_blocks, dof_mask, sum_subtree
 from diffsim.types.data import ComFrame, Inertia, Tendons
@@ -28,8 +28,7 @@ def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     topology = model.topology
     blocks = dof_blocks(topology)
     crb = where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)
-    momentum = inertia_mul(pick(crb, topology.dof_bodyid), com.cdof)
-    momentum = barrier(momentum)
+    momentum = computed_once(inertia_mul)(pick(crb, topology.dof_bodyid), com.cdof)
     parts = tuple(_block(topology, index, momentum, com.cdof) for index in blocks.index)
     inertia = BlockDiagonal(blocks, parts).plus_diagonal(dof_armature(model))
     if has_tendon_armature(topology):

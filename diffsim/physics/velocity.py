@@ -11,7 +11,7 @@ import numpy as np
 from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_motion
-from diffsim.math.xla import by_components, launched_once
+from diffsim.math.xla import launched_once
 from diffsim.physics.joint import earlier_dof
 from diffsim.physics.tree import last_dof, sum_dofs
 from diffsim.types.data import ComFrame, Tendons, Transmission, Velocities
