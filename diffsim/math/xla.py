@@ -6,7 +6,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.layout import Layout, with_layout_constraint
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -14,9 +13,6 @@ T = TypeVar("T")
 # `barrier(values)` are the same values, computed once: XLA would otherwise fuse cheap operations into each consumer,
 # and compute them again for each of its elements
 barrier = jax.lax.optimization_barrier
-
-# the layout of a matrix row after row; XLA for CPU would else choose that of another operation for it
-AS_WRITTEN = Layout((0, 1))
 
 # options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
 # to the host to test. What a loop stores of each of its steps is then written by kernels: copies whose place the host
@@ -53,18 +49,6 @@ def stored(values: T) -> T:
     It lasts in programs that are compiled with `KEEP_BARRIERS`.
     """
     return barrier(values) if for_cpu() else values
-
-
-def by_components(vectors: jax.Array) -> jax.Array:
-    """The same vectors (n, k), on a CPU with each component of all of them in one piece of memory.
-
-    What is computed of components is then computed for several vectors at once, and sums along trees read them as they
-    are. They are stored in their order first: a kernel that computes them writes a whole vector at a time.
-    """
-    if not for_cpu():
-        return vectors
-    in_order = stored(with_layout_constraint(vectors, AS_WRITTEN))
-    return stored(with_layout_constraint(in_order.T, AS_WRITTEN)).T
 
 
 def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, Any]:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
+from diffsim.math.by_components import by_components
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot_components, pack, scale, unpack
-from diffsim.math.xla import by_components
 from diffsim.physics.joint import joint_axes
 from diffsim.physics.tree import sum_subtree
 from diffsim.types.data import ComFrame, Kinematics
