@@ -142,7 +142,7 @@ def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
     side = None if path.side is None else kinematics.site_xpos[path.side]
     return jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
         ends,
-        *geom_frames(model, kinematics, path.geom),
+        *geom_frames(model, kinematics, np.asarray(path.geom)),
         model.geom_size[path.geom, 0],
         jnp.asarray(path.sphere != 0),
         side,
