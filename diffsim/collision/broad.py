@@ -11,10 +11,10 @@ import numpy as np
 
 from diffsim.collision.layout import Grid
 from diffsim.enums import GeomType
+from diffsim.geometry.frames import Poses, frames_at
 from diffsim.math import safe
 from diffsim.math.vector import mul_vec, total, unpack
 from diffsim.math.xla import stored
-from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 
 Array = jax.Array
@@ -22,33 +22,34 @@ Array = jax.Array
 BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, GeomType.SDF)
 
 
-def bounding_gap(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
+def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
     """A bound (n, m), m, of the distances of the pairs of a table; for boxes and the like by spheres and boxes."""
-    spheres = _between_spheres(model, kinematics, grid)
+    spheres = _between_spheres(model, poses, grid)
     kinds = [model.topology.geom_type[geoms[0]] for geoms in (grid.geom1, grid.geom2)]
     if not np.all(np.isin(kinds, BOXED)):
         return spheres
-    return jnp.maximum(spheres, _between_boxes(model, kinematics, grid))
+    return jnp.maximum(spheres, _between_boxes(model, poses, grid))
 
 
-def _between_spheres(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
+def _between_spheres(model: Model, poses: Poses, grid: Grid) -> Array:
     """Distance (n, m) of the bounding spheres, or of a plane and a bounding sphere."""
-    first, second = (stored(unpack(kinematics.geom_xpos[geoms])) for geoms in (grid.geom1, grid.geom2))
+    (first, mat), (second, _) = frames_at(poses, grid.geom1), frames_at(poses, grid.geom2)
+    first, second = stored(unpack(first)), stored(unpack(second))
     between = [b[None, :] - a[:, None] for a, b in zip(first, second, strict=True)]
     if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
-        normal = kinematics.geom_xmat[grid.geom1][:, :, 2]
+        normal = mat[:, :, 2]
         distance = total([n[:, None] * x for n, x in zip(unpack(normal), between, strict=True)])
     else:
         distance = safe.sqrt(total([x * x for x in between]))
     return distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
 
 
-def _between_boxes(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
+def _between_boxes(model: Model, poses: Poses, grid: Grid) -> Array:
     """The greatest gap (n, m) of two boxes along the axes a of the first and b of the second.
 
     Along a_k: |c . a_k| - h1_k - sum over l of |a_k . b_l| h2_l, with the half sizes h and the way c between middles.
     """
-    places, halves, axes = zip(*(_boxes(model, kinematics, geoms) for geoms in (grid.geom1, grid.geom2)), strict=True)
+    places, halves, axes = zip(*(_boxes(model, poses, geoms) for geoms in (grid.geom1, grid.geom2)), strict=True)
     between = [b[None, :] - a[:, None] for a, b in zip(unpack(places[0]), unpack(places[1]), strict=True)]
     # axis k of the first and axis l of the second, each as three columns
     first, second = ([unpack(mat[:, :, k]) for k in range(3)] for mat in axes)
@@ -66,7 +67,7 @@ def _between_boxes(model: Model, kinematics: Kinematics, grid: Grid) -> Array:
     return jnp.max(jnp.stack(gaps), axis=0)
 
 
-def _boxes(model: Model, kinematics: Kinematics, geoms: np.ndarray) -> tuple[Array, Array, Array]:
+def _boxes(model: Model, poses: Poses, geoms: np.ndarray) -> tuple[Array, Array, Array]:
     """Of the bounding boxes of geoms (n,): middle (n, 3) in the world, half sizes (n, 3), axes (n, 3, 3) as columns."""
-    mat, box = kinematics.geom_xmat[geoms], model.geom_aabb[geoms]
-    return kinematics.geom_xpos[geoms] + mul_vec(mat, box[:, :3]), box[:, 3:], mat
+    (pos, mat), box = frames_at(poses, geoms), model.geom_aabb[geoms]
+    return pos + mul_vec(mat, box[:, :3]), box[:, 3:], mat

@@ -16,6 +16,7 @@ from diffsim.collision.broad import bounding_gap
 from diffsim.collision.layout import ContactLayout, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
+from diffsim.geometry.frames import Poses
 from diffsim.geometry.shapes import Candidates, negligible
 from diffsim.math.choose import where
 from diffsim.math.first import count
@@ -24,7 +25,7 @@ from diffsim.math.pick import pick_existing
 from diffsim.math.rotation import across, axis_far_from, frame_of_components
 from diffsim.math.vector import dot_components, unpack
 from diffsim.math.xla import decided, stored
-from diffsim.types.data import Contacts, Kinematics
+from diffsim.types.data import Contacts
 from diffsim.types.model import Model
 
 Array = jax.Array
@@ -34,12 +35,12 @@ Vector = Sequence[Array]
 FAR = 1e10  # distance in metres of a row that can be no contact
 
 
-def collide(model: Model, kinematics: Kinematics) -> Contacts:
+def collide(model: Model, poses: Poses) -> Contacts:
     """Contacts of one world.
 
     Args:
       model: the model.
-      kinematics: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame.
+      poses: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame, or those of `colliding_frames`.
 
     Returns:
       The contact buffer (ncon slots, `layout_of(model)`), ordered by contact dimension. A slot is
@@ -50,8 +51,8 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     """
     layout = layout_of(model)
     table = pair_parameters(model, layout.pairs)
-    examined, culled = _examine(model, kinematics, layout, table)
-    rows, depth, left_out = _rows(model, kinematics, layout, examined, table)
+    examined, culled = _examine(model, poses, layout, table)
+    rows, depth, left_out = _rows(model, poses, layout, examined, table)
     row, dropped = _nearest(layout, depth)
     place, part = (_kept(column, row) for column in (layout.row_pair, layout.row_part))
     pair = _at(_joined(examined), place)
@@ -74,9 +75,7 @@ def collide(model: Model, kinematics: Kinematics) -> Contacts:
     )
 
 
-def _examine(
-    model: Model, kinematics: Kinematics, layout: ContactLayout, table: PairParameters
-) -> tuple[list[Index], Array]:
+def _examine(model: Model, poses: Poses, layout: ContactLayout, table: PairParameters) -> tuple[list[Index], Array]:
     """Indices of the pairs to examine of each section, and how many that were left out may touch."""
     chosen: list[Index] = []
     missed = jnp.zeros((), jnp.int32)
@@ -84,7 +83,7 @@ def _examine(
         if grid is None:
             chosen.append(np.arange(start, stop))
             continue
-        gap = jax.lax.stop_gradient(bounding_gap(model, kinematics, grid) - table.margin[grid.pair])
+        gap = jax.lax.stop_gradient(bounding_gap(model, poses, grid) - table.margin[grid.pair])
         depth = stored(where(grid.pair < 0, -FAR, -gap)).reshape(-1)
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), largest(depth, kept)[1]))
         missed = missed + jnp.maximum(count(depth > 0) - kept, 0)
@@ -111,7 +110,7 @@ def _kept(column: Index, row: Array | None) -> Index:
 
 
 def _rows(
-    model: Model, kinematics: Kinematics, layout: ContactLayout, examined: list[Index], table: PairParameters
+    model: Model, poses: Poses, layout: ContactLayout, examined: list[Index], table: PairParameters
 ) -> tuple[Candidates, Array, Array]:
     """All rows of all pair functions, in the order of the buffer; by how much each is apart, m, beyond where it counts;
     and how many parts that may touch were left out.
@@ -120,7 +119,7 @@ def _rows(
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
         geoms = [_at(end, chosen) for end in layout.pairs[:2]]
-        first, second = (gather(model, kinematics, *each) for each in zip(geoms, group.buckets, strict=True))
+        first, second = (gather(model, poses, *each) for each in zip(geoms, group.buckets, strict=True))
         margin, function = pick_existing(table.margin, chosen), group.collider.function
         axes = [row_axes(*each) for each in zip((first, second), group.buckets, strict=True)]
         if model.opt.events and group.collider.steady is not None:
@@ -139,7 +138,7 @@ def _rows(
         depths.append(depth.reshape(-1))
         groups.append(rows._replace(dist=rows.dist.reshape(-1), valid=rows.valid.reshape(-1)))
     if not groups:
-        rows = _no_rows(kinematics.geom_xpos)
+        rows = _no_rows(poses.geom_xpos)
         return rows, rows.dist, missed
     columns = [*zip(*groups, strict=True), depths]
     joined = [jnp.concatenate(column) if len(groups) > 1 else column[0] for column in columns]

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.geometry.frames import Poses, frames_at
 from diffsim.geometry.hull_tables import Sizes, padded_graph, stacked_hulls
 from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
 from diffsim.math.pick import pick, pick_existing
 from diffsim.math.vector import cross, dot
-from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 
@@ -121,11 +121,9 @@ def polygon_normals(vert: Array, side: Array) -> Array:
     return jnp.where(exists[:, :1], normal, 0)
 
 
-def gather(model: Model, poses: Kinematics, geoms: Index, bucket: Bucket | None) -> Shape:
+def gather(model: Model, poses: Poses, geoms: Index, bucket: Bucket | None) -> Shape:
     """Some geoms as shapes, stacked, with the data that their type carries."""
-    # rows of nine: XLA for CPU copies a row that is one axis at once
-    mat = pick_existing(poses.geom_xmat.reshape(-1, 9), geoms).reshape(-1, 3, 3)
-    columns = pick_existing(poses.geom_xpos, geoms), mat, pick_existing(model.geom_size, geoms)
+    columns = (*frames_at(poses, geoms), pick_existing(model.geom_size, geoms))
     if bucket is None:
         return Shape(*columns)
     rows = bucket.asset.rows(model, bucket.ids, bucket.sizes)

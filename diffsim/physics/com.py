@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
+from diffsim.math.by_components import by_components
 from diffsim.math.pick import pick
 from diffsim.math.vector import dot_components, pack, scale, unpack
 from diffsim.physics.joint import joint_axes
@@ -32,8 +33,8 @@ def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
     return ComFrame(
         subtree_com=centre,
         # the world carries nothing
-        cinert=jnp.where(np.arange(topology.nbody)[:, None] > 0, inertia, 0),
-        cdof=joint_axes(topology, kinematics.xaxis, kinematics.xmat, offset),
+        cinert=by_components(jnp.where(np.arange(topology.nbody)[:, None] > 0, inertia, 0)),
+        cdof=by_components(joint_axes(topology, kinematics.xaxis, kinematics.xmat, offset)),
     )
 
 

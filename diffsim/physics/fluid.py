@@ -14,6 +14,7 @@ from diffsim.math import safe
 from diffsim.math.pick import pick
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale
 from diffsim.physics.jacobian import body_wrenches, dof_force
+from diffsim.physics.kinematics import geom_frames
 from diffsim.types.data import ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -51,7 +52,7 @@ def fluid_wrenches(model: Model, kinematics: Kinematics, com: ComFrame, cvel: Ar
         total = total + _wrenches(model, com, pos, mat, boxes, _box_force(model, boxes, *local))
     if ellipsoids.size:
         bodies = topology.geom_bodyid[ellipsoids]
-        pos, mat = pick(kinematics.geom_xpos, ellipsoids), pick(kinematics.geom_xmat, ellipsoids)
+        pos, mat = geom_frames(model, kinematics, ellipsoids)
         local = _local_velocity(model, com, cvel, pos, mat, bodies)
         total = total + _wrenches(model, com, pos, mat, bodies, _ellipsoid_force(model, ellipsoids, *local))
     return total

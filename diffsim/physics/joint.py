@@ -33,7 +33,7 @@ class JointGroup:
 
 @per_topology
 def groups(topology: Topology) -> tuple[JointGroup, ...]:
-    """The joints by type; types without joints are left out."""
+    """The joints by type, in the order of their first joints; types without joints are left out."""
     found = []
     for joint_type, motion in MOTIONS.items():
         kind, joints = kind_of(joint_type), np.flatnonzero(topology.jnt_type == joint_type)
@@ -41,7 +41,7 @@ def groups(topology: Topology) -> tuple[JointGroup, ...]:
             qpos = topology.jnt_qposadr[joints][:, None] + np.arange(kind.nq)
             dofs = topology.jnt_dofadr[joints][:, None] + np.arange(kind.nv)
             found.append(JointGroup(kind, motion, joints, qpos, dofs, topology.jnt_bodyid[joints]))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda group: group.joints[0]))
 
 
 @per_topology

@@ -12,7 +12,7 @@ import numpy as np
 from diffsim.math.pick import pick, place
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
 from diffsim.math.vector import mul_mat, mul_vec
-from diffsim.math.xla import computed_once
+from diffsim.math.xla import computed_once, for_cpu
 from diffsim.physics.camera import cameras_and_lights
 from diffsim.physics.frames import Chain, chain, compose_rotations, sum_offsets
 from diffsim.physics.joint import joint_rotations, joint_shifts
@@ -106,25 +106,44 @@ def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
 
 
 def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
-    """Frames that are fixed to bodies: inertial frames, geoms, sites."""
-    pos, mat = _fixed_poses(model, xpos, xmat)
-    inertial, geoms = model.nbody, model.nbody + model.ngeom
+    """Frames that are fixed to bodies: inertial frames, geoms, sites.
+
+    On a CPU each of the three by itself, so that what nobody reads is not computed; elsewhere one after another, which
+    are two kernels on a GPU.
+    """
+    topology = model.topology
+    own = {
+        "xi": (np.arange(topology.nbody), model.body_ipos, model.body_iquat),
+        "geom_x": (topology.geom_bodyid, model.geom_pos, model.geom_quat),
+        "site_x": (topology.site_bodyid, model.site_pos, model.site_quat),
+    }
+    if for_cpu():
+        frames = [_attached(xpos, xmat, *each) for each in own.values()]
+    else:
+        bodies, *local = zip(*own.values(), strict=True)
+        joined = _attached(xpos, xmat, np.concatenate(bodies), *(jnp.concatenate(column) for column in local))
+        ends = np.cumsum([len(each) for each in bodies])[:-1]
+        frames = zip(*(jnp.split(column, ends) for column in joined), strict=True)
     return {
-        "xipos": pos[:inertial],
-        "ximat": mat[:inertial],
-        "geom_xpos": pos[inertial:geoms],
-        "geom_xmat": mat[inertial:geoms],
-        "site_xpos": pos[geoms:],
-        "site_xmat": mat[geoms:],
+        f"{name}{part}": x
+        for name, pair in zip(own, frames, strict=True)
+        for part, x in zip(("pos", "mat"), pair, strict=True)
     }
 
 
 @computed_once
-def _fixed_poses(model: Model, xpos: Array, xmat: Array) -> tuple[Array, Array]:
-    """Positions and matrices of inertial frames, geoms and sites, one after the other: two kernels on a GPU."""
-    topology = model.topology
-    bodies = np.concatenate([np.arange(topology.nbody), topology.geom_bodyid, topology.site_bodyid])
-    local_pos = jnp.concatenate([model.body_ipos, model.geom_pos, model.site_pos])
-    local_quat = quat_normalize(jnp.concatenate([model.body_iquat, model.geom_quat, model.site_quat]))
-    above = pick(xmat, bodies)
-    return pick(xpos, bodies) + mul_vec(above, local_pos), mul_mat(above, quat_to_mat(local_quat))
+def _attached(xpos: Array, xmat: Array, body: np.ndarray, pos: Array, quat: Array) -> tuple[Array, Array]:
+    """World positions (n, 3) and matrices (n, 3, 3) of frames at pos (n, 3) and quat (n, 4) in bodies (n,)."""
+    above = pick(xmat, body)
+    return pick(xpos, body) + mul_vec(above, pos), mul_mat(above, quat_to_mat(quat_normalize(quat)))
+
+
+def geom_frames(model: Model, kinematics: Kinematics, geoms: np.ndarray) -> tuple[Array, Array]:
+    """Positions (n, 3), m, and matrices (n, 3, 3) in the world of some geoms (n,), for what reads only these.
+
+    On a CPU they are computed by themselves: in a rollout nobody may read those of the others.
+    """
+    if not for_cpu() or len(geoms) == model.ngeom:
+        return pick(kinematics.geom_xpos, geoms), pick(kinematics.geom_xmat, geoms)
+    body = model.topology.geom_bodyid[geoms]
+    return _attached(kinematics.xpos, kinematics.xmat, body, pick(model.geom_pos, geoms), pick(model.geom_quat, geoms))

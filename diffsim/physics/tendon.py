@@ -17,6 +17,7 @@ from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick
 from diffsim.math.vector import cross, dot, scale
 from diffsim.physics.jacobian import Axes, along, axes, wrench_rows
+from diffsim.physics.kinematics import geom_frames
 from diffsim.physics.tree import body_dof_mask, sum_chain
 from diffsim.physics.wrap import Wrap, wrap
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
@@ -141,8 +142,7 @@ def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
     side = None if path.side is None else kinematics.site_xpos[path.side]
     return jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
         ends,
-        kinematics.geom_xpos[path.geom],
-        kinematics.geom_xmat[path.geom],
+        *geom_frames(model, kinematics, np.asarray(path.geom)),
         model.geom_size[path.geom, 0],
         jnp.asarray(path.sphere != 0),
         side,

@@ -17,7 +17,7 @@ from diffsim.math.blocks import Blocks, blocks_of
 from diffsim.math.linalg import matmul
 from diffsim.math.pick import pick_some
 from diffsim.math.vector import scale, total
-from diffsim.math.xla import for_gpu, launched_once
+from diffsim.math.xla import for_cpu, for_gpu, launched_once
 from diffsim.physics.forest import Shape, ancestor_mask, shapes_of, sum_above, sum_below
 from diffsim.types.topology import Topology, per_topology
 
@@ -27,6 +27,8 @@ Array = jax.Array
 PRODUCTS = 8
 # above this many nodes a mask costs more than the rounds of pointer jumping
 MASK_LIMIT = 160
+# columns of a product on a CPU: more than so few are made a multiple of that many
+NARROW, COLUMNS = 8, 32
 # most shapes of trees that are summed by themselves, and how many times fewer entries their masks have than one of all
 MOST_SHAPES, FEWER = 4, 4
 
@@ -156,7 +158,7 @@ def sum_subtree(topology: Topology, values: Array) -> Array:
     if forest is not None:
         return jnp.concatenate([jnp.sum(values, axis=0, keepdims=True), sum_below(forest, values[1:])])
     if topology.nbody <= MASK_LIMIT:
-        mask = jnp.asarray(body_mask(topology).T, values.dtype)
+        mask = body_mask(topology).T
         return _written_out(mask, values) if for_gpu() else _product(mask, values)
     found = values
     for pointer in reversed(_body_rounds(topology)):
@@ -164,18 +166,22 @@ def sum_subtree(topology: Topology, values: Array) -> Array:
     return found
 
 
-def _product(mask: Array, values: Array) -> Array:
+def _product(mask: np.ndarray, values: Array) -> Array:
     """A mask (m, n), the same for all worlds, times values (n, k).
 
     From the right: so the worlds stay the first axis, and what is summed is written by components, not by vectors.
+    A CPU takes up to twice as long where columns do not fill its vectors, so that columns of zeros are added.
     """
-    return matmul(values.T, mask.T).T
+    count = len(mask)
+    more = -count % COLUMNS if for_cpu() and count > NARROW else 0
+    weights = np.pad(mask.T, ((0, 0), (0, more)))
+    return matmul(values.T, jnp.asarray(weights, values.dtype))[:, :count].T
 
 
 @launched_once
-def _written_out(mask: Array, values: Array) -> Array:
+def _written_out(mask: np.ndarray, values: Array) -> Array:
     """A product with a mask (n, n)."""
-    return jnp.sum(mask[:, :, None] * values[None], axis=1)
+    return jnp.sum(jnp.asarray(mask, values.dtype)[:, :, None] * values[None], axis=1)
 
 
 # vectors (nv, k), such as motion axes, and factors (nv,), such as their rates
@@ -193,10 +199,10 @@ def sum_dofs(topology: Topology, last: np.ndarray, *terms: Scaled) -> Array:
         return pick_some(sum_above(forest, _scaled(terms)), last)
     if topology.nv <= MASK_LIMIT:
         padded = np.vstack([dof_mask(topology), np.zeros((1, topology.nv), dtype=bool)])
-        mask = jnp.asarray(padded[last], terms[0][0].dtype)
         if for_gpu():
+            mask = jnp.asarray(padded[last], terms[0][0].dtype)
             return total([matmul(mask * factor[None], vectors) for vectors, factor in terms])
-        return _product(mask, _scaled(terms))
+        return _product(padded[last], _scaled(terms))
     values = _scaled(terms)
     found = jnp.concatenate([values, jnp.zeros_like(values[:1])])
     for pointer in _dof_rounds(topology):

@@ -14,7 +14,7 @@ from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.checked import checked
-from diffsim.collision import collide
+from diffsim.collision import collide, colliding_frames
 from diffsim.compiled import compiled
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.math.xla import stored
@@ -69,7 +69,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     com = compute_com_frame(model, kinematics)
     tendons = compute_tendons(model, qpos, kinematics, com)
     inertia = compute_inertia(model, com, tendons)
-    contacts = collide(model, kinematics)
+    contacts = collide(model, colliding_frames(model, kinematics))
     transmission = compute_transmission(model, qpos, kinematics, com, tendons, contacts)
 
     # velocity

@@ -1,0 +1,35 @@
+"""Contacts of the frames of those geoms that collide are those of all frames, and so are their derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import diffsim
+from diffsim.collision import collide, colliding_frames
+from diffsim.geometry.frames import GeomFrames
+from diffsim.physics.kinematics import compute_kinematics
+
+# geoms that collide with nothing before, between and after those that do; of three kept pairs of boxes two are examined
+SCENE = """<mujoco><custom><numeric name="max_geom_pairs" data="2"/></custom><worldbody>
+<geom size="1" contype="0" conaffinity="0"/><geom type="plane" size="3 3 .1" quat="1 .02 .01 0"/>
+<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .2 .1"/><geom size=".3" contype="0" conaffinity="0"/></body>
+<body pos=".1 0 .3"><freejoint/><geom type="box" size=".1 .2 .1" quat="1 .2 .3 0"/></body>
+<body pos=".1 .1 .5"><freejoint/><geom pos="0 0 .4" size=".3" contype="0" conaffinity="0"/>
+<geom type="box" size=".1 .2 .1"/></body></worldbody></mujoco>"""
+
+
+def test_contacts_and_derivatives_are_those_of_all_frames() -> None:
+    model = diffsim.load(SCENE)
+    qpos = model.qpos0 + 0.02 * jnp.cos(jnp.arange(model.nq))
+
+    def contacts(qpos: jax.Array, fewer: bool) -> tuple[jax.Array, ...]:
+        poses = compute_kinematics(model, qpos, jnp.zeros((0, 3)), jnp.zeros((0, 4)))
+        frames = colliding_frames(model, poses) if fewer else poses
+        assert isinstance(frames, GeomFrames) == fewer
+        found = collide(model, frames)
+        return found.dist, found.pos, found.frame
+
+    for function in (contacts, jax.jacrev(contacts)):
+        fewer, every = (jax.jit(function, static_argnums=1)(qpos, few) for few in (True, False))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), fewer, every)
+    assert np.any(np.asarray(contacts(qpos, True)[0]) < 0)

@@ -1,0 +1,25 @@
+"""Vectors by components are the same vectors, in batches and for derivatives too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math.by_components import by_components
+
+
+def test_values_and_derivatives_are_those_of_the_vectors() -> None:
+    vectors = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2, 5, 6)))
+
+    def change(x: jax.Array) -> jax.Array:
+        return jnp.sin(by_components(x))
+
+    for batch in (0, 1, 2):
+        mapped = jax.jit(jax.vmap(jax.vmap(change, min(batch, 1)), batch))
+        expected = jax.vmap(jax.vmap(jnp.sin, min(batch, 1)), batch)
+        np.testing.assert_array_equal(mapped(vectors), expected(vectors))
+        slope = jax.grad(lambda x, mapped=mapped: jnp.sum(mapped(x)))(vectors)
+        np.testing.assert_allclose(slope, jnp.cos(vectors), rtol=1e-15)
+    one = vectors[0, 0]
+    np.testing.assert_array_equal(jax.jacfwd(change)(one), jax.jacfwd(jnp.sin)(one))
+    with jax.disable_jit():
+        np.testing.assert_array_equal(by_components(one), one)
