@@ -18,6 +18,7 @@ from diffsim.bench.made import MADE
 from diffsim.bench.timing import best_seconds
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
+from diffsim.simulate.compiler_options import compiler_options
 from diffsim.simulate.forward import forward
 from diffsim.simulate.rollout import rollout
 from diffsim.simulate.step import step
@@ -77,6 +78,8 @@ class Batched(Protocol):
     nu: int
     # whose names of fields `read` takes: a column of the table of stages
     names: str
+    # options of XLA that its programs are compiled with
+    options: dict[str, Any]
 
     def start(self, batch: int) -> Any:
         """A batch of starting states."""
@@ -104,7 +107,7 @@ class Batched(Protocol):
 
 
 class Ours:
-    """diffsim."""
+    """diffsim, compiled as it recommends."""
 
     names = "ours"
 
@@ -115,6 +118,7 @@ class Ours:
         self.workload = workload
         self.model = model.replace(opt=model.opt.replace(**workload.options()))
         self.nu = self.model.nu
+        self.options = compiler_options(model)
 
     def start(self, batch: int) -> State:
         """A batch of starting states."""
@@ -157,7 +161,7 @@ class Ours:
 
 
 class Mjx:
-    """MJX on JAX, converted from the same file."""
+    """MJX on JAX, converted from the same file, compiled as its documentation does: by `jax.jit` alone."""
 
     names = "mjx"
 
@@ -169,6 +173,7 @@ class Mjx:
         self.mjmodel = workload.mjmodel(mujoco)
         self.model = mjx.put_model(self.mjmodel)
         self.nu = self.mjmodel.nu
+        self.options = {}
 
     def start(self, batch: int) -> Any:
         """A batch of starting states."""
@@ -206,6 +211,14 @@ class Mjx:
         return jax.grad(lambda c: jnp.sum(self.rollout(states, c).qpos ** 2))(ctrl)
 
 
+class TunedMjx(Mjx):
+    """MJX with the options that we compile our own programs with."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.options = compiler_options(self.model)
+
+
 def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str, float]:
     """C MuJoCo: steps per second of one thread, and of all threads by `mujoco.rollout`."""
     # the oracle's modules have no types
@@ -230,4 +243,4 @@ def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str,
     return speeds
 
 
-ENGINES = {"diffsim": Ours, "mjx": Mjx}
+ENGINES = {"diffsim": Ours, "mjx": Mjx, "mjx-tuned": TunedMjx}

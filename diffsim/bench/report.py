@@ -57,8 +57,8 @@ def report(
         for name, speed in c_steps_per_second(workload, 4 * schedule.steps, schedule.warmup).items():
             figures[f"{name} steps/s"] = speed
             show(f"{name:>14}: {speed:12,.0f} steps/s = {1e6 / speed:.1f} us a step")
-    if "mjx" in against:
-        _ratios(figures, schedule.batches, show)
+    for name in names[1:]:
+        _ratios(name, figures, schedule.batches, show)
     for batch in schedule.batches if schedule.stages else ():
         figures |= _stages(workload, names, batch, schedule.warmup, show)
     return figures
@@ -85,19 +85,19 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
     engine = ENGINES[name](workload)
     spread = Spread(engine, parallel.mesh())
     states, ctrl = spread.start(batch), spread.controls(warmup + steps, batch)
-    step = compile_cold(engine.model, spread.step, states, ctrl[0])
+    step = compile_cold(engine.options, spread.step, states, ctrl[0])
     warm = jax.block_until_ready(jax.jit(spread.rollout)(states, ctrl[:warmup]))
     timed = ctrl[warmup:]
-    seconds = best_seconds(compile_cold(engine.model, spread.rollout, warm, timed).call, warm, timed)
+    seconds = best_seconds(compile_cold(engine.options, spread.rollout, warm, timed).call, warm, timed)
     figures = {"compile step s": step.seconds, "steps/s": batch * steps / seconds}
     microseconds = 1e6 * seconds / batch / steps
     show(
         f"{name:>14} batch {batch}: {batch * steps / seconds:12,.0f} steps/s = {microseconds:.1f} us a step;"
         f" step compiled in {step.seconds:.1f} s"
     )
-    if gradient_steps and (name != "mjx" or workload.iterations == 1):
+    if gradient_steps and (engine.names != "mjx" or workload.iterations == 1):
         short = timed[:gradient_steps]
-        forward, gradient = (compile_cold(engine.model, f, warm, short) for f in (spread.rollout, spread.gradient))
+        forward, gradient = (compile_cold(engine.options, f, warm, short) for f in (spread.rollout, spread.gradient))
         ahead, back = (best_seconds(compiled.call, warm, short) for compiled in (forward, gradient))
         figures |= {"compile gradient s": gradient.seconds, "gradient us": 1e6 * back / batch / gradient_steps}
         figures |= {"gradient/forward": back / ahead}
@@ -108,12 +108,12 @@ def _measure(name: str, workload: Workload, batch: int, schedule: Schedule, show
     return {f"{name} {batch} {key}": value for key, value in figures.items()}
 
 
-def _ratios(figures: dict[str, float], batches: Sequence[int], show: Printer) -> None:
-    """How many times faster than MJX, per figure that both have."""
+def _ratios(name: str, figures: dict[str, float], batches: Sequence[int], show: Printer) -> None:
+    """How many times faster than another engine, per figure that both have."""
     for batch in batches:
         for key in ("steps/s", "compile step s", "compile gradient s", "gradient us"):
-            ours, theirs = figures.get(f"diffsim {batch} {key}"), figures.get(f"mjx {batch} {key}")
+            ours, theirs = figures.get(f"diffsim {batch} {key}"), figures.get(f"{name} {batch} {key}")
             if ours and theirs:
                 ratio = ours / theirs if key == "steps/s" else theirs / ours
-                figures[f"ratio {batch} {key}"] = ratio
-                show(f"   over MJX, batch {batch}: {ratio:5.2f} x in {key}")
+                figures[f"over {name} {batch} {key}"] = ratio
+                show(f"   over {name}, batch {batch}: {ratio:5.2f} x in {key}")

@@ -56,7 +56,7 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
     before = [0.0] * len(engines)
     for number, stage in enumerate(STAGES):
         programs = [
-            compile_cold(engine.model, functools.partial(engine.read, fields=_fields(engine, number)), start, ctrl)
+            compile_cold(engine.options, functools.partial(engine.read, fields=_fields(engine, number)), start, ctrl)
             for engine, start in zip(engines, starts, strict=True)
         ]
         seconds = best_seconds_in_turn([each.call for each in programs], starts, ctrl, repeats)
@@ -66,7 +66,7 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
             yield "= smooth part", _microseconds(ctrl, seconds)
             yield "compile the smooth part, s", [each.seconds for each in programs]
     programs = [
-        compile_cold(engine.model, engine.step, start, ctrl) for engine, start in zip(engines, starts, strict=True)
+        compile_cold(engine.options, engine.step, start, ctrl) for engine, start in zip(engines, starts, strict=True)
     ]
     yield "compile the step, s", [each.seconds for each in programs]
     whole = best_seconds_in_turn([each.call for each in programs], starts, ctrl, repeats)

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-from diffsim.simulate.compiler_options import compiler_options
-
 # how long a run is repeated, s
 LASTING = 4.0
 
@@ -19,9 +17,8 @@ class Compiled(NamedTuple):
     seconds: float
 
 
-def compile_cold(model: Any, function: Callable[..., Any], *args: Any) -> Compiled:
-    """Traces and compiles with the options for a model, ours or MJX's; all caches empty or off. Measures it."""
-    options: Any = compiler_options(model)
+def compile_cold(options: dict[str, Any], function: Callable[..., Any], *args: Any) -> Compiled:
+    """Traces and compiles with options of XLA, all caches empty or off. Measures it."""
     cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     jax.clear_caches()

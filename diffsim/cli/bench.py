@@ -15,7 +15,9 @@ from diffsim.cli.models import find_model
 from diffsim.errors import ArgumentError
 
 # modules of the engines of `--against`, outer ones first, and the package that has them
-PACKAGES = {"mjx": (("mujoco", "mujoco.mjx"), "mujoco-mjx"), "c": (("mujoco",), "mujoco")}
+MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx")
+AGAINST = "MJX compiled by jax.jit alone, as it documents; MJX compiled with the options of our programs; C MuJoCo"
+PACKAGES = {"mjx": MJX, "mjx-tuned": MJX, "c": (("mujoco",), "mujoco")}
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +29,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ls-iterations", type=int, help="line search iterations (default: the model's)")
     parser.add_argument("--keyframe", type=int, help="start there instead of at qpos0")
     parser.add_argument("--cores", type=int, help="on the CPU, each of so many cores a device (default: one device)")
-    parser.add_argument("--against", nargs="*", default=[], choices=["mjx", "c"])
+    parser.add_argument("--against", nargs="*", default=[], choices=PACKAGES, help=AGAINST)
     length = "length of the differentiated rollout, 0 for none"
     parser.add_argument("--gradient-steps", type=int, default=20, help=length)
     parser.add_argument("--noslip-iterations", type=int, default=0, help="iterations of the noslip solver")

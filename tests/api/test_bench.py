@@ -28,7 +28,7 @@ def test_the_table_has_every_stage_and_adds_up() -> None:
     assert parts == pytest.approx(rows["= whole step"][0])
 
 
-@pytest.mark.parametrize(("engine", "missing"), [("mjx", "mujoco.mjx"), ("mjx", "mujoco"), ("c", "mujoco")])
+@pytest.mark.parametrize(("engine", "missing"), [("mjx", "mujoco.mjx"), ("mjx-tuned", "mujoco"), ("c", "mujoco")])
 def test_an_engine_that_is_not_installed_is_named(
     engine: str, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
