@@ -17,20 +17,19 @@ from diffsim.collision.layout import ContactLayout, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
 from diffsim.geometry.frames import Poses
-from diffsim.geometry.shapes import Candidates, negligible
+from diffsim.geometry.shapes import Candidates, choose, negligible, unit_x
 from diffsim.math.choose import where
 from diffsim.math.first import count
 from diffsim.math.largest import largest
 from diffsim.math.pick import pick_existing
-from diffsim.math.rotation import across, axis_far_from, frame_of_components
-from diffsim.math.vector import dot_components, unpack
+from diffsim.math.rotation import across, axis_far_from, frame_along
+from diffsim.math.vector import Components, dot_components, unpack
 from diffsim.math.xla import decided, stored
 from diffsim.types.data import Contacts
 from diffsim.types.model import Model
 
 Array = jax.Array
 Index = Array | np.ndarray
-Vector = Sequence[Array]
 
 FAR = 1e10  # distance in metres of a row that can be no contact
 
@@ -171,20 +170,14 @@ def _frame(normal: Array, tangent: Array) -> Array:
 
     A hint parallel to the normal is replaced by the x axis, as in MuJoCo, unless that is the normal too.
     """
-    z, hint = stored(unpack(normal)), unpack(tangent)
-    usual, one = unpack(axis_far_from(normal)), jnp.ones_like(z[0])
-    x_axis = [one, 0 * one, 0 * one]
-    instead = _either(_aside(z, x_axis, 0.01), x_axis, usual)
-    hinted = _either(_aside(z, hint, negligible(normal) ** 2), hint, instead)
-    wish = stored(_either(dot_components(hint, hint) > 0.25, hinted, usual))
-    return frame_of_components(z, wish)
+    z = stored(unpack(normal))
+    hint, usual, x_axis = tuple(unpack(tangent)), tuple(unpack(axis_far_from(normal))), tuple(unit_x(z[0]))
+    instead = choose(_aside(z, x_axis, 0.01), x_axis, usual)
+    hinted = choose(_aside(z, hint, negligible(normal) ** 2), hint, instead)
+    return frame_along(z, stored(choose(dot_components(hint, hint) > 0.25, hinted, usual)))
 
 
-def _either(condition: Array, yes: Vector, no: Vector) -> list[Array]:
-    return [where(condition, x, y) for x, y in zip(yes, no, strict=True)]
-
-
-def _aside(normal: Vector, hint: Vector, limit: float) -> Array:
+def _aside(normal: Components, hint: Components, limit: float) -> Array:
     """Whether a hint has a part that is normal to the normal."""
     part = jax.lax.stop_gradient(across(normal, hint))
     return dot_components(part, part) > limit

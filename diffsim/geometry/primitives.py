@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
-from diffsim.math.vector import dot, dot_components, scale, unpack
+from diffsim.math.vector import dot, dot_components, minus_components, scale, unpack
 from diffsim.math.xla import stored
 
 Array = jax.Array
@@ -28,14 +28,10 @@ def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Candidates:
     """The sphere against a ball at the nearest point of the capsule's segment."""
     half, axis, center = capsule.size[1], unpack(capsule.axis), unpack(sphere.pos)
     middle = unpack(capsule.pos)
-    along = stored(safe.clip(dot_components(axis, _minus(center, middle)), -half, half))
+    along = stored(safe.clip(dot_components(axis, minus_components(center, middle)), -half, half))
     nearest = _ahead(middle, along, axis)
     row = ball_ball(center, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
     return stack([candidate(*row)])
-
-
-def _minus(a: Vector, b: Vector) -> Vector:
-    return [x - y for x, y in zip(a, b, strict=True)]
 
 
 def _ahead(start: Vector, distance: Array, axis: Vector) -> Vector:
@@ -86,7 +82,7 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     ((ma, mb), (mb, mc)) and the right-hand side (u, v).
     """
     (start1, axis1), (start2, axis2) = (_segment(capsule) for capsule in (capsule1, capsule2))
-    offset = _minus(start1, start2)
+    offset = minus_components(start1, start2)
     products = [(axis1, axis1), (axis1, axis2), (axis2, axis2), (axis1, offset), (axis2, offset), (offset, offset)]
     ma, mb, mc, u, v, squared = (dot_components(*each) for each in products)
     quadratic, squared = stored((_Quadratic(ma, -mb, mc, -u, v), squared))

@@ -7,7 +7,6 @@ greatest gap (the least depth) is the one to leave by. All is written on compone
 several of them read is stored, so that XLA does not compute it again in each.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.math.choose import where
-from diffsim.math.vector import cross_components, dot_components, pack, unpack
+from diffsim.math.vector import cross_components, dot_components, minus_components, pack, unpack
 from diffsim.math.xla import decided, stored
 
 Array = jax.Array
@@ -54,9 +53,9 @@ def nearest_of_prism(vert: Array, point: Array) -> Nearest:
     p, corners = unpack(point), list(zip(*(unpack(column) for column in unpack(vert)), strict=True))
     # from the first corner of the top, of which each has its own
     origin, none = corners[3], jnp.zeros_like(corners[3][0])
-    top = [[none] * 3, *stored([_minus(corner, origin) for corner in corners[4:]])]
+    top = [[none] * 3, *stored([minus_components(corner, origin) for corner in corners[4:]])]
     height = stored(p[2] - corners[0][2] + none)
-    away, dist = _nearest_of_top(top, height, stored(_minus(p, origin)))
+    away, dist = _nearest_of_top(top, height, stored(minus_components(p, origin)))
     return Nearest(dist, pack(away), pack([x - dist * n for x, n in zip(p, away, strict=True)]))
 
 
@@ -78,16 +77,12 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     return stored([where(on_facet, n, safe.divide(x, length)) for n, x in zip(facet.normal, away, strict=True)]), dist
 
 
-def _minus(a: Sequence[Array], b: Sequence[Array]) -> Vector:
-    return [x - y for x, y in zip(a, b, strict=True)]
-
-
 def _roof(top: list[Vector], p: Vector) -> _Facet:
     """The top, between three corners."""
-    area = cross_components(_minus(top[1], top[0]), _minus(top[2], top[0]))
+    area = cross_components(minus_components(top[1], top[0]), minus_components(top[2], top[0]))
     length = stored(safe.sqrt(dot_components(area, area)))
     normal = stored([safe.divide(each, length) for each in area])
-    return _Facet(normal, dot_components(normal, _minus(p, top[0])))
+    return _Facet(normal, dot_components(normal, minus_components(p, top[0])))
 
 
 def _ground(height: Array) -> _Facet:
@@ -101,7 +96,7 @@ def _wall(side: _Side, p: Vector) -> _Facet:
     x, y = side.sweep
     length = stored(safe.sqrt(x * x + y * y))
     normal = [safe.divide(y, length), safe.divide(-x, length)]
-    return _Facet([*normal, jnp.zeros_like(x)], dot_components(normal, _minus(p[:2], side.begin)))
+    return _Facet([*normal, jnp.zeros_like(x)], dot_components(normal, minus_components(p[:2], side.begin)))
 
 
 def _greatest(facets: list[_Facet]) -> _Facet:
@@ -121,7 +116,7 @@ def _nearest_side(top: list[Vector], p: Vector) -> _Side:
         [where(third, c, where(second, b, a)) for a, b, c in zip(*corners, strict=True)]
         for corners in zip(*_sides(top), strict=True)
     )
-    sweep = _minus(end, begin)
+    sweep = minus_components(end, begin)
     share = stored(_share(begin, sweep, p))
     within = safe.clip(share, 0, 1)
     away = stored([x - y - within * z for x, y, z in zip(p, begin, sweep, strict=True)])
@@ -135,13 +130,13 @@ def _sides(top: list[Vector]) -> list[tuple[Vector, Vector]]:
 
 def _share(begin: Vector, sweep: Vector, p: Vector) -> Array:
     """Of the end in the nearest point of a line."""
-    return safe.divide(dot_components(_minus(p, begin), sweep), dot_components(sweep, sweep))
+    return safe.divide(dot_components(minus_components(p, begin), sweep), dot_components(sweep, sweep))
 
 
 def _squared(begin: Vector, end: Vector, p: Vector) -> Array:
     """Of the distance from a segment, not differentiated."""
     begin, end, p = jax.lax.stop_gradient((begin, end, p))
-    sweep, away = _minus(end, begin), _minus(p, begin)
+    sweep, away = minus_components(end, begin), minus_components(p, begin)
     share = jnp.clip(_share(begin, sweep, p), 0, 1)
     off = [x - share * y for x, y in zip(away, sweep, strict=True)]
     return dot_components(off, off)
@@ -151,6 +146,6 @@ def _over(normal: Vector, top: list[Vector], p: Vector) -> Array:
     """Whether a point is between the planes through the sides and along a normal."""
     inside = jnp.asarray(True)
     for begin, end in _sides(top):
-        outward = cross_components(_minus(end, begin), normal)
-        inside = inside & (dot_components(outward, _minus(p, begin)) <= 0)
+        outward = cross_components(minus_components(end, begin), normal)
+        inside = inside & (dot_components(outward, minus_components(p, begin)) <= 0)
     return inside

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.choose import where
-from diffsim.math.vector import cross_components, dot_components, pack, unpack
+from diffsim.math.vector import cross_components, dot_components, minus_components, pack, unpack
 from diffsim.math.xla import stored
 
 Array = jax.Array
@@ -90,19 +90,24 @@ def direction(v: Vector, fallback: Vector) -> tuple[Vector, Array]:
     return unit, where(valid, length, dot_components(v, fallback))
 
 
+def unit_x(like: Array) -> Vector:
+    """(1, 0, 0) on components, each of the shape and dtype of `like`."""
+    none = jnp.zeros_like(like)
+    return [none + 1, none, none]
+
+
 def axes_fallback(shape1: Shape, shape2: Shape) -> Vector:
     """The normal that MuJoCo gives to coincident centres: the cross product of the z axes, or the x axis."""
     axes = jax.lax.stop_gradient((unpack(shape1.axis), unpack(shape2.axis)))
     across = cross_components(*axes)
-    one = jnp.ones_like(across[0])
-    return stored(direction(across, [one, 0 * one, 0 * one])[0])
+    return stored(direction(across, unit_x(across[0]))[0])
 
 
 def ball_ball(
     center1: Vector, radius1: Array, center2: Vector, radius2: Array, fallback: Vector
 ) -> tuple[Array, Array, Array]:
     """(dist, pos, normal) of two balls, given components; `fallback` is the normal of coincident centres."""
-    between = stored([b - a for a, b in zip(center1, center2, strict=True)])
+    between = stored(minus_components(center2, center1))
     normal, length = direction(between, fallback)
     normal, dist = stored((normal, length - radius1 - radius2))
     reach = radius1 + 0.5 * dist
@@ -110,5 +115,5 @@ def ball_ball(
 
 
 def choose(condition: Array, yes: Arrays, no: Arrays) -> Arrays:
-    """Selects between two tuples of arrays by one scalar condition."""
+    """Selects between two tuples of arrays by one condition."""
     return cast(Arrays, tuple(jnp.where(condition, a, b) for a, b in zip(yes, no, strict=True)))

@@ -15,7 +15,7 @@ Array = jax.Array
 
 @jax.custom_jvp
 def by_components(vectors: Array) -> Array:
-    """The same vectors (n, k); not on a CPU as they are."""
+    """The same vectors (n, k); elsewhere than on a CPU as they are."""
     return jnp.swapaxes(stored(jnp.swapaxes(stored(vectors), 0, 1)), 0, 1) if for_cpu() else vectors
 
 

@@ -114,7 +114,7 @@ def quat_rate(q: Array, change: Array) -> Array:
 
 def frame_from_z(z: Array) -> Array:
     """Right-handed orthonormal matrix (..., 3, 3) with rows z and two tangents, the first from the axis far from z."""
-    return frame_along(z, axis_far_from(z))
+    return frame_along(unpack(z), unpack(axis_far_from(z)))
 
 
 def axis_far_from(z: Array) -> Array:
@@ -124,23 +124,20 @@ def axis_far_from(z: Array) -> Array:
     return pack([zero, where(steep, zero, one), where(steep, one, zero)])
 
 
-def frame_along(z: Array, wish: Array) -> Array:
-    """Right-handed orthonormal matrix (..., 3, 3) with rows z, the direction of `wish` across z, and their product."""
-    return frame_of_components(unpack(z), unpack(wish))
+def frame_along(z: Components, wish: Components) -> Array:
+    """Right-handed orthonormal matrix (..., 3, 3) with rows z, the direction of `wish` across z, and their product.
 
-
-def frame_of_components(z: Components, wish: Components) -> Array:
-    """The same of components."""
-    along = stored(dot_components(z, wish))
-    part = [x - along * n for x, n in zip(wish, z, strict=True)]
+    Of components. A wish along z leaves no direction: the second row is the y axis then, with no derivative.
+    """
+    part = across(z, wish)
     squared = dot_components(part, part)
     valid = squared > safe.tiny(squared)
     shrink = stored(jax.lax.rsqrt(where(valid, squared, 1)))
-    first = [x * shrink for x in part]
+    first = [where(valid, x * shrink, instead) for x, instead in zip(part, (0.0, 1.0, 0.0), strict=True)]
     return jnp.stack([pack(row) for row in (z, first, cross_components(z, first))], axis=-2)
 
 
 def across(z: Components, wish: Components) -> list[Array]:
     """The part of `wish` that is normal to the unit vector z, on components."""
-    along = dot_components(z, wish)
+    along = stored(dot_components(z, wish))
     return [x - along * n for x, n in zip(wish, z, strict=True)]

@@ -39,6 +39,11 @@ def total(terms: Sequence[Array]) -> Array:
     return result
 
 
+def minus_components(a: Components, b: Components) -> list[Array]:
+    """a - b on components."""
+    return [x - y for x, y in zip(a, b, strict=True)]
+
+
 def dot_components(a: Leading, b: Leading) -> Array:
     """a_i b_i on components."""
     return total([x * y for x, y in zip(a, b, strict=True)])

@@ -1,5 +1,7 @@
 """Vectors by components are the same vectors, in batches and for derivatives too."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,3 +25,9 @@ def test_values_and_derivatives_are_those_of_the_vectors() -> None:
     np.testing.assert_array_equal(jax.jacfwd(change)(one), jax.jacfwd(jnp.sin)(one))
     with jax.disable_jit():
         np.testing.assert_array_equal(by_components(one), one)
+
+
+def test_components_are_stored_one_after_another() -> None:
+    """In a batch too, and whatever order is written in."""
+    program = jax.jit(jax.vmap(lambda x: jnp.sum(by_components(jnp.sin(x)), axis=0))).lower(jnp.ones((4, 5, 6)))
+    assert re.search(r"f64\[4,6,5\]\{2,1,0\} call", str(program.compile().as_text()))
