@@ -82,7 +82,8 @@ def landed(model: diffsim.Model, up: jax.Array) -> tuple[jax.Array, jax.Array]:
 def length(model: diffsim.Model, state: diffsim.State) -> jax.Array:
     """Of the next step, s: to where a corner comes to the first millimetre of the floor, and by little through that."""
     dist = diffsim.forward(model, state).contact.dist
-    speed = jnp.linalg.norm(state.qvel[:3]) + 0.09 * jnp.linalg.norm(state.qvel[3:])
+    # no corner is faster up or down (sliding does not matter)
+    speed = jnp.abs(state.qvel[2]) + 0.09 * jnp.linalg.norm(state.qvel[3:])
     way = jnp.min(jnp.maximum(jnp.maximum(dist, -WIDTH - dist), RISE))
     most = jnp.where(jnp.min(dist) < 0, TOUCHING, AIR)
     return jnp.minimum(jnp.minimum(way / speed, most), 1 - state.time)
