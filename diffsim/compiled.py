@@ -12,6 +12,8 @@ import jax
 import jax.core
 import numpy as np
 
+from diffsim.uncollected import uncollected
+
 NUMBERS = jax.Array | np.ndarray | np.number | np.bool_ | float | int
 
 P = ParamSpec("P")
@@ -20,12 +22,13 @@ T = TypeVar("T")
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """The function of pytrees of arrays, compiled once for each structure and shapes when called with numbers."""
-    program = jax.jit(function)
+    traced = uncollected()(function)
+    program = jax.jit(traced)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         numbers = all(map(_is_number, jax.tree.leaves((args, kwargs))))
-        return (program if numbers else function)(*args, **kwargs)
+        return (program if numbers else traced)(*args, **kwargs)
 
     return call
 

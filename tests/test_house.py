@@ -14,8 +14,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # from the ground up; a room imports from itself and from rooms on lower floors, never from its neighbours
 FLOORS = [
-    ["errors", "enums", "motor_layout", "checked", "compiled", "version"],
-    ["joints"],
+    ["errors", "enums", "motor_layout", "checked", "uncollected", "version"],
+    ["compiled", "joints"],
     ["kernels"],
     ["math"],
     ["types", "mjcf"],

@@ -12,6 +12,7 @@ from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, Rollout, State
+from diffsim.uncollected import uncollected
 
 Array = jax.Array
 
@@ -32,6 +33,7 @@ class Policy(NamedTuple):
 
 
 @checked
+@uncollected()
 def rollout(
     model: Model,
     state: State,
