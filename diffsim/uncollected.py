@@ -1,7 +1,7 @@
-"""uncollected: tracing without Python's garbage collector, which would take a third of its time.
+"""uncollected: tracing without Python's garbage collector, which would take up to a third of its time.
 
-A trace makes hundreds of thousands of small objects, nearly all of which live until the program is compiled; the
-collector goes through them again and again and finds nothing. It goes on afterwards.
+A trace makes very many small objects, which live until the program is compiled; the collector goes
+through them again and again. It goes on afterwards.
 """
 
 import gc
