@@ -135,7 +135,7 @@ def motions() -> Iterator[Bar]:
     yield Bar("quadruped: tilt of the torso a second later, rad", float(2 * jnp.linalg.norm(later[4:6])), 0.1)
     model, path, seconds = hops()
     qpos, steps = np.asarray(path.states.qpos), flights(model, path.states)
-    name = f"hopper, {steps} flights in {0.01 * STEPS:g} s (found in {seconds:.0f} s)"
+    name = f"hopper goes {qpos[-1, 0]:.2f} m in {steps} flights and {0.01 * STEPS:g} s (found in {seconds:.0f} s)"
     yield Bar(f"{name}: m short of {GOAL}", GOAL - float(qpos[-1, 0]), 0.0)
     yield Bar("hopper: largest |pitch|, rad", float(np.max(np.abs(qpos[:, 2]))), 0.3)
     yield Bar("hopper: m that the torso sinks at most", -float(np.min(qpos[:, 1])), 0.15)
