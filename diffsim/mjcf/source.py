@@ -3,7 +3,8 @@
 Document types are refused before the parser sees the text, so there are no entities to expand and nothing to fetch;
 resources.py bounds the size of files and reader.py the depth of nesting (so that `huge_tree`, which kinematic chains of
 more than 256 links need, lets nothing else in). Comments are blanked out first, because MJCF in the wild has comments
-that strict XML forbids (`<!-- -- -->`).
+that strict XML forbids (`<!-- -- -->`). What else MuJoCo's parser forgives is put right in a document that is refused as
+it stands: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
 """
 
 import codecs
@@ -17,6 +18,9 @@ from diffsim.errors import MjcfError, Problem
 # characters that begin the value of an attribute
 _ASSIGNED = re.compile(r"=\s*[\"']")
 MOST_ATTRIBUTES = 1000
+# the value of an attribute, and an ampersand that begins no entity of XML
+_VALUE = re.compile(r"=\s*(\"[^\"]*\"|'[^']*')")
+_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)")
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>", re.DOTALL)
 _ENCODING = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
 # what a file may be written in: each is decoded in time that grows with its size
@@ -49,7 +53,15 @@ def parse(text: bytes | str, file: str) -> Node:
     if doctype >= 0:
         message = "document types and entities are not allowed in a model"
         raise _refused(file, 1 + plain.count("\n", 0, doctype), message, "remove <!DOCTYPE ...>")
-    _check_attributes(plain, file)
+    try:
+        return _node(_tree(plain, file), file)
+    except MjcfError:
+        return _node(_tree(_forgiven(plain), file), file)
+
+
+def _tree(text: str, file: str) -> "etree._Element":
+    """The parser's own tree of sound XML without a document type."""
+    _check_attributes(text, file)
     parser = etree.XMLParser(
         encoding="utf-8",
         resolve_entities=False,
@@ -61,12 +73,20 @@ def parse(text: bytes | str, file: str) -> Node:
         remove_pis=True,
     )
     try:
-        root = etree.fromstring(plain.encode("utf-8", "surrogatepass"), parser)
+        return etree.fromstring(text.encode("utf-8", "surrogatepass"), parser)
     except (etree.XMLSyntaxError, UnicodeError, ValueError) as problem:
         line = getattr(problem, "lineno", 0) or 0
         reason = re.sub(r", line \d+, column \d+( \(.*\))?$", "", str(problem)) or "not well formed"
         raise _refused(file, line, f"not sound XML: {reason}") from None
-    return _node(root, file)
+
+
+def _forgiven(text: str) -> str:
+    """The text with values as XML wants them, a blank behind each, on as many lines."""
+
+    def sound(found: "re.Match[str]") -> str:
+        return _AMPERSAND.sub("&amp;", found.group()).replace("<", "&lt;") + " "
+
+    return _VALUE.sub(sound, text)
 
 
 def _node(element: "etree._Element", file: str) -> Node:

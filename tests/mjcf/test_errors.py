@@ -27,7 +27,7 @@ WRONG = [
     (b"\xff\xfe<\x00", ["not sound XML"]),
     (b"<?xml version='1.0' encoding='klingon'?><mujoco/>", ["not text in encoding klingon"]),
     ('<!DOCTYPE m [<!ENTITY a "b">]><mujoco model="&a;"/>', ["document types and entities are not allowed"]),
-    ('<mujoco model="&a;"/>', ["not sound XML", "Entity 'a' not defined"]),
+    ('<mujoco model="a & b">&a;</mujoco>', ["not sound XML", "Entity 'a' not defined"]),
     ("<scene/>", ["<scene>: the root of a model is <mujoco>"]),
     ("no/such/file.xml", ["no/such/file.xml", "is not there"]),
     ("a\0b", ["is no file name"]),

@@ -30,6 +30,17 @@ def test_lines_survive_comments_and_declaration():
         read("<?xml version='1.0'?>\n<!-- two\nlines --><mujoco><worldbody>\n<gem/></worldbody></mujoco>")
 
 
+@pytest.mark.parametrize("name", ["a", "a & b", "a&nbsp;b", "a&lt;b", "a<b", "a=b", "it's &#233;"])
+def test_what_the_oracle_forgives(name):
+    text = f"<mujoco>\n<worldbody><geom name=\"{name}\"type='box'size='1 2 3'/>\n<gem/></worldbody></mujoco>"
+    with pytest.raises(MjcfError, match="<xml>:3 <gem>"):
+        read(text)
+    text = text.replace("<gem/>", "")
+    (geom,) = read(text).all(Geom)
+    assert geom.name == oracle.mujoco.MjModel.from_xml_string(text).geom(0).name
+    assert tuple(geom.size) == (1, 2, 3)
+
+
 def test_include_from_memory():
     assets = {
         "parts/a.xml": b"<x><option timestep='0.1'/><worldbody><geom name='a'/></worldbody><include file='b.xml'/></x>",
