@@ -27,6 +27,9 @@ from diffsim.types.topology import Topology
 Array = jax.Array
 Index = Array | np.ndarray
 
+# corners of polygons up to which a table of them is summed as it is, with what pads it
+WIDE = 32
+
 
 class Asset(NamedTuple):
     """A kind of data: `sizes(topology, id)` of one asset, `rows(model, ids, sizes)` of several with equal sizes.
@@ -92,7 +95,8 @@ def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
     around, side, joined, facet, edge, flank = (jnp.asarray(table) for table in tables)
     vert = pick(model.mesh_vert, vertices)
     bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
-    normal, outward = (jax.vmap(polygon_normals)(vert, table) for table in (side, facet))
+    outward = jax.vmap(polygon_normals)(vert, facet)
+    normal = jax.vmap(polygon_normals)(vert, side) if side.shape[-1] <= WIDE else _wide_normals(vert, tables[1])
     return Hull(vert, around, bound, side, normal, joined, facet, outward, edge, flank)
 
 
@@ -113,12 +117,29 @@ def polygon_normals(vert: Array, side: Array) -> Array:
     exists = side >= 0
     corner = vert[jnp.where(exists, side, side[:, :1])]
     spoke = corner - corner[:, :1]
-    first = cross(spoke[:, 1], spoke[:, 2])
-    lengths = dot(spoke[:, 1], spoke[:, 1]) * dot(spoke[:, 2], spoke[:, 2])
-    clear = jax.lax.stop_gradient(dot(first, first) > 1e-14 * lengths)
     whole = jnp.sum(cross(spoke[:, 1:-1], spoke[:, 2:]), axis=1)
-    normal = safe.normalize(jnp.where(clear[:, None], first, whole))
-    return jnp.where(exists[:, :1], normal, 0)
+    return jnp.where(exists[:, :1], _by_first(spoke[:, 1], spoke[:, 2], whole), 0)
+
+
+def _wide_normals(vert: Array, side: np.ndarray) -> Array:
+    """The same of static tables (m, p, k) of vertices (m, v, 3), most of whose rows are much shorter than k."""
+    count, rows = vert.shape[1], side.shape[1]
+    corner = vert.reshape(-1, 3)
+    own = np.where(side >= 0, side + count * np.arange(len(side))[:, None, None], -1).reshape(-1, side.shape[2])
+    polygon, last = np.nonzero(own[:, 2:] >= 0)
+    begin = corner[own[polygon, 0]]
+    areas = cross(corner[own[polygon, last + 1]] - begin, corner[own[polygon, last + 2]] - begin)
+    whole = jax.ops.segment_sum(areas, polygon, len(own), indices_are_sorted=True)
+    ends = corner[np.maximum(own[:, :3], 0)]
+    normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
+    return jnp.where(own[:, :1] >= 0, normal, 0).reshape(-1, rows, 3)
+
+
+def _by_first(one: Array, other: Array, whole: Array) -> Array:
+    """Unit normals (p, 3) by two spokes of polygons, or by their areas (p, 3) where these are on a line."""
+    first = cross(one, other)
+    clear = jax.lax.stop_gradient(dot(first, first) > 1e-14 * (dot(one, one) * dot(other, other)))
+    return safe.normalize(jnp.where(clear[:, None], first, whole))
 
 
 def gather(model: Model, poses: Poses, geoms: Index, bucket: Bucket | None) -> Shape:

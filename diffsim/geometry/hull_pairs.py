@@ -41,6 +41,8 @@ FACING = 0.99999872
 LEVEL = 0.0016
 # two hulls with at most so many pairs of edges are looked at whole
 MOST = 4096
+# so is a hull beside a ball, with at most so many pairs of facets and vertices
+MOST_HEIGHTS = 2**19
 # cosine of the angle between the contact normal and a side that can be flat on the other body
 TOWARD = 0.99
 
@@ -82,7 +84,7 @@ def convex_hull_pair(
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
     pair, fixed = difference(hull1, hull2, shape1, shape2), jax.lax.stop_gradient((hull1, hull2))
-    at_once = kinds[0] == GeomType.SPHERE and len(hull2.edge) > 0
+    at_once = kinds[0] == GeomType.SPHERE and 0 < len(hull2.facet) * len(hull2.vert) <= MOST_HEIGHTS
     feature_of = functools.partial(_of_ball, fixed[1]) if at_once else functools.partial(_on_sides, *fixed)
     contact = closest(pair, feature_of)
     return stack([contact_row(shape1, contact, radius1, radius2)])

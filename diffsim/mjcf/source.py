@@ -3,8 +3,8 @@
 Document types are refused before the parser sees the text, so there are no entities to expand and nothing to fetch;
 resources.py bounds the size of files and reader.py the depth of nesting (so that `huge_tree`, which kinematic chains of
 more than 256 links need, lets nothing else in). Comments are blanked out first, because MJCF in the wild has comments
-that strict XML forbids (`<!-- -- -->`). What else MuJoCo's parser forgives is put right in a document that is refused as
-it stands: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
+that strict XML forbids (`<!-- -- -->`). What else MuJoCo's parser forgives is put right in a document that is refused
+as it stands: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
 """
 
 import codecs

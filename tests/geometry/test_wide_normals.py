@@ -1,0 +1,49 @@
+"""Normals of polygons with many corners: the same from a table with long rows as from those triangles that exist."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from collision.hulls import column
+
+import diffsim
+from diffsim.geometry import assets
+from diffsim.geometry.hull_tables import hull_sizes
+
+
+def tables() -> tuple[np.ndarray, np.ndarray]:
+    """Corners (2, 60, 3), and polygons (2, 5, 40): of all lengths, one that begins along a line, and none."""
+    rng = np.random.default_rng(0)
+    vert, side = rng.normal(size=(2, 60, 3)), np.full((2, 5, 40), -1, np.int32)
+    for mesh in range(2):
+        for row, corners in enumerate((3, 4, 17, 40)):
+            side[mesh, row, :corners] = rng.permutation(60)[:corners]
+        first, second, third = side[mesh, 2, :3]
+        vert[mesh, third] = 2 * vert[mesh, second] - vert[mesh, first]
+    return vert, side
+
+
+def test_values_and_derivatives() -> None:
+    vert, side = tables()
+    weight = np.random.default_rng(1).normal(size=(2, 5, 3))
+    whole = lambda vert: jax.vmap(assets.polygon_normals)(vert, jnp.asarray(side))  # noqa: E731
+    sparse = lambda vert: assets._wide_normals(vert, side)  # noqa: E731
+    np.testing.assert_allclose(sparse(jnp.asarray(vert)), whole(jnp.asarray(vert)), atol=1e-14)
+    assert not np.any(sparse(jnp.asarray(vert))[:, 4])
+    slopes = [jax.grad(lambda vert, f=f: jnp.sum(weight * f(vert)))(jnp.asarray(vert)) for f in (whole, sparse)]
+    np.testing.assert_allclose(*slopes, rtol=1e-12, atol=1e-13)
+
+
+def test_a_hull_with_wide_sides() -> None:
+    corners = column(50, 0.1, 0.2)
+    vertices = " ".join(map(str, corners.ravel()))
+    model = diffsim.load(
+        f'<mujoco><asset><mesh name="m" vertex="{vertices}"/></asset><worldbody><geom type="mesh" mesh="m"/>'
+        "</worldbody></mujoco>"
+    )
+    sizes = hull_sizes(model.topology, 0)
+    hull = assets.hulls(model, (0,), sizes)
+    assert hull.side.shape[-1] > assets.WIDE
+    np.testing.assert_allclose(hull.normal[0], assets.polygon_normals(hull.vert[0], hull.side[0]), atol=1e-12)
+    outward = np.einsum("pi,pi->p", hull.normal[0], hull.vert[0][np.maximum(hull.side[0, :, 0], 0)])
+    assert np.sum(np.asarray(hull.side[0, :, 0]) >= 0) == 52
+    assert np.all(outward[np.asarray(hull.side[0, :, 0]) >= 0] > 0.05)
