@@ -27,7 +27,7 @@ from rest_models import SCENES, Scene
 import diffsim
 
 # metres: of energies and depths, of drift, of other starts, and how many of these
-BAR, DRIFT, AWAY, STARTS = 1e-3, 1e-4, 1e-9, 4
+BAR, DRIFT, AWAY, STARTS = 1e-3, 1e-4, 1e-9, 13
 
 
 class Rest(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
+from jax.interpreters import partial_eval
 
 from diffsim.compiler.interpret import run_jaxpr
 
@@ -34,6 +35,12 @@ def trace(function: Callable[..., Any], arguments: Any) -> Any:
         jax.config.update(name, newer)
 
 
+def needed(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program without what no result depends on, as XLA compiles it."""
+    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    return ClosedJaxpr(jaxpr, closed.consts)
+
+
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of pytrees of arrays, traced once for their structure and shapes; keywords are static."""
     traced: dict[Any, tuple[ClosedJaxpr, Any]] = {}
@@ -45,7 +52,7 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
         if key not in traced:
             made = lambda *a: function(*a, **static)  # noqa: E731
             closed, shape = trace(made, jax.tree.unflatten(structure, arrays))
-            traced[key] = closed, jax.tree.structure(shape)
+            traced[key] = needed(closed), jax.tree.structure(shape)
         closed, result = traced[key]
         return jax.tree.unflatten(result, run_jaxpr(closed, arrays))
 

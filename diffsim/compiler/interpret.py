@@ -50,7 +50,7 @@ def run_jaxpr(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
     for equation in jaxpr.eqns:
         inputs = [np.asarray(v.val) if isinstance(v, Literal) else known[v] for v in equation.invars]
         outputs = _apply(equation.primitive, inputs, equation.params)
-        known.update(zip(equation.outvars, outputs, strict=True))
+        known.update((v, x) for v, x in zip(equation.outvars, outputs, strict=True) if v in last or v in kept)
         for v in equation.invars:
             if not isinstance(v, Literal) and last[v] is equation and v not in kept:
                 known.pop(v, None)

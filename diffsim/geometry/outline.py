@@ -16,12 +16,17 @@ from diffsim.types.topology import Topology, per_topology
 
 # how far from a plane the vertices of one facet are at most, by the size of the hull
 FLAT = 1e-7
+# of larger polygons so many corners are kept (MuJoCo clips by the first 150)
+MOST_CORNERS = 128
 # how many facets are taken out of a part one after another; the rest of it are facets of their own
 ROUNDS = 8
 
 
 class Polygons(NamedTuple):
-    """The polygons (p, k) of a hull, and the other ends of the edges at each vertex (v, n); -1 for no more."""
+    """The polygons (p, k) of a hull, and the other ends of the edges at each vertex (v, n); -1 for no more.
+
+    A polygon of more than 128 corners has its first three and others spread along it.
+    """
 
     side: np.ndarray
     joined: np.ndarray
@@ -44,7 +49,15 @@ def polygons_of(lists: list[list[int]], vertices: int) -> Polygons:
     for polygon in lists:
         for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
             ends[here].append(there)
-    return Polygons(_ragged(lists), _ragged(ends))
+    return Polygons(_ragged([_thinned(each) for each in lists]), _ragged(ends))
+
+
+def _thinned(polygon: list[int]) -> list[int]:
+    """At most as many corners as are kept: the first three, which tell the normal, and others spread along it."""
+    if len(polygon) <= MOST_CORNERS:
+        return polygon
+    spread = np.linspace(0, len(polygon) - 1, MOST_CORNERS - 2).astype(int)
+    return [polygon[k] for k in np.union1d(np.arange(3), spread)]
 
 
 def _ragged(lists: list[list[int]]) -> np.ndarray:

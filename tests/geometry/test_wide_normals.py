@@ -6,7 +6,7 @@ import numpy as np
 from collision.hulls import column
 
 import diffsim
-from diffsim.geometry import assets
+from diffsim.geometry import assets, outline
 from diffsim.geometry.hull_tables import hull_sizes
 
 
@@ -47,3 +47,16 @@ def test_a_hull_with_wide_sides() -> None:
     outward = np.einsum("pi,pi->p", hull.normal[0], hull.vert[0][np.maximum(hull.side[0, :, 0], 0)])
     assert np.sum(np.asarray(hull.side[0, :, 0]) >= 0) == 52
     assert np.all(outward[np.asarray(hull.side[0, :, 0]) >= 0] > 0.05)
+
+
+def test_of_a_polygon_with_very_many_corners_some_are_kept() -> None:
+    angle = 2 * np.pi * np.arange(500) / 500
+    corner = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    side, joined = outline.polygons_of([list(range(500)), [0, 1, 2]], 500)
+    kept = side[0][side[0] >= 0]
+    x, y = corner[kept].T
+    area = 0.5 * np.sum(x * np.roll(y, -1) - y * np.roll(x, -1))
+    assert len(kept) <= outline.MOST_CORNERS and abs(area / np.pi - 1) < 1e-3
+    np.testing.assert_array_equal(kept[:3], [0, 1, 2])
+    np.testing.assert_array_equal(side[1, :4], [0, 1, 2, -1])
+    assert np.all(joined[:, 0] == (np.arange(500) + 1) % 500)
