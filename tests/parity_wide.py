@@ -28,7 +28,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 # compile time is what this costs
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
@@ -104,8 +104,18 @@ def pair(source: str, **capacity: int) -> tuple[diffsim.Model, Any]:
     return model.replace(opt=model.opt.replace(**SETTINGS)), mjmodel
 
 
-def errors(source: str, options: argparse.Namespace, **capacity: int) -> tuple[dict[str, float], Counter[str]]:
-    """The worst error of each field over its bar, relative where values exceed one, and how many states had which fate.
+class Found(NamedTuple):
+    """Of a model's states: the worst error of each field over its bar, relative where values exceed one; how many had
+    which fate; and how far off qacc is where contacts are not the same, relative to its largest value.
+    """
+
+    worst: dict[str, float]
+    fates: Counter[str]
+    away: float
+
+
+def errors(source: str, options: argparse.Namespace, **capacity: int) -> Found:
+    """What differs from the oracle.
 
     Raises:
       Dropped: some contacts did not fit.
@@ -119,6 +129,7 @@ def errors(source: str, options: argparse.Namespace, **capacity: int) -> tuple[d
 
     worst: dict[str, float] = {}
     fates: Counter[str] = Counter()
+    furthest = 0.0
     for data in oracle.visited_states(mjmodel, options.states, options.seed):
         now, after = both(oracle.state_of(data), oracle.inputs_of(data))
         if int(now.ncon_dropped):
@@ -128,6 +139,7 @@ def errors(source: str, options: argparse.Namespace, **capacity: int) -> tuple[d
         away = np.abs(ours["qacc"] - theirs["qacc"]).max(initial=0) / max(1.0, np.abs(theirs["qacc"]).max(initial=0))
         same, stable = same_contacts(now.contact, data), can_go_on(mjmodel, data)
         other = "near" if away <= NEAR else "other contacts"
+        furthest = max(furthest, 0.0 if same or not stable else float(away))
         fates["compared" if same and stable else other if stable else "the oracle fails"] += 1
         for name in ("qpos", "qvel", "act", "history"):
             theirs[name], ours[name] = np.array(getattr(data, name)), getattr(after, name)
@@ -135,7 +147,7 @@ def errors(source: str, options: argparse.Namespace, **capacity: int) -> tuple[d
             scale = max(1.0, float(np.max(np.abs(value), initial=0)))
             error = float(np.max(np.abs(np.asarray(ours[name]) - value), initial=0)) / scale / BAR[name]
             worst[name] = max(worst.get(name, 0.0), error if error == error else np.inf)
-    return worst, fates
+    return Found(worst, fates, furthest)
 
 
 def same_contacts(contacts: Any, data: Any) -> bool:
@@ -158,9 +170,9 @@ def judge(source: str, options: argparse.Namespace) -> tuple[str, str]:
     """(verdict, what there is to say) of one model."""
     try:
         try:
-            found, fates = errors(source, options)
+            found, fates, away = errors(source, options)
         except Dropped:
-            found, fates = errors(source, options, max_contacts=256, max_pairs=2048)
+            found, fates, away = errors(source, options, max_contacts=256, max_pairs=2048)
     except Dropped:
         return "dropped", "more than 256 contacts"
     except UnsupportedError as problem:
@@ -171,7 +183,7 @@ def judge(source: str, options: argparse.Namespace) -> tuple[str, str]:
         return "refused by the oracle", str(problem)[:100]
     bad = {name: error for name, error in found.items() if not error <= 1}
     shown = " ".join(f"{name}={error * BAR[name]:.1e}" for name, error in (bad or found).items() if error > 0)
-    fate = "" if set(fates) == {"compared"} else f" {dict(fates)}"
+    fate = "" if set(fates) == {"compared"} else f" {dict(fates)}" + (f", qacc off by {away:.0e}" if away else "")
     return ("different" if bad else "equal" if fates["compared"] + fates["near"] else "not comparable"), shown + fate
 
 
