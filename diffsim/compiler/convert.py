@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.model_fields import field_columns
 from diffsim.compiler.pack import pack
 from diffsim.errors import expect
@@ -42,7 +43,7 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
-    fields |= tree_fields(fields) | facet_fields(fields) | field_columns(fields, mjmodel)
+    fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
 

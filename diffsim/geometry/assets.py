@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.geometry.frames import Poses, frames_at
-from diffsim.geometry.hull_tables import Sizes, padded_graph, stacked_hulls
+from diffsim.geometry.hull_tables import Sizes, padded_graph, polygon_rows, stacked_hulls
 from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
-from diffsim.math.pick import pick, pick_existing
+from diffsim.math.pick import pick, pick_existing, pick_some
 from diffsim.math.vector import cross, dot
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
@@ -97,6 +97,9 @@ def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
     bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
     outward = jax.vmap(polygon_normals)(vert, facet)
     normal = jax.vmap(polygon_normals)(vert, side) if side.shape[-1] <= WIDE else _wide_normals(vert, tables[1])
+    rows = polygon_rows(model.topology, meshes, side.shape[1])
+    rounding = pick_some(model.mesh_polyrounding, rows.reshape(-1)).reshape(normal.shape)
+    normal = jnp.where(rows[..., None] >= 0, safe.normalize(normal + rounding), 0)
     return Hull(vert, around, bound, side, normal, joined, facet, outward, edge, flank)
 
 

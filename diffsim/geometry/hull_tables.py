@@ -99,6 +99,13 @@ def stacked_hulls(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> 
     return vertices, around, *tables
 
 
+def polygon_rows(topology: Topology, meshes: tuple[int, ...], sides: int) -> np.ndarray:
+    """Rows of mesh_polynormal (m, p) of so many polygons, with a row for a mesh; -1 where there is no more."""
+    number = np.arange(sides)[None]
+    first, count = (np.asarray(each)[list(meshes)][:, None] for each in (topology.mesh_polyadr, topology.mesh_polynum))
+    return np.where(number < count, first + number, -1)
+
+
 def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """Rows of mesh_vert (v,) and neighbours (v, n), or (1, n), of a mesh's hull, padded to sizes."""
     count, lists, longest = sizes

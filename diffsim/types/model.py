@@ -177,6 +177,8 @@ class Model(Record):
     mesh_normal: Array = leaf("nmeshnormal", 3)
     mesh_texcoord: Array = leaf("nmeshtexcoord", 2)
     mesh_polynormal: Array = leaf("nmeshpoly", 3)
+    # ours: what that has beside the normals of mesh_vert, which is kept in float32 (compiler/assets/hull.py)
+    mesh_polyrounding: Array = leaf("nmeshpoly", 3)
     mesh_scale: Array = leaf("nmesh", 3)
     mesh_pos: Array = leaf("nmesh", 3)
     mesh_quat: Array = leaf("nmesh", 4)

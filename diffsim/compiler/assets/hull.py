@@ -4,7 +4,9 @@ Collisions search the graph for the vertex furthest along a direction and clip p
 Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as one polygon.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -113,6 +115,27 @@ def polygon_normals(vertex: Array, sides: Polygons) -> Array:
         normal[side] = cross_product(spoke[1:-1], spoke[2:]).sum(axis=0)
     length = np.sqrt(squares(normal))[:, None]
     return np.where(length > 0, normal / np.where(length > 0, length, 1.0), [1.0, 0.0, 0.0])
+
+
+def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
+    """`mesh_polyrounding` of a compiled model: its normals less those of its vertices in float32.
+
+    These are worth little where the first three vertices of a polygon are near each other. By the rule of
+    `geometry.assets.polygon_normals`, which it is to be added to.
+    """
+    vertex = np.reshape(fields["mesh_vert"], (-1, 3)).astype(np.float32).astype(float)
+    first = np.repeat(np.ravel(fields["mesh_vertadr"]), np.ravel(fields["mesh_polynum"]))
+    count, given = (np.ravel(fields[name]) for name in ("mesh_polyvertnum", "mesh_polyvert"))
+    sides = Polygons(given + np.repeat(first, count), count)
+    begin, *ends = (vertex[sides.vertex[sides.start + k]] for k in range(3))
+    one, other = (end - begin for end in ends)
+    normal = cross_product(one, other)
+    for side in np.flatnonzero(squares(normal) <= 1e-14 * squares(one) * squares(other)).tolist():
+        spoke = vertex[sides.vertex[sides.start[side] :][: sides.count[side]]] - begin[side]
+        normal[side] = cross_product(spoke[1:-1], spoke[2:]).sum(axis=0)
+    length = np.sqrt(squares(normal))[:, None]
+    unit = normal / np.where(length > 0, length, 1)
+    return {"mesh_polyrounding": (np.reshape(fields["mesh_polynormal"], (-1, 3)) - unit) * (length > 0)}
 
 
 def polygons_of_vertices(sides: Polygons, nvert: int) -> tuple[Array, Array]:

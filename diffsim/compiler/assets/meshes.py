@@ -14,6 +14,7 @@ from diffsim.compiler.assets.hull import (
     Polygons,
     graph,
     polygons_of_vertices,
+    rounding_fields,
 )
 from diffsim.compiler.assets.limits import (
     MOST_IN_ALL,
@@ -55,7 +56,7 @@ def mesh_rows(draft: Draft) -> None:
 def mesh_fields(draft: Draft) -> None:
     """The mesh fields of the model."""
     compiled = _fields([node.row["mesh"] for node in draft.nodes["mesh"]])
-    draft.fields.update(compiled | tree_fields(compiled) | facet_fields(compiled))
+    draft.fields.update(compiled | tree_fields(compiled) | facet_fields(compiled) | rounding_fields(compiled))
 
 
 def _colliding(draft: Draft) -> set[str]:

@@ -1,11 +1,13 @@
-"""Normals of polygons with many corners: the same from a table with long rows as from those triangles that exist."""
+"""Normals of polygons: those of MuJoCo; of many corners the same from a table as from those triangles that exist."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracle
 from collision.hulls import column
 
 import diffsim
+from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry import assets, outline
 from diffsim.geometry.hull_tables import hull_sizes
 
@@ -47,6 +49,24 @@ def test_a_hull_with_wide_sides() -> None:
     outward = np.einsum("pi,pi->p", hull.normal[0], hull.vert[0][np.maximum(hull.side[0, :, 0], 0)])
     assert np.sum(np.asarray(hull.side[0, :, 0]) >= 0) == 52
     assert np.all(outward[np.asarray(hull.side[0, :, 0]) >= 0] > 0.05)
+
+
+def test_normals_are_those_from_before_vertices_were_kept_in_float32() -> None:
+    """A corner of the block is cut by 4e-6 m: what float32 keeps of that says little of its normal."""
+    block = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * [1, 1.3, 1.7]
+    cut = np.concatenate([block[:-1], block[-1] - 4e-5 * np.eye(3)]) + [[0.2, 0.3, 0.5]]
+    vertices = " ".join(map(repr, map(float, cut.ravel())))
+    text = (
+        f'<mujoco><asset><mesh name="m" vertex="{vertices}"/></asset><worldbody><geom type="mesh" mesh="m"/>'
+        "</worldbody></mujoco>"
+    )
+    mjmodel = oracle.mujoco.MjModel.from_xml_string(text)
+    for model in (diffsim.load(text), from_mujoco(mjmodel)):
+        hull = assets.hulls(model, (0,), hull_sizes(model.topology, 0))
+        number = int(model.topology.mesh_polynum[0])
+        np.testing.assert_allclose(hull.normal[0, :number], model.mesh_polynormal, atol=1e-14)
+        assert np.max(np.abs(model.mesh_polyrounding)) > 1e-5
+        assert not np.any(hull.normal[0, number:])
 
 
 def test_of_a_polygon_with_very_many_corners_some_are_kept() -> None:
