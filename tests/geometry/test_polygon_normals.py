@@ -52,9 +52,9 @@ def test_a_hull_with_wide_sides() -> None:
 
 
 def test_normals_are_those_from_before_vertices_were_kept_in_float32() -> None:
-    """A corner of the block is cut by 4e-6 m: what float32 keeps of that says little of its normal."""
+    """A corner of the block is cut by 4e-5 m: what float32 keeps of that says little of its normal."""
     block = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * [1, 1.3, 1.7]
-    cut = np.concatenate([block[:-1], block[-1] - 4e-5 * np.eye(3)]) + [[0.2, 0.3, 0.5]]
+    cut = np.array([0.2, 0.3, 0.5]) + np.concatenate([block[:-1], block[-1] - 4e-5 * np.eye(3)])
     vertices = " ".join(map(repr, map(float, cut.ravel())))
     text = (
         f'<mujoco><asset><mesh name="m" vertex="{vertices}"/></asset><worldbody><geom type="mesh" mesh="m"/>'
