@@ -22,8 +22,11 @@ LEDGER: dict[str, str] = {
     "mujoco_mjx/mujoco/mjx/test_data/actuator/general_dyntype.xml": _SINGULAR,
 }
 
-# files on which MuJoCo crashes with the search for contacts of tests/parity_wide.py, by path
-CRASHES: dict[str, str] = {
+# files on which tests/parity_wide.py has nothing to compare with, by path
+WITHOUT_ORACLE: dict[str, str] = {
+    "robosuite_models/robosuite_models/assets/grippers/schunk_svh_right_hand.xml": (
+        "contacts of parts that hardly move against each other: forces of 1e16 N, and M qacc is not MuJoCo's own forces"
+    ),
     f"{_ROBOTS}/quadruped_description/urdf/quadruped.urdf": (
         "MuJoCo's search for contacts of cylinders with a tolerance of 1e-12 ends in a segmentation fault"
     ),

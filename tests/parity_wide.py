@@ -43,7 +43,7 @@ import corpus_parity
 import numpy as np
 import oracle
 from compiler.features import FEATURES
-from corpus_ledger import CRASHES, LEDGER, OTHER_CONTACTS
+from corpus_ledger import LEDGER, OTHER_CONTACTS, WITHOUT_ORACLE
 from everything import everything
 from uncompiled import uncompiled
 
@@ -201,7 +201,7 @@ def main() -> int:
     oracle.mujoco.set_mju_user_warning(lambda text: None)
     done = options.skip.read_text() if options.skip else ""
     counts: Counter[str] = Counter()
-    known = LEDGER | CRASHES
+    known = LEDGER | WITHOUT_ORACLE
     for name, source in (robots() if options.corpus else sources()).items():
         if options.only in name and f"{name}: " not in done:
             start = time.perf_counter()
