@@ -4,7 +4,7 @@ Collisions search the graph for the vertex furthest along a direction and clip p
 Source: user_mesh.cc (3.8.1) for the layout of mesh_graph and for what counts as one polygon.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,13 +108,8 @@ def polygons(vertex: Array, hull: Hull) -> Polygons:
 
 def polygon_normals(vertex: Array, sides: Polygons) -> Array:
     """Unit normals (n, 3) by the first three vertices of each polygon; by all of them where these are on a line."""
-    first, second, third = (vertex[sides.vertex[sides.start + k]] for k in range(3))
-    normal = cross_product(second - first, third - first)
-    for side in np.flatnonzero(squares(normal) < (SMALLEST * 10) ** 2).tolist():
-        spoke = vertex[sides.vertex[sides.start[side] :][: sides.count[side]]] - first[side]
-        normal[side] = cross_product(spoke[1:-1], spoke[2:]).sum(axis=0)
-    length = np.sqrt(squares(normal))[:, None]
-    return np.where(length > 0, normal / np.where(length > 0, length, 1.0), [1.0, 0.0, 0.0])
+    normal = _normals(vertex, sides, lambda normal, *_: squares(normal) < (SMALLEST * 10) ** 2)
+    return np.where(squares(normal)[:, None] > 0, normal, [1.0, 0.0, 0.0])
 
 
 def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
@@ -127,15 +122,21 @@ def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
     first = np.repeat(np.ravel(fields["mesh_vertadr"]), np.ravel(fields["mesh_polynum"]))
     count, given = (np.ravel(fields[name]) for name in ("mesh_polyvertnum", "mesh_polyvert"))
     sides = Polygons(given + np.repeat(first, count), count)
+    kept = _normals(vertex, sides, lambda n, one, other: squares(n) <= 1e-14 * squares(one) * squares(other))
+    own = np.reshape(fields["mesh_polynormal"], (-1, 3))
+    return {"mesh_polyrounding": np.where(squares(kept)[:, None] > 0, own - kept, 0)}
+
+
+def _normals(vertex: Array, sides: Polygons, on_a_line: Callable[[Array, Array, Array], Array]) -> Array:
+    """Unit normals (n, 3), zero of a polygon without area; `on_a_line` by products and ways of first three vertices."""
     begin, *ends = (vertex[sides.vertex[sides.start + k]] for k in range(3))
     one, other = (end - begin for end in ends)
     normal = cross_product(one, other)
-    for side in np.flatnonzero(squares(normal) <= 1e-14 * squares(one) * squares(other)).tolist():
+    for side in np.flatnonzero(on_a_line(normal, one, other)).tolist():
         spoke = vertex[sides.vertex[sides.start[side] :][: sides.count[side]]] - begin[side]
         normal[side] = cross_product(spoke[1:-1], spoke[2:]).sum(axis=0)
     length = np.sqrt(squares(normal))[:, None]
-    unit = normal / np.where(length > 0, length, 1)
-    return {"mesh_polyrounding": (np.reshape(fields["mesh_polynormal"], (-1, 3)) - unit) * (length > 0)}
+    return normal / np.where(length > 0, length, 1.0)
 
 
 def polygons_of_vertices(sides: Polygons, nvert: int) -> tuple[Array, Array]:
