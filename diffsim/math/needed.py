@@ -127,5 +127,5 @@ def _in_groups(search: Search[Tree], own: list[bool], needed: Array, leaves: lis
 
 
 def spread(size: int, values: Array, batched: bool) -> Array:
-    """Values with a leading batch axis."""
-    return values if batched else jnp.broadcast_to(values, (size, *values.shape))
+    """Values with a leading batch axis; what is not batched may be a plain number."""
+    return values if batched else jnp.broadcast_to(values, (size, *jnp.shape(values)))
