@@ -106,7 +106,7 @@ def taken_out(values: Array, count: int) -> Array:
     """
     size = SHORT if values.shape[0] <= MANY else LONG
     rows = stored(_padded(values, size).reshape(-1, size))
-    best = stored(_padded(_ordered(_most(jnp.maximum, jnp.max, rows)), VECTOR))
+    best = stored(_padded(_most(jnp.maximum, jnp.max, _ordered(rows)), VECTOR))
     piece, place = (jnp.arange(n, dtype=jnp.int32) for n in (len(best), size))
 
     def take_next(before: _Taken, _: None) -> tuple[_Taken, Array]:
