@@ -46,8 +46,10 @@ OTHER_CONTACTS: dict[str, str] = {
     "robosuite/robosuite/models/assets/bullet_data/baxter_description/urdf/baxter_arm.urdf": f"cylinders {_TILTED}",
     f"{_ROBOTS}/double_pendulum_description/urdf/double_pendulum.urdf": _ONE,
     f"{_ROBOTS}/double_pendulum_description/urdf/double_pendulum_continuous.urdf": _ONE,
-    f"{_ROBOTS}/talos_data/robots/talos_full_v2.urdf": _CURVED,
-    f"{_ROBOTS}/talos_data/robots/talos_reduced.urdf": _CURVED,
+    **{
+        f"{_ROBOTS}/talos_data/robots/talos_{name}.urdf": _CURVED
+        for name in ("full_v2", "full_v2_box", "reduced", "reduced_box", "reduced_corrected")
+    },
     "robosuite_models/robosuite_models/assets/grippers/aloha_gripper.xml": _DISCS,
 }
 
