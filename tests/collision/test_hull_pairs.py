@@ -101,7 +101,7 @@ def test_a_ball_beside_a_hull(name: str) -> None:
     for k, point in enumerate(points):
         distance, normal = separation_by_all_facets(point[None], hull)
         inside += distance < 0
-        np.testing.assert_allclose(contact.dist[k, 0], distance - 0.05, atol=2e-8)
+        np.testing.assert_allclose(contact.dist[k, 0], distance - 0.05, atol=1e-8)
         np.testing.assert_allclose(contact.frame[k, 0, 0], normal, atol=near)
     assert 10 < inside < 50
 
