@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.geometry.slab import through_box
-from diffsim.geometry.triangle_tree import CHILDREN, Trees, trees
+from diffsim.geometry.triangle_tree import CHILDREN, LEAF, Trees, trees
 from diffsim.math.needed import spread
-from diffsim.math.vector import cross, dot, total, unpack
+from diffsim.math.ranked import INTEGERS
+from diffsim.math.vector import cross_components, dot_components, minus_components, unpack
 from diffsim.math.xla import computed_once
 from diffsim.types.model import Model
 
@@ -27,12 +28,17 @@ LANES = 1024
 # three bits a child, and a leading 1 that says how many there are
 EMPTY = 1
 BITS = 3
+# pairs of places that, exchanged where they are out of order, one after another sort eight values
+SORTING = (
+    *((0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7), (1, 2), (5, 6)),
+    *((0, 4), (3, 7), (1, 5), (2, 6), (1, 4), (3, 6), (2, 4), (3, 5), (3, 4)),
+)
 
 
 class Meshes(NamedTuple):
-    """What is searched: vertices (n, 3) and boxes (nodes, 6, 8), m, and the static trees."""
+    """What is searched: corners (leaves, 9, 8) and boxes (nodes, 6, 8), m, and the static trees."""
 
-    vertex: Array
+    corners: Array
     boxes: Array
     plan: Trees
 
@@ -73,8 +79,8 @@ class _Work(NamedTuple):
 
 def search_meshes(model: Model, queries: Queries) -> Nearest:
     """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves."""
-    vertex, boxes, queries = jax.lax.stop_gradient((model.mesh_vert, model.mesh_boxes, queries))
-    found = _search(trees(model.topology))(vertex, boxes, queries)
+    corners, boxes, queries = jax.lax.stop_gradient((model.mesh_leafvert, model.mesh_boxes, queries))
+    found = _search(trees(model.topology))(corners, boxes, queries)
     return Nearest(*jax.lax.stop_gradient(found))
 
 
@@ -82,18 +88,18 @@ def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
     """A search whose `vmap` is one search: the rays of all worlds that share their meshes are worked on together."""
 
     @jax.custom_batching.custom_vmap
-    def search(vertex: Array, boxes: Array, queries: Queries) -> Nearest:
-        return _in_lanes(Meshes(vertex, boxes, plan), queries)
+    def search(corners: Array, boxes: Array, queries: Queries) -> Nearest:
+        return _in_lanes(Meshes(corners, boxes, plan), queries)
 
     @search.def_vmap
-    def in_one_go(size: int, batched: Any, vertex: Array, boxes: Array, queries: Queries) -> tuple[Nearest, Nearest]:
+    def in_one_go(size: int, batched: Any, corners: Array, boxes: Array, queries: Queries) -> tuple[Nearest, Nearest]:
         *own_mesh, own_queries = batched
         whole = jax.tree.map(partial(spread, size), queries, own_queries)
         if any(own_mesh):
-            vertex, boxes = (spread(size, *each) for each in zip((vertex, boxes), own_mesh, strict=True))
-            found = jax.lax.map(lambda each: search(*each), (vertex, boxes, whole))
+            corners, boxes = (spread(size, *each) for each in zip((corners, boxes), own_mesh, strict=True))
+            found = jax.lax.map(lambda each: search(*each), (corners, boxes, whole))
         else:
-            flat = search(vertex, boxes, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), whole))
+            flat = search(corners, boxes, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), whole))
             found = jax.tree.map(lambda x: x.reshape(size, -1), flat)
         return found, Nearest(True, True)  # type: ignore[arg-type]
 
@@ -207,14 +213,20 @@ def _entry(box: Array, work: _Work, limit: Array) -> Array:
     return jnp.where(enter <= jnp.minimum(leave, limit[:, None]), enter, jnp.inf)
 
 
+@computed_once
 def _in_order(entry: Array) -> Array:
-    """(b,) the children that are met, nearest in the lowest bits, under a leading 1."""
-    columns = unpack(entry)
-    result = jnp.left_shift(EMPTY, BITS * total([(each < jnp.inf).astype(jnp.int32) for each in columns]))
-    for child, each in enumerate(columns):
-        earlier = [other <= each for other in columns[:child]] + [other < each for other in columns[child + 1 :]]
-        rank = total([before.astype(jnp.int32) for before in earlier])
-        result = result + jnp.where(each < jnp.inf, child << BITS * rank, 0)
+    """(b,) the children that are met, nearest in the lowest bits, under a leading 1.
+
+    Distances, which are not negative, are in the order of their bits, the last of which give way to the child's number.
+    """
+    kind, last = INTEGERS[entry.dtype], CHILDREN - 1
+    bits, never = (jax.lax.bitcast_convert_type(each, kind) for each in (entry, jnp.full_like(entry[0, 0], jnp.inf)))
+    keys = unpack(bits & ~last | jnp.arange(CHILDREN, dtype=kind)[None])
+    for a, b in SORTING:
+        keys[a], keys[b] = jnp.minimum(keys[a], keys[b]), jnp.maximum(keys[a], keys[b])
+    result = jnp.full(len(entry), EMPTY, jnp.int32)
+    for key in reversed(keys):
+        result = jnp.where(key < never, result << BITS | (key & last).astype(jnp.int32), result)
     return result
 
 
@@ -237,31 +249,28 @@ def _descend(lanes: _Lanes, level: Array, node: Array, left: Array, here: Array)
 def _look_at_triangles(meshes: Meshes, work: _Work, lanes: _Lanes, here: Array) -> _Lanes:
     """Lanes at a leaf take the nearest of its triangles, if it is nearer than what they know, and go on."""
     leaf = jnp.where(here, work.place[:, 1] + lanes.node, 0)
-    width = meshes.plan.corners.shape[1]
-    rows = _rows(jnp.asarray(meshes.plan.corners.reshape(-1, 3 * width)), leaf)
-    corners = _rows(meshes.vertex, rows.reshape(-1)).reshape(-1, width, 3, 3)
-    distance = _triangle_distances(corners, work)
+    rows = _rows(meshes.corners.reshape(-1, 9 * LEAF), leaf)
+    distance = _triangle_distances(rows.reshape(-1, 3, 3, LEAF), work)
     nearest, triangle = lanes.nearest
     for each, column in enumerate(unpack(distance)):
         better = here & (column < nearest)
-        nearest, triangle = (jnp.where(better, *pair) for pair in ((column, nearest), (leaf * width + each, triangle)))
+        nearest, triangle = (jnp.where(better, *pair) for pair in ((column, nearest), (leaf * LEAF + each, triangle)))
     lanes = lanes._replace(nearest=Nearest(nearest, triangle))
     return _descend(lanes, lanes.level - 1, lanes.node >> BITS, lanes.left, here)
 
 
 @computed_once
 def _triangle_distances(corners: Array, work: _Work) -> Array:
-    """(b, m) where rays cross triangles with corners (b, m, 3, 3), infinite if they do not."""
-    size = corners.shape[:2]
-    direction = jnp.broadcast_to(work.direction[:, None], (*size, 3))
-    a, b, c = (corners[:, :, corner] - work.origin[:, None] for corner in range(3))
+    """(b, 8) where rays cross triangles with corners (b, 3, 3, 8), infinite if they do not."""
+    origin, direction = unpack(work.origin[:, :, None], axis=1), unpack(work.direction[:, :, None], axis=1)
+    a, b, c = (minus_components(unpack(each, axis=1), origin) for each in unpack(corners, axis=1))
     # volumes of the ray with each edge: of one sign inside, of equal size for the two triangles at an edge
-    volumes = [dot(direction, cross(*edge)) for edge in ((c, b), (a, c), (b, a))]
+    volumes = [dot_components(direction, cross_components(*edge)) for edge in ((c, b), (a, c), (b, a))]
     whole = volumes[0] + volumes[1] + volumes[2]
     least = jnp.minimum(*(volumes[k] * jnp.sign(whole) for k in (0, 1)))
     least = jnp.minimum(least, volumes[2] * jnp.sign(whole))
     inside = (whole != 0) & (least >= -8 * jnp.finfo(whole.dtype).eps * jnp.abs(whole))
-    normal = cross(b - a, c - a)
-    slope = dot(normal, direction)
-    distance = dot(normal, a) / jnp.where(slope == 0, 1, slope)
+    normal = cross_components(minus_components(b, a), minus_components(c, a))
+    slope = dot_components(normal, direction)
+    distance = dot_components(normal, a) / jnp.where(slope == 0, 1, slope)
     return jnp.where(inside & (slope != 0) & (distance >= 0), distance, jnp.inf)

@@ -18,16 +18,16 @@ def through_box(lower: Components, upper: Components, origin: Components, direct
     """Distances (enter, leave) of rays through boxes, enter >= 0; enter > leave where the ray misses the box.
 
     Args:
-      lower, upper: x, y and z of the boxes' corners, m. A box that is inside out is missed by every ray.
+      lower, upper: x, y and z of the boxes' corners, m. A box whose x are inside out is missed by every ray.
       origin, direction: x, y and z of the rays; distances are in units of |direction|.
     """
     near, far = [], []
     for low, high, start, along in zip(lower, upper, origin, direction, strict=True):
-        steep = jnp.where(jnp.abs(along) < SMALLEST, SMALLEST, along)
-        inverse, forward = 1 / steep, steep > 0
-        near.append((jnp.where(forward, low, high) - start) * inverse)
-        far.append((jnp.where(forward, high, low) - start) * inverse)
+        inverse = 1 / jnp.where(jnp.abs(along) < SMALLEST, SMALLEST, along)
+        ends = (low - start) * inverse, (high - start) * inverse
+        near.append(jnp.minimum(*ends))
+        far.append(jnp.maximum(*ends))
     enter = jnp.maximum(jnp.maximum(near[0], near[1]), jnp.maximum(near[2], 0))
     leave = jnp.minimum(jnp.minimum(far[0], far[1]), far[2])
     # rounding must not close a flat box
-    return enter, leave * (1 + 8 * jnp.finfo(leave.dtype).eps)
+    return enter, jnp.where(lower[0] <= upper[0], leave * (1 + 8 * jnp.finfo(leave.dtype).eps), -jnp.inf)

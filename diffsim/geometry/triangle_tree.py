@@ -3,7 +3,8 @@
 The triangles are halved again and again along the longest side of the box of their middles, until few are left: 2^k
 leaves of equally many, some twice. Eight leaves in a row are the children of a node, eight such nodes those of the
 next, up to a root with 1 to 8 children, so that places follow from counts and no pointer is stored. Which triangle is
-in which leaf is static (`mesh_leafface`); the boxes follow from the vertices, as a leaf of the model (`mesh_boxes`).
+in which leaf is static (`mesh_leafface`); corners and boxes follow from the vertices, as leaves of the model
+(`mesh_leafvert`, `mesh_boxes`), each node's and each leaf's in one row.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from diffsim.types.topology import Topology, per_topology
 Floats = TypeVar("Floats", np.ndarray, jax.Array)
 Join = Callable[..., Any]
 
-# most triangles in a leaf
+# triangles in a leaf, some of them twice
 LEAF = 8
 CHILDREN = 8
 # lower and upper corner of the box of a child that is not there: inside out, no ray meets it
@@ -26,7 +27,7 @@ NOWHERE = (1e30, -1e30)
 
 
 class Tree(NamedTuple):
-    """Counts of one tree: leaves, triangles in each, levels of nodes, children of the root."""
+    """Counts of one tree: leaves, different triangles in each, levels of nodes, children of the root."""
 
     leaves: int
     width: int
@@ -42,8 +43,8 @@ class Tree(NamedTuple):
 class Trees(NamedTuple):
     """The trees of all meshes of a model, one after another.
 
-    `faces` (leaves, m): rows of mesh_face in each leaf, the last one repeated where a leaf has fewer than m; `corners`
-    (leaves, m, 3): the rows of mesh_vert at their corners.
+    `faces` (leaves, 8): rows of mesh_face in each leaf, the last one repeated where a leaf has fewer; `corners`
+    (leaves, 8, 3): the rows of mesh_vert at their corners.
     """
 
     trees: tuple[Tree, ...]
@@ -67,7 +68,7 @@ def tree_of(count: int) -> Tree:
 
 
 def tree_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """`mesh_leafface` and `mesh_boxes` of a compiled model, given its other mesh fields."""
+    """`mesh_leafface`, `mesh_leafvert` and `mesh_boxes` of a compiled model, given its other mesh fields."""
     vertex, face = (np.reshape(fields[f"mesh_{name}"], (-1, 3)) for name in ("vert", "face"))
     rows = zip(*(fields[f"mesh_{name}"] for name in ("faceadr", "facenum", "vertadr", "vertnum")), strict=True)
     leaves = [
@@ -75,10 +76,7 @@ def tree_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
         for faceadr, facenum, vertadr, vertnum in rows
     ]
     leafface = np.concatenate([np.zeros(0, np.int32), *leaves]).astype(np.int32)
-    return {
-        "mesh_leafface": leafface,
-        "mesh_boxes": boxes(_plan({**fields, "mesh_leafface": leafface}), vertex.astype(float)),
-    }
+    return {"mesh_leafface": leafface, **around(_plan({**fields, "mesh_leafface": leafface}), vertex.astype(float))}
 
 
 def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
@@ -106,27 +104,33 @@ def trees(topology: Topology) -> Trees:
 
 def _plan(fields: Mapping[str, Any]) -> Trees:
     plans = tuple(tree_of(int(count)) for count in fields["mesh_facenum"])
-    most = max((tree.width for tree in plans), default=1)
-    faces, corners, first = [np.zeros((0, most), np.int32)], [np.zeros((0, most, 3), np.int32)], 0
+    faces, corners, first = [np.zeros((0, LEAF), np.int32)], [np.zeros((0, LEAF, 3), np.int32)], 0
     for mesh, tree in enumerate(plans):
         own = fields["mesh_leafface"][first : first + tree.leaves * tree.width].reshape(tree.leaves, tree.width)
-        own = np.pad(own, ((0, 0), (0, most - tree.width)), mode="edge") + fields["mesh_faceadr"][mesh]
+        own = np.pad(own, ((0, 0), (0, LEAF - tree.width)), mode="edge") + fields["mesh_faceadr"][mesh]
         faces.append(own)
         corners.append(np.reshape(fields["mesh_face"], (-1, 3))[own] + fields["mesh_vertadr"][mesh])
         first += tree.leaves * tree.width
     return Trees(plans, np.concatenate(faces).astype(np.int32), np.concatenate(corners).astype(np.int32))
 
 
-def boxes(plan: Trees, vertex: Floats) -> Floats:
-    """(nodes, 6, 8): lower and upper corners, m, of the children of all nodes; `NOWHERE` where there is no child.
+def around(plan: Trees, vertex: Floats) -> dict[str, Floats]:
+    """`mesh_leafvert` and `mesh_boxes` of all trees, m, given the vertices (n, 3); of numpy and JAX arrays alike.
 
-    The nodes of one mesh follow one another, the root first. Trees of one shape are computed together. Works on numpy
-    and on JAX arrays alike.
+    Returns:
+      mesh_leafvert: (leaves, 9, 8), x, y and z of the first, second and third corners of the triangles of each leaf.
+      mesh_boxes: (nodes, 6, 8), lower and upper corners of each node's children, `NOWHERE` where there is no child; the
+        nodes of one mesh follow one another, the root first.
     """
-    join: Join = jnp.concatenate if isinstance(vertex, jax.Array) else np.concatenate
     corners = vertex[plan.corners.reshape(-1)].reshape(*plan.corners.shape[:2], 9)
+    return {"mesh_leafvert": corners.swapaxes(1, 2), "mesh_boxes": _boxes(plan, corners)}
+
+
+def _boxes(plan: Trees, corners: Floats) -> Floats:
+    """`mesh_boxes`, given the corners of leaves (leaves, 8, 9). Trees of one shape are computed together."""
+    join: Join = jnp.concatenate if isinstance(corners, jax.Array) else np.concatenate
     first_node, first_leaf = plan.places[:, :2].T
-    found, nodes = [np.zeros((0, 6, CHILDREN), vertex.dtype)], [np.zeros(0, int)]
+    found, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
     for tree in dict.fromkeys(plan.trees):
         same = np.array([mesh for mesh, other in enumerate(plan.trees) if other == tree])
         own = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)

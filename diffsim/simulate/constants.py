@@ -17,7 +17,7 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.checked import checked
 from diffsim.compiled import compiled
 from diffsim.enums import EqType, GeomType, ObjType
-from diffsim.geometry.triangle_tree import boxes, trees
+from diffsim.geometry.triangle_tree import around, trees
 from diffsim.joints import dofs_angular
 from diffsim.math.rotation import quat_conj, quat_mul, quat_normalize, quat_to_mat, rotate, rotate_inv
 from diffsim.math.safe import divide, norm, sqrt
@@ -65,7 +65,7 @@ def constants(model: Model) -> dict[str, Any]:
     found |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
     found |= _fixed_views(model, kinematics, com)
     found["dof_M0"] = _own_inertia(model, com, tendons, inertia)
-    found["mesh_boxes"] = boxes(trees(model.topology), model.mesh_vert)
+    found |= around(trees(model.topology), model.mesh_vert)
     found["eq_data"] = _relative_poses(model, kinematics)
     found["actuator_biasprm"] = _damping_from_ratio(model, transmission, found["dof_M0"])
     sizes = _body_sizes(model, kinematics)

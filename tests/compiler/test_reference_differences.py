@@ -26,7 +26,9 @@ MODELS = {
 PARAMETERS = ("body_mass", "body_inertia", "body_ipos", "dof_armature", "body_pos", "actuator_gear")
 # all that MuJoCo has too
 DERIVED = tuple(
-    field.name for field in dataclasses.fields(Model) if field.metadata.get("derived") and field.name != "mesh_boxes"
+    field.name
+    for field in dataclasses.fields(Model)
+    if field.metadata.get("derived") and field.name not in ("mesh_leafvert", "mesh_boxes")
 )
 STEP = 1e-5
 

@@ -136,11 +136,13 @@ def test_no_ray_escapes_a_closed_mesh_in_float32() -> None:
         assert_close("distance", hits.distance, np.ones(len(aims)), 1e-4)
 
 
-def test_boxes_follow_the_vertices() -> None:
+def test_trees_follow_the_vertices() -> None:
     """`set_const` makes them again."""
     model = scene(FACETED, COUNT, 4).model
-    changed = model.replace(mesh_vert=0.5 * model.mesh_vert, mesh_boxes=0 * model.mesh_boxes)
-    boxes, there = interpret(constants, changed)["mesh_boxes"], np.abs(model.mesh_boxes) < 1e29
+    gone = {"mesh_boxes": 0 * model.mesh_boxes, "mesh_leafvert": 0 * model.mesh_leafvert}
+    found = interpret(constants, model.replace(mesh_vert=0.5 * model.mesh_vert, **gone))
+    assert_close("mesh_leafvert", found["mesh_leafvert"], 0.5 * np.asarray(model.mesh_leafvert), 1e-15)
+    boxes, there = found["mesh_boxes"], np.abs(model.mesh_boxes) < 1e29
     assert_close("mesh_boxes", boxes[there], 0.5 * np.asarray(model.mesh_boxes)[there], 1e-15)
     np.testing.assert_array_equal(boxes[~there], np.asarray(model.mesh_boxes)[~there])
 
