@@ -49,8 +49,9 @@ def set_const(model: Model) -> Model:
 
     Returns:
       A model whose derived fields (`body_subtreemass`, `body_invweight0`, `dof_M0`, `tendon_length0`, `actuator_acc0`,
-      `cam_pos0`, `eq_data`, `mesh_boxes`, `stat` ...) belong to its other fields. A positive `actuator_biasprm[:, 2]`
-      of a position servo (a damping ratio) becomes damping, a `tendon_lengthspring` of -1 the length at `qpos_spring`.
+      `cam_pos0`, `eq_data`, `mesh_leafvert`, `mesh_boxes`, `stat` ...) belong to its other fields. A positive
+      `actuator_biasprm[:, 2]` of a position servo (a damping ratio) becomes damping, a `tendon_lengthspring` of -1 the
+      length at `qpos_spring`.
     """
     found = constants(model)
     stat = model.stat.replace(**found.pop("stat"))
