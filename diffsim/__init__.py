@@ -10,31 +10,25 @@ Importing configures nothing; names below are the public interface.
 
 from diffsim import math as math
 from diffsim import mjcf as mjcf
+from diffsim import support as support
+from diffsim.base.errors import ArgumentError as ArgumentError
+from diffsim.base.errors import CapacityWarning as CapacityWarning
+from diffsim.base.errors import DiffsimError as DiffsimError
+from diffsim.base.errors import MjcfError as MjcfError
+from diffsim.base.errors import UnsupportedError as UnsupportedError
 from diffsim.compiler import compile as compile
 from diffsim.compiler.convert import from_mujoco as from_mujoco
 from diffsim.compiler.inertials import save_inertials as save_inertials
-from diffsim.errors import ArgumentError as ArgumentError
-from diffsim.errors import CapacityWarning as CapacityWarning
-from diffsim.errors import DiffsimError as DiffsimError
-from diffsim.errors import MjcfError as MjcfError
-from diffsim.errors import UnsupportedError as UnsupportedError
-from diffsim.geometry.ray import RayHits as RayHits
+from diffsim.geometry.rays.ray import RayHits as RayHits
 from diffsim.load import load as load
-from diffsim.simulate import support as support
 from diffsim.simulate.batch import model_axes as model_axes
-from diffsim.simulate.compiler_options import compiler_options as compiler_options
-from diffsim.simulate.constants import set_const as set_const
-from diffsim.simulate.distance_query import GeomDistance as GeomDistance
-from diffsim.simulate.distance_query import geom_distance as geom_distance
+from diffsim.simulate.constants.set_const import set_const as set_const
 from diffsim.simulate.forward import forward as forward
 from diffsim.simulate.inverse import inverse as inverse
 from diffsim.simulate.randomize import Scale as Scale
 from diffsim.simulate.randomize import Shift as Shift
 from diffsim.simulate.randomize import Uniform as Uniform
 from diffsim.simulate.randomize import randomize as randomize
-from diffsim.simulate.ray_queries import RayFilter as RayFilter
-from diffsim.simulate.ray_queries import multi_ray as multi_ray
-from diffsim.simulate.ray_queries import ray as ray
 from diffsim.simulate.rollout import Policy as Policy
 from diffsim.simulate.rollout import rollout as rollout
 from diffsim.simulate.status import check as check
@@ -42,6 +36,11 @@ from diffsim.simulate.status import is_bad as is_bad
 from diffsim.simulate.step import integrate as integrate
 from diffsim.simulate.step import step as step
 from diffsim.simulate.step import step_data as step_data
+from diffsim.support.distance import GeomDistance as GeomDistance
+from diffsim.support.distance import geom_distance as geom_distance
+from diffsim.support.rays import RayFilter as RayFilter
+from diffsim.support.rays import multi_ray as multi_ray
+from diffsim.support.rays import ray as ray
 from diffsim.types import Data as Data
 from diffsim.types import Inputs as Inputs
 from diffsim.types import Model as Model
@@ -53,3 +52,4 @@ from diffsim.types.state import make_state as make_state
 from diffsim.types.views import View as View
 from diffsim.types.views import sensor as sensor
 from diffsim.version import VERSION as __version__  # noqa: F401
+from diffsim.xla.compiler_options import compiler_options as compiler_options

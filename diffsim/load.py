@@ -5,9 +5,9 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from diffsim.base.errors import ArgumentError
 from diffsim.compiler.capacities import check_capacities
 from diffsim.compiler.passes import compile_all
-from diffsim.errors import ArgumentError
 from diffsim.mjcf import read
 from diffsim.types.archive import is_saved, restore
 from diffsim.types.model import Model

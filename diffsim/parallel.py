@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from diffsim.errors import ArgumentError
+from diffsim.base.errors import ArgumentError
 
 AXIS = "worlds"
 Tree = TypeVar("Tree")

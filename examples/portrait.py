@@ -12,7 +12,7 @@ from common import arguments, result, timed
 
 import diffsim
 from diffsim import envs, mjcf, viz
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 
 STAGE = """
 <mujoco>

@@ -35,8 +35,8 @@ from compiler.compare import differences
 from corpus_ledger import LEDGER, SLOW
 
 from diffsim import mjcf
+from diffsim.base.errors import DiffsimError, UnsupportedError
 from diffsim.compiler.passes import compile_all
-from diffsim.errors import DiffsimError, UnsupportedError
 from diffsim.types import Model
 
 FILES = HERE.parent / ".corpus" / "files"

@@ -1,6 +1,6 @@
 """One model with a bit of everything that features.md 2.1-2.6 lists, under every option and flag that changes it."""
 
-from diffsim.enums import DisableBit, Integrator
+from diffsim.base.enums import DisableBit, Integrator
 
 MODEL = """<mujoco><option timestep=".005" {option}><flag {flag}/></option>
 <default><geom density="600"/></default>

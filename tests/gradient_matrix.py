@@ -25,9 +25,9 @@ import numpy as np
 from tqdm import tqdm
 
 import diffsim
-from diffsim.compiler.interpret import interpret
-from diffsim.enums import Cone, Integrator, Solver
-from diffsim.physics.joint import integrate_position, position_difference
+from diffsim.base.enums import Cone, Integrator, Solver
+from diffsim.compiler.host.interpret import interpret
+from diffsim.kinematics.joints import integrate_position, position_difference
 
 Array = jax.Array
 # of one step, and of many

@@ -26,8 +26,8 @@ import oracle
 from tqdm import tqdm
 
 import diffsim
-from diffsim.enums import Cone, Integrator
-from diffsim.physics.joint import integrate_position, position_difference
+from diffsim.base.enums import Cone, Integrator
+from diffsim.kinematics.joints import integrate_position, position_difference
 
 Array = jax.Array
 

@@ -86,21 +86,21 @@ MUTATIONS = {
         "tests/constraint/test_rows.py::test_rows_match",
     ),
     "Euler's implicit damping has no derivative": Mutation(
-        "simulate/integrators.py",
+        "simulate/integrate/integrators.py",
         "    return _semi_implicit(model, state, data, qacc)\n\n\ndef euler_inertia",
         f"    qacc = data.qacc + {held('qacc - data.qacc')}\n"
         "    return _semi_implicit(model, state, data, qacc)\n\n\ndef euler_inertia",
         EULER,
     ),
     "(M - hD)^-1 M is missing in the derivative of implicit": Mutation(
-        "simulate/integrators.py",
+        "simulate/integrate/integrators.py",
         "    return _semi_implicit(model, state, data, qacc)\n\n\ndef implicit_inertia",
         f"    qacc = data.qacc + {held('qacc - data.qacc')}\n"
         "    return _semi_implicit(model, state, data, qacc)\n\n\ndef implicit_inertia",
         IMPLICIT,
     ),
     "stages of Runge-Kutta share a state": Mutation(
-        "simulate/runge_kutta.py",
+        "simulate/integrate/runge_kutta.py",
         "qpos=integrate_position(model, state.qpos, slopes.path, h),",
         f"qpos=integrate_position(model, {held('state.qpos')}, slopes.path, h),",
         RK4,
@@ -130,13 +130,13 @@ MUTATIONS = {
         "tests/constraint/test_options.py",
     ),
     "normalization of free quaternions is not projected": Mutation(
-        "physics/joint_motion.py",
+        "kinematics/joint_motion.py",
         "    return quat_normalize(qpos[3:])\n",
         f"    return qpos[3:] + {held('quat_normalize(qpos[3:]) - qpos[3:]')}\n",
         "tests/simulate/test_gradients.py::test_quaternions_are_projected",
     ),
     "normalization of ball quaternions is not projected": Mutation(
-        "physics/joint_motion.py",
+        "kinematics/joint_motion.py",
         "    return quat_normalize(qpos)\n",
         f"    return qpos + {held('quat_normalize(qpos) - qpos')}\n",
         "tests/simulate/test_gradients.py::test_quaternions_are_projected",

@@ -12,9 +12,9 @@ import mujoco
 import numpy as np
 
 from diffsim.compiler.convert import from_mujoco
+from diffsim.kinematics.tree import worthwhile_blocks
 from diffsim.load import load
 from diffsim.math.block_matrix import diagonal_of
-from diffsim.physics.tree import worthwhile_blocks
 from diffsim.types import Inputs, Model, State
 
 MODELS = pathlib.Path(__file__).parent / "models"

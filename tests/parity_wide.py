@@ -49,7 +49,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim import envs
-from diffsim.errors import DiffsimError, UnsupportedError
+from diffsim.base.errors import DiffsimError, UnsupportedError
 
 PACKAGES = ("dm_control/suite/*.xml", "gymnasium/envs/mujoco/assets/*.xml", "mujoco/mjx/test_data/**/*.xml")
 CORPUS = HERE.parent / ".corpus" / "files"

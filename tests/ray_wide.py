@@ -19,7 +19,7 @@ from oracle import rays_of
 from ray_scenes import GEOMS, ball, scene
 
 import diffsim
-from diffsim.geometry.ray import RayHits, Rays, cast
+from diffsim.geometry.rays.ray import RayHits, Rays, cast
 from diffsim.types import Model
 
 TOLERANCE = 1e-6

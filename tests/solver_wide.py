@@ -32,11 +32,11 @@ import oracle
 import parity_wide
 
 import diffsim
-from diffsim.enums import DisableBit, Solver
-from diffsim.errors import DiffsimError
-from diffsim.simulate.support import efc
+from diffsim.base.enums import DisableBit, Solver
+from diffsim.base.errors import DiffsimError
 from diffsim.solver import solve
 from diffsim.solver.objective import Objective, cost
+from diffsim.support import efc
 
 # CG and PGS converge linearly: a small improvement is no sign of the optimum
 CONVERGED = {

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import diffsim
+from diffsim.base.enums import Cone
 from diffsim.cli import find_model
-from diffsim.enums import Cone
-from diffsim.physics.joint import integrate_position
+from diffsim.kinematics.joints import integrate_position
 
 HERE = pathlib.Path(__file__).parent
 MODELS = [

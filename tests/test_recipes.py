@@ -24,10 +24,10 @@ class Place(NamedTuple):
 
 
 NUMBERS = [
-    Place("enums.py", "    IMPLICITFAST = 3\n", "    FROZEN = 4\n"),
-    Place("enums.py", "    FLEXSTRAIN = 6\n", "    MIRROR = 7\n"),
-    Place("enums.py", '"""Actuator biases (mjtBias)."""\n', "\n    SQUARE = 5\n"),
-    Place("enums.py", '"""Types of sensors (mjtSensor)."""\n', "\n    HALFTIME = 49\n"),
+    Place("base/enums.py", "    IMPLICITFAST = 3\n", "    FROZEN = 4\n"),
+    Place("base/enums.py", "    FLEXSTRAIN = 6\n", "    MIRROR = 7\n"),
+    Place("base/enums.py", '"""Actuator biases (mjtBias)."""\n', "\n    SQUARE = 5\n"),
+    Place("base/enums.py", '"""Types of sensors (mjtSensor)."""\n', "\n    HALFTIME = 49\n"),
 ]
 
 RECIPES = {
@@ -47,7 +47,7 @@ RECIPES = {
     ],
     "contact pair": [
         Place(
-            "geometry/primitives.py",
+            "geometry/primitive/primitives.py",
             "Array = jax.Array\n",
             "\n\ndef sphere_mesh(sphere: Shape, mesh: Shape, margin: Array) -> Candidates:\n"
             '    """A ball in the mesh."""\n'
@@ -78,17 +78,21 @@ RECIPES = {
     ],
     "actuator law": [
         Place(
-            "actuator/plain.py",
+            "actuator/filters_and_affine.py",
             "Array = jax.Array\n",
             "\n\ndef square(actuators: Actuators, parameters: Array) -> Array:\n"
             '    """(n,) force that grows with the square of the length."""\n'
             "    return parameters[:, 0] * actuators.length**2\n",
         ),
-        Place("actuator/laws.py", "LAWS: dict[str, Law] = {\n", '    "square": Law(bias=Force(plain.square)),\n'),
+        Place(
+            "actuator/laws.py",
+            "LAWS: dict[str, Law] = {\n",
+            '    "square": Law(bias=Force(filters_and_affine.square)),\n',
+        ),
     ],
     "integrator": [
         Place(
-            "simulate/integrators.py",
+            "simulate/integrate/integrators.py",
             "Inertia = Callable[[Model, State, Inputs, Data], BlockDiagonal]\n",
             "\n\ndef frozen(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:\n"
             '    """Time goes on, nothing moves."""\n'
@@ -96,7 +100,7 @@ RECIPES = {
             "    return Motion(state.qvel, *still)\n",
         ),
         Place(
-            "simulate/integrators.py",
+            "simulate/integrate/integrators.py",
             "INTEGRATORS: dict[Integrator, Method] = {\n",
             "    Integrator.FROZEN: Method(frozen),\n",
         ),
@@ -118,7 +122,7 @@ PROGRAM = f"""
 import jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_enable_x64", True)
 import diffsim
-from diffsim.compiler.interpret import interpret
+from diffsim.compiler.host.interpret import interpret
 model = diffsim.load('''{MODEL}''')
 state = diffsim.make_state(model)
 state = state.replace(time=jnp.asarray(4.0), qpos=state.qpos.at[0].set(0.5), qvel=state.qvel.at[1].set(2.0))

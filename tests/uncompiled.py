@@ -1,8 +1,8 @@
 """uncompiled: `jax.jit` for functions that a test calls a few times on each of many models.
 
 Compiling a stage for one model takes seconds, running it milliseconds. What is traced here is the program that
-`jax.jit` would compile, run by numpy (diffsim/compiler/interpret.py); that compiled programs give the same numbers is
-shown by tests/compiler/test_interpret.py, tests/parity/test_trajectories.py and all tests of steps and gradients.
+`jax.jit` would compile, run by numpy (diffsim/compiler/host/interpret.py); that compiled programs give the same numbers
+is shown by tests/compiler/test_interpret.py, tests/parity/test_trajectories.py and all tests of steps and gradients.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 from jax.interpreters import partial_eval
 
-from diffsim.compiler.interpret import run_jaxpr
+from diffsim.compiler.host.interpret import run_jaxpr
 
 
 def trace(function: Callable[..., Any], arguments: Any) -> Any:

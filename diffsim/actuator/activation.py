@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from diffsim.actuator.actuators import Actuators, Command, Conditions, at_places
 from diffsim.actuator.control import switched_off
 from diffsim.actuator.groups import Group, by_activation, groups, members
-from diffsim.enums import DisableBit
+from diffsim.base.enums import DisableBit
 from diffsim.types.model import Model
 
 Array = jax.Array

@@ -16,7 +16,7 @@ from diffsim.actuator.actuators import Actuators, Command, Conditions, clamp
 from diffsim.actuator.control import switched_off, usable_controls
 from diffsim.actuator.groups import Group, by_activation, by_actuator, groups, members
 from diffsim.actuator.limits import limit_on_joints, limit_on_tendons
-from diffsim.enums import DisableBit
+from diffsim.base.enums import DisableBit
 from diffsim.math.linalg import matmul
 from diffsim.types.data import Actuation, Passive, Transmission, Velocities
 from diffsim.types.model import Model

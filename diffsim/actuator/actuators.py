@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
-from diffsim.math.choose import where
-from diffsim.math.pick import pick
 from diffsim.types.model import Model
+from diffsim.xla.pick import pick
+from diffsim.xla.where import where
 
 Array = jax.Array
 

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 
 from diffsim.actuator.actuators import clamp
-from diffsim.enums import DisableBit
+from diffsim.base.enums import DisableBit
 from diffsim.math import safe
-from diffsim.math.choose import where
 from diffsim.types.model import Model
+from diffsim.xla.where import where
 
 Array = jax.Array
 

@@ -5,7 +5,7 @@
 The voltage V is the control u, or kp (u - length) + ki x - kd velocity, or kp (u - velocity) + ki (x - length),
 clipped to its limit; R rises with the temperature. Friction is LuGre's: a bristle z with
 z' = velocity - sigma0 |velocity| z / g(velocity), and the force -sigma0 z - sigma1 z'. Activations are the states of
-`MotorState`, those of which a motor has; what stands where is said in `motor_layout.py`.
+`MotorState`, those of which a motor has; what stands where is said in `base/motor_layout.py`.
 Source: MuJoCo documentation, "Modeling", "dcmotor".
 """
 
@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.actuator.actuators import Actuators
+from diffsim.base.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 from diffsim.math import safe
-from diffsim.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 
 Array = jax.Array
 

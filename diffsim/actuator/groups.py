@@ -12,10 +12,10 @@ import numpy as np
 
 from diffsim.actuator.actuators import Actuators, Conditions, at_places
 from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force
-from diffsim.enums import BiasType, DynType, GainType
-from diffsim.math.pick import pick, place
+from diffsim.base.enums import BiasType, DynType, GainType
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick, place
 
 Array = jax.Array
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from diffsim.actuator import dcmotor, muscle, plain, user
+from diffsim.actuator import dcmotor, filters_and_affine, muscle, user
 from diffsim.actuator.actuators import Actuators
-from diffsim.enums import BiasType, DynType, GainType
+from diffsim.base.enums import BiasType, DynType, GainType
 
 Array = jax.Array
 
@@ -43,8 +43,8 @@ class Dynamics:
 
     rate: Callable[[Actuators], Array]
     states: tuple[Switch, ...] | None = (None,)
-    advance: Callable[[Actuators, Array], Array] = plain.euler
-    signal: Callable[[Actuators, Array], Array] = plain.last_activation
+    advance: Callable[[Actuators, Array], Array] = filters_and_affine.euler
+    signal: Callable[[Actuators, Array], Array] = filters_and_affine.last_activation
     signal_slope: Callable[[Actuators], Array] | None = None
     always_early: bool = False
 
@@ -75,15 +75,18 @@ class Law:
 
 
 LAWS: dict[str, Law] = {
-    "none": Law(Dynamics(plain.nothing_changes, states=(), signal=plain.control), bias=Force(plain.nothing)),
-    "fixed": Law(gain=Force(plain.constant)),
-    "affine": Law(
-        gain=Force(plain.affine, plain.affine_slope),
-        bias=Force(plain.affine, plain.affine_slope),
+    "none": Law(
+        Dynamics(filters_and_affine.nothing_changes, states=(), signal=filters_and_affine.control),
+        bias=Force(filters_and_affine.nothing),
     ),
-    "integrator": Law(Dynamics(plain.integrator)),
-    "filter": Law(Dynamics(plain.low_pass)),
-    "filterexact": Law(Dynamics(plain.low_pass, advance=plain.exact_decay)),
+    "fixed": Law(gain=Force(filters_and_affine.constant)),
+    "affine": Law(
+        gain=Force(filters_and_affine.affine, filters_and_affine.affine_slope),
+        bias=Force(filters_and_affine.affine, filters_and_affine.affine_slope),
+    ),
+    "integrator": Law(Dynamics(filters_and_affine.integrator)),
+    "filter": Law(Dynamics(filters_and_affine.low_pass)),
+    "filterexact": Law(Dynamics(filters_and_affine.low_pass, advance=filters_and_affine.exact_decay)),
     "muscle": Law(
         Dynamics(muscle.activation_rate),
         gain=Force(muscle.active_force, muscle.active_slope),

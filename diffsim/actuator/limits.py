@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.actuators import clamp
-from diffsim.enums import TrnType
+from diffsim.base.enums import TrnType
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
-from diffsim.math.pick import place
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import place
 
 Array = jax.Array
 

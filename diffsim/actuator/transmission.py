@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import TrnType
+from diffsim.base.enums import TrnType
+from diffsim.kinematics.jacobian import body_dof_mask, point_jacobian
+from diffsim.kinematics.joints import JointGroup, groups
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
-from diffsim.math.pick import pick, place
 from diffsim.math.rotation import quat_mul, quat_sub
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
-from diffsim.physics.jacobian import body_dof_mask, point_jacobian
-from diffsim.physics.joint import JointGroup, groups
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Transmission
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick, place
 
 Array = jax.Array
 

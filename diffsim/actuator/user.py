@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.actuators import Actuators, UserLaws, at_places
-from diffsim.enums import BiasType, DisableBit, DynType, GainType
-from diffsim.errors import Problem, UnsupportedError
-from diffsim.math.pick import pick
+from diffsim.base.enums import BiasType, DisableBit, DynType, GainType
+from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.types.data import Data, Passive
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -18,12 +18,12 @@ from diffsim.bench.made import MADE
 from diffsim.bench.timing import best_seconds
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
-from diffsim.simulate.compiler_options import compiler_options
 from diffsim.simulate.forward import forward
 from diffsim.simulate.rollout import rollout
 from diffsim.simulate.step import step
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
+from diffsim.xla.compiler_options import compiler_options
 
 Array = jax.Array
 

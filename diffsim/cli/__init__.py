@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import jax
 
+from diffsim.base.errors import DiffsimError
 from diffsim.cli import bench, info, render, view
 from diffsim.cli.command import Command
 from diffsim.cli.models import find_model as find_model
-from diffsim.errors import DiffsimError
 from diffsim.version import VERSION
 
 COMMANDS: dict[str, Command] = {

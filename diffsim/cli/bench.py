@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import jax
 
 from diffsim import parallel
+from diffsim.base.errors import ArgumentError
 from diffsim.cli.command import Command
 from diffsim.cli.models import find_model
-from diffsim.errors import ArgumentError
 
 # modules of the engines of `--against`, outer ones first, and the package that has them
 MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx")

@@ -5,7 +5,7 @@ import argparse
 from diffsim.cli.command import Command
 from diffsim.cli.models import find_model
 from diffsim.load import load
-from diffsim.simulate.describe import print_model
+from diffsim.support.describe import print_model
 from diffsim.types.kinds import KINDS
 
 SIZES = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "neq", "nsensor", "nkey")

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim import viewer, viz
+from diffsim.base.errors import ArgumentError
 from diffsim.cli.command import Command
 from diffsim.cli.models import find_model
-from diffsim.errors import ArgumentError
 from diffsim.load import load
 from diffsim.simulate.rollout import rollout
 from diffsim.types import Model, State

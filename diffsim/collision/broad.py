@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import GeomType
 from diffsim.collision.layout import Grid
-from diffsim.enums import GeomType
 from diffsim.geometry.frames import Poses, frames_at
 from diffsim.math import safe
 from diffsim.math.vector import mul_vec, total, unpack
-from diffsim.math.xla import stored
 from diffsim.types.model import Model
+from diffsim.xla.barriers import stored
 
 Array = jax.Array
 

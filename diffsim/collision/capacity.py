@@ -14,7 +14,7 @@ custom numerics of MJX. MuJoCo's `size nconmax` is ignored.
 
 import numpy as np
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.types.topology import Topology
 
 PAIRS = 1024

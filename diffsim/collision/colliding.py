@@ -4,10 +4,10 @@ import numpy as np
 
 from diffsim.collision.layout import layout_of
 from diffsim.geometry.frames import GeomFrames, Poses
-from diffsim.math.xla import for_cpu
-from diffsim.physics.kinematics import geom_frames
+from diffsim.kinematics.poses import geom_frames
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
+from diffsim.xla.barriers import for_cpu
 
 
 def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:

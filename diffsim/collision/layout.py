@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diffsim.base.enums import DisableBit, GeomType
+from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.collision.capacity import STARTS, contact_capacity, pair_capacity
 from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, unsupported_pairs
 from diffsim.collision.sharing import Kind, shared_kinds
-from diffsim.enums import DisableBit, GeomType
-from diffsim.errors import Problem, UnsupportedError
 from diffsim.geometry.assets import Bucket
 from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, hull_bucket, joint_sizes, look, pair_bucket
-from diffsim.geometry.hull_tables import lesser_sizes
+from diffsim.geometry.hull.tables import lesser_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology

@@ -18,15 +18,15 @@ from diffsim.collision.parameters import PairParameters, pair_parameters
 from diffsim.geometry.assets import gather, row_axes
 from diffsim.geometry.frames import Poses
 from diffsim.geometry.shapes import Candidates, choose, negligible, unit_x
-from diffsim.math.choose import where
-from diffsim.math.first import count
-from diffsim.math.largest import largest
-from diffsim.math.pick import pick_existing
 from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import Components, dot_components, unpack
-from diffsim.math.xla import decided, stored
 from diffsim.types.data import Contacts
 from diffsim.types.model import Model
+from diffsim.xla.barriers import decided, stored
+from diffsim.xla.first import count
+from diffsim.xla.pick import pick_existing
+from diffsim.xla.top_k import largest
+from diffsim.xla.where import where
 
 Array = jax.Array
 Index = Array | np.ndarray

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.enums import DisableBit, GeomType
+from diffsim.base.enums import DisableBit, GeomType
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED
 from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import EnableBit
 from diffsim.collision.pairs import Pairs
-from diffsim.enums import EnableBit
 from diffsim.math import safe
-from diffsim.math.choose import where
-from diffsim.math.pick import pick
 from diffsim.types.model import Model
+from diffsim.xla.pick import pick
+from diffsim.xla.where import where
 
 Array = jax.Array
 

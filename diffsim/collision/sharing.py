@@ -7,12 +7,12 @@ kind run in the arrays of a larger one where that adds little work.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.geometry.assets import fitting
-from diffsim.geometry.box_hulls import BOX_SIZES
 from diffsim.geometry.colliders import Types
-from diffsim.geometry.hull_pairs import MOST
-from diffsim.geometry.hull_tables import Sizes
+from diffsim.geometry.hull.box_hulls import BOX_SIZES
+from diffsim.geometry.hull.pairs import MOST
+from diffsim.geometry.hull.tables import Sizes
 
 # how many products of numbers of edges a program is worth
 WORTH = 4096

@@ -6,8 +6,8 @@ counts that are legal one by one. The limits are well above what the engine simu
 
 import numpy as np
 
+from diffsim.base.joints import dof_widths, qpos_widths
 from diffsim.compiler.draft import Draft
-from diffsim.joints import dof_widths, qpos_widths
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 
 # masks of dofs and bodies: about 3 tables of nv x nv truths

@@ -8,9 +8,9 @@ import dataclasses
 import warnings
 from numbers import Integral
 
+from diffsim.base.errors import ArgumentError, CapacityWarning
 from diffsim.collision import capacities_of_numerics, contact_layout
 from diffsim.compiler.draft import Draft
-from diffsim.errors import ArgumentError, CapacityWarning
 from diffsim.types.model import Model
 
 MOST = 10_000_000

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base.errors import expect
 from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.model_fields import field_columns
 from diffsim.compiler.pack import pack
-from diffsim.errors import expect
-from diffsim.geometry.outline import facet_fields
-from diffsim.geometry.triangle_tree import tree_fields
+from diffsim.geometry.hull.hull_facets import facet_fields
+from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic
 from diffsim.types.topology import Topology

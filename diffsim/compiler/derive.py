@@ -11,13 +11,13 @@ from typing import Any
 
 import jax
 
-from diffsim.compiler import complete
+from diffsim.base.joints import dof_widths
+from diffsim.compiler import sizes_and_defaults
 from diffsim.compiler.draft import Draft
-from diffsim.compiler.interpret import interpret
+from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.lengthrange import length_ranges
 from diffsim.compiler.singular import check_inertia
-from diffsim.joints import dof_widths
-from diffsim.simulate.constants import MINIMUM, constants
+from diffsim.simulate.constants.set_const import MINIMUM, constants
 from diffsim.types.model import Model
 
 # statistics that the file may fix
@@ -38,7 +38,7 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
         draft.fields.update(found)
         _spring_dampers(draft)
         length_ranges(draft, packed)
-    complete.check_finite(draft)
+    sizes_and_defaults.check_finite(draft)
     draft.problems.raise_if_any()
     for name in FIXED:
         value = getattr(draft.spec.statistic, name)

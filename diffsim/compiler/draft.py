@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base.errors import Problems, near_match
 from diffsim.compiler.orientation import IDENTITY
-from diffsim.errors import Problems, near_match
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.settings import Compiler, LengthRange
 from diffsim.mjcf.schema import Element
@@ -101,7 +101,7 @@ class Draft:
 
 
 def columns(rows: Iterable[Fields]) -> Fields:
-    """Rows with the same keys -> one array per key, flags as 0 and 1 (mjModel's). No rows, no keys: see complete.py."""
+    """Rows with the same keys -> an array per key, flags as 0 and 1. No rows, no keys (sizes_and_defaults.py)."""
     rows = list(rows)
     if not rows:
         return {}

@@ -6,7 +6,7 @@ before `mjcf.write`.
 
 import numpy as np
 
-from diffsim.checked import checked
+from diffsim.base.checked import checked
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.bodies import MINIMUM, inertial_row
 from diffsim.compiler.passes import passes_before_inertias

@@ -11,12 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from diffsim.base.enums import GeomType
+from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.compiler.assets.field_plugins import SAMPLED, FieldUse
-from diffsim.compiler.interpret import interpret
+from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.orientation import matrix
-from diffsim.enums import GeomType
-from diffsim.errors import Problem, UnsupportedError
-from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
+from diffsim.geometry.sdf.functions import FUNCTIONS, FieldFunction
 
 # vertices that are looked at, and how far from zero a field may be there on average, in radii of the mesh
 LOOKED_AT, NEAR = 500, 0.02

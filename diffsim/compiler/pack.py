@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from diffsim.actuator.laws import state_slots
-from diffsim.enums import Cone, Integrator, Jacobian, Solver, WrapType
-from diffsim.geometry.terrain import cells_spanned
+from diffsim.base.enums import Cone, Integrator, Jacobian, Solver, WrapType
+from diffsim.geometry.hfield.prisms import cells_spanned
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.checked import checked
-from diffsim.compiler import budget, complete
+from diffsim.base.checked import checked
+from diffsim.compiler import budget, sizes_and_defaults
 from diffsim.compiler.assets.heightfields import hfield_rows
 from diffsim.compiler.assets.meshes import mesh_fields, mesh_rows
 from diffsim.compiler.assets.textures import texture_rows
@@ -31,7 +31,7 @@ from diffsim.compiler.elements.keyframes import key_rows
 from diffsim.compiler.elements.sensors import sensor_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import flatten
-from diffsim.compiler.fuse import discard_visual, forget_materials, fuse_static
+from diffsim.compiler.fusestatic import discard_visual, forget_materials, fuse_static
 from diffsim.compiler.pack import pack
 from diffsim.compiler.unsupported import check_elements, check_model
 from diffsim.mjcf.reader import check
@@ -61,8 +61,8 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     mesh_fields,
     total_mass,
     # the kinematic tree in integers
-    complete.rows,
-    complete.tree,
+    sizes_and_defaults.rows,
+    sizes_and_defaults.tree,
     budget.check_pairs,
     configuration,
     # what refers to the tree
@@ -75,11 +75,11 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     settings.numerics,
     settings.tuples,
     # sizes, reference values, and empty arrays for what the model lacks
-    complete.sizes,
+    sizes_and_defaults.sizes,
     key_rows,
-    complete.empty_fields,
-    complete.relations,
-    complete.check_finite,
+    sizes_and_defaults.empty_fields,
+    sizes_and_defaults.relations,
+    sizes_and_defaults.check_finite,
 )
 
 
@@ -119,7 +119,7 @@ def compile_all(
     check_capacities(max_contacts, max_pairs)
     draft = Draft(spec)
     run_passes(draft, refuse)
-    names, texts = complete.names(draft), settings.texts(draft)
+    names, texts = sizes_and_defaults.names(draft), settings.texts(draft)
     asked = asked_capacities(draft)
     given = {"max_contacts": max_contacts, "max_pairs": max_pairs}
     capacities = asked | {name: number for name, number in given.items() if number is not None}

@@ -7,8 +7,8 @@ Source: MuJoCo "Computation" (kinematic tree) and mjModel's field comments.
 
 import numpy as np
 
-from diffsim.enums import SameFrame, TrnType, WrapType
-from diffsim.joints import dof_widths, kind_of, qpos_widths
+from diffsim.base.enums import SameFrame, TrnType, WrapType
+from diffsim.base.joints import dof_widths, kind_of, qpos_widths
 
 Array = np.ndarray
 Fields = dict[str, Array]

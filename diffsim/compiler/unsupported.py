@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
+from diffsim.base.enums import EnableBit
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import EnableBit
 from diffsim.sensor import unsupported_sensors
 from diffsim.types.model import Model, Option
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import DisableBit
 from diffsim.constraint.impedance import (
     MAXIMP,
     MINIMP,
@@ -26,14 +27,13 @@ from diffsim.constraint.impedance import (
     usable_solref,
 )
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.enums import DisableBit
 from diffsim.math import safe
 from diffsim.math.block_matrix import BlockColumns
-from diffsim.math.choose import where
 from diffsim.math.linalg import matmul
-from diffsim.math.xla import for_gpu, stored
 from diffsim.types import Model
 from diffsim.types.constraints import Law, RowGroup
+from diffsim.xla.barriers import for_gpu, stored
+from diffsim.xla.where import where
 
 Array = jax.Array
 

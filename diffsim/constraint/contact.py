@@ -11,17 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import Cone
 from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.enums import Cone
+from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
+from diffsim.kinematics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.math.block_matrix import BlockColumns, columns_of
-from diffsim.math.xla import for_cpu, stored
-from diffsim.physics.jacobian import Axes, about, along, axes, columns
-from diffsim.physics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.types import Model
 from diffsim.types.data import Contacts
 from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.barriers import for_cpu, stored
 
 Array = jax.Array
 

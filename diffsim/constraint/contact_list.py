@@ -10,9 +10,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from diffsim.base.enums import ConstraintType
 from diffsim.collision.layout import layout_of
 from diffsim.constraint.views import efc_rows
-from diffsim.enums import ConstraintType
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints
 from diffsim.types.data import Contacts, Solution

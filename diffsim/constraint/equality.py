@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.math.pick import pick
 from diffsim.math.vector import scale
 from diffsim.types.topology import Topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

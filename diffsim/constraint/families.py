@@ -14,18 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import ConstraintType, DisableBit, EqType, Solver
 from diffsim.constraint import contact, equality, friction, limit, weld
+from diffsim.constraint.active_set import INEQUALITIES, as_held, hold
 from diffsim.constraint.assemble import assemble, prepare
-from diffsim.constraint.distant import distant
-from diffsim.constraint.held import INEQUALITIES, as_held, hold
+from diffsim.constraint.contact_reach import distant
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.enums import ConstraintType, DisableBit, EqType, Solver
+from diffsim.kinematics.tree import dof_blocks
 from diffsim.math.block_matrix import BlockColumns, columns_of, stack_rows
-from diffsim.math.xla import for_gpu
-from diffsim.physics.tree import dof_blocks
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
+from diffsim.xla.barriers import for_gpu
 
 Array = jax.Array
 

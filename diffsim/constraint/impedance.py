@@ -9,9 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.choose import where
 from diffsim.math.safe import clip
-from diffsim.math.xla import for_cpu, stored
+from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.where import where
 
 Array = jax.Array
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.choose import where
-from diffsim.math.xla import for_cpu, stored
 from diffsim.types.constraints import Law, RowGroup
+from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.where import where
 
 Array = jax.Array
 
@@ -65,7 +65,7 @@ def _bounded_product(rows: RowGroup, x: Array, y: Array) -> Array:
 
 
 def bound(rows: RowGroup) -> Array:
-    """(force_count, n) or (1, 1): x below which one-sided rows and edges push, 0 unless they are held (held.py)."""
+    """(force_count, n) or (1, 1): x below which one-sided rows and edges push, 0 unless held (active_set.py)."""
     return rows.until if rows.until.size else jnp.zeros((1, 1), rows.D.dtype)
 
 

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.joints import is_ball, is_scalar
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.joints import is_ball, is_scalar
 from diffsim.math import safe
-from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import scale
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

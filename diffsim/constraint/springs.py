@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from diffsim.constraint.laws import bound, edge_bounds, edges
 from diffsim.math import safe
-from diffsim.math.choose import where
 from diffsim.types.constraints import Law, RowGroup
+from diffsim.xla.where import where
 
 Array = jax.Array
 
@@ -80,5 +80,5 @@ def stretch(rows: RowGroup, values: Array) -> Array:
 
 
 def only_push(rows: RowGroup) -> bool:
-    """Whether the springs of a group act below zero only: of limits and contacts that are not held (held.py)."""
+    """Whether the springs of a group act below zero only: of limits and contacts that are not held (active_set.py)."""
     return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.until.size

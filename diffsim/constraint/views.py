@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import ConstraintState, ConstraintType, Jacobian
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_bodies
 from diffsim.constraint.families import FAMILIES
-from diffsim.enums import ConstraintState, ConstraintType, Jacobian
 from diffsim.math.linalg import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup

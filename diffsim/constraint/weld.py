@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import ObjType
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.enums import ObjType
+from diffsim.kinematics.jacobian import Axes, about, along, axes, body_mask, wrench_rows
+from diffsim.kinematics.tree import sum_chain
 from diffsim.math import safe
-from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
-from diffsim.physics.jacobian import Axes, about, along, axes, body_mask, wrench_rows
-from diffsim.physics.tree import sum_chain
 from diffsim.types.topology import Topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -83,7 +83,7 @@ class EnvState:
       reward: of the last step.
       done: 1 where the episode has ended, else 0; a float, as in Brax.
       metrics: terms of the reward, by name.
-      info: `status`, the bits of `diffsim.enums.Status` of the last step, and what wrappers add.
+      info: `status`, the bits of `diffsim.base.enums.Status` of the last step, and what wrappers add.
     """
 
     physics: State

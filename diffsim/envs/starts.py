@@ -2,7 +2,7 @@
 
 import jax
 
-from diffsim.simulate.motion_queries import integrate_pos
+from diffsim.support.motion import integrate_pos
 from diffsim.types import Inputs, Model, State
 from diffsim.types.state import make_inputs, make_state
 

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.geometry.frames import Poses, frames_at
-from diffsim.geometry.hull_tables import Sizes, padded_graph, polygon_rows, stacked_hulls
+from diffsim.geometry.hull.tables import Sizes, padded_graph, polygon_rows, stacked_hulls
 from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
-from diffsim.math.pick import pick, pick_existing, pick_some
 from diffsim.math.vector import cross, dot
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
+from diffsim.xla.pick import pick, pick_existing, pick_some
 
 Array = jax.Array
 Index = Array | np.ndarray
@@ -65,8 +65,8 @@ class Hull(NamedTuple):
     ball about the origin that holds the vertices' bounding box. `side` (p, k): the polygons, counterclockwise from
     outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
     `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more. `facet` (f, 3),
-    `edge` (e, 2), `flank` (e, 2): the outline (`outline.py`), -1 where there is no more; `outward` (f, 3): unit normals
-    of the facets.
+    `edge` (e, 2), `flank` (e, 2): the outline (`hull/hull_facets.py`), -1 where there is no more; `outward` (f, 3):
+    unit normals of the facets.
     """
 
     vert: Array

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.math import safe
 from diffsim.math.vector import unpack
 

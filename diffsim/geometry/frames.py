@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.pick import pick_existing
 from diffsim.types.data import Data, Kinematics
+from diffsim.xla.pick import pick_existing
 
 Array = jax.Array
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.choose import where
 from diffsim.math.vector import cross_components, dot_components, minus_components, pack, unpack
-from diffsim.math.xla import stored
+from diffsim.xla.barriers import stored
+from diffsim.xla.where import where
 
 Array = jax.Array
 # components (x, y, z)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.geometry.shapes import Shape
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, unpack

@@ -15,7 +15,7 @@ import jax.scipy.linalg
 from diffsim.math.blocks import Blocks, PerSize, assemble, block_factor, block_solve, each, split
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import total
-from diffsim.math.xla import barrier, for_gpu
+from diffsim.xla.barriers import barrier, for_gpu
 
 Array = jax.Array
 

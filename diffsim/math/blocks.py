@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.linalg import cho_solve, cholesky
-from diffsim.math.pick import pick
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 # one array (count, size, size) per block size

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from diffsim.kernels.assembled import solve_gram, solve_sum
-from diffsim.kernels.cholesky import factor, solve
+from diffsim.xla.kernels.cholesky import factor, solve
+from diffsim.xla.kernels.solve_sum import solve_gram, solve_sum
 
 Array = jax.Array
 

@@ -5,8 +5,8 @@ The three are each other's transposes: <p q, c> = <p, c q*> = <q, p* c>, of any 
 
 import jax
 
-from diffsim.math.bilinear import Rule, bilinear
 from diffsim.math.vector import Components, pack, unpack
+from diffsim.xla.bilinear import Rule, bilinear
 
 Array = jax.Array
 

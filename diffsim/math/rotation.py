@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.choose import where
 from diffsim.math.quaternion import left_conjugated
 from diffsim.math.quaternion import product as _product
 from diffsim.math.vector import Components, cross, cross_components, dot, dot_components, pack, scale, unpack
-from diffsim.math.xla import stored
+from diffsim.xla.barriers import stored
+from diffsim.xla.where import where
 
 Array = jax.Array
 

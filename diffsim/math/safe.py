@@ -8,8 +8,8 @@ backward pass. At the singular point itself the derivative is that of the consta
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.choose import where
 from diffsim.math.vector import dot, scale
+from diffsim.xla.where import where
 
 Array = jax.Array
 

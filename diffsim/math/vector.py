@@ -10,18 +10,13 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.bilinear import Rule, bilinear
+from diffsim.xla.bilinear import Rule, bilinear
+from diffsim.xla.layout import unpack as unpack
 
 Array = jax.Array
 Components = Sequence[Array]
 # or one array with the components first
 Leading = Components | Array
-
-
-def unpack(v: Array, axis: int = -1) -> list[Array]:
-    """The elements along an axis as separate arrays."""
-    axis = axis % v.ndim
-    return [jax.lax.squeeze(part, [axis]) for part in jax.lax.split(v, (1,) * v.shape[axis], axis)]
 
 
 def pack(components: Components) -> Array:

@@ -6,7 +6,7 @@ Source: mjXReader::Parse (3.8.1).
 
 from collections.abc import Iterable
 
-from diffsim.errors import Problems
+from diffsim.base.errors import Problems
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco

@@ -10,7 +10,7 @@ Source: MuJoCo XML reference, "default"; mjXReader::Default (3.8.1).
 
 from collections.abc import Iterable
 
-from diffsim.errors import Problems
+from diffsim.base.errors import Problems
 from diffsim.mjcf.elements.sections import DEFAULTS, Default
 from diffsim.mjcf.schema import Element
 

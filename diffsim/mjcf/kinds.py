@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from diffsim.errors import near_match
+from diffsim.base.errors import near_match
 
 
 class Tristate(IntEnum):

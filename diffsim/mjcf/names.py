@@ -4,7 +4,7 @@ References are checked on resolved elements, so that a material that comes from 
 Bodies, frames and everything else have name spaces of their own; a free joint is a joint, `xbody` is a body.
 """
 
-from diffsim.errors import Problems, near_match
+from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.elements.asset import FileAsset
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.references import references as references

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from diffsim.errors import MjcfError, Problem, Problems, near_match
+from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf import versions
 from diffsim.mjcf.assemble import assemble, merge
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
-from diffsim.mjcf.expand import expand
-from diffsim.mjcf.include import expand_includes
 from diffsim.mjcf.kinds import BadValue
+from diffsim.mjcf.macros.expand import expand
+from diffsim.mjcf.macros.include import expand_includes
 from diffsim.mjcf.names import check_references, index_names
 from diffsim.mjcf.resources import ResourceError, Resources
 from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name, xml_names

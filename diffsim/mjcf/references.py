@@ -1,6 +1,6 @@
 """What an element refers to, and which names it makes: the links between the elements of a model."""
 
-from diffsim.enums import ObjType
+from diffsim.base.enums import ObjType
 from diffsim.mjcf.kinds import NameKind, ReferenceKind
 from diffsim.mjcf.schema import Element
 

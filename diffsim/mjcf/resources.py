@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from diffsim.errors import expect
+from diffsim.base.errors import expect
 
 LARGEST_XML = 64 * 2**20
 LARGEST_ASSET = 2**30

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
 
-from diffsim.errors import MjcfError, Problem, Problems, near_match
+from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.kinds import BadValue, Kind
 
 # -------------------------------------------------------------------------------------------------------- elements

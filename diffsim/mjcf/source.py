@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from diffsim.errors import MjcfError, Problem
+from diffsim.base.errors import MjcfError, Problem
 
 # characters that begin the value of an attribute
 _ASSIGNED = re.compile(r"=\s*[\"']")

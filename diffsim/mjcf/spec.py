@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from diffsim.errors import MjcfError, Problem, Problems, near_match
+from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Texture

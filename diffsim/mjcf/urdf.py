@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from diffsim.errors import Problems, near_match
+from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.kinds import BadValue
 from diffsim.mjcf.numbers import RealsKind, Vector, number
 from diffsim.mjcf.resources import ResourceError, Resources

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from diffsim.checked import checked
-from diffsim.errors import Problem, Problems, UnsupportedError
+from diffsim.base.checked import checked
+from diffsim.base.errors import Problem, Problems, UnsupportedError
 from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.elements.custom import Key

@@ -9,15 +9,15 @@ mjd_transitionFD, which takes differences.
 
 import jax
 
-from diffsim.checked import checked
-from diffsim.compiled import compiled
-from diffsim.errors import Problem, UnsupportedError
-from diffsim.optimize.columns import columns
+from diffsim.base.checked import checked
+from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.optimize.identify.jacobian import columns
 from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Inputs, Model, State
 from diffsim.types.record import Record, leaf, record
+from diffsim.xla.compiled import compiled
 
 Array = jax.Array
 

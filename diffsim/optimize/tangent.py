@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.checked import checked
-from diffsim.physics.joint import integrate_position, position_difference
+from diffsim.base.checked import checked
+from diffsim.kinematics.joints import integrate_position, position_difference
 from diffsim.types import Model, State
 
 Array = jax.Array

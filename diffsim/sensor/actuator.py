@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import TrnType
+from diffsim.base.enums import TrnType
 from diffsim.math.linalg import matmul
-from diffsim.math.pick import pick
 from diffsim.sensor.readings import Group, Readings
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import Projection
+from diffsim.base.enums import Projection
 from diffsim.math import safe
-from diffsim.math.pick import pick
 from diffsim.math.vector import mul_vec, mul_vec_t, pack, scale
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Model
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -9,7 +9,7 @@ Source: MuJoCo XML reference, "sensor/contact".
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import ConDataField, ObjType
+from diffsim.base.enums import ConDataField, ObjType
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
 from diffsim.sensor.inside import in_site

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import GeomType, ObjType
+from diffsim.base.enums import GeomType, ObjType
 from diffsim.geometry.assets import Bucket, gather, row_axes
 from diffsim.geometry.colliders import (
     NEVER_COLLIDE,
@@ -24,11 +24,11 @@ from diffsim.geometry.colliders import (
     look,
     pair_bucket,
 )
-from diffsim.math.pick import pick
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 from diffsim.types.topology import per_topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import DataType, DisableBit, ObjType, SensorType
-from diffsim.errors import Problem, UnsupportedError
-from diffsim.math.pick import pick
+from diffsim.base.enums import DataType, DisableBit, ObjType, SensorType
+from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.sensor.readings import Group, Readings
 from diffsim.sensor.table import SENSORS, UNSUPPORTED
 from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import ObjType
-from diffsim.math.pick import pick
+from diffsim.base.enums import ObjType
 from diffsim.math.vector import cross, mul_vec_t
 from diffsim.sensor.objects import acceleration, lever, orientation, velocity
 from diffsim.sensor.readings import Group, Readings
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -6,11 +6,11 @@ Source: MuJoCo XML reference, "sensor/insidesite".
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import GeomType, ObjType
-from diffsim.math.pick import pick
+from diffsim.base.enums import GeomType, ObjType
 from diffsim.math.vector import dot, mul_vec_t
 from diffsim.sensor.objects import position
 from diffsim.sensor.readings import Group, Ints, Readings
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

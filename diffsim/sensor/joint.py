@@ -2,9 +2,9 @@
 
 import jax
 
-from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_normalize
 from diffsim.sensor.readings import Group, Readings
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import DisableBit
+from diffsim.base.joints import is_scalar
 from diffsim.constraint.forces import family_force
 from diffsim.constraint.limit import limit_layout
-from diffsim.enums import DisableBit
-from diffsim.joints import is_scalar
 from diffsim.math import safe
-from diffsim.math.pick import pick
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import dot
 from diffsim.sensor.readings import Group, Ints, Readings
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import ObjType
-from diffsim.math.pick import pick
+from diffsim.base.enums import ObjType
 from diffsim.math.rotation import quat_mul
 from diffsim.math.spatial import spatial_vector, transport_motion
 from diffsim.math.vector import cross
 from diffsim.sensor.readings import Ints, Readings
 from diffsim.types import Topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

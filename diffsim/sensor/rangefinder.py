@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import ObjType, RayDataField
-from diffsim.geometry.ray import RayHits, Rays, cast
-from diffsim.math.pick import pick
+from diffsim.base.enums import ObjType, RayDataField
+from diffsim.geometry.rays.ray import RayHits, Rays, cast
 from diffsim.math.vector import dot, scale
 from diffsim.sensor.camera import pixel_rays
 from diffsim.sensor.readings import Group, Readings
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

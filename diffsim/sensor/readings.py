@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import ObjType, SensorType
+from diffsim.base.enums import ObjType, SensorType
 from diffsim.types import Data, Inputs, Model, State, Topology
 
 Array = jax.Array

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 
-from diffsim.math.pick import pick
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import jax
 
-from diffsim.enums import DataType, ObjType, SensorType, Stage
+from diffsim.base.enums import DataType, ObjType, SensorType, Stage
 from diffsim.sensor import (
     actuator,
     camera,

@@ -8,12 +8,12 @@ Source: MuJoCo XML reference, "sensor/touch".
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import GeomType
-from diffsim.geometry.surfaces import SURFACES
-from diffsim.math.pick import pick
+from diffsim.base.enums import GeomType
+from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.math.vector import mul_vec_t, scale
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.pick import pick
 from diffsim.sensor.readings import Group, Readings
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from diffsim.checked import checked
+from diffsim.base.checked import checked
 from diffsim.types import Model
 from diffsim.types.record import near
 

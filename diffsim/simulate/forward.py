@@ -13,33 +13,33 @@ from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
-from diffsim.checked import checked
+from diffsim.base.checked import checked
 from diffsim.collision import collide, colliding_frames
-from diffsim.compiled import compiled
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
-from diffsim.math.xla import stored
-from diffsim.physics.applied import applied_force
-from diffsim.physics.bias import compute_bias
-from diffsim.physics.body_forces import compute_body_forces, external_wrenches
-from diffsim.physics.com import compute_com_frame
-from diffsim.physics.energy import compute_energy
-from diffsim.physics.inertia import compute_inertia
-from diffsim.physics.kinematics import compute_kinematics
-from diffsim.physics.passive import compute_passive
-from diffsim.physics.subtree import compute_subtree_velocities
-from diffsim.physics.tendon import compute_tendons
-from diffsim.physics.velocity import compute_velocities
+from diffsim.dynamics.applied import applied_force
+from diffsim.dynamics.bias import compute_bias
+from diffsim.dynamics.body_forces import compute_body_forces, external_wrenches
+from diffsim.dynamics.energy import compute_energy
+from diffsim.dynamics.inertia import compute_inertia
+from diffsim.dynamics.passive import compute_passive
+from diffsim.kinematics.com import compute_com_frame
+from diffsim.kinematics.poses import compute_kinematics
+from diffsim.kinematics.subtree import compute_subtree_velocities
+from diffsim.kinematics.tendon import compute_tendons
+from diffsim.kinematics.velocity import compute_velocities
 from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.inverse_dynamics import compute_forward_inverse
 from diffsim.simulate.motion_forces import motion_forces
 from diffsim.simulate.status import status
 from diffsim.solver import Aids, smooth_acceleration, solve
-from diffsim.solver.felt import felt
+from diffsim.solver.contact_reach import felt
 from diffsim.solver.objective import Objective
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import Held
 from diffsim.types.history import delayed_controls, delayed_readings
+from diffsim.xla.barriers import stored
+from diffsim.xla.compiled import compiled
 
 Array = jax.Array
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import EnableBit
+from diffsim.base.enums import EnableBit
 from diffsim.math import safe
 from diffsim.solver.objective import constraint_force
 from diffsim.types import Model

@@ -2,10 +2,10 @@
 
 import jax
 
-from diffsim.enums import DisableBit, Integrator
-from diffsim.physics.bias import moving
-from diffsim.physics.motion_forces import MotionForces
-from diffsim.physics.reflected import dof_armature, has_tendon_armature, is_damped
+from diffsim.base.enums import DisableBit, Integrator
+from diffsim.dynamics.bias import moving
+from diffsim.dynamics.motion_forces import MotionForces
+from diffsim.dynamics.reflected import dof_armature, has_tendon_armature, is_damped
 from diffsim.types import Model
 from diffsim.types.data import ComFrame, Velocities
 

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from diffsim.checked import checked
-from diffsim.enums import GeomType
-from diffsim.errors import ArgumentError
+from diffsim.base.checked import checked
+from diffsim.base.enums import GeomType
+from diffsim.base.errors import ArgumentError
 from diffsim.geometry.bounds import bounding_boxes, bounding_radii
 from diffsim.math.safe import divide
 from diffsim.simulate.batch import declared_ranks, model_axes
-from diffsim.simulate.constants import constants
+from diffsim.simulate.constants.set_const import constants
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import near

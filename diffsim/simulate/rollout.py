@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.checked import checked
-from diffsim.math.xla import entwined, recomputed
+from diffsim.base.checked import checked
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, Rollout, State
-from diffsim.uncollected import uncollected
+from diffsim.xla.barriers import entwined, recomputed
+from diffsim.xla.uncollected import uncollected
 
 Array = jax.Array
 

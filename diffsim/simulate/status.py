@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.control import clamped_controls
-from diffsim.checked import checked
-from diffsim.enums import Status
-from diffsim.math.choose import where
+from diffsim.base.checked import checked
+from diffsim.base.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
-from diffsim.simulate.singular import motions_without_inertia
+from diffsim.simulate.constants.singular import motions_without_inertia
 from diffsim.types import Data, Inputs, Model, Rollout, State
+from diffsim.xla.where import where
 
 Array = jax.Array
 

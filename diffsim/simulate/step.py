@@ -3,16 +3,16 @@
 import jax
 
 from diffsim.actuator.activation import advance_activation
-from diffsim.checked import checked
-from diffsim.compiled import compiled
-from diffsim.enums import Integrator
-from diffsim.errors import Problem, UnsupportedError
-from diffsim.physics.joint import integrate_position
+from diffsim.base.checked import checked
+from diffsim.base.enums import Integrator
+from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.kinematics.joints import integrate_position
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
-from diffsim.simulate.integrators import INTEGRATORS
+from diffsim.simulate.integrate.integrators import INTEGRATORS
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.history import record_controls, record_readings
+from diffsim.xla.compiled import compiled
 
 
 @checked

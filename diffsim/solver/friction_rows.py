@@ -12,9 +12,9 @@ import numpy as np
 
 from diffsim.constraint import friction, laws
 from diffsim.math import safe
-from diffsim.math.pick import pick
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 WITH_FRICTION = (Law.BOUNDED, Law.PYRAMID, Law.CONE)

@@ -13,12 +13,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.kernels.cholesky import is_small
 from diffsim.math.block_matrix import BlockDiagonal, solved
 from diffsim.math.blocks import PerSize, block_factor, block_solve
-from diffsim.math.choose import where
 from diffsim.math.linalg import inner, solve_spd_gram, solve_spd_sum
-from diffsim.math.xla import for_cpu, for_gpu
 from diffsim.solver.objective import (
     Objective,
     PerGroup,
@@ -29,7 +26,10 @@ from diffsim.solver.objective import (
     may_join,
     row_weights,
 )
-from diffsim.solver.passes import Search, run_short
+from diffsim.xla.barriers import for_cpu, for_gpu
+from diffsim.xla.kernels.cholesky import is_small
+from diffsim.xla.passes import Search, run_short
+from diffsim.xla.where import where
 
 Array = jax.Array
 

@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import DisableBit
 from diffsim.constraint import laws
-from diffsim.enums import DisableBit
 from diffsim.math.linalg import matmul
-from diffsim.solver.objective import PerGroup
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, RowGroup
+from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array

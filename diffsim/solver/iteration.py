@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.choose import where
 from diffsim.math.linalg import inner
 from diffsim.solver.line_rows import LineRows, line_rows
 from diffsim.solver.line_search import Derivatives, line_search
 from diffsim.solver.objective import Objective, generalized, project, residuals
-from diffsim.solver.passes import Search, run
+from diffsim.xla.passes import Search, run
+from diffsim.xla.where import where
 
 Array = jax.Array
 

@@ -13,11 +13,10 @@ import jax.numpy as jnp
 
 from diffsim.constraint import laws
 from diffsim.constraint.springs import SPRINGS, only_push, springs, stretch
-from diffsim.math.choose import where
 from diffsim.math.vector import total
-from diffsim.math.xla import for_gpu, launched_once
-from diffsim.solver.objective import PerGroup
-from diffsim.types.constraints import Constraints, RowGroup
+from diffsim.types.constraints import Constraints, PerGroup, RowGroup
+from diffsim.xla.barriers import for_gpu, launched_once
+from diffsim.xla.where import where
 
 Array = jax.Array
 

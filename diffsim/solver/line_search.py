@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.choose import where
-from diffsim.math.xla import for_gpu
+from diffsim.xla.barriers import for_gpu
+from diffsim.xla.where import where
 
 Array = jax.Array
 

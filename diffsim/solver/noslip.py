@@ -17,7 +17,6 @@ from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.block_matrix import solve_blocks
 from diffsim.math.linalg import matmul
-from diffsim.math.xla import SEARCH_RESULT
 from diffsim.solver.friction_cone import Cones
 from diffsim.solver.friction_rows import (
     FrictionRows,
@@ -32,9 +31,10 @@ from diffsim.solver.friction_rows import (
 from diffsim.solver.islands import Islands, islands
 from diffsim.solver.noslip_adjoint import at_fixed_point
 from diffsim.solver.noslip_sweeps import Schedule, sweep_until_converged
-from diffsim.solver.objective import Objective, PerGroup, row_forces_on_dofs
+from diffsim.solver.objective import Objective, row_forces_on_dofs
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, Law
+from diffsim.types.constraints import Constraints, Law, PerGroup
+from diffsim.xla.barriers import SEARCH_RESULT
 
 Array = jax.Array
 

@@ -15,11 +15,9 @@ from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
 from diffsim.math.blocks import each
 from diffsim.math.linalg import inner
-from diffsim.types.constraints import Constraints, RowGroup
+from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 
 Array = jax.Array
-# one array (dim, n) per group of rows
-PerGroup = tuple[Array, ...]
 
 
 class Objective(NamedTuple):

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.enums import DisableBit
+from diffsim.base.enums import DisableBit
 from diffsim.math.block_matrix import solve_blocks
 from diffsim.math.blocks import block_factor, block_solve
 from diffsim.solver.conjugate_gradient import conjugate_rule
 from diffsim.solver.iteration import RuleMaker, Settings, iterate
 from diffsim.solver.newton import newton_rule
-from diffsim.solver.objective import Objective, PerGroup, cost
+from diffsim.solver.objective import Objective, cost
 from diffsim.types import Model
-from diffsim.types.constraints import RowGroup
+from diffsim.types.constraints import PerGroup, RowGroup
 
 Array = jax.Array
 

@@ -30,8 +30,8 @@ from diffsim.solver.gauss_seidel import (
     sweep,
     to_axes,
 )
-from diffsim.solver.objective import Objective, PerGroup, row_forces, row_forces_on_dofs
-from diffsim.types.constraints import Constraints, Law, RowGroup
+from diffsim.solver.objective import Objective, row_forces, row_forces_on_dofs
+from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
 
 Array = jax.Array
 

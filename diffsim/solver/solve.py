@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from diffsim import errors
-from diffsim.enums import DisableBit, Solver
+from diffsim.base import errors
+from diffsim.base.enums import DisableBit, Solver
+from diffsim.dynamics.motion_forces import MotionForces
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
-from diffsim.math.xla import SEARCH_RESULT
-from diffsim.physics.motion_forces import MotionForces
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.noslip import without_slip
 from diffsim.solver.objective import Objective, gradient, row_forces, row_forces_on_dofs
@@ -23,6 +22,7 @@ from diffsim.solver.projected_gauss_seidel import solve_dual
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
+from diffsim.xla.barriers import SEARCH_RESULT
 
 Array = jax.Array
 

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.errors import MjcfError, Problem
+from diffsim.base.errors import MjcfError, Problem
 
 VERSION = 4
 MAGIC = b"PK\x03\x04"

@@ -19,12 +19,14 @@ from diffsim.math.block_matrix import BlockColumns
 from diffsim.types.record import Record, child, leaf, record, static
 
 Array = jax.Array
+# one array (dim, n) per group of rows
+PerGroup = tuple[Array, ...]
 
 
 class Held(NamedTuple):
     """Which constraints of each group act (n,), which of their rows or edges push (k, n), which constraints are deeper
     than the bends of their impedance (2, n), and whether all that binds (), or the state decides; bool
-    (constraint/held.py).
+    (constraint/active_set.py).
     """
 
     acts: tuple[Array, ...]

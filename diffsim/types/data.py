@@ -244,7 +244,7 @@ class Data(
 ):
     """Everything computed from one state by `forward`. It belongs to that state; only `State` is carried.
 
-    `contact` is the contact buffer, `efc` the constraint rows. `status` is a bit mask of `diffsim.enums.Status`,
+    `contact` is the contact buffer, `efc` the constraint rows. `status` is a bit mask of `diffsim.base.enums.Status`,
     explained by `diffsim.check`.
     """
 

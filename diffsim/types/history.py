@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import DisableBit
+from diffsim.base.enums import DisableBit
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 

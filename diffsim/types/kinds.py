@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diffsim.enums import ObjType
-from diffsim.joints import dof_widths, qpos_widths
+from diffsim.base.enums import ObjType
+from diffsim.base.joints import dof_widths, qpos_widths
 
 
 class Block(NamedTuple):

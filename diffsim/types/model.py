@@ -13,7 +13,7 @@ import jax
 import jax.core
 import numpy as np
 
-from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
+from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
 from diffsim.types.archive import save
 from diffsim.types.hooks import Hooks
 from diffsim.types.record import Record, child, leaf, near, one_of, record, static, whole_number
@@ -81,9 +81,9 @@ class Option(Record):
     sdf_iterations: int = static(whole_number)
     # ours: "implicit" differentiates the optimum, "unroll" a fixed number of iterations
     solver_gradient: str = static(_solver_gradient, default="implicit")
-    # ours: at how many times within a step contacts may begin or end; 0: at its beginning only (simulate/split.py)
+    # ours: at how many times in a step contacts may begin or end; 0: at its beginning only (simulate/events/step.py)
     events: int = static(whole_number, default=0)
-    # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/distant.py)
+    # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/contact_reach.py)
     contact_reach: float = static(_length, default=0.0)
 
     def disabled(self, bit: DisableBit) -> bool:
@@ -160,7 +160,7 @@ class Model(Record):
     geom_friction: Array = leaf("ngeom", 3)
     geom_margin: Array = leaf("ngeom")
     geom_gap: Array = leaf("ngeom")
-    # ours: parameters of the function of a distance field (geometry/field_functions.py, `Hooks.sdf`)
+    # ours: parameters of the function of a distance field (geometry/sdf/functions.py, `Hooks.sdf`)
     geom_sdfparam: Array = leaf("ngeom", "nsdfparam")
     geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
     geom_rgba: Array = leaf("ngeom", 4)
@@ -182,10 +182,10 @@ class Model(Record):
     mesh_scale: Array = leaf("nmesh", 3)
     mesh_pos: Array = leaf("nmesh", 3)
     mesh_quat: Array = leaf("nmesh", 4)
-    # ours: triangles in the leaves of trees, and the boxes around them, for rays (geometry/triangle_tree.py)
+    # ours: triangles in the leaves of trees, and the boxes around them, for rays (geometry/rays/bvh.py)
     mesh_leafvert: Array = leaf("nmeshleaf", 9, 8, derived=True)
     mesh_boxes: Array = leaf("nmeshbox", 6, 8, derived=True)
-    # cells of octrees, and the signed distance at their corners (geometry/octree_fields.py)
+    # cells of octrees, and the signed distance at their corners (geometry/sdf/octree.py)
     oct_aabb: Array = leaf("noct", 6)
     oct_coeff: Array = leaf("noct", 8)
     hfield_size: Array = leaf("nhfield", 4)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.errors import near_match
+from diffsim.base.errors import near_match
 
 C = TypeVar("C", bound=type)
 

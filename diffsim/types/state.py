@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.checked import checked
+from diffsim.base.checked import checked
 from diffsim.types.archive import restore, save
 from diffsim.types.history import empty_history
 from diffsim.types.model import Model

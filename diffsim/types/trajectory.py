@@ -15,7 +15,7 @@ Array = jax.Array
 class Rollout(Record):
     """The final state and the readouts of all steps, which it unpacks to: `final, readouts = diffsim.rollout(...)`.
 
-    `status` has the bits of `diffsim.enums.Status` that any of the steps has set, explained by `diffsim.check`.
+    `status` has the bits of `diffsim.base.enums.Status` that any of the steps has set, explained by `diffsim.check`.
     """
 
     final: State = child()

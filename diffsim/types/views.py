@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.errors import expect
+from diffsim.base.errors import expect
 from diffsim.types.kinds import KINDS, SHARED, Block
 from diffsim.types.record import Record, near
 from diffsim.types.topology import Topology

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from diffsim.checked import checked
+from diffsim.base.checked import checked
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viewer.scene import scene

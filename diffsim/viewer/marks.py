@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import ObjType
+from diffsim.base.enums import ObjType
 from diffsim.math.vector import cross
-from diffsim.simulate.contact_queries import contact_force
-from diffsim.simulate.dynamics_queries import total_mass
-from diffsim.simulate.motion_queries import object_velocity
+from diffsim.support.contacts import contact_force
+from diffsim.support.dynamics import total_mass
+from diffsim.support.motion import object_velocity
 from diffsim.types import Data, Model
 from diffsim.viz.tendon import Lines, tendon_ids, tendon_lines
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from diffsim.checked import checked
+from diffsim.base.checked import checked
 from diffsim.types import Inputs, Model, State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.viewer.html import live_page

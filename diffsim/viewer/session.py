@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import Status
+from diffsim.base.enums import Status
 from diffsim.simulate.forward import forward
-from diffsim.simulate.ray_queries import ray
 from diffsim.simulate.step import step
+from diffsim.support.rays import ray
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs, make_state

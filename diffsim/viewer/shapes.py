@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.types import Model
 from diffsim.viewer.numbers import Numbers
 from diffsim.viz.material import colours

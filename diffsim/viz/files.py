@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from diffsim.errors import ArgumentError
+from diffsim.base.errors import ArgumentError
 
 FILMS = (".mp4", ".mov")
 

@@ -9,7 +9,7 @@ from typing import TypedDict, Unpack
 import jax
 import numpy as np
 
-from diffsim.checked import checked
+from diffsim.base.checked import checked
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viz.files import save

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.enums import TextureRole
+from diffsim.base.enums import TextureRole
 from diffsim.types import Model
 
 # what MuJoCo takes for no colour of their own, where there is a material

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from diffsim.checked import checked
-from diffsim.physics.kinematics import compute_kinematics
+from diffsim.base.checked import checked
+from diffsim.kinematics.poses import compute_kinematics
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs

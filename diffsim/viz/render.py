@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.checked import checked
-from diffsim.geometry.bundles import BundledRays
+from diffsim.base.checked import checked
+from diffsim.geometry.rays.ray_packets import BundledRays
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viz.poses import poses_of

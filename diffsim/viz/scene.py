@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import GeomType, TextureType
-from diffsim.geometry.facets import FACETED
-from diffsim.geometry.surfaces import SURFACES
-from diffsim.math.pick import pick
+from diffsim.base.enums import GeomType, TextureType
+from diffsim.geometry.rays.surfaces import SURFACES
+from diffsim.geometry.rays.triangle_surfaces import FACETED
 from diffsim.math.vector import pack
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
@@ -25,6 +24,7 @@ from diffsim.viz.material import Looks, looks
 from diffsim.viz.tendon import along, tendon_ids, tendon_lines
 from diffsim.viz.texture import Atlas, atlas_of
 from diffsim.viz.visible import HIDDEN_GROUPS, drawn_type, visible_geoms
+from diffsim.xla.pick import pick
 
 Array = jax.Array
 

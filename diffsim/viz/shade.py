@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import GeomType
-from diffsim.geometry.bundles import BundledRays
+from diffsim.base.enums import GeomType
+from diffsim.geometry.rays.ray_packets import BundledRays
 from diffsim.math import safe
 from diffsim.math.vector import dot
 from diffsim.viz.scene import Plan, Scene

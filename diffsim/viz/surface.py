@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import GeomType
-from diffsim.geometry.facets import FACETED, outside
-from diffsim.geometry.surfaces import SURFACES
-from diffsim.geometry.triangle_tree import trees
+from diffsim.base.enums import GeomType
+from diffsim.geometry.rays.bvh import trees
+from diffsim.geometry.rays.surfaces import SURFACES
+from diffsim.geometry.rays.triangle_surfaces import FACETED, outside
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology

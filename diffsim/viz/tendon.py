@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.kinematics.tendon import spatial_paths, touches
 from diffsim.math import safe
 from diffsim.math.vector import cross
-from diffsim.physics.tendon import spatial_paths, touches
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
 

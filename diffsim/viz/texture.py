@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import TextureType
+from diffsim.base.enums import TextureType
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array

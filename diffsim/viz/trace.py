@@ -7,7 +7,7 @@ a block at a time is worked on, type after type, so that the work follows what i
 import jax
 import jax.numpy as jnp
 
-from diffsim.geometry.bundles import (
+from diffsim.geometry.rays.ray_packets import (
     ROOM,
     BundledHits,
     BundledRays,
@@ -16,8 +16,8 @@ from diffsim.geometry.bundles import (
     nearest,
     no_hits,
 )
-from diffsim.geometry.facets import FACETED, Lines
-from diffsim.geometry.surfaces import SURFACES
+from diffsim.geometry.rays.surfaces import SURFACES
+from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines
 from diffsim.math.vector import dot, mul_vec_t, scale
 from diffsim.viz.scene import Group, Scene
 

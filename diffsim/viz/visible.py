@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.types import Model
 from diffsim.viz.material import colours
 

@@ -7,7 +7,7 @@ import pytest
 from oracle import mujoco
 
 import diffsim
-from diffsim.simulate import support
+from diffsim import support
 
 XML = """<mujoco>
   <default><joint armature=".1"/></default>

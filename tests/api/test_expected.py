@@ -7,7 +7,7 @@ import pytest
 
 import diffsim
 from diffsim import optimize
-from diffsim.errors import ArgumentError
+from diffsim.base.errors import ArgumentError
 
 XML = '<mujoco><worldbody><body><joint name="j"/><geom size=".1"/></body></worldbody></mujoco>'
 MODEL = diffsim.load(XML)

@@ -13,7 +13,7 @@ from compiler.features import FEATURES
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.errors import MjcfError
+from diffsim.base.errors import MjcfError
 from diffsim.types.kinds import KINDS
 
 PATHS = ["mujoco/mjx/test_data/constraints.xml"]

@@ -14,8 +14,8 @@ from oracle import mujoco
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.enums import ObjType
-from diffsim.simulate import support
+from diffsim import support
+from diffsim.base.enums import ObjType
 from diffsim.types.data import Kinematics
 from tests.physics import stages
 

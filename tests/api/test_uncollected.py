@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import diffsim
-from diffsim.compiled import compiled
+from diffsim.xla.compiled import compiled
 
 BALL = "<mujoco><worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
 

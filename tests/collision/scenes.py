@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.geometry.shapes import Shape
 from diffsim.math.rotation import quat_exp, quat_to_mat
 from diffsim.math.vector import mul_mat

@@ -25,8 +25,8 @@ from wide import wide
 import diffsim
 from diffsim.collision import collide
 from diffsim.compiler.convert import from_mujoco
-from diffsim.geometry.hull_pairs import closest
-from diffsim.geometry.polytope import HullPair
+from diffsim.geometry.hull.pairs import closest
+from diffsim.geometry.hull.polytope import HullPair
 from diffsim.math.rotation import quat_exp, quat_to_mat
 from diffsim.math.vector import mul_mat
 from diffsim.types.data import Kinematics

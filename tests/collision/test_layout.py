@@ -12,12 +12,12 @@ from collision.scenes import PLANE
 from uncompiled import uncompiled
 
 import diffsim
+from diffsim.base.enums import DisableBit, GeomType
+from diffsim.base.errors import UnsupportedError
 from diffsim.collision import capacities_of_numerics, collide, contact_layout, sharing, unsupported_pairs
 from diffsim.collision.broad import bounding_gap
 from diffsim.collision.layout import Grid
 from diffsim.compiler.convert import from_mujoco
-from diffsim.enums import DisableBit, GeomType
-from diffsim.errors import UnsupportedError
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED
 from diffsim.types.data import Kinematics
 from diffsim.types.hooks import Hooks

@@ -15,8 +15,8 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import collide
-from diffsim.geometry.mesh_fields import ROWS, TRIANGLES
-from diffsim.geometry.spread import repeated, spread
+from diffsim.geometry.hull.sample import repeated, spread
+from diffsim.geometry.sdf.meshes import ROWS, TRIANGLES
 from diffsim.types.data import Kinematics
 
 # triangles times starts: MuJoCo stops at the 50th point that it finds

@@ -9,8 +9,8 @@ from collision.scenes import CLOSED_FORM, CONVEX, PLANE, name_of, random_qpos, r
 from uncompiled import uncompiled
 
 from diffsim.collision import collide
-from diffsim.geometry.minkowski import gap, minkowski_sums
-from diffsim.geometry.separation import separate
+from diffsim.geometry.smooth.minkowski import gap, minkowski_sums
+from diffsim.geometry.smooth.separation import separate
 from diffsim.types.data import Contacts, Kinematics
 
 PARAMETERS = ("includemargin", "friction", "solref", "solreffriction", "solimp")

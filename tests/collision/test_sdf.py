@@ -13,11 +13,11 @@ from collision.scenes import moved
 from uncompiled import uncompiled
 
 import diffsim
+from diffsim.base.enums import GeomType
 from diffsim.collision import collide
-from diffsim.enums import GeomType
 from diffsim.geometry.colliders import COLLIDERS
-from diffsim.geometry.field_data import FieldData, halton, record_of
-from diffsim.geometry.field_functions import FUNCTIONS
+from diffsim.geometry.sdf.data import FieldData, halton, record_of
+from diffsim.geometry.sdf.functions import FUNCTIONS
 from diffsim.geometry.shapes import Shape
 from diffsim.types.data import Kinematics
 

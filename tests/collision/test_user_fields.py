@@ -11,7 +11,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.collision import collide
-from diffsim.physics.kinematics import compute_kinematics
+from diffsim.kinematics.poses import compute_kinematics
 from diffsim.types.data import Kinematics
 
 # corners of a box that is not around the origin, with three different sides

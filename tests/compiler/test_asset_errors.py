@@ -9,7 +9,7 @@ import pytest
 from compiler import asset_files
 from compiler.asset_files import TRIANGLES, crooked_box
 
-from diffsim.errors import MjcfError, UnsupportedError
+from diffsim.base.errors import MjcfError, UnsupportedError
 from diffsim.load import load
 
 BOX = crooked_box()

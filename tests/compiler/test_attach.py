@@ -7,7 +7,7 @@ import oracle
 import pytest
 from compiler.compare import differences
 
-from diffsim.errors import MjcfError
+from diffsim.base.errors import MjcfError
 from diffsim.load import load
 from diffsim.types import Model
 

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
+from diffsim.base.errors import MjcfError
 from diffsim.compiler import budget
-from diffsim.errors import MjcfError
 from diffsim.load import load
 
 BALL = '<geom size="1" contype="0" conaffinity="0"/>'

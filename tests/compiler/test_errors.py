@@ -3,7 +3,7 @@
 import pytest
 from compiler.features import TWO, world
 
-from diffsim.errors import MjcfError, UnsupportedError
+from diffsim.base.errors import MjcfError, UnsupportedError
 from diffsim.load import load
 
 BALL = '<geom size=".1"/>'

@@ -9,8 +9,8 @@ from collision.field_scenes import OCTREE, RING, SETTINGS, extension, field_geom
 from compiler.compare import differences
 
 from diffsim import MjcfError, Model, UnsupportedError, compile, from_mujoco, load, mjcf
-from diffsim.geometry.field_functions import FUNCTIONS
-from diffsim.geometry.octree_fields import OCTREE as OCTREE_FIELD
+from diffsim.geometry.sdf.functions import FUNCTIONS
+from diffsim.geometry.sdf.octree import OCTREE as OCTREE_FIELD
 
 SEEN = "contype='0' conaffinity='0' euler='10 20 30'"
 ALL = f"""<mujoco>{extension(*SETTINGS)}<worldbody>

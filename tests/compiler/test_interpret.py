@@ -9,7 +9,7 @@ import pytest
 from compiler.features import FEATURES
 from jax.extend.core import JaxprEqn
 
-from diffsim.compiler.interpret import interpret
+from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffsim.errors import ArgumentError, CapacityWarning, MjcfError
+from diffsim.base.errors import ArgumentError, CapacityWarning, MjcfError
 from diffsim.load import load
 
 BALL = (

@@ -11,9 +11,9 @@ from compiler.hulls import hull_of
 from uncompiled import uncompiled
 
 import diffsim
+from diffsim.base.errors import MjcfError
 from diffsim.compiler import from_mujoco
 from diffsim.compiler.assets.hull import Hull, polygons
-from diffsim.errors import MjcfError
 from diffsim.load import load
 
 FILES = asset_files.mesh_files()

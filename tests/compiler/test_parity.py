@@ -8,7 +8,7 @@ from compiler.compare import differences, share_traces
 from compiler.features import FEATURES
 
 import diffsim.compiler
-from diffsim.errors import UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.load import load
 
 # a file that compiles and cannot be simulated yet, and the reason

@@ -9,8 +9,8 @@ import pytest
 from compiler import asset_files
 from compiler.compare import differences
 
+from diffsim.base.errors import MjcfError
 from diffsim.compiler.assets.twister import uniform
-from diffsim.errors import MjcfError
 from diffsim.load import load
 
 COLOURS = 'rgb1=".11 .62 .93" rgb2=".9 .31 .2" markrgb="1 .5 .25"'

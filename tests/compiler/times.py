@@ -14,12 +14,12 @@ from corpus import CORPUS
 from oracle import package_path
 
 from diffsim import mjcf
-from diffsim.compiler import complete, passes
+from diffsim.compiler import passes, sizes_and_defaults
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.elements import settings
-from diffsim.compiler.interpret import interpret
+from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.pack import pack
-from diffsim.simulate.constants import constants
+from diffsim.simulate.constants.set_const import constants
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
@@ -36,7 +36,7 @@ def main(paths: list[str]) -> None:
         read, spec = timed(mjcf.read, package_path(path))
         draft = Draft(spec)
         compiled, _ = timed(passes.run_passes, draft)
-        names, texts = complete.names(draft), settings.texts(draft)
+        names, texts = sizes_and_defaults.names(draft), settings.texts(draft)
         with jax.enable_x64(True):
             packed, model = timed(lambda fields, n=names, t=texts: pack(fields, n, t), draft.fields)
             traced, _ = timed(jax.make_jaxpr(constants), model)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from oracle import field_of, load_oracle, visited_states
 
+from diffsim.base.enums import Cone, Solver
 from diffsim.compiler.convert import from_mujoco
-from diffsim.enums import Cone, Solver
 from diffsim.types import Model
 from tests.constraint.feed import Fed, rows_of
 

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from oracle import inputs_of, record_of, sparse, state_of
 
+from diffsim.base.enums import ConstraintType, EqType
 from diffsim.collision.layout import contact_layout
 from diffsim.constraint import Sources, make_constraints
-from diffsim.enums import ConstraintType, EqType
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from oracle import assert_close
 
-from diffsim.compiler.interpret import interpret
+from diffsim.compiler.host.interpret import interpret
 from diffsim.constraint import laws
 from diffsim.constraint.laws import LAWS
 from diffsim.types.constraints import Law, RowGroup

@@ -9,9 +9,9 @@ import pytest
 from oracle import assert_close, inputs_of, load_oracle, mujoco, state_of, visited_states
 
 import diffsim
+from diffsim import support
+from diffsim.base.enums import Cone, DisableBit, EnableBit, EqType
 from diffsim.compiler.convert import from_mujoco
-from diffsim.enums import Cone, DisableBit, EnableBit, EqType
-from diffsim.simulate import support
 from tests.constraint.feed import oracle_jacobian
 from tests.uncompiled import uncompiled
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from oracle import assert_close, contact_forces_of, inputs_of, mujoco, record_of, state_of
 
+from diffsim.base.enums import ConstraintType, DisableBit
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.constraint.families import FAMILIES
-from diffsim.enums import ConstraintType, DisableBit
 from diffsim.solver.objective import row_forces
 from diffsim.types.constraints import Law
 from diffsim.types.data import ComFrame, Kinematics, Solution, Tendons, Velocities

@@ -8,11 +8,11 @@ import pytest
 from oracle import assert_close, at_rest, load_pair, mujoco, state_of
 
 import diffsim
-from diffsim.compiler.interpret import interpret
+from diffsim.base.enums import Cone, ConstraintType, DisableBit
+from diffsim.compiler.host.interpret import interpret
 from diffsim.constraint.views import efc_rows
-from diffsim.enums import Cone, ConstraintType, DisableBit
-from diffsim.simulate.support import contacts, efc
 from diffsim.solver import solve
+from diffsim.support import contacts, efc
 from tests.constraint.cases import CASES, Case, cases
 from tests.constraint.feed import oracle_jacobian
 from tests.uncompiled import uncompiled

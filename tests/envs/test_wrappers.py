@@ -10,7 +10,7 @@ import pytest
 
 import diffsim
 from diffsim import envs
-from diffsim.enums import Status
+from diffsim.base.enums import Status
 from tests.envs.made import Line
 
 KEYS = jax.random.split(jax.random.key(0), 3)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.geometry.feature import separation
-from diffsim.geometry.point_hull import facets, nearest_part
-from diffsim.geometry.polytope import PRISM, HullPair, with_polygons
-from diffsim.geometry.prism_ball import Nearest, nearest_of_prism
+from diffsim.geometry.hfield.ball import Nearest, nearest_of_prism
+from diffsim.geometry.hull.polytope import PRISM, HullPair, with_polygons
+from diffsim.geometry.hull.sat_point import facets, nearest_part
+from diffsim.geometry.hull.witness import separation
 
 Array = jax.Array
 

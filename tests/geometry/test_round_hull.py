@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from diffsim.enums import GeomType
-from diffsim.geometry import round_hull
-from diffsim.geometry.polytope import PRISM, with_polygons
+from diffsim.base.enums import GeomType
+from diffsim.geometry.hull.polytope import PRISM, with_polygons
 from diffsim.geometry.shapes import Shape
+from diffsim.geometry.smooth import round_hull
 
 Array = jax.Array
 COUNT = 60

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from diffsim.enums import Cone
+from diffsim.base.enums import Cone
 from tests.gradient_bars.bar import Bar
 
 

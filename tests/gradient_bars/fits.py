@@ -16,9 +16,9 @@ import scipy.optimize
 import scipy.stats
 
 from diffsim import optimize
-from diffsim.optimize.identify import Identified, identify
-from diffsim.optimize.least_squares import Blocks
-from diffsim.optimize.windows import Problem, windows_of
+from diffsim.optimize.identify.covariance import Identified, identify
+from diffsim.optimize.identify.levenberg_marquardt import Blocks
+from diffsim.optimize.identify.windows import Problem, windows_of
 from tests.gradient_bars.arm import BODIES, ENCODER, WINDOW, arm, clean, guess, noisy, unknowns
 from tests.gradient_bars.bar import Bar
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.geometry.colliders import COLLIDERS, Collider
-from diffsim.geometry.plane import plane_point
+from diffsim.geometry.primitive.plane import plane_point
 from diffsim.geometry.shapes import Candidates, Shape, stack
 
 Array = jax.Array

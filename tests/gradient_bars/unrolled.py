@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import diffsim
-from diffsim.enums import Cone
+from diffsim.base.enums import Cone
 from tests.gradient_bars.bar import Bar, differences
 
 # a ball that slides, rolls and rests between a floor and a wall

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim
-from diffsim.errors import UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from tests.uncompiled import uncompiled
 
 PAIR = """<mujoco><option gravity="0 0 0" cone="{cone}"/><worldbody>

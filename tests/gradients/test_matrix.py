@@ -3,7 +3,7 @@
 from gradient_matrix import BAR, MODELS, Combination, check, combinations
 from uncompiled import uncompiled
 
-from diffsim.enums import Cone, Integrator
+from diffsim.base.enums import Cone, Integrator
 
 
 def test_elliptic_contacts_by_newton() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from gradient_steps import CASES, Case, check
 
-from diffsim.enums import Cone, Integrator
+from diffsim.base.enums import Cone, Integrator
 
 CASE: Case = ("dm_control/suite/hopper.xml", Integrator.EULER, Cone.PYRAMIDAL)
 

@@ -7,7 +7,7 @@ more CPU seconds than LONGEST or more memory than LARGEST is a finding.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from diffsim.errors import DiffsimError, MjcfError
+from diffsim.base.errors import DiffsimError, MjcfError
 from hostile import archives, arguments, encodings, files, structures, texts
 from hostile.judge import Case, Counts, judge
 

@@ -10,9 +10,9 @@ import pytest
 from matrices import MATRICES, chain, wide
 from uncompiled import uncompiled
 
-from diffsim.kernels import assembled, cholesky, lapack_cholesky, triton_cholesky
-from diffsim.kernels.lapack_cholesky import solve_bordered
 from diffsim.math import linalg
+from diffsim.xla.kernels import cholesky, lapack_cholesky, solve_sum, triton_cholesky
+from diffsim.xla.kernels.lapack_cholesky import solve_bordered
 
 EPSILON = float(np.finfo(np.float32).eps)
 
@@ -49,13 +49,13 @@ def test_the_kernel_of_a_sum_is_factor_and_solve(n, count, addends):
     total = sum(matrices[1:], matrices[0] + np.eye(n, dtype=np.float32) * diagonal[:, None])
     lower = triton_cholesky.factor(total, interpret=True)
     assert np.array_equal(found, triton_cholesky.solve(lower, b[..., None], interpret=True)[..., 0])
-    plain = assembled.plain_solve_sum(*matrices, diagonal, b)
+    plain = solve_sum.plain_solve_sum(*matrices, diagonal, b)
     condition = np.linalg.cond(total.astype(float)).max()
     assert np.max(np.abs(found - plain)) < max(1e-6, 2 * EPSILON * condition) * np.max(np.abs(plain))
 
 
 def solve_terms(matrix, diagonal, b):
-    return assembled.solve_sum([matrix + matrix.T, matrix @ matrix.T], diagonal, b)
+    return solve_sum.solve_sum([matrix + matrix.T, matrix @ matrix.T], diagonal, b)
 
 
 def solve_summed(matrix, diagonal, b):
@@ -177,9 +177,9 @@ def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
     for cores, since in ((1, (0, 10)), (2, (9, 0)), (4, (0, 0))):
         monkeypatch.setattr(lapack_cholesky, "SHARED_OUT", since)
         monkeypatch.setattr(lapack_cholesky.os, "cpu_count", lambda cores=cores: cores)
-        calls = jax.jit(lambda *terms: assembled.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
+        calls = jax.jit(lambda *terms: solve_sum.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
         assert calls.count("potrf") == (2 if cores == 2 and count == 128 else 1)
-        found.append(jax.jit(lambda *terms: assembled.solve_sum(terms[:1], *terms[1:]))(matrix, diagonal, b))
+        found.append(jax.jit(lambda *terms: solve_sum.solve_sum(terms[:1], *terms[1:]))(matrix, diagonal, b))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
 

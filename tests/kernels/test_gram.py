@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from uncompiled import uncompiled
 
-from diffsim.kernels import assembled, triton_cholesky, triton_gram
+from diffsim.xla.kernels import solve_sum, triton_cholesky, triton_gram
 
 EPSILON = float(np.finfo(np.float32).eps)
 ALL = range(6)
@@ -50,15 +50,15 @@ def test_the_kernel_is_the_plain_definition(n, count, groups):
     size = np.abs(expected).max()
     packed = triton_gram.gram(*terms, interpret=True)
     assert np.max(np.abs(packed - expected[:, *upper])) < 1e-6 * size
-    assert np.max(np.abs(assembled.plain_gram(*terms) - expected)) < 1e-6 * size
+    assert np.max(np.abs(solve_sum.plain_gram(*terms) - expected)) < 1e-6 * size
     exact = np.linalg.solve(expected, np.asarray(b, float)[..., None])[..., 0]
     allowed = max(1e-6, 2 * EPSILON * np.linalg.cond(expected).max()) * np.abs(exact).max()
-    for found in (triton_cholesky.solve_packed(packed, b, interpret=True), assembled.plain_solve_gram(*terms, b)):
+    for found in (triton_cholesky.solve_packed(packed, b, interpret=True), solve_sum.plain_solve_gram(*terms, b)):
         assert np.max(np.abs(found - exact)) < allowed
 
 
 def solve(matrix, diagonal, rows, first, second, b):
-    return assembled.solve_gram(matrix + matrix.T, diagonal, (rows, (first, second)), b)
+    return solve_sum.solve_gram(matrix + matrix.T, diagonal, (rows, (first, second)), b)
 
 
 def reference(matrix, diagonal, rows, first, second, b):

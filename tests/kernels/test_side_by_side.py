@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matrices import MATRICES, ill_conditioned, wide
 
-from diffsim.kernels import assembled, cholesky, side_by_side
-from diffsim.kernels.side_by_side import LARGEST
+from diffsim.xla.kernels import batched_cholesky, cholesky, solve_sum
+from diffsim.xla.kernels.batched_cholesky import LARGEST
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, LARGEST])
@@ -17,12 +17,12 @@ def test_factors_and_solves_are_the_plain_ones(n: int, batch: tuple[int, ...]) -
     for name, make in MATRICES.items():
         matrix = make(rng, int(np.prod(batch)), n).reshape(*batch, n, n)
         b = rng.normal(size=(*batch, n, 2))
-        lower = side_by_side.factor(matrix)
+        lower = batched_cholesky.factor(matrix)
         plain = cholesky.plain_factor(matrix)
         np.testing.assert_allclose(lower, plain, rtol=1e-9, atol=1e-12, err_msg=name)
         for found in (
-            side_by_side.solve(lower, b)[..., 0],
-            side_by_side.factor_and_solve(matrix, b[..., 0]),
+            batched_cholesky.solve(lower, b)[..., 0],
+            batched_cholesky.factor_and_solve(matrix, b[..., 0]),
         ):
             expected = cholesky.plain_solve(plain, b)[..., 0]
             assert np.max(np.abs(found - expected)) < 1e-9 * np.max(np.abs(expected)), name
@@ -35,7 +35,7 @@ def test_float32_errs_no_more_than_lapack() -> None:
     unit = np.sqrt(np.diagonal(matrix, axis1=1, axis2=2))
     matrix, b = matrix.astype(np.float32), b.astype(np.float32)
     plain = cholesky.plain_solve(cholesky.plain_factor(matrix), b[..., None])[..., 0]
-    own = side_by_side.factor_and_solve(matrix, b)
+    own = batched_cholesky.factor_and_solve(matrix, b)
     error, allowed = (np.max(np.abs(x - exact) * unit) for x in (own, plain))
     assert error < 2 * allowed
 
@@ -44,8 +44,8 @@ def test_float32_errs_no_more_than_lapack() -> None:
 def test_a_matrix_that_is_not_positive_definite_is_nan_and_no_other(n: int) -> None:
     matrix = np.stack([np.eye(n), np.diag([1.0] * (n - 1) + [-1.0]), np.full((n, n), np.nan), np.eye(n)])
     for found in (
-        side_by_side.factor_and_solve(matrix, np.ones((4, n))),
-        side_by_side.solve(side_by_side.factor(matrix), np.ones((4, n, 1)))[..., 0],
+        batched_cholesky.factor_and_solve(matrix, np.ones((4, n))),
+        batched_cholesky.solve(batched_cholesky.factor(matrix), np.ones((4, n, 1)))[..., 0],
     ):
         assert np.isnan(found).any(1).tolist() == [False, True, True, False]
         np.testing.assert_allclose(found[::3], 1)
@@ -59,6 +59,6 @@ def test_which_factors_are_lapacks_on_a_cpu(monkeypatch, switch: str, n: int, ca
     matrix, b = wide(np.random.default_rng(0), 3, n), np.ones((3, n))
     for solve in (
         lambda matrix, b: cholesky.solve(cholesky.factor(matrix), b[..., None]),
-        lambda matrix, b: assembled.solve_sum([matrix], jnp.ones_like(b), b),
+        lambda matrix, b: solve_sum.solve_sum([matrix], jnp.ones_like(b), b),
     ):
         assert jax.jit(solve).lower(matrix, b).as_text().count("potrf") == calls

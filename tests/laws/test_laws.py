@@ -7,7 +7,7 @@ import oracle
 import pytest
 
 import diffsim
-from diffsim.enums import Status
+from diffsim.base.enums import Status
 from tests.uncompiled import uncompiled
 
 FLOATING = """
@@ -78,7 +78,7 @@ def test_the_midpoint_rule_keeps_energy_and_momentum_of_free_tops() -> None:
     @uncompiled
     def invariants(m: diffsim.Model, s: diffsim.State) -> jax.Array:
         data = diffsim.forward(m, s)
-        momenta = [diffsim.simulate.support.angular_momentum_matrix(m, data, body) @ s.qvel for body in (1, 2)]
+        momenta = [diffsim.support.angular_momentum_matrix(m, data, body) @ s.qvel for body in (1, 2)]
         return jnp.concatenate([*momenta, 0.5 * jnp.vdot(s.qvel, data.qM @ s.qvel)[None]])
 
     before = invariants(model, state)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.argmin import argmin
+from diffsim.xla.argmin import argmin
 
 Array = jax.Array
 

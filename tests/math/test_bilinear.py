@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.compiler.interpret import interpret
+from diffsim.compiler.host.interpret import interpret
 from diffsim.math import quaternion, spatial, vector
-from diffsim.math.bilinear import FORMULAS
 from diffsim.math.rotation import quat_conj, quat_mul
+from diffsim.xla.bilinear import FORMULAS
 
 
 def _turned(w: jax.Array, matrix: jax.Array) -> jax.Array:

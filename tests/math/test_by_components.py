@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.by_components import by_components
+from diffsim.xla.layout import by_components
 
 
 def test_values_and_derivatives_are_those_of_the_vectors() -> None:

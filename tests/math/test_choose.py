@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.choose import where
+from diffsim.xla.where import where
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2)), jnp.float32)
 CASES = {

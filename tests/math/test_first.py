@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.first import first, greatest, one_of
+from diffsim.xla.first import first, greatest, one_of
 
 
 def test_the_greatest_is_that_of_argmax() -> None:

@@ -9,11 +9,11 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim import envs
-from diffsim.geometry.box_box import box_box
+from diffsim.geometry.primitive.box_box import box_box
 from diffsim.geometry.shapes import Shape
+from diffsim.kinematics.tree import last_dof, sum_dofs, sum_subtree
 from diffsim.math.block_matrix import columns_of
 from diffsim.math.blocks import blocks_of
-from diffsim.physics.tree import last_dof, sum_dofs, sum_subtree
 
 
 def both(monkeypatch: pytest.MonkeyPatch, function: Any, *arguments: Any) -> list[Any]:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math import needed as rooms
-from diffsim.math.needed import GROUP, in_parts, where_needed
+from diffsim.xla import needed as rooms
+from diffsim.xla.needed import GROUP, in_parts, where_needed
 
 WORLDS, CASES = 7, 5
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.compiler.interpret import interpret
-from diffsim.math.gather_sum import gather_rows, places
-from diffsim.math.pick import pick, pick_existing, place
+from diffsim.compiler.host.interpret import interpret
+from diffsim.xla.gather_sum import gather_rows, places
+from diffsim.xla.pick import pick, pick_existing, place
 
 VALUES = np.random.default_rng(0).normal(size=(6, 2))
 IDS = {

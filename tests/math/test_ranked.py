@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.ranked import number_of, ranked
+from diffsim.xla.ranked import number_of, ranked
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

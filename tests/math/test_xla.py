@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.math.xla import decided, stored
+from diffsim.xla.barriers import decided, stored
 
 Array = jax.Array
 

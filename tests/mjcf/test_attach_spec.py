@@ -7,7 +7,7 @@ from compiler.compare import differences
 
 import diffsim
 from diffsim import mjcf
-from diffsim.errors import UnsupportedError
+from diffsim.base.errors import UnsupportedError
 
 BASE = """<mujoco model="base"><default><geom friction=".2"/><joint damping="3"/></default><worldbody>
 <body name="b" pos="1 0 0"><geom size=".1"/><joint name="j"/></body></worldbody></mujoco>"""

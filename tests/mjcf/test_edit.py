@@ -8,8 +8,8 @@ from compiler.compare import differences
 
 import diffsim
 from diffsim import mjcf
-from diffsim.enums import GeomType
-from diffsim.errors import MjcfError, UnsupportedError
+from diffsim.base.enums import GeomType
+from diffsim.base.errors import MjcfError, UnsupportedError
 from diffsim.mjcf.elements import Body, Geom
 
 ARM = """

@@ -5,7 +5,7 @@ import random
 import oracle
 import pytest
 
-from diffsim.errors import DiffsimError, MjcfError, Problem, UnsupportedError
+from diffsim.base.errors import DiffsimError, MjcfError, Problem, UnsupportedError
 from diffsim.mjcf import read
 
 

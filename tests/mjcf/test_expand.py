@@ -4,7 +4,7 @@ import numpy as np
 import oracle
 import pytest
 
-from diffsim.errors import MjcfError
+from diffsim.base.errors import MjcfError
 from diffsim.mjcf import read
 from diffsim.mjcf.elements import Actuator, Body, Equality, Exclude, Frame, Geom, Joint, Pair, Sensor, Site, Tendon
 

@@ -4,8 +4,8 @@ import numpy as np
 import oracle
 import pytest
 
-from diffsim.enums import DisableBit, Integrator
-from diffsim.errors import MjcfError
+from diffsim.base.enums import DisableBit, Integrator
+from diffsim.base.errors import MjcfError
 from diffsim.mjcf import ResourceError, read
 from diffsim.mjcf.elements import Geom, Key, Mesh
 

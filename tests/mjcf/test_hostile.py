@@ -11,7 +11,7 @@ from typing import Any
 import hostile
 import pytest
 
-from diffsim.errors import MjcfError
+from diffsim.base.errors import MjcfError
 from diffsim.load import load
 from diffsim.mjcf import read
 

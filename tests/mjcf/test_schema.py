@@ -4,7 +4,7 @@ import re
 
 import oracle
 
-from diffsim.enums import SensorType
+from diffsim.base.enums import SensorType
 from diffsim.mjcf.elements import Default, Mujoco, sensor
 from diffsim.mjcf.schema import children_of, xml_name
 

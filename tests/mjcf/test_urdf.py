@@ -7,8 +7,8 @@ from compiler.compare import differences
 
 import diffsim
 from diffsim import mjcf
+from diffsim.base.errors import MjcfError
 from diffsim.compiler.passes import compile_all
-from diffsim.errors import MjcfError
 from diffsim.mjcf.elements import Geom
 
 PLAIN = '<mujoco><compiler fusestatic="false" discardvisual="false"/></mujoco>'

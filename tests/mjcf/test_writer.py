@@ -9,8 +9,8 @@ from compiler.features import FEATURES
 
 import diffsim
 from diffsim import mjcf
+from diffsim.base.errors import MjcfError
 from diffsim.compiler.passes import compile_all
-from diffsim.errors import MjcfError
 from diffsim.mjcf.elements.settings import LengthRange
 from diffsim.types import Model
 

@@ -6,7 +6,7 @@ import oracle
 import pytest
 from mjcf.wrong_models import ROWS, SHARED
 
-from diffsim.errors import MjcfError, UnsupportedError
+from diffsim.base.errors import MjcfError, UnsupportedError
 from diffsim.load import load
 
 VERDICTS = ("refuses", "loads", "unasked")

@@ -9,9 +9,9 @@ import pytest
 
 import diffsim
 from diffsim import optimize
-from diffsim.optimize.least_squares import Blocks
-from diffsim.optimize.programs import jacobian, residuals
-from diffsim.optimize.windows import Problem, windows_of
+from diffsim.optimize.identify.levenberg_marquardt import Blocks
+from diffsim.optimize.identify.residuals import jacobian, residuals
+from diffsim.optimize.identify.windows import Problem, windows_of
 
 # two links in a vertical plane, encoders and torque
 ARM = """<mujoco><option timestep=".01"/><worldbody><body name="upper">

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.optimize.slots import Loop, in_turn, run
+from diffsim.xla.slots import Loop, in_turn, run
 
 COUNT = 7
 

@@ -12,7 +12,7 @@ import scipy.optimize
 
 import diffsim
 from diffsim import optimize
-from diffsim.optimize.box_qp import Quadratic, box_qp
+from diffsim.optimize.trajectory.box_qp import Quadratic, box_qp
 from tests.optimize.problems import HORIZON, exact, reach
 
 TASK = reach((-1, 1))

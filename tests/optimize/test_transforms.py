@@ -9,7 +9,7 @@ import pytest
 import diffsim
 from diffsim import optimize
 from diffsim.math import quat_normalize, quat_to_mat
-from diffsim.optimize.log_cholesky import Inertial, from_log_cholesky, principal_axes, to_log_cholesky
+from diffsim.optimize.coordinates.log_cholesky import Inertial, from_log_cholesky, principal_axes, to_log_cholesky
 
 ARM = """<mujoco><worldbody><body><joint name="a" axis="0 1 0" damping=".1"/><geom type="capsule" size=".04 .2"/>
 <body pos="0 0 .4"><joint name="b" axis="0 1 0" damping=".1"/>

@@ -13,17 +13,17 @@ from diffsim.actuator.activation import advance_activation
 from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
-from diffsim.enums import EnableBit
-from diffsim.physics.applied import applied_force
-from diffsim.physics.bias import compute_bias
-from diffsim.physics.body_forces import compute_body_forces, external_wrenches
-from diffsim.physics.com import compute_com_frame
-from diffsim.physics.energy import compute_energy
-from diffsim.physics.inertia import compute_inertia
-from diffsim.physics.kinematics import compute_kinematics
-from diffsim.physics.passive import compute_passive
-from diffsim.physics.tendon import compute_tendons
-from diffsim.physics.velocity import compute_velocities
+from diffsim.base.enums import EnableBit
+from diffsim.dynamics.applied import applied_force
+from diffsim.dynamics.bias import compute_bias
+from diffsim.dynamics.body_forces import compute_body_forces, external_wrenches
+from diffsim.dynamics.energy import compute_energy
+from diffsim.dynamics.inertia import compute_inertia
+from diffsim.dynamics.passive import compute_passive
+from diffsim.kinematics.com import compute_com_frame
+from diffsim.kinematics.poses import compute_kinematics
+from diffsim.kinematics.tendon import compute_tendons
+from diffsim.kinematics.velocity import compute_velocities
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import (
     Actuation,

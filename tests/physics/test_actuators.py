@@ -12,8 +12,8 @@ from oracle import mujoco
 
 import diffsim
 from diffsim.actuator import laws
-from diffsim.enums import BiasType, DynType, GainType, Integrator
-from diffsim.physics.joint import integrate_position
+from diffsim.base.enums import BiasType, DynType, GainType, Integrator
+from diffsim.kinematics.joints import integrate_position
 from tests.derivatives import assert_finite, assert_match_differences, derivatives, weigh
 from tests.uncompiled import uncompiled
 

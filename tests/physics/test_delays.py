@@ -10,7 +10,7 @@ import pytest
 from oracle import mujoco
 
 import diffsim
-from diffsim.enums import DisableBit, Integrator
+from diffsim.base.enums import DisableBit, Integrator
 from diffsim.types.history import delayed_readings, record_readings, sensor_buffers
 from tests.derivatives import assert_match_differences, derivatives
 from tests.uncompiled import uncompiled

@@ -15,7 +15,7 @@ import numpy as np
 import oracle
 import pytest
 
-from diffsim.physics.joint import integrate_position
+from diffsim.kinematics.joints import integrate_position
 from tests.derivatives import Derivatives, assert_finite, assert_match_differences, derivatives, weigh
 from tests.physics import stages
 

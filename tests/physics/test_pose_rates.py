@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim
-from diffsim.physics.kinematics import compose_poses, compute_kinematics
+from diffsim.kinematics.poses import compose_poses, compute_kinematics
 from diffsim.types import Model
 
 # every type of joint, first and later in a body, off its axis, below others, and in a second tree

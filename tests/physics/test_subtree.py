@@ -6,8 +6,8 @@ import oracle
 import pytest
 from oracle import mujoco
 
-from diffsim.compiler.interpret import interpret
-from diffsim.physics.subtree import compute_subtree_velocities
+from diffsim.compiler.host.interpret import interpret
+from diffsim.kinematics.subtree import compute_subtree_velocities
 from diffsim.types.data import ComFrame, Velocities
 
 

@@ -6,10 +6,10 @@ import pytest
 
 import diffsim
 from diffsim.actuator import laws, transmission
-from diffsim.enums import BiasType, DynType, GainType, Integrator, JointType, TrnType
-from diffsim.joints import KINDS, dof_widths, is_ball, is_free, is_scalar, qpos_widths
-from diffsim.physics.joint_motion import MOTIONS
-from diffsim.simulate import integrators
+from diffsim.base.enums import BiasType, DynType, GainType, Integrator, JointType, TrnType
+from diffsim.base.joints import KINDS, dof_widths, is_ball, is_free, is_scalar, qpos_widths
+from diffsim.kinematics.joint_motion import MOTIONS
+from diffsim.simulate.integrate import integrators
 
 TABLES = [
     (JointType, {}, KINDS),
@@ -37,11 +37,11 @@ def test_joint_widths_agree() -> None:
         assert [dof for start, stop in kind.blocks for dof in range(start, stop)] == list(range(kind.nv))
 
 
-# who may name a joint type: all others ask diffsim/joints.py
+# who may name a joint type: all others ask diffsim/base/joints.py
 NAMES_JOINT_TYPES = {
-    "enums.py": "defines the numbers",
-    "joints.py": "the facts, one row per type",
-    "physics/joint_motion.py": "the functions, one row per type",
+    "base/enums.py": "defines the numbers",
+    "base/joints.py": "the facts, one row per type",
+    "kinematics/joint_motion.py": "the functions, one row per type",
     "mjcf/elements/body.py": "the words of MJCF for them",
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 
-from diffsim.physics import forest, frames, joint, tree
+from diffsim.kinematics import forest, frames, joints, tree
 
 
 @pytest.mark.parametrize("path", ["smooth", "dm_control/suite/humanoid.xml"])
@@ -25,7 +25,7 @@ def test_pointer_jumping_equals_masks(path: str, monkeypatch: pytest.MonkeyPatch
         found = [
             tree.sum_subtree(topology, bodies),
             tree.sum_chain(topology, (dofs, rates)),
-            tree.sum_dofs(topology, joint.earlier_dof(topology), (dofs, rates), (rates[:, None] * dofs, rates)),
+            tree.sum_dofs(topology, joints.earlier_dof(topology), (dofs, rates), (rates[:, None] * dofs, rates)),
             frames.sum_offsets(links, offsets),
         ]
         return [np.asarray(values) for values in found]

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 
-from diffsim.physics.com import compute_com_frame
-from diffsim.physics.joint import integrate_position
-from diffsim.physics.kinematics import compute_kinematics
-from diffsim.physics.tendon import compute_tendons
-from diffsim.physics.wrap import wrap
+from diffsim.kinematics.com import compute_com_frame
+from diffsim.kinematics.joints import integrate_position
+from diffsim.kinematics.poses import compute_kinematics
+from diffsim.kinematics.tendon import compute_tendons
+from diffsim.kinematics.wrap import wrap
 from diffsim.types.data import Tendons
 from tests.uncompiled import uncompiled
 

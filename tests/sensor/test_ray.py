@@ -6,7 +6,7 @@ import numpy as np
 from oracle import assert_close, load_pair, rays_of, sample
 from scipy.linalg import expm
 
-from diffsim.geometry.ray import Rays, cast
+from diffsim.geometry.rays.ray import Rays, cast
 
 XML = """<mujoco><worldbody>
   <geom type='plane' size='2 3 .1' pos='0 0 -1.5' euler='5 3 0'/>

@@ -10,8 +10,8 @@ from oracle import assert_close, load_pair, visited_states
 
 import diffsim
 from diffsim import Data, Hooks, Inputs, Model, State
-from diffsim.enums import DataType, DisableBit, RayDataField, SensorType, Stage
-from diffsim.errors import UnsupportedError
+from diffsim.base.enums import DataType, DisableBit, RayDataField, SensorType, Stage
+from diffsim.base.errors import UnsupportedError
 from diffsim.mjcf.attributes import Keywords
 from diffsim.mjcf.elements.sections import SensorSection
 from diffsim.mjcf.elements.sensor import RAY_DATA, SiteSensor

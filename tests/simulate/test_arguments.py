@@ -9,7 +9,7 @@ import pytest
 
 import diffsim
 import diffsim.optimize
-from diffsim.enums import Integrator, Solver, Status
+from diffsim.base.enums import Integrator, Solver, Status
 from tests.uncompiled import uncompiled
 
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/><body name="m" mocap="true"><geom size=".01"/></body>

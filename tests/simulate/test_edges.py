@@ -7,7 +7,7 @@ import pytest
 from oracle import mujoco, state_of, stepped
 
 import diffsim
-from diffsim.enums import Integrator, Solver, Status
+from diffsim.base.enums import Integrator, Solver, Status
 from tests.uncompiled import uncompiled
 
 EMPTY = {

@@ -17,10 +17,10 @@ from scipy.spatial import cKDTree
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.enums import GeomType
-from diffsim.geometry.field_data import field_number, fields
-from diffsim.geometry.octree_fields import Octree
-from diffsim.geometry.primitive_fields import PRIMITIVES
+from diffsim.base.enums import GeomType
+from diffsim.geometry.sdf.data import field_number, fields
+from diffsim.geometry.sdf.octree import Octree
+from diffsim.geometry.sdf.primitives import PRIMITIVES
 from diffsim.math import safe
 from diffsim.math.rotation import quat_to_mat
 from diffsim.types.data import Kinematics

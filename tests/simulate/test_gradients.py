@@ -14,8 +14,8 @@ import oracle
 import pytest
 
 import diffsim
-from diffsim.enums import Integrator
-from diffsim.physics.joint import integrate_position
+from diffsim.base.enums import Integrator
+from diffsim.kinematics.joints import integrate_position
 from tests.derivatives import (
     Derivatives,
     assert_finite,

@@ -15,8 +15,8 @@ import oracle
 import pytest
 
 import diffsim
-from diffsim.enums import DisableBit, Integrator
-from diffsim.simulate.derivative import velocity_derivative
+from diffsim.base.enums import DisableBit, Integrator
+from diffsim.simulate.integrate.derivative import velocity_derivative
 from tests.uncompiled import uncompiled
 
 IMPLICIT = (Integrator.IMPLICIT, Integrator.IMPLICITFAST)

@@ -7,7 +7,7 @@ import oracle
 import pytest
 
 import diffsim
-from diffsim.enums import EnableBit, Integrator
+from diffsim.base.enums import EnableBit, Integrator
 from tests.simulate.test_integrators import pair
 from tests.uncompiled import uncompiled
 

@@ -8,7 +8,7 @@ from oracle import assert_close, load_pair, rays_of, record_of, sample
 
 import diffsim
 from diffsim import RayFilter
-from diffsim.physics.kinematics import compute_kinematics
+from diffsim.kinematics.poses import compute_kinematics
 from diffsim.types.data import Kinematics
 from tests.uncompiled import uncompiled
 

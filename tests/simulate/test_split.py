@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import diffsim
-from diffsim.errors import UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from tests.programs import equations
 from tests.uncompiled import uncompiled
 from tests.wide import wide

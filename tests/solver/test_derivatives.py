@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from oracle import assert_close, inputs_of, record_of, state_of
 
+from diffsim.base.enums import Solver
 from diffsim.constraint import Sources, make_constraints
-from diffsim.enums import Solver
 from diffsim.solver import solve
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from tests.constraint.cases import ELLIPTIC, HUMANOID, PYRAMIDAL, cases

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from oracle import assert_close, field_of, load_oracle, mujoco, visited_states
 
+from diffsim.base.enums import Cone, DisableBit
 from diffsim.compiler.convert import from_mujoco
-from diffsim.enums import Cone, DisableBit
 from diffsim.solver import Aids, solve
 from diffsim.types import Model
 from tests.constraint.feed import Fed, rows_of

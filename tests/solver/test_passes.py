@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim
-from diffsim.solver.passes import FEWEST, REST, Search, run, run_short
+from diffsim.xla.passes import FEWEST, REST, Search, run, run_short
 
 Array = jax.Array
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>

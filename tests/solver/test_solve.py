@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from oracle import assert_close
 
-from diffsim.compiler.interpret import interpret
-from diffsim.enums import DisableBit, Solver
-from diffsim.errors import UnsupportedError
+from diffsim.base.enums import DisableBit, Solver
+from diffsim.base.errors import UnsupportedError
+from diffsim.compiler.host.interpret import interpret
 from diffsim.math.block_matrix import columns_of, diagonal_of
 from diffsim.math.blocks import blocks_of
 from diffsim.solver import solve

@@ -17,7 +17,7 @@ from PIL import Image
 
 import diffsim
 from diffsim import viewer, viz
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 from diffsim.viewer.shapes import KINDS
 from tests.viewer.browser import CHROMIUM, FLAGS
 

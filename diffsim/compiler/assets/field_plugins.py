@@ -12,14 +12,14 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from diffsim.base.errors import near_match
 from diffsim.compiler.assets.limits import AssetError
 from diffsim.compiler.assets.marching_cubes import marching_cubes
 from diffsim.compiler.assets.surface import Surface
 from diffsim.compiler.draft import Draft, Node
-from diffsim.compiler.interpret import interpret
-from diffsim.errors import near_match
-from diffsim.geometry.field_functions import FUNCTIONS, FieldFunction
-from diffsim.geometry.octree_fields import OCTREE
+from diffsim.compiler.host.interpret import interpret
+from diffsim.geometry.sdf.functions import FUNCTIONS, FieldFunction
+from diffsim.geometry.sdf.octree import OCTREE
 from diffsim.mjcf.elements.deformable import MUJOCO, Config, Plugin, PluginInstance
 
 # grid points along all three sides together, less one or two for each

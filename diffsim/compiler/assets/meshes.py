@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh, compile_mesh
 from diffsim.compiler.assets.hull import (
     Polygons,
@@ -29,9 +30,8 @@ from diffsim.compiler.assets.surface import (
 )
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses, or_minus_one
-from diffsim.enums import GeomType
-from diffsim.geometry.outline import facet_fields
-from diffsim.geometry.triangle_tree import tree_fields
+from diffsim.geometry.hull.hull_facets import facet_fields
+from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.mjcf.elements.deformable import Plugin
 
 Array = np.ndarray

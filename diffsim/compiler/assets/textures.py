@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base.enums import ColorSpace, TextureType
 from diffsim.compiler.assets.images import SIGNATURE, png_is_srgb, png_pixels
 from diffsim.compiler.assets.limits import MOST_PIXELS, MOST_TEXELS, AssetError, check_count, contents, kind_of, refuse
 from diffsim.compiler.assets.patterns import Pattern, pattern_pixels
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses
-from diffsim.enums import ColorSpace, TextureType
 from diffsim.mjcf.resources import OutsideError
 
 Array = np.ndarray

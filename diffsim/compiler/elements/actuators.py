@@ -7,10 +7,10 @@ Source: MuJoCo "Modeling", actuator shortcuts; "Computation", actuation model.
 import numpy as np
 
 from diffsim.actuator.laws import DYNAMICS, has_states
+from diffsim.base.enums import BiasType, DynType, GainType, LRMode, TrnType
+from diffsim.base.joints import is_scalar
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
 from diffsim.compiler.topology import addresses, or_minus_one
-from diffsim.enums import BiasType, DynType, GainType, LRMode, TrnType
-from diffsim.joints import is_scalar
 from diffsim.mjcf.elements.actuator import PARAMETERS
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.types.history import buffer_size

@@ -7,11 +7,11 @@ Source: MuJoCo "Modeling", body and inertial; compiler attributes boundmass, bou
 
 import numpy as np
 
+from diffsim.base.joints import is_free
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.compiler.orientation import TINY, compose, diagonalize, invert, matrix
-from diffsim.joints import is_free
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.body import Inertial, standing_in
 

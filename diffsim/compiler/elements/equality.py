@@ -1,8 +1,8 @@
 """Equality constraints. One row each; their numbers stand in `mjcf/elements/equality.py`."""
 
+from diffsim.base.enums import ObjType
+from diffsim.base.joints import is_scalar
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import ObjType
-from diffsim.joints import is_scalar
 from diffsim.mjcf.elements.equality import JointEquality
 
 

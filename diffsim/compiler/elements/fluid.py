@@ -9,8 +9,8 @@ from math import pi
 
 import numpy as np
 
+from diffsim.base.enums import GeomType
 from diffsim.compiler.orientation import TINY
-from diffsim.enums import GeomType
 
 Vector = np.ndarray
 

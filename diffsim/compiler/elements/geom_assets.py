@@ -11,11 +11,11 @@ from math import sqrt
 
 import numpy as np
 
+from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties
 from diffsim.compiler.orientation import rotate
-from diffsim.enums import GeomType
 
 Array = np.ndarray
 Fit = Callable[[Array], list[float]]

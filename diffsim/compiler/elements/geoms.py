@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh
 from diffsim.compiler.assets.field_plugins import NO_FIELD, SAMPLED, FieldUse, field_of
 from diffsim.compiler.assets.limits import AssetError
@@ -26,7 +27,6 @@ from diffsim.compiler.orientation import (
     from_z_axis,
     unit,
 )
-from diffsim.enums import GeomType
 
 Array = np.ndarray
 

@@ -8,9 +8,9 @@ from math import pi
 
 import numpy as np
 
+from diffsim.base.joints import JointKind, dof_widths, is_ball, kind_of
 from diffsim.compiler.draft import Draft, Node, check_flag, check_limits, is_limited
 from diffsim.compiler.orientation import IDENTITY, compose, rotate, unit
-from diffsim.joints import JointKind, dof_widths, is_ball, kind_of
 
 Array = np.ndarray
 

@@ -7,9 +7,9 @@ Source: MuJoCo XML reference, keyframe.
 
 import numpy as np
 
+from diffsim.base.joints import kind_of
 from diffsim.compiler.draft import Draft, Fields, Node, columns
 from diffsim.compiler.orientation import unit
-from diffsim.joints import kind_of
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 
 

@@ -12,7 +12,7 @@ from math import pi, sqrt
 
 import numpy as np
 
-from diffsim.enums import GeomType
+from diffsim.base.enums import GeomType
 
 Vector = np.ndarray
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base.enums import DataType, GeomType, ObjType
+from diffsim.base.joints import is_ball, is_scalar
 from diffsim.compiler.draft import Draft, Node
-from diffsim.enums import DataType, GeomType, ObjType
-from diffsim.joints import is_ball, is_scalar
 from diffsim.mjcf.elements import sensor as elements
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.sensor.table import SENSORS, UNSUPPORTED, Demand, Sensor

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.base.enums import TextureRole
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses
-from diffsim.enums import TextureRole
 from diffsim.mjcf.elements.asset import Layer
 from diffsim.mjcf.elements.custom import TupleElement
 from diffsim.types.kinds import OBJECT_KIND

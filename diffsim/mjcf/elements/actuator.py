@@ -11,8 +11,8 @@ Source: MuJoCo XML reference, "actuator"; mjs_setTo* of user_api.cc (3.8.1).
 from dataclasses import dataclass
 from typing import Any
 
-from diffsim.enums import BiasType, DynType, GainType, TrnType
-from diffsim.errors import Problems
+from diffsim.base.enums import BiasType, DynType, GainType, TrnType
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     AutoFlag,
     Class,

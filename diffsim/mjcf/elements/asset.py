@@ -6,8 +6,8 @@ Source: MuJoCo XML reference, "asset"; defaults of user_init.c.
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from diffsim.enums import ColorSpace, TextureRole, TextureType
-from diffsim.errors import Problems
+from diffsim.base.enums import ColorSpace, TextureRole, TextureType
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     Class,
     File,

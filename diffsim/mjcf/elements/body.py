@@ -7,8 +7,8 @@ Source: MuJoCo XML reference, "body", "inertial", "joint", "freejoint", "geom", 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diffsim.enums import GeomType, JointType, SleepPolicy
-from diffsim.errors import Problems
+from diffsim.base.enums import GeomType, JointType, SleepPolicy
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     AutoFlag,
     Class,

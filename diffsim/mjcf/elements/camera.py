@@ -5,8 +5,8 @@ Source: MuJoCo XML reference, "camera", "light"; defaults of user_init.c (3.8.1)
 
 from dataclasses import dataclass
 
-from diffsim.enums import CamLightMode, CamOutBit, LightType, Projection
-from diffsim.errors import Problems
+from diffsim.base.enums import CamLightMode, CamOutBit, LightType, Projection
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     Class,
     Flag,

@@ -5,8 +5,8 @@ Source: MuJoCo XML reference, "custom" and "keyframe".
 
 from dataclasses import dataclass
 
-from diffsim.enums import ObjType
-from diffsim.errors import Problems
+from diffsim.base.enums import ObjType
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import Integer, Keyword, Name, Real, Reals, Reference, Text, Vector
 from diffsim.mjcf.schema import Element, allow
 

@@ -1,6 +1,6 @@
 """The DC motor: electrical, thermal and friction parameters packed into the general actuator's parameter vectors.
 
-Where each of them goes is said in `motor_layout.py`.
+Where each of them goes is said in `base/motor_layout.py`.
 Source: MuJoCo XML reference, "dcmotor"; mjs_setToDCMotor of user_api.cc.
 """
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.enums import BiasType, DynType, GainType
-from diffsim.errors import Problems
+from diffsim.base.enums import BiasType, DynType, GainType
+from diffsim.base.errors import Problems
+from diffsim.base.motor_layout import SWITCHES
+from diffsim.base.motor_layout import MotorBias as Bias
+from diffsim.base.motor_layout import MotorDynamics as Dynamics
+from diffsim.base.motor_layout import MotorGain as Gain
 from diffsim.mjcf.attributes import Keyword, Real, Reals, Tristate, Vector
 from diffsim.mjcf.elements.actuator import MOTOR_INPUTS, MOTOR_OMITS, Actuator, with_entries
-from diffsim.motor_layout import SWITCHES
-from diffsim.motor_layout import MotorBias as Bias
-from diffsim.motor_layout import MotorDynamics as Dynamics
-from diffsim.motor_layout import MotorGain as Gain
 
 # new values of gainprm, dynprm and biasprm by place
 Entries = dict[str, dict[int, float]]

@@ -6,7 +6,7 @@ Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "
 
 from dataclasses import dataclass
 
-from diffsim.errors import Problems
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     File,
     Flag,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diffsim.enums import EqType, ObjType
-from diffsim.errors import Problems
+from diffsim.base.enums import EqType, ObjType
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import Class, Flag, Integers, IntVector, Name, Real, Reals, Reference, Vector
 from diffsim.mjcf.elements.common import Solimp, Solref
 from diffsim.mjcf.schema import Element

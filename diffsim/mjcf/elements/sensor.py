@@ -9,8 +9,8 @@ Source: MuJoCo XML reference, "sensor".
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from diffsim.enums import ConDataField, DataType, ObjType, RayDataField, SensorType, Stage
-from diffsim.errors import Problems
+from diffsim.base.enums import ConDataField, DataType, ObjType, RayDataField, SensorType, Stage
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector
 from diffsim.mjcf.elements.custom import OBJECTS
 from diffsim.mjcf.schema import Element

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from diffsim.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, LRMode, Solver
-from diffsim.errors import Problems
+from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, LRMode, Solver
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     AutoFlag,
     Flag,

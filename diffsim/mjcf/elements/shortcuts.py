@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from diffsim.enums import BiasType, DynType, GainType
-from diffsim.errors import Problems
+from diffsim.base.enums import BiasType, DynType, GainType
+from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import Real, Reals, Reference, Text, Tristate, Vector
 from diffsim.mjcf.elements.actuator import (
     ACTIVATION_LIMITS,

@@ -1,0 +1,1 @@
+"""What every room shares: errors and their texts, enums, facts of joints and motors, checked arguments."""

@@ -1,0 +1,1 @@
+"""JAX functions run in numpy on the host, without compiling them."""

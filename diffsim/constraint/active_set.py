@@ -1,0 +1,106 @@
+"""Rows held as they are: which act and which push stays fixed while a state moves, so that forces are smooth.
+
+A contact or limit acts where its distance is below the margin, and a one-sided row (or an edge of a pyramid) pushes
+where x = J qacc - aref < 0. Held, these decisions are those of another state: a row that pushed goes on, pulling if
+need be, and one that did not stays silent. `signals` are positive where the decisions are still right; where one of
+them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only whether
+they act is held.
+
+A contact also ends by its distance, and may push to the last: by friction, as edges of the pyramid of one that slides
+do, or because the bodies part slowly. Its force jumps there, as at touch.
+
+Further signals change no force: impedance rises within the first millimetre (`solimp`), along two parabolas, which a
+fast body crosses in a tenth of a step. A step that ran over an end of this rise would see its steep part at one stage
+or none, and is split there, on the way in and out; one that stays within the rise is split where it turns.
+
+Used by the step that is split at such times (simulate/events/step.py).
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.constraint import laws
+from diffsim.constraint.limit import limit_layout
+from diffsim.constraint.rows import RawRows
+from diffsim.math import safe
+from diffsim.types import Model
+from diffsim.types.constraints import Constraints, Held, Law, PerGroup, RowGroup
+
+Array = jax.Array
+
+# laws of rows that act at a distance below the margin, and those whose zones are held
+INEQUALITIES = (Law.ONE_SIDED, Law.PYRAMID, Law.CONE)
+ZONED = (Law.ONE_SIDED, Law.PYRAMID)
+
+
+class Signals(NamedTuple):
+    """Positive while nothing begins or ends: distances of what does not act, depths of what pushes (m or rad), of what
+    acts x (m/s^2 or rad/s^2) of rows that are silent and the force (N or N m) of those that push, and how far it is
+    from the depths at which the rise of its impedance ends, and turns (m or rad).
+    """
+
+    touches: Array
+    leaves: Array
+    switches: Array
+    rises: Array
+    turns: Array
+
+
+def held_as(constraints: Constraints, x: PerGroup) -> Held:
+    """The decisions of a state, from its rows and their residuals x = J qacc - aref; they bind."""
+    groups = list(zip(constraints.groups, x, strict=True))
+    pushes = tuple(laws.dual_rows(rows, part) < 0 for rows, part in groups)
+    deep = tuple((rows.margin - rows.pos)[None] > rows.bends for rows, _ in groups)
+    return Held(tuple(laws.active(rows) for rows, _ in groups), pushes, deep, jnp.ones((), bool))
+
+
+def as_held(raw: RawRows, held: Held, index: int) -> RawRows:
+    """Rows that act as they are held. Impedance does not rise again where what acts has come apart."""
+    violation = raw.pos - raw.margin
+    own = violation if raw.size is None else raw.size
+    size = jnp.where(held.binds, safe.minimum(violation, 0), own)
+    return raw._replace(active=jnp.where(held.binds, held.acts[index], raw.active), size=size)
+
+
+def hold(rows: RowGroup, held: Held, index: int) -> RowGroup:
+    """The group with the zones of its law fixed: a row pushes whatever its x, or never."""
+    if rows.law not in ZONED:
+        return rows
+    always = jnp.where(held.pushes[index], jnp.inf, -jnp.inf).astype(rows.D.dtype)
+    return dataclasses.replace(rows, until=jnp.where(held.binds, always, 0))
+
+
+def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> Signals:
+    """What tells that decisions are no longer right, of all groups; 1 where there is nothing to decide.
+
+    Args:
+      model: the model.
+      constraints: the rows, held or not, of a state.
+      x: residuals of the rows at its acceleration.
+      held: the decisions.
+    """
+    touches, leaves, switches, rises, turns = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(5))
+    decisions = held.acts, held.pushes, held.deep
+    for rows, part, acts, pushes, deep in zip(constraints.groups, x, *decisions, strict=True):
+        if rows.law in INEQUALITIES:
+            touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
+            pushing = jnp.any(pushes, axis=0) if rows.law in ZONED else True
+            leaves.append(jnp.where(acts & pushing, rows.margin - rows.pos, 1))
+            deeper = (rows.margin - rows.pos)[None] - rows.bends
+            turn, end = jnp.where(acts[None] & (rows.bends > 0), jnp.where(deep, deeper, -deeper), 1)
+            rises.append(end)
+            turns.append(turn)
+        if rows.law in ZONED:
+            # the force ends where x does, and is nearer to a straight line in time: x is divided by the impedance
+            side = jnp.where(pushes, laws.dual(rows, part), laws.dual_rows(rows, part))
+            switches.append(jnp.where(acts[None], side, 1).reshape(-1))
+    return Signals(*(jnp.concatenate(each) for each in (touches, leaves, switches, rises, turns)))
+
+
+def _may_act(model: Model, rows: RowGroup) -> np.ndarray:
+    """(n,) which constraints there are: rows of limits on dofs stand for all dofs."""
+    return limit_layout(model.topology).dof if rows.sign else np.ones(rows.count, bool)

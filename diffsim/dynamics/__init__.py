@@ -1,0 +1,1 @@
+"""Inertia and smooth forces: bias, passive forces, fluid, energy, forces between bodies."""

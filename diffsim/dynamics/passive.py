@@ -1,0 +1,163 @@
+"""Passive forces: springs, dampers, gravity compensation, the surrounding medium.
+
+Springs and dampers are polynomial, -x (k + p0 x + p1 x^2) and -v (b + p0 |v| + p1 v^2); x is the displacement of a
+scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs and dampers
+together disables everything here. Source: MuJoCo documentation, "Computation", "Passive forces".
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import DisableBit
+from diffsim.dynamics import reflected
+from diffsim.dynamics.fluid import fluid_force
+from diffsim.kinematics.jacobian import joint_force
+from diffsim.kinematics.joints import JointGroup, groups
+from diffsim.math import safe
+from diffsim.math.linalg import matmul
+from diffsim.math.vector import scale
+from diffsim.types.data import ComFrame, Kinematics, Passive, Tendons, Velocities
+from diffsim.types.model import Model
+from diffsim.types.state import State
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick, place
+
+Array = jax.Array
+
+
+def compute_passive(
+    model: Model, state: State, kinematics: Kinematics, com: ComFrame, tendons: Tendons, velocities: Velocities
+) -> Passive:
+    """Passive forces (nv,), N or N m, by origin, and their sum.
+
+    Gravity compensation that goes through actuators is not in the sum.
+    """
+    topology, qpos, qvel = model.topology, state.qpos, state.qvel
+    zero = jnp.zeros_like(qvel)
+    no_springs, no_dampers = (model.opt.disabled(bit) for bit in (DisableBit.SPRING, DisableBit.DAMPER))
+    if no_springs and no_dampers:
+        return Passive(qfrc_spring=zero, qfrc_damper=zero, qfrc_gravcomp=zero, qfrc_fluid=zero, qfrc_passive=zero)
+    spring = zero if no_springs else _joint_springs(model, qpos) + _tendon_springs(model, tendons)
+    damper = zero if no_dampers else _dof_dampers(model, qvel) + _tendon_dampers(model, tendons, velocities)
+    compensation = _gravity_compensation(model, kinematics, com)
+    medium = fluid_force(model, kinematics, com, velocities)
+    by_actuator = topology.jnt_actgravcomp[topology.dof_jntid] != 0
+    return Passive(
+        qfrc_spring=spring,
+        qfrc_damper=damper,
+        qfrc_gravcomp=compensation,
+        qfrc_fluid=medium,
+        qfrc_passive=spring + damper + medium + jnp.where(by_actuator, 0, compensation),
+    )
+
+
+def stiffness(linear: Array, poly: Array, x: Array) -> Array:
+    """k + p0 x + p1 x^2: force per displacement, for coefficients (n,), (n, 2) and displacements (n,)."""
+    return linear + x * (poly[:, 0] + x * poly[:, 1])
+
+
+@per_topology
+def _sprung(topology: Topology) -> tuple[tuple[JointGroup, np.ndarray], ...]:
+    """Groups of joints that can have springs, each with the rows that can."""
+    present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
+    rows = [(group, np.flatnonzero(present[group.joints])) for group in groups(topology)]
+    return tuple((group, row) for group, row in rows if row.size)
+
+
+def spring_displacements(model: Model, qpos: Array) -> list[tuple[np.ndarray, np.ndarray, Array, Array]]:
+    """Springs of joints: for each block of dofs, (joints (n,), dofs (n, k), displacement (n, k), its extent (n,)).
+
+    The extent is signed for scalar joints and a length for ball and free joints.
+    """
+    found = []
+    for group, rows in _sprung(model.topology):
+        ids = group.qpos[rows]
+        moved = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
+        for start, stop in group.kind.blocks:
+            part = moved[:, start:stop]
+            extent = part[:, 0] if stop - start == 1 else safe.norm(part)
+            found.append((group.joints[rows], group.dofs[rows, start:stop], part, extent))
+    return found
+
+
+def _joint_springs(model: Model, qpos: Array) -> Array:
+    """(nv,) forces that pull joints to qpos_spring."""
+    springs = spring_displacements(model, qpos)
+    if not springs:
+        return jnp.zeros((model.nv,), qpos.dtype)
+    poly = model.topology.has("jnt_stiffnesspoly")
+    forces, dofs = [], []
+    for joints, ids, moved, extent in springs:
+        k = pick(model.jnt_stiffness, joints)
+        k = stiffness(k, pick(model.jnt_stiffnesspoly, joints), extent) if poly else k
+        forces.append(-scale(moved, k).reshape(-1))
+        dofs.append(ids.ravel())
+    return place(model.nv, np.concatenate(dofs), jnp.concatenate(forces))
+
+
+def _dof_dampers(model: Model, qvel: Array) -> Array:
+    """(nv,) damping of dofs, reflected actuator damping included."""
+    topology = model.topology
+    if reflected.has_dof_damping(topology, poly=True):
+        linear, higher = reflected.dof_damping(model)
+        return -qvel * stiffness(linear, higher, jnp.abs(qvel))
+    if reflected.has_dof_damping(topology):
+        return -qvel * reflected.dof_damping(model)[0]
+    return jnp.zeros_like(qvel)
+
+
+def damping_derivative(model: Model, qvel: Array) -> Array:
+    """(nv,) -d qfrc_damper / d qvel of the dofs' own dampers: b + 2 p0 |v| + 3 p1 v^2."""
+    linear, higher = reflected.dof_damping(model)
+    weight = jnp.array([[2, 3]], dtype=qvel.dtype)
+    return jnp.broadcast_to(stiffness(linear, higher * weight, jnp.abs(qvel)), qvel.shape)
+
+
+def tendon_damping_derivative(model: Model, velocity: Array) -> Array:
+    """(ntendon,) -d force / d velocity of tendon dampers at tendon velocities (ntendon,)."""
+    linear, higher = reflected.tendon_damping(model)
+    weight = jnp.array([[2, 3]], dtype=velocity.dtype)
+    return stiffness(linear, higher * weight, jnp.abs(velocity))
+
+
+def slack(lower: Array, upper: Array, length: Array) -> Array:
+    """How far a length lies outside [lower, upper]; zero inside."""
+    return length - safe.clip(length, lower, upper)
+
+
+def tendon_extension(model: Model, tendons: Tendons) -> Array:
+    """(ntendon,) signed distance of each tendon's length from its spring's dead band."""
+    return slack(model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1], tendons.ten_length)
+
+
+def _tendon_springs(model: Model, tendons: Tendons) -> Array:
+    """(nv,) forces of tendon springs with a dead band."""
+    topology = model.topology
+    if not (topology.has("tendon_stiffness") or topology.has("tendon_stiffnesspoly")):
+        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
+    x = tendon_extension(model, tendons)
+    return matmul(tendons.ten_J.T, -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x))
+
+
+def _tendon_dampers(model: Model, tendons: Tendons, velocities: Velocities) -> Array:
+    """(nv,) forces of tendon dampers, reflected actuator damping included."""
+    topology = model.topology
+    if not reflected.has_any_tendon_damping(topology):
+        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
+    linear, higher = reflected.tendon_damping(model)
+    v = velocities.ten_velocity
+    return matmul(tendons.ten_J.T, -v * stiffness(linear, higher, jnp.abs(v)))
+
+
+def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -> Array:
+    """(nv,) forces that cancel the weight of bodies times their gravcomp."""
+    topology = model.topology
+    # the world's own weight is never compensated
+    bodies = np.flatnonzero(topology.present["body_gravcomp"])
+    bodies = bodies[bodies > 0]
+    if model.opt.disabled(DisableBit.GRAVITY) or not bodies.size:
+        return jnp.zeros((model.nv,), com.cdof.dtype)
+    weight = pick(model.body_mass, bodies) * pick(model.body_gravcomp, bodies)
+    force = -scale(jnp.broadcast_to(model.opt.gravity, (len(bodies), 3)), weight)
+    return joint_force(model, com, kinematics.xipos[bodies], bodies, force, jnp.zeros_like(force))

@@ -1,0 +1,1 @@
+"""Height fields as prisms, against every convex body."""

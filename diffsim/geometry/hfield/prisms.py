@@ -1,0 +1,241 @@
+"""Height fields as prisms: which of them a body can touch, from the window of cells under its bounds.
+
+Each cell has two triangles, lower right and upper left of the diagonal from its first to its last corner; a prism
+stands between a triangle and the bottom of the base. Cells are looked at in a window whose size is static: as many as
+the body can span at any orientation when the model is loaded. Every prism of it is considered; of more than MuJoCo's 50
+contacts of a pair the deepest are kept, and those left out are counted.
+
+The choice of prisms is not differentiated; their heights are read from the model, and differentiable.
+Source: `mjc_ConvexHField` of 3.8.1.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import GeomType
+from diffsim.geometry.shapes import Shape
+from diffsim.geometry.support import bounds, boxed, lowest
+from diffsim.math import safe
+from diffsim.math.vector import dot, mul_mat, mul_vec_t, pack, transpose, unpack
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology
+from diffsim.xla.barriers import stored
+from diffsim.xla.where import where
+
+Array = jax.Array
+Sizes = tuple[int, ...]
+
+# MuJoCo's mjMAXCONPAIR
+PRISMS = 50
+# (row, column) of the corners of a cell's triangles, counterclockwise from above, in MuJoCo's order of triangles
+CORNERS = np.array([[[1, 0], [0, 0], [1, 1]], [[0, 0], [0, 1], [1, 1]]])
+# triangles that meet in a corner of the grid: a body much smaller than a cell is over no more. Of two by two cells they
+# are all but the two whose corners they do not share
+AROUND = 6
+# the corners between which a triangle rises along x, and along y
+SLOPES = np.array([[[0, 2], [1, 0]], [[0, 1], [1, 2]]])
+
+
+class Terrain(NamedTuple):
+    """A height field, and the window that is looked at.
+
+    `cells` (2,): along x and y; `address` (): of its heights among those of all fields; `size` (4,): half width in
+    x, in y, height of 1, depth of the base, m. For all fields: `heights` (nhfielddata,), in units of the height of 1;
+    `columns` (w,), `rows` (h,): 0, 1, ... of the window; `places` (k,): of the prisms that are kept.
+    """
+
+    cells: Array
+    address: Array
+    size: Array
+    heights: Array
+    columns: Array
+    rows: Array
+    places: Array
+
+
+# fields of Terrain that all height fields share
+SHARED = ("heights", "columns", "rows", "places")
+
+
+class Prism(NamedTuple):
+    """A prism in the frame of its height field: `vert` (6, 3) m, first the base; whether it `exists` ()."""
+
+    vert: Array
+    exists: Array
+
+
+class _Window(NamedTuple):
+    """First cell (2,) of the window, and one past the last (2,) under the body's bounds; all as (column, row)."""
+
+    first: Array
+    end: Array
+
+
+def cells_spanned(fields: Mapping[str, Any]) -> np.ndarray:
+    """(ngeom, nhfield, 3) how many columns and rows of cells a geom can span on each height field, and how many
+    triangles it can be over, at most.
+    """
+    reach = np.asarray(fields["geom_rbound"], float).reshape(-1, 1, 1)
+    sizes = np.asarray(fields["hfield_size"], float).reshape(-1, 4)[:, :2]
+    grid = [np.asarray(fields[name]).reshape(-1) for name in ("hfield_ncol", "hfield_nrow")]
+    cells = np.maximum(np.stack(grid, axis=1) - 1, 0)
+    width = 2 * sizes / np.maximum(cells, 1)
+    # rounding of a reach that is whole cells makes no further one
+    spanned = np.ceil(np.minimum(2 * reach / width[None] + 1 - 1e-6, cells[None])).astype(np.int32)
+    triangles = 2 * spanned[..., 0] * spanned[..., 1]
+    # between the diagonal of a cell and a corner off it; with as much again for a margin
+    aside = np.prod(width, axis=1) / np.hypot(*width.T)
+    small = (triangles == 2 * 2 * 2) & (4 * reach[..., 0] < aside[None])
+    return np.dstack([spanned, np.where(small, AROUND, triangles)])
+
+
+def window_sizes(spanned: Sizes, cells: Sizes) -> Sizes:
+    """Columns and rows of the window, and prisms that are kept, for a body that spans some cells of a field."""
+    columns, rows = (min(_rounded(span), most) for span, most in zip(spanned[:2], cells, strict=True))
+    whole = 2 * columns * rows
+    return columns, rows, AROUND if (whole, spanned[2]) == (8, AROUND) else min(PRISMS, whole)
+
+
+def _rounded(count: int) -> int:
+    """At least `count`, with three binary digits: windows of about the same size share a program."""
+    step = max(1, 1 << max(0, (count - 1).bit_length() - 3))
+    return -(-count // step) * step
+
+
+def any_window(topology: Topology, field: int) -> Sizes:
+    """A height field fits in windows of every size."""
+    return 0, 0, 0
+
+
+def terrains(model: Model, fields: tuple[int, ...], sizes: Sizes) -> Terrain:
+    """Height fields stacked, with a window of some size."""
+    topology, number = model.topology, np.array(fields)
+    cells = np.stack([topology.hfield_ncol[number], topology.hfield_nrow[number]], axis=1) - 1
+    window = (jnp.arange(size, dtype=jnp.int32) for size in sizes)
+    address = jnp.asarray(topology.hfield_adr[number], jnp.int32)
+    return Terrain(jnp.asarray(cells, jnp.int32), address, model.hfield_size[number], model.hfield_data, *window)
+
+
+def prisms_of(kind: GeomType) -> Callable[[Shape, Shape, Array], tuple[Shape, Array]]:
+    """For n height fields and bodies of a type: the prisms (n, k) that each may touch, and how many were left out."""
+
+    def prisms(field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
+        own = Terrain(*(None if name in SHARED else 0 for name in Terrain._fields))  # type: ignore[arg-type]
+        return jax.vmap(functools.partial(_under, kind), (Shape(0, 0, 0, own), 0, 0))(field, body, margin)  # type: ignore[arg-type]
+
+    return prisms
+
+
+def _under(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
+    """The prisms (k) of a height field that a body may touch, in MuJoCo's order, and how many were left out.
+
+    The surface rises by the margin, as in MuJoCo.
+    """
+    terrain: Terrain = field.data
+    turn = mul_mat(transpose(field.mat), body.mat)
+    local = Shape(mul_vec_t(field.mat, body.pos - field.pos), turn, body.size, body.data)
+    place, exists, missed = _chosen(kind, *jax.lax.stop_gradient((terrain, local, margin)))
+    vert = jax.vmap(_prism, (None, None, 0))(terrain, margin, place)
+    frames = (jnp.broadcast_to(part, (len(vert), *part.shape)) for part in field[:3])
+    return Shape(*frames, data=Prism(vert, exists)), missed
+
+
+def _prism(terrain: Terrain, margin: Array, place: Array) -> Array:
+    """Vertices (6, 3) of the prism with column, row and triangle `place` (3,)."""
+    corner = where(place[2] > 0, CORNERS[1], CORNERS[0])
+    row, column = stored((place[1] + corner[:, 0], place[0] + corner[:, 1]))
+    top = stored([*_across(terrain, column, row), _height(terrain, column, row) + margin])
+    bottom = [*top[:2], jnp.broadcast_to(-terrain.size[3], row.shape)]
+    return pack([jnp.concatenate(each) for each in zip(bottom, top, strict=True)])
+
+
+def _across(terrain: Terrain, column: Array, row: Array) -> list[Array]:
+    """x and y, m, of grid points."""
+    ends = zip(_widths(terrain), unpack(terrain.size), (column, row), strict=False)
+    return [width * place - half for width, half, place in ends]
+
+
+def _widths(terrain: Terrain) -> list[Array]:
+    """Width of a cell in x and y, m."""
+    cells = unpack(jnp.maximum(terrain.cells, 1))
+    return [2 * half / count for half, count in zip(unpack(terrain.size), cells, strict=False)]
+
+
+def _height(terrain: Terrain, column: Array, row: Array) -> Array:
+    """Heights, m, at grid points; those outside are as on the rim."""
+    column, row = (jnp.clip(x, 0, most) for x, most in zip((column, row), unpack(terrain.cells), strict=True))
+    place = terrain.address + row * (terrain.cells[0] + 1) + column
+    return terrain.heights.at[place].get(mode="promise_in_bounds") * terrain.size[2]
+
+
+def _chosen(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tuple[Array, Array, Array]:
+    """(column, row and triangle (k, 3) of the prisms to look at, which may touch (k,), how many more may touch)."""
+    lower, upper = bounds(kind, body)
+    window = _window(terrain, lower, upper)
+    columns, rows = window.first[0] + terrain.columns, window.first[1] + terrain.rows
+    normal, point, top = _triangles(terrain, columns, rows, margin)
+    above = lowest(*boxed(kind, body), normal.reshape(-1, 3)).reshape(top.shape) - dot(normal, point)
+    # MuJoCo looks at prisms that rise to the lowest point of the body; the body is rounded by half the margin
+    gap = jnp.maximum(above - 0.5 * margin, lower[2] - top)
+    inside = (columns[None] < window.end[0]) & (rows[:, None] < window.end[1])
+    gap = jnp.where(inside[..., None], gap, jnp.inf).reshape(-1)
+    index = terrain.places
+    if (len(gap), len(index)) == (8, AROUND):
+        aside = _beyond_diagonals(terrain, (kind, body), columns[1:], rows[1:]) - 0.5 * margin
+        gap = gap.at[np.array([3, 4])].max(aside)
+        # a body that reaches into one of these is over neither triangle of the cell across the corner
+        pairs = [jnp.where(gap[far] < 0, far, near) for far, near in ((4, 2), (3, 5))]
+        index = jnp.stack([*index[:2], *pairs, *(index[4:] + 2)]).astype(jnp.int32)
+    elif len(index) < len(gap):
+        index = jnp.sort(jax.lax.top_k(-gap, len(index))[1]).astype(jnp.int32)
+    near = gap < 0
+    cell = index // 2
+    place = jnp.stack([columns[cell % len(columns)], rows[cell // len(columns)], index % 2], axis=1)
+    exists = near[index]
+    return place, exists, _beyond(terrain, window) + jnp.sum(near) - jnp.sum(exists)
+
+
+def _beyond_diagonals(terrain: Terrain, body: tuple[GeomType, Shape], column: Array, row: Array) -> Array:
+    """(2,) how far a body is, m, from the lower right triangle of the cell below a corner of the grid and to its right,
+    and from the upper left triangle of the cell above it and to its left: across the diagonals of these cells.
+    """
+    (x,), (y,), (right, up) = *_across(terrain, column, row), _widths(terrain)
+    length = jnp.sqrt(right * right + up * up)
+    normal = pack([up / length, -right / length, jnp.zeros_like(up)])
+    distance = right * up / length + dot(normal, pack([x, y, jnp.zeros_like(x)])) * jnp.asarray([1, -1], up.dtype)
+    return distance + lowest(*boxed(*body), jnp.stack([-normal, normal]))
+
+
+def _beyond(terrain: Terrain, window: _Window) -> Array:
+    """How many prisms under the bounds of a body are not in the window."""
+    columns, rows = unpack(jnp.maximum(window.end - window.first, 0))
+    return 2 * (columns * rows - jnp.minimum(columns, len(terrain.columns)) * jnp.minimum(rows, len(terrain.rows)))
+
+
+def _window(terrain: Terrain, lower: Array, upper: Array) -> _Window:
+    """The cells under the bounds of a body."""
+    half, cells = terrain.size[:2], terrain.cells
+    first, end = (jnp.clip((edge[:2] + half) / (2 * half) * cells, 0, cells) for edge in (lower, upper))
+    return _Window(jnp.floor(first).astype(jnp.int32), jnp.ceil(end).astype(jnp.int32))
+
+
+def _triangles(terrain: Terrain, columns: Array, rows: Array, margin: Array) -> tuple[Array, Array, Array]:
+    """Of the triangles (h, w, 2) of a window: unit normal, a point (.., 3) of its plane, greatest height, m."""
+    grid_columns, grid_rows = (jnp.append(each, each[-1] + 1) for each in (columns, rows))
+    z = _height(terrain, grid_columns[None], grid_rows[:, None]) + margin
+    x, y = _across(terrain, grid_columns[None], grid_rows[:, None])
+    widths, parts = _widths(terrain), []
+    for corners, slopes in zip(CORNERS.tolist(), SLOPES.tolist(), strict=True):
+        here = [(slice(r, r + len(rows)), slice(c, c + len(columns))) for r, c in corners]
+        heights = [z[place] for place in here]
+        rise = [(heights[end] - heights[start]) / width for (start, end), width in zip(slopes, widths, strict=True)]
+        upward = safe.normalize(pack([-rise[0], -rise[1], jnp.ones_like(rise[0])]))
+        point = pack([x[:, here[0][1]], y[here[0][0]], heights[0]])
+        parts.append((upward, point, jnp.maximum(jnp.maximum(heights[0], heights[1]), heights[2])))
+    normal, point, top = (jnp.stack(both, axis=2) for both in zip(*parts, strict=True))
+    return normal, point, top

@@ -1,0 +1,213 @@
+"""Two hulls: the side, edge or corner of their difference that is closest to the origin, by looking at all of them.
+
+A side of M = {b - a} is a facet of one hull against a corner of the other, or an edge of each: edges whose arcs between
+the normals of their facets cross on the sphere. The gap along any direction is a lower bound of the signed distance. Of
+hulls that overlap the greatest gap of all sides is the distance. Of hulls that are apart it may be less: then the
+closest points are a corner of one and a point of an edge of the other, the nearest of all, and the gap along the line
+between them is the distance. So the greatest of these gaps is right, overlapping or apart, whatever the others are.
+
+A few wide operations, where `gjk.py` and `epa.py` search step by step; they grow with the product of the numbers of
+edges. Where several points are as close as one another, of flat sides or of an edge on a side, any of them is found.
+Source: Gregorius, The separating axis test between convex polyhedra (GDC 2013).
+"""
+
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.geometry.assets import Hull
+from diffsim.geometry.hull.polytope import Feature, HullPair, size_of
+from diffsim.geometry.hull.sat_arrays import Edges, Outlined, outlined
+from diffsim.geometry.hull.tables import Sizes
+from diffsim.math.vector import cross_components, dot_components, mul_vec, mul_vec_t, pack, transpose
+from diffsim.xla.first import first, greatest, one_of, rounding
+
+Array = jax.Array
+Thing = TypeVar("Thing")
+
+
+class _Found(NamedTuple):
+    """A feature: places of its corners in both bodies (3,), how many there are (1,), its normal (3,).
+
+    And the gap along it (), in units of the pair's size.
+    """
+
+    first: Array
+    second: Array
+    corners: Array
+    normal: Array
+    gap: Array
+
+
+def closest_side(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
+    """The feature of M that is closest to the origin, of hulls that overlap or are apart."""
+    body1, body2 = _outlined(pair, hull1, hull2)
+    corners = [_nearest(body1, body2), _swapped(_nearest(body2, body1))]
+    apart = [each._replace(gap=jnp.where(each.gap > 0, each.gap, -jnp.inf)) for each in corners]
+    return _greatest_of([*_sides(body1, body2), *apart])
+
+
+def deepest_side(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
+    """The side of M with the greatest gap: the closest one of hulls that overlap."""
+    return _greatest_of(_sides(*_outlined(pair, hull1, hull2)))
+
+
+def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
+    """The same of two hulls in arrays of one size, of which the one with fewer edges fits into another.
+
+    `lesser`: how many vertices, facets and edges it has at most. The search runs in the frame of the other one.
+    """
+    turns = jnp.sum(hull1.edge[:, 0] >= 0) < jnp.sum(hull2.edge[:, 0] >= 0)
+    larger, smaller = (
+        jax.tree.map(lambda a, b: jnp.where(turns, a, b), *each) for each in ((hull2, hull1), (hull1, hull2))
+    )
+    back = HullPair(pair.second, pair.first, transpose(pair.turn), -mul_vec_t(pair.turn, pair.offset))
+    found = closest_side(jax.tree.map(lambda a, b: jnp.where(turns, a, b), back, pair), larger, _cut(smaller, lesser))
+    normal = jnp.where(turns, -mul_vec(pair.turn, found.normal), found.normal)
+    one, other = (jnp.where(turns, a, b) for a, b in ((found.second, found.first), (found.first, found.second)))
+    return Feature(one, other, found.corners, normal)
+
+
+def outline_alone(hull: Hull) -> Hull:
+    """What is read here of a hull."""
+    return hull._replace(around=None, bound=None, side=None, normal=None, joined=None)
+
+
+def _cut(hull: Hull, sizes: Sizes) -> Hull:
+    """A hull in shorter arrays."""
+    vertices, facets, edges = sizes
+    outline = {"facet": facets, "outward": facets, "edge": edges, "flank": edges, "vert": vertices}
+    return hull._replace(**{name: getattr(hull, name)[:size] for name, size in outline.items()})
+
+
+def _outlined(pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Outlined, Outlined]:
+    """Both in the frame of the first, in a unit that no pose changes, so that worlds share the first."""
+    none = jnp.zeros_like(pair.offset)
+    size = jnp.maximum(size_of(pair._replace(offset=none)), jnp.finfo(none.dtype).tiny)
+    first = outlined(_filled(hull1), jnp.eye(3, dtype=none.dtype), none, size)
+    return first, outlined(_filled(hull2), pair.turn, pair.offset, size)
+
+
+def _filled(hull: Hull) -> Hull:
+    """A hull with at least one row of facets and of edges, which may be none."""
+    none = jnp.full((1, 3), -1, jnp.int32)
+    if not len(hull.facet):
+        hull = hull._replace(facet=none, outward=jnp.zeros((1, 3), hull.vert.dtype))
+    return hull if len(hull.edge) else hull._replace(edge=none[:, :2], flank=none[:, :2])
+
+
+def _sides(body1: Outlined, body2: Outlined) -> list[_Found]:
+    """The best sides of each kind."""
+    return [_facet(body1, body2), _swapped(_facet(body2, body1)), _crossing(body1, body2)]
+
+
+def _greatest_of(found: list[_Found]) -> Feature:
+    """What has the greatest gap, the first of those that are equal but for rounding."""
+    best = greatest(jnp.stack([each.gap for each in found]), 1)
+    first, second, corners, normal = one_of(best, [each[:-1] for each in found])
+    return Feature(first, second, corners[0], normal)
+
+
+def _swapped(found: _Found) -> _Found:
+    """What was found with the bodies in the other order."""
+    return _Found(found.second, found.first, found.corners, -found.normal, found.gap)
+
+
+def _nearest_of(squared: Array) -> Array:
+    """The place of the least of squared distances (n,), the first of those that rounding may have put above it."""
+    least = jnp.sqrt(jnp.min(squared))
+    return first(squared <= (least + rounding(squared) * jnp.maximum(least, 1)) ** 2)
+
+
+def _facet(body: Outlined, other: Outlined) -> _Found:
+    """The facet of a body with the greatest gap to the corners of another."""
+    heights = dot_components(body.outward[:, None, :], other.corner[:, :, None])
+    gaps = jnp.min(heights, axis=0) - body.reach
+    place = greatest(gaps, 1)
+    normal = body.outward[:, place]
+    corner = greatest(-dot_components(normal[:, None], other.corner), 1)
+    return _Found(body.facet[place], jnp.broadcast_to(corner, (3,)), jnp.asarray([3]), normal, jnp.max(gaps))
+
+
+def _crossing(body1: Outlined, body2: Outlined) -> _Found:
+    """The edges of both bodies with the greatest gap between them."""
+    # rows are those of the body with fewer edges: vectors run along them
+    turns = len(body1.length) > len(body2.length)
+    rows, columns = (body2, body1) if turns else (body1, body2)
+    table = _gaps(*_turned(turns, _at(rows, np.s_[:, :, None]), _at(columns, np.s_[:, None, :])))
+    row = greatest(jnp.max(table, axis=1), 1)
+    gaps = _gaps(*_turned(turns, _at(rows, (slice(None), row, None)), columns.edges))
+    column = greatest(gaps, 1)
+    place, second = _turned(turns, row, column)
+    one, other = (_at(body, (slice(None), at, None)) for body, at in ((body1, place), (body2, second)))
+    normal = pack(cross_components(one.along, other.along))[0]
+    normal = jnp.where(dot_components(one.right, other.along)[0] > 0, -normal, normal)
+    normal = normal * jax.lax.rsqrt(jnp.maximum(dot_components(normal, normal), jnp.finfo(normal.dtype).tiny))
+    gap = jnp.where(jnp.max(gaps) > -jnp.inf, _gap_along(body1, body2, normal), -jnp.inf)
+    # an edge that does not exist is never better than anything
+    edge1, edge2 = body1.edge[place], body2.edge[second]
+    return _Found(edge1[np.array([0, 1, 0])], edge2[np.array([0, 0, 1])], jnp.asarray([3]), normal, gap)
+
+
+def _at(body: Outlined, places: Any) -> Edges:
+    """Some of the edges of a body."""
+    return Edges(*(x[places] for x in body.edges))
+
+
+def _turned(turns: bool, one: Thing, other: Thing) -> tuple[Thing, Thing]:
+    """Two things, or the second and the first."""
+    return (other, one) if turns else (one, other)
+
+
+def _gaps(one: Edges, other: Edges) -> Array:
+    """Gaps between edges of the first and of the second body, less what rounding may add; -inf where arcs do not cross.
+
+    With edges u between normals a, b and v between c, d the arcs a b and -c -d cross where c u and d u, a v and b v,
+    and c u and b v differ in sign; the normal is u x v, turned towards the second body.
+    """
+    u, v = one.along, other.along
+    towards, beyond = dot_components(other.left, u), dot_components(one.right, v)
+    crosses = (towards * dot_components(other.right, u) < 0) & (dot_components(one.left, v) * beyond < 0)
+    normal = cross_components(u, v)
+    squared = dot_components(normal, normal)
+    eps = jnp.finfo(squared.dtype).eps
+    crosses &= (towards * beyond < 0) & (squared > (1e2 * eps) ** 2)
+    apart = dot_components(normal, [q - p for q, p in zip(other.begin, one.begin, strict=True)])
+    apart = jnp.where(beyond > 0, -apart, apart) - 4 * eps
+    return jnp.where(crosses, apart * jax.lax.rsqrt(jnp.where(crosses, squared, 1)), -jnp.inf)
+
+
+def _nearest(body: Outlined, other: Outlined) -> _Found:
+    """The edge of a body and the corner of another that are nearest to each other."""
+    begin, along, length = body.edges.begin, body.edges.along, body.length
+    # vectors run over what there is more of
+    across, down = np.s_[:, None, :], np.s_[:, :, None]
+    of_edge, of_corner = (down, across) if len(length) < other.corner.shape[1] else (across, down)
+    far = _far(other.corner[of_corner], begin[of_edge], along[of_edge], length[of_edge[1:]])[0]
+    edge = _nearest_of(jnp.min(far, axis=of_edge.index(None) - 1))
+    far, at, *way = _far(other.corner, begin[:, edge, None], along[:, edge, None], length[edge, None])
+    corner = _nearest_of(far)
+    normal, at = pack(way)[corner], at[corner]
+    normal = normal * jax.lax.rsqrt(jnp.maximum(dot_components(normal, normal), jnp.finfo(normal.dtype).tiny))
+    ends = body.edge[edge]
+    # both ends of the edge, or twice the one that is nearest
+    begin, end = jnp.where(at < length[edge], ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
+    own, count = pack([begin, end, begin]), 1 + (begin != end)[None]
+    gap = jnp.where(length[edge] >= 0, _gap_along(body, other, normal), -jnp.inf)
+    return _Found(own, jnp.broadcast_to(corner, (3,)), count, normal, gap)
+
+
+def _far(corner: Array, begin: Array, along: Array, length: Array) -> tuple[Array, ...]:
+    """(squared distances of corners from edges, where on these, the way there x, y, z); infinite for none."""
+    way = [p - q for p, q in zip(corner, begin, strict=True)]
+    at = jnp.clip(dot_components(way, along), 0, length)
+    way = [w - at * d for w, d in zip(way, along, strict=True)]
+    return jnp.where(length >= 0, dot_components(way, way), jnp.inf), at, *way
+
+
+def _gap_along(body1: Outlined, body2: Outlined, normal: Array) -> Array:
+    """The gap along a direction (3,) from the first body to the second."""
+    heights = [dot_components(normal[:, None], body.corner) for body in (body1, body2)]
+    return jnp.min(heights[1]) - jnp.max(heights[0])

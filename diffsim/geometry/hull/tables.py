@@ -1,0 +1,180 @@
+"""Convex hulls of meshes as padded tables of integers: which vertices, polygons, facets and edges they have.
+
+Assets whose padded sizes agree share a program, so that sizes are rounded up.
+"""
+
+import numpy as np
+
+from diffsim.base.enums import GeomType
+from diffsim.geometry.hull.hull_facets import (
+    Outline,
+    Polygons,
+    facet_addresses,
+    hull_triangles,
+    outline_of,
+    polygons_of,
+)
+from diffsim.types.topology import Topology, per_topology
+
+# padded sizes of an asset's arrays; assets with equal ones share a program
+Sizes = tuple[int, ...]
+
+SMALLEST = 8
+# MuJoCo climbs along the edges of the hull of a mesh with as many vertices (mjMESH_HILLCLIMB_MIN)
+SEARCHED = 10
+
+
+def padded(count: int) -> int:
+    """The next power of two, at least 8."""
+    return max(SMALLEST, 1 << (count - 1).bit_length())
+
+
+def _rounded(count: int) -> int:
+    """The next multiple of 8, or none: of what makes no program of its own."""
+    return SMALLEST * -(-count // SMALLEST)
+
+
+def hull_sizes(topology: Topology, mesh: int) -> Sizes:
+    """Padded sizes of a mesh's hull: vertices, and the largest of all meshes with as many of what its record holds."""
+    count, own = padded(_table_sizes(topology, mesh)[0]), _key(topology, mesh)
+    alike = [_table_sizes(topology, each) for each in _colliding(topology) if _key(topology, each) == own]
+    _, lists, *others, facets, edges = (max(column) for column in zip(*alike, strict=True))
+    return count, count if lists > 1 else 1, *(padded(size) for size in others), _rounded(facets), _rounded(edges)
+
+
+def _key(topology: Topology, mesh: int) -> tuple[int, bool]:
+    """What meshes of one size have in common: padded number of vertices, and whether there is an outline."""
+    sizes = _table_sizes(topology, mesh)
+    return padded(sizes[0]), sizes[-1] > 0
+
+
+def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> Sizes:
+    """Sizes that hold vertices, facets and edges of the hull with fewer edges of each pair of mesh geoms or boxes."""
+    meshes = np.unique(topology.geom_dataid[np.stack([first, second])], axis=1).T.tolist()
+    both = [[_outline_sizes(topology, mesh) for mesh in pair] for pair in meshes]
+    # of equal numbers of edges either may be the larger
+    fewer = [each for pair in both for each in pair if each[-1] == min(pair[0][-1], pair[1][-1])]
+    vertices, facets, edges = (max(column) for column in zip(*fewer, strict=True))
+    # edges are rows of the table of pairs of edges
+    return _rounded(vertices), _rounded(facets), edges
+
+
+def _outline_sizes(topology: Topology, mesh: int) -> Sizes:
+    """Vertices, facets and edges; -1 is a box."""
+    if mesh < 0:
+        return 8, 6, 12
+    vertices, *_, facets, edges = _table_sizes(topology, mesh)
+    return vertices, facets, edges
+
+
+def rim_sizes(topology: Topology, mesh: int) -> Sizes:
+    """Padded sizes of what planes touch of a mesh's hull."""
+    vertices, around = _graph(topology, mesh)
+    count, (lists, longest) = padded(len(vertices)), around.shape
+    return count, count if lists > 1 else 1, padded(longest)
+
+
+@per_topology
+def _colliding(topology: Topology) -> tuple[int, ...]:
+    """The meshes of mesh geoms."""
+    return tuple(np.unique(topology.geom_dataid[topology.geom_type == GeomType.MESH]).tolist())
+
+
+@per_topology
+def _table_sizes(topology: Topology, mesh: int) -> Sizes:
+    """Sizes before padding.
+
+    Vertices, lists of neighbours, longest list, polygons, longest polygon, ends of edges at a vertex, facets, edges.
+    """
+    vertices, around = _graph(topology, mesh)
+    polygons, outline = _polygons(topology, mesh), _outline(topology, mesh)
+    sides = *polygons.side.shape, polygons.joined.shape[1]
+    return len(vertices), *around.shape, *sides, len(outline.facet), len(outline.edge)
+
+
+@per_topology
+def stacked_hulls(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> tuple[np.ndarray, ...]:
+    """Rows of mesh_vert (m, v), neighbours (m, v or 1, n), and tables of polygons as in Hull, with a row for a mesh."""
+    count, lists, longest, sides, corners, ends, facets, edges = sizes
+    shapes = (lists, longest), (sides, corners), (count, ends), (facets, 3), (edges, 2), (edges, 2)
+    vertices = np.zeros((len(meshes), count), np.int32)
+    around, *tables = (np.full((len(meshes), *shape), -1, np.int32) for shape in shapes)
+    for row, mesh in enumerate(meshes):
+        vertices[row], around[row] = padded_graph(topology, mesh, (count, lists, longest))
+        for table, rows in zip(tables, (*_polygons(topology, mesh), *_outline(topology, mesh)), strict=True):
+            table[row, : rows.shape[0], : rows.shape[1]] = rows
+    return vertices, around, *tables
+
+
+def polygon_rows(topology: Topology, meshes: tuple[int, ...], sides: int) -> np.ndarray:
+    """Rows of mesh_polynormal (m, p) of so many polygons, with a row for a mesh; -1 where there is no more."""
+    number = np.arange(sides)[None]
+    first, count = (np.asarray(each)[list(meshes)][:, None] for each in (topology.mesh_polyadr, topology.mesh_polynum))
+    return np.where(number < count, first + number, -1)
+
+
+def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of mesh_vert (v,) and neighbours (v, n), or (1, n), of a mesh's hull, padded to sizes."""
+    count, lists, longest = sizes
+    own, neighbours = _graph(topology, mesh)
+    vertices, around = np.full(count, own[0], np.int32), np.full((lists, longest), -1, np.int32)
+    vertices[: len(own)] = own
+    around[: len(neighbours), : neighbours.shape[1]] = neighbours
+    # a list of all vertices is everybody's
+    around[len(neighbours) :] = around[:1] if len(neighbours) == 1 else -1
+    return vertices, around
+
+
+@per_topology
+def _places(topology: Topology, mesh: int) -> np.ndarray:
+    """For each vertex of a mesh its place among those of the hull."""
+    own = _graph(topology, mesh)[0] - int(topology.mesh_vertadr[mesh])
+    place = np.zeros(int(topology.mesh_vertnum[mesh]), int)
+    place[own] = np.arange(len(own))
+    return place
+
+
+@per_topology
+def _polygons(topology: Topology, mesh: int) -> Polygons:
+    """The polygons of a mesh's hull, of places among its own vertices."""
+    place = _places(topology, mesh)
+    first, number = int(topology.mesh_polyadr[mesh]), int(topology.mesh_polynum[mesh])
+    lists = []
+    for polygon in range(first, first + number):
+        start, count = int(topology.mesh_polyvertadr[polygon]), int(topology.mesh_polyvertnum[polygon])
+        lists.append(place[topology.mesh_polyvert[start : start + count]].tolist())
+    return polygons_of(lists, len(_graph(topology, mesh)[0]))
+
+
+@per_topology
+def _outline(topology: Topology, mesh: int) -> Outline:
+    """The outline of a mesh's hull, of places among its own vertices; empty for a mesh without one."""
+    address = int(topology.mesh_graphadr[mesh])
+    triangles = hull_triangles(topology.mesh_graph[address:]) if address >= 0 else np.zeros((0, 3), int)
+    owner = topology.mesh_facet[slice(*facet_addresses(topology)[mesh : mesh + 2])]
+    return outline_of(_places(topology, mesh)[triangles].tolist(), owner)
+
+
+@per_topology
+def _graph(topology: Topology, mesh: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of mesh_vert (v,) of a mesh's hull, and neighbours (v, n), or (1, n), as places among these.
+
+    MuJoCo searches all vertices of small meshes, and then looks up the neighbours of the hull's vertex of that number,
+    which may be another one. Without a graph all vertices are neighbours.
+    """
+    first, count = int(topology.mesh_vertadr[mesh]), int(topology.mesh_vertnum[mesh])
+    if topology.mesh_graphadr[mesh] < 0:
+        return first + np.arange(count), np.arange(count)[None]
+    graph = topology.mesh_graph[int(topology.mesh_graphadr[mesh]) :]
+    number, small = int(graph[0]), count < SEARCHED
+    vertices, edges = graph[2 + number : 2 + 2 * number], graph[2 + 2 * number :]
+    lists = [_list(edges, start) for start in graph[2 : 2 + (count if small else number)].tolist()]
+    around = np.full((len(lists), max(map(len, lists))), -1)
+    for row, neighbours in enumerate(lists):
+        around[row, : len(neighbours)] = vertices[neighbours] if small else neighbours
+    return first + (np.arange(count) if small else vertices), around
+
+
+def _list(edges: np.ndarray, start: int) -> np.ndarray:
+    """The neighbours listed from `start` to the next -1."""
+    return edges[start : start + int(np.argmax(edges[start:] < 0))]

@@ -1,0 +1,1 @@
+"""Pairs of spheres, capsules, cylinders, boxes and planes in closed form."""

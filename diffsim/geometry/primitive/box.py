@@ -1,0 +1,267 @@
+"""Spheres and capsules against boxes, in the frame of the box.
+
+A capsule touches with a ball at the point of its segment that is nearest to the box, and with a second ball further
+along the segment where it runs over a face or along an edge. Which second point MuJoCo takes is a convention, kept
+here (`engine_collision_box.c`, 3.8.1); distances then follow from the balls in closed form. All is written on
+components, each an array over all pairs; the search for the nearest of twelve edges looks at squared distances alone,
+and positions and derivatives are those of the one that was found.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, negligible, stack
+from diffsim.math import safe
+from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
+from diffsim.xla.argmin import argmin
+from diffsim.xla.barriers import stored
+from diffsim.xla.ranked import number_of, ranked
+from diffsim.xla.where import where
+
+Array = jax.Array
+# components (x, y, z)
+Vector = list[Array]
+
+# a parameter beyond every segment, where the true bound is infinite
+BEYOND = 1e6
+
+# signs of the corners that four edges along x, four along y and four along z start from, zero along the edge: (12, 3)
+EDGES = np.array(
+    [
+        [-1 if k != axis and not corner >> k & 1 else int(k != axis) for k in range(3)]
+        for axis, corners in enumerate(([0, 2, 4, 6], [0, 1, 4, 5], [0, 1, 2, 3]))
+        for corner in corners
+    ]
+)
+
+
+def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Candidates:
+    """The nearest point of the box; from inside the nearest face."""
+    center = stored(unpack(mul_vec_t(box.mat, sphere.pos - box.pos)))
+    return stack([_ball_row(center, sphere.size[0], box)])
+
+
+def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
+    """Two balls on the capsule's segment; the second is not valid where the segment points away from the box."""
+    center = unpack(mul_vec_t(box.mat, capsule.pos - box.pos))
+    axis = unpack(mul_vec_t(box.mat, capsule.axis))
+    center, axis, size = stored((center, axis, unpack(box.size)))
+    half = stored([x * capsule.size[1] for x in axis])
+    near = _nearest_feature(center, half, size)
+    offset, exists = stored(_second_ball(center, axis, half, size, near))
+    balls = [[c + along * h for c, h in zip(center, half, strict=True)] for along in (near.along, near.along + offset)]
+    rows = stack([_ball_row(ball, capsule.size[0], box) for ball in balls])
+    return rows._replace(valid=jnp.stack([jnp.ones_like(exists), exists]))
+
+
+def _ball_row(center: Vector, radius: Array, box: Shape) -> Candidates:
+    """A ball, centre in the frame of the box, against the box."""
+    size = unpack(box.size)
+    inside, face = _nearest_face(center, size)
+    gap = [safe.clip(c, -s, s) - c for c, s in zip(center, size, strict=True)]
+    squared = dot_components(gap, gap)
+    apart = squared > negligible(squared) ** 2
+    length = stored(jnp.sqrt(where(apart, squared, 1)))
+    normal = [where(apart, g / length, n) for g, n in zip(gap, face, strict=True)]
+    normal, dist = stored((normal, where(apart, length, -inside) - radius))
+    reach = radius + 0.5 * dist
+    place = [c + reach * n for c, n in zip(center, normal, strict=True)]
+    mat = [unpack(row) for row in unpack(box.mat, axis=-2)]
+    pos = [p + dot_components(row, place) for p, row in zip(unpack(box.pos), mat, strict=True)]
+    return candidate(dist, pack(pos), pack([dot_components(row, normal) for row in mat]))
+
+
+def _nearest_face(center: Vector, size: Vector) -> tuple[Array, Vector]:
+    """(depth, inward normal) of the face that a point inside the box leaves first."""
+    depths = [s + sign * c for c, s in zip(center, size, strict=True) for sign in (1, -1)]
+    _, number = argmin(jnp.abs(jnp.stack(depths)), lambda late, early, _: late < early)
+    one = jnp.ones_like(size[0])
+    normal = [where(number == 2 * k, one, where(number == 2 * k + 1, -one, 0)) for k in range(3)]
+    return dot_components([jnp.abs(n) for n in normal], size) + dot_components(normal, center), normal
+
+
+class _Feature(NamedTuple):
+    """What of the box is nearest to a segment: `along` in [-1, 1] on the segment, and a face, an edge or a corner.
+
+    For an edge or corner: `axis` of the edge, `corner` (three) tells on which side of each axis it lies, `position` in
+    [-1, 1] on the edge, `end` whether that is a corner. For a face: `face` is its axis, -1 inside the box.
+    """
+
+    along: Array
+    is_face: Array
+    face: Array
+    axis: Array
+    corner: Vector
+    position: Array
+    end: Array
+
+
+class _Segment(NamedTuple):
+    """A segment from `center` - `half` to `center` + `half`, m, and the `size` of the box.
+
+    For edges along x, y and z the `inverse` of the determinant, zero if parallel. mc = half . half, turn = center .
+    half.
+    """
+
+    center: Vector
+    half: Vector
+    size: Vector
+    inverse: Vector
+    mc: Array
+    turn: Array
+
+
+def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
+    """What all edges share."""
+    mc = dot_components(half, half)
+    inverse = []
+    for h, s in zip(half, size, strict=True):
+        ma, mb = s * s, -s * h
+        determinant = ma * mc - mb * mb
+        limit = 1e-15 if mc.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
+        parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
+        inverse.append(where(parallel, 0, 1 / where(parallel, 1, determinant)))
+    return stored(_Segment(center, half, size, inverse, mc, dot_components(half, center)))
+
+
+def _nearest_feature(center: Vector, half: Vector, size: Vector) -> _Feature:
+    """The nearest of both ends of the segment, where they face a side of the box, and all twelve edges."""
+    segment = _segment(center, half, size)
+    fixed = jax.lax.stop_gradient(segment)
+    squared, end, face = stored(_facing_end(*fixed[:3]))
+    # a later feature must be nearer by more than rounding
+    rank = functools.partial(ranked, slack=1e-15 if squared.dtype == jnp.float64 else 1e-9, count=13)
+    least = jnp.min(rank(_squared_distances(fixed), 1 + np.arange(12)), axis=-1)
+    index = stored(number_of(jnp.minimum(rank(squared, 0), least), 13))
+    edge, is_face = jnp.maximum(index - 1, 0), index == 0
+    axis, low, high = edge >> 2, edge & 1 > 0, edge & 2 > 0
+    sides = low, where(axis == 0, low, high), high
+    signs = [where(axis == k, 0, where(side, 1, -jnp.ones_like(squared))) for k, side in enumerate(sides)]
+    near = _closest(segment, signs, [axis == k for k in range(3)])
+    along, position, at = stored((where(is_face, end, near.along), near.position, jax.lax.stop_gradient(near.side)))
+    corner = [where(axis == k, at > 0, side) for k, side in enumerate(sides)]
+    return _Feature(along, is_face, face, axis, corner, position, at != 0)
+
+
+def _facing_end(center: Vector, half: Vector, size: Vector) -> tuple[Array, Array, Array]:
+    """(squared distance, -1 or 1, face) of the nearer end of the segment that faces a side; far if neither does."""
+    one = jnp.ones_like(center[0])
+    best = (BEYOND * one, one, jnp.full_like(one, -1, jnp.int32))
+    for end in (-1.0, 1.0):
+        beyond = [jnp.abs(c + end * h) - s for c, h, s in zip(center, half, size, strict=True)]
+        out = [x > 0 for x in beyond]
+        face = where(out[2], 2, where(out[1], 1, where(out[0], 0, jnp.full_like(best[2], -1))))
+        few = ~((out[0] & out[1]) | (out[2] & (out[0] | out[1])))
+        excess = [jnp.maximum(x, 0) for x in beyond]
+        squared = dot_components(excess, excess)
+        best = choose(few & (squared < best[0]), (squared, end * one, face), best)
+    return best
+
+
+def _squared_distances(segment: _Segment) -> Array:
+    """(12,) of the segment from each edge; those parallel to the segment are far away."""
+    signs = list(jnp.asarray(EDGES.T, segment.mc.dtype))
+    own = list(EDGES.T == 0)
+    near = _closest(segment, signs, own)
+    corner = [sign + along * near.position for sign, along in zip(signs, own, strict=True)]
+    way = [x * s - c - h * near.along for x, c, h, s in zip(corner, *segment[:3], strict=True)]
+    return where(near.parallel, BEYOND, dot_components(way, way))
+
+
+class _Closest(NamedTuple):
+    """Closest points of a segment and an edge: where on each, in [-1, 1], at which `side` (-1, 0, 1), or end, of the
+    edge, and whether they are parallel.
+    """
+
+    along: Array
+    position: Array
+    side: Array
+    parallel: Array
+
+
+def _closest(segment: _Segment, signs: Vector, own: Sequence[Array | np.ndarray]) -> _Closest:
+    """The closest points, as for two capsules with the edge as first segment.
+
+    `signs`: of the coordinates of the edge's middle, zero along the edge; `own`: whether it is along x, y, z.
+    """
+    center, half, size, inverses, mc, turn = segment
+    c, h, s, inverse = (where(own[0], x, where(own[1], y, z)) for x, y, z in (center, half, size, inverses))
+    ma, mb, u = s * s, -s * h, s * c
+    # v = half . (middle of the edge - center)
+    v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
+    free1, free2 = (mc * u - mb * v) * inverse, (ma * v - mb * u) * inverse
+    clamped = jax.lax.stop_gradient(jnp.abs(free1) > 1)
+    x1, side = safe.clip(free1, -1, 1), where(clamped, jnp.sign(free1), 0)
+    x2 = where(clamped, safe.divide(v - mb * x1, jnp.broadcast_to(mc, v.shape)), free2)
+    end = safe.clip(x2, -1, 1)
+    again = safe.divide(u - mb * end, ma)
+    moved = jnp.abs(x2) > 1
+    x1 = where(moved, safe.clip(again, -1, 1), x1)
+    return _Closest(end, x1, where(moved & (jnp.abs(again) > 1), jnp.sign(again), side), inverse == 0)
+
+
+def _pick(index: Array, values: Vector) -> Array:
+    """values[index] of three, without a gather."""
+    return where(index == 0, values[0], where(index == 1, values[1], values[2]))
+
+
+def _ratio(numerator: Array, denominator: Array) -> Array:
+    """numerator / |denominator|, beyond every segment where the denominator vanishes."""
+    return safe.divide(numerator, jnp.abs(denominator), BEYOND)
+
+
+def _second_ball(center: Vector, axis: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
+    """(offset on the segment from the first ball, whether there is a second), for each kind of feature."""
+    # axes along which the segment's direction and the corner disagree
+    differ = stored([(h > 0) ^ positive for h, positive in zip(half, near.corner, strict=True)])
+    corner = stored(_from_corner(axis, half, size, differ, near))
+    edge = stored(_from_edge(axis, half, size, differ, near))
+    face = stored(_from_face(center, half, size, near))
+    return choose(near.is_face, face, choose(near.end, corner, edge))
+
+
+def _from_corner(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
+    """Along an edge of the corner, or over one of its faces, until the box or the segment ends."""
+    number = differ[0].astype(jnp.int32) + differ[1] + differ[2]
+    reverse = number == 2
+    which = where(differ[0] ^ reverse, 0, where(differ[1] ^ reverse, 1, jnp.full_like(number, 2)))
+    sign = where(reverse, -1, jnp.ones_like(near.along))
+    ahead, behind = 1 - sign * near.along, 1 + sign * near.along
+    overshoot = [_ratio(2 * s, h) for s, h in zip(size, half, strict=True)]
+    along_edge = safe.minimum(ahead, _pick(which, overshoot))
+    for k, most in enumerate(overshoot):
+        behind = where(which == k, behind, safe.minimum(behind, most))
+    steep = jax.lax.stop_gradient(_pick(which, axis)) ** 2 > 0.5
+    return where(steep, along_edge * sign, -behind * sign), (number == 1) | (number == 2)
+
+
+def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _Feature) -> tuple[Array, Array]:
+    """Over the face of the edge that the segment is less inclined to."""
+    next1, next2 = (where(near.axis < 3 - k, near.axis + k, near.axis + k - 3) for k in (1, 2))
+    steepness = [jnp.abs(x) for x in jax.lax.stop_gradient(axis)]
+    across = where(_pick(next1, steepness) > _pick(next2, steepness), next1, next2)
+    forward = _pick(across, differ)
+    sign = where(forward, 1, -jnp.ones_like(near.along))
+    offset = safe.minimum(1 - sign * near.along, _ratio(2 * _pick(across, size), _pick(across, half)))
+    # until the end of the edge
+    own = _pick(near.axis, half)
+    rest = where((own > 0) == forward, 1 - near.position, 1 + near.position)
+    offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, own))
+    return offset * sign, _pick(next1, differ) ^ _pick(next2, differ)
+
+
+def _from_face(center: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
+    """From the end that faces a side, over that side, until it or the segment ends."""
+    inward = -near.along
+    offset = jnp.full_like(near.along, 2)
+    for k, (c, h, s) in enumerate(zip(center, half, size, strict=True)):
+        point = c + h * near.along
+        for sign in (1, -1):
+            bound = safe.divide((sign * s - point) * inward, h, BEYOND)
+            offset = where((near.face != k) & (bound > 0), safe.minimum(offset, bound), offset)
+    return offset * inward, near.face >= 0

@@ -1,0 +1,153 @@
+"""Spheres, capsules and the round side of cylinders: closest points in closed form.
+
+Source: MuJoCo's `engine_collision_primitive.c` (3.8.1) for which contacts exist; Ericson 2005, ch. 5, for the closest
+points of segments.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
+from diffsim.math import safe
+from diffsim.math.vector import dot, dot_components, minus_components, scale, unpack
+from diffsim.xla.barriers import stored
+
+Array = jax.Array
+
+
+def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:
+    """The line of centres."""
+    centers = unpack(sphere1.pos), unpack(sphere2.pos)
+    row = ball_ball(centers[0], sphere1.size[0], centers[1], sphere2.size[0], axes_fallback(sphere1, sphere2))
+    return stack([candidate(*row)])
+
+
+def sphere_capsule(sphere: Shape, capsule: Shape, margin: Array) -> Candidates:
+    """The sphere against a ball at the nearest point of the capsule's segment."""
+    half, axis, center = capsule.size[1], unpack(capsule.axis), unpack(sphere.pos)
+    middle = unpack(capsule.pos)
+    along = stored(safe.clip(dot_components(axis, minus_components(center, middle)), -half, half))
+    nearest = _ahead(middle, along, axis)
+    row = ball_ball(center, sphere.size[0], nearest, capsule.size[0], axes_fallback(sphere, capsule))
+    return stack([candidate(*row)])
+
+
+def _ahead(start: Vector, distance: Array, axis: Vector) -> Vector:
+    """The point at a distance from another along an axis."""
+    return [x + distance * d for x, d in zip(start, axis, strict=True)]
+
+
+def sphere_cylinder(sphere: Shape, cylinder: Shape, margin: Array) -> Candidates:
+    """The sphere against the cylinder's side, cap or rim, whichever is nearest."""
+    radius, half = cylinder.size[0], cylinder.size[1]
+    offset = sphere.pos - cylinder.pos
+    along = dot(cylinder.axis, offset)
+    radial = offset - scale(cylinder.axis, along)
+    outward = jnp.where(jax.lax.stop_gradient(along) > 0, cylinder.axis, -cylinder.axis)
+    height = dot(outward, offset)
+    # discrete choice: beside the wall, above a cap, both (centre inside: the nearer exit) or neither (rim)
+    distance = jax.lax.stop_gradient(safe.norm(radial))
+    beside, above = jax.lax.stop_gradient(height) < half, distance < radius
+    cap_is_nearer = jax.lax.stop_gradient(half - height) < radius - distance
+    side = beside & ~(above & cap_is_nearer)
+    cap = above & ~side
+    rim = cylinder.pos + scale(outward, half) + scale(safe.normalize(radial), radius)
+    nearest = jnp.where(side, cylinder.pos + scale(cylinder.axis, along), rim)
+    # on the axis and nearer to the wall: the balls are concentric
+    centers = unpack(sphere.pos), unpack(nearest)
+    round_row = ball_ball(
+        centers[0], sphere.size[0], centers[1], jnp.where(side, radius, 0), axes_fallback(sphere, cylinder)
+    )
+    dist = height - half - sphere.size[0]
+    cap_row = (dist, sphere.pos - scale(outward, sphere.size[0] + 0.5 * dist), -outward)
+    return stack([candidate(*choose(cap, cap_row, round_row))])
+
+
+class _Quadratic(NamedTuple):
+    """The squared distance of points on two segments: matrix ((ma, mb), (mb, mc)) and right-hand side (u, v)."""
+
+    ma: Array
+    mb: Array
+    mc: Array
+    u: Array
+    v: Array
+
+
+def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidates:
+    """The closest points of two segments; two rows where the segments are parallel, else the second is not valid.
+
+    The segments are p + x a with |x| <= 1. The squared distance is a quadratic in (x1, x2) with the matrix
+    ((ma, mb), (mb, mc)) and the right-hand side (u, v).
+    """
+    (start1, axis1), (start2, axis2) = (_segment(capsule) for capsule in (capsule1, capsule2))
+    offset = minus_components(start1, start2)
+    products = [(axis1, axis1), (axis1, axis2), (axis2, axis2), (axis1, offset), (axis2, offset), (offset, offset)]
+    ma, mb, mc, u, v, squared = (dot_components(*each) for each in products)
+    quadratic, squared = stored((_Quadratic(ma, -mb, mc, -u, v), squared))
+    ma, mb, mc, u, _ = quadratic
+    determinant = ma * mc - mb * mb
+    limit = 1e-15 if u.dtype == jnp.float64 else 1e-15 + 1e-6 * ma * mc
+    parallel = jax.lax.stop_gradient(jnp.abs(determinant) < limit)
+    crossing = stored(_crossing_parameters(quadratic, jnp.where(parallel, 1, determinant)))
+    reach = margin + capsule1.size[0] + capsule2.size[0]
+    first, second, both = _parallel_parameters(quadratic, squared, reach)
+    fallback = axes_fallback(capsule1, capsule2)
+    one, second, both = stored((choose(parallel, first, crossing), second, both))
+
+    def row(x1: Array, x2: Array) -> Candidates:
+        centers = _ahead(start1, x1, axis1), _ahead(start2, x2, axis2)
+        return candidate(*ball_ball(centers[0], capsule1.size[0], centers[1], capsule2.size[0], fallback))
+
+    return stack([row(*one), row(*second)])._replace(valid=jnp.stack([jnp.ones_like(both), parallel & both]))
+
+
+def _segment(capsule: Shape) -> tuple[Vector, Vector]:
+    """Middle of a capsule's segment and the way from there to its end."""
+    return unpack(capsule.pos), stored([x * capsule.size[1] for x in unpack(capsule.axis)])
+
+
+def _crossing_parameters(quadratic: _Quadratic, determinant: Array) -> tuple[Array, Array]:
+    """(x1, x2) of the closest points of segments that are not parallel."""
+    ma, mb, mc, u, v = quadratic
+    free1, free2 = (mc * u - mb * v) / determinant, (ma * v - mb * u) / determinant
+    x1 = safe.clip(free1, -1, 1)
+    clamped = (free1 > 1) | (free1 < -1)
+    x2 = jnp.where(clamped, safe.divide(v - mb * x1, mc), free2)
+    # the second end clamps last, and then the first parameter follows it
+    end = safe.clip(x2, -1, 1)
+    x1 = jnp.where((x2 > 1) | (x2 < -1), safe.clip(safe.divide(u - mb * end, ma), -1, 1), x1)
+    return x1, end
+
+
+def _parallel_parameters(
+    quadratic: _Quadratic, squared: Array, reach: Array
+) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+    """The first two of the four end points that lie within reach of the other segment, and whether there are two.
+
+    Order: both ends of the first segment, then both ends of the second. Without any in reach: the nearest one.
+    """
+    ma, mb, mc, u, v = quadratic
+    one = jnp.ones_like(u)
+    seconds = stored([safe.clip(safe.divide(v - mb * end, mc), -1, 1) for end in (one, -one)])
+    firsts = stored([safe.clip(safe.divide(u - mb * end, ma), -1, 1) for end in (one, -one)])
+    ends = [*zip((one, -one), seconds, strict=True), *zip(firsts, (one, -one), strict=True)]
+    gaps = [
+        jax.lax.stop_gradient(squared + x1 * x1 * ma + x2 * x2 * mc + 2 * (x1 * x2 * mb - x1 * u - x2 * v))
+        for x1, x2 in ends
+    ]
+    gaps = stored(gaps)
+    near = [gap <= jax.lax.stop_gradient(reach * reach) for gap in gaps]
+    none = ~(near[0] | near[1] | near[2] | near[3])
+    nearest = jnp.minimum(jnp.minimum(gaps[0], gaps[1]), jnp.minimum(gaps[2], gaps[3]))
+    taken = stored([hit | (none & (gap <= nearest)) for gap, hit in zip(gaps, near, strict=True)])
+    # walk the list backwards, pushing the first to the second place
+    first, second, count = ends[3], ends[3], jnp.zeros_like(near[0])
+    some = jnp.zeros_like(near[0])
+    for end, here in reversed(list(zip(ends, taken, strict=True))):
+        second = choose(here, first, second)
+        count = jnp.where(here, some, count)
+        some = some | here
+        first = choose(here, end, first)
+    return first, second, count & ~none

@@ -1,0 +1,1 @@
+"""Rays: what each one meets first."""

@@ -1,0 +1,200 @@
+"""Rays: which geom each one meets first, how far away, and the surface's normal there.
+
+The search is not differentiated. One Newton step on the signed distance F of the surface that was found, from the
+distance x found, x - F(o + x v) / (n . v), has the value x and its exact first derivatives with respect to pose, size,
+origin o and direction v, in a few operations. Source: MuJoCo documentation, "mj_ray".
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import GeomType
+from diffsim.geometry.rays.surfaces import SURFACES
+from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outside
+from diffsim.geometry.sdf.rays import field_surfaces, search_fields
+from diffsim.math import safe
+from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
+from diffsim.types import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick
+
+Array = jax.Array
+
+
+class Rays(NamedTuple):
+    """k half lines: `origin` and `direction` (k, 3), world; distances are in units of |direction|.
+
+    `exclude` (k,) is a body whose geoms each ray passes through, -1 for none.
+    """
+
+    origin: Array
+    direction: Array
+    exclude: np.ndarray | Array
+
+
+class _Geoms(NamedTuple):
+    """World poses (n, 3), (n, 3, 3) and sizes (n, 3) of geoms."""
+
+    xpos: Array
+    xmat: Array
+    size: Array
+
+    def at(self, index: np.ndarray | Array) -> "_Geoms":
+        return _Geoms(*(pick(values, index) for values in self))
+
+
+class RayHits(NamedTuple):
+    """What k rays met: distance (k,) and geom (k,), both -1 for nothing; world normal (k, 3), zero for nothing."""
+
+    distance: Array
+    geom: Array
+    normal: Array
+
+
+def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Array | None = None) -> RayHits:
+    """Sends rays through a model and finds the nearest visible geom.
+
+    Args:
+      model: the model.
+      geom_xpos, geom_xmat: poses of all geoms, (ngeom, 3) and (ngeom, 3, 3).
+      rays: the rays.
+      seen: which geoms rays meet, (ngeom,) or for each ray (k, ngeom); by default those whose alpha (their own or
+        their material's) is not 0.
+
+    Returns:
+      RayHits. The choice of the geom is discrete; distance and normal are differentiable once.
+    """
+    order, groups = _visible_groups(model.topology)
+    if not len(order):
+        nothing = -jnp.ones_like(rays.origin[:, 0])
+        return RayHits(nothing, nothing.astype(jnp.int32), jnp.zeros_like(rays.origin))
+    seen = rgba(model)[:, 3] != 0 if seen is None else seen
+    passed = jnp.asarray(model.topology.geom_bodyid)[None] == jnp.asarray(rays.exclude)[:, None]
+    wanted = (seen if seen.ndim == 2 else seen[None]) & ~passed
+    all_geoms = _Geoms(geom_xpos, geom_xmat, model.geom_size)
+    searched, line = jax.lax.stop_gradient((all_geoms, (rays.origin, rays.direction)))
+    found = [_search(model, kind, geoms, _Scene(searched, *line, wanted)) for kind, geoms in groups]
+    # of equally near geoms the first counts
+    distance, facet = (pick(jnp.concatenate(each, axis=1).T, order).T for each in zip(*found, strict=True))
+    geom = jnp.argmin(distance, axis=1).astype(jnp.int32)
+    distance, facet = (jnp.take_along_axis(each, geom[:, None], 1)[:, 0] for each in (distance, facet))
+    hit = distance < jnp.inf
+    met = _Met([each for each, _ in groups], geom, facet, all_geoms.at(geom))
+    distance, normal = _refine(model, met, rays, jnp.where(hit, distance, 0))
+    return RayHits(jnp.where(hit, distance, -1), jnp.where(hit, geom, -1), jnp.where(hit[:, None], normal, 0))
+
+
+class _Scene(NamedTuple):
+    """All geoms, k rays (k, 3), and which geoms each ray can meet (k, ngeom)."""
+
+    geoms: _Geoms
+    origin: Array
+    direction: Array
+    wanted: Array
+
+
+def _search(model: Model, kind: GeomType, geoms: np.ndarray, scene: _Scene) -> tuple[Array, Array]:
+    """Distance (k, m) along k rays to m geoms of one type, infinite for nothing, and the facet of each (k, m)."""
+    xpos, matrix, size = (values[None] for values in scene.geoms.at(geoms))
+    origin = mul_vec_t(matrix, scene.origin[:, None] - xpos)
+    direction = mul_vec_t(matrix, jnp.broadcast_to(scene.direction[:, None], origin.shape))
+    wanted = pick(scene.wanted.T, geoms).T & (dot(direction, direction) > 0)
+    if kind == GeomType.SDF:
+        return search_fields(model, geoms, Lines(origin, direction, wanted))
+    if kind in FACETED:
+        return FACETED[kind].search(model, model.topology.geom_dataid[geoms], Lines(origin, direction, wanted))
+    distance = SURFACES[kind].distance(jnp.broadcast_to(size, origin.shape), origin, direction)
+    return jnp.where(wanted & (distance >= 0), distance, jnp.inf), jnp.zeros(distance.shape, jnp.int32)
+
+
+class _Met(NamedTuple):
+    """The geom that each of k rays meets (k,), of one of `kinds` (static), its facet (k,), pose and size."""
+
+    kinds: list[GeomType]
+    geom: Array
+    facet: Array
+    geoms: _Geoms
+
+    def surfaces(self, model: Model) -> list[tuple[Array, "_Local"]]:
+        """For each type, which rays meet a geom of it (k,), and its surface there; arbitrary for the other rays."""
+        topology, found = model.topology, []
+        kind, asset = (jnp.asarray(each)[self.geom] for each in (topology.geom_type, topology.geom_dataid))
+        for each in self.kinds:
+            own = kind == each
+            if each == GeomType.SDF:
+                fields = field_surfaces(model, jnp.where(own, self.geom, 0))
+                found += [(own & each.own, _Local(each.distance, each.slope, each.normal)) for each in fields]
+            elif each in FACETED:
+                corners = FACETED[each].corners(model, jnp.where(own, asset, 0), jnp.where(own, self.facet, 0))
+                across = partial(_normal_of_plane, corners)
+                found.append((own, _Local(partial(height_over, corners), across, across)))
+            else:
+                # a size that a type lacks is 0
+                size = jnp.where(own[:, None], self.geoms.size, 1)
+                across = partial(SURFACES[each].normal, size)
+                found.append((own, _Local(partial(SURFACES[each].surface, size), across, across)))
+        return found
+
+
+class _Local(NamedTuple):
+    """Signed distance (k,) of surfaces, its slope and their normals (k, 3), of points (k, 3) in their geoms' frames.
+
+    Slope and normal are unit vectors, and the same but for octrees.
+    """
+
+    surface: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    normal: Callable[[Array], Array]
+
+
+def _normal_of_plane(corners: Array, point: Array) -> Array:
+    return outside(corners)
+
+
+def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array, Array]:
+    """Differentiable distance (k,) and world normal (k, 3) on the geom that each ray was found to meet."""
+    xpos, xmat, _ = met.geoms
+    surfaces = met.surfaces(model)
+    local_origin = mul_vec_t(xmat, rays.origin - xpos)
+    local_direction = mul_vec_t(xmat, rays.direction)
+    distance = jax.lax.stop_gradient(distance)
+    point = local_origin + scale(local_direction, distance)
+    slope = jax.lax.stop_gradient(dot(_of_own([(own, local.slope) for own, local in surfaces], point), local_direction))
+    beyond = jnp.zeros_like(distance)
+    for own, local in surfaces:
+        beyond = jnp.where(own, local.surface(point), beyond)
+    # a ray that grazes has no derivative: it keeps its distance
+    distance = distance - safe.divide(beyond, slope)
+    normals = [(own, local.normal) for own, local in surfaces]
+    return distance, mul_vec(xmat, _of_own(normals, local_origin + scale(local_direction, distance)))
+
+
+def _of_own(vectors: list[tuple[Array, Callable[[Array], Array]]], point: Array) -> Array:
+    """Vectors (k, 3) at points of the geoms, each in its geom's frame."""
+    found = jnp.zeros_like(point)
+    for own, vector in vectors:
+        found = jnp.where(own[:, None], vector(point), found)
+    return found
+
+
+def rgba(model: Model) -> Array:
+    """Colour and opacity of every geom, (ngeom, 4): its material's if it has one."""
+    material = model.topology.geom_matid
+    if not len(model.mat_rgba):
+        return model.geom_rgba
+    return jnp.where((material >= 0)[:, None], model.mat_rgba[np.maximum(material, 0)], model.geom_rgba)
+
+
+@per_topology
+def _visible_groups(topology: Topology) -> tuple[np.ndarray, list[tuple[GeomType, np.ndarray]]]:
+    """All geoms that rays can meet, grouped by type: the place of each geom among them, and (type, geoms)."""
+    kinds = (*SURFACES, *FACETED, GeomType.SDF)
+    groups = [(kind, np.flatnonzero(topology.geom_type == kind)) for kind in kinds]
+    groups = [(kind, geoms) for kind, geoms in groups if len(geoms)]
+    order = np.concatenate([geoms for _, geoms in groups]) if groups else np.zeros(0, int)
+    return np.argsort(order), groups

@@ -1,0 +1,230 @@
+"""Surfaces of the primitive shapes, as rays need them: where a line first meets one, and the normal there.
+
+Each shape is three functions in its own frame, centred at its middle: `distance(size, origin, direction)` is the
+smallest x >= 0 at which origin + x direction lies on the surface, or -1; `surface(size, point)` is a signed distance
+(m) to first order near the surface; `normal(size, point)` is the outward unit normal at a point of the surface.
+Any number of leading axes. Source: the quadratics are the textbook ones (Ericson 2005, ch. 5.3).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.base.enums import GeomType
+from diffsim.math import safe
+from diffsim.math.vector import dot, pack, scale
+
+Array = jax.Array
+
+# below this a direction counts as parallel (mjMINVAL)
+PARALLEL = 1e-15
+
+
+def _roots(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
+    """Both solutions x0 <= x1 of a x^2 + 2 b x + c = 0, and whether they are real."""
+    discriminant = b * b - a * c
+    real = (discriminant >= 0) & (a >= PARALLEL)
+    root = safe.sqrt(jnp.where(real, discriminant, 0))
+    divisor = jnp.where(real, a, 1)
+    return (-b - root) / divisor, (-b + root) / divisor, real
+
+
+def _nearest(candidates: list[tuple[Array, Array]]) -> Array:
+    """The smallest non-negative distance among (distance, whether it counts), or -1."""
+    best = -jnp.ones_like(candidates[0][0])
+    for distance, counts in candidates:
+        better = counts & (distance >= 0) & ((best < 0) | (distance < best))
+        best = jnp.where(better, distance, best)
+    return best
+
+
+def _quotient(numerator: Array, denominator: Array) -> tuple[Array, Array]:
+    """numerator / denominator, and whether the denominator is not parallel-small."""
+    steep = jnp.abs(denominator) > PARALLEL
+    return numerator / jnp.where(steep, denominator, 1), steep
+
+
+def plane_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """The plane z = 0, seen from above only, within its rectangle (a size of 0 is infinite)."""
+    x, steep = _quotient(-origin[..., 2], direction[..., 2])
+    hit = origin + scale(direction, x)
+    inside = (size[..., :2] <= 0) | (jnp.abs(hit[..., :2]) <= size[..., :2])
+    return _nearest([(x, steep & (direction[..., 2] < 0) & inside[..., 0] & inside[..., 1])])
+
+
+def plane_surface(size: Array, point: Array) -> Array:
+    """Height."""
+    return point[..., 2]
+
+
+def plane_normal(size: Array, point: Array) -> Array:
+    """The z axis."""
+    return jnp.broadcast_to(jnp.asarray([0, 0, 1], point.dtype), point.shape)
+
+
+def sphere_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A sphere of radius size[0]."""
+    radius = size[..., 0]
+    x0, x1, real = _roots(dot(direction, direction), dot(direction, origin), dot(origin, origin) - radius * radius)
+    return _nearest([(x0, real), (x1, real)])
+
+
+def sphere_surface(size: Array, point: Array) -> Array:
+    """Distance from the centre less the radius."""
+    return safe.norm(point) - size[..., 0]
+
+
+def sphere_normal(size: Array, point: Array) -> Array:
+    """Away from the centre."""
+    return safe.normalize(point)
+
+
+def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A capsule along z: radius size[0], half length size[1] without the caps."""
+    height = size[..., 1]
+    # from inside, the side is met at its far root
+    x0, x1, real = _side_roots(size, origin, direction)
+    x = jnp.where(x0 >= 0, x0, x1)
+    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
+    for sign in (1, -1):
+        local = _shift_z(origin, -sign * height)
+        radius = size[..., 0]
+        a, b, c = dot(direction, direction), dot(direction, local), dot(local, local) - radius * radius
+        low, high, real = _roots(a, b, c)
+        for x in (low, high):
+            candidates.append((x, real & (sign * _along_z(origin, direction, x) >= height)))
+    return _nearest(candidates)
+
+
+def capsule_surface(size: Array, point: Array) -> Array:
+    """Distance from the axis segment less the radius."""
+    return safe.norm(_off_axis(size, point)) - size[..., 0]
+
+
+def capsule_normal(size: Array, point: Array) -> Array:
+    """Away from the nearest point of the axis."""
+    return safe.normalize(_off_axis(size, point))
+
+
+def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """An ellipsoid with half axes `size`."""
+    p, v = origin / size, direction / size
+    x0, x1, real = _roots(dot(v, v), dot(v, p), dot(p, p) - 1)
+    return _nearest([(x0, real), (x1, real)])
+
+
+def ellipsoid_surface(size: Array, point: Array) -> Array:
+    """The quadric over the length of its gradient."""
+    scaled = point / size
+    return safe.divide(dot(scaled, scaled) - 1, 2 * safe.norm(scaled / size))
+
+
+def ellipsoid_normal(size: Array, point: Array) -> Array:
+    """Along the gradient of the quadric."""
+    return safe.normalize(point / (size * size))
+
+
+def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A cylinder along z: radius size[0], half length size[1]."""
+    radius, height = size[..., 0], size[..., 1]
+    x0, x1, real = _side_roots(size, origin, direction)
+    x = jnp.where(x0 >= 0, x0, x1)
+    candidates = [(x, real & (jnp.abs(_along_z(origin, direction, x)) <= height))]
+    for sign in (-1, 1):
+        x, steep = _quotient(sign * height - origin[..., 2], direction[..., 2])
+        hit = origin + scale(direction, x)
+        candidates.append((x, steep & (dot(hit[..., :2], hit[..., :2]) <= radius * radius)))
+    return _nearest(candidates)
+
+
+def cylinder_surface(size: Array, point: Array) -> Array:
+    """Distance from the side or from an end, whichever is nearer."""
+    beyond, above = safe.norm(_flat(point)) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
+    return jnp.where(jnp.abs(beyond) <= jnp.abs(above), beyond, above)
+
+
+def cylinder_normal(size: Array, point: Array) -> Array:
+    """Radial on the side, along z on the ends; the surface that the point is nearer to decides."""
+    radial = _flat(point)
+    beyond, above = safe.norm(radial) - size[..., 0], jnp.abs(point[..., 2]) - size[..., 1]
+    side = jnp.abs(beyond) <= jnp.abs(above)
+    zero = jnp.zeros_like(beyond)
+    end = pack([zero, zero, jnp.sign(point[..., 2])])
+    return jnp.where(side[..., None], safe.normalize(radial), end)
+
+
+def box_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A box with half edges `size`."""
+    candidates = []
+    for axis, first, second in ((0, 1, 2), (1, 0, 2), (2, 0, 1)):
+        for sign in (-1, 1):
+            x, steep = _quotient(sign * size[..., axis] - origin[..., axis], direction[..., axis])
+            inside = jnp.abs(origin[..., first] + x * direction[..., first]) <= size[..., first]
+            inside &= jnp.abs(origin[..., second] + x * direction[..., second]) <= size[..., second]
+            candidates.append((x, steep & inside))
+    return _nearest(candidates)
+
+
+def box_surface(size: Array, point: Array) -> Array:
+    """Distance from the nearest face's plane."""
+    beyond = jnp.where(_nearest_face(size, point), jnp.abs(point) - size, 0)
+    return beyond[..., 0] + beyond[..., 1] + beyond[..., 2]
+
+
+def box_normal(size: Array, point: Array) -> Array:
+    """The axis of the nearest face."""
+    return jnp.where(_nearest_face(size, point), jnp.sign(point), 0)
+
+
+def _nearest_face(size: Array, point: Array) -> Array:
+    """Which axis (..., 3) leads to the face that a point is nearest to."""
+    gap = jax.lax.stop_gradient(jnp.abs(jnp.abs(point) - size))
+    x, y, z = gap[..., 0], gap[..., 1], gap[..., 2]
+    first = (x <= y) & (x <= z)
+    second = ~first & (y <= z)
+    return pack([first, second, ~first & ~second])
+
+
+def _side_roots(size: Array, origin: Array, direction: Array) -> tuple[Array, Array, Array]:
+    """Where a line meets the infinite cylinder of radius size[0] about z."""
+    p, v = origin[..., :2], direction[..., :2]
+    return _roots(dot(v, v), dot(v, p), dot(p, p) - size[..., 0] * size[..., 0])
+
+
+def _along_z(origin: Array, direction: Array, x: Array) -> Array:
+    return origin[..., 2] + x * direction[..., 2]
+
+
+def _shift_z(point: Array, amount: Array) -> Array:
+    return pack([point[..., 0], point[..., 1], point[..., 2] + amount])
+
+
+def _off_axis(size: Array, point: Array) -> Array:
+    """From the nearest point of the axis segment to the point."""
+    height = size[..., 1]
+    return _shift_z(point, -safe.clip(point[..., 2], -height, height))
+
+
+def _flat(point: Array) -> Array:
+    return pack([point[..., 0], point[..., 1], jnp.zeros_like(point[..., 2])])
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What a ray needs to know of a geom type."""
+
+    distance: Callable[[Array, Array, Array], Array]
+    surface: Callable[[Array, Array], Array]
+    normal: Callable[[Array, Array], Array]
+
+
+SURFACES = {
+    GeomType.PLANE: Surface(plane_distance, plane_surface, plane_normal),
+    GeomType.SPHERE: Surface(sphere_distance, sphere_surface, sphere_normal),
+    GeomType.CAPSULE: Surface(capsule_distance, capsule_surface, capsule_normal),
+    GeomType.ELLIPSOID: Surface(ellipsoid_distance, ellipsoid_surface, ellipsoid_normal),
+    GeomType.CYLINDER: Surface(cylinder_distance, cylinder_surface, cylinder_normal),
+    GeomType.BOX: Surface(box_distance, box_surface, box_normal),
+}

@@ -1,0 +1,1 @@
+"""Signed distance fields: functions, octrees, and where they touch."""

@@ -1,0 +1,132 @@
+"""Jacobians of points and rotations, from motion axes and the ancestry of dofs.
+
+A row that measures the velocity of a point p along n is the wrench (p x n, n); one that measures a rotation about n is
+(n, 0). With all motion axes and wrenches taken about one point, the Jacobian of many rows is one (rows x 6) by
+(6 x nv) product, times a 0/1 mask of the dofs that move the body. The point lies amid the trees, so that float32 does
+not suffer far from the origin; results do not depend on it. Source: MuJoCo documentation, "Computation", "Jacobians".
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.kinematics.tree import body_dof_mask as body_dof_mask
+from diffsim.kinematics.tree import sum_subtree
+from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.blocks import Blocks, each
+from diffsim.math.linalg import matmul
+from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
+from diffsim.math.vector import cross, dot
+from diffsim.types.data import ComFrame
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick
+
+Array = jax.Array
+Ids = Array | np.ndarray | int | np.integer
+
+
+class Axes(NamedTuple):
+    """Motion axes (nv, 6) of all dofs about one point (3,)."""
+
+    point: Array
+    cdof: Array
+
+
+@per_topology
+def moving_roots(topology: Topology) -> np.ndarray:
+    """Root body of each tree that has dofs."""
+    return np.unique(topology.body_rootid[topology.dof_bodyid])
+
+
+def axes(topology: Topology, com: ComFrame) -> Axes:
+    """Motion axes about the mean of the trees' centres of mass."""
+    roots = moving_roots(topology)
+    centres = pick(com.subtree_com, roots)
+    if len(roots) == 1:
+        return Axes(centres[0], com.cdof)
+    point = jax.lax.stop_gradient(jnp.sum(centres, axis=0) / max(len(roots), 1))
+    own = pick(com.subtree_com, topology.body_rootid[topology.dof_bodyid])
+    return Axes(point, transport_motion(com.cdof, point[None] - own))
+
+
+def along(motion: Axes, pos: Array, direction: Array) -> Array:
+    """Wrenches (..., 6) that measure the velocity of points `pos` along `direction`, both (..., 3)."""
+    arm = pos - jnp.broadcast_to(motion.point, pos.shape)
+    return spatial_vector(cross(arm, direction), direction)
+
+
+def about(direction: Array) -> Array:
+    """Wrenches (..., 6) that measure the angular velocity about `direction`."""
+    return spatial_vector(direction, jnp.zeros_like(direction))
+
+
+def wrench_rows(motion: Axes, wrench: Array) -> Array:
+    """Unmasked Jacobian rows (n, nv) of wrenches (n, 6)."""
+    return matmul(wrench, motion.cdof.T)
+
+
+def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
+    """The same by blocks of dofs; on a GPU as an elementwise operation, which can be masked before it is stored."""
+
+    def of_size(index: np.ndarray) -> Array:
+        cdof = pick(motion.cdof, index)
+        return each(pair_products, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
+
+    return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
+
+
+def body_mask(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:
+    """(n, nv) 0/1: the dofs that move each of the given bodies."""
+    return jnp.asarray(body_dof_mask(topology)[body], dtype)
+
+
+def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tuple[Array, Array]:
+    """Jacobians of points fixed to bodies: d velocity / d qvel and d angular velocity / d qvel, world axes.
+
+    Args:
+      point: (..., 3) world position.
+      body: (...) body of each point, static or traced.
+
+    Returns:
+      translation and rotation, (..., 3, nv) each.
+    """
+    offset = point - com.subtree_com[_take(model.topology.body_rootid, body)]
+    moves = _take(body_dof_mask(model.topology), body)
+    angular, linear = com.cdof[:, :3], com.cdof[:, 3:]
+    masked = moves[..., None, :]
+    # components first, so that each is one wide operation over dofs
+    lever = cross(
+        jnp.broadcast_to(angular, (*offset.shape[:-1], *angular.shape)),
+        jnp.broadcast_to(offset[..., None, :], (*offset.shape[:-1], *angular.shape)),
+    )
+    velocity = jnp.swapaxes(jnp.broadcast_to(linear, lever.shape) + lever, -1, -2)
+    rotation = jnp.broadcast_to(angular.T, velocity.shape)
+    return jnp.where(masked, velocity, 0), jnp.where(masked, rotation, 0)
+
+
+def joint_force(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
+    """(nv,) generalized force of forces and torques (n, 3) that act at points (n, 3) of bodies (n,): sum of J^T f."""
+    return dof_force(model, com, body_wrenches(model, com, point, body, force, torque))
+
+
+def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
+    """(nbody, 6) spatial forces of forces and torques (n, 3) that act at points (n, 3) of bodies (n,)."""
+    topology = model.topology
+    origin = pick(com.subtree_com, topology.body_rootid[body])
+    wrench = transport_force(spatial_vector(torque, force), point - origin)
+    if np.array_equal(body, np.arange(topology.nbody)):
+        return wrench
+    return jnp.zeros((topology.nbody, 6), wrench.dtype).at[body].add(wrench)
+
+
+def dof_force(model: Model, com: ComFrame, wrench: Array) -> Array:
+    """(nv,) generalized force of spatial forces (nbody, 6) on bodies."""
+    return dot(com.cdof, pick(sum_subtree(model.topology, wrench), model.topology.dof_bodyid))
+
+
+def _take(table: np.ndarray, index: Ids) -> Array | np.ndarray:
+    """Rows of a static table at static or traced indices."""
+    return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]

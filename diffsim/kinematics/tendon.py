@@ -1,0 +1,206 @@
+"""Tendon lengths and moment arms.
+
+A fixed tendon is a linear function of scalar joints. A spatial tendon is a path through sites, perhaps around spheres
+and cylinders (wrap.py), each part divided by its pulley. Its moment arms are those of unit forces along the straight
+parts, at both of their ends: the parts on a surface do no work. Source: MuJoCo documentation, "Modeling", "Tendon".
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import WrapType
+from diffsim.kinematics.jacobian import Axes, along, axes, wrench_rows
+from diffsim.kinematics.poses import geom_frames
+from diffsim.kinematics.tree import body_dof_mask, sum_chain
+from diffsim.kinematics.wrap import Wrap, wrap
+from diffsim.math import safe
+from diffsim.math.linalg import matmul
+from diffsim.math.vector import cross, dot, scale
+from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick
+
+Array = jax.Array
+
+
+def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
+    """ten_length (ntendon,), m, or rad for fixed tendons of hinges, and its slope ten_J (ntendon, nv) by dof."""
+    topology = model.topology
+    wraps, owner, joints = _joint_wraps(topology)
+    coefficient = model.wrap_prm[wraps]
+    shape = (topology.ntendon, topology.nq), (topology.ntendon, topology.nv)
+    by_qpos = jnp.zeros(shape[0], qpos.dtype).at[owner, topology.jnt_qposadr[joints]].add(coefficient)
+    by_dof = jnp.zeros(shape[1], qpos.dtype).at[owner, topology.jnt_dofadr[joints]].add(coefficient)
+    length = matmul(by_qpos, qpos)
+    for path in spatial_paths(topology):
+        parts = _straight if path.geom is None else _wrapped
+        lengths, rows = parts(model, kinematics, axes(topology, com), path)
+        length = length + _by_tendon(topology, path.tendon, lengths)
+        by_dof = by_dof + _by_tendon(topology, path.tendon, rows)
+    return Tendons(ten_length=length, ten_J=by_dof)
+
+
+class Path(NamedTuple):
+    """Parts of spatial tendons between two sites: tendon, sites, and the path element of the pulley before (or -1).
+
+    For parts around a geom: the geom, whether it is a sphere, the path element, and the side sites, if these parts have
+    such.
+    """
+
+    tendon: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    pulley: np.ndarray
+    geom: np.ndarray | None = None
+    sphere: np.ndarray | None = None
+    around: np.ndarray | None = None
+    side: np.ndarray | None = None
+
+
+@per_topology
+def _joint_wraps(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Path elements of fixed tendons: their ids, tendons and joints."""
+    owner = np.repeat(np.arange(topology.ntendon), topology.tendon_num)
+    wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
+    return wraps, owner[wraps], topology.wrap_objid[wraps]
+
+
+@per_topology
+def spatial_paths(topology: Topology) -> tuple[Path, ...]:
+    """The parts of all spatial tendons: straight, around a geom, around a geom past a side site.
+
+    Kinds without parts are left out.
+    """
+    kinds, objects = topology.wrap_type, topology.wrap_objid
+    parts: tuple[list, ...] = ([], [], [])
+    for tendon in range(topology.ntendon):
+        start = topology.tendon_adr[tendon]
+        end = start + topology.tendon_num[tendon]
+        pulley, site, around = -1, -1, -1
+        for element in range(start, end):
+            kind = kinds[element]
+            if kind == WrapType.PULLEY:
+                # the path begins anew
+                pulley, site, around = element, -1, -1
+            elif kind in (WrapType.SPHERE, WrapType.CYLINDER):
+                around = element
+            elif kind == WrapType.SITE:
+                if site >= 0:
+                    row = (tendon, site, objects[element], pulley)
+                    geom = (objects[around], kinds[around] == WrapType.SPHERE, around) if around >= 0 else ()
+                    side = (topology.wrap_sideid[around],) if around >= 0 and topology.wrap_sideid[around] >= 0 else ()
+                    parts[bool(geom) + bool(side)].append((*row, *geom, *side))
+                site, around = objects[element], -1
+    return tuple(Path(*np.array(rows, dtype=np.int32).T) for rows in parts if rows)
+
+
+def straight_parts(topology: Topology) -> Path | None:
+    """The parts between two sites, if there are any."""
+    return next((path for path in spatial_paths(topology) if path.geom is None), None)
+
+
+def _weights(model: Model, path: Path) -> Array:
+    """(n,) one over the divisor of the pulley before each part."""
+    divisor = jnp.where(path.pulley >= 0, model.wrap_prm[np.maximum(path.pulley, 0)], 1)
+    return safe.divide(jnp.ones_like(divisor), divisor)
+
+
+def _straight(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
+    """Lengths (n,) and moment arms (n, nv) of the parts between two sites."""
+    start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
+    weight = _weights(model, path)
+    bodies = (model.topology.site_bodyid[site] for site in (path.first, path.last))
+    return safe.norm(end - start) * weight, _line(model.topology, motion, (start, end), weight, tuple(bodies))
+
+
+def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
+    """Lengths and moment arms of the parts around a geom: a line to the geom, and one from it.
+
+    Where the part does not touch the geom, both are the line from site to site: what they do to the geom cancels.
+    """
+    topology, weight = model.topology, _weights(model, path)
+    start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
+    touch = touches(model, kinematics, path)
+    active = touch.active[:, None]
+    near, far = jnp.where(active, touch.first, end), jnp.where(active, touch.last, start)
+    before = safe.norm(near - start)
+    around = before + touch.length + safe.norm(end - far)
+    on_geom = topology.geom_bodyid[path.geom]
+    from_body, to_body = topology.site_bodyid[path.first], topology.site_bodyid[path.last]
+    rows = _line(topology, motion, (start, near), weight, (from_body, on_geom))
+    rows = rows + _line(topology, motion, (far, end), weight, (on_geom, to_body))
+    return jnp.where(touch.active, around, before) * weight, rows
+
+
+def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
+    """Where the parts (n,) around a geom touch it."""
+    ends = jnp.stack([kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]], axis=1)
+    side = None if path.side is None else kinematics.site_xpos[path.side]
+    return jax.vmap(wrap, in_axes=(0, 0, 0, 0, 0, None if side is None else 0))(
+        ends,
+        *geom_frames(model, kinematics, np.asarray(path.geom)),
+        model.geom_size[path.geom, 0],
+        jnp.asarray(path.sphere != 0),
+        side,
+    )
+
+
+def _line(
+    topology: Topology,
+    motion: Axes,
+    ends: tuple[Array, Array],
+    weight: Array,
+    bodies: tuple[np.ndarray, ...],
+) -> Array:
+    """(n, nv) moment arms of straight lines between points (n, 3) of two bodies (n,) each: one wrench along each line,
+    with opposite signs on its bodies."""
+    (start, end), (first, last) = ends, bodies
+    pull = scale(safe.normalize(end - start, (0.0, 0.0, 1.0)), weight)
+    mask = body_dof_mask(topology).astype(np.int8)
+    return wrench_rows(motion, along(motion, start, pull)) * jnp.asarray(mask[last] - mask[first], pull.dtype)
+
+
+def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
+    """(ntendon, ...) sums of the values (n, ...) of parts."""
+    if np.array_equal(tendon, np.arange(topology.ntendon)):
+        return values
+    owner = np.arange(topology.ntendon)[:, None] == tendon[None]
+    return matmul(jnp.asarray(owner, values.dtype), values)
+
+
+def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
+    """(ntendon,) m/s^2, by which tendon velocities change at constant qvel: (d ten_J / dt) qvel.
+
+    Only for parts between two sites; tendons with armature cannot wrap.
+    """
+    topology = model.topology
+    path = straight_parts(topology)
+    if path is None:
+        return jnp.zeros((topology.ntendon,), qvel.dtype)
+    points = [kinematics.site_xpos[site] for site in (path.first, path.last)]
+    bodies = [topology.site_bodyid[site] for site in (path.first, path.last)]
+    acceleration = sum_chain(topology, (velocities.cdof_dot, qvel))
+    motions = [
+        _point_motion(topology, com, velocities.cvel, acceleration, body, point)
+        for body, point in zip(bodies, points, strict=True)
+    ]
+    velocity, rate = (after - before for before, after in zip(*motions, strict=True))
+    gap = points[1] - points[0]
+    unit = safe.normalize(gap, (0.0, 0.0, 1.0))
+    across = velocity - scale(unit, dot(unit, velocity))
+    turning = safe.divide(dot(across, across), safe.norm(gap))
+    return _by_tendon(topology, path.tendon, (dot(unit, rate) + turning) * _weights(model, path))
+
+
+def _point_motion(
+    topology: Topology, com: ComFrame, cvel: Array, cacc: Array, body: np.ndarray, point: Array
+) -> tuple[Array, Array]:
+    """Velocity and acceleration (n, 3) of points fixed to bodies, at the given body velocities and accelerations."""
+    offset = point - pick(com.subtree_com, topology.body_rootid[body])
+    angular, linear = cvel[body, :3], cvel[body, 3:]
+    velocity = linear + cross(angular, offset)
+    return velocity, cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(angular, velocity)

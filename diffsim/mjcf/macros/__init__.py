@@ -1,0 +1,1 @@
+"""Elements that stand for others: include, frame, replicate, attach."""

@@ -1,0 +1,1 @@
+"""Coordinates for optimizers: bounds, quaternions, inertias."""

@@ -1,0 +1,174 @@
+"""Optimizers whose numbers stay legal: bounds, positive numbers, some leaves of a record. For any optax optimizer.
+
+    optimizer = optimize.masked({
+        "body_mass": optimize.in_logs(optax.adam(1e-2)),
+        "dof_damping": optax.chain(optax.adam(1e-3), optimize.bounds(0.0, 5.0)),
+        optimize.INERTIAL: optimize.in_log_cholesky(optax.adam(1e-2), rows=[1, 2]),
+    })
+    state = optimizer.init(model)
+    updates, state = optimizer.update(jax.grad(loss)(model), state, model)
+    model = diffsim.set_const(optax.apply_updates(model, updates))
+
+Quaternions stay unit with `unit_quaternions` (manifold.py), inertias positive definite with `in_log_cholesky`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from diffsim.base.errors import expect
+from diffsim.types import Model
+from diffsim.types.model import switch_fields
+from diffsim.types.record import near
+
+Array = jax.Array
+Paths = str | tuple[str, ...]
+
+# the most that one update may change a logarithm by: beyond it, rounding would decide
+LARGEST_LOG = 10.0
+OPTIMIZER = "one of optax's kind, such as optax.adam(1e-2)"
+
+
+class Transformation(NamedTuple):
+    """An optax gradient transformation: init(params), update(updates, state, params)."""
+
+    init: Callable[[Any], Any]
+    update: Callable[..., tuple[Any, Any]]
+
+
+def in_coordinates(optimizer: Any, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> Transformation:
+    """An optimizer that moves z instead of the parameters p, where p = decode(z) and z = encode(p).
+
+    It gets dz loss = (dp/dz)^T dp loss, and its step u becomes the update decode(z + u) - p.
+
+    Args:
+      optimizer: of optax's kind, complete: its updates are taken as steps.
+      encode, decode: functions of pytrees; decode must be differentiable.
+    """
+
+    expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
+
+    def init(params: Any) -> Any:
+        return optimizer.init(encode(params))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        if params is None:
+            raise ValueError("this optimizer needs the parameters: optimizer.update(gradient, state, params)")
+        z = encode(params)
+        slope = jax.vjp(decode, z)[1](updates)[0]
+        steps, state = optimizer.update(slope, state, z)
+        moved = decode(jax.tree.map(jnp.add, z, steps))
+        return jax.tree.map(jnp.subtract, moved, params), state
+
+    return Transformation(init, update)
+
+
+def in_logs(optimizer: Any) -> Transformation:
+    """An optimizer of the logarithms of positive parameters: they stay positive, and its steps are relative.
+
+    One update changes a number by a factor of e^10 at most.
+    """
+
+    expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
+
+    def limited(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        steps, state = optimizer.update(gradient, state, params)
+        return jax.tree.map(lambda step: jnp.clip(step, -LARGEST_LOG, LARGEST_LOG), steps), state
+
+    inner = Transformation(optimizer.init, limited)
+    return in_coordinates(inner, lambda p: jax.tree.map(jnp.log, p), lambda z: jax.tree.map(jnp.exp, z))
+
+
+def bounds(lower: ArrayLike, upper: ArrayLike) -> Transformation:
+    """Keeps parameters in lower <= p <= upper, to rounding; the last of a chain (projected gradients).
+
+    Args:
+      lower, upper: numbers or arrays that broadcast to each leaf, in its units; may be infinite.
+    """
+
+    def inside(p: Array, u: Array) -> Array:
+        return jnp.clip(p + u, jnp.asarray(lower, p.dtype), jnp.asarray(upper, p.dtype)) - p
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        if params is None:
+            raise ValueError("bounds needs the parameters: optimizer.update(gradient, state, params)")
+        return jax.tree.map(inside, params, updates), state
+
+    return Transformation(lambda params: (), update)
+
+
+def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
+    """Optimizers for some leaves of a record (a Model, State or Inputs); all others stay as they are.
+
+    Args:
+      optimizers: by the path of a leaf, "body_mass" or "opt.timestep". The optimizer of a tuple of paths gets a
+        dictionary of these leaves.
+
+    Raises:
+      ValueError: in `init`, a path that does not exist, is given twice, or that the model's program has no code for
+        (zeros since loading: `load(..., keep=...)`).
+    """
+
+    expect(optimizers, "optimizers", "a dictionary of optimizers by the paths of leaves", "items")
+    for paths, optimizer in optimizers.items():
+        expect(optimizer, f"the optimizer of {paths!r}", OPTIMIZER, *Transformation._fields)
+
+    def init(params: Any) -> Any:
+        _check(params, optimizers)
+        return tuple(optimizer.init(_read(params, paths)) for paths, optimizer in optimizers.items())
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        result, states = jax.tree.map(jnp.zeros_like, updates), []
+        for (paths, optimizer), own in zip(optimizers.items(), state, strict=True):
+            at = None if params is None else _read(params, paths)
+            steps, own = optimizer.update(_read(updates, paths), own, at)
+            states.append(own)
+            for path, leaf in steps.items() if isinstance(paths, tuple) else [(paths, steps)]:
+                result = _write(result, path.split("."), leaf)
+        return result, tuple(states)
+
+    return Transformation(init, update)
+
+
+def _read(record: Any, paths: Paths) -> Any:
+    """A leaf, or a dictionary of several."""
+    if isinstance(paths, tuple):
+        return {path: _read(record, path) for path in paths}
+    for name in paths.split("."):
+        record = getattr(record, name)
+    return record
+
+
+def _write(record: Any, names: Sequence[str], value: Any) -> Any:
+    """The record with another leaf; without checks, as updates are no legal values."""
+    inner = value if len(names) == 1 else _write(getattr(record, names[0]), names[1:], value)
+    return dataclasses.replace(record, **{names[0]: inner})
+
+
+def _check(params: Any, optimizers: Mapping[Paths, Any]) -> None:
+    """Refuses paths that no leaf of the record has, or twice."""
+    paths = [path for key in optimizers for path in (key if isinstance(key, tuple) else (key,))]
+    known = _leaves(params)
+    for path in paths:
+        if path not in known:
+            raise ValueError(f"{type(params).__name__} has no leaf {path!r}{near(path, known)}")
+        if paths.count(path) > 1:
+            raise ValueError(f"{path} is given twice")
+        name = path.rpartition(".")[2]
+        if isinstance(params, Model) and name in switch_fields() and not params.topology.present[name].all():
+            raise ValueError(f"{path} was zero when the model was loaded and has no code; load it with keep={path!r}")
+
+
+def _leaves(record: Any) -> list[str]:
+    """Paths of all leaves of a record."""
+    paths = []
+    for field in dataclasses.fields(record):
+        if field.metadata.get("child"):
+            paths += [f"{field.name}.{path}" for path in _leaves(getattr(record, field.name))]
+        elif not field.metadata.get("static"):
+            paths.append(field.name)
+    return paths

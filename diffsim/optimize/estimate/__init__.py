@@ -1,0 +1,1 @@
+"""Estimators of gradients, and whether a gradient can be trusted."""

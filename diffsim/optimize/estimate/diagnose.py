@@ -1,0 +1,207 @@
+"""diagnose: whether a gradient can be trusted, and over which changes of its arguments.
+
+The slope of reverse mode is compared, along its own direction and some at random, with central differences over steps
+from `reach` down to a millionth of it, and with the gradient of the loss averaged over changes as large as `reach`. A
+gradient can be the exact derivative and still tell nothing of what a user sees: the loss may be flat here and not a
+little further on (no contact yet), or too crooked for its slope to hold (contacts that begin, chaos).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from diffsim.optimize.estimate.smoothed import Estimate, sample, score
+
+Array = jax.Array
+
+DECADES = 6
+# relative errors that count as agreement: of a derivative, and of a slope over a distance
+EXACT, CLOSE = 1e-2, 0.1
+# the relative error of a loss by rounding, in machine epsilons
+ROUNDING = 100.0
+# how many standard errors a smoothed slope must be away from zero to count
+CERTAIN = 3.0
+
+
+class Diagnosis(NamedTuple):
+    """What `diagnose` found; `print` it. Numbers are numpy's; k directions, the first that of the gradient.
+
+    Attributes:
+      trust: whether slopes along all directions hold over changes as large as `reach`, within 10%.
+      advice: what is the matter and what to do, in words.
+      value: the loss.
+      gradient: like x, by reverse mode.
+      smoothed: like x, the gradient of the loss averaged over normal noise of the size of `reach` (order 0).
+      reach: the largest change of x that was asked about, a norm.
+      holds: the largest step up to which the slopes hold within 10%; 0 if at none.
+      slopes: (k,) of the loss by reverse mode; smoothed_slopes, smoothed_errors (k,): averaged, and standard errors.
+      steps: (n,) of the central differences, from the largest; differences: (k, n) slopes by them.
+    """
+
+    trust: bool
+    advice: str
+    value: float
+    gradient: Any
+    smoothed: Any
+    reach: float
+    holds: float
+    slopes: np.ndarray
+    smoothed_slopes: np.ndarray
+    smoothed_errors: np.ndarray
+    steps: np.ndarray
+    differences: np.ndarray
+
+    def __str__(self) -> str:
+        steps = "".join(f"{step:>11.1e}" for step in self.steps)
+        lines = [self.advice, f"slope along       reverse   smoothed{steps}  (differences over steps)"]
+        for i, (slope, mean, row) in enumerate(zip(self.slopes, self.smoothed_slopes, self.differences, strict=True)):
+            name = "the gradient" if i == 0 else f"direction {i}"
+            lines.append(f"{name:<14}{slope:>11.3g}{mean:>11.3g}" + "".join(f"{value:>11.3g}" for value in row))
+        return "\n".join(lines)
+
+
+def diagnose(
+    loss: Callable[[Any], Array],
+    x: Any,
+    reach: float | None = None,
+    directions: int = 4,
+    samples: int = 128,
+    seed: int = 0,
+) -> Diagnosis:
+    """Compares the gradient of a loss with differences and with the smoothed gradient. Runs on the host; do not jit it.
+
+    Args:
+      loss: x -> scalar, x a pytree of floats.
+      x: where.
+      reach: how large changes of x matter to you, a norm in its units; None for 1% of |x|, or 0.01 if that is less.
+      directions: along how many directions differences are taken.
+      samples: pairs of samples of the smoothed gradient; seed: of these and of random directions.
+
+    Returns:
+      A `Diagnosis`; `print` shows it.
+
+    Raises:
+      ValueError: fewer than one direction, or a reach that is not positive.
+    """
+    flat, unflatten = ravel_pytree(x)
+    reach = max(0.01, 0.01 * float(jnp.linalg.norm(flat))) if reach is None else reach
+    if directions < 1 or not reach > 0:
+        raise ValueError(f"directions is {directions} and reach {reach}, expected one or more, and a positive number")
+
+    def flat_loss(at: Array) -> Array:
+        return loss(unflatten(at))
+
+    value, gradient = jax.jit(jax.value_and_grad(flat_loss))(flat)
+    along = _directions(np.asarray(gradient, float), directions, seed)
+    steps = reach * 0.1 ** np.arange(DECADES + 1)
+    smooth = _smoothed(flat_loss, flat, reach, samples, seed)
+    found = _Found(
+        value=float(value),
+        slopes=along @ np.asarray(gradient, float),
+        smoothed=along @ np.asarray(smooth.mean, float),
+        smoothed_errors=np.sqrt(along**2 @ np.asarray(smooth.variance, float)),
+        steps=steps,
+        differences=_differences(flat_loss, flat, along, steps),
+        rounding=ROUNDING * float(jnp.finfo(flat.dtype).eps) * np.abs(float(value)) / steps,
+    )
+    return _diagnosis(found, unflatten(gradient), unflatten(smooth.mean))
+
+
+def _smoothed(loss: Callable[[Array], Array], flat: Array, reach: float, samples: int, seed: int) -> Estimate:
+    """The gradient averaged over noise whose norm is about `reach`."""
+    key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
+    return jax.jit(lambda at: score(loss, at, sample(loss, at, key, sigma, samples)))(flat)
+
+
+class _Found(NamedTuple):
+    """What was measured; `rounding` (n,) is the error of differences by rounding of the loss."""
+
+    value: float
+    slopes: np.ndarray
+    smoothed: np.ndarray
+    smoothed_errors: np.ndarray
+    steps: np.ndarray
+    differences: np.ndarray
+    rounding: np.ndarray
+
+
+def _diagnosis(found: _Found, gradient: Any, smoothed: Any) -> Diagnosis:
+    """What follows from it."""
+    holds = _holds(found)
+    return Diagnosis(
+        trust=bool(holds >= found.steps[0]),
+        advice=_advice(found, holds),
+        value=found.value,
+        gradient=gradient,
+        smoothed=smoothed,
+        reach=float(found.steps[0]),
+        holds=holds,
+        slopes=found.slopes,
+        smoothed_slopes=found.smoothed,
+        smoothed_errors=found.smoothed_errors,
+        steps=found.steps,
+        differences=found.differences,
+    )
+
+
+def _directions(gradient: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """(count, n) unit vectors, the first that of the gradient, if it has one."""
+    along = np.random.default_rng(seed).normal(size=(count, gradient.size))
+    if np.all(np.isfinite(gradient)) and np.any(gradient):
+        along[0] = gradient / np.max(np.abs(gradient))
+    return along / np.linalg.norm(along, axis=1, keepdims=True)
+
+
+def _differences(loss: Callable[[Array], Array], flat: Array, along: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Slopes (k, n) by central differences, from one batch of losses."""
+    moves = (along[:, None, :] * steps[None, :, None]).reshape(-1, flat.size)
+    points = flat[None] + jnp.asarray(np.concatenate([moves, -moves]), flat.dtype)
+    plus, minus = np.split(np.asarray(jax.jit(jax.vmap(loss))(points), float), 2)
+    return (plus - minus).reshape(len(along), -1) / (2 * steps[None])
+
+
+def _errors(found: _Found) -> np.ndarray:
+    """(n,) the largest error of the slopes over each step, relative to the largest slope there is at that step."""
+    error = np.abs(found.differences - found.slopes[:, None]) - found.rounding
+    scale = np.maximum(np.max(np.abs(found.differences), axis=0), np.max(np.abs(found.slopes)))
+    return np.max(error, axis=0, initial=0) / np.where(scale > 0, scale, 1)
+
+
+def _holds(found: _Found) -> float:
+    """The largest step up to which all slopes hold, leaving out steps at which rounding decides."""
+    finite = np.all(np.isfinite(found.differences), axis=0) & np.all(np.isfinite(found.slopes))
+    good = ~(_errors(found) > CLOSE) & finite
+    held = 0.0
+    for step, fine in zip(found.steps[::-1], good[::-1], strict=True):
+        if not fine:
+            break
+        held = float(step)
+    return held
+
+
+def _advice(found: _Found, holds: float) -> str:
+    """The first sentence that fits."""
+    largest, reach = np.max(np.abs(found.slopes)), found.steps[0]
+    if not (np.isfinite(found.value) and np.all(np.isfinite(found.slopes))):
+        return "Do not trust it: the loss or its gradient is not finite. Look at diffsim.check of the rollout."
+    if holds >= reach:
+        return f"Trust it: over changes up to {reach:.2g} its slopes hold within {CLOSE:.0%}."
+    smoothed = "the gradient of optimize.smoothed(loss, sigma, samples) sees more"
+    seen = np.any(np.abs(found.smoothed) > CERTAIN * found.smoothed_errors + CLOSE * largest)
+    if largest <= found.rounding[0] and np.max(np.abs(found.differences)) > largest:
+        also = f"; {smoothed}" if seen else ""
+        return f"Do not trust it: the loss is flat here and not within {reach:.2g} (contacts not reached yet?){also}."
+    if np.min(_errors(found)) > EXACT:
+        return (
+            "Do not trust it: it is not the derivative of this loss; differences agree with it over no step. The loss "
+            "jumps here, or holds what is not differentiated (stop_gradient, an unconverged solver: diffsim.check)."
+        )
+    ratio = found.differences[0, 0] / np.where(found.slopes[0] == 0, 1, found.slopes[0])
+    return (
+        f"Trust it over changes up to {holds:.1g} only: it is the derivative here, but over {reach:.2g} the slope "
+        f"along the gradient is {ratio:.2g} times that (contacts that begin or end in between?); {smoothed}."
+    )

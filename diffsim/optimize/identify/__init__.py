@@ -1,0 +1,1 @@
+"""System identification: least squares over recordings."""

@@ -1,0 +1,1 @@
+"""Motions that cost little: shooting, iLQR, receding horizons, linear-quadratic regulators."""

@@ -1,0 +1,264 @@
+"""iLQR: trajectories by Gauss-Newton steps on the controls, with feedback.
+
+Each iteration linearizes the motion (all steps at once), solves the linear-quadratic problem backwards in time, and
+tries step sizes, two side by side, until one lowers the cost, with feedback:
+
+    u_t = clip(u^_t + alpha k_t + K_t (x_t - x^_t)),    alpha = 1, 1/2, 1/4, ...
+
+(x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
+them, and K_t has no rows of controls that are held (box_qp.py). The model's cost has mu/2 |u_t - u^_t|^2 more: mu falls
+where a whole step was taken, and grows where a quarter of it or less was (Levenberg and Marquardt). Of a batch under
+`jax.vmap` some problems run side by side, and the next begins where one has ended (slots.py).
+Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math.linalg import inner, matmul
+from diffsim.optimize.identify.jacobian import columns
+from diffsim.optimize.linearize import refuse_delays
+from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
+from diffsim.optimize.trajectory.box_qp import Quadratic, box_qp
+from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, evaluate, follow, residuals
+from diffsim.types import State
+from diffsim.types.record import Record, leaf, record, static, whole_number
+from diffsim.xla.barriers import for_cpu
+from diffsim.xla.slots import Loop, in_turn, run
+
+Array = jax.Array
+
+# bounds and factor of the regularization mu
+SMALLEST, LARGEST, FACTOR = 1e-8, 1e8, 4.0
+# step sizes from which mu falls, and down from which it grows
+WHOLE, SMALL = 1.0, 0.25
+# problems of a batch that run side by side on a CPU; how many of them search for a step size at once, those that need
+# more tries in turn; and how many are linearized at once: what more of them need leaves the cache
+SLOTS, SEARCHES, LINEARIZED = 32, 16, 4
+# step sizes that are tried side by side
+TOGETHER = 2
+
+
+@record
+class Ilqr(Record):
+    """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried at most, and the first mu.
+
+    It ends when an iteration gains less than `tolerance` times the cost. `slots` is how many problems of a batch run
+    side by side; 0 for 32 on a CPU, and for all of them elsewhere.
+    """
+
+    iterations: int = static(whole_number, default=100)
+    step_sizes: int = static(whole_number, default=10)
+    tolerance: float = static(default=1e-7)
+    regularization: float = static(default=1e-6)
+    slots: int = static(whole_number, default=0)
+
+
+@record
+class Plan(Trajectory):
+    """A motion with its feedback: u = ctrl[t] + gains[t] difference(model, state, states[t]).
+
+    `gains` are (T, nu, 2 nv + na), of the last iteration. `converged` tells that it gained next to nothing.
+    """
+
+    gains: Array = leaf("T", "nu", "nx")
+    iterations: Array = leaf(dtype=int)
+    converged: Array = leaf(dtype=bool)
+
+
+# step (nu,), gains (nu, nx), and the cost that the step would save to first order
+Stage = tuple[Array, Array, Array]
+# a motion that was tried, and its step size
+Trial = tuple[Trajectory, Array]
+
+
+class _Model(NamedTuple):
+    """The linear-quadratic model about a motion, T + 1 rows: dynamics A, B; residuals r and their derivatives."""
+
+    A: Array
+    B: Array
+    r: Array
+    r_x: Array
+    r_u: Array
+
+
+class _Progress(NamedTuple):
+    """The best motion so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
+
+    `expected` is what the step would gain if the model were exact to first order.
+    """
+
+    path: Trajectory
+    step: Array
+    gains: Array
+    expected: Array
+    mu: Array
+    iterations: Array
+    done: Array
+    converged: Array
+
+
+class _Search(NamedTuple):
+    """How many step sizes were tried, in pairs; the best of the last; and the cost that is to be lowered."""
+
+    turn: Array
+    trial: Trial
+    cost: Array
+
+
+@jax.jit
+def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) -> Plan:
+    """The motion of least cost near given controls. Batch it with `jax.vmap` over states and controls.
+
+    Args:
+      task: costs and bounds.
+      state: where the motion begins.
+      ctrl: (T, nu) the first guess.
+      settings: None for `Ilqr()`.
+
+    Returns:
+      The plan; its derivatives with respect to the arguments are not defined (use `shooting` or `evaluate`).
+
+    Raises:
+      UnsupportedError: a model with delays. ValueError: controls of a wrong shape.
+    """
+    ctrl = controls_of(task, ctrl)
+    refuse_delays(task.model)
+    chosen = Ilqr() if settings is None else settings
+    loop = Loop(
+        start=lambda task, state, ctrl: _start(task, state, ctrl, chosen),
+        advance=lambda progress, task, *_: _advance(task, progress, chosen),
+        ended=lambda progress: progress.done | (progress.iterations >= chosen.iterations),
+    )
+    end = run(loop, (task, state, ctrl), chosen.slots or (SLOTS if for_cpu() else 0))
+    best = end.path
+    return Plan(
+        states=best.states,
+        ctrl=best.ctrl,
+        cost=best.cost,
+        status=best.status,
+        gains=end.gains,
+        iterations=end.iterations,
+        converged=end.converged,
+    )
+
+
+def _advance(task: Task, progress: _Progress, settings: Ilqr) -> _Progress:
+    """One iteration."""
+    ready = _prepare(task, progress)
+    return _accept(ready, *_search(task, ready, settings.step_sizes), settings)
+
+
+def _search(task: Task, progress: _Progress, count: int) -> Trial:
+    """The motion of least cost among the first few step sizes of which one lowers it; any where none of all does."""
+    exponents = np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1).reshape(-1, TOGETHER)
+    sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
+
+    def start(task: Task, progress: _Progress) -> _Search:
+        return _Search(jnp.asarray(0), (progress.path, sizes[0, 0]), progress.path.cost)
+
+    def further(search: _Search, task: Task, progress: _Progress) -> _Search:
+        return search._replace(turn=search.turn + 1, trial=_try(task, progress, sizes[search.turn]))
+
+    def ended(search: _Search) -> Array:
+        return (search.turn >= len(sizes)) | (search.trial[0].cost < search.cost)
+
+    return run(Loop(start, further, ended), (task, progress), SEARCHES if for_cpu() else 0).trial
+
+
+def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
+    """The guess, evaluated, with no step and no feedback yet."""
+    path = evaluate(task, state, ctrl)
+    gains = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype)
+    mu, zero = jnp.full((), settings.regularization, ctrl.dtype), jnp.zeros((), ctrl.dtype)
+    no, bad = jnp.zeros((), bool), ~jnp.isfinite(path.cost)
+    return _Progress(path, jnp.zeros_like(ctrl), gains, zero, mu, jnp.zeros((), jnp.int32), bad, no)
+
+
+def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
+    """The motion of least cost among the step sizes."""
+    path = progress.path
+    state = jax.tree.map(lambda leaf: leaf[0], path.states)
+    before = jax.tree.map(lambda leaf: leaf[:-1], path.states)
+    rows = (before, path.ctrl, progress.step, progress.gains)
+
+    def motion(size: Array) -> Trajectory:
+        def law(now: State, row: tuple[State, Array, Array, Array]) -> Array:
+            planned, ctrl, step, gain = row
+            return ctrl + size * step + matmul(gain, difference(task.model, now, planned))
+
+        return follow(task, state, law, rows, path.ctrl.shape[0])
+
+    tried = jax.vmap(motion)(sizes)
+    costs = jnp.where(jnp.isfinite(tried.cost), tried.cost, jnp.inf)
+    return jax.tree.map(lambda leaf: leaf[jnp.argmin(costs)], (tried, sizes))
+
+
+def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr) -> _Progress:
+    """The new motion if it is better; mu by the size of the step that was taken, if any."""
+    old = progress.path
+    better = tried.cost < old.cost
+    gain = old.cost - tried.cost
+    least = settings.tolerance * jnp.abs(old.cost)
+    # a failed step is tried again with more regularization, unless nothing was to be gained
+    over = better | ~(progress.expected > least) | (progress.mu >= LARGEST)
+    converged = ~(gain > least) & jnp.isfinite(old.cost) & over
+    change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
+    mu = jnp.clip(progress.mu * change, SMALLEST, LARGEST)
+    path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
+    failed = ~jnp.isfinite(path.cost)
+    return progress._replace(
+        path=path, mu=mu, iterations=progress.iterations + 1, done=converged | failed, converged=converged
+    )
+
+
+def _prepare(task: Task, progress: _Progress) -> _Progress:
+    """The next step and gains, from the linear-quadratic model about the motion."""
+    system = in_turn(_expand, (task, progress.path), LINEARIZED if for_cpu() else 0)
+    step, gains, expected = _backward(task, system, progress.path.ctrl, progress.mu)
+    return progress._replace(step=step, gains=gains, expected=jnp.sum(expected))
+
+
+def _expand(task: Task, path: Trajectory) -> _Model:
+    """Derivatives of all steps side by side, by forward mode in tangent coordinates."""
+    model, states, nx = task.model, path.states, tangent_size(task.model)
+    length = path.ctrl.shape[0]
+    ctrl = jnp.concatenate([path.ctrl, jnp.zeros_like(path.ctrl[:1])])
+    # where each step led; the one after the last is not used
+    there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
+
+    def expand(state: State, later: State, ctrl: Array, last: Array) -> _Model:
+        def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], Array]:
+            moved, r, _ = residuals(task, displaced(model, state, dq, dv, da), ctrl + du, last)
+            return (difference(model, moved, later), r), r
+
+        (transition, slope), r = columns(outcome, no_change(model))
+        return _Model(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
+
+    return jax.vmap(expand)(states, there, ctrl, jnp.arange(length + 1) == length)
+
+
+def _backward(task: Task, system: _Model, ctrl: Array, mu: Array) -> Stage:
+    """The minimum of the quadratic model of the cost to go, backwards in time: all stages, stacked."""
+    *_, r, r_x, _ = (leaf[-1] for leaf in system)
+    end = (matmul(r_x.T, r), matmul(r_x.T, r_x))
+
+    def stage(value: tuple[Array, Array], row: tuple[_Model, Array]) -> tuple[tuple[Array, Array], Stage]:
+        (A, B, r, r_x, r_u), now = row
+        slope, curvature = value
+        Q_x, Q_u = matmul(r_x.T, r) + matmul(A.T, slope), matmul(r_u.T, r) + matmul(B.T, slope)
+        ahead = matmul(curvature, B)
+        Q_uu = matmul(r_u.T, r_u) + matmul(B.T, ahead) + mu * jnp.eye(now.size, dtype=now.dtype)
+        Q_ux = matmul(r_u.T, r_x) + matmul(ahead.T, A)
+        Q_xx = matmul(r_x.T, r_x) + matmul(matmul(A.T, curvature), A)
+        step, gain = box_qp(Quadratic(Q_uu, Q_u, Q_ux), task.lower - now, task.upper - now)
+        pulled = matmul(Q_uu, gain) + Q_ux
+        slope = Q_x + matmul(gain.T, Q_u) + matmul(pulled.T, step)
+        curvature = Q_xx + matmul(gain.T, pulled) + matmul(Q_ux.T, gain)
+        return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -inner(Q_u, step))
+
+    stages = jax.tree.map(lambda leaf: leaf[:-1], system)
+    return jax.lax.scan(stage, end, (stages, ctrl), reverse=True)[1]

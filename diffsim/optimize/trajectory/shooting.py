@@ -1,0 +1,89 @@
+"""Shooting: trajectories by gradients with respect to the controls, with any optimizer of optax's kind.
+
+The gradient goes backwards through the whole motion; each step is computed again instead of stored. Many starts run
+side by side and the best wins: a remedy for local minima, which first-order methods have. Controls are clipped to
+their bounds after each update (projected gradients).
+"""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.base.checked import checked
+from diffsim.base.errors import expect
+from diffsim.optimize.coordinates.transforms import OPTIMIZER, Transformation
+from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, evaluate
+from diffsim.types import State
+from diffsim.types.record import Record, child, leaf, record
+
+Array = jax.Array
+
+
+class Optimizer(Protocol):
+    """What optax's optimizers are."""
+
+    @property
+    def init(self) -> Any:
+        """params -> state."""
+        ...
+
+    @property
+    def update(self) -> Any:
+        """(gradient, state, params) -> (updates, state)."""
+        ...
+
+
+@record
+class Shots(Record):
+    """The best motion of all starts; of every start, the cost over the iterations and the controls of least cost."""
+
+    best: Trajectory = child()
+    costs: Array = leaf("starts", "iterations")
+    ctrl: Array = leaf("starts", "T", "nu")
+
+
+@checked
+def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterations: int = 100) -> Shots:
+    """Lowers the cost of a motion. Batch it with `jax.vmap` over states, jit it with optimizer and iterations bound.
+
+    Args:
+      task: costs and bounds.
+      state: where the motion begins.
+      ctrl: (T, nu) the first guess, or (starts, T, nu) several.
+      optimizer: such as `optax.adam(1e-2)`.
+      iterations: how many updates.
+
+    Returns:
+      The best motion seen, and how the starts went.
+
+    Raises:
+      ValueError: controls of a wrong shape. ArgumentError: no optimizer.
+    """
+    expect(optimizer, "optimizer", OPTIMIZER, *Transformation._fields)
+    ctrl = jnp.asarray(ctrl)
+    starts = jax.vmap(lambda one: controls_of(task, one))(ctrl) if ctrl.ndim == 3 else controls_of(task, ctrl)[None]
+
+    def cost(controls: Array) -> Array:
+        return evaluate(task, state, controls).cost
+
+    def inside(controls: Array) -> Array:
+        return jnp.clip(controls, task.lower[None], task.upper[None])
+
+    def advance(carry: tuple, _: None) -> tuple[tuple, Array]:
+        controls, memory, best, lowest = carry
+        value, slope = jax.value_and_grad(cost)(controls)
+        better = value < lowest
+        best, lowest = jnp.where(better, controls, best), jnp.where(better, value, lowest)
+        # a motion that diverged gives no direction
+        updates, memory = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0), memory, controls)
+        return (inside(controls + updates), memory, best, lowest), value
+
+    def one(controls: Array) -> tuple[Array, Array, Array]:
+        controls = inside(controls)
+        start = (controls, optimizer.init(controls), controls, jnp.full((), jnp.inf, controls.dtype))
+        (_, _, best, lowest), costs = jax.lax.scan(advance, start, None, length=iterations)
+        return best, lowest, costs
+
+    ends, lowest, costs = jax.vmap(one)(starts)
+    return Shots(best=evaluate(task, state, ends[jnp.argmin(lowest)]), costs=costs, ctrl=ends)

@@ -1,0 +1,144 @@
+"""Task: what a motion costs, and the bounds of its controls; the cost of one motion.
+
+A cost is half a sum of squares, of residuals that are functions of state, Data and controls:
+
+    cost = sum_t 1/2 |running(x_t, data_t, u_t)|^2 + 1/2 |final(x_T, data_T)|^2
+
+so that first derivatives are all that the methods here need (Gauss-Newton). Weights are factors: sqrt(w) (x - goal).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from diffsim.base.checked import checked
+from diffsim.math import safe
+from diffsim.math.linalg import inner
+from diffsim.simulate.arguments import check_arguments
+from diffsim.simulate.step import step_data
+from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.record import Record, child, leaf, record, static
+from diffsim.types.state import make_inputs
+from diffsim.xla.barriers import recomputed
+
+Array = jax.Array
+Running = Callable[[State, Data, Array], Array]
+Final = Callable[[State, Data], Array]
+# (state, row) -> controls (nu,)
+ControlLaw = Callable[[State, Any], Array]
+
+
+@record
+class Task(Record):
+    """A model, the residuals of a motion, and the bounds of the controls."""
+
+    model: Model = child()
+    inputs: Inputs = child()
+    lower: Array = leaf("nu")
+    upper: Array = leaf("nu")
+    running: Running = static()
+    final: Final | None = static()
+
+
+@checked
+def make_task(
+    model: Model,
+    running: Running,
+    final: Final | None = None,
+    inputs: Inputs | None = None,
+    bounds: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Task:
+    """A task. Make it once: the functions are part of the program, and others compile anew.
+
+    Args:
+      running: (state, data, ctrl) -> residuals (k,) of each step, at the state before it.
+      final: (state, data) -> residuals (m,) of the last state; None for no such cost. Data is computed with ctrl = 0.
+      inputs: everything else that the user sets, constant; None for `make_inputs(model)`.
+      bounds: lower and upper controls, (nu,) or numbers; None for actuator_ctrlrange, where it is limited.
+    """
+    dtype = model.qpos0.dtype
+    if bounds is None:
+        limited = model.topology.actuator_ctrllimited != 0
+        far = jnp.full(model.nu, jnp.inf, dtype)
+        ranges = model.actuator_ctrlrange
+        bounds = jnp.where(limited, ranges[:, 0], -far), jnp.where(limited, ranges[:, 1], far)
+    lower, upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (model.nu,)) for bound in bounds)
+    inputs = make_inputs(model) if inputs is None else inputs
+    return Task(model=model, inputs=inputs, lower=lower, upper=upper, running=running, final=final)
+
+
+@record
+class Trajectory(Record):
+    """A motion: states x_0 to x_T stacked, controls (T, nu), its cost, and every bit of `data.status` that it set."""
+
+    states: State = child()
+    ctrl: Array = leaf("T", "nu")
+    cost: Array = leaf()
+    status: Array = leaf(dtype=int)
+
+
+def residuals(task: Task, state: State, ctrl: Array, last: Array) -> tuple[State, Array, Array]:
+    """One step: the next state, the residuals (k + m,) at this one, and its status.
+
+    Args:
+      last: bool, whether this is x_T, where only the final residuals count; they do not elsewhere.
+    """
+    later, data = step_data(task.model, state, task.inputs.replace(ctrl=ctrl))
+    parts = [jnp.where(last, 0, task.running(state, data, ctrl))]
+    if task.final is not None:
+        parts.append(jnp.where(last, task.final(state, data), 0))
+    return later, jnp.concatenate(parts), data.status
+
+
+def half_square(residual: Array) -> Array:
+    """1/2 |r|^2."""
+    return 0.5 * inner(residual, residual)
+
+
+def follow(task: Task, state: State, law: ControlLaw, rows: Any, length: int) -> Trajectory:
+    """The motion under a law of control, within the bounds.
+
+    Args:
+      state: x_0.
+      law: (x_t, row t) -> controls (nu,).
+      rows: a pytree of arrays with a leading axis of length T, what the law gets at each step.
+      length: T.
+    """
+    check_arguments(task.model, state, task.inputs)
+    # the final cost is that of one more step, so that the step is compiled once
+    padded = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[-1:]]), rows)
+
+    def one_step(carry: tuple[State, Array, Array], row: Any) -> tuple[tuple[State, Array, Array], tuple[State, Array]]:
+        now, cost, status = carry
+        row, last = row
+        ctrl = jnp.where(last, 0, safe.clip(law(now, row), task.lower, task.upper))
+        later, residual, bits = residuals(task, now, ctrl, last)
+        return (later, cost + half_square(residual), status | bits), (now, ctrl)
+
+    start = (state, jnp.zeros((), state.qpos.dtype), jnp.zeros((), jnp.int32))
+    (_, cost, status), (states, ctrl) = jax.lax.scan(
+        recomputed(one_step), start, (padded, jnp.arange(length + 1) == length)
+    )
+    return Trajectory(states=states, ctrl=ctrl[:-1], cost=cost, status=status)
+
+
+@checked
+def evaluate(task: Task, state: State, ctrl: Array) -> Trajectory:
+    """The motion from a state under controls (T, nu), clipped to the bounds, and its cost; differentiable."""
+    ctrl = controls_of(task, ctrl)
+    return follow(task, state, lambda now, row: row, ctrl, ctrl.shape[0])
+
+
+def controls_of(task: Task, ctrl: Array) -> Array:
+    """(T, nu) controls, with the precision of the Model.
+
+    Raises:
+      ValueError: another shape, with the expected one.
+    """
+    ctrl = jnp.asarray(ctrl, task.lower.dtype)
+    if ctrl.ndim != 2 or ctrl.shape[1] != task.model.nu or not ctrl.shape[0]:
+        raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {task.model.nu}); batch with jax.vmap")
+    return ctrl

@@ -1,1 +1,0 @@
-"""The smooth part of the pipeline: poses, inertias, velocities, passive, bias and actuator forces."""

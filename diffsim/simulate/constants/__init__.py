@@ -1,0 +1,1 @@
+"""Constants that follow from a model at its reference poses."""

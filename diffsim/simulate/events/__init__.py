@@ -1,0 +1,1 @@
+"""Steps that are split where contacts begin or end."""

@@ -1,0 +1,1 @@
+"""Integrators: how a state moves over one timestep."""

@@ -1,0 +1,186 @@
+"""Integrators: how a state moves over one timestep h. One row each.
+
+Velocities advance first and positions with the new velocities (semi-implicit); the exception is Runge-Kutta, which
+averages both. The implicit ones solve with a matrix other than M, which discrete inverse dynamics needs as well. To add
+an integrator, write its function and a row of `INTEGRATORS`. Source: MuJoCo documentation, "Numerical integration".
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import EnableBit, Integrator
+from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.constraint import contact_forces
+from diffsim.dynamics.passive import damping_derivative
+from diffsim.math.block_matrix import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
+from diffsim.sensor import read_sensors
+from diffsim.simulate.events.step import split_step
+from diffsim.simulate.forward import forward
+from diffsim.simulate.integrate.derivative import velocity_derivative
+from diffsim.simulate.integrate.free_body import free_bodies, midpoint_velocity, unconstrained
+from diffsim.simulate.integrate.runge_kutta import average_slopes, last, rates_of
+from diffsim.simulate.motion_forces import damps_implicitly
+from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick
+
+Array = jax.Array
+
+
+class Motion(NamedTuple):
+    """What takes a state to the next one.
+
+    Attributes:
+      qvel: (nv,) the next velocity.
+      path: (nv,) the velocity that positions move with.
+      act_dot: (na,) rates of activation.
+      actuator_velocity: (nu,) the velocity that activations see, where they depend on it.
+      qacc: (nv,) where the next solve starts.
+      sample: (nsensordata,) what sensors with a delay record.
+    """
+
+    qvel: Array
+    path: Array
+    act_dot: Array
+    actuator_velocity: Array
+    qacc: Array
+    sample: Array
+
+
+Move = Callable[[Model, State, Inputs, Data], Motion]
+Inertia = Callable[[Model, State, Inputs, Data], BlockDiagonal]
+
+
+class Method(NamedTuple):
+    """An integrator: its motion, and the matrix that takes the acceleration over a whole timestep to the force.
+
+    Without such a matrix discrete inverse dynamics has no meaning.
+    """
+
+    move: Move
+    inertia: Inertia | None = None
+
+
+def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """What takes the acceleration over one timestep to the force (nv x nv): M, plus what is implicit in velocity.
+
+    Raises:
+      UnsupportedError: the integrator has no such matrix.
+    """
+    inertia = INTEGRATORS[model.opt.integrator].inertia
+    if inertia is None:
+        name = model.opt.integrator.name
+        reason = f"invdiscrete has no meaning for the integrator {name}; use another, or clear the flag"
+        raise UnsupportedError([Problem("", 0, "<option integrator>", reason, unsupported=True)])
+    return inertia(model, state, inputs, data)
+
+
+def _semi_implicit(model: Model, state: State, data: Data, qacc: Array) -> Motion:
+    """Positions move with the next velocity, qvel + h qacc."""
+    qvel = state.qvel + model.opt.timestep * qacc
+    return Motion(qvel, qvel, data.act_dot, data.actuator_velocity, data.qacc, data.sensor_now)
+
+
+def euler(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """Semi-implicit Euler, implicit in joint damping: (M + h D) qacc = qfrc_smooth + qfrc_constraint."""
+    qacc = data.qacc
+    inertia = euler_inertia(model, state, inputs, data)
+    if inertia is not data.M:
+        qacc = solve_blocks(inertia, data.qfrc_smooth + data.qfrc_constraint)
+    return _semi_implicit(model, state, data, qacc)
+
+
+def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M + h D, D the dampers of the dofs."""
+    if not damps_implicitly(model):
+        return data.M
+    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
+
+
+def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`.
+
+    As in MuJoCo, sensors with a delay record what they read from the state of now and all else of the last evaluation.
+    With `opt.events` the step is split where contacts begin or end (events/step.py).
+    """
+    if model.opt.events:
+        (path, _, act_dot), qvel, qacc, velocity = split_step(model, state, inputs, data)
+        return Motion(qvel, path, act_dot, velocity, qacc, data.sensor_now)
+
+    def read(found: Data) -> tuple[Array, Array, Array]:
+        return found.qacc, found.actuator_velocity, _sample(model, state, inputs, found)
+
+    h = model.opt.timestep
+    slopes, reads = average_slopes(model, state, rates_of(data), h, lambda point: forward(model, point, inputs), read)
+    warmstart, velocity, sample = last(reads)
+    return Motion(state.qvel + h * slopes.qacc, slopes.path, slopes.act_dot, velocity, warmstart, sample)
+
+
+def _sample(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
+    """(nsensordata,) readings of a state, and data of another; zero where nothing records them."""
+    if not model.topology.nhistory:
+        return jnp.zeros_like(data.sensor_now)
+    return read_sensors(model, state, inputs, data, contact_forces(model, data.contact, data.efc, data))
+
+
+def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = solve_general_blocks(implicit_inertia(model, state, inputs, data), force)
+    return _semi_implicit(model, state, data, qacc)
+
+
+def implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M - h d qfrc_smooth / d qvel."""
+    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True))
+
+
+def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
+    """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
+    force = data.qfrc_smooth + data.qfrc_constraint
+    qacc = solve_blocks(implicit_fast_inertia(model, state, inputs, data), force)
+    plain = _semi_implicit(model, state, data, qacc)
+    if not free_bodies(model.topology).dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
+        return plain
+    return _with_free_bodies(model, state, data, plain)
+
+
+def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
+    """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces; only its entries that MuJoCo stores of M."""
+    change = model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False)
+    return _minus(data.M, jnp.where(_outside_inertia(model.topology), 0, change))
+
+
+@per_topology
+def _outside_inertia(topology: Topology) -> np.ndarray:
+    """(nv, nv) bool: beside the diagonal, in rows and columns of bodies whose own inertia is diagonal."""
+    simple = topology.body_simple[topology.dof_bodyid] > 0
+    return (simple[:, None] | simple) & ~np.eye(topology.nv, dtype=bool)
+
+
+def _minus(inertia: BlockDiagonal, change: Array) -> BlockDiagonal:
+    """The difference; `change` (nv, nv) has no entries between trees."""
+    return jax.tree.map(jnp.subtract, inertia, diagonal_of(inertia.blocks, change))
+
+
+def _with_free_bodies(model: Model, state: State, data: Data, plain: Motion) -> Motion:
+    """The motion in which free bodies without constraints move by the midpoint rule."""
+    free = free_bodies(model.topology)
+    applied = pick(data.qfrc_smooth + data.qfrc_constraint + data.qfrc_bias, free.dofs)
+    own = pick(plain.qvel, free.dofs)
+    half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, own)
+    loose = unconstrained(model, data.efc)[:, None]
+    path = plain.qvel.at[free.dofs].set(jnp.where(loose, half, own))
+    return plain._replace(qvel=plain.qvel.at[free.dofs].set(jnp.where(loose, full, own)), path=path)
+
+
+INTEGRATORS: dict[Integrator, Method] = {
+    Integrator.EULER: Method(euler, euler_inertia),
+    Integrator.RK4: Method(runge_kutta),
+    Integrator.IMPLICIT: Method(implicit, implicit_inertia),
+    Integrator.IMPLICITFAST: Method(implicit_fast, implicit_fast_inertia),
+}

@@ -1,0 +1,105 @@
+"""Contacts as users ask for them: forces of named geoms and bodies, who touches whom, all constraint rows.
+
+Geoms and bodies are given by name, view or index. Forces are in N, world axes. Source: MuJoCo mj_contactForce.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.base.checked import checked
+from diffsim.constraint import contact_forces
+from diffsim.constraint.contact import slot_body_ids
+from diffsim.constraint.contact_list import ContactList, contact_list
+from diffsim.constraint.views import EfcRows, efc_rows
+from diffsim.math.vector import mul_vec_t, scale
+from diffsim.types import Data, Model
+
+Array = jax.Array
+# name, view or index; an index may be traced
+Which = Any
+
+
+@checked
+def contact_force(model: Model, data: Data) -> Array:
+    """(ncon, 6) force and torque of every contact on its second geom, in the contact frame (normal first)."""
+    return contact_forces(model, data.contact, data.efc, data)
+
+
+@checked
+def geom_force(model: Model, data: Data, geom: Which, other: Which | None = None) -> Array:
+    """The force on a geom by its contacts: `geom_force(model, data, "left_foot", "floor")`.
+
+    Args:
+      model, data: from `diffsim.forward`.
+      geom: by name, view or index.
+      other: count only contacts with this geom; None for all.
+
+    Returns:
+      (3,) N, world axes.
+
+    Raises:
+      KeyError: no geom of a name; the message lists near matches.
+    """
+    first, second = data.contact.geom[:, 0], data.contact.geom[:, 1]
+    return _net_force(model, data, *_matches(model, "geom", (first, second), geom, other))
+
+
+@checked
+def body_force(model: Model, data: Data, body: Which, other: Which | None = None) -> Array:
+    """The force on a body by the contacts of its geoms, all or those with another body; else as `geom_force`.
+
+    Returns:
+      (3,) N, world axes.
+
+    Raises:
+      KeyError: no body of a name; the message lists near matches.
+    """
+    bodies = slot_body_ids(model, data.contact)
+    return _net_force(model, data, *_matches(model, "body", bodies, body, other))
+
+
+@checked
+def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None) -> Array:
+    """Whether a geom touches another one, or any: some distance between them is less than zero; bool.
+
+    Args:
+      model, data: from `diffsim.forward`.
+      geom, other: by name, view or index; None for any other geom.
+
+    Raises:
+      KeyError: no geom of a name; the message lists near matches.
+    """
+    pair = data.contact.geom[:, 0], data.contact.geom[:, 1]
+    as_first, as_second = _matches(model, "geom", pair, geom, other)
+    return jnp.any((as_first | as_second) & (data.contact.dist < 0))
+
+
+@checked
+def efc(model: Model, data: Data) -> EfcRows:
+    """All constraint rows as MuJoCo lists them: efc_type, efc_id, efc_J, efc_pos, ... in its order, and nefc."""
+    return efc_rows(model, data.contact, data.efc, data)
+
+
+@checked
+def contacts(model: Model, data: Data) -> ContactList:
+    """All contacts as MuJoCo lists them, in its order: ncon, dist, pos, frame, dim, geom, exclude, efc_address ..."""
+    return contact_list(model, data.contact, data.efc, data)
+
+
+def _matches(model: Model, kind: str, pair: tuple[Array, Array], which: Which, other: Which) -> tuple[Array, Array]:
+    """(ncon,) contacts in which an object is the first, and those in which it is the second, of a pair (ncon,) each."""
+    one = model.topology.index(kind, which)
+    first, second = (ids == one for ids in pair)
+    if other is None:
+        return first, second
+    two = model.topology.index(kind, other)
+    return first & (pair[1] == two), second & (pair[0] == two)
+
+
+def _net_force(model: Model, data: Data, as_first: Array, as_second: Array) -> Array:
+    """(3,) the sum of contact forces on the objects that are first or second in some contacts (ncon,)."""
+    local = contact_force(model, data)[:, :3]
+    sign = as_second.astype(local.dtype) - as_first.astype(local.dtype)
+    return jnp.sum(scale(mul_vec_t(data.contact.frame, local), sign), axis=0)

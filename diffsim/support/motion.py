@@ -1,0 +1,202 @@
+"""Jacobians of points, bodies, geoms and sites; how objects move; momenta; differences of positions.
+
+World axes throughout unless said otherwise; spatial results are (rotation, translation). Bodies, geoms and sites are
+given by name, view or index; an index may be traced. `data` comes from `diffsim.forward`. Names are MuJoCo's, without
+`mj_`. Source: MuJoCo documentation, "API reference", support functions.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.checked import checked
+from diffsim.base.enums import ObjType
+from diffsim.kinematics.jacobian import Ids, joint_force, point_jacobian
+from diffsim.kinematics.joints import groups, integrate_position, position_difference
+from diffsim.kinematics.tendon_points import TendonPoints, tendon_points
+from diffsim.kinematics.tree import body_dof_mask, body_mask
+from diffsim.math import safe
+from diffsim.math.spatial import cross_motion, inertia_mul, spatial_vector, transport_motion
+from diffsim.math.vector import cross, mul_vec_t, scale
+from diffsim.sensor.objects import FRAMES
+from diffsim.simulate.arguments import check_shape
+from diffsim.types import Data, Model
+from diffsim.types.data import Kinematics
+from diffsim.types.kinds import OBJECT_KIND
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+# name, view or index; an index may be traced
+Which = Any
+# translation and rotation, (3, nv) each
+Jacobian = tuple[Array, Array]
+
+
+@checked
+def jac(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
+    """Jacobians (3, nv) of the velocity of a world point (3,) that moves with a body, and of its angular velocity."""
+    check_shape("point", point, 3)
+    body = model.topology.index("body", body)
+    return point_jacobian(model, data, point, body)
+
+
+@checked
+def jac_body(model: Model, data: Data, body: Which) -> Jacobian:
+    """Jacobians of a body's frame."""
+    body = model.topology.index("body", body)
+    return jac(model, data, data.xpos[body], body)
+
+
+@checked
+def jac_body_com(model: Model, data: Data, body: Which) -> Jacobian:
+    """Jacobians of a body's centre of mass."""
+    body = model.topology.index("body", body)
+    return jac(model, data, data.xipos[body], body)
+
+
+@checked
+def jac_geom(model: Model, data: Data, geom: Which) -> Jacobian:
+    """Jacobians of a geom's centre."""
+    geom = model.topology.index("geom", geom)
+    return jac(model, data, data.geom_xpos[geom], _row(model.topology.geom_bodyid, geom))
+
+
+@checked
+def jac_site(model: Model, data: Data, site: Which) -> Jacobian:
+    """Jacobians of a site."""
+    site = model.topology.index("site", site)
+    return jac(model, data, data.site_xpos[site], _row(model.topology.site_bodyid, site))
+
+
+@checked
+def jac_subtree_com(model: Model, data: Data, body: Which) -> Array:
+    """Jacobian (3, nv) of the centre of mass of a body and everything that hangs on it; zero if that has no mass."""
+    body = model.topology.index("body", body)
+    return safe.divide(_momentum(model, data, body)[:, 3:].T, model.body_subtreemass[body])
+
+
+@checked
+def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
+    """(3, nv) matrix that takes qvel to the angular momentum of a subtree about its own centre of mass, kg m^2/s."""
+    body = model.topology.index("body", body)
+    topology = model.topology
+    momentum = _momentum(model, data, body)
+    offset = data.subtree_com[body] - data.subtree_com[_row(topology.body_rootid, body)]
+    return (momentum[:, :3] - cross(jnp.broadcast_to(offset, (model.nv, 3)), momentum[:, 3:])).T
+
+
+@checked
+def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
+    """Rates of change of `jac` (3, nv), while the point (3,) moves with the body."""
+    check_shape("point", point, 3)
+    body = model.topology.index("body", body)
+    topology = model.topology
+    offset = point - data.subtree_com[_row(topology.body_rootid, body)]
+    velocity = transport_motion(data.cvel[body], offset)[3:]
+    # axes of ball and free joints turn with their body
+    turning = cross_motion(data.cvel[topology.dof_bodyid], data.cdof)
+    rate = jnp.where(_turns_with_body(topology)[:, None], turning, data.cdof_dot)
+    shape = (model.nv, 3)
+    arm = cross(rate[:, :3], jnp.broadcast_to(offset, shape))
+    moved = rate[:, 3:] + arm + cross(data.cdof[:, :3], jnp.broadcast_to(velocity, shape))
+    moves = _row(body_dof_mask(topology), body)
+    return jnp.where(moves, moved.T, 0), jnp.where(moves, rate[:, :3].T, 0)
+
+
+@checked
+def jac_point_axis(model: Model, data: Data, point: Array, axis: Array, body: Which) -> Jacobian:
+    """Jacobians (3, nv) of a world point (3,) and of a world axis (3,) that move with a body (mj_jacPointAxis)."""
+    check_shape("axis", axis, 3)
+    moved, turned = jac(model, data, point, body)
+    return moved, cross(turned.T, jnp.broadcast_to(axis, turned.T.shape)).T
+
+
+@checked
+def apply_ft(model: Model, data: Data, force: Array, torque: Array, point: Array, body: Which) -> Array:
+    """(nv,) generalized force of a force and a torque (3,) at a world point (3,) of a body."""
+    for name, value in (("force", force), ("torque", torque), ("point", point)):
+        check_shape(name, value, 3)
+    body = model.topology.index("body", body)
+    return joint_force(model, data, point[None], np.array([body]), force[None], torque[None])
+
+
+@checked
+def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
+    """(6,) angular and linear velocity of a body (inertial frame), xbody, geom, site or camera.
+
+    Args:
+      kind: a key of `diffsim.sensor.objects.FRAMES`.
+      local: in the object's axes instead of the world's.
+    """
+    return _object_motion(model, data, data.cvel, kind, index, local)
+
+
+@checked
+def object_acceleration(model: Model, data: Data, kind: ObjType, index: Which, local: bool = False) -> Array:
+    """(6,) angular and linear acceleration of an object as `object_velocity`; gravity counts as an upward one."""
+    acceleration = _object_motion(model, data, data.cacc, kind, index, local)
+    velocity = object_velocity(model, data, kind, index, local)
+    return acceleration + spatial_vector(jnp.zeros_like(velocity[:3]), cross(velocity[:3], velocity[3:]))
+
+
+@checked
+def tendon_paths(model: Model, data: Data | Kinematics) -> TendonPoints:
+    """The points that tendons go through, by Data or its poses: ten_wrapadr, ten_wrapnum, wrap_obj, wrap_xpos."""
+    return tendon_points(model, data)
+
+
+@checked
+def differentiate_pos(model: Model, dt: Array | float, qpos1: Array, qpos2: Array) -> Array:
+    """(nv,) the velocity that takes qpos1 to qpos2 (nq,) in the time dt."""
+    check_shape("qpos1", qpos1, model.nq)
+    check_shape("qpos2", qpos2, model.nq)
+    return position_difference(model, qpos2, qpos1) / dt
+
+
+@checked
+def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> Array:
+    """(nq,) the position after moving with constant velocity qvel (nv,) for dt."""
+    check_shape("qpos", qpos, model.nq)
+    check_shape("qvel", qvel, model.nv)
+    return integrate_position(model, qpos, qvel, jnp.asarray(dt, qpos.dtype))
+
+
+def _row(table: np.ndarray, index: Ids) -> Array | np.ndarray:
+    """A row of a static table at a static or traced index."""
+    return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]
+
+
+@per_topology
+def _turns_with_body(topology: Topology) -> np.ndarray:
+    """(nv,) rotations of ball and free joints."""
+    turns = np.zeros(topology.nv, dtype=bool)
+    for group in groups(topology):
+        if group.kind.nq > group.kind.nv:
+            turns[group.dofs[:, np.array(group.kind.angular)]] = True
+    return turns
+
+
+def _momentum(model: Model, data: Data, body: Ids) -> Array:
+    """(nv, 6) momentum of a body's subtree, per unit velocity of each dof, about its tree's centre of mass."""
+    topology = model.topology
+    above = _row(body_dof_mask(topology), body)
+    # bodies of dofs inside the subtree; the dofs above move all of it
+    inside = _row(body_mask(topology).T, body)[topology.dof_bodyid]
+    # the world has no composite inertia of its own
+    inertia = jnp.where(jnp.asarray(above)[:, None], data.crb[body][None], data.crb[topology.dof_bodyid])
+    return scale(inertia_mul(inertia, data.cdof), jnp.asarray(above | inside, data.cdof.dtype))
+
+
+def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which: Which, local: bool) -> Array:
+    """Motions of bodies (nbody, 6) about their tree's centre of mass, at an object."""
+    topology, frame = model.topology, FRAMES[kind]
+    index = topology.index(OBJECT_KIND[kind], which)
+    body = index if frame.body is None else _row(getattr(topology, frame.body), index)
+    offset = getattr(data, frame.position)[index] - data.subtree_com[_row(topology.body_rootid, body)]
+    moved = transport_motion(motion[body], offset)
+    if local:
+        axes = getattr(data, frame.orientation)[index]
+        moved = spatial_vector(mul_vec_t(axes, moved[:3]), mul_vec_t(axes, moved[3:]))
+    return jnp.where(jnp.asarray(_row(topology.body_weldid, body) == 0), 0, moved)

@@ -1,0 +1,1 @@
+"""What is told to XLA, and operations written for it: barriers, gathers, choices, batched loops, kernels."""

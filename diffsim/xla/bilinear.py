@@ -1,0 +1,81 @@
+"""Products of vectors, linear in both, that JAX sees as single operations.
+
+Written out on components, a cross product is some twenty operations, which JAX traces, batches, differentiates and
+transposes one by one; a gradient of a simulation consists of little else. As a primitive it is one, with derivatives
+and transposes that are such products again, and is written out once, where a program is lowered.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from diffsim.xla.kernels.primitive import run_alone
+
+Array = jax.Array
+Product = Callable[[Array, Array], Array]
+
+
+class Rule(NamedTuple):
+    """A product c = f(a, b) of vectors (..., na) and (..., nb), whose leading axes broadcast, and its transposes.
+
+    Attributes:
+      formula: f on components.
+      size: of the result, or None for a number.
+      left: (cotangent of c, b) -> cotangent of a.
+      right: (cotangent of c, a) -> cotangent of b.
+    """
+
+    formula: Product
+    size: int | None
+    left: Product
+    right: Product
+
+
+# the formula of each product, by the name of its primitive
+FORMULAS: dict[str, Product] = {}
+
+
+def bilinear(name: str, rule: Rule) -> Product:
+    """The product as one operation."""
+    FORMULAS[name] = rule.formula
+    primitive = Primitive(name)
+    run_alone(primitive, rule.formula)
+    tail = () if rule.size is None else (rule.size,)
+
+    def shape(a: ShapedArray, b: ShapedArray) -> ShapedArray:
+        return ShapedArray((*jnp.broadcast_shapes(a.shape[:-1], b.shape[:-1]), *tail), a.dtype)
+
+    def batch(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
+        pairs = zip(arguments, dims, strict=True)
+        moved = (x[None] if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in pairs)
+        return primitive.bind(*moved), 0
+
+    def of_left(cotangent: Array, a: ad.UndefinedPrimal, b: Array) -> Array:
+        return _summed(rule.left(cotangent, b), a.aval.shape)
+
+    def of_right(cotangent: Array, a: Array, b: ad.UndefinedPrimal) -> Array:
+        return _summed(rule.right(cotangent, a), b.aval.shape)
+
+    primitive.def_abstract_eval(shape)
+    batching.primitive_batchers[primitive] = batch
+    ad.defbilinear(primitive, of_left, of_right)
+    mlir.register_lowering(primitive, mlir.lower_fun(rule.formula, multiple_results=False))
+    return lambda a, b: primitive.bind(*_alike(a, b))
+
+
+def _alike(a: Any, b: Any) -> list[Array]:
+    """Both as arrays of one type, with as many axes."""
+    dtype, rank = jnp.result_type(a, b), max(jnp.ndim(a), jnp.ndim(b))
+    arrays = (jnp.asarray(x, dtype) for x in (a, b))
+    return [x if x.ndim == rank else x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
+
+
+def _summed(values: Array, shape: tuple[int, ...]) -> Array:
+    """Summed over the axes along which an array of this shape was repeated."""
+    repeated = tuple(i for i, (now, then) in enumerate(zip(values.shape, shape, strict=True)) if now != then)
+    return jnp.sum(values, axis=repeated, keepdims=True) if repeated else values
