@@ -1,15 +1,23 @@
 # two commands matter: `make demo` and `make test`; each creates .venv when it is missing
-PYTHON ?= python3
+# the newest Python that is there takes the newest jax, as users do; `make oldest` has the oldest of both
+NEWEST = $(shell for minor in 13 12 11; do for python in $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.$$minor*/bin/python3 \
+  python3.$$minor; do $$python -c "" 2>/dev/null && { echo $$python; exit; }; done; done; echo python3)
+OLDEST = $(shell for python in python3.11 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.11*/bin/python3; do \
+  $$python -c "" 2>/dev/null && { echo $$python; exit; }; done; echo python3)
+PYTHON ?= $(NEWEST)
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+
+# what depends on the version of jax: programs, batches, derivatives, options
+OLDEST_TESTS := tests/api tests/math tests/kernels tests/solver tests/simulate/test_integrators.py tests/optimize/test_fit.py
 
 DM_CONTROL := dm_control==1.0.41
 # wheels whose models `make corpus` compiles; downloaded, never installed
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test wide check format bench sweep soak parity rays mutations corpus pairs derivatives fields scenes pictures heaps docs examples gpu-plan gradients clean
+.PHONY: demo test oldest wide check format bench sweep soak parity rays mutations corpus pairs derivatives fields scenes pictures heaps docs examples gpu-plan gradients clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment. The
 # device is described as jax 0.12 reads it, which needs a newer Python: `make gpu-plan GPU_PYTHON=python3.13`
@@ -28,6 +36,12 @@ demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient thr
 
 test: $(VENV)/.installed  ## the whole suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15
+
+oldest: ## a short row of the suite on Python 3.11 with the oldest jax that is supported
+	$(MAKE) --no-print-directory VENV=.venv-oldest PYTHON=$(OLDEST) .venv-oldest/.installed
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check jax==0.9.2 jaxlib==0.9.2
+	DIFFSIM_JAX_CACHE=.jax_cache/oldest .venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+	  $(OLDEST_TESTS)
 
 wide: $(VENV)/.installed  ## the suite with the cases for which it has no time
 	DIFFSIM_WIDE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
@@ -108,4 +122,4 @@ gpu-plan: $(GPU_VENV)/.installed  ## kernels, bytes, loops and CUDA graphs of ou
 	$(GPU_VENV)/bin/python tests/gpu/plan.py
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) .jax_cache out *.egg-info
+	rm -rf $(VENV) .venv-oldest $(GPU_VENV) .jax_cache out *.egg-info
