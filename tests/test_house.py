@@ -113,7 +113,10 @@ def test_a_planted_bug_still_has_its_place(name: str) -> None:
 
 
 # files over 450 lines and functions over 70, with the reason
-LONG_FILES = {"base/enums.py": "MuJoCo's enums, one after another"}
+LONG_FILES = {
+    "base/enums.py": "MuJoCo's enums, one after another",
+    "types/topology.py": "mjModel's integer fields, one after another",
+}
 LONG_FUNCTIONS = {"forward": "the manual's pipeline on one page"}
 
 

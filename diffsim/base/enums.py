@@ -259,6 +259,24 @@ class ObjType(IntEnum):
     MODEL = 102
 
 
+class FlexSelf(IntEnum):
+    """How a flex finds collisions with itself (mjtFlexSelf)."""
+
+    NONE = 0
+    NARROW = 1
+    BVH = 2
+    SAP = 3
+    AUTO = 4
+
+
+class Elastic2D(IntFlag):
+    """Which deformations of a surface cost energy: its bending, its stretching."""
+
+    NONE = 0
+    BEND = 1
+    STRETCH = 2
+
+
 class SensorType(IntEnum):
     """Types of sensors (mjtSensor)."""
 

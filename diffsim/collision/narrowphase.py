@@ -58,6 +58,7 @@ def collide(model: Model, poses: Poses) -> Contacts:
     dist, pos, normal, tangent, valid = (jnp.asarray(_kept(column, row)) for column in rows)
     dist = where(valid, dist, FAR)
     geoms = jnp.stack([jnp.asarray(_at(end, pair)) for end in layout.pairs[:2]], axis=-1)
+    none = jnp.zeros((0, 2), jnp.int32)
     return Contacts(
         dist=dist,
         pos=pos,
@@ -69,6 +70,9 @@ def collide(model: Model, poses: Poses) -> Contacts:
         solreffriction=pick_existing(table.solreffriction, pair),
         solimp=pick_existing(table.solimp, pair),
         geom=where(valid[:, None], geoms, -1).astype(jnp.int32),
+        flex=none,
+        elem=none,
+        vert=none,
         sort_key=jnp.asarray(_at(layout.pair_sort_key, pair) + part).astype(jnp.int32),
         ncon_dropped=(culled + left_out + dropped).astype(jnp.int32),
     )

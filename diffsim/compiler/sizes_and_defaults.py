@@ -20,6 +20,12 @@ from diffsim.types.topology import Topology
 COLUMNS = {
     "cam_resolution": 2,
     "mat_texid": len(TextureRole),
+    "flex_cellnum": 3,
+    "flex_vertedge": 2,
+    "flex_edge": 2,
+    "flex_edgeflap": 2,
+    "flex_evpair": 2,
+    "skin_face": 3,
     "mesh_face": 3,
     "mesh_facenormal": 3,
     "mesh_facetexcoord": 3,
@@ -69,7 +75,7 @@ USER = {
 
 
 def sizes(draft: Draft) -> None:
-    """Counts of all kinds of objects, and of user data."""
+    """Counts of all kinds of objects and of their parts, zero where no pass has counted any; length of user data."""
     for kind, setting in USER.items():
         most = getattr(draft.spec.size, setting)
         for node in draft.nodes[kind]:
@@ -78,6 +84,9 @@ def sizes(draft: Draft) -> None:
                 draft.problems.add(node.source, f"user has {len(user)} numbers, more than {setting} = {most}")
     for kind, row in KINDS.items():
         draft.fields.setdefault(row.size, len(draft.nodes[kind]))
+    for field in dataclasses.fields(Topology):
+        if field.type is int and field.name not in draft.fields:
+            draft.fields[field.name] = 0
     draft.fields["nuserdata"] = draft.spec.size.nuserdata
 
 

@@ -58,6 +58,21 @@ class Tendons(Record):
 
 
 @record
+class Flexes(Record):
+    """Vertices of flexes (m), lengths of their edges (m) and how fast these grow (m/s), boxes around their elements.
+
+    `flexvert_length` are two invariants of the strain at vertices, for flexvert equalities. Boxes are centre and half
+    sizes, radius included.
+    """
+
+    flexvert_xpos: Array = leaf("nflexvert", 3)
+    flexvert_length: Array = leaf("nflexvert", 2)
+    flexedge_length: Array = leaf("nflexedge")
+    flexedge_velocity: Array = leaf("nflexedge")
+    flexelem_aabb: Array = leaf("nflexelem", 6)
+
+
+@record
 class Inertia(Record):
     """Composite inertias and the joint-space inertia matrix, armature included."""
 
@@ -135,6 +150,9 @@ class Contacts(Record):
     `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from
     geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin. `sort_key`
     orders the slots as MuJoCo sorts contacts: by bodies, then geoms.
+
+    Of a side that is a flex `geom` is -1, `flex` says which, and `elem` or `vert` which element or vertex of it; they
+    are -1 of other sides, and empty where the model has no flexes.
     """
 
     dist: Array = leaf("ncon")
@@ -147,6 +165,9 @@ class Contacts(Record):
     solreffriction: Array = leaf("ncon", 2)
     solimp: Array = leaf("ncon", 5)
     geom: Array = leaf("ncon", 2, dtype=int)
+    flex: Array = leaf("ncon", 2, dtype=int)
+    elem: Array = leaf("ncon", 2, dtype=int)
+    vert: Array = leaf("ncon", 2, dtype=int)
     sort_key: Array = leaf("ncon", dtype=int)
     ncon_dropped: Array = leaf(dtype=int)
 

@@ -54,6 +54,29 @@ _DOFS = ("dof_bodyid", "dof_jntid", "dof_parentid", "dof_treeid")
 _FACES = ("mesh_face", "mesh_facenormal", "mesh_facetexcoord")
 
 
+_VERTICES = ("flex_vertbodyid", "flex_vertedgeadr", "flex_vertedgenum")
+_EDGES = ("flex_vertedge", "flex_edge", "flex_edgeflap", "flexedge_rigid")
+_BONES = ("skin_bonevertadr", "skin_bonevertnum", "skin_bonebodyid")
+
+
+def _until_next(first: str, size: str) -> Callable[[Any], np.ndarray]:
+    """How many rows each object has of blocks that follow one another; they begin at -1 where there are none."""
+
+    def counts(topology: Any) -> np.ndarray:
+        begins, end = getattr(topology, first), getattr(topology, size)
+        number = np.zeros(len(begins), int)
+        for index in np.flatnonzero(begins >= 0)[::-1]:
+            number[index], end = end - begins[index], begins[index]
+        return number
+
+    return counts
+
+
+def _flex_block(what: str, size: str, *integers: str) -> Block:
+    first = f"flex_{what}adr"
+    return Block(size, first, _until_next(first, size), integers)
+
+
 def _texture_bytes(topology: Any) -> np.ndarray:
     return topology.tex_height * topology.tex_width * topology.tex_nchannel
 
@@ -73,6 +96,23 @@ KINDS: dict[str, Kind] = {
     "site": Kind("nsite", ("site_",)),
     "camera": Kind("ncam", ("cam_",)),
     "light": Kind("nlight", ("light_",)),
+    "flex": Kind(
+        "nflex",
+        ("flex_", "flexvert_", "flexedge_", "flexelem_"),
+        (
+            Block("nflexnode", "flex_nodeadr", "flex_nodenum", ("flex_nodebodyid",)),
+            Block("nflexvert", "flex_vertadr", "flex_vertnum", _VERTICES),
+            Block("nflexedge", "flex_edgeadr", "flex_edgenum", _EDGES),
+            Block("nflexelem", "flex_elemadr", "flex_elemnum", ("flex_elemlayer",)),
+            Block("nflexevpair", "flex_evpairadr", "flex_evpairnum", ("flex_evpair",)),
+            _flex_block("elemdata", "nflexelemdata", "flex_elem", "flex_elemtexcoord"),
+            _flex_block("elemedge", "nflexelemedge", "flex_elemedge"),
+            _flex_block("shelldata", "nflexshelldata", "flex_shell"),
+            _flex_block("stiffness", "nflexstiffness"),
+            _flex_block("bending", "nflexbending"),
+            _flex_block("texcoord", "nflextexcoord"),
+        ),
+    ),
     "mesh": Kind(
         "nmesh",
         ("mesh_", "oct_"),
@@ -83,6 +123,16 @@ KINDS: dict[str, Kind] = {
             Block("nmeshface", "mesh_faceadr", "mesh_facenum", _FACES),
             Block("nmeshpoly", "mesh_polyadr", "mesh_polynum", ("mesh_polyvertadr", "mesh_polyvertnum")),
             Block("noct", "mesh_octadr", "mesh_octnum", ("oct_depth", "oct_child")),
+        ),
+    ),
+    "skin": Kind(
+        "nskin",
+        ("skin_",),
+        (
+            Block("nskinvert", "skin_vertadr", "skin_vertnum"),
+            Block("nskintexvert", "skin_texcoordadr", _until_next("skin_texcoordadr", "nskintexvert")),
+            Block("nskinface", "skin_faceadr", "skin_facenum", ("skin_face",)),
+            Block("nskinbone", "skin_boneadr", "skin_bonenum", _BONES),
         ),
     ),
     "hfield": Kind(
@@ -114,4 +164,4 @@ KINDS: dict[str, Kind] = {
 OBJECT_KIND = {ObjType[kind.upper()]: kind for kind in KINDS} | {ObjType.XBODY: "body"}
 
 # arrays that are found by way of others, with rows that belong to no one object
-SHARED = ("mesh_graph", "mesh_facet", "mesh_polyvert", "mesh_polymap")
+SHARED = ("mesh_graph", "mesh_facet", "mesh_polyvert", "mesh_polymap", "skin_bonevertid")

@@ -50,6 +50,24 @@ class Topology:
     nmeshpoly: int
     nmeshpolyvert: int
     nmeshpolymap: int
+    nflex: int
+    nflexnode: int
+    nflexvert: int
+    nflexedge: int
+    nflexelem: int
+    nflexelemdata: int
+    nflexstiffness: int
+    nflexbending: int
+    nflexelemedge: int
+    nflexshelldata: int
+    nflexevpair: int
+    nflextexcoord: int
+    nskin: int
+    nskinvert: int
+    nskintexvert: int
+    nskinface: int
+    nskinbone: int
+    nskinbonevert: int
     nhfield: int
     nhfielddata: int
     ntex: int
@@ -175,6 +193,76 @@ class Topology:
     mesh_octnum: Ints
     oct_depth: Ints
     oct_child: Ints
+
+    # flexes (nflex): how they collide, where their parts stand in the arrays below
+    flex_contype: Ints
+    flex_conaffinity: Ints
+    flex_condim: Ints
+    flex_priority: Ints
+    flex_internal: Ints
+    flex_selfcollide: Ints
+    flex_activelayers: Ints
+    flex_passive: Ints
+    flex_dim: Ints
+    flex_matid: Ints
+    flex_group: Ints
+    flex_interp: Ints
+    flex_bandwidth: Ints
+    flex_cellnum: Ints
+    flex_nodeadr: Ints
+    flex_nodenum: Ints
+    flex_vertadr: Ints
+    flex_vertnum: Ints
+    flex_edgeadr: Ints
+    flex_edgenum: Ints
+    flex_elemadr: Ints
+    flex_elemnum: Ints
+    flex_elemdataadr: Ints
+    flex_stiffnessadr: Ints
+    flex_elemedgeadr: Ints
+    flex_bendingadr: Ints
+    flex_shellnum: Ints
+    flex_shelldataadr: Ints
+    flex_evpairadr: Ints
+    flex_evpairnum: Ints
+    flex_texcoordadr: Ints
+    flex_edgeequality: Ints
+    flex_rigid: Ints
+    flex_centered: Ints
+    flex_flatskin: Ints
+    # ours: which energies a surface has, `base.enums.Elastic2D`
+    flex_elastic2d: Ints
+    # their nodes (nflexnode), vertices (nflexvert), edges (nflexedge, 2), elements and shells
+    flex_nodebodyid: Ints
+    flex_vertbodyid: Ints
+    flex_vertedgeadr: Ints
+    flex_vertedgenum: Ints
+    flex_vertedge: Ints
+    flex_edge: Ints
+    flex_edgeflap: Ints
+    flexedge_rigid: Ints
+    flex_elem: Ints
+    flex_elemtexcoord: Ints
+    flex_elemedge: Ints
+    flex_elemlayer: Ints
+    flex_shell: Ints
+    flex_evpair: Ints
+
+    # skins (nskin): surfaces that follow bodies, their bones
+    skin_matid: Ints
+    skin_group: Ints
+    skin_vertadr: Ints
+    skin_vertnum: Ints
+    skin_texcoordadr: Ints
+    skin_faceadr: Ints
+    skin_facenum: Ints
+    skin_boneadr: Ints
+    skin_bonenum: Ints
+    skin_face: Ints
+    skin_bonevertadr: Ints
+    skin_bonevertnum: Ints
+    skin_bonebodyid: Ints
+    skin_bonevertid: Ints
 
     # height fields (nhfield)
     hfield_nrow: Ints

@@ -29,7 +29,7 @@ def contacts_of(model: Model, data: Any) -> tuple[Contacts, dict[int, int]]:
         "solref": np.tile([0.02, 1.0], (ncon, 1)),
         "solreffriction": np.zeros((ncon, 2)),
         "solimp": np.tile([0.9, 0.95, 0.001, 0.5, 2.0], (ncon, 1)),
-        "geom": np.full((ncon, 2), -1, np.int32),
+        **{name: np.full((ncon, 2), -1, np.int32) for name in ("geom", "flex", "elem", "vert")},
     }
     # behind all of the oracle's
     rank = 10000 + np.arange(ncon, dtype=np.int32)

@@ -105,6 +105,7 @@ def contacts_of(mjdata: Any, slots: int) -> Contacts:
         solreffriction=padded(contact.solreffriction, 0),
         solimp=padded(contact.solimp, 0),
         geom=padded(contact.geom, -1, np.int32),
+        **{name: padded(getattr(contact, name), -1, np.int32) for name in ("flex", "elem", "vert")},
         sort_key=np.arange(slots, dtype=np.int32),
         ncon_dropped=np.int32(0),
     )
