@@ -43,16 +43,12 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
-    fields |= _flex_materials(mjmodel)
+    # an MjModel does not keep the material of its flexes
+    materials = ("flex_young", "flex_poisson", "flex_thickness", "flex_elastic2d")
+    fields |= {name: np.zeros(mjmodel.nflex) for name in materials}
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
-
-
-def _flex_materials(mjmodel: Any) -> dict[str, Any]:
-    """What an MjModel does not keep of its flexes: zero."""
-    names = ("flex_young", "flex_poisson", "flex_thickness", "flex_elastic2d")
-    return {name: np.zeros(mjmodel.nflex) for name in names}
 
 
 def _names(mjmodel: Any, prefix: str) -> tuple[str, ...]:
