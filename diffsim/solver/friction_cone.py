@@ -37,7 +37,7 @@ class Cones(NamedTuple):
     def table(self) -> np.ndarray:
         """(count, widest) rows of each contact; where it has fewer, the dummy row `size`."""
         widest = max((width for _, width in self.groups), default=1)
-        start, parts = self.singles, [np.zeros((0, widest), int)]
+        start, parts = self.singles, list[np.ndarray]([np.zeros((0, widest), int)])
         for count, width in self.groups:
             rows = start + np.arange(count * width).reshape(count, width)
             parts.append(np.pad(rows, ((0, 0), (0, widest - width)), constant_values=self.size))

@@ -31,7 +31,7 @@ def count(true: Array) -> Array:
     return jnp.sum(true, dtype=_kind(true.size)).astype(jnp.int32)
 
 
-def _kind(size: int) -> type:
+def _kind(size: int) -> Any:
     """What so many are numbered by: XLA for CPU has a slow way of reducing many numbers, unless they are floats."""
     return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import (
+    ClosedJaxpr,  # pyright: ignore[reportPrivateImportUsage]
+    Literal,
+)
 
 from diffsim.compiler.host.matrices import (
     cholesky,
