@@ -10,13 +10,16 @@ from diffsim.xla.barriers import CUDA_GRAPHS, for_cpu, for_gpu
 OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
 # the first jaxlib that gains nothing of it
 NEWER_KERNELS = (0, 12)
+# since then products and reductions of a program go to a library of kernels for neural networks (YNNPACK), which is slow
+# for ours, small and many: the gradient of 20 steps of a humanoid takes 1.8 times as long
+NO_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def compiler_options(model: Any = None) -> dict[str, Any]:
     """What programs of a model are best compiled with: `jax.jit(f, compiler_options=...)`.
 
-    On a GPU a program becomes one CUDA graph. On a CPU with jaxlib before 0.12 kernels are made in a way that compiles
-    faster.
+    On a GPU a program becomes one CUDA graph. On a CPU kernels are made in a way that compiles faster (jaxlib before
+    0.12), and not taken from a library that is slow for small matrices (0.12 and later).
 
     Args:
       model: any model; the options are the same for all so far.
@@ -26,5 +29,6 @@ def compiler_options(model: Any = None) -> dict[str, Any]:
     """
     if for_gpu():
         return dict(CUDA_GRAPHS)
-    older = jaxlib.version.__version_info__ < NEWER_KERNELS
-    return dict(OLDER_KERNELS) if for_cpu() and older else {}
+    if not for_cpu():
+        return {}
+    return dict(OLDER_KERNELS if jaxlib.version.__version_info__ < NEWER_KERNELS else NO_LIBRARY)
