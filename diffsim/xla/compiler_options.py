@@ -10,7 +10,7 @@ from diffsim.xla.barriers import CUDA_GRAPHS, for_cpu, for_gpu
 OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
 # the first jaxlib that gains nothing of it
 NEWER_KERNELS = (0, 12)
-# since then products and reductions of a program go to a library of kernels for neural networks (YNNPACK), which is slow
+# since then products and reductions go to a library of kernels for neural networks (YNNPACK), which is slow
 # for ours, small and many: the gradient of 20 steps of a humanoid takes 1.8 times as long
 NO_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
