@@ -17,7 +17,7 @@ DM_CONTROL := dm_control==1.0.41
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test oldest wide check format bench sweep soak parity rays mutations corpus pairs derivatives fields scenes pictures heaps docs examples gpu-plan gradients clean
+.PHONY: demo test oldest wide check format bench sweep soak parity rays mutations corpus pairs derivatives fields scenes pictures heaps docs examples gpu-plan gradients measure clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment. The
 # device is described as jax 0.12 reads it, which needs a newer Python: `make gpu-plan GPU_PYTHON=python3.13`
@@ -36,6 +36,9 @@ demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient thr
 
 test: $(VENV)/.installed  ## the whole suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15
+
+measure: $(VENV)/.installed  ## a long measurement of tests/measure/: WHAT=mjx
+	$(BIN)/python -m tests.measure.$(WHAT)
 
 oldest: ## a short row of the suite on Python 3.11 with the oldest jax that is supported
 	$(MAKE) --no-print-directory VENV=.venv-oldest PYTHON=$(OLDEST) .venv-oldest/.installed

@@ -5,8 +5,12 @@
     state = diffsim.make_state(model)
     state = jax.jit(diffsim.step)(model, state)
 
-Importing configures nothing; names below are the public interface.
+Importing configures nothing; names below are the public interface. The packages `optimize`, `envs`, `parallel`, `viz`,
+`viewer`, `bench` and `mjx` are imported when they are first asked for: `diffsim.envs.make("hopper")`.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from diffsim import math as math
 from diffsim import mjcf as mjcf
@@ -53,3 +57,25 @@ from diffsim.types.views import View as View
 from diffsim.types.views import sensor as sensor
 from diffsim.version import VERSION as __version__  # noqa: F401
 from diffsim.xla.compiler_options import compiler_options as compiler_options
+
+if TYPE_CHECKING:
+    from diffsim import bench as bench
+    from diffsim import envs as envs
+    from diffsim import mjx as mjx
+    from diffsim import optimize as optimize
+    from diffsim import parallel as parallel
+    from diffsim import viewer as viewer
+    from diffsim import viz as viz
+
+_LATER = ("bench", "envs", "mjx", "optimize", "parallel", "viewer", "viz")
+
+
+def __getattr__(name: str) -> Any:
+    """A package that is imported when it is first asked for."""
+    if name in _LATER:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -1,4 +1,4 @@
-"""load: a model file or text, or a saved model -> Model."""
+"""load: a model file or text, a saved model, or the name of a model that comes with the package -> Model."""
 
 import dataclasses
 import os
@@ -11,6 +11,10 @@ from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.types.archive import is_saved, restore
 from diffsim.types.model import Model
+from diffsim.types.record import near
+
+# the models that come with the package, one MJCF file each: `diffsim.load("humanoid")`
+MODELS = Path(__file__).parent / "envs" / "models"
 
 
 def load(
@@ -21,10 +25,11 @@ def load(
     max_pairs: int | None = None,
     keep: Collection[str] = (),
 ) -> Model:
-    """Loads a model: MJCF, URDF, or what `Model.save` wrote.
+    """Loads a model: MJCF, URDF, what `Model.save` wrote, or one that comes with diffsim.
 
     Args:
-      path_or_text: path of an XML file or of a saved model, or XML text (anything that begins with `<`, or bytes).
+      path_or_text: path of an XML file or of a saved model, or XML text (anything that begins with `<`, or bytes); or
+        a name, where there is no such file: cartpole, hand, hopper, humanoid, quadruped, reacher, walker.
       assets: files in memory, by name; they come before files on disk.
       allow_outside: let includes and assets lie outside the folder of the model.
       max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
@@ -36,7 +41,7 @@ def load(
     Raises:
       MjcfError: the model is wrong; the message lists every problem with file, line and element.
       UnsupportedError: the model uses a feature that diffsim lacks.
-      ArgumentError: an argument is of the wrong kind.
+      ArgumentError: an argument is of the wrong kind. FileNotFoundError: no file and no model has this name.
     """
     source = _source(path_or_text)
     if assets is not None and not isinstance(assets, Mapping):
@@ -50,6 +55,12 @@ def load(
 
 def _source(given: object) -> str | bytes | Path:
     """What a model is loaded from, if it can be one."""
+    if isinstance(given, str) and given.isidentifier() and not Path(given).exists():
+        bundled = sorted(path.stem for path in MODELS.glob("*.xml"))
+        if given not in bundled:
+            known = near(given, bundled, listed=len(bundled))
+            raise FileNotFoundError(f"there is no file {given!r}, and no model of this name comes with diffsim{known}")
+        return MODELS / f"{given}.xml"
     if isinstance(given, str | bytes):
         return given
     if isinstance(given, bytearray | memoryview):

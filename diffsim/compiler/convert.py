@@ -47,11 +47,12 @@ def from_mujoco(
     materials = ("flex_young", "flex_poisson", "flex_thickness", "flex_elastic2d")
     fields |= {name: np.zeros(mjmodel.nflex) for name in materials}
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
-    names = {kind: _names(mjmodel, row.prefix) for kind, row in KINDS.items()}
+    names = {kind: names_of(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
 
 
-def _names(mjmodel: Any, prefix: str) -> tuple[str, ...]:
+def names_of(mjmodel: Any, prefix: str) -> tuple[str, ...]:
+    """Names of the objects of a kind in an MjModel, by its abbreviation: "jnt" of joints."""
     addresses = getattr(mjmodel, f"name_{prefix}adr")
     return tuple(_string(mjmodel.names, start) for start in np.asarray(addresses))
 

@@ -1,14 +1,10 @@
 """The table of tasks: one row each, a module of `tasks/` and a model of `models/` with the row's name."""
 
-import pathlib
-
 from diffsim.envs.env import Env, Task
 from diffsim.envs.tasks import cartpole, hand, hopper, humanoid, quadruped, reacher, walker
+from diffsim.load import MODELS as MODELS
 from diffsim.load import load
 from diffsim.types.record import near
-
-# the models, one MJCF file for each task
-MODELS = pathlib.Path(__file__).parent / "models"
 
 TASKS: dict[str, Task] = {
     "cartpole": cartpole.TASK,

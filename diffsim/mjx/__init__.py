@@ -1,0 +1,100 @@
+"""mjx: the interface of MuJoCo's MJX, by diffsim, so that code for MJX runs here with one line changed.
+
+    from diffsim import mjx                 # instead of: from mujoco import mjx
+    model = mjx.put_model(mj_model)
+    data = mjx.make_data(model)
+    data = jax.jit(mjx.step)(model, data)
+
+Where the import is in a package (Brax, MuJoCo Playground), `diffsim.mjx.install()` makes it mean this one. A Model is
+a `diffsim.Model` and Data a `diffsim.Data` with State and Inputs in it, so that all of diffsim takes them, and
+derivatives, forward and reverse, come with them.
+"""
+
+from typing import Any
+
+from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.mjx.install import install as install
+from diffsim.mjx.io import get_data as get_data
+from diffsim.mjx.io import get_data_into as get_data_into
+from diffsim.mjx.io import get_state as get_state
+from diffsim.mjx.io import make_data as make_data
+from diffsim.mjx.io import put_data as put_data
+from diffsim.mjx.io import put_model as put_model
+from diffsim.mjx.io import set_state as set_state
+from diffsim.mjx.io import state_size as state_size
+from diffsim.mjx.node import PyTreeNode as PyTreeNode
+from diffsim.mjx.stages import camlight as camlight
+from diffsim.mjx.stages import collision as collision
+from diffsim.mjx.stages import com_pos as com_pos
+from diffsim.mjx.stages import com_vel as com_vel
+from diffsim.mjx.stages import crb as crb
+from diffsim.mjx.stages import deriv_smooth_vel as deriv_smooth_vel
+from diffsim.mjx.stages import euler as euler
+from diffsim.mjx.stages import factor_m as factor_m
+from diffsim.mjx.stages import forward as forward
+from diffsim.mjx.stages import fwd_acceleration as fwd_acceleration
+from diffsim.mjx.stages import fwd_actuation as fwd_actuation
+from diffsim.mjx.stages import fwd_position as fwd_position
+from diffsim.mjx.stages import fwd_velocity as fwd_velocity
+from diffsim.mjx.stages import implicit as implicit
+from diffsim.mjx.stages import inverse as inverse
+from diffsim.mjx.stages import kinematics as kinematics
+from diffsim.mjx.stages import make_constraint as make_constraint
+from diffsim.mjx.stages import passive as passive
+from diffsim.mjx.stages import rne as rne
+from diffsim.mjx.stages import rne_postconstraint as rne_postconstraint
+from diffsim.mjx.stages import rungekutta4 as rungekutta4
+from diffsim.mjx.stages import sensor_acc as sensor_acc
+from diffsim.mjx.stages import sensor_pos as sensor_pos
+from diffsim.mjx.stages import sensor_vel as sensor_vel
+from diffsim.mjx.stages import solve as solve
+from diffsim.mjx.stages import step as step
+from diffsim.mjx.stages import subtree_vel as subtree_vel
+from diffsim.mjx.stages import tendon as tendon
+from diffsim.mjx.stages import tendon_armature as tendon_armature
+from diffsim.mjx.stages import tendon_bias as tendon_bias
+from diffsim.mjx.stages import transmission as transmission
+from diffsim.mjx.support import apply_ft as apply_ft
+from diffsim.mjx.support import full_m as full_m
+from diffsim.mjx.support import id2name as id2name
+from diffsim.mjx.support import is_sparse as is_sparse
+from diffsim.mjx.support import jac as jac
+from diffsim.mjx.support import mul_m as mul_m
+from diffsim.mjx.support import name2id as name2id
+from diffsim.mjx.support import ray as ray
+from diffsim.mjx.support import xfrc_accumulate as xfrc_accumulate
+from diffsim.mjx.types import BiasType as BiasType
+from diffsim.mjx.types import CamLightType as CamLightType
+from diffsim.mjx.types import ConeType as ConeType
+from diffsim.mjx.types import ConstraintType as ConstraintType
+from diffsim.mjx.types import Contact as Contact
+from diffsim.mjx.types import Data as Data
+from diffsim.mjx.types import DisableBit as DisableBit
+from diffsim.mjx.types import DynType as DynType
+from diffsim.mjx.types import EnableBit as EnableBit
+from diffsim.mjx.types import EqType as EqType
+from diffsim.mjx.types import GainType as GainType
+from diffsim.mjx.types import GeomType as GeomType
+from diffsim.mjx.types import Impl as Impl
+from diffsim.mjx.types import IntegratorType as IntegratorType
+from diffsim.mjx.types import JacobianType as JacobianType
+from diffsim.mjx.types import JointType as JointType
+from diffsim.mjx.types import Model as Model
+from diffsim.mjx.types import ObjType as ObjType
+from diffsim.mjx.types import Option as Option
+from diffsim.mjx.types import SensorType as SensorType
+from diffsim.mjx.types import SolverType as SolverType
+from diffsim.mjx.types import Statistic as Statistic
+from diffsim.mjx.types import TrnType as TrnType
+from diffsim.mjx.types import WrapType as WrapType
+
+_OF_WARP = ("create_render_context", "get_depth", "get_rgb", "get_segmentation")
+_OF_WARP += ("refit_bvh", "render", "render_with_segmentation")
+
+
+def __getattr__(name: str) -> Any:
+    """Names of MJX that there are none of here."""
+    if name in _OF_WARP:
+        reason = f"mjx.{name} is of MuJoCo Warp; diffsim.viz.render draws a state on any device"
+        raise UnsupportedError([Problem("", 0, f"mjx.{name}", reason, unsupported=True)])
+    raise AttributeError(f"module 'diffsim.mjx' has no attribute {name!r}")

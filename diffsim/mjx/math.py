@@ -1,0 +1,121 @@
+"""Rotations and spatial vectors under the names and orders of arguments of `mujoco.mjx._src.math`.
+
+All act on single vectors and quaternions (w, x, y, z) and broadcast over leading axes; derivatives are finite
+everywhere, as in `diffsim.math`.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.math import rotation, safe, spatial
+from diffsim.math.rotation import quat_conj
+from diffsim.math.rotation import quat_mul as quat_mul
+from diffsim.math.rotation import quat_sub as quat_sub
+from diffsim.math.rotation import quat_to_mat as quat_to_mat
+from diffsim.math.spatial import cross_force, cross_motion, inertia_mul
+from diffsim.math.vector import cross, dot, mul_vec_t, scale
+
+Array = jax.Array
+
+quat_inv, inert_mul, motion_cross, motion_cross_force = quat_conj, inertia_mul, cross_motion, cross_force
+
+
+def norm(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
+    """The length of a vector, or along an axis, with a derivative of zero at zero."""
+    return safe.sqrt(jnp.sum(x * x, axis=axis))
+
+
+def normalize_with_norm(x: Array, axis: int | None = None) -> tuple[Array, Array]:
+    """A vector of length 1, and the length that it had; a vector of zeros stays."""
+    length = norm(x, axis)
+    return safe.divide(x, length if axis is None else jnp.expand_dims(length, axis)), length
+
+
+def normalize(x: Array, axis: int | None = None) -> Array:
+    """A vector of length 1; a vector of zeros stays."""
+    return normalize_with_norm(x, axis)[0]
+
+
+def safe_div(num: Array, den: Array) -> Array:
+    """num / den, and 0 where den is zero."""
+    return safe.divide(num, den)
+
+
+def matmul_unroll(a: Array, b: Array) -> Array:
+    """The product of two small matrices."""
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+
+
+def rotate(vec: Array, quat: Array) -> Array:
+    """A vector turned by a quaternion."""
+    return rotation.rotate(quat, vec)
+
+
+def quat_mul_axis(q: Array, axis: Array) -> Array:
+    """The product of a quaternion and a vector (3,) as a quaternion with real part 0."""
+    return quat_mul(q, jnp.concatenate([jnp.zeros_like(axis[..., :1]), axis], axis=-1))
+
+
+def quat_to_axis_angle(q: Array) -> tuple[Array, Array]:
+    """Unit axis (3,) and angle in (-pi, pi]; an axis of zeros for the identity."""
+    axis, sine = normalize_with_norm(q[..., 1:], axis=-1)
+    angle = 2 * safe.arctan2(sine, q[..., 0])
+    return axis, jnp.where(angle > jnp.pi, angle - 2 * jnp.pi, angle)
+
+
+def axis_angle_to_quat(axis: Array, angle: Array) -> Array:
+    """The rotation by an angle about a unit axis."""
+    return rotation.axis_angle_to_quat(axis, jnp.asarray(angle))
+
+
+def quat_integrate(q: Array, v: Array, dt: Array) -> Array:
+    """The orientation after turning with angular velocity v (3,), in the frame of the body, for dt."""
+    return rotation.quat_integrate(q, v, jnp.asarray(dt))
+
+
+def sign(x: Array) -> Array:
+    """1, or -1 where x is negative."""
+    return jnp.where(x < 0, -1, 1)
+
+
+def transform_motion(vel: Array, offset: Array, rotmat: Array) -> Array:
+    """A spatial motion (6,) seen from a frame at an offset, with axes that are the columns of a matrix."""
+    moved = spatial.transport_motion(vel, offset)
+    return spatial.spatial_vector(mul_vec_t(rotmat, moved[..., :3]), mul_vec_t(rotmat, moved[..., 3:]))
+
+
+def orthogonals(a: Array) -> tuple[Array, Array]:
+    """Two unit vectors across a unit vector and each other, right-handed; zeros for zeros."""
+    level = jnp.abs(a[..., 1:2]) < 0.5
+    wish = jnp.where(level, jnp.array([0.0, 1.0, 0.0], a.dtype), jnp.array([0.0, 0.0, 1.0], a.dtype))
+    across = normalize(wish - scale(a, dot(a, wish)), axis=-1) * jnp.any(a != 0, axis=-1, keepdims=True)
+    return across, cross(a, across)
+
+
+def make_frame(a: Array) -> Array:
+    """(3, 3) rows: the direction of a vector and two across it."""
+    a = normalize(a, axis=-1)
+    return jnp.stack([a, *orthogonals(a)], axis=-2)
+
+
+def closest_segment_point(a: Array, b: Array, pt: Array) -> Array:
+    """The point of a segment that is nearest to a point."""
+    along = safe.divide(dot(pt - a, b - a), dot(b - a, b - a))
+    return a + scale(b - a, safe.clip(along, 0, 1))
+
+
+def closest_segment_point_and_dist(a: Array, b: Array, pt: Array) -> tuple[Array, Array]:
+    """The point of a segment that is nearest to a point, and the square of the distance."""
+    nearest = closest_segment_point(a, b, pt)
+    return nearest, dot(pt - nearest, pt - nearest)
+
+
+def closest_segment_to_segment_points(a0: Array, a1: Array, b0: Array, b1: Array) -> tuple[Array, Array]:
+    """The points of two segments that are nearest to each other; of parallel ones, those in the middle."""
+    along_a, along_b, gap = (a1 - a0) / 2, (b1 - b0) / 2, (a0 + a1 - b0 - b1) / 2
+    aa, ab, bb = dot(along_a, along_a), dot(along_a, along_b), dot(along_b, along_b)
+    # where the two lines are nearest, from the middle of a; parallel ones are so everywhere
+    crossing = ab * dot(along_b, gap) - bb * dot(along_a, gap)
+    along = safe.clip(safe.divide(crossing, aa * bb - ab * ab), -1, 1)
+    b = closest_segment_point(b0, b1, (a0 + a1) / 2 + scale(along_a, along))
+    return closest_segment_point(a0, a1, b), b

@@ -1,0 +1,82 @@
+"""The constraint rows `efc_*` as MJX lists them: each at its place, whether or not it acts, and zero where it does not.
+
+Equalities come first, then dry friction, limits and contacts slot by slot; the rows of a constraint are together. (As
+MuJoCo lists them, those that act and no others: `diffsim.support.efc`.)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import ConstraintType
+from diffsim.constraint import laws
+from diffsim.constraint.families import FAMILIES
+from diffsim.types.constraints import Constraints, Law, RowGroup
+
+Array = jax.Array
+# of a group and its forces: (force_count or 1, n, ...)
+Column = Callable[[Constraints, RowGroup, Array], Array]
+
+
+def groups_in_order(efc: Constraints) -> list[RowGroup]:
+    """The groups by type, those of contacts by their slots."""
+    return sorted(efc.groups, key=lambda rows: (min(_type(rows), ConstraintType.CONTACT_FRICTIONLESS), rows.slot or 0))
+
+
+def count(efc: Constraints, *types: ConstraintType) -> int:
+    """Number of rows of these types."""
+    return sum(rows.force_count * rows.count for rows in efc.groups if _type(rows) in types)
+
+
+def row_types(efc: Constraints) -> np.ndarray:
+    """(nefc,) efc_type."""
+    types = [np.full(rows.force_count * rows.count, int(_type(rows))) for rows in groups_in_order(efc)]
+    return np.concatenate([np.zeros(0, int), *types]).astype(np.int32)
+
+
+def first_rows(efc: Constraints, ncon: int) -> np.ndarray:
+    """(ncon,) the first row of each contact slot; -1 where contacts have no rows."""
+    first, start = np.full(ncon, -1), 0
+    for rows in groups_in_order(efc):
+        if rows.slot is not None:
+            first[rows.slot : rows.slot + rows.count] = start + rows.force_count * np.arange(rows.count)
+        start += rows.force_count * rows.count
+    return first
+
+
+def column(data: Any, name: str) -> Array:
+    """One of `COLUMNS` of an `mjx.Data`, of one world or of a batch: (..., nefc) or (..., nefc, nv)."""
+    if data.time.ndim:
+        return jax.vmap(lambda world: column(world, name))(data)
+    forces = dict(zip(map(id, data.efc.groups), data.efc.split(data.row_force), strict=True))
+    parts = [jnp.zeros((0, data.efc.jacobian.blocks.size) if name == "efc_J" else (0,), data.qpos.dtype)]
+    for rows in groups_in_order(data.efc):
+        values = COLUMNS[name](data.efc, rows, forces[id(rows)])
+        values = jnp.broadcast_to(values, (rows.force_count, *values.shape[1:]))
+        acts = laws.active(rows).reshape(1, rows.count, *[1] * (values.ndim - 2))
+        parts.append(jnp.swapaxes(jnp.where(acts, values, 0), 0, 1).reshape(-1, *values.shape[2:]))
+    return jnp.concatenate(parts)
+
+
+def _type(rows: RowGroup) -> ConstraintType:
+    return FAMILIES[rows.family].kind
+
+
+def _on_normal(rows: RowGroup, values: Array) -> Array:
+    """(force_count, n) of the normal rows, zero on the others of a cone."""
+    alone = rows.law == Law.PYRAMID or rows.dim == 1
+    return values[None] if alone else jnp.eye(rows.dim, 1, dtype=values.dtype) * values[None]
+
+
+COLUMNS: dict[str, Column] = {
+    "efc_J": lambda efc, rows, force: laws.dual_rows(rows, efc.basis_jacobian(rows)),
+    "efc_pos": lambda efc, rows, force: _on_normal(rows, rows.pos),
+    "efc_margin": lambda efc, rows, force: _on_normal(rows, rows.margin),
+    "efc_frictionloss": lambda efc, rows, force: (rows.frictionloss if rows.law == Law.BOUNDED else 0 * rows.pos)[None],
+    "efc_D": lambda efc, rows, force: rows.D,
+    "efc_aref": lambda efc, rows, force: laws.dual_rows(rows, rows.aref),
+    "efc_force": lambda efc, rows, force: force,
+}

@@ -1,0 +1,290 @@
+"""The stages of MJX, each a function (model, data) -> data that calls a stage of diffsim and keeps what it returns.
+
+`step`, `forward` and `inverse` call diffsim's; the others are for code that goes through the pipeline by itself. They
+read only what MJX's read, positions, contacts and the like, so that constraint rows are made anew where they are
+needed. Two differences from MJX: `crb` and `rne` include the inertia of tendons, which `tendon_armature` and
+`tendon_bias` add there, and all sensors of a stage are computed together.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.actuator.actuation import compute_actuation
+from diffsim.actuator.actuators import Command
+from diffsim.actuator.transmission import compute_transmission
+from diffsim.actuator.user import add_user_force, user_laws
+from diffsim.base.enums import DisableBit, EnableBit, Integrator, Stage
+from diffsim.collision import collide, colliding_frames
+from diffsim.collision.layout import layout_of
+from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
+from diffsim.dynamics.applied import applied_force
+from diffsim.dynamics.bias import compute_bias
+from diffsim.dynamics.body_forces import compute_body_forces, external_wrenches
+from diffsim.dynamics.inertia import compute_inertia
+from diffsim.dynamics.passive import compute_passive
+from diffsim.kinematics.com import compute_com_frame
+from diffsim.kinematics.poses import compute_kinematics
+from diffsim.kinematics.subtree import compute_subtree_velocities
+from diffsim.kinematics.tendon import compute_tendons
+from diffsim.kinematics.velocity import compute_velocities
+from diffsim.math.block_matrix import solve_blocks
+from diffsim.mjx.types import Contact, Data, Model
+from diffsim.sensor import read_sensors
+from diffsim.simulate.forward import forward as simulate_forward
+from diffsim.simulate.integrate.derivative import velocity_derivative
+from diffsim.simulate.integrate.integrators import discrete_inertia
+from diffsim.simulate.inverse_dynamics import inverse_dynamics
+from diffsim.simulate.motion_forces import motion_forces
+from diffsim.simulate.step import integrate, step_data
+from diffsim.solver import Aids, smooth_acceleration
+from diffsim.solver import solve as solve_constraints
+from diffsim.solver.objective import row_forces
+from diffsim.types import data as records
+from diffsim.types.history import delayed_controls, delayed_readings
+from diffsim.types.state import Inputs, State
+
+Array = jax.Array
+
+
+def state_of(d: Data) -> State:
+    """The State in an `mjx.Data`, for functions of diffsim."""
+    return State(**{field.name: getattr(d, field.name) for field in dataclasses.fields(State)})
+
+
+def inputs_of(d: Data) -> Inputs:
+    """The Inputs in an `mjx.Data`."""
+    return Inputs(**{field.name: getattr(d, field.name) for field in dataclasses.fields(Inputs)})
+
+
+def with_records(m: Model, d: Data, *computed: Any) -> Data:
+    """Data with the fields of records that diffsim computed."""
+    fields = {name: value for part in computed for name, value in vars(part).items()}
+    if "contact" in fields:
+        fields["contact"] = contact_buffer(m, fields["contact"])
+    if m.opt.disabled(DisableBit.SENSOR):
+        fields.pop("sensordata", None)
+    return dataclasses.replace(d, **fields)
+
+
+def contact_buffer(m: Model, contacts: records.Contacts) -> Contact:
+    """The contact buffer under MJX's names."""
+    return Contact(**vars(contacts), dims=tuple(map(int, layout_of(m).dim)))
+
+
+def forward(m: Model, d: Data) -> Data:
+    """Everything that follows from the state: `diffsim.forward`."""
+    return with_records(m, d, simulate_forward(m, state_of(d), inputs_of(d)))
+
+
+def step(m: Model, d: Data) -> Data:
+    """The next state, beside all that was computed from this one: `diffsim.step_data`."""
+    state, data = step_data(m, state_of(d), inputs_of(d))
+    return with_records(m, d, data, state)
+
+
+def inverse(m: Model, d: Data) -> Data:
+    """`qfrc_inverse` of the acceleration `d.qacc`, which stays; with `invdiscrete` it is that of a whole timestep."""
+    qacc = d.qacc
+    ahead = forward(m, d)
+    if m.opt.enabled(EnableBit.INVDISCRETE):
+        force = discrete_inertia(m, state_of(d), inputs_of(d), ahead).mul_vec(qacc)
+        ahead = dataclasses.replace(ahead, qacc=solve_blocks(ahead.M, force))
+    else:
+        ahead = dataclasses.replace(ahead, qacc=qacc)
+    result = inverse_dynamics(ahead, ahead.qacc)
+    ahead = dataclasses.replace(ahead, row_force=ahead.efc.concatenate(row_forces(ahead.efc, ahead.qacc)))
+    ahead = sensor_acc(m, rne_postconstraint(m, ahead))
+    return dataclasses.replace(
+        ahead, qacc=qacc, qfrc_inverse=result.qfrc_inverse, qfrc_constraint=result.qfrc_constraint
+    )
+
+
+# position
+
+
+def fwd_position(m: Model, d: Data) -> Data:
+    """Poses, inertias, contacts, constraint rows and transmissions."""
+    for stage in (kinematics, com_pos, tendon, crb, collision, transmission):
+        d = stage(m, d)
+    return make_constraint(m, com_vel(m, d))
+
+
+def kinematics(m: Model, d: Data) -> Data:
+    """Poses of bodies, joints, geoms, sites, cameras and lights."""
+    return with_records(m, d, compute_kinematics(m, d.qpos, d.mocap_pos, d.mocap_quat))
+
+
+def camlight(m: Model, d: Data) -> Data:
+    """Poses of cameras and lights."""
+    poses = compute_kinematics(m, d.qpos, d.mocap_pos, d.mocap_quat)
+    names = ("cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
+    return dataclasses.replace(d, **{name: getattr(poses, name) for name in names})
+
+
+def com_pos(m: Model, d: Data) -> Data:
+    """Inertias and motion axes about the centre of mass of each tree."""
+    return with_records(m, d, compute_com_frame(m, d))
+
+
+def tendon(m: Model, d: Data) -> Data:
+    """Lengths and moment arms of tendons."""
+    return with_records(m, d, compute_tendons(m, d.qpos, d, d))
+
+
+def crb(m: Model, d: Data) -> Data:
+    """Composite inertias and M, the inertia of tendons included."""
+    return with_records(m, d, compute_inertia(m, d, d))
+
+
+def tendon_armature(m: Model, d: Data) -> Data:
+    """M with the inertia of tendons, as `crb` has it already."""
+    return crb(m, d)
+
+
+def factor_m(m: Model, d: Data) -> Data:
+    """Nothing is kept of a factor: each solve with M makes the one that it needs, and XLA makes equal ones once."""
+    return d
+
+
+def collision(m: Model, d: Data) -> Data:
+    """The contacts of the poses of geoms."""
+    return dataclasses.replace(d, contact=contact_buffer(m, collide(m, colliding_frames(m, d))))
+
+
+def make_constraint(m: Model, d: Data) -> Data:
+    """The constraint rows, from contacts, poses and velocities."""
+    sources = Sources(m, state_of(d), inputs_of(d), d, d, d, d, d.contact)
+    rows = make_constraints(sources)
+    return dataclasses.replace(d, efc=rows, row_force=rows.concatenate(row_forces(rows, d.qacc)))
+
+
+def transmission(m: Model, d: Data) -> Data:
+    """Lengths and moments of actuators."""
+    return with_records(m, d, compute_transmission(m, d.qpos, d, d, d, d.contact))
+
+
+# velocity
+
+
+def fwd_velocity(m: Model, d: Data) -> Data:
+    """Velocities, passive and bias forces."""
+    return rne(m, passive(m, com_vel(m, d)))
+
+
+def com_vel(m: Model, d: Data) -> Data:
+    """Velocities of bodies, tendons and actuators."""
+    return with_records(m, d, compute_velocities(m, d.qvel, d, d, d))
+
+
+def subtree_vel(m: Model, d: Data) -> Data:
+    """Linear velocities and angular momenta of subtrees."""
+    return with_records(m, d, compute_subtree_velocities(m, d, d))
+
+
+def passive(m: Model, d: Data) -> Data:
+    """Forces of springs, dampers, gravity compensation and the medium."""
+    return with_records(m, d, add_user_force(m, state_of(d), d, compute_passive(m, state_of(d), d, d, d, d)))
+
+
+def rne(m: Model, d: Data, flg_acc: bool = False) -> Data:
+    """`qfrc_bias`: Coriolis, centrifugal and gravitational forces, with `flg_acc` those of inertia, M qacc, too."""
+    bias = compute_bias(m, d.qvel, d, d, d, d).qfrc_bias
+    return dataclasses.replace(d, qfrc_bias=bias + d.M.mul_vec(d.qacc) if flg_acc else bias)
+
+
+def tendon_bias(m: Model, d: Data) -> Data:
+    """`qfrc_bias` with what tendons that have inertia add, as `rne` has it already."""
+    return rne(m, d)
+
+
+def deriv_smooth_vel(m: Model, d: Data) -> Array | None:
+    """(nv, nv) derivative of actuator and passive forces by velocity, symmetric; None where there is none."""
+    return velocity_derivative(m, state_of(d), inputs_of(d), d, coriolis=False)
+
+
+# actuation and acceleration
+
+
+def fwd_actuation(m: Model, d: Data) -> Data:
+    """Activation rates and actuator forces."""
+    ctrl = delayed_controls(m, d.history, d.time, d.ctrl)
+    command = Command(ctrl, user_laws(m, state_of(d), inputs_of(d), d))
+    return with_records(m, d, compute_actuation(m, d.act, command, d, d, d))
+
+
+def fwd_acceleration(m: Model, d: Data) -> Data:
+    """All forces but those of constraints, and the acceleration by these."""
+    others = d.qfrc_passive + d.qfrc_actuator + applied_force(m, inputs_of(d), d, d)
+    return with_records(m, d, smooth_acceleration(d.M, others - d.qfrc_bias))
+
+
+def solve(m: Model, d: Data) -> Data:
+    """The constrained acceleration, of `qfrc_smooth`, M and the rows of contacts and poses."""
+    d = make_constraint(m, crb(m, d))
+    others = d.qfrc_passive + d.qfrc_actuator + applied_force(m, inputs_of(d), d, d)
+    aids = Aids(d.contact.sort_key, motion_forces(m, d.qvel, d, d, others))
+    return with_records(m, d, solve_constraints(m, d.M, d.qfrc_smooth, d.qacc_warmstart, d.efc, aids))
+
+
+def rne_postconstraint(m: Model, d: Data) -> Data:
+    """`cacc`, `cfrc_int`, `cfrc_ext` of the constrained acceleration."""
+    d = make_constraint(m, d)
+    external = external_wrenches(m, inputs_of(d), d, d, constraint_wrenches(m, d.contact, d.efc, d, d))
+    return with_records(m, d, compute_body_forces(m, d.qvel, d.qacc, d, d, external))
+
+
+# integration
+
+
+def euler(m: Model, d: Data) -> Data:
+    """The next state by semi-implicit Euler, implicit in joint damping."""
+    return _integrated(m, d, Integrator.EULER)
+
+
+def implicit(m: Model, d: Data) -> Data:
+    """The next state by `implicitfast`."""
+    return _integrated(m, d, Integrator.IMPLICITFAST)
+
+
+def rungekutta4(m: Model, d: Data) -> Data:
+    """The next state by the classical fourth-order method."""
+    return _integrated(m, d, Integrator.RK4)
+
+
+def _integrated(m: Model, d: Data, integrator: Integrator) -> Data:
+    """Data with the state a timestep later, by an integrator; M is made anew where it is not in Data."""
+    m = m.replace(opt=m.opt.replace(integrator=integrator))
+    d = crb(m, d)
+    return with_records(m, d, integrate(m, state_of(d), inputs_of(d), d))
+
+
+# sensors
+
+
+def sensor_pos(m: Model, d: Data) -> Data:
+    """Readings of the sensors that depend on position."""
+    return _sensed(m, d, Stage.POS)
+
+
+def sensor_vel(m: Model, d: Data) -> Data:
+    """Readings of the sensors that depend on velocity."""
+    return _sensed(m, subtree_vel(m, d), Stage.VEL)
+
+
+def sensor_acc(m: Model, d: Data) -> Data:
+    """Readings of the sensors that depend on acceleration and forces."""
+    return _sensed(m, rne_postconstraint(m, d), Stage.ACC)
+
+
+def _sensed(m: Model, d: Data, stage: Stage) -> Data:
+    """Data with the readings of the sensors of a stage."""
+    force = contact_forces(m, d.contact, d.efc, d)
+    now = read_sensors(m, state_of(d), inputs_of(d), d, force)
+    of_stage = np.repeat(m.topology.sensor_needstage == stage, m.topology.sensor_dim)
+    now = jnp.where(of_stage, now, d.sensor_now)
+    shown = jnp.where(of_stage, delayed_readings(m, d.history, d.time, now), d.sensordata)
+    return d if m.opt.disabled(DisableBit.SENSOR) else dataclasses.replace(d, sensordata=shown, sensor_now=now)

@@ -1,0 +1,116 @@
+"""Rays, Jacobians, products with M, forces and names under MJX's signatures, by `diffsim.support`."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim import support
+from diffsim.base.enums import ObjType
+from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.compiler.convert import names_of
+from diffsim.constraint import contact_forces
+from diffsim.constraint.views import is_sparse as is_sparse
+from diffsim.dynamics.applied import applied_force
+from diffsim.math.block_matrix import solve_blocks
+from diffsim.math.vector import mul_vec_t
+from diffsim.mjx.stages import inputs_of
+from diffsim.mjx.types import Contact, Data, Model
+from diffsim.support.rays import RayFilter
+from diffsim.support.rays import ray as first_hit
+from diffsim.types.kinds import KINDS, OBJECT_KIND
+
+Array = jax.Array
+
+
+def ray(
+    m: Model,
+    d: Data,
+    pnt: Array,
+    vec: Array,
+    geomgroup: Sequence[int] = (),
+    flg_static: bool = True,
+    bodyexclude: Sequence[int] | int = -1,
+) -> tuple[Array, Array]:
+    """(distance, geom) of the first surface on a half line; -1 for nothing. As `diffsim.ray`."""
+    bodies = np.atleast_1d(np.asarray(bodyexclude, int))
+    if len(bodies) > 1:
+        reason = "a ray passes through one body at most; cast from beyond the first, or leave geoms out by geomgroup"
+        raise UnsupportedError([Problem("", 0, "ray(bodyexclude)", reason, unsupported=True)])
+    meets = RayFilter(list(geomgroup) or None, flg_static, int(bodies[0]) if len(bodies) else -1)
+    hit = first_hit(m, d, pnt, vec, meets)
+    return hit.distance, hit.geom
+
+
+def jac(m: Model, d: Data, point: Array, body_id: Any) -> tuple[Array, Array]:
+    """(nv, 3) Jacobians of a world point of a body, and of its rotation: those of `diffsim.support.jac`, transposed."""
+    moved, turned = support.jac(m, d, point, body_id)
+    return moved.T, turned.T
+
+
+def jac_dot(m: Model, d: Data, point: Array, body_id: Any) -> tuple[Array, Array]:
+    """(nv, 3) rates of change of `jac`."""
+    moved, turned = support.jac_dot(m, d, point, body_id)
+    return moved.T, turned.T
+
+
+def full_m(m: Model, d: Data) -> Array:
+    """(nv, nv) the inertia matrix."""
+    return d.qM
+
+
+def mul_m(m: Model, d: Data, vec: Array) -> Array:
+    """(nv,) M times a vector."""
+    return d.M.mul_vec(vec)
+
+
+def solve_m(m: Model, d: Data, x: Array) -> Array:
+    """(nv,) M^-1 times a vector."""
+    return solve_blocks(d.M, x)
+
+
+def apply_ft(m: Model, d: Data, force: Array, torque: Array, point: Array, body_id: Any) -> Array:
+    """(nv,) generalized force of a force and a torque (3,) at a world point of a body, which may be traced."""
+    moved, turned = support.jac(m, d, point, body_id)
+    return force @ moved + torque @ turned
+
+
+def xfrc_accumulate(m: Model, d: Data) -> Array:
+    """(nv,) generalized force of `xfrc_applied`."""
+    return applied_force(m, inputs_of(d), d, d) - d.qfrc_applied
+
+
+def contact_force(m: Model, d: Data, contact_id: int, to_world_frame: bool = False) -> Array:
+    """(6,) force and torque of a contact on its second geom, in the contact frame (normal first) or in world axes."""
+    wrench, frame = contact_forces(m, d.contact, d.efc, d)[contact_id], d.contact.frame[contact_id]
+    if not to_world_frame:
+        return wrench
+    return jnp.concatenate([mul_vec_t(frame, wrench[:3]), mul_vec_t(frame, wrench[3:])])
+
+
+def contact_force_dim(m: Model, d: Data, dim: int) -> tuple[Array, np.ndarray]:
+    """(n, 6) forces as `contact_force` of all contacts of a dimension, and their slots (n,)."""
+    slots = np.flatnonzero(cast(Contact, d.contact).dim == dim)
+    return contact_forces(m, d.contact, d.efc, d)[slots], slots
+
+
+def id2name(m: Any, typ: Any, i: int) -> str | None:
+    """The name of an object of a type (`mujoco.mjtObj`); None where it has none or does not exist."""
+    names = _names(m, typ)
+    return (names[i] or None) if 0 <= i < len(names) else None
+
+
+def name2id(m: Any, typ: Any, name: str | None) -> int:
+    """The index of a named object of a type; -1 where there is none."""
+    names = _names(m, typ)
+    return names.index(name) if name and name in names else -1
+
+
+def _names(m: Any, typ: Any) -> Sequence[str]:
+    """Names of all objects of a type, of a model of diffsim or of MuJoCo."""
+    kind = OBJECT_KIND.get(ObjType(int(typ)))
+    if kind is None:
+        return ()
+    return m.topology.names[kind] if hasattr(m, "topology") else names_of(m, KINDS[kind].prefix)

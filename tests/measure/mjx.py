@@ -1,0 +1,116 @@
+"""mjx: MJX's own tests of physics, MuJoCo Playground's environments and Brax, by `diffsim.mjx`; and speed beside MJX.
+
+    make measure WHAT=mjx                      # all that is there
+    python -m tests.measure.mjx tests          # MJX's tests, from MJX=/work/mj381/mjx/mujoco/mjx
+    python -m tests.measure.mjx playground     # needs a Python that has the package: PLAYGROUND=/tmp/vplay/bin/python
+    python -m tests.measure.mjx speed
+
+The tests are run where they are, from a copy of MuJoCo's repository at 3.8.1, with `diffsim.mjx.install()` before; each
+is passed, refused for a reason in `REFUSED`, or failed.
+"""
+
+import collections
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+import unittest
+from typing import Any
+
+MJX = pathlib.Path(os.environ.get("MJX", "/work/mj381/mjx/mujoco/mjx"))
+ROOT = pathlib.Path(__file__).parents[2]
+FILES = ("math", "dataclasses", "smooth", "passive", "forward", "inverse", "constraint", "solver", "sensor", "ray")
+FILES += ("support", "io", "collision_driver")
+NOT_PHYSICS = ("mesh: its own hulls", "scan: its own loops over trees", "render, render_util: MuJoCo Warp")
+
+# tests by the end of their name -> why they cannot pass
+REFUSED: dict[str, str] = {}
+
+
+def load(name: str, path: pathlib.Path) -> Any:
+    """A module from a file, under a name."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_file(name: str) -> None:
+    """Runs one file of MJX's tests in this process and prints its results as JSON, the last line."""
+    import mujoco
+
+    import diffsim.mjx
+
+    diffsim.mjx.install()
+    # what is of Warp alone is skipped by the tests themselves where it is not installed
+    warp: Any = types.ModuleType("mujoco.mjx.warp")
+    warp.WARP_INSTALLED, warp.__path__ = False, []
+    for part in ("types", "warp"):
+        module = types.ModuleType(f"mujoco.mjx.warp.{part}")
+        setattr(warp, part, module)
+        sys.modules[module.__name__] = module
+    sys.modules[warp.__name__] = mujoco.mjx.warp = warp
+    helpers = load("mujoco.mjx._src.test_util", MJX / "_src/test_util.py")
+    helpers.load_test_file = lambda file: mujoco.MjModel.from_xml_path(str(MJX / "test_data" / file))
+    mujoco.mjx._src.test_util = helpers
+    result = unittest.TestResult()
+    try:
+        suite = unittest.defaultTestLoader.loadTestsFromModule(load(f"mjx_{name}_test", MJX / f"_src/{name}_test.py"))
+    except Exception as error:
+        print(json.dumps({"failed": {f"{name}: import": repr(error)}, "passed": [], "skipped": {}}))
+        return
+    tests = [test.id() for test in _flat(suite)]
+    suite.run(result)
+    wrong = {test.id(): text.strip().splitlines()[-1][:300] for test, text in result.failures + result.errors}
+    skipped = {test.id(): why for test, why in result.skipped}
+    for test, text in result.failures + result.errors if os.environ.get("VERBOSE") else ():
+        print(test.id(), text[-3000:], file=sys.stderr)
+    print(json.dumps({"failed": wrong, "skipped": skipped, "passed": sorted({*tests} - {*wrong} - {*skipped})}))
+
+
+def _flat(suite: Any) -> list[Any]:
+    return [test for part in suite for test in (_flat(part) if isinstance(part, unittest.TestSuite) else [part])]
+
+
+def tests(names: tuple[str, ...] = FILES) -> None:
+    """Runs the files one after another, each in a process, and prints counts and what failed."""
+    counts: collections.Counter[str] = collections.Counter()
+    reasons: dict[str, str] = {}
+    for name in names:
+        command = [sys.executable, "-m", "tests.measure.mjx", "file", name]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."})
+        if os.environ.get("VERBOSE"):
+            print(done.stderr[-20000:])
+        if not done.stdout.strip():
+            raise SystemExit(f"{name}: {done.stderr[-3000:]}")
+        report = json.loads(done.stdout.strip().splitlines()[-1])
+        wrong = report["failed"]
+        refused = {test: why for test, why in REFUSED.items() if any(test in each for each in wrong)}
+        failed = {test: text for test, text in wrong.items() if not any(end in test for end in refused)}
+        found = {"passed": len(report["passed"]), "refused": len(wrong) - len(failed), "failed": len(failed)}
+        counts.update(found | {"of Warp or C, skipped": len(report["skipped"])})
+        print(f"{name}:", ", ".join(f"{number} {what}" for what, number in found.items()), flush=True)
+        for test, text in failed.items():
+            print("   ", test, text)
+        reasons |= refused
+    print("MJX's tests:", ", ".join(f"{number} {what}" for what, number in counts.items()))
+    for test, why in reasons.items():
+        print(f"  refused {test}: {why}")
+
+
+def main() -> None:
+    """Runs what the first argument names, or all."""
+    what, *rest = sys.argv[1:] or ["all"]
+    if what == "file":
+        run_file(*rest)
+    elif what in ("tests", "all"):
+        tests(tuple(rest) or FILES)
+
+
+if __name__ == "__main__":
+    main()
