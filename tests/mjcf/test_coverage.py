@@ -13,10 +13,8 @@ from diffsim.types import Option
 ROOT = Path(diffsim.__file__).parent
 READERS = [
     *sorted((ROOT / "compiler").rglob("*.py")),
-    *(
-        ROOT / "mjcf" / f"{name}.py"
-        for name in ("attach", "replicate", "expand", "spec", "defaults", "reader", "names")
-    ),
+    *(path for path in sorted((ROOT / "mjcf").glob("*.py")) if path.stem in ("spec", "defaults", "reader", "names")),
+    *sorted((ROOT / "mjcf" / "macros").glob("*.py")),
     *(
         ROOT / "mjcf" / "elements" / f"{name}.py"
         for name in ("actuator", "shortcuts", "muscle", "dcmotor", "sensor", "equality", "settings")
