@@ -28,7 +28,6 @@ from diffsim.constraint.impedance import (
 )
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.math import safe
-from diffsim.math.block_matrix import BlockColumns
 from diffsim.math.linalg import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Law, RowGroup
@@ -109,7 +108,7 @@ def _velocity(raw: RawRows, qvel: Array) -> Array:
     jacobian = raw.jacobian
     if jacobian is None:
         return raw.sign * qvel[None]
-    vel = jacobian.mul_vec(qvel) if isinstance(jacobian, BlockColumns) else matmul(jacobian, qvel)
+    vel = matmul(jacobian, qvel) if isinstance(jacobian, jax.Array) else jacobian.mul_vec(qvel)
     return vel.reshape(raw.dim, -1)
 
 

@@ -15,7 +15,7 @@ from diffsim.base.enums import Cone
 from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
-from diffsim.kinematics.tree import body_dof_mask, chain_mask, dof_blocks, last_dof
+from diffsim.kinematics.tree import body_dof_mask, articulated_blocks, chain_mask, dof_blocks, last_dof
 from diffsim.math.block_matrix import BlockColumns, columns_of
 from diffsim.types import Model
 from diffsim.types.data import Contacts
@@ -69,7 +69,7 @@ class SlotBodies(NamedTuple):
 def slot_bodies(model: Model, contacts: Contacts) -> SlotBodies:
     """What the rows need of the two bodies of every slot; a slot without geoms has an empty mask."""
     topology, weight = model.topology, model.body_invweight0[:, 0]
-    blocks, layout = dof_blocks(topology), _slots(model)
+    blocks, layout = articulated_blocks(topology), _slots(model)
     if layout.body is not None:
         first, second = layout.body.T
         chain = body_dof_mask(topology).astype(np.int8)

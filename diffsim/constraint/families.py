@@ -2,7 +2,7 @@
 
 A row of FAMILIES is all that is said of a family: what switches it off, its law, the function that makes its rows, and
 what MuJoCo calls its constraints. The order is that of the row forces and of J: what has no rows of J first (friction
-and limits of single dofs), then MuJoCo's order. views.py lists the rows in MuJoCo's order throughout.
+and limits of single dofs), then what is dense, contacts, and rows by points. views.py lists the rows in MuJoCo's order throughout.
 
 An equality type is a function of its ids (weld.py, equality.py), one row here, and one row of the compiler's table.
 """
@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import ConstraintType, DisableBit, EqType, Solver
-from diffsim.constraint import contact, equality, friction, limit, weld
+from diffsim.constraint import contact, equality, flex_rows, friction, limit, weld
 from diffsim.constraint.active_set import INEQUALITIES, as_held, hold
 from diffsim.constraint.assemble import assemble, prepare
 from diffsim.constraint.contact_reach import distant
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.kinematics.tree import dof_blocks
+from diffsim.kinematics.tree import dof_blocks, free_points
 from diffsim.math.block_matrix import BlockColumns, columns_of, stack_rows
+from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
@@ -80,6 +81,7 @@ FAMILIES = {
     "frictionless_contact": Family(Bit.CONTACT, Law.ONE_SIDED, contact.frictionless, Kind.CONTACT_FRICTIONLESS),
     "pyramidal_contact": Family(Bit.CONTACT, Law.PYRAMID, contact.pyramidal, Kind.CONTACT_PYRAMIDAL),
     "elliptic_contact": Family(Bit.CONTACT, Law.CONE, contact.elliptic, Kind.CONTACT_ELLIPTIC),
+    "flex_edge": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.edges, Kind.EQUALITY, flex_rows.edge_equalities),
 }
 
 # what the rows of contacts that are felt from a distance are called; they come after all others
@@ -104,7 +106,7 @@ def make_constraints(source: Sources) -> Constraints:
     return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
 
 
-def _moved(source: Sources, jacobian: BlockColumns, all_rows: list[RawRows]) -> tuple[list[RawRows], Array]:
+def _moved(source: Sources, jacobian: BlockColumns | SparseRows, all_rows: list[RawRows]) -> tuple[list[RawRows], Array]:
     """The rows with J qvel, and J qacc_warmstart (nrow,), on a GPU, where Newton's method starts there.
 
     One product with J, which on a GPU takes as long as reading J does. On a CPU neither: products of their own are as
@@ -122,7 +124,7 @@ def _moved(source: Sources, jacobian: BlockColumns, all_rows: list[RawRows]) -> 
 
 
 @jax.custom_jvp
-def _products(jacobian: BlockColumns, qvel: Array, start: Array) -> tuple[Array, Array]:
+def _products(jacobian: BlockColumns | SparseRows, qvel: Array, start: Array) -> tuple[Array, Array]:
     """J qvel and J start, (nrow,) each; where the search starts has no influence on derivatives."""
     vel, warm = jnp.unstack(jax.vmap(jacobian.mul_vec, -1, -1)(jnp.stack([qvel, start], axis=-1)), axis=-1)
     return vel, warm
@@ -147,9 +149,13 @@ def _off(model: Model, flag: DisableBit) -> bool:
     return model.nv == 0 or model.opt.disabled(flag) or model.opt.disabled(DisableBit.CONSTRAINT)
 
 
-def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns]) -> BlockColumns:
-    """J from the parts of all groups; those of contacts, which come last, are by blocks already."""
-    blocks = dof_blocks(source.model.topology)
-    dense = [part for part in jacobians if not isinstance(part, BlockColumns)]
-    first = jnp.concatenate([jnp.zeros((0, source.model.nv), source.state.qvel.dtype), *dense])
-    return stack_rows(blocks, [columns_of(blocks, first), *(p for p in jacobians if isinstance(p, BlockColumns))])
+def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment]) -> BlockColumns | SparseRows:
+    """J from the parts of all groups: those that are dense, then contacts, by blocks already, and rows by points."""
+    topology = source.model.topology
+    blocks = dof_blocks(topology)
+    dense = [part for part in jacobians if isinstance(part, jax.Array)]
+    first = columns_of(blocks, jnp.concatenate([jnp.zeros((0, source.model.nv), source.state.qvel.dtype), *dense]))
+    others = [Segment(part) if isinstance(part, BlockColumns) else part for part in jacobians[len(dense) :]]
+    if not free_points(topology).points.count:
+        return stack_rows(blocks, [first, *(part.columns for part in others if part.columns is not None)])
+    return SparseRows(blocks, (*([Segment(first)] if first.height else []), *others))

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import jax
 
 from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.stencil_rows import Segment
 from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import Held
-from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Velocities
+from diffsim.types.data import ComFrame, Contacts, Flexes, Kinematics, Tendons, Velocities
 
 Array = jax.Array
 
@@ -27,6 +28,8 @@ class Sources(NamedTuple):
     held: Held | None = None
     # m, how far apart contacts have soft rows (distant.py); None for none
     reach: float | None = None
+    # of models that have some
+    flexes: Flexes | None = None
 
 
 class RawRows(NamedTuple):
@@ -45,7 +48,7 @@ class RawRows(NamedTuple):
     solimp: Array
     dim: int = 1
     # rows (dim * n, nv), component-major; None with a sign: one row per dof
-    jacobian: Array | BlockColumns | None = None
+    jacobian: Array | BlockColumns | Segment | None = None
     sign: int = 0
     # (dim, n) J qvel, where that is known already
     vel: Array | None = None

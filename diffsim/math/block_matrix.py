@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+import numpy as np
 
 from diffsim.math.blocks import Blocks, PerSize, assemble, block_factor, block_solve, each, split
 from diffsim.math.linalg import matmul
@@ -37,6 +38,15 @@ class BlockDiagonal:
         """The sum with a diagonal matrix, given as (n,)."""
         pairs = zip(self.parts, self.blocks.index, strict=True)
         return BlockDiagonal(self.blocks, tuple(part + _diagonal(split(diagonal, index)) for part, index in pairs))
+
+    def plus(self, other: "BlockDiagonal") -> "BlockDiagonal":
+        """The sum with a matrix that has some of these blocks."""
+        parts = list(self.parts)
+        for index, part in zip(other.blocks.index, other.parts, strict=True):
+            if index.size:
+                place = next(i for i, mine in enumerate(self.blocks.index) if np.array_equal(mine, index))
+                parts[place] = parts[place] + part
+        return BlockDiagonal(self.blocks, tuple(parts))
 
     @property
     def diagonal(self) -> Array:
@@ -110,7 +120,10 @@ class BlockColumns:
             return self.parts[0][..., 0, :, :]
         columns = [jnp.moveaxis(part, -3, -2) for part in self.parts]
         listed = jnp.concatenate([jax.lax.collapse(part, part.ndim - 2) for part in columns], axis=-1)
-        return listed if self.blocks.order is None else listed[..., self.blocks.order]
+        if self.blocks.order is None:
+            return listed
+        # what is in no block stands last
+        return jnp.pad(listed, [(0, 0)] * (listed.ndim - 1) + [(0, 1)])[..., self.blocks.order]
 
 
 def diagonal_of(blocks: Blocks, matrix: Array) -> BlockDiagonal:

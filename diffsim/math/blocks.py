@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.linalg import cho_solve, cholesky
-from diffsim.xla.pick import pick
+from diffsim.xla.pick import pick_some
 
 Array = jax.Array
 # one array (count, size, size) per block size
@@ -21,7 +21,10 @@ PerSize = tuple[Array, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Blocks:
-    """Groups of indices of a square matrix of `size` rows: `index` (count, size of block), one array per block size."""
+    """Groups of indices of a square matrix of `size` rows: `index` (count, size of block), one array per block size.
+
+    Rows and columns that are in no block are zero.
+    """
 
     size: int
     index: tuple[np.ndarray, ...]
@@ -39,7 +42,7 @@ class Blocks:
     @property
     def single(self) -> bool:
         """Whether one block is the whole matrix."""
-        return len(self.index) == 1 and self.index[0].shape[0] == 1
+        return len(self.index) == 1 and self.index[0].shape == (1, self.size)
 
     @functools.cached_property
     def entry(self) -> np.ndarray:
@@ -54,9 +57,13 @@ class Blocks:
 
     @functools.cached_property
     def order(self) -> np.ndarray | None:
-        """Where each index stands in the concatenation of all blocks; None where it stands in place."""
+        """Where each index stands in the concatenation of all blocks, -1 for nowhere; None where it stands in place."""
         listed = np.concatenate([index.reshape(-1) for index in self.index])
-        return None if np.array_equal(listed, np.arange(self.size)) else np.argsort(listed)
+        if np.array_equal(listed, np.arange(self.size)):
+            return None
+        place = np.full(self.size, -1)
+        place[listed] = np.arange(len(listed))
+        return place
 
 
 def blocks_of(label: np.ndarray) -> Blocks:
@@ -82,7 +89,7 @@ def _place(index: np.ndarray) -> slice | np.ndarray:
 def assemble(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
     """(n,) from the entries (count, size) of the blocks of each size."""
     flat = jnp.concatenate([part.reshape(-1) for part in parts])
-    return flat if blocks.order is None else pick(flat, blocks.order)
+    return flat if blocks.order is None else pick_some(flat, blocks.order)
 
 
 def each(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:

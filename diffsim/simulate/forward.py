@@ -22,6 +22,7 @@ from diffsim.dynamics.body_forces import compute_body_forces, external_wrenches
 from diffsim.dynamics.energy import compute_energy
 from diffsim.dynamics.inertia import compute_inertia
 from diffsim.dynamics.passive import compute_passive
+from diffsim.flex.edges import compute_flexes
 from diffsim.kinematics.com import compute_com_frame
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.subtree import compute_subtree_velocities
@@ -67,6 +68,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     # position
     kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
     com = compute_com_frame(model, kinematics)
+    flexes = compute_flexes(model, qvel, kinematics, com)
     tendons = compute_tendons(model, qpos, kinematics, com)
     inertia = compute_inertia(model, com, tendons)
     contacts = collide(model, colliding_frames(model, kinematics))
@@ -89,7 +91,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     # constraint
     others = passive.qfrc_passive + actuation.qfrc_actuator + applied
     aids = Aids(contacts.sort_key, motion_forces(model, qvel, com, velocities, others))
-    sources = Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts, held)
+    sources = Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts, held, flexes=flexes)
     constraints = make_constraints(sources)
     solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, constraints, aids)
     if model.opt.contact_reach:
@@ -104,7 +106,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     external = external_wrenches(model, inputs, kinematics, com, wrenches)
     body_forces = compute_body_forces(model, qvel, solution.qacc, com, velocities, external)
     energy = compute_energy(model, state, kinematics, tendons, inertia)
-    position = (kinematics, com, tendons, inertia, transmission)
+    position = (kinematics, com, flexes, tendons, inertia, transmission)
     forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
     data = _so_far(*position, velocities, subtrees, *forces, contact=contacts, efc=constraints)
     data = dataclasses.replace(data, **vars(compute_forward_inverse(model, data, applied)))

@@ -57,10 +57,20 @@ def solve_hessian(factored: Factored, objective: Objective, x: PerGroup, b: Arra
         return hessian_product(objective, x, vector)
 
     def solve(_: Callable[[Array], Array], b: Array) -> Array:
-        return linear_conjugate_gradients(_Preconditioned(objective, x, factor), b)
+        relative = float(jnp.finfo(b.dtype).eps) ** 0.75
+        return linear_conjugate_gradients(_Preconditioned(objective, x, factor), b, relative, 0.0)
 
     # so that derivatives are solves with H again, and not those of the loop
     return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
+
+
+def solve_hessian_inexactly(
+    factored: Factored, objective: Objective, x: PerGroup, b: Array, relative: float, floor: Array
+) -> Array:
+    """Roughly H^-1 b (nv,) at residuals x: until r^T P^-1 r, with P the blocks of H, is `relative`^2 of its start, or
+    below `floor`; not to be differentiated.
+    """
+    return linear_conjugate_gradients(_Preconditioned(objective, x, factored.factor), b, relative, floor)
 
 
 def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
@@ -113,14 +123,15 @@ class _Iterate(NamedTuple):
     left: Array
 
 
-def linear_conjugate_gradients(problem: _Preconditioned, b: Array) -> Array:
-    """x (n,) with H x = b, until the preconditioned residual is eps^(3/4) of its start, or 2 n products.
+def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: float, floor: Array | float) -> Array:
+    """x (n,) with H x = b, until the preconditioned residual r^T P^-1 r is `relative`^2 of its start, or below `floor`,
+    or after 2 n products.
 
     Where no row that acts joins two blocks that is the first step. On a GPU all do what one of a batch has to.
     """
     first = problem.precondition(b)
     energy = inner(b, first)
-    floor = energy * float(jnp.finfo(b.dtype).eps) ** 1.5
+    floor = jnp.maximum(energy * relative**2, floor)
     start = _Iterate(jnp.zeros_like(b), b, first, energy, floor, jnp.full((), 2 * b.shape[0], jnp.int32))
     if for_cpu():
         joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))

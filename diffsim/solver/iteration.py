@@ -70,8 +70,15 @@ class DirectionRule(Protocol):
         ...
 
 
+class Rule(NamedTuple):
+    """How a solver chooses directions, and what it holds against the tolerance: a measure of the gradient (nv,)."""
+
+    direction: DirectionRule
+    measure: Callable[[Iterate], Array] = lambda point: jnp.linalg.norm(point.gradient)
+
+
 # the rule for an objective, from what else it needs
-RuleMaker = Callable[[Objective, Any], DirectionRule]
+RuleMaker = Callable[[Objective, Any], Rule]
 
 
 class Progress(NamedTuple):
@@ -104,8 +111,8 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc:
     tolerances, limits, limit = settings[:2], settings[2:], settings.iterations
 
     def advance(problem: _Problem, progress: Progress) -> Progress:
-        direction = rule_for(problem.objective, problem.aid)(progress.point, progress.direction)
-        return _step(problem.objective, Settings(*problem.tolerances, *limits), progress, direction)
+        rule = rule_for(problem.objective, problem.aid)
+        return _step(problem.objective, Settings(*problem.tolerances, *limits), progress, rule)
 
     def unfinished(progress: Progress) -> Array:
         return ~progress.done & (progress.iterations < limit)
@@ -113,7 +120,7 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc:
     problem = _Problem(objective, aid, tolerances)
     if settings.unroll or settings.iterations == 1:
         problem = _readable(problem)
-    start = _start(problem.objective, settings, qacc)
+    start = _start(problem.objective, settings, qacc, rule_for(problem.objective, problem.aid))
     if settings.unroll:
         return _unrolled(lambda progress: advance(problem, progress), settings, start)
     if settings.iterations == 1:
@@ -144,13 +151,13 @@ def _hold(old: Progress, new: Progress) -> Progress:
     return jax.tree.map(lambda a, b: where(old.done, a, b), old, new)
 
 
-def _start(objective: Objective, settings: Settings, qacc: Array) -> Progress:
+def _start(objective: Objective, settings: Settings, qacc: Array, rule: Rule) -> Progress:
     warm = objective.constraints.warm
     rows_product = warm if warm.size else objective.constraints.jacobian.mul_vec(qacc)
     point = _evaluate(objective, qacc, objective.qM.mul_vec(qacc), rows_product)
     # full steps do not look back
     none, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
-    done = _converged(objective, settings, point)
+    done = _converged(objective, settings, point, rule)
     return Progress(point, Direction(none, none, none), jnp.zeros((), jnp.int32), zero, done, jnp.zeros((), bool))
 
 
@@ -159,9 +166,9 @@ def _evaluate(objective: Objective, qacc: Array, inertia_product: Array, rows_pr
     return Iterate(qacc, inertia_product, rows_product, inertia_product - objective.qfrc_smooth - force)
 
 
-def _converged(objective: Objective, settings: Settings, point: Iterate) -> Array:
+def _converged(objective: Objective, settings: Settings, point: Iterate, rule: Rule) -> Array:
     """Whether the gradient is below tolerance, or rounding."""
-    small = ~(jnp.linalg.norm(point.gradient) > settings.tolerance)
+    small = ~(rule.measure(point) > settings.tolerance)
     return small | _is_rounding(objective, point, point.gradient)
 
 
@@ -179,8 +186,9 @@ def _rounding(objective: Objective, point: Iterate) -> Array:
     return epsilon * (ROUNDING * acting + 4 * leak)
 
 
-def _step(objective: Objective, settings: Settings, progress: Progress, direction: Direction) -> Progress:
-    """Line search along the direction, the new point, and whether it is the last."""
+def _step(objective: Objective, settings: Settings, progress: Progress, rule: Rule) -> Progress:
+    """Line search along the next direction, the new point, and whether it is the last."""
+    direction = rule.direction(progress.point, progress.direction)
     point, constraints, vector = progress.point, objective.constraints, direction.vector
     inertia_product, rows_product = objective.qM.mul_vec(vector), constraints.jacobian.mul_vec(vector)
     x, v = residuals(constraints, point.qacc, point.rows_product), project(constraints, vector, rows_product)
@@ -199,7 +207,7 @@ def _step(objective: Objective, settings: Settings, progress: Progress, directio
     )
     # exact where no row changes zone: the derivative goes linearly to zero
     improvement = -0.5 * alpha * slope
-    converged, promised = _converged(objective, settings, moved), 0.5 * slope
+    converged, promised = _converged(objective, settings, moved, rule), 0.5 * slope
     if settings.full_step:
         # all that was left is within rounding: the gradient is noise, even if stiff rows make it look large
         converged, promised = converged | _is_rounding(objective, moved, inertia_product), jnp.abs(promised)

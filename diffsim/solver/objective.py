@@ -6,15 +6,18 @@ gradient = M a - qfrc_smooth - J^T f(x), Hessian = M + J^T K(x) J; K has one sma
 Source: MuJoCo documentation, "Computation", primal problem.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.constraint import laws
 from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
 from diffsim.math.blocks import each
 from diffsim.math.linalg import inner
+from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 
 Array = jax.Array
@@ -100,26 +103,6 @@ def may_join(constraints: Constraints) -> Array:
     return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
 
 
-class Curvature(NamedTuple):
-    """What constraints add to M: a diagonal (nv,), from rows on dofs, and J^T weighted, with K J (nrow, nv)."""
-
-    diagonal: Array
-    weighted: BlockColumns
-
-
-def curvature(constraints: Constraints, x: PerGroup) -> Curvature:
-    """K of all rows, applied to J."""
-    jacobian = constraints.jacobian
-
-    def weigh(block: Array) -> Array:
-        pairs = zip(constraints.groups, x, strict=True)
-        parts = [laws.hessian_product(rows, here, rows.select(block)) for rows, here in pairs if not rows.sign]
-        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
-
-    weighted = BlockColumns(jacobian.blocks, tuple(each(weigh, part) for part in jacobian.parts))
-    return Curvature(dof_curvature(constraints, x), weighted)
-
-
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
     """What rows on dofs add to the diagonal of M, (nv,)."""
     jacobian = constraints.jacobian
@@ -149,19 +132,43 @@ class HessianTerms(NamedTuple):
 
 
 def hessian_terms(objective: Objective, x: PerGroup) -> HessianTerms:
-    """M, what rows on dofs add to its diagonal, and the blocks of J^T K(x) J of the others."""
-    jacobian = objective.constraints.jacobian
-    diagonal, weighted = curvature(objective.constraints, x)
-    return HessianTerms(diagonal, (objective.qM, *([gram(jacobian, weighted)] if weighted.height else [])))
+    """M, what rows on dofs add to its diagonal, and blocks of J^T K(x) J of the others."""
+    constraints = objective.constraints
+    jacobian = constraints.jacobian
+    pairs = [(rows, here) for rows, here in zip(constraints.groups, x, strict=True) if not rows.sign]
+    segments = jacobian.segments if isinstance(jacobian, SparseRows) else (Segment(jacobian),)
+    matrices, start = [objective.qM], 0
+    for segment in segments:
+        stop = start + segment.height
+        matrices += _grams(segment, [(rows, here) for rows, here in pairs if start <= rows.start < stop])
+        start = stop
+    return HessianTerms(dof_curvature(constraints, x), tuple(matrices))
+
+
+def _grams(segment: Segment, pairs: list[tuple[RowGroup, Array]]) -> list[BlockDiagonal]:
+    """The blocks of J^T K(x) J of the groups (rows, x) of one segment."""
+
+    def weigh(block: Array) -> Array:
+        heights = np.cumsum([0, *(rows.height for rows, _ in pairs)])
+        cuts = zip(pairs, heights[:-1], heights[1:], strict=True)
+        parts = [
+            laws.hessian_product(rows, here, block[a:b].reshape(rows.dim, rows.count, -1)) for (rows, here), a, b in cuts
+        ]
+        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
+
+    grams, columns, stencil = [], segment.columns, segment.stencil
+    if columns is not None and columns.height:
+        grams.append(gram(columns, BlockColumns(columns.blocks, tuple(each(weigh, part) for part in columns.parts))))
+    if stencil is not None:
+        ((rows, here),) = pairs
+        grams.append(stencil.gram(lambda y: laws.hessian_product(rows, here, y)))
+    return grams
 
 
 def hessian(objective: Objective, x: PerGroup) -> BlockDiagonal:
     """The blocks of M + J^T K(x) J. All of it where there is one block."""
     diagonal, (inertia, *others) = hessian_terms(objective, x)
-    parts = inertia.plus_diagonal(diagonal).parts
-    for added in others:
-        parts = tuple(a + b for a, b in zip(parts, added.parts, strict=True))
-    return BlockDiagonal(inertia.blocks, parts)
+    return functools.reduce(BlockDiagonal.plus, others, inertia.plus_diagonal(diagonal))
 
 
 def hessian_product(objective: Objective, x: PerGroup, vector: Array) -> Array:

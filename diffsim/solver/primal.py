@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from diffsim.base.enums import DisableBit
 from diffsim.math.block_matrix import solve_blocks
 from diffsim.math.blocks import block_factor, block_solve
+from diffsim.math.stencil_rows import SparseRows
 from diffsim.solver.conjugate_gradient import conjugate_rule
 from diffsim.solver.iteration import RuleMaker, Settings, iterate
-from diffsim.solver.newton import newton_rule
+from diffsim.solver.newton import Inexact, inexact_newton_rule, newton_rule
 from diffsim.solver.objective import Objective, cost
 from diffsim.types import Model
 from diffsim.types.constraints import PerGroup, RowGroup
@@ -40,9 +41,12 @@ def cost_scale(model: Model) -> Array:
 
 def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Newton's method from `start` (nv,), or from the acceleration without constraints where warm start is off."""
+    factor = block_factor(objective.qM.parts)
     if model.opt.disabled(DisableBit.WARMSTART):
-        factor = block_factor(objective.qM.parts)
         start = block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)
+    if isinstance(objective.constraints.jacobian, SparseRows):
+        tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
+        return _descend(model, objective, Method(inexact_newton_rule, True, Inexact(factor, tolerance)), start, unroll)
     return _descend(model, objective, Method(newton_rule, True), start, unroll)
 
 

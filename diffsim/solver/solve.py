@@ -14,6 +14,7 @@ from diffsim.base import errors
 from diffsim.base.enums import DisableBit, Solver
 from diffsim.dynamics.motion_forces import MotionForces
 from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
+from diffsim.math.stencil_rows import SparseRows
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.noslip import without_slip
 from diffsim.solver.objective import Objective, gradient, row_forces, row_forces_on_dofs
@@ -73,6 +74,7 @@ def solve(
       constraints: the rows.
       aids: what else some models can be solved or differentiated with.
     """
+    _check(model, constraints)
     unroll = model.opt.solver_gradient == "unroll" and bool(constraints.groups)
     objective = Objective(qM, qfrc_smooth, constraints)
     # as a while loop the search is a constant for derivatives
@@ -100,6 +102,15 @@ def solve(
         solver_improvement=stats[0] * scale,
         solver_gradient_norm=stats[1] * scale,
     )
+
+
+def _check(model: Model, constraints: Constraints) -> None:
+    """Refuses solvers that need all of J."""
+    opt, reason = model.opt, "a model with many vertices of flexes needs the solver Newton or CG"
+    if isinstance(constraints.jacobian, SparseRows) and (opt.solver == Solver.PGS or opt.noslip_iterations):
+        which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
+        reason += "" if opt.solver == Solver.PGS else ", and no noslip iterations"
+        raise errors.UnsupportedError([errors.Problem("", 0, f"<option {which}>", reason, unsupported=True)])
 
 
 def _with_value(derivative: Array, value: Array) -> Array:

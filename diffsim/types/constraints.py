@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.stencil_rows import SparseRows
 from diffsim.types.record import Record, child, leaf, record, static
 
 Array = jax.Array
@@ -113,7 +114,7 @@ class RowGroup(Record):
 class Constraints(Record):
     """All rows. `jacobian` holds those of the groups with sign 0, by blocks of M."""
 
-    jacobian: BlockColumns = child()
+    jacobian: BlockColumns | SparseRows = child()
     # in the order of the table of families; only those that have rows
     groups: tuple[RowGroup, ...] = child()
     # J qacc_warmstart (m/s^2 or rad/s^2), where the solver starts; empty where it has to compute that

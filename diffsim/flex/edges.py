@@ -1,0 +1,68 @@
+"""Edges of flexes: their lengths, how fast these grow, and the Jacobian rows of both.
+
+An edge from x1 to x2 with unit vector u has the rate u . (v2 - v1). Flexes that are one rigid body, or whose vertices are
+interpolated, have no edges that stretch. Source: mj_flex.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.flex.points import point_rows, vertex_positions
+from diffsim.math import safe
+from diffsim.math.stencil_rows import Segment
+from diffsim.types.data import ComFrame, Flexes, Kinematics
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick, place
+
+Array = jax.Array
+
+
+@per_topology
+def edge_vertices(topology: Topology) -> np.ndarray:
+    """(2, nflexedge) both vertices of each edge, numbered over all flexes."""
+    return (topology.flex_edge.reshape(-1, 2) + per_edge(topology, topology.flex_vertadr)[:, None]).T
+
+
+def per_edge(topology: Topology, values: np.ndarray) -> np.ndarray:
+    """(nflexedge, ...) values (nflex, ...) of the flex of each edge."""
+    return np.repeat(values, topology.flex_edgenum, axis=0)
+
+
+@per_topology
+def elastic_edges(topology: Topology) -> np.ndarray:
+    """(n,) the edges that stretch."""
+    return np.flatnonzero(per_edge(topology, (topology.flex_rigid == 0) & (topology.flex_interp == 0)))
+
+
+def edge_rows(model: Model, com: ComFrame, vertices: Array, edges: np.ndarray) -> Segment:
+    """Rows that measure how fast some edges (n,) grow, of vertices (nflexvert, 3) in the world."""
+    ends = edge_vertices(model.topology)[:, edges]
+    pos = pick(vertices, ends)
+    unit = safe.normalize(pos[1] - pos[0])
+    return point_rows(model, com, model.topology.flex_vertbodyid[ends], pos, jnp.stack([-unit, unit])[:, None])
+
+
+def compute_flexes(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame) -> Flexes:
+    """Vertices of flexes and their edges, from poses and velocities qvel (nv,).
+
+    As in MuJoCo, edges have no velocity where nothing reads it: neither constraints, nor dampers, nor springs.
+    """
+    topology, live = model.topology, elastic_edges(model.topology)
+    vertices, edges = vertex_positions(model, kinematics), topology.nflexedge
+    length, velocity = jnp.zeros((2, edges), vertices.dtype)
+    if len(live):
+        first, second = pick(vertices, edge_vertices(topology)[:, live])
+        length = place(edges, live, safe.norm(second - first))
+        used = (model.flex_edgedamping != 0) | (model.flex_edgestiffness != 0) | (model.flex_damping != 0)
+        used = pick(used | (topology.flex_edgeequality == 1), per_edge(topology, np.arange(topology.nflex))[live])
+        rate = edge_rows(model, com, vertices, live).mul_vec(qvel)
+        velocity = place(edges, live, jnp.where(used, rate, 0))
+    return Flexes(
+        flexvert_xpos=vertices,
+        flexvert_length=jnp.zeros((topology.nflexvert, 2), length.dtype),
+        flexedge_length=length,
+        flexedge_velocity=velocity,
+        flexelem_aabb=jnp.zeros((topology.nflexelem, 6), length.dtype),
+    )

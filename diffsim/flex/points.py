@@ -1,0 +1,87 @@
+"""Vertices of flexes as points of bodies, and the Jacobian rows of such points.
+
+A vertex is fixed to a body, mostly one of its own that slides along three axes. Whatever pulls at vertices, edges,
+elements or contacts, is a row sum_k n_k . v_k: n_k a direction at the k-th vertex, v_k its velocity in the world. Bodies
+that are free points get coefficients along their slides, articulated bodies columns of a matrix (math/stencil_rows.py).
+Source: MuJoCo documentation, "Computation", "Deformable objects"; mj_flex.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.kinematics.jacobian import along, axes, columns
+from diffsim.kinematics.tree import articulated_blocks, chain_mask, free_points, last_dof
+from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
+from diffsim.math.vector import dot, mul_vec, total
+from diffsim.types.data import ComFrame, Kinematics
+from diffsim.types.model import Model
+from diffsim.xla.pick import pick, pick_some
+
+Array = jax.Array
+
+
+def vertex_positions(model: Model, kinematics: Kinematics) -> Array:
+    """(nflexvert, 3) m, in the world."""
+    topology = model.topology
+    body = topology.flex_vertbodyid
+    centred = np.repeat(topology.flex_centered, topology.flex_vertnum) != 0
+    at = pick(kinematics.xpos, body)
+    if np.all(centred):
+        return at
+    offset = mul_vec(pick(kinematics.xmat, body), model.flex_vert)
+    return at + jnp.where(centred[:, None], 0, offset)
+
+
+def point_rows(model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array) -> Segment:
+    """Rows that measure sum_k direction_k . velocity of the k-th point, `dim` of them for each of n constraints.
+
+    Args:
+      body: (k, n) the bodies of the points, static or traced.
+      pos: (k, n, 3) where the points are, m.
+      direction: (k, dim, n, 3).
+    """
+    topology = model.topology
+    static = isinstance(body, np.ndarray)
+    number, points = free_points(topology)
+    moved = last_dof(topology)
+    columns_of_rows = None
+    if not static or np.any((moved[body] >= 0) & (number[body] < 0)):
+        columns_of_rows = _columns(model, com, body, pos, direction)
+    if not points.count:
+        assert columns_of_rows is not None
+        return Segment(columns_of_rows)
+    which = number[body] if static else jnp.asarray(number)[body]
+    axis = [pick_some(com.cdof[:, 3:], dofs) for dofs in points.dofs.array.T]
+    parts = [_at(part, which) for part in axis]
+    coefficient = jnp.stack([dot(direction, part[:, None]) for part in parts], axis=1)
+    found = {"touched": Fixed(which)} if static else {"index": which}
+    return Segment(columns_of_rows, StencilRows(points, coefficient, **found))
+
+
+def _at(values: Array, ids: np.ndarray | Array) -> Array:
+    """values[ids], anything where an id is below zero."""
+    return pick(values, np.maximum(ids, 0)) if isinstance(ids, np.ndarray) else values[jnp.maximum(ids, 0)]
+
+
+def _columns(model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array) -> BlockColumns:
+    """The columns of articulated bodies."""
+    topology, motion = model.topology, axes(model.topology, com)
+    blocks = articulated_blocks(topology)
+    last = jnp.asarray(last_dof(topology))[body]
+
+    def of_point(k: int) -> BlockColumns:
+        wrench = along(motion, jnp.broadcast_to(pos[k], direction[k].shape), direction[k])
+        return columns(blocks, motion, wrench.reshape(-1, 6))
+
+    def masked(rows: Array, index: np.ndarray, k: int) -> Array:
+        moves = chain_mask(topology, last[k], index)
+        return rows * jnp.tile(moves, (1, direction.shape[1], 1))
+
+    each = [of_point(k) for k in range(len(direction))]
+    parts = [
+        total([masked(rows.parts[size], index, k) for k, rows in enumerate(each)])
+        for size, index in enumerate(blocks.index)
+    ]
+    return BlockColumns(blocks, tuple(parts))

@@ -1,0 +1,209 @@
+"""Rows that touch a few points each: the strain of an edge touches two, the contact of a tetrahedron four.
+
+A row measures sum_k c_k . v_k, c_k a coefficient (d,) and v_k the velocity (d,) of its k-th point along the axes that
+the point slides on. Of 900 points and 2,700 rows a matrix would have 7 million entries, which are zero but for 16,000.
+Which points a row touches is known when tracing (edges), or only at run time (contacts); the product with the transpose
+then gathers what all rows give to each point, or adds it.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math.block_matrix import BlockColumns, BlockDiagonal
+from diffsim.math.blocks import Blocks
+from diffsim.math.vector import total
+from diffsim.xla.gather_sum import gather_rows, sum_gathered
+from diffsim.xla.pick import pick, pick_some, place
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fixed:
+    """Numbers that are known when tracing, compared by value."""
+
+    array: np.ndarray
+
+    @functools.cached_property
+    def _key(self) -> tuple:
+        return self.array.shape, self.array.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Fixed) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class Points(NamedTuple):
+    """Points and the entries of a vector (size,) that are theirs: `dofs` (npoint, d), -1 where one has fewer than d."""
+
+    size: int
+    dofs: Fixed
+
+    @property
+    def count(self) -> int:
+        """Number of points."""
+        return len(self.dofs.array)
+
+    @property
+    def blocks(self) -> Blocks:
+        """Of each point a block; those of as many entries follow one another."""
+        dofs = self.dofs.array
+        number = np.sum(dofs >= 0, axis=1)
+        return Blocks(self.size, tuple(dofs[number == n, :n] for n in sorted(set(number.tolist()), reverse=True)))
+
+    def components(self, vector: Array) -> list[Array]:
+        """The d components (npoint,) of a vector (size,) along the axes of the points."""
+        return [pick_some(vector, axis) for axis in self.dofs.array.T]
+
+    def vector(self, components: Array) -> Array:
+        """The vector (size,) with these components (d, npoint) of the points; zero elsewhere."""
+        dofs = self.dofs.array.T.reshape(-1)
+        there = np.flatnonzero(dofs >= 0)
+        return place(self.size, dofs[there], pick(components.reshape(-1), there))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["coefficient", "index"], meta_fields=["points", "touched"]
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class StencilRows:
+    """n constraints of `dim` rows each, component-major: `coefficient` (k, d, dim, n) of the k points of each.
+
+    The points are `touched`, or where that is None `index` (k, n), whose ids below zero, and beyond all points, are none.
+    """
+
+    points: Points
+    coefficient: Array
+    touched: Fixed | None = None
+    index: Array | None = None
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.coefficient.shape[2] * self.coefficient.shape[3]
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (dim * n,) with a vector (size,)."""
+        of_points = self.points.components(vector)
+        terms = [
+            self.coefficient[k, axis] * self._gather(component, k)[None]
+            for k in range(self.coefficient.shape[0])
+            for axis, component in enumerate(of_points)
+        ]
+        return total(terms).reshape(-1)
+
+    def mul_vec_t(self, vector: Array) -> Array:
+        """The transposed matrix times a vector (dim * n,)."""
+        force = vector.reshape(self.coefficient.shape[2:])
+        terms = total([self.coefficient[:, :, row] * force[row] for row in range(force.shape[0])])
+        return self.points.vector(self._sum(jnp.swapaxes(terms, 0, 1)))
+
+    def gram(self, weigh: Callable[[Array], Array]) -> BlockDiagonal:
+        """The blocks of points on the diagonal of J^T K J, where `weigh` takes y (dim, n, m) to K y."""
+        points, axes, dim, count = self.coefficient.shape
+        flat = jnp.moveaxis(self.coefficient.reshape(points * axes, dim, count), 0, -1)
+        weighted = jnp.moveaxis(weigh(flat), -1, 0).reshape(self.coefficient.shape)
+        blocks = total([self.coefficient[:, :, None, row] * weighted[:, None, :, row] for row in range(dim)])
+        summed = self._sum(jnp.moveaxis(blocks, 0, 2).reshape(axes * axes, points, count))
+        of_points, parts, start = jnp.moveaxis(summed.reshape(axes, axes, -1), -1, 0), [], 0
+        for count, size in (index.shape for index in self.points.blocks.index):
+            parts.append(of_points[start : start + count, :size, :size])
+            start += count
+        return BlockDiagonal(self.points.blocks, tuple(parts))
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (dim * n, size)."""
+        return jax.vmap(self.mul_vec_t)(jnp.eye(self.height, dtype=self.coefficient.dtype))
+
+    def _gather(self, component: Array, k: int) -> Array:
+        """(n,) a component (npoint,) of the k-th point of each constraint."""
+        if self.touched is not None:
+            return gather_rows(component, self.touched.array[k])
+        assert self.index is not None
+        return component.at[self._beyond[k]].get(mode="fill", fill_value=0)
+
+    def _sum(self, values: Array) -> Array:
+        """(m, npoint) what values (m, k, n) of the points of all constraints add up to."""
+        size, flat = self.points.count, values.reshape(len(values), -1)
+        if self.touched is not None:
+            return sum_gathered(flat, tuple(self.touched.array.ravel().tolist()), size, 1)
+        return jnp.zeros((len(values), size), values.dtype).at[:, self._beyond.reshape(-1)].add(flat, mode="drop")
+
+    @property
+    def _beyond(self) -> Array:
+        """The traced ids, with those of no point beyond all."""
+        assert self.index is not None
+        return jnp.where(self.index < 0, self.points.count, self.index)
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["columns", "stencil"], meta_fields=[])
+@dataclasses.dataclass(frozen=True, eq=False)
+class Segment:
+    """Rows that are a matrix by blocks, or touch points, or both."""
+
+    columns: BlockColumns | None
+    stencil: StencilRows | None = None
+
+    @property
+    def parts(self) -> list[BlockColumns | StencilRows]:
+        """What adds up to the rows."""
+        return [part for part in (self.columns, self.stencil) if part is not None]
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.parts[0].height
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["segments"], meta_fields=["blocks"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class SparseRows:
+    """A Jacobian of articulated bodies and points: segments one below the other, with what BlockColumns can do.
+
+    `blocks` are those of M; the columns of a segment may leave out some of them.
+    """
+
+    blocks: Blocks
+    segments: tuple[Segment, ...]
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return sum(segment.height for segment in self.segments)
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Of the entries."""
+        return jax.tree.leaves(self.segments)[0].dtype
+
+    @property
+    def starts(self) -> list[int]:
+        """The first row of each segment."""
+        return [0, *np.cumsum([segment.height for segment in self.segments])][:-1]
+
+    def readable_by_columns(self) -> "SparseRows":
+        """The same: stencils are read by points, and blocks of many trees are not transposed either."""
+        return self
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (k,) with a vector (n,)."""
+        return jnp.concatenate([total([part.mul_vec(vector) for part in s.parts]) for s in self.segments])
+
+    def mul_vec_t(self, vector: Array) -> Array:
+        """The transposed matrix times a vector (k,)."""
+        cuts = zip(self.segments, self.starts, strict=True)
+        return total([part.mul_vec_t(vector[at : at + s.height]) for s, at in cuts for part in s.parts])
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (k, n)."""
+        return jnp.concatenate([total([part.dense for part in s.parts]) for s in self.segments])
