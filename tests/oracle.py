@@ -14,7 +14,7 @@ import numpy as np
 from diffsim.compiler.convert import from_mujoco
 from diffsim.kinematics.tree import worthwhile_blocks
 from diffsim.load import load
-from diffsim.math.block_matrix import diagonal_of
+from diffsim.math.blocks import diagonal_of
 from diffsim.types import Inputs, Model, State
 
 MODELS = pathlib.Path(__file__).parent / "models"

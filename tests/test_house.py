@@ -167,11 +167,11 @@ DOORS = {
     "dynamics.bias": 46,
     "actuator.actuation": 44,
     "collision.narrowphase": 92,
-    "constraint.families": 109,
+    "constraint.families": 113,
     "solver.solve": 75,
-    "sensor.table": 135,
-    "simulate.forward": 207,
-    "optimize.identify.fit": 235,
+    "sensor.table": 139,
+    "simulate.forward": 210,
+    "optimize.identify.fit": 238,
 }
 
 

@@ -15,8 +15,8 @@ from diffsim.base.enums import Cone
 from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
-from diffsim.kinematics.tree import body_dof_mask, articulated_blocks, chain_mask, dof_blocks, last_dof
-from diffsim.math.block_matrix import BlockColumns, columns_of
+from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
+from diffsim.math.blocks import BlockColumns, columns_of
 from diffsim.types import Model
 from diffsim.types.data import Contacts
 from diffsim.types.hooks import Filter

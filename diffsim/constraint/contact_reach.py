@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.constraint.rows import RawRows
-from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.blocks import BlockColumns
 
 Array = jax.Array
 

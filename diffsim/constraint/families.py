@@ -2,7 +2,7 @@
 
 A row of FAMILIES is all that is said of a family: what switches it off, its law, the function that makes its rows, and
 what MuJoCo calls its constraints. The order is that of the row forces and of J: what has no rows of J first (friction
-and limits of single dofs), then what is dense, contacts, and rows by points. views.py lists the rows in MuJoCo's order throughout.
+and limits of single dofs), then dense rows, contacts, and rows by points. views.py lists them in MuJoCo's order.
 
 An equality type is a function of its ids (weld.py, equality.py), one row here, and one row of the compiler's table.
 """
@@ -21,7 +21,7 @@ from diffsim.constraint.assemble import assemble, prepare
 from diffsim.constraint.contact_reach import distant
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.kinematics.tree import dof_blocks, free_points
-from diffsim.math.block_matrix import BlockColumns, columns_of, stack_rows
+from diffsim.math.blocks import BlockColumns, columns_of, stack_rows
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
@@ -82,6 +82,7 @@ FAMILIES = {
     "pyramidal_contact": Family(Bit.CONTACT, Law.PYRAMID, contact.pyramidal, Kind.CONTACT_PYRAMIDAL),
     "elliptic_contact": Family(Bit.CONTACT, Law.CONE, contact.elliptic, Kind.CONTACT_ELLIPTIC),
     "flex_edge": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.edges, Kind.EQUALITY, flex_rows.edge_equalities),
+    "flex_vertex": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.vertices, Kind.EQUALITY, flex_rows.vertex_equalities),
 }
 
 # what the rows of contacts that are felt from a distance are called; they come after all others
@@ -106,7 +107,9 @@ def make_constraints(source: Sources) -> Constraints:
     return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
 
 
-def _moved(source: Sources, jacobian: BlockColumns | SparseRows, all_rows: list[RawRows]) -> tuple[list[RawRows], Array]:
+def _moved(
+    source: Sources, jacobian: BlockColumns | SparseRows, all_rows: list[RawRows]
+) -> tuple[list[RawRows], Array]:
     """The rows with J qvel, and J qacc_warmstart (nrow,), on a GPU, where Newton's method starts there.
 
     One product with J, which on a GPU takes as long as reading J does. On a CPU neither: products of their own are as
@@ -155,7 +158,8 @@ def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment])
     blocks = dof_blocks(topology)
     dense = [part for part in jacobians if isinstance(part, jax.Array)]
     first = columns_of(blocks, jnp.concatenate([jnp.zeros((0, source.model.nv), source.state.qvel.dtype), *dense]))
-    others = [Segment(part) if isinstance(part, BlockColumns) else part for part in jacobians[len(dense) :]]
-    if not free_points(topology).points.count:
+    by_blocks = [part for part in jacobians if not isinstance(part, jax.Array)]
+    others = [Segment(part) if isinstance(part, BlockColumns) else part for part in by_blocks]
+    if not free_points(topology).points.number:
         return stack_rows(blocks, [first, *(part.columns for part in others if part.columns is not None)])
-    return SparseRows(blocks, (*([Segment(first)] if first.height else []), *others))
+    return SparseRows(blocks, (*([Segment(first)] if first.height or not others else []), *others))

@@ -9,8 +9,7 @@ import numpy as np
 
 from diffsim.dynamics.reflected import dof_armature, has_tendon_armature, tendon_armature
 from diffsim.kinematics.tree import dof_blocks, dof_mask, sum_subtree
-from diffsim.math.block_matrix import BlockDiagonal, columns_of, gram
-from diffsim.math.blocks import each
+from diffsim.math.blocks import BlockDiagonal, columns_of, each, gram
 from diffsim.math.spatial import inertia_mul, pair_products
 from diffsim.math.vector import scale
 from diffsim.types.data import ComFrame, Inertia, Tendons

@@ -12,12 +12,13 @@ import numpy as np
 from diffsim.base.enums import DisableBit
 from diffsim.dynamics import reflected
 from diffsim.dynamics.fluid import fluid_force
+from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching
 from diffsim.kinematics.jacobian import joint_force
 from diffsim.kinematics.joints import JointGroup, groups
 from diffsim.math import safe
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import scale
-from diffsim.types.data import ComFrame, Kinematics, Passive, Tendons, Velocities
+from diffsim.types.data import ComFrame, Flexes, Kinematics, Passive, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.state import State
 from diffsim.types.topology import Topology, per_topology
@@ -27,11 +28,18 @@ Array = jax.Array
 
 
 def compute_passive(
-    model: Model, state: State, kinematics: Kinematics, com: ComFrame, tendons: Tendons, velocities: Velocities
+    model: Model,
+    state: State,
+    kinematics: Kinematics,
+    com: ComFrame,
+    tendons: Tendons,
+    velocities: Velocities,
+    flexes: Flexes | None = None,
 ) -> Passive:
     """Passive forces (nv,), N or N m, by origin, and their sum.
 
-    Gravity compensation that goes through actuators is not in the sum.
+    Gravity compensation that goes through actuators is not in the sum. As in MuJoCo, stretched elements of flexes are
+    springs that no flag switches off alone.
     """
     topology, qpos, qvel = model.topology, state.qpos, state.qvel
     zero = jnp.zeros_like(qvel)
@@ -40,6 +48,10 @@ def compute_passive(
         return Passive(qfrc_spring=zero, qfrc_damper=zero, qfrc_gravcomp=zero, qfrc_fluid=zero, qfrc_passive=zero)
     spring = zero if no_springs else _joint_springs(model, qpos) + _tendon_springs(model, tendons)
     damper = zero if no_dampers else _dof_dampers(model, qvel) + _tendon_dampers(model, tendons, velocities)
+    if topology.nflex and flexes is not None:
+        spring = spring + flex_stretching(model, com, flexes)
+        spring = spring if no_springs else spring + flex_springs(model, com, flexes)
+        damper = damper if no_dampers else damper + flex_dampers(model, qvel, com, flexes)
     compensation = _gravity_compensation(model, kinematics, com)
     medium = fluid_force(model, kinematics, com, velocities)
     by_actuator = topology.jnt_actgravcomp[topology.dof_jntid] != 0

@@ -1,7 +1,7 @@
 """Edges of flexes: their lengths, how fast these grow, and the Jacobian rows of both.
 
-An edge from x1 to x2 with unit vector u has the rate u . (v2 - v1). Flexes that are one rigid body, or whose vertices are
-interpolated, have no edges that stretch. Source: mj_flex.
+An edge from x1 to x2 with unit vector u has the rate u . (v2 - v1). Flexes that are one rigid body, or whose vertices
+are interpolated, have no edges that stretch. Source: mj_flex.
 """
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.flex.points import point_rows, vertex_positions
+from diffsim.flex.vertex_strain import neighbours, vertex_strain
 from diffsim.math import safe
 from diffsim.math.stencil_rows import Segment
 from diffsim.types.data import ComFrame, Flexes, Kinematics
@@ -22,18 +23,19 @@ Array = jax.Array
 @per_topology
 def edge_vertices(topology: Topology) -> np.ndarray:
     """(2, nflexedge) both vertices of each edge, numbered over all flexes."""
-    return (topology.flex_edge.reshape(-1, 2) + per_edge(topology, topology.flex_vertadr)[:, None]).T
+    return (topology.flex_edge.reshape(-1, 2) + topology.flex_vertadr[edge_flex(topology)][:, None]).T
 
 
-def per_edge(topology: Topology, values: np.ndarray) -> np.ndarray:
-    """(nflexedge, ...) values (nflex, ...) of the flex of each edge."""
-    return np.repeat(values, topology.flex_edgenum, axis=0)
+@per_topology
+def edge_flex(topology: Topology) -> np.ndarray:
+    """(nflexedge,) the flex of each edge."""
+    return np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
 
 
 @per_topology
 def elastic_edges(topology: Topology) -> np.ndarray:
     """(n,) the edges that stretch."""
-    return np.flatnonzero(per_edge(topology, (topology.flex_rigid == 0) & (topology.flex_interp == 0)))
+    return np.flatnonzero(((topology.flex_rigid == 0) & (topology.flex_interp == 0))[edge_flex(topology)])
 
 
 def edge_rows(model: Model, com: ComFrame, vertices: Array, edges: np.ndarray) -> Segment:
@@ -56,12 +58,15 @@ def compute_flexes(model: Model, qvel: Array, kinematics: Kinematics, com: ComFr
         first, second = pick(vertices, edge_vertices(topology)[:, live])
         length = place(edges, live, safe.norm(second - first))
         used = (model.flex_edgedamping != 0) | (model.flex_edgestiffness != 0) | (model.flex_damping != 0)
-        used = pick(used | (topology.flex_edgeequality == 1), per_edge(topology, np.arange(topology.nflex))[live])
+        used = pick(used | (topology.flex_edgeequality == 1), edge_flex(topology)[live])
         rate = edge_rows(model, com, vertices, live).mul_vec(qvel)
         velocity = place(edges, live, jnp.where(used, rate, 0))
+    invariants, at = jnp.zeros((topology.nflexvert, 2), length.dtype), neighbours(topology).vertex
+    if len(at):
+        invariants = place(len(invariants), at, vertex_strain(model, vertices).invariant.T)
     return Flexes(
         flexvert_xpos=vertices,
-        flexvert_length=jnp.zeros((topology.nflexvert, 2), length.dtype),
+        flexvert_length=invariants,
         flexedge_length=length,
         flexedge_velocity=velocity,
         flexelem_aabb=jnp.zeros((topology.nflexelem, 6), length.dtype),

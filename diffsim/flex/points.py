@@ -1,8 +1,8 @@
 """Vertices of flexes as points of bodies, and the Jacobian rows of such points.
 
 A vertex is fixed to a body, mostly one of its own that slides along three axes. Whatever pulls at vertices, edges,
-elements or contacts, is a row sum_k n_k . v_k: n_k a direction at the k-th vertex, v_k its velocity in the world. Bodies
-that are free points get coefficients along their slides, articulated bodies columns of a matrix (math/stencil_rows.py).
+elements or contacts, is a row sum_k n_k . v_k: n_k a direction at the k-th vertex, v_k its velocity in the world. Free
+points get coefficients along their slides, articulated bodies columns of a matrix (math/stencil_rows.py).
 Source: MuJoCo documentation, "Computation", "Deformable objects"; mj_flex.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from diffsim.kinematics.jacobian import along, axes, columns
 from diffsim.kinematics.tree import articulated_blocks, chain_mask, free_points, last_dof
-from diffsim.math.block_matrix import BlockColumns
+from diffsim.math.blocks import BlockColumns
 from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
 from diffsim.math.vector import dot, mul_vec, total
 from diffsim.types.data import ComFrame, Kinematics
@@ -48,25 +48,25 @@ def point_rows(model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array
     moved = last_dof(topology)
     columns_of_rows = None
     if not static or np.any((moved[body] >= 0) & (number[body] < 0)):
-        columns_of_rows = _columns(model, com, body, pos, direction)
-    if not points.count:
+        columns_of_rows = articulated_rows(model, com, body, pos, direction)
+    if not points.number:
         assert columns_of_rows is not None
         return Segment(columns_of_rows)
     which = number[body] if static else jnp.asarray(number)[body]
     axis = [pick_some(com.cdof[:, 3:], dofs) for dofs in points.dofs.array.T]
-    parts = [_at(part, which) for part in axis]
+    # anything where there is none
+    at = np.maximum(which, 0) if isinstance(which, np.ndarray) else jnp.maximum(which, 0)
+    parts = [pick(part, at) for part in axis]
     coefficient = jnp.stack([dot(direction, part[:, None]) for part in parts], axis=1)
-    found = {"touched": Fixed(which)} if static else {"index": which}
-    return Segment(columns_of_rows, StencilRows(points, coefficient, **found))
+    if isinstance(which, np.ndarray):
+        return Segment(columns_of_rows, StencilRows(points, coefficient, touched=Fixed(which)))
+    return Segment(columns_of_rows, StencilRows(points, coefficient, index=which))
 
 
-def _at(values: Array, ids: np.ndarray | Array) -> Array:
-    """values[ids], anything where an id is below zero."""
-    return pick(values, np.maximum(ids, 0)) if isinstance(ids, np.ndarray) else values[jnp.maximum(ids, 0)]
-
-
-def _columns(model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array) -> BlockColumns:
-    """The columns of articulated bodies."""
+def articulated_rows(
+    model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array
+) -> BlockColumns:
+    """The columns of articulated bodies of `point_rows`."""
     topology, motion = model.topology, axes(model.topology, com)
     blocks = articulated_blocks(topology)
     last = jnp.asarray(last_dof(topology))[body]

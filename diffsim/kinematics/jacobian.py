@@ -14,8 +14,7 @@ import numpy as np
 
 from diffsim.kinematics.tree import body_dof_mask as body_dof_mask
 from diffsim.kinematics.tree import sum_subtree
-from diffsim.math.block_matrix import BlockColumns
-from diffsim.math.blocks import Blocks, each
+from diffsim.math.blocks import BlockColumns, Blocks, each
 from diffsim.math.linalg import matmul
 from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
 from diffsim.math.vector import cross, dot

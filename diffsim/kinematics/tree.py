@@ -93,8 +93,9 @@ def free_points(topology: Topology) -> FreePoints:
     bodies = bodies[bodies >= 0]
     first, count = topology.body_dofadr[bodies], topology.body_dofnum[bodies]
     in_tree = np.bincount(topology.dof_treeid, minlength=max(topology.ntree, 1))
-    slides = [np.all(topology.jnt_type[topology.dof_jntid[a : a + n]] == JointType.SLIDE) for a, n in zip(first, count)]
-    alone = (count > 0) & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count) & np.array(slides, bool)
+    kinds = [topology.jnt_type[topology.dof_jntid[a : a + n]] for a, n in zip(first, count, strict=True)]
+    slides = np.array([np.all(kind == JointType.SLIDE) for kind in kinds], bool)
+    alone = (count > 0) & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count) & slides
     if not np.any(alone) or not worthwhile(blocks_of(topology.dof_treeid)):
         return FreePoints(number, Points(topology.nv, Fixed(np.zeros((0, 3), int))))
     # those of as many dofs together
@@ -110,7 +111,7 @@ def free_points(topology: Topology) -> FreePoints:
 def dof_blocks(topology: Topology) -> Blocks:
     """The blocks of M; those of points come last."""
     points = free_points(topology).points
-    if not points.count:
+    if not points.number:
         return worthwhile_blocks(topology.dof_treeid)
     trees = [index for index in articulated_blocks(topology).index if index.size]
     return Blocks(topology.nv, (*trees, *points.blocks.index))

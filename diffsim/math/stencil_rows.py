@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.block_matrix import BlockColumns, BlockDiagonal
-from diffsim.math.blocks import Blocks
+from diffsim.math.blocks import BlockColumns, BlockDiagonal, Blocks
 from diffsim.math.vector import total
 from diffsim.xla.gather_sum import gather_rows, sum_gathered
 from diffsim.xla.pick import pick, pick_some, place
@@ -48,8 +47,8 @@ class Points(NamedTuple):
     dofs: Fixed
 
     @property
-    def count(self) -> int:
-        """Number of points."""
+    def number(self) -> int:
+        """How many points there are."""
         return len(self.dofs.array)
 
     @property
@@ -77,7 +76,7 @@ class Points(NamedTuple):
 class StencilRows:
     """n constraints of `dim` rows each, component-major: `coefficient` (k, d, dim, n) of the k points of each.
 
-    The points are `touched`, or where that is None `index` (k, n), whose ids below zero, and beyond all points, are none.
+    The points are `touched`, or where that is None `index` (k, n); ids below zero, and beyond all points, are none.
     """
 
     points: Points
@@ -133,7 +132,7 @@ class StencilRows:
 
     def _sum(self, values: Array) -> Array:
         """(m, npoint) what values (m, k, n) of the points of all constraints add up to."""
-        size, flat = self.points.count, values.reshape(len(values), -1)
+        size, flat = self.points.number, values.reshape(len(values), -1)
         if self.touched is not None:
             return sum_gathered(flat, tuple(self.touched.array.ravel().tolist()), size, 1)
         return jnp.zeros((len(values), size), values.dtype).at[:, self._beyond.reshape(-1)].add(flat, mode="drop")
@@ -142,7 +141,7 @@ class StencilRows:
     def _beyond(self) -> Array:
         """The traced ids, with those of no point beyond all."""
         assert self.index is not None
-        return jnp.where(self.index < 0, self.points.count, self.index)
+        return jnp.where(self.index < 0, self.points.number, self.index)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["columns", "stencil"], meta_fields=[])
@@ -162,6 +161,19 @@ class Segment:
     def height(self) -> int:
         """Number of rows."""
         return self.parts[0].height
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (k,) with a vector (n,)."""
+        return total([part.mul_vec(vector) for part in self.parts])
+
+    def mul_vec_t(self, vector: Array) -> Array:
+        """The transposed matrix times a vector (k,)."""
+        return total([part.mul_vec_t(vector) for part in self.parts])
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (k, n)."""
+        return total([part.dense for part in self.parts])
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["segments"], meta_fields=["blocks"])
@@ -185,25 +197,20 @@ class SparseRows:
         """Of the entries."""
         return jax.tree.leaves(self.segments)[0].dtype
 
-    @property
-    def starts(self) -> list[int]:
-        """The first row of each segment."""
-        return [0, *np.cumsum([segment.height for segment in self.segments])][:-1]
-
     def readable_by_columns(self) -> "SparseRows":
         """The same: stencils are read by points, and blocks of many trees are not transposed either."""
         return self
 
     def mul_vec(self, vector: Array) -> Array:
         """The product (k,) with a vector (n,)."""
-        return jnp.concatenate([total([part.mul_vec(vector) for part in s.parts]) for s in self.segments])
+        return jnp.concatenate([segment.mul_vec(vector) for segment in self.segments])
 
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (k,)."""
-        cuts = zip(self.segments, self.starts, strict=True)
-        return total([part.mul_vec_t(vector[at : at + s.height]) for s, at in cuts for part in s.parts])
+        cuts = jnp.split(vector, np.cumsum([segment.height for segment in self.segments])[:-1])
+        return total([segment.mul_vec_t(cut) for segment, cut in zip(self.segments, cuts, strict=True)])
 
     @property
     def dense(self) -> Array:
         """The whole matrix (k, n)."""
-        return jnp.concatenate([total([part.dense for part in s.parts]) for s in self.segments])
+        return jnp.concatenate([segment.dense for segment in self.segments])

@@ -76,7 +76,7 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
 
     # velocity
     velocities = compute_velocities(model, qvel, com, tendons, transmission)
-    passive = compute_passive(model, state, kinematics, com, tendons, velocities)
+    passive = compute_passive(model, state, kinematics, com, tendons, velocities, flexes)
     known = _so_far(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
     passive = add_user_force(model, state, known, passive)
     bias = compute_bias(model, qvel, kinematics, com, velocities, tendons)

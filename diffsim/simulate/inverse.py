@@ -4,7 +4,7 @@ import jax
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
-from diffsim.math.block_matrix import solve_blocks
+from diffsim.math.blocks import solve_blocks
 from diffsim.simulate.arguments import check_arguments, check_shape
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrate.integrators import discrete_inertia

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.block_matrix import BlockDiagonal, solved
-from diffsim.math.blocks import PerSize, block_factor, block_solve
+from diffsim.math.blocks import BlockColumns, BlockDiagonal, PerSize, block_factor, block_solve, solved
 from diffsim.math.linalg import inner, solve_spd_gram, solve_spd_sum
 from diffsim.solver.objective import (
     Objective,
@@ -78,11 +77,12 @@ def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
 
     On a GPU that includes the sum over rows, which is a kernel there.
     """
-    if not objective.qM.blocks.single:
-        return solve_hessian(factor_hessian(objective, x), objective, x, b)
     constraints, inertia = objective.constraints, objective.qM.parts[0][0]
-    if for_gpu() and is_small(inertia) and constraints.jacobian.height:
-        rows = constraints.jacobian.parts[0][0], row_weights(constraints, x)
+    jacobian = constraints.jacobian
+    if not objective.qM.blocks.single or not isinstance(jacobian, BlockColumns):
+        return solve_hessian(factor_hessian(objective, x), objective, x, b)
+    if for_gpu() and is_small(inertia) and jacobian.height:
+        rows = jacobian.parts[0][0], row_weights(constraints, x)
         return solve_spd_gram(inertia, dof_curvature(constraints, x), rows, b)
     diagonal, matrices = hessian_terms(objective, x)
     return solve_spd_sum([matrix.parts[0][0] for matrix in matrices], diagonal, b)

@@ -15,7 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.constraint import laws
 from diffsim.math import safe
-from diffsim.math.block_matrix import solve_blocks
+from diffsim.math.blocks import solve_blocks
 from diffsim.math.linalg import matmul
 from diffsim.solver.friction_cone import Cones
 from diffsim.solver.friction_rows import (

@@ -17,8 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
-from diffsim.math.block_matrix import BlockDiagonal, general_factor, general_solve, solved
-from diffsim.math.blocks import PerSize, block_factor, block_solve, blocks_of
+from diffsim.math.blocks import (
+    BlockDiagonal,
+    PerSize,
+    block_factor,
+    block_solve,
+    blocks_of,
+    general_factor,
+    general_solve,
+    solved,
+)
 from diffsim.math.linalg import matmul
 from diffsim.math.vector import dot, scale
 from diffsim.solver.friction_cone import Cones, concatenate

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import laws
-from diffsim.math.block_matrix import BlockColumns, BlockDiagonal, gram
-from diffsim.math.blocks import each
+from diffsim.math.blocks import BlockColumns, BlockDiagonal, each, gram
 from diffsim.math.linalg import inner
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
@@ -140,29 +139,30 @@ def hessian_terms(objective: Objective, x: PerGroup) -> HessianTerms:
     matrices, start = [objective.qM], 0
     for segment in segments:
         stop = start + segment.height
-        matrices += _grams(segment, [(rows, here) for rows, here in pairs if start <= rows.start < stop])
+        matrices += grams(segment, [(rows, here) for rows, here in pairs if start <= rows.start < stop])
         start = stop
     return HessianTerms(dof_curvature(constraints, x), tuple(matrices))
 
 
-def _grams(segment: Segment, pairs: list[tuple[RowGroup, Array]]) -> list[BlockDiagonal]:
+def grams(segment: Segment, pairs: list[tuple[RowGroup, Array]]) -> list[BlockDiagonal]:
     """The blocks of J^T K(x) J of the groups (rows, x) of one segment."""
 
     def weigh(block: Array) -> Array:
         heights = np.cumsum([0, *(rows.height for rows, _ in pairs)])
         cuts = zip(pairs, heights[:-1], heights[1:], strict=True)
         parts = [
-            laws.hessian_product(rows, here, block[a:b].reshape(rows.dim, rows.count, -1)) for (rows, here), a, b in cuts
+            laws.hessian_product(rows, here, block[a:b].reshape(rows.dim, rows.count, -1))
+            for (rows, here), a, b in cuts
         ]
         return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
 
-    grams, columns, stencil = [], segment.columns, segment.stencil
+    products, columns, stencil = [], segment.columns, segment.stencil
     if columns is not None and columns.height:
-        grams.append(gram(columns, BlockColumns(columns.blocks, tuple(each(weigh, part) for part in columns.parts))))
+        products.append(gram(columns, BlockColumns(columns.blocks, tuple(each(weigh, part) for part in columns.parts))))
     if stencil is not None:
         ((rows, here),) = pairs
-        grams.append(stencil.gram(lambda y: laws.hessian_product(rows, here, y)))
-    return grams
+        products.append(stencil.gram(lambda y: laws.hessian_product(rows, here, y)))
+    return products
 
 
 def hessian(objective: Objective, x: PerGroup) -> BlockDiagonal:

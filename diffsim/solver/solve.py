@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from diffsim.base import errors
 from diffsim.base.enums import DisableBit, Solver
 from diffsim.dynamics.motion_forces import MotionForces
-from diffsim.math.block_matrix import BlockDiagonal, solve_blocks
+from diffsim.math.blocks import BlockDiagonal, solve_blocks
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.solver.adjoint import at_optimum
 from diffsim.solver.noslip import without_slip
@@ -73,8 +73,15 @@ def solve(
       qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless they go through the iterations.
       constraints: the rows.
       aids: what else some models can be solved or differentiated with.
+
+    Raises:
+      UnsupportedError: a solver that needs all of J, with rows by points.
     """
-    _check(model, constraints)
+    opt = model.opt
+    if isinstance(constraints.jacobian, SparseRows) and (opt.solver == Solver.PGS or opt.noslip_iterations):
+        which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
+        reason = "a model with many vertices of flexes needs the solver Newton or CG, and no noslip iterations"
+        raise errors.UnsupportedError([errors.Problem("", 0, f"<option {which}>", reason, unsupported=True)])
     unroll = model.opt.solver_gradient == "unroll" and bool(constraints.groups)
     objective = Objective(qM, qfrc_smooth, constraints)
     # as a while loop the search is a constant for derivatives
@@ -102,15 +109,6 @@ def solve(
         solver_improvement=stats[0] * scale,
         solver_gradient_norm=stats[1] * scale,
     )
-
-
-def _check(model: Model, constraints: Constraints) -> None:
-    """Refuses solvers that need all of J."""
-    opt, reason = model.opt, "a model with many vertices of flexes needs the solver Newton or CG"
-    if isinstance(constraints.jacobian, SparseRows) and (opt.solver == Solver.PGS or opt.noslip_iterations):
-        which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
-        reason += "" if opt.solver == Solver.PGS else ", and no noslip iterations"
-        raise errors.UnsupportedError([errors.Problem("", 0, f"<option {which}>", reason, unsupported=True)])
 
 
 def _with_value(derivative: Array, value: Array) -> Array:

@@ -8,7 +8,7 @@ root body).
 
 import jax
 
-from diffsim.math.block_matrix import BlockDiagonal
+from diffsim.math.blocks import BlockDiagonal
 from diffsim.types.constraints import Constraints
 from diffsim.types.record import Record, child, leaf, record
 from diffsim.types.views import viewed
@@ -248,6 +248,7 @@ class Inverse(Record):
 class Data(
     Kinematics,
     ComFrame,
+    Flexes,
     Tendons,
     Inertia,
     Transmission,

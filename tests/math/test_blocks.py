@@ -9,7 +9,8 @@ import pytest
 from oracle import assert_close
 from uncompiled import uncompiled
 
-from diffsim.math.block_matrix import (
+from diffsim.math.blocks import (
+    blocks_of,
     columns_of,
     diagonal_of,
     gram,
@@ -17,7 +18,6 @@ from diffsim.math.block_matrix import (
     solve_general_blocks,
     stack_rows,
 )
-from diffsim.math.blocks import blocks_of
 
 LABELS = {
     "none": [],

@@ -12,8 +12,7 @@ from diffsim import envs
 from diffsim.geometry.primitive.box_box import box_box
 from diffsim.geometry.shapes import Shape
 from diffsim.kinematics.tree import last_dof, sum_dofs, sum_subtree
-from diffsim.math.block_matrix import columns_of
-from diffsim.math.blocks import blocks_of
+from diffsim.math.blocks import blocks_of, columns_of
 
 
 def both(monkeypatch: pytest.MonkeyPatch, function: Any, *arguments: Any) -> list[Any]:

@@ -13,8 +13,7 @@ import numpy as np
 
 from diffsim.base.joints import dofs_block
 from diffsim.kinematics.tree import dof_blocks, dof_mask, last_dof
-from diffsim.math.block_matrix import BlockDiagonal, columns_of
-from diffsim.math.blocks import Blocks, assemble, block_factor
+from diffsim.math.blocks import BlockDiagonal, Blocks, assemble, block_factor, columns_of
 from diffsim.math.linalg import matmul
 from diffsim.math.safe import sqrt
 from diffsim.math.vector import cross, unpack

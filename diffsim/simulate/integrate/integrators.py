@@ -16,7 +16,7 @@ from diffsim.base.enums import EnableBit, Integrator
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint import contact_forces
 from diffsim.dynamics.passive import damping_derivative
-from diffsim.math.block_matrix import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
+from diffsim.math.blocks import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
 from diffsim.simulate.events.step import split_step
 from diffsim.simulate.forward import forward

@@ -1,0 +1,167 @@
+"""Passive forces of flexes: stretching and bending of elements, springs and dampers of edges.
+
+Stretching (St. Venant-Kirchhoff): an element with edges e of lengths L and rest lengths L0 has the energy
+1/4 sum k_ee' s_e s_e', s_e = L^2 - L0^2, so each edge pulls its ends together with (sum_e' k_ee' s_e') times the edge.
+Damping adds to s_e what L^2 changed over the last timestep, times damping / timestep (Kharevych et al. 2006, sec. 5.2).
+
+Bending of surfaces: an edge with two triangles, four vertices x_i, has the force -sum_j b_ij x_j, and b_16 times the
+gradient of the volume that they span, which a surface that is curved at rest needs (Garg et al. 2007).
+
+As in MuJoCo, forces of elements on vertices are given to the slides of their bodies component by component, as if these
+were the axes of the world. Source: MuJoCo documentation, "Computation", "Deformable objects"; engine_passive.c.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.flex.edges import edge_flex, edge_rows, edge_vertices, elastic_edges
+from diffsim.kinematics.jacobian import joint_force
+from diffsim.kinematics.tree import last_dof
+from diffsim.math import safe
+from diffsim.math.vector import cross, scale, total
+from diffsim.types.data import ComFrame, Flexes
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.gather_sum import sum_gathered
+from diffsim.xla.pick import pick, pick_some
+
+Array = jax.Array
+
+# numbers that MuJoCo stores of the stiffness of an element, and of the bending of an edge
+STIFFNESSES, BENDINGS = 21, 17
+
+
+def flex_springs(model: Model, com: ComFrame, flexes: Flexes) -> Array:
+    """(nv,) forces of bending and of springs of edges, N or N m."""
+    topology, vertices = model.topology, flexes.flexvert_xpos
+    force, live = jnp.zeros((model.nv,), vertices.dtype), elastic_edges(topology)
+    for flaps in flaps_of(topology):
+        x, weights = pick(vertices, flaps.vertex), pick(model.flex_bending, flaps.slot)
+        first, second, third = x[1] - x[0], x[2] - x[0], x[3] - x[0]
+        normals = [cross(second, third), cross(third, first), cross(first, second)]
+        volume = jnp.stack([-total(normals), *normals]) * weights[16][None, :, None]
+        force = force - _on_dofs(model, _thin_plate(weights, x) + volume, flaps.dofs)
+    if len(live):
+        stretch = pick(model.flexedge_length0 - flexes.flexedge_length, live)
+        pull = pick(model.flex_edgestiffness, edge_flex(topology)[live]) * stretch
+        force = force + edge_rows(model, com, vertices, live).mul_vec_t(pull)
+    return force
+
+
+def flex_dampers(model: Model, qvel: Array, com: ComFrame, flexes: Flexes) -> Array:
+    """(nv,) forces of dampers of bending and of edges, N or N m."""
+    topology = model.topology
+    force, live = jnp.zeros_like(qvel), elastic_edges(topology)
+    for flaps in flaps_of(topology):
+        weights = pick(model.flex_bending, flaps.slot)
+        speed = pick_some(qvel, flaps.dofs.reshape(-1)).reshape(flaps.dofs.shape)
+        drag = _thin_plate(weights, speed) * model.flex_damping[flaps.flex]
+        force = force - _on_dofs(model, drag, flaps.dofs)
+    if len(live):
+        drag = -pick(model.flex_edgedamping, edge_flex(topology)[live]) * pick(flexes.flexedge_velocity, live)
+        force = force + edge_rows(model, com, flexes.flexvert_xpos, live).mul_vec_t(drag)
+    return force
+
+
+class Elements(NamedTuple):
+    """The elements of a flex: their edges (k, n), and where their stiffness (k, k, n) stands in flex_stiffness."""
+
+    flex: int
+    edge: np.ndarray
+    slot: np.ndarray
+
+
+@per_topology
+def elements_of(topology: Topology) -> tuple[Elements, ...]:
+    """Of the flexes that stretch by elements."""
+    listed = []
+    for flex in np.flatnonzero((topology.flex_dim > 1) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
+        first, count = topology.flex_stiffnessadr[flex], topology.flex_elemnum[flex]
+        if first >= 0:
+            size, start = {2: 3, 3: 6}[int(topology.flex_dim[flex])], topology.flex_elemedgeadr[flex]
+            edge = topology.flex_elemedge[start : start + size * count].reshape(count, size).T
+            slot = np.zeros((size, size), int)
+            slot[np.triu_indices(size)] = np.arange(size * (size + 1) // 2)
+            slot = np.maximum(slot, slot.T)[..., None] + first + STIFFNESSES * np.arange(count)
+            listed.append(Elements(int(flex), edge + topology.flex_edgeadr[flex], slot))
+    return tuple(listed)
+
+
+def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
+    """(nv,) forces of stretched elements, damping included, N or N m."""
+    topology, h = model.topology, model.opt.timestep
+    vertices, edges, force = flexes.flexvert_xpos, topology.nflexedge, jnp.zeros((model.nv,), com.cdof.dtype)
+    for elements in elements_of(topology):
+        length = pick(flexes.flexedge_length, elements.edge)
+        before = length - h * pick(flexes.flexedge_velocity, elements.edge)
+        strain = length * length - jnp.square(pick(model.flexedge_length0, elements.edge))
+        rate = safe.divide(model.flex_damping[elements.flex], h)
+        strain = strain + rate * (length * length - before * before)
+        stiffness = pick(model.flex_stiffness, elements.slot)
+        tension = total([stiffness[:, k] * strain[k] for k in range(len(strain))])
+        pull = sum_gathered(tension.reshape(-1), tuple(elements.edge.ravel().tolist()), edges, 0)
+        ends = edge_vertices(topology)
+        toward = scale(pick(vertices, ends[1]) - pick(vertices, ends[0]), pull)
+        ids = tuple(ends.ravel().tolist())
+        force = force + on_bodies(
+            model, com, vertices, sum_gathered(jnp.concatenate([toward, -toward]), ids, len(vertices), 0)
+        )
+    return force
+
+
+def on_bodies(model: Model, com: ComFrame, vertices: Array, force: Array) -> Array:
+    """(nv,) from forces (nflexvert, 3) on vertices: component by component on bodies that only slide."""
+    topology = model.topology
+    body, dofs = topology.flex_vertbodyid, _slides(topology)
+    others = np.flatnonzero((topology.body_simple[body] != 2) & (last_dof(topology)[body] >= 0))
+    result = _on_dofs(model, force, np.where((topology.body_simple[body] == 2)[:, None], dofs, -1))
+    if len(others):
+        push, at = pick(force, others), pick(vertices, others)
+        result = result + joint_force(model, com, at, body[others], push, jnp.zeros_like(push))
+    return result
+
+
+def _on_dofs(model: Model, force: Array, dofs: np.ndarray) -> Array:
+    """(nv,) sums of forces on dofs, both (..., 3); on none where a dof is -1."""
+    return sum_gathered(force.reshape(-1), tuple(dofs.ravel().tolist()), model.nv, 0)
+
+
+@per_topology
+def _slides(topology: Topology) -> np.ndarray:
+    """(nflexvert, 3) the dofs of the body of each vertex, -1 where it has fewer."""
+    body, axis = topology.flex_vertbodyid, np.arange(3)[None]
+    first, count = topology.body_dofadr[body][:, None], topology.body_dofnum[body][:, None]
+    return np.where((axis < count) & (body >= 0)[:, None], first + axis, -1)
+
+
+class Flaps(NamedTuple):
+    """Edges of a flex with two triangles: their vertices (4, n), the dofs of these (4, n, 3), and slots (17, n)."""
+
+    flex: int
+    vertex: np.ndarray
+    dofs: np.ndarray
+    slot: np.ndarray
+
+
+@per_topology
+def flaps_of(topology: Topology) -> tuple[Flaps, ...]:
+    """Of the flexes that bend."""
+    listed = []
+    for flex in np.flatnonzero((topology.flex_dim == 2) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
+        own = slice(topology.flex_edgeadr[flex], topology.flex_edgeadr[flex] + topology.flex_edgenum[flex])
+        edge, flap = topology.flex_edge.reshape(-1, 2)[own], topology.flex_edgeflap.reshape(-1, 2)[own]
+        inner = np.flatnonzero(flap[:, 1] >= 0)
+        if topology.flex_bendingadr[flex] >= 0 and len(inner):
+            vertex = np.concatenate([edge, flap], axis=1)[inner].T + topology.flex_vertadr[flex]
+            slot = topology.flex_bendingadr[flex] + BENDINGS * inner + np.arange(BENDINGS)[:, None]
+            listed.append(Flaps(int(flex), vertex, _slides(topology)[vertex], slot))
+    return tuple(listed)
+
+
+def _thin_plate(weights: Array, x: Array) -> Array:
+    """sum_j b_ij x_j (4, n, 3), of weights (17, n) and x (4, n, 3)."""
+    rows = weights[:16].reshape(4, 4, -1)
+    return jnp.stack([total([scale(x[j], row[j]) for j in range(4)]) for row in rows])

@@ -1,0 +1,104 @@
+"""Strain of a surface at its vertices: two invariants of C = F^T F, zero where the surface is as it was at rest.
+
+F (3 x 2) takes the edges dx at a vertex at rest, in the plane, to what they are now, dy, in the sense of least squares
+with the masses w of the neighbours: F = (sum w dy dx^T) B^-1, B = sum w dx dx^T. The invariants are tr C - 2 and
+det C - 1, times the square root of the mass. Their gradients by dy are 2 w F B^-1 dx and 2 w F adj(C) B^-1 dx.
+Source: Chen, Kry and Vouga 2019, "Locking-free simulation of isometric thin plates"; mj_flex.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.flex.points import point_rows
+from diffsim.math import safe
+from diffsim.math.stencil_rows import Segment
+from diffsim.math.vector import dot_components, total
+from diffsim.types.data import ComFrame
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.pick import pick
+
+Array = jax.Array
+
+# least mass (kg), as in MuJoCo
+MINVAL = 1e-15
+
+
+class Neighbours(NamedTuple):
+    """Vertices (n,) of surfaces with equalities there, their flexes (n,), their neighbours (k, n), -1 for none."""
+
+    vertex: np.ndarray
+    flex: np.ndarray
+    neighbour: np.ndarray
+
+
+@per_topology
+def neighbours(topology: Topology) -> Neighbours:
+    """Of all such flexes."""
+    flexes = np.flatnonzero((topology.flex_dim == 2) & (topology.flex_edgeequality == 2))
+    flexes = flexes[(topology.flex_rigid[flexes] == 0) & (topology.flex_interp[flexes] == 0)]
+    vertex, owner, around = [], [], []
+    for flex in flexes:
+        start, first = topology.flex_vertadr[flex], topology.flex_edgeadr[flex]
+        edges = topology.flex_edge.reshape(-1, 2)[first : first + topology.flex_edgenum[flex]]
+        for v in range(topology.flex_vertnum[flex]):
+            at = topology.flex_vertedgeadr[start + v]
+            own = edges[topology.flex_vertedge.ravel()[at : at + topology.flex_vertedgenum[start + v]]]
+            around.append(np.where(own[:, 0] == v, own[:, 1], own[:, 0]) + start)
+            vertex.append(start + v)
+            owner.append(flex)
+    table = np.full((max(map(len, around), default=0), len(vertex)), -1)
+    for column, near in enumerate(around):
+        table[: len(near), column] = near
+    return Neighbours(np.array(vertex, int), np.array(owner, int), table)
+
+
+class VertexStrain(NamedTuple):
+    """Invariants (2, n) at the vertices of `neighbours`, and their gradients (k, 2, n, 3) by the neighbours."""
+
+    invariant: Array
+    gradient: Array
+
+
+def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
+    """Of vertices (nflexvert, 3) in the world."""
+    topology = model.topology
+    vertex, flex, near = neighbours(topology)
+    there, other = near >= 0, np.maximum(near, 0)
+    size = 2 * pick(model.flex_size, flex)
+    rest = (pick(model.flex_vert0, other) - pick(model.flex_vert0, vertex)[None]) * size[None]
+    now = pick(vertices, other) - pick(vertices, vertex)[None]
+    mass = pick(model.body_mass, topology.flex_vertbodyid)
+    weight = jnp.where(there, safe.maximum(pick(mass, other), MINVAL), 0)
+    dx = [rest[..., i] for i in range(2)]
+    metric = [[pick(model.flex_vertmetric[:, 2 * i + j], vertex) for j in range(2)] for i in range(2)]
+    moment = [[jnp.sum(weight * now[..., i] * dx[j], axis=0) for j in range(2)] for i in range(3)]
+    stretch = [[dot_components(row, [metric[0][j], metric[1][j]]) for j in range(2)] for row in moment]
+    cauchy = [[total([row[i] * row[j] for row in stretch]) for j in range(2)] for i in range(2)]
+    own = pick(mass, vertex)
+    unit = jnp.where(own > MINVAL, safe.sqrt(own), 1)
+    determinant = cauchy[0][0] * cauchy[1][1] - cauchy[0][1] * cauchy[1][0]
+    invariant = jnp.stack([cauchy[0][0] + cauchy[1][1] - 2, determinant - 1]) * unit
+    # B^-1 dx, and adj(C) of that
+    flat = [dot_components(row, dx) for row in metric]
+    adjugate = [cauchy[1][1] * flat[0] - cauchy[0][1] * flat[1], cauchy[0][0] * flat[1] - cauchy[1][0] * flat[0]]
+    factor = 2 * weight * unit
+    gradients = [
+        jnp.stack([factor * dot_components(row, plane) for row in stretch], axis=-1) for plane in (flat, adjugate)
+    ]
+    return VertexStrain(invariant, jnp.stack(gradients, axis=1))
+
+
+def vertex_rows(model: Model, com: ComFrame, vertices: Array, strain: VertexStrain, of: np.ndarray) -> Segment:
+    """Rows that measure the rates of both invariants of some (n,) of these vertices, one after the other (2 n)."""
+    vertex, _, near = neighbours(model.topology)
+    gradient = strain.gradient[:, :, of]
+    ids = np.concatenate([np.where(near < 0, vertex, near), vertex[None]])[:, of]
+    direction = jnp.concatenate([gradient, -jnp.sum(gradient, axis=0, keepdims=True)])
+    # both of a vertex next to each other
+    direction = jnp.swapaxes(direction, 1, 2).reshape(len(ids), 1, -1, 3)
+    ids = np.repeat(ids, 2, axis=1)
+    return point_rows(model, com, model.topology.flex_vertbodyid[ids], pick(vertices, ids), direction)

@@ -1,0 +1,36 @@
+"""Small flexes for the tests of this folder: what the oracle compiles, as ours, and its states."""
+
+import functools
+
+import mujoco
+import numpy as np
+
+from diffsim.compiler.convert import from_mujoco
+from diffsim.types import Model
+
+TURNED = 'euler="10 20 30"'
+NO_CONTACT = '<contact contype="0" conaffinity="0" selfcollide="none" internal="false"/>'
+EDGES = '<edge equality="true"/>'
+
+
+def flexcomp(inside: str, count: str, dim: int = 2, option: str = "", world: str = "", turned: str = TURNED) -> str:
+    """MJCF of a grid with what stands inside of its flexcomp; both solvers end where nothing can be gained."""
+    return f"""<mujoco><option tolerance="0" iterations="200" {option}/><worldbody>{world}<body name="b" pos="0 0 1" {turned}>
+      <flexcomp name="c" type="grid" count="{count}" spacing=".05 .05 .05" dim="{dim}" mass="1" radius=".01">
+      {inside}</flexcomp></body></worldbody></mujoco>"""
+
+
+@functools.cache
+def pair(xml: str) -> tuple[Model, mujoco.MjModel]:
+    """(ours, the oracle's) of MJCF, ours converted."""
+    mjmodel = mujoco.MjModel.from_xml_string(xml)
+    return from_mujoco(mjmodel), mjmodel
+
+
+def moved(mjmodel: mujoco.MjModel, seed: int = 0, spread: float = 2e-3, speed: float = 0.3) -> mujoco.MjData:
+    """A random state near rest, evaluated."""
+    data, rng = mujoco.MjData(mjmodel), np.random.default_rng(seed)
+    data.qpos[:] += spread * rng.standard_normal(mjmodel.nq)
+    data.qvel[:] = speed * rng.standard_normal(mjmodel.nv)
+    mujoco.mj_forward(mjmodel, data)
+    return data

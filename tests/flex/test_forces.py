@@ -1,0 +1,88 @@
+"""Vertices, edges, passive forces and equalities of flexes equal the oracle's; the optimum is that of its Newton method."""
+
+import jax
+import mujoco
+import numpy as np
+import pytest
+from flex.models import EDGES, NO_CONTACT, flexcomp, moved, pair
+from oracle import state_of
+from uncompiled import uncompiled
+
+import diffsim
+from diffsim.base.errors import UnsupportedError
+from diffsim.math.stencil_rows import SparseRows
+
+PIN = '<pin id="0 1"/>'
+MODELS = {
+    "edges of few vertices": flexcomp(NO_CONTACT + EDGES + PIN, "3 3 1"),
+    "edges of points": flexcomp(NO_CONTACT + EDGES + PIN, "6 6 1"),
+    "strain at vertices": flexcomp(NO_CONTACT + '<edge equality="vert"/>', "6 5 1", turned=""),
+    "a rope": flexcomp(NO_CONTACT + '<edge stiffness="50" damping=".5"/>' + PIN, "8 1 1", dim=1),
+    "a plate": flexcomp(
+        NO_CONTACT + '<elasticity young="3e5" poisson=".3" thickness="8e-3" damping=".02" elastic2d="both"/>',
+        "5 5 1",
+        turned="",
+    ),
+    "a solid": flexcomp(
+        NO_CONTACT + '<elasticity young="3e4" poisson=".2" damping=".02"/>' + PIN, "3 3 4", dim=3, turned=""
+    ),
+}
+# relative to the largest number of the oracle's
+CLOSE = {"flexvert_xpos": 1e-12, "flexvert_length": 1e-12, "flexedge_length": 1e-12, "flexedge_velocity": 1e-12}
+CLOSE |= {"qfrc_spring": 1e-12, "qfrc_damper": 1e-12, "qacc": 1e-10, "qfrc_constraint": 1e-9}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_forces_are_the_oracles(name):
+    model, mjmodel = pair(MODELS[name])
+    data = moved(mjmodel)
+    found = uncompiled(diffsim.forward)(model, state_of(data))
+    assert isinstance(found.efc.jacobian, SparseRows) == (mjmodel.nv > 80)
+    for field, tolerance in CLOSE.items():
+        theirs = getattr(data, field).reshape(np.shape(getattr(found, field)))
+        difference = np.abs(np.asarray(getattr(found, field)) - theirs)
+        assert np.max(difference, initial=0) <= tolerance * max(np.max(np.abs(theirs), initial=0), 1e-3), field
+
+
+def test_a_product_with_rows_by_points_is_that_of_a_matrix():
+    model, mjmodel = pair(MODELS["edges of points"])
+    jacobian = uncompiled(diffsim.forward)(model, state_of(moved(mjmodel))).efc.jacobian
+    rng = np.random.default_rng(0)
+    vector, force, dense = rng.normal(size=mjmodel.nv), rng.normal(size=jacobian.height), np.asarray(jacobian.dense)
+    np.testing.assert_allclose(jacobian.mul_vec(vector), dense @ vector, atol=1e-12)
+    np.testing.assert_allclose(jacobian.mul_vec_t(force), dense.T @ force, atol=1e-12)
+
+
+def test_solvers_that_need_all_of_the_matrix_are_refused():
+    model, mjmodel = pair(MODELS["edges of points"])
+    for option in ({"solver": "PGS"}, {"noslip_iterations": 1}):
+        with pytest.raises(UnsupportedError, match=next(iter(option))):
+            jax.eval_shape(diffsim.forward, model.replace(opt=model.opt.replace(**option)), diffsim.make_state(model))
+
+
+def test_steps_and_gradients():
+    """Five steps to 1e-9; jvp and vjp of the acceleration equal Richardson differences."""
+    model, mjmodel = pair(MODELS["edges of points"])
+    data = moved(mjmodel)
+    step = jax.jit(diffsim.step)
+    state = state_of(data)
+    rng = np.random.default_rng(1)
+    names = ("body_mass", "eq_solref", "flexedge_length0")
+    change = {name: 0.1 * rng.normal(size=getattr(model, name).shape) * getattr(model, name) for name in names}
+    turn, push, weight = rng.normal(size=(3, mjmodel.nv))
+
+    def velocity(t):
+        moved_model = model.replace(**{name: getattr(model, name) + t * change[name] for name in names})
+        start = state.replace(qpos=state.qpos + 1e-2 * t * turn, qvel=state.qvel + t * push)
+        return step(moved_model, start).qvel
+
+    _, tangent = jax.jvp(jax.jit(velocity), (0.0,), (1.0,))
+    central = [(velocity(h) - velocity(-h)) / (2 * h) for h in (4e-4, 2e-4)]
+    richardson = (4 * central[1] - central[0]) / 3
+    assert np.max(np.abs(tangent - richardson)) < 1e-6 * np.max(np.abs(tangent))
+    slope = jax.grad(lambda t: weight @ velocity(t))(0.0)
+    assert abs(slope - weight @ tangent) < 1e-9 * abs(slope)
+    for _ in range(5):
+        state = step(model, state)
+        mujoco.mj_step(mjmodel, data)
+    np.testing.assert_allclose(state.qpos, data.qpos, atol=1e-9)
