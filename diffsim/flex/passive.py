@@ -101,7 +101,7 @@ def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
         rate = safe.divide(model.flex_damping[elements.flex], h)
         strain = strain + rate * (length * length - before * before)
         stiffness = pick(model.flex_stiffness, elements.slot)
-        tension = total([stiffness[:, k] * strain[k] for k in range(len(strain))])
+        tension = total([stiffness[:, k] * strain[k][None] for k in range(len(strain))])
         pull = sum_gathered(tension.reshape(-1), tuple(elements.edge.ravel().tolist()), edges, 0)
         ends = edge_vertices(topology)
         toward = scale(pick(vertices, ends[1]) - pick(vertices, ends[0]), pull)

@@ -72,7 +72,7 @@ def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
     rest = (pick(model.flex_vert0, other) - pick(model.flex_vert0, vertex)[None]) * size[None]
     now = pick(vertices, other) - pick(vertices, vertex)[None]
     mass = pick(model.body_mass, topology.flex_vertbodyid)
-    weight = jnp.where(there, safe.maximum(pick(mass, other), MINVAL), 0)
+    weight = jnp.where(there, jnp.maximum(pick(mass, other), MINVAL), 0)
     dx = [rest[..., i] for i in range(2)]
     metric = [[pick(model.flex_vertmetric[:, 2 * i + j], vertex) for j in range(2)] for i in range(2)]
     moment = [[jnp.sum(weight * now[..., i] * dx[j], axis=0) for j in range(2)] for i in range(3)]
@@ -81,13 +81,15 @@ def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
     own = pick(mass, vertex)
     unit = jnp.where(own > MINVAL, safe.sqrt(own), 1)
     determinant = cauchy[0][0] * cauchy[1][1] - cauchy[0][1] * cauchy[1][0]
-    invariant = jnp.stack([cauchy[0][0] + cauchy[1][1] - 2, determinant - 1]) * unit
+    invariant = jnp.stack([cauchy[0][0] + cauchy[1][1] - 2, determinant - 1]) * unit[None]
     # B^-1 dx, and adj(C) of that
-    flat = [dot_components(row, dx) for row in metric]
-    adjugate = [cauchy[1][1] * flat[0] - cauchy[0][1] * flat[1], cauchy[0][0] * flat[1] - cauchy[1][0] * flat[0]]
-    factor = 2 * weight * unit
+    flat = [dot_components([m[None] for m in row], dx) for row in metric]
+    (c00, c01), (c10, c11) = ([c[None] for c in row] for row in cauchy)
+    adjugate = [c11 * flat[0] - c01 * flat[1], c00 * flat[1] - c10 * flat[0]]
+    factor = 2 * weight * unit[None]
+    rows = [[f[None] for f in row] for row in stretch]
     gradients = [
-        jnp.stack([factor * dot_components(row, plane) for row in stretch], axis=-1) for plane in (flat, adjugate)
+        jnp.stack([factor * dot_components(row, plane) for row in rows], axis=-1) for plane in (flat, adjugate)
     ]
     return VertexStrain(invariant, jnp.stack(gradients, axis=1))
 

@@ -102,7 +102,7 @@ class StencilRows:
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (dim * n,)."""
         force = vector.reshape(self.coefficient.shape[2:])
-        terms = total([self.coefficient[:, :, row] * force[row] for row in range(force.shape[0])])
+        terms = total([self.coefficient[:, :, row] * force[row][None, None] for row in range(force.shape[0])])
         return self.points.vector(self._sum(jnp.swapaxes(terms, 0, 1)))
 
     def gram(self, weigh: Callable[[Array], Array]) -> BlockDiagonal:

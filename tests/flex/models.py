@@ -15,7 +15,8 @@ EDGES = '<edge equality="true"/>'
 
 def flexcomp(inside: str, count: str, dim: int = 2, option: str = "", world: str = "", turned: str = TURNED) -> str:
     """MJCF of a grid with what stands inside of its flexcomp; both solvers end where nothing can be gained."""
-    return f"""<mujoco><option tolerance="0" iterations="200" {option}/><worldbody>{world}<body name="b" pos="0 0 1" {turned}>
+    return f"""<mujoco><option tolerance="0" iterations="200" {option}/><worldbody>{world}
+      <body name="b" pos="0 0 1" {turned}>
       <flexcomp name="c" type="grid" count="{count}" spacing=".05 .05 .05" dim="{dim}" mass="1" radius=".01">
       {inside}</flexcomp></body></worldbody></mujoco>"""
 

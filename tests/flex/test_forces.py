@@ -1,11 +1,10 @@
-"""Vertices, edges, passive forces and equalities of flexes equal the oracle's; the optimum is that of its Newton method."""
+"""Vertices, edges, passive forces and equalities of flexes, and the optimum of Newton's method, are the oracle's."""
 
 import jax
-import mujoco
 import numpy as np
 import pytest
 from flex.models import EDGES, NO_CONTACT, flexcomp, moved, pair
-from oracle import state_of
+from oracle import mujoco, state_of
 from uncompiled import uncompiled
 
 import diffsim
@@ -37,7 +36,7 @@ def test_forces_are_the_oracles(name):
     model, mjmodel = pair(MODELS[name])
     data = moved(mjmodel)
     found = uncompiled(diffsim.forward)(model, state_of(data))
-    assert isinstance(found.efc.jacobian, SparseRows) == (mjmodel.nv > 80)
+    assert isinstance(found.efc.jacobian, SparseRows) == (mjmodel.nv > 70)
     for field, tolerance in CLOSE.items():
         theirs = getattr(data, field).reshape(np.shape(getattr(found, field)))
         difference = np.abs(np.asarray(getattr(found, field)) - theirs)
@@ -54,7 +53,7 @@ def test_a_product_with_rows_by_points_is_that_of_a_matrix():
 
 
 def test_solvers_that_need_all_of_the_matrix_are_refused():
-    model, mjmodel = pair(MODELS["edges of points"])
+    model = pair(MODELS["edges of points"])[0]
     for option in ({"solver": "PGS"}, {"noslip_iterations": 1}):
         with pytest.raises(UnsupportedError, match=next(iter(option))):
             jax.eval_shape(diffsim.forward, model.replace(opt=model.opt.replace(**option)), diffsim.make_state(model))
