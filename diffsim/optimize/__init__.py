@@ -3,9 +3,11 @@
 from diffsim import optimize
 system = optimize.linearize(model, state)
 task = optimize.make_task(model, running=lambda state, data, ctrl: ..., final=lambda state, data: ...)
-plan = optimize.ilqr(task, state, controls)
+plan = optimize.ilqr(task, state, controls)        # downhill from a guess
+plan = optimize.plan(task, state, steps=100)       # searched for first: through contact
 """
 
+from diffsim.optimize import costs as costs
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL as INERTIAL
 from diffsim.optimize.coordinates.log_cholesky import in_log_cholesky as in_log_cholesky
 from diffsim.optimize.coordinates.manifold import project as project
@@ -27,16 +29,20 @@ from diffsim.optimize.identify.unknowns import UnknownInertia as UnknownInertia
 from diffsim.optimize.identify.unknowns import Unknowns as Unknowns
 from diffsim.optimize.identify.windows import Fit as Fit
 from diffsim.optimize.linearize import Linearization as Linearization
+from diffsim.optimize.linearize import Regulator as Regulator
 from diffsim.optimize.linearize import linearize as linearize
+from diffsim.optimize.linearize import lqr as lqr
 from diffsim.optimize.tangent import difference as difference
 from diffsim.optimize.tangent import integrate as integrate
 from diffsim.optimize.tangent import tangent_gradient as tangent_gradient
 from diffsim.optimize.trajectory.ilqr import Ilqr as Ilqr
 from diffsim.optimize.trajectory.ilqr import Plan as Plan
 from diffsim.optimize.trajectory.ilqr import ilqr as ilqr
-from diffsim.optimize.trajectory.lqr import Regulator as Regulator
-from diffsim.optimize.trajectory.lqr import lqr as lqr
 from diffsim.optimize.trajectory.mpc import mpc as mpc
+from diffsim.optimize.trajectory.plan import Doubt as Doubt
+from diffsim.optimize.trajectory.plan import Solution as Solution
+from diffsim.optimize.trajectory.plan import plan as plan
+from diffsim.optimize.trajectory.search import Sampling as Sampling
 from diffsim.optimize.trajectory.shooting import Shots as Shots
 from diffsim.optimize.trajectory.shooting import shooting as shooting
 from diffsim.optimize.trajectory.task import Task as Task

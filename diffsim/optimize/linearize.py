@@ -1,13 +1,19 @@
-"""Linearization of one timestep, in tangent coordinates.
+"""Linearization of one timestep, in tangent coordinates, and the best feedback on a linear system.
 
     x' = x + A dx + B du,    y = y0 + C dx + D du
 
 with dx = (dq, dv, da), 2 nv + na coordinates (tangent.py), du the controls, and y the sensors of the state before the
 step. Exact, by forward mode, for every integrator: derivatives of the solver are those of its optimum. Source: MuJoCo's
-mjd_transitionFD, which takes differences.
+mjd_transitionFD, which takes differences. The regulator u = u0 - K (x - x0) minimizes sum dx^T Q dx + du^T R du over
+dx' = A dx + B du: Anderson and Moore 1990, ch. 2; scipy.linalg.solve_discrete_are, on the host.
 """
 
+from typing import NamedTuple
+
 import jax
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import Problem, UnsupportedError
@@ -62,3 +68,41 @@ def refuse_delays(model: Model) -> None:
     if model.topology.nhistory:
         reason = "delays of controls and sensors are states that (dq, dv, da) leaves out"
         raise UnsupportedError([Problem("", 0, "delay", reason, unsupported=True)])
+
+
+class Regulator(NamedTuple):
+    """Gains K (nu, nx), cost to go P (nx, nx), and the poles (nx,) of the closed loop, inside the unit circle."""
+
+    K: np.ndarray
+    P: np.ndarray
+    poles: np.ndarray
+
+
+@checked
+def lqr(system: Linearization, Q: ArrayLike, R: ArrayLike) -> Regulator:
+    """The infinite-horizon regulator about a fixed point; runs on the host, in float64.
+
+    Args:
+      system: the linearization of one world at a fixed point.
+      Q: (nx, nx) or its diagonal (nx,), cost of the state per step.
+      R: (nu, nu) or its diagonal (nu,), cost of the controls per step.
+
+    Raises:
+      ValueError: a batch of systems, a cost of another size. numpy.linalg.LinAlgError: no stabilizing solution, such as
+        a mode with a cost that no control reaches.
+    """
+    A, B = (np.asarray(matrix, np.float64) for matrix in (system.A, system.B))
+    if A.ndim != 2:
+        raise ValueError(f"A has shape {A.shape}: one world at a time")
+    Q, R = _matrix("Q", Q, A.shape[1]), _matrix("R", R, B.shape[1])
+    P = scipy.linalg.solve_discrete_are(A, B, Q, R)
+    K = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    return Regulator(K, P, np.linalg.eigvals(A - B @ K))
+
+
+def _matrix(name: str, weight: ArrayLike, size: int) -> np.ndarray:
+    """(size, size) from a matrix or its diagonal."""
+    weight = np.asarray(weight, np.float64)
+    if weight.shape not in ((size,), (size, size)):
+        raise ValueError(f"{name} has shape {weight.shape}, expected ({size},) or ({size}, {size})")
+    return np.diag(weight) if weight.ndim == 1 else weight

@@ -22,7 +22,7 @@ def motion_forces(
     """
     opt = model.opt
     explicit = opt.integrator in (Integrator.EULER, Integrator.RK4) and not damps_implicitly(model)
-    by_entries = has_tendon_armature(model.topology) or opt.noslip_iterations or opt.solver_gradient == "unroll"
+    by_entries = has_tendon_armature(model.topology) or opt.noslip_iterations or opt.unrolled
     if by_entries or not explicit:
         return None
     return MotionForces(model.topology, moving(model, qvel, com, velocities), dof_armature(model), others)

@@ -103,6 +103,12 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: in
       ValueError: an unknown field, one that follows from others, no sampler, or no worlds. KeyError: no object of a
         name.
     """
+    values = varied_leaves(model, key, fields, count)
+    return with_leaves(model, values), model_axes(model, *values)
+
+
+def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> Leaves:
+    """The leaves, by path, in which the worlds of `randomize` differ, with a leading axis of length `count`."""
     _check(model, fields)
     if count < 1:
         raise ArgumentError(f"randomize: count is the number of worlds, 1 or more, not {count}")
@@ -115,8 +121,7 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: in
     drawn = jax.eval_shape(lambda model, key: follow(model, _draw(model, key, fields)), model, key)
     dependent = dependents(lambda leaves: _constants(with_leaves(model, leaves)), drawn)
     dependent = [name for name in dependent if name not in drawn]
-    values = jax.jit(jax.vmap(one_world, in_axes=(None, 0)))(model, jax.random.split(key, count))
-    return with_leaves(model, values), model_axes(model, *values)
+    return jax.jit(jax.vmap(one_world, in_axes=(None, 0)))(model, jax.random.split(key, count))
 
 
 def with_leaves(model: Model, leaves: Mapping[str, Array]) -> Model:

@@ -68,5 +68,5 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 
 
 def _next_start(model: Model, qacc: jax.Array) -> jax.Array:
-    """(nv,) where the next solve starts; that does not change where it ends, unless it is a fixed number of steps."""
-    return qacc if model.opt.solver_gradient == "unroll" else jax.lax.stop_gradient(qacc)
+    """(nv,) where the next solve starts; that does not change where it ends, unless it takes few steps."""
+    return qacc if model.opt.unrolled else jax.lax.stop_gradient(qacc)

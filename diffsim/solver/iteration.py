@@ -1,7 +1,7 @@
 """The iteration that all primal solvers share: direction, exact line search, step, test.
 
 Accelerations, M a and J a are updated together, so that one iteration costs one direction, one product with M and one
-with J. With solver_gradient = "implicit" it is a while loop that nobody differentiates; "unroll" is a scan of
+with J. It is a while loop that nobody differentiates; derivatives of the iterations are those of a scan of
 opt.iterations iterations, differentiated step by step.
 
 The step length alpha is where the derivative of the objective along the line vanishes, phi'(alpha; inputs) = 0, so it

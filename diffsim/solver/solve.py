@@ -1,7 +1,8 @@
 """solve: the constrained acceleration and the constraint force, by the solver that the model names.
 
 (M, qfrc_smooth, rows) -> qacc. Newton and CG minimize over accelerations (primal.py), PGS over constraint forces
-(projected_gauss_seidel.py); all have one optimum, and the derivative is that of the optimum (adjoint.py).
+(projected_gauss_seidel.py); all have one optimum. The derivative is that of the optimum (adjoint.py), or where the
+iterations are few, and may end before it, that of the iterations.
 """
 
 from typing import NamedTuple, Protocol
@@ -35,7 +36,7 @@ class Minimizer(Protocol):
         """Minimizes from an acceleration `start` (nv,), by opt.iterations iterations at most.
 
         Args:
-          unroll: whether derivatives go through the iterations, whose number is then fixed.
+          unroll: whether it is differentiated; the number of iterations is then fixed.
         """
         ...
 
@@ -70,7 +71,7 @@ def solve(
     Args:
       qM: inertia matrix, by blocks.
       qfrc_smooth: (nv,) all other forces, N or N m.
-      qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless they go through the iterations.
+      qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless those are of the iterations.
       constraints: the rows.
       aids: what else some models can be solved or differentiated with.
 
@@ -82,15 +83,15 @@ def solve(
         which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
         reason = "a model with many vertices of flexes needs the solver Newton or CG, and no noslip iterations"
         raise errors.UnsupportedError([errors.Problem("", 0, f"<option {which}>", reason, unsupported=True)])
-    unroll = model.opt.solver_gradient == "unroll" and bool(constraints.groups)
     objective = Objective(qM, qfrc_smooth, constraints)
-    # as a while loop the search is a constant for derivatives
-    posed = objective if unroll else jax.lax.stop_gradient(objective)
     minimize = SOLVERS[model.opt.solver] if constraints.groups else unconstrained
-    start = qacc_warmstart if unroll else jax.lax.stop_gradient(qacc_warmstart)
-    minimum = minimize(model, posed, start, unroll)
+    # as a while loop the search is a constant for derivatives
+    minimum = minimize(model, *jax.lax.stop_gradient((objective, qacc_warmstart)), unroll=False)
     qacc, own_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
-    qacc = qacc if unroll else at_optimum(qacc, objective, aids.motion)
+    if model.opt.unrolled and constraints.groups:
+        qacc = through_iterations(qacc, model, objective, qacc_warmstart)
+    else:
+        qacc = at_optimum(qacc, objective, aids.motion)
     forces = row_forces(constraints, qacc)
     if own_forces is not None:
         forces = jax.tree.map(_with_value, forces, own_forces)
@@ -111,20 +112,35 @@ def solve(
     )
 
 
+@jax.custom_jvp
+def through_iterations(qacc: Array, model: Model, objective: Objective, start: Array) -> Array:
+    """qacc (nv,), as a differentiable function of what the solver's iterations lead from and to; its own tangent is
+    ignored. Only derivatives go through a fixed number of iterations, opt.iterations: values are found by a loop that
+    ends where it has converged.
+    """
+    if model.opt.solver == Solver.PGS:
+        reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
+        raise errors.UnsupportedError([errors.Problem("", 0, "<option solver>", reason, unsupported=True)])
+    return qacc
+
+
+@through_iterations.defjvp
+def _through_iterations_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    _, model, *given = primals
+
+    def end(objective: Objective, start: Array) -> Array:
+        return SOLVERS[model.opt.solver](model, objective, start, unroll=True).qacc
+
+    return through_iterations(*primals), jax.jvp(end, tuple(given), tangents[2:])[1]
+
+
 def _with_value(derivative: Array, value: Array) -> Array:
     """`value`, differentiated as `derivative`."""
     return derivative + jax.lax.stop_gradient(value - derivative)
 
 
 def projected_gauss_seidel(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
-    """The solver that minimizes over constraint forces.
-
-    Raises:
-      UnsupportedError: derivatives through the iterations.
-    """
-    if unroll:
-        reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
-        raise errors.UnsupportedError([errors.Problem("", 0, "<option solver>", reason, unsupported=True)])
+    """The solver that minimizes over constraint forces; it has no derivative through its iterations."""
     opt = model.opt
     qacc = None if opt.disabled(DisableBit.WARMSTART) else start
     end = solve_dual(objective, qacc, opt.tolerance / cost_scale(model), opt.iterations)

@@ -25,7 +25,9 @@ R = TypeVar("R", bound=Record)
 
 NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10, 12
 
-SOLVER_GRADIENTS = ("implicit", "unroll")
+SOLVER_GRADIENTS = ("auto", "implicit", "unroll")
+# iterations up to which "auto" differentiates them: fewer often end before the optimum is reached
+FEW_ITERATIONS = 8
 
 
 def _solver_gradient(value: str) -> str:
@@ -79,12 +81,21 @@ class Option(Record):
     disableactuator: int = static(whole_number)
     sdf_initpoints: int = static(whole_number)
     sdf_iterations: int = static(whole_number)
-    # ours: "implicit" differentiates the optimum, "unroll" a fixed number of iterations
-    solver_gradient: str = static(_solver_gradient, default="implicit")
+    # ours: "implicit" differentiates the optimum, "unroll" the iterations, "auto" those if there are few of them
+    solver_gradient: str = static(_solver_gradient, default="auto")
     # ours: at how many times in a step contacts may begin or end; 0: at its beginning only (simulate/events/step.py)
     events: int = static(whole_number, default=0)
     # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/contact_reach.py)
     contact_reach: float = static(_length, default=0.0)
+
+    @property
+    def unrolled(self) -> bool:
+        """Whether derivatives are those of the iterations that the solver may take, not of the optimum.
+
+        "auto" leaves that to solvers and options which have a derivative of the optimum alone.
+        """
+        few = self.iterations <= FEW_ITERATIONS and self.solver != Solver.PGS and not self.contact_reach
+        return self.solver_gradient == "unroll" or (self.solver_gradient == "auto" and few)
 
     def disabled(self, bit: DisableBit) -> bool:
         """Whether a feature that is on by default has been switched off."""

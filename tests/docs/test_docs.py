@@ -19,7 +19,7 @@ from diffsim import envs, optimize, viewer, viz
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 # what goes through other pages once more, from end to end
-LONG = ("tasks",)
+LONG = ("tasks", "planning")
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 # numbers of tasks.md, whose table is timed with them, and what the test puts in their place

@@ -12,8 +12,8 @@ import scipy.optimize
 
 import diffsim
 from diffsim import optimize
-from diffsim.optimize.trajectory.box_qp import Quadratic, box_qp
-from tests.optimize.problems import HORIZON, exact, reach
+from diffsim.optimize.trajectory.ilqr import Quadratic, box_qp
+from tests.optimize.problems import HORIZON, RAIL, exact, reach
 
 TASK = reach((-1, 1))
 NOTHING = jnp.zeros((HORIZON, 1))
@@ -85,6 +85,19 @@ def test_a_batch_in_slots_ends_where_each_would_alone() -> None:
         np.testing.assert_allclose(getattr(batch, name), expected, rtol=1e-6, atol=1e-9)
 
 
+def test_what_no_derivative_reaches_is_not_converged() -> None:
+    """Two masses that never touch: the motor of one does nothing for the other."""
+    other = '<body><joint name="other" type="slide" axis="1 0 0"/><geom size=".1" contype="0" conaffinity="0"/></body>'
+    model = diffsim.load(RAIL.replace("</worldbody>", f"{other}</worldbody>"))
+    task = optimize.make_task(model, lambda state, data, ctrl: 0.1 * ctrl, lambda state, data: state.qpos - 1)
+    solve = jax.jit(optimize.ilqr)
+    plan = solve(task, diffsim.make_state(model), NOTHING)
+    assert not plan.converged and plan.unreached > 0.9 and "no derivative reaches" in plan.advice
+    there = diffsim.make_state(model).replace(qpos=jnp.array([0.0, 1.0]))
+    plan = solve(task, there, NOTHING)
+    assert plan.converged and plan.unreached == 0 and plan.advice.startswith("A minimum")
+
+
 def test_shooting_takes_the_best_of_many_starts() -> None:
     starts = jnp.stack([NOTHING, NOTHING + 0.3])
     solve = jax.jit(
@@ -105,6 +118,18 @@ def test_receding_horizon_reaches_the_goal() -> None:
     path = run(TASK, diffsim.make_state(TASK.model), NOTHING, 60)
     assert path.ctrl.shape == (60, 1) and path.states.qpos.shape == (61, 1) and int(path.status) == 0
     assert abs(float(path.states.qpos[-1, 0]) - 1) < 0.02
+
+
+def test_receding_searches_reach_the_goal() -> None:
+    search = optimize.Sampling(samples=64, elites=8, driven=3)
+    run = jax.jit(functools.partial(optimize.mpc, settings=search), static_argnames="steps")
+    path = run(TASK, diffsim.make_state(TASK.model), NOTHING, steps=43)
+    assert path.ctrl.shape == (43, 1) and path.states.qpos.shape == (44, 1) and int(path.status) == 0
+    assert abs(float(path.states.qpos[-1, 0]) - 1) < 0.05
+    again = optimize.evaluate(TASK, diffsim.make_state(TASK.model), path.ctrl)
+    np.testing.assert_allclose(again.states.qpos, path.states.qpos, atol=1e-9)
+    with pytest.raises(diffsim.ArgumentError, match="bounds of all controls"):
+        optimize.mpc(reach((-np.inf, 1)), diffsim.make_state(TASK.model), NOTHING, 4, settings=search)
 
 
 def test_wrong_controls_are_refused() -> None:

@@ -1,10 +1,11 @@
-"""Rollouts with solver_gradient="unroll": the warm start hands derivatives from step to step."""
+"""Derivatives of few iterations of the solver, the default: the warm start hands them from step to step."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import diffsim
+from diffsim.base.enums import Solver
 from tests.uncompiled import uncompiled
 
 # friction and limits change their zones on the way
@@ -14,10 +15,10 @@ ARM = """<mujoco><option timestep=".01"/>
 </worldbody><actuator><motor joint="a"/></actuator></mujoco>"""
 
 
-def test_unrolled_rollout_equals_differences() -> None:
+def test_a_rollout_of_few_iterations_equals_differences() -> None:
     """Other numbers of iterations: tests/gradient_bars."""
     model = diffsim.load(ARM)
-    model = model.replace(opt=model.opt.replace(iterations=4, solver_gradient="unroll"))
+    model = model.replace(opt=model.opt.replace(iterations=1))
 
     def result(x: jax.Array) -> jax.Array:
         state = diffsim.make_state(model).replace(qvel=x[:2])
@@ -35,6 +36,16 @@ def test_unrolled_rollout_equals_differences() -> None:
     expected = (4 * central(1e-5) - central(2e-5)) / 3
     for found, slope in zip(jacobians(starts), expected, strict=True):
         np.testing.assert_allclose(found, slope, rtol=0, atol=1e-6 * np.abs(slope).max())
+
+
+def test_derivatives_are_those_of_iterations_where_these_are_few() -> None:
+    opt = diffsim.load(ARM).opt
+    assert opt.solver_gradient == "auto" and not opt.unrolled
+    assert opt.replace(iterations=1).unrolled and opt.replace(iterations=8).unrolled
+    assert not opt.replace(iterations=9).unrolled and opt.replace(solver_gradient="unroll").unrolled
+    # what has a derivative of the optimum alone
+    for only in ({"solver": Solver.PGS}, {"contact_reach": 0.1}, {"solver_gradient": "implicit"}):
+        assert not opt.replace(iterations=1, **only).unrolled
 
 
 def test_a_rollout_reports_its_worst_status() -> None:

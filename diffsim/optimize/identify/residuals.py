@@ -80,7 +80,7 @@ def mode_of(model: Model, places: Places, width: int, length: int) -> str:
     unknowns = sum(place.size for place in places)
     if unknowns + width > REVERSE_COST * length * model.nsensordata:
         return "reverse"
-    carries_more = model.topology.nhistory or model.opt.solver_gradient == "unroll"
+    carries_more = model.topology.nhistory or model.opt.unrolled
     times = any("opt.timestep" in place.paths for place in places)
     return "forward" if carries_more or times or (not width and unknowns < tangent_size(model)) else "steps"
 

@@ -6,10 +6,11 @@ tries step sizes, two side by side, until one lowers the cost, with feedback:
     u_t = clip(u^_t + alpha k_t + K_t (x_t - x^_t)),    alpha = 1, 1/2, 1/4, ...
 
 (x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
-them, and K_t has no rows of controls that are held (box_qp.py). The model's cost has mu/2 |u_t - u^_t|^2 more: mu falls
+them, and K_t has no rows of controls that are held (`box_qp`). The model's cost has mu/2 |u_t - u^_t|^2 more: mu falls
 where a whole step was taken, and grows where a quarter of it or less was (Levenberg and Marquardt). Of a batch under
 `jax.vmap` some problems run side by side, and the next begins where one has ended (slots.py).
-Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014.
+Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014; Bertsekas 1982, "Projected
+Newton methods".
 """
 
 from typing import NamedTuple
@@ -18,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.linalg import inner, matmul
+from diffsim.math import safe
+from diffsim.math.linalg import cho_solve, cholesky, inner, matmul
 from diffsim.optimize.identify.jacobian import columns
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
-from diffsim.optimize.trajectory.box_qp import Quadratic, box_qp
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, evaluate, follow, residuals
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
@@ -40,6 +41,10 @@ WHOLE, SMALL = 1.0, 0.25
 SLOTS, SEARCHES, LINEARIZED = 32, 16, 4
 # step sizes that are tried side by side
 TOGETHER = 2
+# shares of the cost: more than one of these promised but not gained, or reached by no derivative, is no minimum
+PROMISED, UNREACHED = 1e-2, 1e-2
+# of box_qp: parts of a Newton step; what is left of one is rounding below this many machine epsilons
+LENGTHS, ROUNDING = (1.0, 0.5, 0.1), 16.0
 
 
 @record
@@ -61,12 +66,32 @@ class Ilqr(Record):
 class Plan(Trajectory):
     """A motion with its feedback: u = ctrl[t] + gains[t] difference(model, state, states[t]).
 
-    `gains` are (T, nu, 2 nv + na), of the last iteration. `converged` tells that it gained next to nothing.
+    `gains` are (T, nu, 2 nv + na), of the last iteration. `converged` tells that this is a minimum, as far as
+    derivatives tell: the last iteration gained next to nothing, no step promised more than PROMISED of the cost, and
+    controls reach whatever costs. `promised` and `unreached` are the shares of the cost that a step promised, which no
+    step size gained, and that no derivative reaches, such as the pose of what is not touched; `advice` says it.
     """
 
     gains: Array = leaf("T", "nu", "nx")
     iterations: Array = leaf(dtype=int)
     converged: Array = leaf(dtype=bool)
+    promised: Array = leaf()
+    unreached: Array = leaf()
+
+    @property
+    def advice(self) -> str:
+        """What to make of it, in a sentence; of one plan, not of a batch."""
+        if not np.isfinite(float(self.cost)):
+            return "Do not use it: the motion diverged; see diffsim.check."
+        if float(self.unreached) > UNREACHED:
+            share = f"{float(self.unreached):.0%} of the cost"
+            return f"No minimum of the task: no derivative reaches {share}: search first, optimize.plan."
+        if float(self.promised) > PROMISED:
+            share = f"{float(self.promised):.0%} of the cost"
+            return f"No minimum of the task: derivatives promise {share} and no step gains it: search, optimize.plan."
+        if not bool(self.converged):
+            return "Not at a minimum yet: it still gained when the iterations were used up."
+        return "A minimum of the task as far as derivatives see; a search (optimize.plan) may find a lower one."
 
 
 # step (nu,), gains (nu, nx), and the cost that the step would save to first order
@@ -84,17 +109,36 @@ class _Model(NamedTuple):
     r_x: Array
     r_u: Array
 
+    def unreached(self) -> Array:
+        """The cost of residuals that depend on the state, but on no part of it that controls move at any time.
+
+        What bodies that do not touch make of each other is exactly zero.
+        """
+        A, B, r, r_x, r_u = self
+        moves = (jnp.any(A != 0, axis=0) | jnp.eye(A.shape[1], dtype=bool)).astype(A.dtype)
+        # squares of the links between coordinates are links by way of others
+        for _ in range(A.shape[1].bit_length()):
+            moves = (matmul(moves, moves) > 0).astype(A.dtype)
+        reached = matmul(moves, jnp.any(B != 0, axis=(0, 2)).astype(A.dtype)) > 0
+        depends = r_x != 0
+        seen = jnp.any(depends & reached[None, None], axis=2) | jnp.any(r_u != 0, axis=2)
+        return jnp.sum(jnp.where(jnp.any(depends, axis=2) & ~seen, 0.5 * r * r, 0))
+
 
 class _Progress(NamedTuple):
-    """The best motion so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
+    """The first motion and the best so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
 
-    `expected` is what the step would gain if the model were exact to first order.
+    `expected` is what the step would gain if the model were exact to first order, `promised` the most of it since the
+    motion last changed: mu makes steps small that lead nowhere. `unreached` is the cost that no control has a part in.
     """
 
+    first: Trajectory
     path: Trajectory
     step: Array
     gains: Array
     expected: Array
+    promised: Array
+    unreached: Array
     mu: Array
     iterations: Array
     done: Array
@@ -127,15 +171,25 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     """
     ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
-    chosen = Ilqr() if settings is None else settings
+    return _descend(task, state, ctrl, Ilqr() if settings is None else settings)[1]
+
+
+@jax.jit
+def polished(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
+    """The motion under given controls, and what `ilqr` makes of it, by one program."""
+    return _descend(task, state, ctrl, settings)
+
+
+def _descend(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
+    """The first motion and the plan."""
     loop = Loop(
-        start=lambda task, state, ctrl: _start(task, state, ctrl, chosen),
-        advance=lambda progress, task, *_: _advance(task, progress, chosen),
-        ended=lambda progress: progress.done | (progress.iterations >= chosen.iterations),
+        start=lambda task, state, ctrl: _start(task, state, ctrl, settings),
+        advance=lambda progress, task, *_: _advance(task, progress, settings),
+        ended=lambda progress: progress.done | (progress.iterations >= settings.iterations),
     )
-    end = run(loop, (task, state, ctrl), chosen.slots or (SLOTS if for_cpu() else 0))
+    end = run(loop, (task, state, ctrl), settings.slots or (SLOTS if for_cpu() else 0))
     best = end.path
-    return Plan(
+    plan = Plan(
         states=best.states,
         ctrl=best.ctrl,
         cost=best.cost,
@@ -143,7 +197,10 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
         gains=end.gains,
         iterations=end.iterations,
         converged=end.converged,
+        promised=safe.divide(end.promised, best.cost),
+        unreached=safe.divide(end.unreached, best.cost),
     )
+    return end.first, plan
 
 
 def _advance(task: Task, progress: _Progress, settings: Ilqr) -> _Progress:
@@ -175,7 +232,7 @@ def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
     gains = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype)
     mu, zero = jnp.full((), settings.regularization, ctrl.dtype), jnp.zeros((), ctrl.dtype)
     no, bad = jnp.zeros((), bool), ~jnp.isfinite(path.cost)
-    return _Progress(path, jnp.zeros_like(ctrl), gains, zero, mu, jnp.zeros((), jnp.int32), bad, no)
+    return _Progress(path, path, jnp.zeros_like(ctrl), gains, zero, zero, zero, mu, jnp.zeros((), jnp.int32), bad, no)
 
 
 def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
@@ -205,21 +262,34 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
     least = settings.tolerance * jnp.abs(old.cost)
     # a failed step is tried again with more regularization, unless nothing was to be gained
     over = better | ~(progress.expected > least) | (progress.mu >= LARGEST)
-    converged = ~(gain > least) & jnp.isfinite(old.cost) & over
+    ended = ~(gain > least) & jnp.isfinite(old.cost) & over
+    believed = (progress.promised <= PROMISED * old.cost) & (progress.unreached <= UNREACHED * old.cost)
     change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
     mu = jnp.clip(progress.mu * change, SMALLEST, LARGEST)
     path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
     failed = ~jnp.isfinite(path.cost)
     return progress._replace(
-        path=path, mu=mu, iterations=progress.iterations + 1, done=converged | failed, converged=converged
+        path=path,
+        promised=jnp.where(better & (gain > least), 0, progress.promised),
+        mu=mu,
+        iterations=progress.iterations + 1,
+        done=ended | failed,
+        converged=ended & believed,
     )
 
 
 def _prepare(task: Task, progress: _Progress) -> _Progress:
     """The next step and gains, from the linear-quadratic model about the motion."""
     system = in_turn(_expand, (task, progress.path), LINEARIZED if for_cpu() else 0)
-    step, gains, expected = _backward(task, system, progress.path.ctrl, progress.mu)
-    return progress._replace(step=step, gains=gains, expected=jnp.sum(expected))
+    step, gains, gain = _backward(task, system, progress.path.ctrl, progress.mu)
+    expected = jnp.sum(gain)
+    return progress._replace(
+        step=step,
+        gains=gains,
+        expected=expected,
+        promised=jnp.maximum(progress.promised, expected),
+        unreached=system.unreached(),
+    )
 
 
 def _expand(task: Task, path: Trajectory) -> _Model:
@@ -262,3 +332,73 @@ def _backward(task: Task, system: _Model, ctrl: Array, mu: Array) -> Stage:
 
     stages = jax.tree.map(lambda leaf: leaf[:-1], system)
     return jax.lax.scan(stage, end, (stages, ctrl), reverse=True)[1]
+
+
+class Quadratic(NamedTuple):
+    """H (n, n), positive definite; g (n,); G (n, m)."""
+
+    hessian: Array
+    gradient: Array
+    mixed: Array
+
+
+def box_qp(problem: Quadratic, lower: Array, upper: Array) -> tuple[Array, Array]:
+    """A small quadratic program in a box, and how its solution depends on a linear parameter.
+
+        minimize 1/2 u^T H u + (g + G x)^T u,  lower <= u <= upper,  at x = 0
+
+    By projected Newton steps: variables that press against a bound are held, and the others take the Newton step of the
+    rest. Several lengths of it are tried side by side, clipped to the box; one of them ends where the first variable
+    meets its bound. Beside them stands the best position of each variable alone, which is lower unless u is the
+    solution: clipping may spoil a Newton step. du/dx = -H_ff^-1 G_f on the free variables, 0 on the held ones.
+
+    Returns:
+      The solution (n,) and its derivative (n, m); bounds (n,) may be infinite.
+    """
+    hessian, gradient, mixed = problem
+
+    def cost(u: Array) -> Array:
+        return inner(u, gradient + 0.5 * matmul(hessian, u))
+
+    def improve(point: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        u, _, steps = point
+        slope = gradient + matmul(hessian, u)
+        step = -_solve_free(hessian, _free(u, slope, lower, upper), slope)
+        lengths = jnp.append(jnp.asarray(LENGTHS, u.dtype), _to_first_bound(u, step, lower, upper))
+        moves = jnp.concatenate([jax.vmap(lambda length: length * step)(lengths), jnp.diag(-slope / jnp.diag(hessian))])
+        trials = jax.vmap(lambda move: jnp.clip(u + move, lower, upper))(moves)
+        best = trials[jnp.argmin(jax.vmap(cost)(trials))]
+        small = ROUNDING * float(jnp.finfo(u.dtype).eps) * (1e-10 + jnp.abs(u))
+        return best, jnp.all(jnp.abs(best - u) <= small), steps + 1
+
+    def unfinished(point: tuple[Array, Array, Array]) -> Array:
+        return ~point[1] & (point[2] < 4 + 4 * gradient.size)
+
+    target = -cho_solve(cholesky(hessian), gradient)
+    u = jnp.clip(target, lower, upper)
+    # within the box nothing is left to do, nor is there where one variable was clipped and there is no other
+    if gradient.size > 1:
+        u = jax.lax.while_loop(unfinished, improve, (u, jnp.all(u == target), jnp.zeros((), jnp.int32)))[0]
+    free = _free(u, gradient + matmul(hessian, u), lower, upper)
+    return u, -_solve_free(hessian, free, mixed)
+
+
+def _free(u: Array, slope: Array, lower: Array, upper: Array) -> Array:
+    """(n,) bool: variables that do not press against a bound."""
+    return ~((u <= lower) & (slope > 0)) & ~((u >= upper) & (slope < 0))
+
+
+def _to_first_bound(u: Array, step: Array, lower: Array, upper: Array) -> Array:
+    """The part of the step, 1 at most, that takes the first variable to its bound, or a rounding beyond."""
+    room = jnp.where(step > 0, upper - u, u - lower)
+    share = jnp.where((step != 0) & (room > 0), safe.divide(room, jnp.abs(step), 1.0), 1.0)
+    beyond = 1 + ROUNDING * float(jnp.finfo(u.dtype).eps)
+    return jnp.minimum(beyond * jnp.min(share), 1.0)
+
+
+def _solve_free(hessian: Array, free: Array, b: Array) -> Array:
+    """H_ff^-1 b_f on the free variables, zero on the others; b is (n,) or (n, m)."""
+    both = free[:, None] & free[None, :]
+    eye = jnp.eye(free.size, dtype=hessian.dtype)
+    mask = free if b.ndim == 1 else free[:, None]
+    return jnp.where(mask, cho_solve(cholesky(jnp.where(both, hessian, eye)), jnp.where(mask, b, 0)), 0)

@@ -1,10 +1,15 @@
-"""Receding horizon control: at every step a plan from where the world is, begun from the one before."""
+"""Receding horizon control: again and again a plan from where the world is, begun from the one before.
+
+By iLQR a plan is improved at every step; by a search it drives a few steps (`Sampling.driven`), and finds ways that no
+derivative points to.
+"""
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.base.checked import checked
 from diffsim.optimize.trajectory.ilqr import Ilqr, ilqr
+from diffsim.optimize.trajectory.search import Sampling, pursue
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
 from diffsim.simulate.step import step_data
 from diffsim.types import Model, State
@@ -14,27 +19,36 @@ Array = jax.Array
 
 @checked
 def mpc(
-    task: Task, state: State, ctrl: Array, steps: int, plant: Model | None = None, settings: Ilqr | None = None
+    task: Task,
+    state: State,
+    ctrl: Array,
+    steps: int,
+    plant: Model | None = None,
+    settings: Ilqr | Sampling | None = None,
+    key: Array | None = None,
 ) -> Trajectory:
     """Controls a world for some steps. Jit it with static `steps`; batch it with `jax.vmap` over states and controls.
 
     Args:
       task: what plans cost, over a horizon of ctrl.shape[0] steps.
       state: where the world is.
-      ctrl: (horizon, nu) guess of the first plan; each later one begins from the last, shifted by a step.
+      ctrl: (horizon, nu) guess of the first plan; each later one begins from the last, shifted by what was driven.
       steps: how many steps to take.
       plant: the world's own model, None for that of the task.
-      settings: of each plan; None for one iteration, as in MuJoCo MPC.
+      settings: of each plan: `Ilqr`, None for one iteration of it, as in MuJoCo MPC; or `Sampling`, for a search.
+      key: of a search; None for `jax.random.key(0)`.
 
     Returns:
       What the world did: states, controls (steps, nu), bits of status, and the cost of the last plan.
 
     Raises:
-      ValueError: fewer than one step. For controls and models those of `ilqr`.
+      ValueError: fewer than one step. ArgumentError: a search without bounds. For controls and models those of `ilqr`.
     """
     ctrl = controls_of(task, ctrl)
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected one or more")
+    if isinstance(settings, Sampling):
+        return pursue(task, state, ctrl, steps, plant, settings, jax.random.key(0) if key is None else key)
     settings = Ilqr(iterations=1) if settings is None else settings
 
     def advance(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], tuple[State, Array, Array, Array]]:

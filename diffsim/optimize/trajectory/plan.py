@@ -1,0 +1,374 @@
+"""plan: a motion through contact, in one call: searched for, made locally optimal, and tried under noise.
+
+Where a pusher must go around a box first, every derivative points away from the way: what is nearest must be given up.
+A search over controls (search.py) finds such ways, of two kinds, since each fails where the other does not:
+
+    whole      few pieces of control over the whole horizon, then twice as many, and again: detours
+    receding   a plan over a quarter of the horizon drives a few steps, then the next: long chains of short deeds
+
+The best of them is refined by more pieces that scatter less, and polished by iLQR. The polished motion is kept only if
+it costs less under noise, of controls, friction, masses and start: a little less cost can be bought with a grip that
+the least noise loses.
+"""
+
+import dataclasses
+import functools
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.base.checked import checked
+from diffsim.base.errors import ArgumentError
+from diffsim.optimize.linearize import refuse_delays
+from diffsim.optimize.tangent import integrate, tangent_size
+from diffsim.optimize.trajectory.ilqr import Ilqr, Plan, polished
+from diffsim.optimize.trajectory.search import (
+    Proposal,
+    Sampling,
+    Worlds,
+    attempts,
+    draw,
+    half_ranges,
+    inside,
+    learn,
+    middles,
+    need_bounds,
+    propose,
+    spread,
+)
+from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
+from diffsim.simulate.randomize import Scale, leaf, varied_leaves
+from diffsim.types import State
+from diffsim.types.record import leaf as field
+from diffsim.types.record import record
+
+Array = jax.Array
+Robust = Literal["mean", "worst quarter"]
+
+# pieces of control at most; motions of so many steps are first planned in receding horizons, a quarter of them each
+ROOM, LONG = 64, 200
+# stages of a search over the whole horizon, pieces, rounds at most, first deviation in half ranges; and of what follows
+# about the best motion
+STAGES = ((4, 16, 1.0), (8, 12, 0.4), (16, 12, 0.3))
+REFINED = ((32, 12, 0.2), (64, 12, 0.12))
+# a stage ends when so many rounds gain less than this share of the cost, and controls scatter by less than NARROW
+PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
+# the goal counts as reached at this share of the final cost at the start; else there are so many tries
+REACHED, TRIES = 5e-3, 3
+# worlds of robust planning, and how many times as much the cost may be under noise before a motion is called fragile
+SET, FRAGILE = 8, 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubt:
+    """How the world may differ from the model.
+
+    Attributes:
+      controls: deviation of noise on each control at each step, in half ranges.
+      fields: how leaves of the model scatter, as in `diffsim.randomize`; None for friction and masses by 5%.
+      start: deviation of the first state in tangent coordinates, m, rad and their rates.
+      worlds: how many worlds a motion is tried in.
+    """
+
+    controls: float = 0.003
+    fields: Mapping[str, Any] | None = None
+    start: float = 1e-3
+    worlds: int = 64
+
+    def scatter(self) -> dict[str, Any]:
+        """How leaves scatter."""
+        usual = {"geom_friction": Scale(0.95, 1.05), "body_mass": Scale(0.95, 1.05)}
+        return usual if self.fields is None else dict(self.fields)
+
+
+@record
+class Solution(Plan):
+    """What `plan` found: a motion with feedback, as of `ilqr`, and how it fares.
+
+    `noisy` are costs in worlds that differ from the model as `Doubt` says; `idle` is the cost of controls at rest;
+    `goal` the final part of the cost, at the start and at the end. `gains` are zero where polish was not kept.
+    """
+
+    noisy: Array = field("worlds")
+    idle: Array = field()
+    goal: Array = field(2)
+    steps: Array = field(dtype=int)
+
+    @property
+    def advice(self) -> str:
+        """How far the motion can be trusted, in a few words."""
+        cost, mean, spread = float(self.cost), float(jnp.mean(self.noisy)), float(jnp.std(self.noisy))
+        begin, end = (float(value) for value in self.goal)
+        far = f", the goal's part falls from {begin:.3g} to {end:.3g}" if begin > 0 else ""
+        first = f"It costs {cost:.3g} where rest costs {float(self.idle):.3g}{far}."
+        worst = f"{float(jnp.max(self.noisy)):.3g} at worst"
+        under = f"{mean:.3g} +- {spread:.2g} in {self.noisy.size} worlds of noise, {worst}"
+        if begin > 0 and end > 0.1 * begin:
+            return f"{first} It does not reach the goal: give it more steps, or another key. It costs {under}."
+        if not mean <= FRAGILE * cost + 0.01 * float(self.idle):
+            return f"{first} Fragile: {under}; plan with robust='mean', or replan as it goes (optimize.mpc)."
+        return f"{first} It holds: {under}."
+
+
+@checked
+def plan(
+    task: Task,
+    state: State,
+    steps: int,
+    *,
+    ctrl: Array | None = None,
+    key: Array | int = 0,
+    seconds: float | None = None,
+    settings: Sampling | None = None,
+    doubt: Doubt | None = None,
+    robust: Robust | None = None,
+    vmap: Callable = jax.vmap,
+    show: Callable[[str], Any] | None = None,
+) -> Solution:
+    """Finds a motion through contact. Runs on the host, for seconds to minutes; interrupted (Ctrl-C), it gives the best
+    so far. Equal keys give equal plans, unless time runs out.
+
+    Args:
+      task: costs and bounds; controls need bounds.
+      state: where the motion begins.
+      steps: T, how many steps it has.
+      ctrl: (T, nu) a guess to begin from; None for none.
+      key: of `jax.random.key`, or a whole number.
+      seconds: budget of time, compilation included; None for as long as it gains.
+      settings: of the search, None for `Sampling()`.
+      doubt: how the world may differ from the model, None for `Doubt()`.
+      robust: plan for 8 such worlds at once: by the mean of their costs, or by that of the worst quarter.
+      vmap: `parallel.vmap` to share worlds out over devices.
+      show: called with a line of progress now and then; None writes to stderr where that is a terminal.
+
+    Returns:
+      The motion; `print(solution.advice)` tells how far to trust it.
+
+    Raises:
+      ArgumentError: controls without bounds, no steps, or another `robust`. ValueError: a guess of a wrong shape.
+      UnsupportedError: a model with delays.
+    """
+    if steps < 1 or robust not in (None, "mean", "worst quarter"):
+        expected = "1 or more, and 'mean' or 'worst quarter'"
+        raise ArgumentError(f"plan: steps is {steps}, robust {robust!r}; expected {expected}")
+    need_bounds(task)
+    refuse_delays(task.model)
+    settings = Sampling() if settings is None else settings
+    key = jax.random.key(key) if isinstance(key, int) else key
+    hunt = _Hunt(task, state, steps, settings, Doubt() if doubt is None else doubt, robust, vmap, show, key, seconds)
+    if ctrl is not None:
+        hunt.offer(controls_of(task, ctrl), "the guess")
+    try:
+        hunt.explore()
+        hunt.refine()
+    except (KeyboardInterrupt, _TimeIsUp):
+        hunt.say("stopped: the best so far")
+    return hunt.conclude()
+
+
+def _repeated(leaf: Array, count: int) -> Array:
+    """(count, ...) copies."""
+    return jnp.broadcast_to(leaf, (count, *jnp.shape(leaf)))
+
+
+class _TimeIsUp(Exception):
+    """The budget is used up."""
+
+
+# a motion that was found: controls (T, nu), cost, its final part
+class _Find(NamedTuple):
+    ctrl: Array
+    cost: float
+    final: float
+
+
+_draw = jax.jit(draw, static_argnums=3)
+_learn = jax.jit(learn)
+_spread = jax.jit(spread, static_argnums=3)
+_middles = jax.jit(middles, static_argnums=3)
+_detailed = jax.jit(lambda task, ctrl, detail: inside(task, ctrl + jnp.broadcast_to(detail, ctrl.shape)))
+
+
+class _Hunt:
+    """The search for one motion: what is known so far, and what is left of the time."""
+
+    def __init__(
+        self,
+        task: Task,
+        state: State,
+        steps: int,
+        settings: Sampling,
+        doubt: Doubt,
+        robust: Robust | None,
+        vmap: Callable,
+        show: Callable[[str], Any] | None,
+        key: Array,
+        seconds: float | None,
+    ) -> None:
+        self.task, self.state, self.steps, self.settings, self.robust = task, state, steps, settings, robust
+        self.attempts, self.doubt, self.show, self.key = attempts(vmap), doubt, show, key
+        self.began, self.seconds, self.simulated = time.monotonic(), seconds, 0
+        self.room, self.finds = min(ROOM, steps), []
+        size = settings.samples
+        # the same worlds for every motion that is compared
+        self.varied = varied_leaves(task.model, self.next_key(), doubt.scatter(), size)
+        self.even = {name: _repeated(leaf(task.model, name), size) for name in self.varied}
+        self.rest = inside(task, jnp.zeros((steps, task.model.nu), task.lower.dtype))
+        self.goal = self.value(self.rest, 0).final
+        self.idle = self.value(self.rest, steps)
+
+    def next_key(self) -> Array:
+        """A fresh key."""
+        self.key, key = jax.random.split(self.key)
+        return key
+
+    def say(self, text: str) -> None:
+        """A line of progress."""
+        best = f"cost {self.best.cost:.4g}, " if self.finds else ""
+        line = f"plan: {text}: {best}{self.simulated / 1e6:.1f} M steps, {time.monotonic() - self.began:.1f} s"
+        if self.show is not None:
+            self.show(line)
+        elif sys.stderr.isatty():
+            print(line, file=sys.stderr, flush=True)
+
+    @property
+    def best(self) -> _Find:
+        """The motion of least cost."""
+        return min(self.finds, key=lambda find: find.cost)
+
+    def worlds(self, state: State, leaves: dict[str, Array] | None = None) -> Worlds:
+        """Worlds that begin in one state."""
+        leaves = self.even if leaves is None else leaves
+        return Worlds(leaves, jax.tree.map(functools.partial(_repeated, count=self.settings.samples), state))
+
+    def costs(self, worlds: Worlds, ctrl: Array, length: int) -> tuple[Array, Array, State]:
+        """Of controls (N, T, nu); for a set of worlds, where robust."""
+        if self.seconds is not None and time.monotonic() - self.began > self.seconds and self.finds:
+            raise _TimeIsUp
+        self.simulated += len(ctrl) * (length + 1)
+        return self.attempts(self.task, worlds, ctrl, length)
+
+    def judged(self, state: State, ctrl: Array, length: int) -> Array:
+        """What a search goes by: costs (N,) in the model, or of a set of models."""
+        if self.robust is None:
+            return self.costs(self.worlds(state), ctrl, length)[0]
+        shares = [jax.tree.map(lambda x, i=i: _repeated(x[i], len(ctrl)), self.varied) for i in range(SET)]
+        costs = jnp.stack([self.costs(self.worlds(state, leaves), ctrl, length)[0] for leaves in shares])
+        return jnp.mean(costs if self.robust == "mean" else jnp.sort(costs, axis=0)[-SET // 4 :], axis=0)
+
+    def value(self, ctrl: Array, length: int) -> _Find:
+        """Of one motion, in the model."""
+        costs, finals, _ = self.costs(self.worlds(self.state), _repeated(ctrl, self.settings.samples), length)
+        return _Find(ctrl, float(costs[0]), float(finals[0]))
+
+    def offer(self, ctrl: Array, source: str) -> None:
+        """One more motion to choose from."""
+        self.finds.append(self.value(ctrl, self.steps))
+        self.say(source)
+
+    def round(
+        self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array | float = 0.0, batches: int = 1
+    ) -> Proposal:
+        """One round of the search, of one batch of samples or more; `detail` (T, nu) is added to what is drawn."""
+        drawn = [_draw(self.task, proposal, self.next_key(), self.settings.samples) for _ in range(batches)]
+        costs = []
+        for knots in drawn:
+            ctrl = _detailed(self.task, _spread(knots, pieces, length, self.steps), detail)
+            costs.append(self.judged(state, ctrl, length))
+        return _learn(self.task, proposal, jnp.concatenate(drawn), jnp.concatenate(costs), self.settings)
+
+    def stage(self, ctrl: Array, pieces: int, rounds: int, deviation: float, batches: int = 1) -> Array:
+        """Controls (T, nu) near others that differ from them by so many pieces."""
+        middle = _middles(ctrl, pieces, self.steps, self.room)
+        detail = ctrl - _spread(middle, pieces, self.steps, self.steps)
+        proposal, scale = propose(self.task, middle, deviation), half_ranges(self.task, middle.shape)
+        history: list[float] = []
+        for turn in range(rounds):
+            proposal = self.round(self.state, proposal, pieces, self.steps, detail, batches=batches if turn == 0 else 1)
+            history.append(float(proposal.cost))
+            narrow = float(jnp.mean((proposal.deviation / scale)[:pieces])) < NARROW
+            if narrow and turn >= PATIENCE and history[-1 - PATIENCE] - history[-1] < GAIN * history[-1]:
+                break
+        return _detailed(self.task, _spread(proposal.best, pieces, self.steps, self.steps), detail)
+
+    def explore(self) -> None:
+        """Tries of both kinds, until the goal is reached or, where the task has none, one of each."""
+        kinds = [self.receding, self.whole] if self.steps >= LONG else [self.whole, self.receding]
+        for turn in range(TRIES if self.goal > 0 else len(kinds)):
+            kinds[turn % len(kinds)]()
+            if self.goal > 0 and self.best.final < REACHED * self.goal:
+                return
+
+    def whole(self) -> None:
+        """A search over the whole horizon."""
+        ctrl = self.rest
+        for i, (pieces, rounds, deviation) in enumerate(STAGES):
+            if pieces <= self.room:
+                ctrl = self.stage(ctrl, pieces, rounds, deviation, 1 if i else 4)
+                self.offer(ctrl, f"whole horizon, {pieces} pieces")
+
+    def receding(self) -> None:
+        """Plans over a part of the horizon, each of which drives a few pieces."""
+        horizon = min(self.steps, max(self.steps // 4, LONG // 4))
+        pieces, taken, state = min(self.settings.pieces, horizon), [], self.state
+        shift = min(self.settings.driven, pieces)
+        act = max(1, shift * horizon // pieces)
+        mean = _middles(self.rest, pieces, horizon, self.room)
+        for done in range(0, self.steps, act):
+            proposal = propose(self.task, mean, self.settings.first)
+            for _ in range(self.settings.rounds * (1 if done else 3)):
+                proposal = self.round(state, proposal, pieces, horizon)
+            ctrl, count = _spread(proposal.best, pieces, horizon, self.steps), min(act, self.steps - done)
+            ends = self.costs(self.worlds(state), _repeated(ctrl, self.settings.samples), count)[2]
+            state = jax.tree.map(lambda x: x[0], ends)
+            taken.append(ctrl[:count])
+            # the next plan begins from this one, a few pieces on
+            mean = proposal.best[jnp.minimum(jnp.arange(self.room) + shift, pieces - 1)]
+        self.offer(jnp.concatenate(taken), "receding")
+
+    def refine(self) -> None:
+        """More pieces about the best motion."""
+        for pieces, rounds, deviation in REFINED:
+            pieces = min(self.room, pieces)
+            self.offer(self.stage(self.best.ctrl, pieces, rounds, deviation), f"refined, {pieces} pieces")
+
+    def conclude(self) -> Solution:
+        """Polishes the best, keeps what costs less under noise, and says how it fares."""
+        self.seconds = None
+        best = self.best if self.finds else self.idle
+        before, after = polished(self.task, self.state, best.ctrl, Ilqr(iterations=50))
+        noisy = [self.noisy(path.ctrl) for path in (before, after)]
+        keep = float(jnp.mean(noisy[1])) <= float(jnp.mean(noisy[0]))
+        chosen: Trajectory = after if keep else before
+        self.say(f"polished to {float(after.cost):.4g}, " + ("kept" if keep else "not kept: it costs more under noise"))
+        end = self.value(chosen.ctrl, self.steps)
+        return Solution(
+            states=chosen.states,
+            ctrl=chosen.ctrl,
+            cost=chosen.cost,
+            status=chosen.status,
+            gains=after.gains if keep else jnp.zeros_like(after.gains),
+            iterations=after.iterations,
+            converged=after.converged & keep,
+            promised=after.promised,
+            unreached=after.unreached,
+            noisy=noisy[int(keep)],
+            idle=jnp.asarray(self.idle.cost),
+            goal=jnp.asarray([self.goal, end.final]),
+            steps=jnp.asarray(self.simulated),
+        )
+
+    def noisy(self, ctrl: Array) -> Array:
+        """Costs (worlds,) under noise, of equal keys for all motions."""
+        count = self.settings.samples
+        push, turn = jax.random.split(jax.random.fold_in(jax.random.key(0), count))
+        shape = (count, *ctrl.shape)
+        noise = self.doubt.controls * half_ranges(self.task, shape) * jax.random.normal(push, shape, ctrl.dtype)
+        shaken = inside(self.task, ctrl[None] + noise)
+        change = self.doubt.start * jax.random.normal(turn, (count, tangent_size(self.task.model)), ctrl.dtype)
+        states = jax.vmap(integrate, in_axes=(None, None, 0))(self.task.model, self.state, change)
+        return self.costs(Worlds(self.varied, states), shaken, self.steps)[0][: self.doubt.worlds]

@@ -1,0 +1,73 @@
+"""plan: searches, what they find, what they say of it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim import optimize
+from tests.optimize.problems import HORIZON, RAIL, exact, reach
+
+FEW = optimize.Sampling(samples=128, elites=12)
+
+# a pusher on the wrong side of a ball
+WRONG_SIDE = """<mujoco><option timestep=".05" gravity="0 0 0" integrator="implicitfast"/>
+<default><joint type="slide" damping="5"/><geom size=".1" mass="1" condim="1"/></default>
+<worldbody><body><joint name="x" axis="1 0 0"/><joint name="y" axis="0 1 0"/><geom name="pusher"/></body>
+<body><joint name="ball" axis="1 0 0"/><geom name="ball" pos=".3 0 0"/></body></worldbody>
+<actuator><velocity joint="x" kv="50" ctrlrange="-1 1"/><velocity joint="y" kv="50" ctrlrange="-1 1"/></actuator>
+</mujoco>"""
+
+
+def test_a_plan_finds_the_best_controls_and_tells_the_truth() -> None:
+    task = reach((-1, 1))
+    lines: list[str] = []
+    state = diffsim.make_state(task.model)
+    found = optimize.plan(task, state, HORIZON, settings=FEW, show=lines.append)
+    np.testing.assert_allclose(found.ctrl[:, 0], exact(1.0), atol=1e-5)
+    assert found.converged and np.any(found.gains != 0)
+    again = optimize.evaluate(task, state, found.ctrl)
+    assert float(again.cost) == pytest.approx(float(found.cost), rel=1e-12)
+    # 1/2 (10 (0 - 1))^2 at rest, and at the start
+    assert float(found.idle) == pytest.approx(50) and float(found.goal[0]) == pytest.approx(50)
+    assert found.noisy.shape == (64,) and 0 < float(jnp.std(found.noisy)) < 1e-3 * float(found.idle)
+    assert "It holds" in found.advice and any("whole horizon, 8 pieces" in line for line in lines)
+    # equal keys, equal plans; a motion that was found costs as much as is said
+    same = optimize.plan(task, state, HORIZON, settings=FEW)
+    assert np.array_equal(same.ctrl, found.ctrl) and np.array_equal(same.noisy, found.noisy)
+
+
+def test_a_plan_ends_when_it_is_told_to() -> None:
+    task = reach((-1, 1))
+    state = diffsim.make_state(task.model)
+    lines: list[str] = []
+    short = optimize.plan(
+        task, state, HORIZON, settings=FEW, seconds=0, ctrl=jnp.full((HORIZON, 1), 0.1), show=lines.append
+    )
+    assert any("stopped" in line for line in lines) and int(short.steps) < 10 * 128 * HORIZON
+
+    def interrupt(line: str) -> None:
+        lines.append(line)
+        if "4 pieces" in line:
+            raise KeyboardInterrupt
+
+    stopped = optimize.plan(task, state, HORIZON, settings=FEW, show=interrupt)
+    assert "8 pieces" not in lines[-1] and float(stopped.cost) < float(stopped.idle)
+
+
+def test_a_plan_goes_around() -> None:
+    """The ball shall come nearer, and the pusher stands on that side: all that derivatives say is to stay away."""
+    model = diffsim.load(WRONG_SIDE)
+    final = lambda state, data: 10 * (state.qpos[2:] + 0.2)  # noqa: E731
+    task = optimize.make_task(model, lambda state, data, ctrl: 0.01 * ctrl, final)
+    found = optimize.plan(task, diffsim.make_state(model), 60, settings=FEW, robust="mean")
+    assert float(found.goal[1]) < 0.02 * float(found.goal[0])
+    assert np.mean(found.noisy) < 0.1 * float(found.idle)
+
+
+def test_plans_refuse_what_they_cannot_do() -> None:
+    state = diffsim.make_state(diffsim.load(RAIL))
+    with pytest.raises(diffsim.ArgumentError, match="bounds of all controls"):
+        optimize.plan(reach(), state, HORIZON)
+    with pytest.raises(diffsim.ArgumentError, match="expected 1 or more"):
+        optimize.plan(reach((-1, 1)), state, 0)
