@@ -31,7 +31,7 @@ from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.subtree import compute_subtree_velocities
 from diffsim.kinematics.tendon import compute_tendons
 from diffsim.kinematics.velocity import compute_velocities
-from diffsim.math.block_matrix import solve_blocks
+from diffsim.math.blocks import solve_blocks
 from diffsim.mjx.types import Contact, Data, Model
 from diffsim.sensor import read_sensors
 from diffsim.simulate.forward import forward as simulate_forward
