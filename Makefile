@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 # what depends on the version of jax: programs, batches, derivatives, options
-OLDEST_TESTS := tests/api tests/math tests/kernels tests/solver tests/simulate/test_integrators.py tests/optimize/test_fit.py
+OLDEST_TESTS := tests/api tests/types tests/math tests/xla tests/solver tests/simulate/test_integrators.py tests/optimize/test_fit.py
 
 DM_CONTROL := dm_control==1.0.41
 # wheels whose models `make corpus` compiles; downloaded, never installed
@@ -81,7 +81,7 @@ soak: $(VENV)/.installed  ## long runs: energy, stacks, memory, threads, models 
 parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
 	$(BIN)/python tests/parity_wide.py
 	$(BIN)/python tests/solver_wide.py
-	DIFFSIM_WIDE=1 $(BIN)/python -m pytest -q -n 0 tests/physics/test_parity.py
+	DIFFSIM_WIDE=1 $(BIN)/python -m pytest -q -n 0 tests/kinematics/test_parity.py
 
 rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and the time of a fine mesh beside a box
 	$(BIN)/python tests/ray_wide.py

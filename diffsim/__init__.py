@@ -25,8 +25,8 @@ from diffsim.compiler.convert import from_mujoco as from_mujoco
 from diffsim.compiler.inertials import save_inertials as save_inertials
 from diffsim.geometry.rays.ray import RayHits as RayHits
 from diffsim.load import load as load
-from diffsim.simulate.batch import model_axes as model_axes
-from diffsim.simulate.constants.set_const import set_const as set_const
+from diffsim.simulate.arguments import model_axes as model_axes
+from diffsim.simulate.constants import set_const as set_const
 from diffsim.simulate.forward import forward as forward
 from diffsim.simulate.inverse import inverse as inverse
 from diffsim.simulate.randomize import Scale as Scale
@@ -40,9 +40,9 @@ from diffsim.simulate.status import is_bad as is_bad
 from diffsim.simulate.step import integrate as integrate
 from diffsim.simulate.step import step as step
 from diffsim.simulate.step import step_data as step_data
-from diffsim.support.distance import GeomDistance as GeomDistance
-from diffsim.support.distance import geom_distance as geom_distance
+from diffsim.support.rays import GeomDistance as GeomDistance
 from diffsim.support.rays import RayFilter as RayFilter
+from diffsim.support.rays import geom_distance as geom_distance
 from diffsim.support.rays import multi_ray as multi_ray
 from diffsim.support.rays import ray as ray
 from diffsim.types import Data as Data
@@ -56,7 +56,7 @@ from diffsim.types.state import make_state as make_state
 from diffsim.types.views import View as View
 from diffsim.types.views import sensor as sensor
 from diffsim.version import VERSION as __version__  # noqa: F401
-from diffsim.xla.compiler_options import compiler_options as compiler_options
+from diffsim.xla.compiled import compiler_options as compiler_options
 
 if TYPE_CHECKING:
     from diffsim import bench as bench

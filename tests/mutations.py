@@ -130,13 +130,13 @@ MUTATIONS = {
         "tests/constraint/test_options.py",
     ),
     "normalization of free quaternions is not projected": Mutation(
-        "kinematics/joint_motion.py",
+        "kinematics/joints.py",
         "    return quat_normalize(qpos[3:])\n",
         f"    return qpos[3:] + {held('quat_normalize(qpos[3:]) - qpos[3:]')}\n",
         "tests/simulate/test_gradients.py::test_quaternions_are_projected",
     ),
     "normalization of ball quaternions is not projected": Mutation(
-        "kinematics/joint_motion.py",
+        "kinematics/joints.py",
         "    return quat_normalize(qpos)\n",
         f"    return qpos + {held('quat_normalize(qpos) - qpos')}\n",
         "tests/simulate/test_gradients.py::test_quaternions_are_projected",

@@ -12,9 +12,8 @@ import mujoco
 import numpy as np
 
 from diffsim.compiler.convert import from_mujoco
-from diffsim.kinematics.tree import worthwhile_blocks
 from diffsim.load import load
-from diffsim.math.blocks import diagonal_of
+from diffsim.math.linalg import diagonal_of, worthwhile_blocks
 from diffsim.types import Inputs, Model, State
 
 MODELS = pathlib.Path(__file__).parent / "models"

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import oracle
-from collision.field_scenes import extension, field_geom
-from collision.hulls import BOX
+from geometry.field_scenes import extension, field_geom
+from geometry.hulls import BOX
 from oracle import mujoco
 from scipy.spatial.transform import Rotation
 

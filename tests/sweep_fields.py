@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from collision.field_scenes import OCTREE, SETTINGS, SHAPES, extension, field_geom
-from collision.hulls import BOX
+from geometry.field_scenes import OCTREE, SETTINGS, SHAPES, extension, field_geom
+from geometry.hulls import BOX
 
 import diffsim
 from diffsim.collision import collide

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from collision.hulls import cloud
+from geometry.hulls import cloud
 from oracle import mujoco
 
 import diffsim

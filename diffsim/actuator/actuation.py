@@ -1,27 +1,145 @@
-"""Actuator forces, and how they reach the joints.
+"""Actuator forces, how they reach the joints, and how they change with velocity.
 
     d act / dt   = rate(ctrl, act, length, velocity)
     force        = gain(length, velocity) * (act or ctrl) + bias(length, velocity)
     qfrc_actuator = moment^T force
+    d force / d velocity = gain' signal + gain signal' + bias'
 
-What rate, gain and bias are stands in the table of laws. Clamps come in this order: control, sum of forces on a
-tendon, force, sum of forces on a joint. Source: MuJoCo documentation, "Computation", "Actuation model".
+What rate, gain, bias and their slopes are stands in the table of laws; a stage calls each law once, for all of its
+actuators, and all index work is done once per topology. Clamps come in this order: control, sum of forces on a tendon,
+force, sum of forces on a joint. Where a law takes its slope differs from its exact derivative, the table follows
+MuJoCo. Source: MuJoCo documentation, "Computation", "Actuation model"; MuJoCo 3.8.1, mjd_actuator_vel.
 """
+
+import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from diffsim.actuator.activation import signal
-from diffsim.actuator.actuators import Actuators, Command, Conditions, clamp
-from diffsim.actuator.control import switched_off, usable_controls
-from diffsim.actuator.groups import Group, by_activation, by_actuator, groups, members
-from diffsim.actuator.limits import limit_on_joints, limit_on_tendons
-from diffsim.base.enums import DisableBit
-from diffsim.math.linalg import matmul
-from diffsim.types.data import Actuation, Passive, Transmission, Velocities
+from diffsim.actuator.actuators import (
+    Actuators,
+    Command,
+    Conditions,
+    at_places,
+    clamp,
+    limit_on_joints,
+    limit_on_tendons,
+    switched_off,
+    usable_controls,
+)
+from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force
+from diffsim.base.enums import BiasType, DisableBit, DynType, GainType
+from diffsim.math.vector import matmul
+from diffsim.types.data import Actuation, Data, Passive, Transmission, Velocities
 from diffsim.types.model import Model
+from diffsim.types.state import Inputs, State
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.gather import pick, place
 
 Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Actuators `ids` (n,) with the same dynamics, gain and bias, and the activations (n, k) that hold their states.
+
+    An activation is -1 for a state that the actuator has not.
+    """
+
+    dynamics: Dynamics
+    gain: Force
+    bias: Force
+    ids: np.ndarray
+    places: np.ndarray
+
+    def without(self, idle: np.ndarray) -> "Group":
+        """The actuators that are not in the mask `idle` (nu,)."""
+        kept = ~idle[self.ids]
+        return dataclasses.replace(self, ids=self.ids[kept], places=self.places[kept])
+
+
+@per_topology
+def groups(topology: Topology) -> tuple[Group, ...]:
+    """All actuators, by dynamics, gain and bias."""
+    types = np.stack([topology.actuator_dyntype, topology.actuator_gaintype, topology.actuator_biastype], axis=1)
+    found = []
+    for kinds in np.unique(types, axis=0):
+        ids = np.flatnonzero((types == kinds).all(axis=1))
+        dyntype, gaintype, biastype = kinds.tolist()
+        dynamics = DYNAMICS[DynType(dyntype)]
+        places = _places(topology, dynamics, ids)
+        found.append(Group(dynamics, GAINS[GainType(gaintype)], BIASES[BiasType(biastype)], ids, places))
+    return tuple(found)
+
+
+def _places(topology: Topology, dynamics: Dynamics, ids: np.ndarray) -> np.ndarray:
+    """(n, k) the activations that hold the states of actuators with these dynamics; -1 for none."""
+    width = topology.actuator_actnum[ids].max() if dynamics.states is None else len(dynamics.states)
+    # the states of a law are in the last columns
+    slots = topology.actuator_actslots[ids]
+    slots = slots[:, slots.shape[1] - width :]
+    return np.where(slots >= 0, topology.actuator_actadr[ids][:, None] + slots, -1)
+
+
+def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
+    """The actuators of a group, in one state of the world."""
+    ctrl, length, velocity = (
+        pick(values, group.ids) for values in (conditions.command.ctrl, conditions.length, conditions.velocity)
+    )
+    act = at_places(conditions.act, group.places)
+    return Actuators(model, group.ids, group.places, act, ctrl, length, velocity, conditions.command.user)
+
+
+def by_actuator(model: Model, chosen: Sequence[Group], values: Sequence[Array]) -> Array:
+    """(nu,) from the values (n,) of each group; 0 for actuators of no group."""
+    return place(model.nu, np.concatenate([group.ids for group in chosen]), jnp.concatenate(values))
+
+
+def by_activation(model: Model, chosen: Sequence[Group], values: Sequence[Array], like: Array) -> Array:
+    """(na,) from the values (n, k) of each group's states; 0, of the dtype of `like`, if there are none."""
+    kept, places = [], []
+    for group, columns in zip(chosen, values, strict=True):
+        has = group.places >= 0
+        if has.any():
+            kept.append(columns[np.nonzero(has)] if not has.all() else columns.reshape(-1))
+            places.append(group.places[has])
+    if not kept:
+        return jnp.zeros_like(like)
+    return place(model.topology.na, np.concatenate(places), jnp.concatenate(kept))
+
+
+def signal(group: Group, actuators: Actuators, rate: Array) -> Array:
+    """(n,) what the gains multiply: controls, or activations; those of the next step for `actearly`.
+
+    rate: (n, k) d act / dt, per second.
+    """
+    early = actuators.model.topology.actuator_actearly[actuators.ids] != 0
+    act = actuators.act
+    if early.any() and group.places.size:
+        act = jnp.where(early[:, None], group.dynamics.advance(actuators, rate), act)
+    return group.dynamics.signal(actuators, act)
+
+
+def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array) -> Array:
+    """(na,) activations one timestep later; those of actuators that are switched off have no rate.
+
+    Args:
+      act, act_dot: (na,) activations and their rates per second.
+      velocity: (nu,) of the actuators, m/s or rad/s.
+    """
+    if not model.topology.na or model.opt.disabled(DisableBit.ACTUATION):
+        return act
+    # controls and lengths play no part
+    rest = jnp.zeros_like(velocity)
+    conditions = Conditions(act, Command(rest), rest, velocity)
+    idle = switched_off(model)
+    later = []
+    for group in groups(model.topology):
+        rate = jnp.where(idle[group.ids][:, None], 0, at_places(act_dot, group.places))
+        later.append(group.dynamics.advance(members(model, group, conditions), rate))
+    return by_activation(model, groups(model.topology), later, act)
 
 
 def compute_actuation(
@@ -84,3 +202,53 @@ def _joint_forces(model: Model, force: Array, passive: Passive) -> Array:
     if topology.jnt_actgravcomp.any() and topology.has("body_gravcomp"):
         force = force + jnp.where(topology.jnt_actgravcomp[topology.dof_jntid] != 0, passive.qfrc_gravcomp, 0)
     return limit_on_joints(model, force)
+
+
+def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[np.ndarray, Array]:
+    """Actuators whose force depends on velocity, and d force / d velocity (n,), N s / m or N m s / rad.
+
+    Zero where the force is at its limit. As in MuJoCo, the control is taken as the user set it, and limits of tendons
+    and joints are not seen.
+    """
+    idle = switched_off(model)
+    moving = [group.without(idle) for group in groups(model.topology) if _depends_on_velocity(group)]
+    moving = [group for group in moving if group.ids.size]
+    if not moving:
+        return np.zeros(0, int), jnp.zeros((0,), data.actuator_velocity.dtype)
+    conditions = Conditions(state.act, Command(inputs.ctrl), data.actuator_length, data.actuator_velocity)
+    slopes = [_slope(group, members(model, group, conditions), data.act_dot) for group in moving]
+    ids = np.concatenate([group.ids for group in moving])
+    return ids, _unless_at_limit(model, ids, data.actuator_force, jnp.concatenate(slopes))
+
+
+def _depends_on_velocity(group: Group) -> bool:
+    return any((group.gain.slope, group.dynamics.signal_slope, group.bias.slope))
+
+
+def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
+    """(n,) gain' signal + gain signal' + bias'; act_dot is of the whole model, (na,) per second."""
+    rate, terms = at_places(act_dot, group.places), []
+    if group.gain.slope:
+        terms.append(group.gain.slope(actuators, actuators.gainprm) * signal(group, actuators, rate))
+    if group.dynamics.signal_slope:
+        terms.append(group.gain.value(actuators, actuators.gainprm) * group.dynamics.signal_slope(actuators))
+    if group.bias.slope:
+        terms.append(group.bias.slope(actuators, actuators.biasprm))
+    return _sum(terms)
+
+
+def _sum(terms: Sequence[Array]) -> Array:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _unless_at_limit(model: Model, ids: np.ndarray, force: Array, slope: Array) -> Array:
+    """Slopes (n,) of the actuators `ids`, zero where the force, of all (nu,), is at its limit."""
+    limited = model.topology.actuator_forcelimited[ids] != 0
+    if not limited.any():
+        return slope
+    lower, upper = pick(model.actuator_forcerange, ids).T
+    force = pick(force, ids)
+    return jnp.where(limited & ((force <= lower) | (force >= upper)), 0, slope)

@@ -1,7 +1,8 @@
-"""What a law of actuation sees: n actuators that share the law, in one state of the world.
+"""What a law of actuation sees: n actuators that share the law, in one state of the world; clamps of control and force.
 
 Positions and lengths are m along slides and tendons, rad about hinges, times the gear; velocities are per second, and
-forces N or N m. Controls and activations have the units that the law gives them.
+forces N or N m. Controls and activations have the units that the law gives them. Source: MuJoCo documentation,
+"Computation", "Actuation model", "Force limits".
 """
 
 import dataclasses
@@ -12,10 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import DisableBit, TrnType
 from diffsim.math import safe
+from diffsim.math.vector import matmul
 from diffsim.types.model import Model
-from diffsim.xla.pick import pick
-from diffsim.xla.where import where
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.gather import pick, place
+from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -121,3 +125,60 @@ def at_places(values: Array, places: np.ndarray) -> Array:
         return pick(values, places) if places.size else jnp.zeros(places.shape, values.dtype)
     held = jnp.concatenate([values, jnp.zeros((1,), values.dtype)])
     return pick(held, np.where(places >= 0, places, len(values)))
+
+
+def clamped_controls(model: Model, ctrl: Array) -> Array:
+    """Controls (nu,) within the ranges of those that have one."""
+    if model.opt.disabled(DisableBit.CLAMPCTRL):
+        return ctrl
+    return clamp(ctrl, model.actuator_ctrlrange, model.topology.actuator_ctrllimited)
+
+
+def usable_controls(model: Model, ctrl: Array) -> Array:
+    """Clamped controls (nu,); all zero if any is NaN, infinite or beyond 1e10."""
+    ctrl = clamped_controls(model, ctrl)
+    return where(safe.is_bad(ctrl), 0, ctrl)
+
+
+def switched_off(model: Model) -> np.ndarray:
+    """(nu,) bool: actuators in a group that the options switch off (groups 0 to 30 can be)."""
+    group = model.topology.actuator_group
+    bits = np.left_shift(1, np.clip(group, 0, 30), dtype=np.int64)
+    return (group >= 0) & (group <= 30) & ((bits & model.opt.disableactuator) != 0)
+
+
+@per_topology
+def _limited_tendons(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """Actuators that pull on a tendon whose total force is limited, and their tendons."""
+    tendon = np.where(topology.actuator_trntype == TrnType.TENDON, topology.actuator_trnid[:, 0], -1)
+    limited = np.append(topology.tendon_actfrclimited != 0, False)
+    actuators = np.flatnonzero(limited[tendon] & (tendon >= 0))
+    return actuators, tendon[actuators]
+
+
+def limit_on_tendons(model: Model, force: Array) -> Array:
+    """(nu,) forces, N, scaled so that their sum on each tendon stays within tendon_actfrcrange."""
+    actuators, tendon = _limited_tendons(model.topology)
+    if not actuators.size:
+        return force
+    same = jnp.asarray(tendon[:, None] == tendon[None], force.dtype)
+    total = matmul(same, force[actuators])
+    bounds = model.tendon_actfrcrange[tendon]
+    bound = safe.clip(total, bounds[:, 0], bounds[:, 1])
+    factor = jnp.where(bound == total, 1, safe.divide(bound, total, 1.0))
+    pulls = np.isin(np.arange(model.nu), actuators)
+    return force * jnp.where(pulls, place(model.nu, actuators, factor), 1)
+
+
+@per_topology
+def _limited_dofs(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """(nv,) whether each dof's actuator force is limited (the first dof of a joint is), and its joint."""
+    joint = topology.dof_jntid
+    first = topology.jnt_dofadr[joint] == np.arange(topology.nv)
+    return first & (topology.jnt_actfrclimited[joint] != 0), joint
+
+
+def limit_on_joints(model: Model, force: Array) -> Array:
+    """(nv,) generalized forces, N or N m, within jnt_actfrcrange."""
+    limited, joint = _limited_dofs(model.topology)
+    return clamp(force, model.jnt_actfrcrange[joint], limited)

@@ -19,13 +19,12 @@ from diffsim.base.enums import TrnType
 from diffsim.kinematics.jacobian import body_dof_mask, point_jacobian
 from diffsim.kinematics.joints import JointGroup, groups
 from diffsim.math import safe
-from diffsim.math.linalg import matmul
 from diffsim.math.rotation import quat_mul, quat_sub
-from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
+from diffsim.math.vector import cross, dot, matmul, mul_vec, mul_vec_t, scale
 from diffsim.types.data import ComFrame, Contacts, Kinematics, Tendons, Transmission
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick, place
+from diffsim.xla.gather import pick, place
 
 Array = jax.Array
 

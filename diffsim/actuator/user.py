@@ -13,7 +13,7 @@ from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.types.data import Data, Passive
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

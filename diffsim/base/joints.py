@@ -1,7 +1,7 @@
 """Joint kinds: what is known of free, ball, slide and hinge joints before anything moves. One row each.
 
 The reader, the compiler, physics, limits and sensors ask these rows instead of testing for a type; how a joint moves
-is `kinematics/joint_motion.py`. Rules that hold for one kind only ask `is_free`, `is_ball` or `is_scalar`, of one
+is `kinematics/joints.py`. Rules that hold for one kind only ask `is_free`, `is_ball` or `is_scalar`, of one
 type or of an array of them (`jnt_type`). Source: MuJoCo documentation, "Computation", "Coordinate frames".
 """
 

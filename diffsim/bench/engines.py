@@ -23,7 +23,7 @@ from diffsim.simulate.rollout import rollout
 from diffsim.simulate.step import step
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
-from diffsim.xla.compiler_options import compiler_options
+from diffsim.xla.compiled import compiler_options
 
 Array = jax.Array
 

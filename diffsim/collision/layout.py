@@ -13,9 +13,17 @@ import numpy as np
 
 from diffsim.base.enums import DisableBit, GeomType
 from diffsim.base.errors import Problem, UnsupportedError
-from diffsim.collision.capacity import STARTS, contact_capacity, pair_capacity
-from diffsim.collision.pairs import Pairs, UnsupportedPair, candidate_pairs, unsupported_pairs
-from diffsim.collision.sharing import Kind, shared_kinds
+from diffsim.collision.pairs import (
+    STARTS,
+    Kind,
+    Pairs,
+    UnsupportedPair,
+    candidate_pairs,
+    contact_capacity,
+    pair_capacity,
+    shared_kinds,
+    unsupported_pairs,
+)
 from diffsim.geometry.assets import Bucket
 from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, hull_bucket, joint_sizes, look, pair_bucket
 from diffsim.geometry.hull.tables import lesser_sizes

@@ -1,9 +1,11 @@
 """collide: from geom poses to the contact buffer.
 
 Fourth step of the position stage, after kinematics. Candidate pairs are static (pairs.py); where a group has more
-than its capacity, the nearest by bounding spheres and boxes are examined (broad.py). Each pair function runs once,
-mapped over its group. Rows are then ordered by contact dimension, and the nearest fill the buffer. Parameters come from
-a table that does not depend on the state. Source: MuJoCo, "Computation", collision.
+than its capacity, the nearest by bounding spheres are examined, for geoms with corners or rims by the boxes of their
+frames along the six normals of their sides; no bound of the gap is above the true distance. Each pair function runs
+once, mapped over its group. Rows are then ordered by contact dimension, and the nearest fill the buffer. Parameters
+come from a table that does not depend on the state. Source: MuJoCo, "Computation", collision; Gottschalk et al. 1996,
+without the products of edges, for the boxes.
 """
 
 from collections.abc import Sequence
@@ -12,23 +14,88 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.collision.broad import bounding_gap
-from diffsim.collision.layout import ContactLayout, layout_of
+from diffsim.base.enums import GeomType
+from diffsim.collision.layout import ContactLayout, Grid, layout_of
 from diffsim.collision.parameters import PairParameters, pair_parameters
-from diffsim.geometry.assets import gather, row_axes
-from diffsim.geometry.frames import Poses
+from diffsim.geometry.assets import GeomFrames, Poses, frames_at, gather, row_axes
 from diffsim.geometry.shapes import Candidates, choose, negligible, unit_x
+from diffsim.kinematics.poses import geom_frames
+from diffsim.math import safe
 from diffsim.math.rotation import across, axis_far_from, frame_along
-from diffsim.math.vector import Components, dot_components, unpack
-from diffsim.types.data import Contacts
+from diffsim.math.vector import Components, dot_components, mul_vec, total, unpack
+from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
-from diffsim.xla.barriers import decided, stored
-from diffsim.xla.first import count
-from diffsim.xla.pick import pick_existing
-from diffsim.xla.top_k import largest
-from diffsim.xla.where import where
+from diffsim.xla.barriers import decided, for_cpu, stored
+from diffsim.xla.gather import pick_existing
+from diffsim.xla.select import count, largest, where
 
 Array = jax.Array
+
+BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, GeomType.SDF)
+
+
+def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
+    """A bound (n, m), m, of the distances of the pairs of a table; for boxes and the like by spheres and boxes."""
+    spheres = _between_spheres(model, poses, grid)
+    kinds = [model.topology.geom_type[geoms[0]] for geoms in (grid.geom1, grid.geom2)]
+    if not np.all(np.isin(kinds, BOXED)):
+        return spheres
+    return jnp.maximum(spheres, _between_boxes(model, poses, grid))
+
+
+def _between_spheres(model: Model, poses: Poses, grid: Grid) -> Array:
+    """Distance (n, m) of the bounding spheres, or of a plane and a bounding sphere."""
+    (first, mat), (second, _) = frames_at(poses, grid.geom1), frames_at(poses, grid.geom2)
+    first, second = stored(unpack(first)), stored(unpack(second))
+    between = [b[None, :] - a[:, None] for a, b in zip(first, second, strict=True)]
+    if model.topology.geom_type[grid.geom1[0]] == GeomType.PLANE:
+        normal = mat[:, :, 2]
+        distance = total([n[:, None] * x for n, x in zip(unpack(normal), between, strict=True)])
+    else:
+        distance = safe.sqrt(total([x * x for x in between]))
+    return distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
+
+
+def _between_boxes(model: Model, poses: Poses, grid: Grid) -> Array:
+    """The greatest gap (n, m) of two boxes along the axes a of the first and b of the second.
+
+    Along a_k: |c . a_k| - h1_k - sum over l of |a_k . b_l| h2_l, with the half sizes h and the way c between middles.
+    """
+    places, halves, axes = zip(*(_boxes(model, poses, geoms) for geoms in (grid.geom1, grid.geom2)), strict=True)
+    between = [b[None, :] - a[:, None] for a, b in zip(unpack(places[0]), unpack(places[1]), strict=True)]
+    # axis k of the first and axis l of the second, each as three columns
+    first, second = ([unpack(mat[:, :, k]) for k in range(3)] for mat in axes)
+    own1, own2 = unpack(halves[0]), unpack(halves[1])
+    cosines = [
+        [jnp.abs(total([a[:, None] * b[None] for a, b in zip(x, y, strict=True)])) for y in second] for x in first
+    ]
+    gaps = []
+    for k in range(3):
+        along1 = total([x * a[:, None] for x, a in zip(between, first[k], strict=True)])
+        along2 = total([x * b[None] for x, b in zip(between, second[k], strict=True)])
+        reach1 = total([cosines[k][other] * own2[other][None] for other in range(3)])
+        reach2 = total([cosines[other][k] * own1[other][:, None] for other in range(3)])
+        gaps += [jnp.abs(along1) - own1[k][:, None] - reach1, jnp.abs(along2) - own2[k][None] - reach2]
+    return jnp.max(jnp.stack(gaps), axis=0)
+
+
+def _boxes(model: Model, poses: Poses, geoms: np.ndarray) -> tuple[Array, Array, Array]:
+    """Of the bounding boxes of geoms (n,): middle (n, 3) in the world, half sizes (n, 3), axes (n, 3, 3) as columns."""
+    (pos, mat), box = frames_at(poses, geoms), model.geom_aabb[geoms]
+    return pos + mul_vec(mat, box[:, :3]), box[:, 3:], mat
+
+
+def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
+    """Those of the geoms of all candidate pairs on a CPU, where they are fewer than all; else all."""
+    pairs = layout_of(model).pairs
+    geoms = np.union1d(pairs.geom1, pairs.geom2)
+    if not for_cpu() or len(geoms) == model.ngeom:
+        return kinematics
+    place = np.zeros(model.ngeom, np.int32)
+    place[geoms] = np.arange(len(geoms))
+    return GeomFrames(*geom_frames(model, kinematics, geoms), place)
+
+
 Index = Array | np.ndarray
 
 FAR = 1e10  # distance in metres of a row that can be no contact

@@ -1,20 +1,73 @@
-"""Candidate pairs: which two geoms can ever touch. Static, by MuJoCo's rules (features.md 3.2).
+"""Candidate pairs: which two geoms can ever touch, how many are looked at, and which run one program. Static.
 
 A pair is dynamic, when its geoms' masks agree and their bodies are neither welded together nor parent and child, or
 explicit, when it is listed under `contact`; an explicit pair replaces the dynamic one and obeys no filter. A filter of
 the user's (`Hooks(contact_filter=...)`) stands in for the masks of geoms; those of bodies stay, as in MuJoCo.
+
+Capacity, by default: per (type pair, contact dimension) all pairs are examined up to `PAIRS`; above that the nearest
+`PAIRS` by bounding spheres, and by boxes for geoms that are not round. Per contact dimension all rows are kept up to
+`CONTACTS`; above that the nearest, with room for two contacts of every moving body that has geoms, eight if it has a
+flat one: as many as two faces have that lie on each other; with a distance field for all contacts that it can have with
+two others. Small models are therefore exact. Of a height field the prisms under a body are looked at, at most MuJoCo's
+50, in a window of as many cells as the body can span when the model is loaded. What does not fit is counted in
+`ncon_dropped`, never silent. `max_pairs` and `max_contacts` of the topology replace the two numbers; they come from
+`diffsim.load` or from the custom numerics of MJX. MuJoCo's `size nconmax` is ignored.
+
+A program for each size of meshes would be quickest to run, and each takes seconds to compile. So the few pairs of a
+kind run in the arrays of a larger one where that adds little work.
 Source: `engine_collision_driver.c` of 3.8.1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from diffsim.base.enums import DisableBit, GeomType
-from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED
+from diffsim.geometry.assets import fitting
+from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED, Types
+from diffsim.geometry.hull.pairs import MOST
+from diffsim.geometry.hull.polytope import BOX_SIZES
+from diffsim.geometry.hull.tables import Sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology
+
+PAIRS = 1024
+CONTACTS = 40
+# MuJoCo's option sdf_initpoints
+STARTS = 40
+FLAT = (GeomType.CYLINDER, GeomType.BOX, GeomType.MESH)
+
+NUMERICS = {"max_contacts": "max_contact_points", "max_pairs": "max_geom_pairs"}
+
+
+def pair_capacity(topology: Topology, count: int) -> int:
+    """Number of pairs of one group, out of `count`, whose geometry is computed."""
+    return min(count, PAIRS if topology.max_pairs is None else topology.max_pairs)
+
+
+def contact_capacity(topology: Topology, rows: int, searches: int = STARTS) -> int:
+    """Number of contact slots of one contact dimension, out of `rows` that the pair functions return.
+
+    `searches`: for contacts of a distance field and another geom.
+    """
+    if topology.max_contacts is not None:
+        return min(rows, topology.max_contacts)
+    moves = topology.body_weldid[topology.geom_bodyid] != 0
+    flat = np.unique(topology.geom_bodyid[moves & np.isin(topology.geom_type, FLAT)])
+    moving = np.unique(topology.geom_bodyid[moves])
+    fields = np.unique(topology.geom_bodyid[moves & (topology.geom_type == GeomType.SDF)])
+    return min(rows, max(CONTACTS, 2 * len(moving) + 6 * len(flat) + 2 * searches * len(fields)))
+
+
+def capacities_of_numerics(names: tuple[str, ...], values: np.ndarray) -> dict[str, int]:
+    """Capacities that a model asks for by MJX's custom numerics; `values` holds the first datum of each numeric.
+
+    A value that is not positive asks for everything, as in MJX, and is left to the default rule.
+    """
+    places = {key: names.index(name) for key, name in NUMERICS.items() if name in names}
+    return {key: int(values[at]) for key, at in places.items() if values[at] > 0}
+
 
 # geoms whose pairs with all others are looked at together
 ROWS = 256
@@ -155,3 +208,45 @@ def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geo
         given = f"contact_filter returned {out.dtype}{list(out.shape)}"
         raise ValueError(f"{given}, expected bool[{len(geom1)}]: True for pairs to leave out")
     return out
+
+
+# how many products of numbers of edges a program is worth
+WORTH = 4096
+# edges of what is no mesh: a box
+EDGES = 12
+# pairs with a box run as those of two meshes do
+INSTEAD = {(GeomType.BOX, GeomType.MESH): (GeomType.MESH, GeomType.MESH)}
+
+
+class Kind(NamedTuple):
+    """What the pairs of a group have in common: geom types and padded sizes of their data."""
+
+    types: Types
+    sizes: tuple[Sizes, Sizes]
+
+
+def shared_kinds(pairs: Mapping[Kind, int]) -> dict[Kind, Kind]:
+    """The kind that each kind runs as, given how many pairs there are of each."""
+    runs: dict[Kind, Kind] = {}
+    for kind in sorted(pairs, key=_work, reverse=True):
+        larger = [each for each in runs.values() if _joins(kind, each, pairs[kind])]
+        runs[kind] = min(larger, key=_work, default=kind)
+    return runs
+
+
+def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
+    """Whether pairs of a kind can run as a larger one, and at little cost."""
+    if larger.types not in (kind.types, INSTEAD.get(kind.types)):
+        return False
+    if kind.types[1] != GeomType.MESH or kind.types[0] == GeomType.HFIELD:
+        return False
+    # a box has the room of a hull where it runs as one
+    own = kind if kind.types == larger.types else Kind(larger.types, (BOX_SIZES, kind.sizes[1]))
+    fits = all(fitting(*sizes) for sizes in zip(own.sizes, larger.sizes, strict=True))
+    return fits and _work(larger) <= MOST and pairs * (_work(larger) - _work(kind)) <= WORTH
+
+
+def _work(kind: Kind) -> int:
+    """The product of the numbers of edges of both geoms."""
+    first, second = (sizes[-1] if sizes else EDGES for sizes in kind.sizes)
+    return first * second

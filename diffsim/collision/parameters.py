@@ -15,8 +15,8 @@ from diffsim.base.enums import EnableBit
 from diffsim.collision.pairs import Pairs
 from diffsim.math import safe
 from diffsim.types.model import Model
-from diffsim.xla.pick import pick
-from diffsim.xla.where import where
+from diffsim.xla.gather import pick
+from diffsim.xla.select import where
 
 Array = jax.Array
 

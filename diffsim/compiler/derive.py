@@ -17,7 +17,7 @@ from diffsim.compiler.draft import Draft
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.lengthrange import length_ranges
 from diffsim.compiler.singular import check_inertia
-from diffsim.simulate.constants.set_const import MINIMUM, constants
+from diffsim.simulate.constants import MINIMUM, constants
 from diffsim.types.model import Model
 
 # statistics that the file may fix

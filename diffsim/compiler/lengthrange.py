@@ -17,7 +17,7 @@ from diffsim.base.enums import DisableBit, Integrator
 from diffsim.compiler.draft import Draft
 from diffsim.math.linalg import solve_spd
 from diffsim.mjcf.elements.settings import LengthRange
-from diffsim.simulate.constants.set_const import position
+from diffsim.simulate.constants import position
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import integrate
 from diffsim.types import Model, State

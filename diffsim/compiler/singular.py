@@ -10,8 +10,8 @@ import numpy as np
 from diffsim.base.joints import dof_widths
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.host.interpret import interpret
-from diffsim.simulate.constants.set_const import position
-from diffsim.simulate.constants.singular import motions_without_inertia
+from diffsim.simulate.constants import position
+from diffsim.simulate.status import motions_without_inertia
 from diffsim.types.model import Model
 
 DIVIDED = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")

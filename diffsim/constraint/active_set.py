@@ -13,7 +13,7 @@ Further signals change no force: impedance rises within the first millimetre (`s
 fast body crosses in a tenth of a step. A step that ran over an end of this rise would see its steep part at one stage
 or none, and is split there, on the way in and out; one that stays within the rise is split where it turns.
 
-Used by the step that is split at such times (simulate/events/step.py).
+Used by the step that is split at such times (simulate/events.py).
 """
 
 import dataclasses

@@ -28,11 +28,11 @@ from diffsim.constraint.impedance import (
 )
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.math import safe
-from diffsim.math.linalg import matmul
+from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Law, RowGroup
 from diffsim.xla.barriers import for_gpu, stored
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 

@@ -14,9 +14,10 @@ import numpy as np
 from diffsim.base.enums import Cone
 from diffsim.collision.layout import contact_layout
 from diffsim.constraint.rows import RawRows, Sources
+from diffsim.kinematics.blocks import articulated_blocks, dof_blocks
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
-from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
-from diffsim.math.blocks import BlockColumns, columns_of
+from diffsim.kinematics.tree import body_dof_mask, chain_mask, last_dof
+from diffsim.math.linalg import BlockColumns, columns_of
 from diffsim.types import Model
 from diffsim.types.data import Contacts
 from diffsim.types.hooks import Filter

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.constraint.rows import RawRows
-from diffsim.math.blocks import BlockColumns
+from diffsim.math.linalg import BlockColumns
 
 Array = jax.Array
 

@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.math.vector import scale
 from diffsim.types.topology import Topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

@@ -20,8 +20,8 @@ from diffsim.constraint.active_set import INEQUALITIES, as_held, hold
 from diffsim.constraint.assemble import assemble, prepare
 from diffsim.constraint.contact_reach import distant
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.kinematics.tree import dof_blocks, free_points
-from diffsim.math.blocks import BlockColumns, columns_of, stack_rows
+from diffsim.kinematics.blocks import dof_blocks, free_points
+from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup

@@ -18,7 +18,7 @@ from diffsim.flex.edges import edge_rows
 from diffsim.flex.vertex_strain import neighbours, vertex_rows, vertex_strain
 from diffsim.math.stencil_rows import Segment
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

@@ -9,13 +9,12 @@ from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_body_ids
 from diffsim.constraint.families import FAMILIES
 from diffsim.constraint.weld import body_pairs
-from diffsim.math.linalg import matmul
 from diffsim.math.spatial import spatial_vector
-from diffsim.math.vector import cross, mul_vec_t
+from diffsim.math.vector import cross, matmul, mul_vec_t
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Solution
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from diffsim.math.safe import clip
 from diffsim.xla.barriers import for_cpu, stored
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 

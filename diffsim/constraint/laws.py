@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from diffsim.math import safe
 from diffsim.types.constraints import Law, RowGroup
 from diffsim.xla.barriers import for_cpu, stored
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 

@@ -16,7 +16,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import quat_log, quat_normalize
 from diffsim.math.vector import scale
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

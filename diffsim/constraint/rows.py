@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 
-from diffsim.math.blocks import BlockColumns
+from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Segment
 from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import Held

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from diffsim.constraint.laws import bound, edge_bounds, edges
 from diffsim.math import safe
 from diffsim.types.constraints import Law, RowGroup
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 

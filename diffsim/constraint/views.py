@@ -15,7 +15,7 @@ from diffsim.base.enums import ConstraintState, ConstraintType, Jacobian
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_bodies
 from diffsim.constraint.families import FAMILIES
-from diffsim.math.linalg import matmul
+from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import Contacts, Solution

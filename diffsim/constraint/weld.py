@@ -20,7 +20,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import quat_conj, quat_mul
 from diffsim.math.vector import cross, mul_vec, scale
 from diffsim.types.topology import Topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

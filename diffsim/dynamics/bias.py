@@ -1,8 +1,7 @@
 """Coriolis, centrifugal and gravitational forces: recursive Newton-Euler at zero acceleration, as sums over the tree.
 
 cacc = -gravity + sum of cdof_dot qvel; f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over the subtree).
-Tendon armature adds J^T a (dJ/dt qvel).
-Source: Featherstone 2008, ch. 5.
+Tendon armature a adds J^T a (dJ/dt qvel). Source: Featherstone 2008, ch. 5.
 """
 
 from typing import NamedTuple
@@ -12,39 +11,33 @@ import jax.numpy as jnp
 
 from diffsim.base.enums import DisableBit
 from diffsim.dynamics.reflected import has_tendon_armature, tendon_armature
-from diffsim.kinematics.tendon import straight_parts, tendon_drift
 from diffsim.kinematics.tree import sum_chain, sum_subtree
-from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, inertia_mul
-from diffsim.math.vector import dot
-from diffsim.types.data import Bias, ComFrame, Kinematics, Tendons, Velocities
+from diffsim.math.vector import dot, matmul
+from diffsim.types.data import Bias, ComFrame, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
-from diffsim.xla.barriers import launched_once
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 
 
 def compute_bias(
-    model: Model,
-    qvel: Array,
-    kinematics: Kinematics,
-    com: ComFrame,
-    velocities: Velocities,
-    tendons: Tendons,
+    model: Model, qvel: Array, com: ComFrame, velocities: Velocities, tendons: Tendons, drift: Array
 ) -> Bias:
-    """qfrc_bias (nv,), N or N m: the force that keeps qvel (nv,) constant without other forces."""
-    topology = model.topology
-    force = newton_euler(topology, moving(model, qvel, com, velocities))
-    if has_tendon_armature(topology) and straight_parts(topology) is not None:
-        drift = tendon_drift(model, qvel, kinematics, com, velocities)
+    """qfrc_bias (nv,), N or N m: the force that keeps qvel (nv,) constant without other forces.
+
+    Args:
+      drift: (ntendon,) m/s^2, (dJ/dt qvel) of tendons.
+    """
+    force = newton_euler(model.topology, moving(model, qvel, com, velocities))
+    if has_tendon_armature(model.topology):
         force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)
     return Bias(qfrc_bias=force)
 
 
 class Moving(NamedTuple):
-    """What the recursion reads of bodies that move: qvel (nv,), inertias, axes, velocities and their rates, and the
+    """What the recursion reads: qvel (nv,), inertias, motion axes and their rates, velocities of bodies, and the
     acceleration of the world (6,).
     """
 
@@ -64,7 +57,7 @@ def moving(model: Model, qvel: Array, com: ComFrame, velocities: Velocities) -> 
 def newton_euler(topology: Topology, bodies: Moving, qacc: Array | None = None) -> Array:
     """(nv,) force, N or N m, that gives the bodies qacc (nv,); None for qacc = 0."""
     terms = [(bodies.cdof_dot, bodies.qvel), *([] if qacc is None else [(bodies.cdof, qacc)])]
-    acceleration = bodies.rest[None] + launched_once(sum_chain)(topology, *terms)
+    acceleration = bodies.rest[None] + sum_chain(topology, *terms)
     total = sum_subtree(topology, body_force(bodies.cinert, bodies.cvel, acceleration))
     return dot(bodies.cdof, pick(total, topology.dof_bodyid))
 

@@ -1,4 +1,4 @@
-"""Body accelerations, and forces between bodies, from the constrained acceleration: what sensors read.
+"""Forces on bodies: what the user applies; accelerations and forces between bodies, which sensors read.
 
 cacc sums cdof_dot qvel + cdof qacc from the world, which accelerates upward with gravity; cfrc_ext collects applied
 and constraint wrenches; cfrc_int is the force that a body's parent exerts on its subtree. Source: Featherstone 2008,
@@ -6,16 +6,25 @@ ch. 5 (recursive Newton-Euler).
 """
 
 import jax
+import numpy as np
 
 from diffsim.dynamics.bias import body_force, rest_acceleration
+from diffsim.kinematics.jacobian import joint_force
 from diffsim.kinematics.tree import sum_chain, sum_subtree
 from diffsim.math.spatial import spatial_vector, transport_force
 from diffsim.types.data import BodyForces, ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
+
+
+def applied_force(model: Model, inputs: Inputs, kinematics: Kinematics, com: ComFrame) -> Array:
+    """(nv,) N or N m: qfrc_applied + J^T xfrc_applied, which is (nbody, 6) force (N) and torque (N m) in world axes."""
+    wrench = inputs.xfrc_applied
+    bodies = np.arange(model.nbody)
+    return inputs.qfrc_applied + joint_force(model, com, kinematics.xipos, bodies, wrench[:, :3], wrench[:, 3:])
 
 
 def compute_body_forces(

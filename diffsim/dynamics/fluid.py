@@ -17,7 +17,7 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale
 from diffsim.types.data import ComFrame, Kinematics, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

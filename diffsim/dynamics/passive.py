@@ -1,28 +1,27 @@
-"""Passive forces: springs, dampers, gravity compensation, the surrounding medium.
+"""Passive forces: springs, dampers, gravity compensation, the surrounding medium; and energy.
 
 Springs and dampers are polynomial, -x (k + p0 x + p1 x^2) and -v (b + p0 |v| + p1 v^2); x is the displacement of a
 scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs and dampers
-together disables everything here. Source: MuJoCo documentation, "Computation", "Passive forces".
+together disables all passive forces. Source: MuJoCo documentation, "Computation", "Passive forces" and "Energy".
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import DisableBit
+from diffsim.base.enums import DisableBit, EnableBit, SensorType
 from diffsim.dynamics import reflected
 from diffsim.dynamics.fluid import fluid_force
 from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching
 from diffsim.kinematics.jacobian import joint_force
 from diffsim.kinematics.joints import JointGroup, groups
 from diffsim.math import safe
-from diffsim.math.linalg import matmul
-from diffsim.math.vector import scale
-from diffsim.types.data import ComFrame, Flexes, Kinematics, Passive, Tendons, Velocities
+from diffsim.math.vector import dot, matmul, scale
+from diffsim.types.data import ComFrame, Energy, Flexes, Inertia, Kinematics, Passive, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.state import State
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick, place
+from diffsim.xla.gather import pick, place
 
 Array = jax.Array
 
@@ -173,3 +172,31 @@ def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -
     weight = pick(model.body_mass, bodies) * pick(model.body_gravcomp, bodies)
     force = -scale(jnp.broadcast_to(model.opt.gravity, (len(bodies), 3)), weight)
     return joint_force(model, com, kinematics.xipos[bodies], bodies, force, jnp.zeros_like(force))
+
+
+def compute_energy(model: Model, state: State, kinematics: Kinematics, tendons: Tendons, inertia: Inertia) -> Energy:
+    """energy (2,): potential and kinetic, J; zero unless the flag is set or a sensor reads one."""
+    qpos, qvel = state.qpos, state.qvel
+    read = np.isin(model.topology.sensor_type, (SensorType.E_POTENTIAL, SensorType.E_KINETIC)).any()
+    if not (read or model.opt.enabled(EnableBit.ENERGY)):
+        return Energy(energy=jnp.zeros((2,), qpos.dtype))
+    kinetic = 0.5 * jnp.sum(qvel * inertia.M.mul_vec(qvel))
+    return Energy(energy=jnp.stack([potential_energy(model, qpos, kinematics, tendons), kinetic]))
+
+
+def potential_energy(model: Model, qpos: Array, kinematics: Kinematics, tendons: Tendons) -> Array:
+    """() J, energy of gravity and of joint and tendon springs."""
+    total = jnp.zeros((), qpos.dtype)
+    if not model.opt.disabled(DisableBit.GRAVITY):
+        total = total - jnp.sum(model.body_mass[1:] * dot(kinematics.xipos[1:], model.opt.gravity[None]))
+    if model.opt.disabled(DisableBit.SPRING):
+        return total
+    for joints, _, _, extent in spring_displacements(model, qpos):
+        total = total + jnp.sum(_stored(model.jnt_stiffness[joints], model.jnt_stiffnesspoly[joints], extent))
+    extension = tendon_extension(model, tendons)
+    return total + jnp.sum(_stored(model.tendon_stiffness, model.tendon_stiffnesspoly, extension))
+
+
+def _stored(linear: Array, poly: Array, x: Array) -> Array:
+    """Integral of x (k + p0 x + p1 x^2)."""
+    return x * x * (linear / 2 + x * (poly[:, 0] / 3 + x * poly[:, 1] / 4))

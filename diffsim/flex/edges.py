@@ -15,7 +15,7 @@ from diffsim.math.stencil_rows import Segment
 from diffsim.types.data import ComFrame, Flexes, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick, place
+from diffsim.xla.gather import pick, place
 
 Array = jax.Array
 

@@ -25,8 +25,7 @@ from diffsim.math.vector import cross, scale, total
 from diffsim.types.data import ComFrame, Flexes
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.gather_sum import sum_gathered
-from diffsim.xla.pick import pick, pick_some
+from diffsim.xla.gather import pick, pick_some, sum_gathered
 
 Array = jax.Array
 

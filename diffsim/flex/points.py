@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.kinematics.blocks import articulated_blocks, free_points
 from diffsim.kinematics.jacobian import along, axes, columns
-from diffsim.kinematics.tree import articulated_blocks, chain_mask, free_points, last_dof
-from diffsim.math.blocks import BlockColumns
+from diffsim.kinematics.tree import chain_mask, last_dof
+from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
 from diffsim.math.vector import dot, mul_vec, total
 from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
-from diffsim.xla.pick import pick, pick_some
+from diffsim.xla.gather import pick, pick_some
 
 Array = jax.Array
 

@@ -19,7 +19,7 @@ from diffsim.math.vector import dot_components, total
 from diffsim.types.data import ComFrame
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

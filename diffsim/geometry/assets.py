@@ -1,4 +1,4 @@
-"""Data of shapes: what a pair function reads of a mesh beside its pose, gathered from the model.
+"""Geoms of a model as shapes: their frames in the world, and the data that their type carries, such as a hull.
 
 Numbers are leaves of the model, stored once per asset, whatever the number of geoms and worlds; integers are static.
 Assets whose padded sizes agree form a bucket. A pair function runs once over all pairs of a bucket, so that the program
@@ -15,20 +15,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.frames import Poses, frames_at
-from diffsim.geometry.hull.tables import Sizes, padded_graph, polygon_rows, stacked_hulls
+from diffsim.geometry.hull.tables import Sizes
 from diffsim.geometry.shapes import Shape
-from diffsim.math import safe
-from diffsim.math.vector import cross, dot
+from diffsim.types.data import Data, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
-from diffsim.xla.pick import pick, pick_existing, pick_some
+from diffsim.xla.gather import pick_existing
 
 Array = jax.Array
-Index = Array | np.ndarray
 
-# corners of polygons up to which a table of them is summed as it is, with what pads it
-WIDE = 32
+
+class GeomFrames(NamedTuple):
+    """Positions (n, 3), m, and matrices (n, 3, 3) of some geoms, and the place of each geom (ngeom,) among them."""
+
+    geom_xpos: Array
+    geom_xmat: Array
+    place: np.ndarray
+
+
+Poses = Kinematics | Data | GeomFrames
+
+
+def frames_at(poses: Poses, geoms: Array | np.ndarray) -> tuple[Array, Array]:
+    """Positions (n, 3), m, and matrices (n, 3, 3) of geoms (n,), which are ids of the model."""
+    rows = geoms
+    if isinstance(poses, GeomFrames):
+        rows = pick_existing(jnp.asarray(poses.place), geoms) if isinstance(geoms, Array) else poses.place[geoms]
+    # rows of nine: XLA for CPU copies a row that is one axis at once
+    mat = pick_existing(poses.geom_xmat.reshape(-1, 9), rows).reshape(*rows.shape, 3, 3)
+    return pick_existing(poses.geom_xpos, rows), mat
+
+
+Index = Array | np.ndarray
 
 
 class Asset(NamedTuple):
@@ -55,94 +73,6 @@ class Bucket(NamedTuple):
     ids: tuple[int, ...]
     sizes: Sizes
     slot: np.ndarray
-
-
-class Hull(NamedTuple):
-    """The convex hull of a mesh, in the frame of its geom.
-
-    `vert` (v, 3): vertices, m; padded by copies of the first. `around` (v, n): the neighbours of each vertex in
-    MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `bound` (): radius in m of a
-    ball about the origin that holds the vertices' bounding box. `side` (p, k): the polygons, counterclockwise from
-    outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
-    `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more. `facet` (f, 3),
-    `edge` (e, 2), `flank` (e, 2): the outline (`hull/hull_facets.py`), -1 where there is no more; `outward` (f, 3):
-    unit normals of the facets.
-    """
-
-    vert: Array
-    around: Array
-    bound: Array
-    side: Array
-    normal: Array
-    joined: Array
-    facet: Array
-    outward: Array
-    edge: Array
-    flank: Array
-
-
-class Rim(NamedTuple):
-    """What planes touch of a convex hull: `vert`, `around` and `bound` as of `Hull`."""
-
-    vert: Array
-    around: Array
-    bound: Array
-
-
-def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
-    """The hulls of some meshes of one bucket, stacked."""
-    vertices, *tables = stacked_hulls(model.topology, meshes, sizes)
-    around, side, joined, facet, edge, flank = (jnp.asarray(table) for table in tables)
-    vert = pick(model.mesh_vert, vertices)
-    bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
-    outward = jax.vmap(polygon_normals)(vert, facet)
-    normal = jax.vmap(polygon_normals)(vert, side) if side.shape[-1] <= WIDE else _wide_normals(vert, tables[1])
-    rows = polygon_rows(model.topology, meshes, side.shape[1])
-    rounding = pick_some(model.mesh_polyrounding, rows.reshape(-1)).reshape(normal.shape)
-    normal = jnp.where(rows[..., None] >= 0, safe.normalize(normal + rounding), 0)
-    return Hull(vert, around, bound, side, normal, joined, facet, outward, edge, flank)
-
-
-def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Rim:
-    """What planes touch of the hulls of some meshes of one bucket, stacked."""
-    tables = [padded_graph(model.topology, mesh, sizes) for mesh in meshes]
-    vertices, around = (np.stack(column) for column in zip(*tables, strict=True))
-    vert = pick(model.mesh_vert, vertices)
-    bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
-    return Rim(vert, jnp.asarray(around), bound)
-
-
-def polygon_normals(vert: Array, side: Array) -> Array:
-    """Unit normals (p, 3) of polygons (p, k) of vertices (v, 3): by the first three, or by all if these are on a line.
-
-    Zero where there is no polygon.
-    """
-    exists = side >= 0
-    corner = vert[jnp.where(exists, side, side[:, :1])]
-    spoke = corner - corner[:, :1]
-    whole = jnp.sum(cross(spoke[:, 1:-1], spoke[:, 2:]), axis=1)
-    return jnp.where(exists[:, :1], _by_first(spoke[:, 1], spoke[:, 2], whole), 0)
-
-
-def _wide_normals(vert: Array, side: np.ndarray) -> Array:
-    """The same of static tables (m, p, k) of vertices (m, v, 3), most of whose rows are much shorter than k."""
-    count, rows = vert.shape[1], side.shape[1]
-    corner = vert.reshape(-1, 3)
-    own = np.where(side >= 0, side + count * np.arange(len(side))[:, None, None], -1).reshape(-1, side.shape[2])
-    polygon, last = np.nonzero(own[:, 2:] >= 0)
-    begin = corner[own[polygon, 0]]
-    areas = cross(corner[own[polygon, last + 1]] - begin, corner[own[polygon, last + 2]] - begin)
-    whole = jax.ops.segment_sum(areas, polygon, len(own), indices_are_sorted=True)
-    ends = corner[np.maximum(own[:, :3], 0)]
-    normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
-    return jnp.where(own[:, :1] >= 0, normal, 0).reshape(-1, rows, 3)
-
-
-def _by_first(one: Array, other: Array, whole: Array) -> Array:
-    """Unit normals (p, 3) by two spokes of polygons, or by their areas (p, 3) where these are on a line."""
-    first = cross(one, other)
-    clear = jax.lax.stop_gradient(dot(first, first) > 1e-14 * (dot(one, one) * dot(other, other)))
-    return safe.normalize(jnp.where(clear[:, None], first, whole))
 
 
 def gather(model: Model, poses: Poses, geoms: Index, bucket: Bucket | None) -> Shape:

@@ -14,12 +14,12 @@ import jax
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.assets import Asset, Bucket, bucket_of, hulls, rims
+from diffsim.geometry.assets import Asset, Bucket, bucket_of
 from diffsim.geometry.hfield.pairs import prism_pair
 from diffsim.geometry.hfield.prisms import SHARED, any_window, prisms_of, terrains, window_sizes
-from diffsim.geometry.hull.box_hulls import box_or_mesh_sizes, boxes_and_meshes
 from diffsim.geometry.hull.pairs import convex_hull_pair
-from diffsim.geometry.hull.tables import Sizes, hull_sizes, rim_sizes
+from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes
+from diffsim.geometry.hull.tables import Sizes, hull_sizes, hulls, rim_sizes, rims
 from diffsim.geometry.primitive import box, box_box, plane, primitives
 from diffsim.geometry.sdf.data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.sdf.distances import field_distance
@@ -43,7 +43,7 @@ class Collider(NamedTuple):
     `rows`: 0 for as many as the option `sdf_initpoints` says.
     `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
     `steady`: for a function whose rows change their order as shapes turn, another whose rows keep it; for steps that
-    hold what each row does (simulate/events/step.py).
+    hold what each row does (simulate/events.py).
     `fitted`: for two geoms of a type whose arrays hold as much of either, a function for pairs of which the smaller one
     has at most these sizes (`lesser_sizes`).
     """

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from diffsim.math.vector import cross_components, dot_components, minus_components, pack, unpack
 from diffsim.xla.barriers import stored
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 # components (x, y, z)

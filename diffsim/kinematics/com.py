@@ -14,8 +14,8 @@ from diffsim.math import safe
 from diffsim.math.vector import dot_components, pack, scale, unpack
 from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
-from diffsim.xla.layout import by_components
-from diffsim.xla.pick import pick
+from diffsim.xla.bilinear import by_components
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

@@ -14,14 +14,13 @@ import numpy as np
 
 from diffsim.kinematics.tree import body_dof_mask as body_dof_mask
 from diffsim.kinematics.tree import sum_subtree
-from diffsim.math.blocks import BlockColumns, Blocks, each
-from diffsim.math.linalg import matmul
+from diffsim.math.linalg import BlockColumns, Blocks, each
 from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
-from diffsim.math.vector import cross, dot
+from diffsim.math.vector import cross, dot, matmul
 from diffsim.types.data import ComFrame
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 Ids = Array | np.ndarray | int | np.integer

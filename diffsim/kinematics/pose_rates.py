@@ -20,9 +20,9 @@ from diffsim.kinematics.tree import last_dof, sum_dofs
 from diffsim.math.rotation import quat_mul
 from diffsim.math.vector import cross, turn
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import launched_once, stored
-from diffsim.xla.kernels.primitive import run_alone
-from diffsim.xla.pick import pick
+from diffsim.xla.barriers import stage_for_cpu
+from diffsim.xla.compiled import run_alone
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 # fields of Kinematics, by name
@@ -41,6 +41,7 @@ def carried(topology: Topology, qpos: Array, poses: Poses) -> Poses:
     return dict(zip(poses, carried_p.bind(qpos, *poses.values(), topology=topology, names=tuple(poses)), strict=True))
 
 
+@stage_for_cpu
 def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
     """How poses change as qpos (nq,) changes by `change` (nq,), all in unit time."""
     count = topology.nbody
@@ -48,7 +49,7 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
     offset = pick(origin, topology.jnt_bodyid) - poses["xanchor"]
     axes = joint_axes(topology, poses["xaxis"], poses["xmat"], offset)
     last = np.concatenate([last_dof(topology), _last_before(topology)])
-    motion = launched_once(sum_dofs)(topology, last, (axes, position_rate(topology, qpos, change)))
+    motion = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
 
     bodies, carriers = motion[:count], motion[count:]
     rates = {
@@ -56,14 +57,18 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
         "xanchor": carriers[:, 3:] - cross(carriers[:, :3], offset),
         "xaxis": cross(carriers[:, :3], poses["xaxis"]),
     }
-    own = np.arange(count)
-    frames = {"x": own, "xi": own, "geom_x": topology.geom_bodyid, "site_x": topology.site_bodyid}
+    frames = {
+        "x": np.arange(count),
+        "xi": np.arange(count),
+        "geom_x": topology.geom_bodyid,
+        "site_x": topology.site_bodyid,
+    }
     for name, body in frames.items():
-        carried = pick(bodies, body)
+        motion = pick(bodies, body)
         arm = poses[f"{name}pos"] - pick(origin, body)
-        rates[f"{name}pos"] = carried[:, 3:] + cross(carried[:, :3], arm)
-        rates[f"{name}mat"] = turn(carried[:, :3], poses[f"{name}mat"])
-    return {name: stored(rate) for name, rate in rates.items()}
+        rates[f"{name}pos"] = motion[:, 3:] + cross(motion[:, :3], arm)
+        rates[f"{name}mat"] = turn(motion[:, :3], poses[f"{name}mat"])
+    return rates
 
 
 def _quat_rate(w: Array, quat: Array) -> Array:

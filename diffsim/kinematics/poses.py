@@ -1,26 +1,93 @@
 """Poses of bodies, joints, geoms, sites, cameras and lights from qpos: the first stage of the pipeline.
 
-Each joint is a node of a chain of frames (frames.py): rotations compose first, positions follow as sums. What is fixed
-to a body is mapped by the body's matrix, all in one operation. Quaternions are normalized on use, `qpos` itself is not
-changed. Source: MuJoCo documentation, "Computation", "Kinematics".
+Frames form a chain, one node per joint, and one per body without joints. A node's frame is its parent's frame, moved by
+the body's fixed frame (first node of a body) and by its joint. Rotations compose first, in ceil(log2(depth)) rounds;
+once all are known, each position is a sum of offsets over ancestors. What is fixed to a body is mapped by the body's
+matrix, all in one operation. Quaternions are normalized on use, `qpos` itself is not changed. Source: MuJoCo
+documentation, "Computation", "Kinematics"; XML reference, attribute `mode` of `camera`.
 """
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.kinematics.camera import cameras_and_lights
-from diffsim.kinematics.frames import Chain, chain, compose_rotations, sum_offsets
-from diffsim.kinematics.joints import joint_rotations, joint_shifts
+from diffsim.base.enums import CamLightMode
+from diffsim.kinematics.com import subtree_com
+from diffsim.kinematics.joints import groups, joint_rotations, joint_shifts
 from diffsim.kinematics.pose_rates import Poses, carried
+from diffsim.math import safe
 from diffsim.math.rotation import quat_mul, quat_normalize, quat_to_mat, rotate
-from diffsim.math.vector import mul_mat, mul_vec
+from diffsim.math.vector import cross, mul_mat, mul_vec, transpose
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
-from diffsim.xla.barriers import computed_once, for_cpu
-from diffsim.xla.pick import pick, place
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.barriers import on_rows, stage
+from diffsim.xla.gather import pick, pick_computed, place
+from diffsim.xla.tree_sums import Trees
 
 Array = jax.Array
+
+IDENTITY = np.array([1, 0, 0, 0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """Nodes in tree order; node 0 is the world.
+
+    Attributes:
+      parent: (n,) parent node, 0 for children of the world and the world itself.
+      body, joint: (n,) the body, and the joint or -1.
+      based: (n,) whether the node starts with its body's fixed frame.
+      absolute: (n,) the three entries of qpos that place the node in the world, or -1.
+      last: (nbody,) the node that is the body's frame.
+      of_joint: (njnt,) the node of each joint.
+      trees: for sums and products along the chain.
+    """
+
+    parent: np.ndarray
+    body: np.ndarray
+    joint: np.ndarray
+    based: np.ndarray
+    absolute: np.ndarray
+    last: np.ndarray
+    of_joint: np.ndarray
+    trees: Trees
+
+
+@per_topology
+def chain(topology: Topology) -> Chain:
+    """The nodes of a model."""
+    parent, owner, joint = [0], [0], [-1]
+    last = np.zeros(topology.nbody, dtype=np.int32)
+    for body in range(1, topology.nbody):
+        above = int(last[topology.body_parentid[body]])
+        start, count = int(topology.body_jntadr[body]), int(topology.body_jntnum[body])
+        for number in range(start, start + count) if count else (-1,):
+            parent.append(above)
+            owner.append(body)
+            joint.append(number)
+            above = len(parent) - 1
+        last[body] = above
+    parents, bodies, joints = (np.array(column, dtype=np.int32) for column in (parent, owner, joint))
+    absolute = np.full((len(parents), 3), -1)
+    of_joint = np.zeros(topology.njnt, dtype=np.int32)
+    of_joint[joints[joints >= 0]] = np.flatnonzero(joints >= 0)
+    for group in groups(topology):
+        if group.kind.free:
+            absolute[of_joint[group.joints]] = group.qpos[:, :3]
+    first = np.append(True, bodies[1:] != bodies[:-1])
+    return Chain(
+        parent=parents,
+        body=bodies,
+        joint=joints,
+        based=first & (absolute[:, 0] < 0) & (bodies > 0),
+        absolute=absolute,
+        last=last,
+        of_joint=of_joint,
+        trees=Trees(np.append(-1, parents[1:]), rooted=True),
+    )
 
 
 def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Kinematics:
@@ -39,8 +106,8 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     """What moves with bodies: the fields of Kinematics but those of cameras and lights."""
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
-    quat = compose_rotations(links, _turns(model, links, qpos, base_quat))
-    mat = computed_once(quat_to_mat)(quat)
+    quat = links.trees.compose(_turns(model, links, qpos, base_quat), quat_mul, IDENTITY)
+    mat = stage(quat_to_mat)(quat)
 
     # an anchor is fixed in the frame before the joint, the frame after the joint is seen from the anchor
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
@@ -48,9 +115,10 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
-    pos = sum_offsets(links, _offsets(before, anchor, shift))
+    # offset 0, of the world, is zero
+    pos = links.trees.above(_offsets(before, anchor, shift))
 
-    xpos, xmat = _body_frames(links, pos, mat)
+    xpos, xmat = pick(pos, links.last), pick(mat, links.last)
     return {
         "xpos": xpos,
         "xquat": pick(quat, links.last),
@@ -61,21 +129,16 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     }
 
 
-@computed_once
+@stage
 def _turns(model: Model, links: Chain, qpos: Array, base_quat: Array) -> Array:
     """(n, 4) rotations of the nodes in their parents: the fixed one (n, 4), then the joint's."""
     return quat_mul(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
 
 
-@computed_once
+@stage
 def _offsets(before: Array, anchor: Array, shift: Array) -> Array:
     """(n, 3) world-oriented offsets of nodes from their parents."""
     return mul_vec(before, anchor) + shift
-
-
-def _body_frames(links: Chain, pos: Array, mat: Array) -> tuple[Array, Array]:
-    """Position and rotation matrix of each body: of its last node."""
-    return pick(pos, links.last), pick(mat, links.last)
 
 
 def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array) -> tuple[Array, Array]:
@@ -105,33 +168,20 @@ def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
     return jnp.where(links.absolute >= 0, place(len(anchor), free, pick(qpos, links.absolute[free])), anchor)
 
 
-def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> dict[str, Array]:
-    """Frames that are fixed to bodies: inertial frames, geoms, sites.
-
-    On a CPU each of the three by itself, so that what nobody reads is not computed; elsewhere one after another, which
-    are two kernels on a GPU.
-    """
+def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> Poses:
+    """Frames that are fixed to bodies: inertial frames, geoms, sites."""
     topology = model.topology
-    own = {
+    local = {
         "xi": (np.arange(topology.nbody), model.body_ipos, model.body_iquat),
         "geom_x": (topology.geom_bodyid, model.geom_pos, model.geom_quat),
         "site_x": (topology.site_bodyid, model.site_pos, model.site_quat),
     }
-    if for_cpu():
-        frames = [_attached(xpos, xmat, *each) for each in own.values()]
-    else:
-        bodies, *local = zip(*own.values(), strict=True)
-        joined = _attached(xpos, xmat, np.concatenate(bodies), *(jnp.concatenate(column) for column in local))
-        ends = np.cumsum([len(each) for each in bodies])[:-1]
-        frames = zip(*(jnp.split(column, ends) for column in joined), strict=True)
-    return {
-        f"{name}{part}": x
-        for name, pair in zip(own, frames, strict=True)
-        for part, x in zip(("pos", "mat"), pair, strict=True)
-    }
+    world = on_rows(lambda *rows: _attached(xpos, xmat, *rows), list(local.values()))
+    poses = {f"{name}pos": pos for name, (pos, _) in zip(local, world, strict=True)}
+    return poses | {f"{name}mat": mat for name, (_, mat) in zip(local, world, strict=True)}
 
 
-@computed_once
+@stage
 def _attached(xpos: Array, xmat: Array, body: np.ndarray, pos: Array, quat: Array) -> tuple[Array, Array]:
     """World positions (n, 3) and matrices (n, 3, 3) of frames at pos (n, 3) and quat (n, 4) in bodies (n,)."""
     above = pick(xmat, body)
@@ -139,11 +189,101 @@ def _attached(xpos: Array, xmat: Array, body: np.ndarray, pos: Array, quat: Arra
 
 
 def geom_frames(model: Model, kinematics: Kinematics, geoms: np.ndarray) -> tuple[Array, Array]:
-    """Positions (n, 3), m, and matrices (n, 3, 3) in the world of some geoms (n,), for what reads only these.
+    """Positions (n, 3), m, and matrices (n, 3, 3) in the world of some geoms (n,), for what reads only these."""
 
-    On a CPU they are computed by themselves: in a rollout nobody may read those of the others.
-    """
-    if not for_cpu() or len(geoms) == model.ngeom:
-        return pick(kinematics.geom_xpos, geoms), pick(kinematics.geom_xmat, geoms)
-    body = model.topology.geom_bodyid[geoms]
-    return _attached(kinematics.xpos, kinematics.xmat, body, pick(model.geom_pos, geoms), pick(model.geom_quat, geoms))
+    def of_these() -> tuple[Array, Array]:
+        local = pick(model.geom_pos, geoms), pick(model.geom_quat, geoms)
+        return _attached(kinematics.xpos, kinematics.xmat, model.topology.geom_bodyid[geoms], *local)
+
+    return pick_computed((kinematics.geom_xpos, kinematics.geom_xmat), geoms, of_these)
+
+
+@dataclasses.dataclass(frozen=True)
+class Modes:
+    """Which objects track (keep their orientation) or look at a target, and of which of these by centre of mass."""
+
+    track: np.ndarray
+    target: np.ndarray
+    by_com: np.ndarray
+    targets: np.ndarray
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every object is simply fixed to its body."""
+        return not (np.any(self.track) or np.any(self.target))
+
+
+def _modes(mode: np.ndarray, target_body: np.ndarray) -> Modes:
+    aims = np.isin(mode, (CamLightMode.TARGETBODY, CamLightMode.TARGETBODYCOM)) & (target_body >= 0)
+    return Modes(
+        track=np.isin(mode, (CamLightMode.TRACK, CamLightMode.TRACKCOM)),
+        target=aims,
+        by_com=np.isin(mode, (CamLightMode.TRACKCOM, CamLightMode.TARGETBODYCOM)),
+        targets=np.maximum(target_body, 0),
+    )
+
+
+@per_topology
+def camera_modes(topology: Topology) -> Modes:
+    """Modes of the cameras."""
+    return _modes(topology.cam_mode, topology.cam_targetbodyid)
+
+
+@per_topology
+def light_modes(topology: Topology) -> Modes:
+    """Modes of the lights."""
+    return _modes(topology.light_mode, topology.light_targetbodyid)
+
+
+def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> dict[str, Array]:
+    """World poses from those of bodies: cam_xpos, light_xpos (n, 3) m, cam_xmat (n, 3, 3), unit light_xdir (n, 3)."""
+    topology = model.topology
+    cameras, lights = camera_modes(topology), light_modes(topology)
+    centre = subtree_com(model, xipos) if np.any(cameras.by_com) or np.any(lights.by_com) else xpos
+
+    body = topology.cam_bodyid
+    cam_pos = xpos[body] + mul_vec(xmat[body], model.cam_pos)
+    cam_mat = mul_mat(xmat[body], quat_to_mat(quat_normalize(model.cam_quat)))
+    if not cameras.fixed:
+        initial = model.cam_mat0.reshape(-1, 3, 3)
+        tracked = _tracked(cameras, body, (xpos, model.cam_pos0), (centre, model.cam_poscom0))
+        cam_pos = jnp.where(cameras.track[:, None], tracked, cam_pos)
+        cam_mat = jnp.where(cameras.track[:, None, None], initial, cam_mat)
+        aimed = _look_at(cam_pos, _targets(cameras, xpos, centre))
+        cam_mat = jnp.where(cameras.target[:, None, None], aimed, cam_mat)
+
+    body = topology.light_bodyid
+    light_pos = xpos[body] + mul_vec(xmat[body], model.light_pos)
+    light_dir = mul_vec(xmat[body], model.light_dir)
+    if not lights.fixed:
+        tracked = _tracked(lights, body, (xpos, model.light_pos0), (centre, model.light_poscom0))
+        light_pos = jnp.where(lights.track[:, None], tracked, light_pos)
+        light_dir = jnp.where(lights.track[:, None], model.light_dir0, light_dir)
+        light_dir = jnp.where(lights.target[:, None], _targets(lights, xpos, centre) - light_pos, light_dir)
+    return {
+        "cam_xpos": cam_pos,
+        "cam_xmat": cam_mat,
+        "light_xpos": light_pos,
+        "light_xdir": safe.normalize(light_dir),
+    }
+
+
+def _tracked(modes: Modes, body: np.ndarray, by_body: tuple[Array, Array], by_com: tuple[Array, Array]) -> Array:
+    """(n, 3) m, where tracking objects are: body (or subtree) positions plus constant offsets in the world."""
+    positions, offset = by_body
+    centres, offset_com = by_com
+    return jnp.where(modes.by_com[:, None], centres[body] + offset_com, positions[body] + offset)
+
+
+def _targets(modes: Modes, xpos: Array, centre: Array) -> Array:
+    """The points (n, 3) that objects look at."""
+    return jnp.where(modes.by_com[:, None], centre[modes.targets], xpos[modes.targets])
+
+
+def _look_at(pos: Array, target: Array) -> Array:
+    """Orientation (n, 3, 3), local to world, of cameras that look along -z at targets, with a horizontal x axis."""
+    z = safe.normalize(pos - target)
+    up = jnp.broadcast_to(jnp.array([0, 0, 1], dtype=pos.dtype)[None], z.shape)
+    x = safe.normalize(cross(up, z))
+    y = safe.normalize(cross(z, x))
+    return transpose(jnp.stack([x, y, z], axis=-2))

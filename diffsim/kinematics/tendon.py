@@ -1,8 +1,10 @@
-"""Tendon lengths and moment arms.
+"""Tendon lengths and moment arms, and the points of tendon paths.
 
 A fixed tendon is a linear function of scalar joints. A spatial tendon is a path through sites, perhaps around spheres
 and cylinders (wrap.py), each part divided by its pulley. Its moment arms are those of unit forces along the straight
-parts, at both of their ends: the parts on a surface do no work. Source: MuJoCo documentation, "Modeling", "Tendon".
+parts, at both of their ends: the parts on a surface do no work. `tendon_points` lists paths as MuJoCo does (wrap_xpos,
+wrap_obj), for drawing: a row of sites, with two points on the surface of each geom that the tendon touches; pulleys are
+marks without a place. Source: MuJoCo documentation, "Modeling", "Tendon"; mj_tendon.
 """
 
 from typing import NamedTuple
@@ -17,12 +19,11 @@ from diffsim.kinematics.poses import geom_frames
 from diffsim.kinematics.tree import body_dof_mask, sum_chain
 from diffsim.kinematics.wrap import Wrap, wrap
 from diffsim.math import safe
-from diffsim.math.linalg import matmul
-from diffsim.math.vector import cross, dot, scale
+from diffsim.math.vector import cross, dot, matmul, scale
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 
@@ -204,3 +205,60 @@ def _point_motion(
     angular, linear = cvel[body, :3], cvel[body, 3:]
     velocity = linear + cross(angular, offset)
     return velocity, cacc[body, 3:] + cross(cacc[body, :3], offset) + cross(angular, velocity)
+
+
+SITE, PULLEY = -1, -2
+AROUND = (WrapType.SPHERE, WrapType.CYLINDER)
+
+
+class TendonPoints(NamedTuple):
+    """Paths of all tendons, one after another, at most 2 nwrap points.
+
+    Attributes:
+      ten_wrapadr, ten_wrapnum: (ntendon,) first point and number of points of each tendon.
+      wrap_obj: (2 nwrap,) the geom that a point is on; -1 for a site, -2 for a pulley, 0 beyond the last point.
+      wrap_xpos: (2 nwrap, 3) m, world; zero of pulleys and beyond the last point.
+    """
+
+    ten_wrapadr: Array
+    ten_wrapnum: Array
+    wrap_obj: Array
+    wrap_xpos: Array
+
+
+def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
+    """The points of one state."""
+    topology = model.topology
+    element, tendon, kind = _places(topology)
+    point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
+    there = jnp.asarray(kind != WrapType.JOINT)
+    sites = np.flatnonzero(kind == WrapType.SITE)
+    point = point.at[sites].set(kinematics.site_xpos[topology.wrap_objid[element[sites]]])
+    for path in spatial_paths(topology):
+        if path.geom is None or path.around is None:
+            continue
+        touch = touches(model, kinematics, path)
+        first = np.searchsorted(element, path.around)
+        point = point.at[first].set(touch.first).at[first + 1].set(touch.last)
+        there = there.at[first].set(touch.active).at[first + 1].set(touch.active)
+    order = jnp.argsort(~there)
+    mark = np.where(
+        np.isin(kind, AROUND), topology.wrap_objid[element], np.where(kind == WrapType.PULLEY, PULLEY, SITE)
+    )
+    number = jnp.sum((tendon[None] == np.arange(topology.ntendon)[:, None]) & there[None], axis=1, dtype=jnp.int32)
+    room = 2 * topology.nwrap - len(element)
+    return TendonPoints(
+        ten_wrapadr=(jnp.cumsum(number) - number).astype(jnp.int32),
+        ten_wrapnum=number,
+        wrap_obj=jnp.pad(jnp.where(there, jnp.asarray(mark, jnp.int32), 0)[order], (0, room)),
+        wrap_xpos=jnp.pad(jnp.where(there[:, None], point, 0)[order], ((0, room), (0, 0))),
+    )
+
+
+@per_topology
+def _places(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where points can be: path element, tendon and kind of each; two for a geom."""
+    owner = np.repeat(np.arange(topology.ntendon), topology.tendon_num)
+    number = np.where(np.isin(topology.wrap_type, AROUND), 2, 1)
+    element = np.repeat(np.arange(topology.nwrap), number)
+    return element, owner[element], topology.wrap_type[element]

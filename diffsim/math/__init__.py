@@ -6,17 +6,15 @@ All functions act on the last axis (or the last two, for matrices) and broadcast
 Public for users: quaternions (w, x, y, z) and poses, as `diffsim.math.quat_mul`; derivatives are finite everywhere.
 """
 
-from diffsim.math.orientation import euler_to_quat as euler_to_quat
-from diffsim.math.orientation import mat_to_quat as mat_to_quat
-from diffsim.math.orientation import quat_derivative as quat_derivative
-from diffsim.math.orientation import quat_to_vel as quat_to_vel
-from diffsim.math.orientation import quat_z_to_vec as quat_z_to_vec
-from diffsim.math.pose import pose_apply as pose_apply
-from diffsim.math.pose import pose_apply_inv as pose_apply_inv
-from diffsim.math.pose import pose_inv as pose_inv
-from diffsim.math.pose import pose_mul as pose_mul
 from diffsim.math.rotation import axis_angle_to_quat as axis_angle_to_quat
+from diffsim.math.rotation import euler_to_quat as euler_to_quat
+from diffsim.math.rotation import mat_to_quat as mat_to_quat
+from diffsim.math.rotation import pose_apply as pose_apply
+from diffsim.math.rotation import pose_apply_inv as pose_apply_inv
+from diffsim.math.rotation import pose_inv as pose_inv
+from diffsim.math.rotation import pose_mul as pose_mul
 from diffsim.math.rotation import quat_conj as quat_conj
+from diffsim.math.rotation import quat_derivative as quat_derivative
 from diffsim.math.rotation import quat_exp as quat_exp
 from diffsim.math.rotation import quat_integrate as quat_integrate
 from diffsim.math.rotation import quat_log as quat_log
@@ -24,6 +22,8 @@ from diffsim.math.rotation import quat_mul as quat_mul
 from diffsim.math.rotation import quat_normalize as quat_normalize
 from diffsim.math.rotation import quat_sub as quat_sub
 from diffsim.math.rotation import quat_to_mat as quat_to_mat
+from diffsim.math.rotation import quat_to_vel as quat_to_vel
+from diffsim.math.rotation import quat_z_to_vec as quat_z_to_vec
 from diffsim.math.rotation import rotate as rotate
 from diffsim.math.rotation import rotate_inv as rotate_inv
 from diffsim.math.vector import cross as cross

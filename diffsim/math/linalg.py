@@ -1,26 +1,27 @@
-"""Dense linear algebra of the size of the model, at full precision (TF32 and bfloat16 break dynamics)."""
+"""Linear algebra of the size of the model: dense, and by blocks that a matrix does not couple.
 
-from collections.abc import Sequence
+M couples only the dofs of one tree; the columns of J go with the blocks of M. What is zero is neither stored nor
+multiplied. Blocks of one size are stored and factored together. With a single block everything is dense.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg
+import numpy as np
 
-from diffsim.xla.kernels.cholesky import factor, solve
-from diffsim.xla.kernels.solve_sum import solve_gram, solve_sum
+from diffsim.math.vector import matmul, total
+from diffsim.xla.barriers import barrier, for_gpu
+from diffsim.xla.gather import pick_some
+from diffsim.xla.kernels.cholesky import factor, solve, solve_gram, solve_sum
 
 Array = jax.Array
-
-HIGHEST = jax.lax.Precision.HIGHEST
-
-
-def matmul(a: Array, b: Array) -> Array:
-    """a @ b at the highest precision."""
-    return jnp.matmul(a, b, precision=HIGHEST)
-
-
-def inner(a: Array, b: Array) -> Array:
-    """a . b of vectors at the highest precision."""
-    return jnp.vdot(a, b, precision=HIGHEST)
+# products with the Hessian that blocks are expected to need where the dense factor needs none
+PRODUCTS = 8
 
 
 def cholesky(matrix: Array) -> Array:
@@ -46,3 +47,294 @@ def solve_spd_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array
 def solve_spd_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
     """x (n,) with (M + diagonal + J^T K J) x = b; rows are J (k, n) and K (dim, count, dim) of all its constraints."""
     return solve_gram(matrix, diagonal, rows, b)
+
+
+# one array (count, size, size) per block size
+PerSize = tuple[Array, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Blocks:
+    """Groups of indices of a square matrix of `size` rows: `index` (count, size of block), one array per block size.
+
+    Rows and columns that are in no block are zero.
+    """
+
+    size: int
+    index: tuple[np.ndarray, ...]
+
+    @functools.cached_property
+    def _key(self) -> tuple:
+        return (self.size, *((index.shape, index.tobytes()) for index in self.index))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Blocks) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def single(self) -> bool:
+        """Whether one block is the whole matrix."""
+        return len(self.index) == 1 and self.index[0].shape == (1, self.size)
+
+    @functools.cached_property
+    def entry(self) -> np.ndarray:
+        """(size, size) where each entry of the matrix stands among those of all blocks, counted from 1; 0 for none."""
+        table, start = np.zeros((self.size, self.size), np.int32), 1
+        for index in self.index:
+            count, size = index.shape
+            own = start + np.arange(count * size * size).reshape(count, size, size)
+            table[index[:, :, None], index[:, None, :]] = own
+            start += own.size
+        return table
+
+    @functools.cached_property
+    def order(self) -> np.ndarray | None:
+        """Where each index stands in the concatenation of all blocks, -1 for nowhere; None where it stands in place."""
+        listed = np.concatenate([index.reshape(-1) for index in self.index])
+        if np.array_equal(listed, np.arange(self.size)):
+            return None
+        place = np.full(self.size, -1)
+        place[listed] = np.arange(len(listed))
+        return place
+
+
+def blocks_of(label: np.ndarray) -> Blocks:
+    """Blocks of equal labels (n,); one block without indices if there are none."""
+    groups = [np.flatnonzero(label == value) for value in np.unique(label)] or [np.zeros(0, int)]
+    sizes = sorted({len(group) for group in groups}, reverse=True)
+    return Blocks(len(label), tuple(np.stack([g for g in groups if len(g) == size]) for size in sizes))
+
+
+def worthwhile_blocks(label: np.ndarray) -> Blocks:
+    """Blocks of equal labels (n,), or one block where it is not worthwhile to take the matrix apart."""
+    blocks = blocks_of(label)
+    return blocks if worthwhile(blocks) else blocks_of(np.zeros(len(label), int))
+
+
+def worthwhile(blocks: Blocks) -> bool:
+    """Whether blocks need less than half of the multiplications of one dense Newton step, with n rows of constraints.
+
+    Dense: J^T K J and a factor. By blocks: the same of each block, then some products with the whole of the Hessian
+    (solver/hessian.py).
+    """
+    n = blocks.size
+    blocked = sum(index.size * index.shape[1] * (index.shape[1] / 3 + n) for index in blocks.index)
+    return 2 * (blocked + PRODUCTS * n * 3 * n) < n * n * (n / 3 + n)
+
+
+def split(values: Array, index: np.ndarray) -> Array:
+    """(..., count, size) of values (..., n): the entries of each block."""
+    return values[..., _place(index)].reshape(*values.shape[:-1], *index.shape)
+
+
+def _place(index: np.ndarray) -> slice | np.ndarray:
+    """All indices of blocks of one size, as a slice where they follow one another."""
+    flat = index.reshape(-1)
+    start = int(flat[0]) if flat.size else 0
+    follow = np.array_equal(flat, start + np.arange(flat.size))
+    return slice(start, start + flat.size) if follow else flat
+
+
+def assemble(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
+    """(n,) from the entries (count, size) of the blocks of each size."""
+    flat = jnp.concatenate([part.reshape(-1) for part in parts])
+    return flat if blocks.order is None else pick_some(flat, blocks.order)
+
+
+def each(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
+    """A function of each block of one size; without a batch where there is one block."""
+    if parts[0].shape[0] == 1:
+        return function(*(part[0] for part in parts))[None]
+    return jax.vmap(function)(*parts)
+
+
+def block_factor(parts: PerSize) -> PerSize:
+    """Lower Cholesky factors of positive definite blocks."""
+    return tuple(cholesky(part) for part in parts)
+
+
+def block_solve(blocks: Blocks, factor: PerSize, b: Array) -> Array:
+    """x (n,) with matrix x = b."""
+    if blocks.single:
+        return cho_solve(factor[0][0], b)
+    pairs = zip(factor, blocks.index, strict=True)
+    return assemble(blocks, tuple(jax.vmap(cho_solve)(part, split(b, index)) for part, index in pairs))
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts"], meta_fields=["blocks"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockDiagonal:
+    """A square matrix without entries between blocks: `parts` (count, size, size), one array per block size."""
+
+    blocks: Blocks
+    parts: PerSize
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (n,) with a vector (n,)."""
+        entries = (split(vector, index) for index in self.blocks.index)
+        return assemble(self.blocks, tuple(each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)))
+
+    def plus_diagonal(self, diagonal: Array) -> "BlockDiagonal":
+        """The sum with a diagonal matrix, given as (n,)."""
+        pairs = zip(self.parts, self.blocks.index, strict=True)
+        return BlockDiagonal(self.blocks, tuple(part + _diagonal(split(diagonal, index)) for part, index in pairs))
+
+    def plus(self, other: "BlockDiagonal") -> "BlockDiagonal":
+        """The sum with a matrix that has some of these blocks."""
+        parts = list(self.parts)
+        for index, part in zip(other.blocks.index, other.parts, strict=True):
+            if index.size:
+                place = next(i for i, mine in enumerate(self.blocks.index) if np.array_equal(mine, index))
+                parts[place] = parts[place] + part
+        return BlockDiagonal(self.blocks, tuple(parts))
+
+    @property
+    def diagonal(self) -> Array:
+        """The diagonal (n,)."""
+        return assemble(self.blocks, tuple(jnp.diagonal(part, axis1=-2, axis2=-1) for part in self.parts))
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (..., n, n), also of a batch of matrices."""
+        if self.blocks.single:
+            return self.parts[0][..., 0, :, :]
+        batch = self.parts[0].shape[:-3]
+        zero = jnp.zeros((*batch, 1), self.parts[0].dtype)
+        entries = [jax.lax.collapse(part, part.ndim - 3) for part in self.parts]
+        return jnp.concatenate([zero, *entries], axis=-1)[..., self.blocks.entry]
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["parts", "transposed"], meta_fields=["blocks"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockColumns:
+    """A matrix (k, n) with its columns apart by block: `parts` (count, k, size), one array per block size.
+
+    `transposed` (count, size, k) is the transpose, where it is stored too.
+    """
+
+    blocks: Blocks
+    parts: PerSize
+    transposed: PerSize | None = None
+
+    def readable_by_columns(self) -> "BlockColumns":
+        """The same, with its transpose stored on a CPU: reading by columns would take products there twice as long.
+
+        On a GPU neighbouring threads read neighbouring columns: a copy would be two more passes over its memory. So it
+        would be for many blocks, which are mostly zeros: J and its transpose do not fit into a cache together.
+        """
+        if for_gpu() or not self.blocks.single:
+            return self
+        transposed = tuple(barrier(jnp.swapaxes(part, 1, 2)) for part in self.parts)
+        return dataclasses.replace(self, transposed=transposed)
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return self.parts[0].shape[-2]
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Of the entries."""
+        return self.parts[0].dtype
+
+    def mul_vec(self, vector: Array) -> Array:
+        """The product (k,) with a vector (n,)."""
+        entries = (split(vector, index) for index in self.blocks.index)
+        products = [each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)]
+        return total([jnp.sum(product, axis=0) if product.shape[0] > 1 else product[0] for product in products])
+
+    def mul_vec_t(self, vector: Array) -> Array:
+        """The transposed matrix times a vector (k,)."""
+
+        def of_size(part: Array, left: bool) -> Array:
+            copies = jnp.broadcast_to(vector, (part.shape[0], *vector.shape))
+            return each(matmul, part, copies) if left else each(matmul, copies, part)
+
+        left = self.transposed is not None
+        return assemble(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
+
+    @property
+    def dense(self) -> Array:
+        """The whole matrix (..., k, n), also of a batch of matrices."""
+        if self.blocks.single:
+            return self.parts[0][..., 0, :, :]
+        columns = [jnp.moveaxis(part, -3, -2) for part in self.parts]
+        listed = jnp.concatenate([jax.lax.collapse(part, part.ndim - 2) for part in columns], axis=-1)
+        if self.blocks.order is None:
+            return listed
+        # what is in no block stands last
+        return jnp.pad(listed, [(0, 0)] * (listed.ndim - 1) + [(0, 1)])[..., self.blocks.order]
+
+
+def diagonal_of(blocks: Blocks, matrix: Array) -> BlockDiagonal:
+    """The blocks of a dense matrix (n, n); what is between them is left out."""
+    if blocks.single:
+        return BlockDiagonal(blocks, (matrix[None],))
+    return BlockDiagonal(blocks, tuple(matrix[index[:, :, None], index[:, None, :]] for index in blocks.index))
+
+
+def columns_of(blocks: Blocks, matrix: Array) -> BlockColumns:
+    """A dense matrix (k, n) by blocks."""
+    return BlockColumns(blocks, tuple(jnp.moveaxis(split(matrix, index), -2, -3) for index in blocks.index))
+
+
+def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns:
+    """Matrices with the same columns, one below the other."""
+    parts = zip(*(matrix.parts for matrix in matrices), strict=True)
+    return BlockColumns(blocks, tuple(jnp.concatenate(part, axis=1) for part in parts))
+
+
+def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
+    """left^T right without what is between blocks."""
+    transposed = left.transposed or tuple(jnp.swapaxes(part, 1, 2) for part in left.parts)
+    return BlockDiagonal(left.blocks, tuple(each(matmul, *pair) for pair in zip(transposed, right.parts, strict=True)))
+
+
+def _diagonal(values: Array) -> Array:
+    """(count, size, size) diagonal matrices with `values` (count, size)."""
+    return jnp.eye(values.shape[1], dtype=values.dtype)[None] * values[:, None, :]
+
+
+PerSizeLU = tuple[tuple[Array, Array], ...]
+# x (n,) from what was prepared of a matrix, and b (n,)
+Solve = Callable[[Blocks, Any, Array], Array]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
+    """x (n,) with matrix x = b, by a factor that has been computed; a function of matrix and b for derivatives.
+
+    dx = matrix^-1 (db - dmatrix x), with the same factor. The factor is no constant all the same: derivatives of dx go
+    through it.
+    """
+    return solve(matrix.blocks, factor, b)
+
+
+@solved.defjvp
+def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (matrix, factor, b), (change, _, push) = primals, tangents
+    x = solved(solve, matrix, factor, b)
+    return x, solved(solve, matrix, factor, push - change.mul_vec(x))
+
+
+def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:
+    """x (n,) with matrix x = b, for a positive definite matrix."""
+    return solved(block_solve, matrix, block_factor(matrix.parts), b)
+
+
+def solve_general_blocks(matrix: BlockDiagonal, b: Array) -> Array:
+    """x (n,) with matrix x = b, for a regular matrix."""
+    return solved(general_solve, matrix, general_factor(matrix), b)
+
+
+def general_factor(matrix: BlockDiagonal) -> PerSizeLU:
+    """LU factors of regular blocks."""
+    return tuple(jax.vmap(jax.scipy.linalg.lu_factor)(part) for part in matrix.parts)
+
+
+def general_solve(blocks: Blocks, factors: PerSizeLU, b: Array) -> Array:
+    """x (n,) from LU factors."""
+    pairs = zip(factors, blocks.index, strict=True)
+    return assemble(blocks, tuple(jax.vmap(jax.scipy.linalg.lu_solve)(lu, split(b, index)) for lu, index in pairs))

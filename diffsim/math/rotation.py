@@ -1,17 +1,18 @@
-"""Rotations: unit quaternions (w, x, y, z), rotation matrices, rotation vectors.
+"""Rotations and poses: unit quaternions (w, x, y, z), rotation matrices, rotation vectors, positions with quaternions.
 
-Exponential and logarithm use series near zero, so values and derivatives are finite at the identity.
+All functions act on the last axis (matrices: the last two) and broadcast over the leading ones. Exponential and
+logarithm use series near zero, so values and derivatives are finite at the identity. A pose is a position (3,), m, and
+a unit quaternion (4,), which take points of a frame to its parent. Names of MuJoCo's counterparts in brackets.
 """
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.quaternion import left_conjugated
-from diffsim.math.quaternion import product as _product
 from diffsim.math.vector import Components, cross, cross_components, dot, dot_components, pack, scale, unpack
 from diffsim.xla.barriers import stored
-from diffsim.xla.where import where
+from diffsim.xla.bilinear import Rule, bilinear
+from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -109,7 +110,7 @@ def quat_rate(q: Array, change: Array) -> Array:
     """
     squared = dot(q, q)
     valid = squared > safe.tiny(q)
-    return scale(left_conjugated(q, change)[..., 1:], where(valid, 2 / where(valid, squared, 1), 0))
+    return scale(_left_conjugated(q, change)[..., 1:], where(valid, 2 / where(valid, squared, 1), 0))
 
 
 def frame_from_z(z: Array) -> Array:
@@ -141,3 +142,133 @@ def across(z: Components, wish: Components) -> list[Array]:
     """The part of `wish` that is normal to the unit vector z, on components."""
     along = stored(dot_components(z, wish))
     return [x - along * n for x, n in zip(wish, z, strict=True)]
+
+
+AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
+
+
+def mat_to_quat(matrix: Array) -> Array:
+    """The quaternion of a rotation matrix (..., 3, 3), its largest component positive (mju_mat2Quat).
+
+    Of four vectors along it, one for each component, the longest is normalized; which one is not differentiated.
+    """
+    xx, xy, xz, yx, yy, yz, zx, zy, zz = unpack(matrix.reshape(*matrix.shape[:-2], 9))
+    wx, wy, wz, sxy, sxz, syz = zy - yz, xz - zx, yx - xy, xy + yx, xz + zx, yz + zy
+    squares = [1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz]
+    found, longest = pack([squares[0], wx, wy, wz]), squares[0]
+    rows = [[wx, squares[1], sxy, sxz], [wy, sxy, squares[2], syz], [wz, sxz, syz, squares[3]]]
+    for square, row in zip(squares[1:], rows, strict=True):
+        longer = jax.lax.stop_gradient(square > longest)
+        found, longest = jnp.where(longer[..., None], pack(row), found), jnp.where(longer, square, longest)
+    return quat_normalize(found)
+
+
+def euler_to_quat(euler: Array, sequence: str = "xyz") -> Array:
+    """The quaternion of three angles (..., 3), rad (mju_euler2Quat).
+
+    Args:
+      euler: angles about the axes of `sequence`, one after another.
+      sequence: three letters; small ones turn about axes that move along, capitals about fixed ones.
+
+    Raises:
+      ValueError: letters other than x, y, z.
+    """
+    if len(sequence) != 3 or set(sequence.lower()) - set(AXES):
+        raise ValueError(f"a sequence is three letters of xyz or XYZ, got {sequence!r}")
+    quat = None
+    for letter, angle in zip(sequence, unpack(euler), strict=True):
+        axis = jnp.broadcast_to(jnp.asarray(AXES[letter.lower()], euler.dtype), (*angle.shape, 3))
+        turn = axis_angle_to_quat(axis, angle)
+        quat = turn if quat is None else quat_mul(quat, turn) if letter.islower() else quat_mul(turn, quat)
+    return quat  # type: ignore[return-value]
+
+
+def quat_z_to_vec(vector: Array) -> Array:
+    """The shortest turn that takes the z axis along a vector (..., 3); half a turn about x where it points back."""
+    x, y, z = unpack(safe.normalize(vector, (0.0, 0.0, 1.0)))
+    return safe.normalize(pack([1 + z, -y, x, jnp.zeros_like(x)]), (0.0, 1.0, 0.0, 0.0))
+
+
+def quat_derivative(quat: Array, omega: Array) -> Array:
+    """d quat / dt (..., 4) under an angular velocity in the parent's axes (..., 3), rad/s: (0, omega) quat / 2.
+
+    (mju_derivQuat; for a velocity in the turning frame's axes the factors change places.)
+    """
+    zero = jnp.zeros_like(omega[..., :1])
+    return 0.5 * quat_mul(jnp.concatenate([zero, omega], axis=-1), quat)
+
+
+def quat_to_vel(quat: Array, dt: Array | float) -> Array:
+    """The angular velocity (..., 3), rad/s, that turns by a quaternion within dt seconds (mju_quat2Vel)."""
+    turned = quat_log(quat)
+    return scale(turned, jnp.broadcast_to(1 / jnp.asarray(dt, quat.dtype), turned.shape[:-1]))
+
+
+Pose = tuple[Array, Array]
+
+
+def pose_mul(first: Pose, second: Pose) -> Pose:
+    """The pose in the world of what has pose `second` in the frame `first` (mju_mulPose)."""
+    return first[0] + rotate(first[1], second[0]), quat_mul(first[1], second[1])
+
+
+def pose_inv(pose: Pose) -> Pose:
+    """The inverse pose: that of the parent in the frame (mju_negPose)."""
+    return -rotate_inv(pose[1], pose[0]), quat_conj(pose[1])
+
+
+def pose_apply(pose: Pose, point: Array) -> Array:
+    """A point (3,) of the frame in its parent's coordinates (mju_trnVecPose)."""
+    return pose[0] + rotate(pose[1], point)
+
+
+def pose_apply_inv(pose: Pose, point: Array) -> Array:
+    """A point (3,) of the parent in the frame's coordinates."""
+    return rotate_inv(pose[1], point - pose[0])
+
+
+def _multiplied(p: Components, q: Components) -> Array:
+    (pw, px, py, pz), (qw, qx, qy, qz) = p, q
+    return pack(
+        [
+            pw * qw - px * qx - py * qy - pz * qz,
+            pw * qx + px * qw + py * qz - pz * qy,
+            pw * qy - px * qz + py * qw + pz * qx,
+            pw * qz + px * qy - py * qx + pz * qw,
+        ]
+    )
+
+
+def _conjugated(q: Array) -> Components:
+    w, *u = unpack(q)
+    return [w, *(-x for x in u)]
+
+
+# <p q, c> = <p, c q*> = <q, p* c> of any quaternions: each of the three products is a transpose of another
+_product = bilinear(
+    "quaternion_product",
+    Rule(
+        lambda p, q: _multiplied(unpack(p), unpack(q)),
+        4,
+        left=lambda c, q: _right_conjugated(c, q),
+        right=lambda c, p: _left_conjugated(p, c),
+    ),
+)
+_right_conjugated = bilinear(
+    "quaternion_product_right_conjugated",
+    Rule(
+        lambda p, q: _multiplied(unpack(p), _conjugated(q)),
+        4,
+        left=lambda c, q: _product(c, q),
+        right=lambda c, p: _left_conjugated(c, p),
+    ),
+)
+_left_conjugated = bilinear(
+    "quaternion_product_left_conjugated",
+    Rule(
+        lambda p, q: _multiplied(_conjugated(p), unpack(q)),
+        4,
+        left=lambda c, q: _right_conjugated(q, c),
+        right=lambda c, p: _product(p, c),
+    ),
+)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math.vector import dot, scale
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 

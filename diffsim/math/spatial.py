@@ -7,8 +7,7 @@ An inertia is (Ixx, Iyy, Izz, Ixy, Ixz, Iyz, m cx, m cy, m cz, m) about that poi
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.linalg import matmul
-from diffsim.math.vector import Components, cross, cross_components, dot, dot_components, pack, total, unpack
+from diffsim.math.vector import Components, cross, cross_components, dot, dot_components, matmul, pack, total, unpack
 from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.bilinear import Rule, bilinear
 

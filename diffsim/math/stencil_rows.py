@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.blocks import BlockColumns, BlockDiagonal, Blocks
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks
 from diffsim.math.vector import total
-from diffsim.xla.gather_sum import gather_rows, sum_gathered
-from diffsim.xla.pick import pick, pick_some, place
+from diffsim.xla.gather import gather_rows, pick, pick_some, place, sum_gathered
 
 Array = jax.Array
 

@@ -1,4 +1,4 @@
-"""Vectors and matrices of 3, 4 or 6 elements, with every sum written out.
+"""Vectors and matrices of 3, 4 or 6 elements, with every sum written out; and products of larger ones.
 
 `unpack` and `pack` turn the last axis into separate arrays and back; formulas are then written on components, where
 elementwise operations fuse. Unpacking is one `split`, whose transpose is one concatenation: indexing would cost a
@@ -11,12 +11,24 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.xla.bilinear import Rule, bilinear
-from diffsim.xla.layout import unpack as unpack
+from diffsim.xla.bilinear import unpack as unpack
 
 Array = jax.Array
 Components = Sequence[Array]
 # or one array with the components first
 Leading = Components | Array
+# TF32 and bfloat16 break dynamics
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """a @ b of matrices of the size of the model, at the highest precision."""
+    return jnp.matmul(a, b, precision=HIGHEST)
+
+
+def inner(a: Array, b: Array) -> Array:
+    """a . b of vectors of the size of the model, at the highest precision."""
+    return jnp.vdot(a, b, precision=HIGHEST)
 
 
 def pack(components: Components) -> Array:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.compiler.convert import from_mujoco
-from diffsim.math.blocks import diagonal_of
+from diffsim.math.linalg import diagonal_of
 from diffsim.mjx.lists import contacts_from, write_constraints
 from diffsim.mjx.stages import contact_buffer, inputs_of, state_of
 from diffsim.mjx.types import Contact, Data, Impl, Model

@@ -21,24 +21,22 @@ from diffsim.base.enums import DisableBit, EnableBit, Integrator, Stage
 from diffsim.collision import collide, colliding_frames
 from diffsim.collision.layout import layout_of
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
-from diffsim.dynamics.applied import applied_force
 from diffsim.dynamics.bias import compute_bias
-from diffsim.dynamics.body_forces import compute_body_forces, external_wrenches
+from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
 from diffsim.dynamics.inertia import compute_inertia
+from diffsim.dynamics.motion_forces import motion_forces
 from diffsim.dynamics.passive import compute_passive
 from diffsim.kinematics.com import compute_com_frame
 from diffsim.kinematics.poses import compute_kinematics
-from diffsim.kinematics.subtree import compute_subtree_velocities
-from diffsim.kinematics.tendon import compute_tendons
-from diffsim.kinematics.velocity import compute_velocities
-from diffsim.math.blocks import solve_blocks
+from diffsim.kinematics.tendon import compute_tendons, tendon_drift
+from diffsim.kinematics.velocity import compute_subtree_velocities, compute_velocities
+from diffsim.math.linalg import solve_blocks
 from diffsim.mjx.types import Contact, Data, Model
 from diffsim.sensor import read_sensors
 from diffsim.simulate.forward import forward as simulate_forward
+from diffsim.simulate.forward import inverse_dynamics
 from diffsim.simulate.integrate.derivative import velocity_derivative
 from diffsim.simulate.integrate.integrators import discrete_inertia
-from diffsim.simulate.inverse_dynamics import inverse_dynamics
-from diffsim.simulate.motion_forces import motion_forces
 from diffsim.simulate.step import integrate, step_data
 from diffsim.solver import Aids, smooth_acceleration
 from diffsim.solver import solve as solve_constraints
@@ -192,7 +190,7 @@ def passive(m: Model, d: Data) -> Data:
 
 def rne(m: Model, d: Data, flg_acc: bool = False) -> Data:
     """`qfrc_bias`: Coriolis, centrifugal and gravitational forces, with `flg_acc` those of inertia, M qacc, too."""
-    bias = compute_bias(m, d.qvel, d, d, d, d).qfrc_bias
+    bias = compute_bias(m, d.qvel, d, d, d, tendon_drift(m, d.qvel, d, d, d)).qfrc_bias
     return dataclasses.replace(d, qfrc_bias=bias + d.M.mul_vec(d.qacc) if flg_acc else bias)
 
 

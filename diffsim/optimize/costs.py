@@ -20,7 +20,7 @@ from diffsim.base.enums import JointType
 from diffsim.math import safe
 from diffsim.math.rotation import quat_sub, rotate, rotate_inv
 from diffsim.math.vector import cross, dot
-from diffsim.support.distance import geom_distance
+from diffsim.support.rays import geom_distance
 from diffsim.types import Data, Model, State
 from diffsim.types.views import View
 

@@ -1,19 +1,22 @@
-"""Cameras as instruments: from the world to pixels, and from pixels to rays.
+"""Cameras as instruments, from the world to pixels and from pixels to rays; and rangefinders.
 
-A camera looks along its -z axis, x to the right, y up; pixel rows run downwards from the top edge.
-Source: MuJoCo XML reference, "body/camera" and "sensor/camprojection"; pinhole model.
+A camera looks along its -z axis, x to the right, y up; pixel rows run downwards from the top edge. A rangefinder reads
+how far the nearest surface is along a site's z axis, or through every pixel of a camera; per ray the fields asked for
+follow one another: dist (-1 for nothing), dir, origin, point, normal, depth.
+Source: MuJoCo XML reference, "body/camera", "sensor/camprojection" and "sensor/rangefinder"; pinhole model.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import Projection
+from diffsim.base.enums import ObjType, Projection, RayDataField
+from diffsim.geometry.rays.ray import RayHits, Rays, cast
 from diffsim.math import safe
-from diffsim.math.vector import mul_vec, mul_vec_t, pack, scale
+from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, scale
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Model
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 
@@ -80,3 +83,54 @@ def _parallel_rays(
     local = pack([plane[:, 0], -plane[:, 1], jnp.zeros_like(plane[:, 0])])
     direction = jnp.broadcast_to(-matrix[:, :, 2], local.shape)
     return place + mul_vec(matrix, local), direction
+
+
+# numbers per ray by data field
+WIDTH = {field: 1 if field in (RayDataField.DIST, RayDataField.DEPTH) else 3 for field in RayDataField}
+
+
+def rangefinder(readings: Readings, group: Group) -> Array:
+    """All fields of all rays, (n, dim)."""
+    return _from_camera(readings, group) if group.objtype == ObjType.CAMERA else _from_sites(readings, group)
+
+
+def _from_sites(readings: Readings, group: Group) -> Array:
+    data = readings.data
+    origin = pick(data.site_xpos, group.objid)
+    direction = pick(data.site_xmat, group.objid)[:, :, 2]
+    hits = _cast(readings, origin, direction, readings.topology.site_bodyid[group.objid])
+    return _fields(group, hits, origin, direction, hits.distance)
+
+
+def _from_camera(readings: Readings, group: Group) -> Array:
+    data, images = readings.data, []
+    for camera in group.objid.tolist():
+        origin, direction = pixel_rays(readings, camera)
+        body = readings.topology.cam_bodyid[camera]
+        hits = _cast(readings, origin, direction, np.full(len(origin), body))
+        # depth is measured along the optical axis, from the camera's own plane
+        offset = origin + scale(direction, hits.distance) - data.cam_xpos[camera][None]
+        depth = -dot(offset, data.cam_xmat[camera][None, :, 2])
+        depth = jnp.where(hits.distance >= 0, depth, -1)
+        images.append(_fields(group, hits, origin, direction, depth).reshape(-1))
+    return jnp.stack(images)
+
+
+def _cast(readings: Readings, origin: Array, direction: Array, exclude: np.ndarray) -> RayHits:
+    data = readings.data
+    return cast(readings.model, data.geom_xpos, data.geom_xmat, Rays(origin, direction, exclude))
+
+
+def _fields(group: Group, hits: RayHits, origin: Array, direction: Array, depth: Array) -> Array:
+    """The fields of `data`, in their fixed order, for k rays: (k, fields)."""
+    hit = (hits.distance >= 0)[:, None]
+    values = {
+        RayDataField.DIST: hits.distance[:, None],
+        RayDataField.DIR: jnp.where(hit, direction, 0),
+        RayDataField.ORIGIN: origin,
+        RayDataField.POINT: jnp.where(hit, origin + scale(direction, hits.distance), 0),
+        RayDataField.NORMAL: hits.normal,
+        RayDataField.DEPTH: depth[:, None],
+    }
+    wanted = [values[field] for field in RayDataField if group.parameters[0] & (1 << field)]
+    return jnp.concatenate(wanted, axis=1)

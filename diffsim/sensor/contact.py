@@ -1,23 +1,110 @@
-"""Contact sensors: what touches what, with which force, where.
+"""Sensors of contacts and volumes: contact, touch, insidesite.
 
-Contacts that match the two criteria are reduced to a fixed number of slots: the first, the nearest, the strongest, or
-one net force. Contacts count in MuJoCo's order, by bodies and geoms, also those of equal distance or force; unused
-slots are zero. All contacts within the margin count (`dist <= margin`), those in a gap with no force.
-Source: MuJoCo XML reference, "sensor/contact".
+Contacts that match the two criteria of a contact sensor are reduced to a fixed number of slots: the first, the nearest,
+the strongest, or one net force. Contacts count in MuJoCo's order, by bodies and geoms, also those of equal distance or
+force; unused slots are zero. All contacts within the margin count (`dist <= margin`), those in a gap with no force.
+
+Touch reads the normal force on a site's body that passes through the site's volume: a contact counts if its force, as a
+half line from the contact point into the sensing body's surroundings, meets the volume or starts in it. Which contacts
+count, and whether an object is inside a volume, is discrete and not differentiated; the forces are.
+Source: MuJoCo XML reference, "sensor/contact", "sensor/touch", "sensor/insidesite".
 """
 
 import jax
 import jax.numpy as jnp
 
-from diffsim.base.enums import ConDataField, ObjType
+from diffsim.base.enums import ConDataField, GeomType, ObjType
+from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
-from diffsim.sensor.inside import in_site
+from diffsim.sensor.frame import position
 from diffsim.sensor.readings import Group, Ints, Readings
-from diffsim.sensor.subtree import descendants
-from diffsim.sensor.touch import on_body
+from diffsim.sensor.world import descendants
+from diffsim.types import Topology
+from diffsim.xla.gather import pick
 
 Array = jax.Array
+
+MINIMUM_MASS = 1e-15
+
+
+def _in_capsule(size: Array, point: Array) -> Array:
+    beyond = jnp.maximum(jnp.abs(point[..., 2]) - size[..., 1], 0)
+    return dot(point[..., :2], point[..., :2]) + beyond * beyond < size[..., 0] * size[..., 0]
+
+
+def _in_cylinder(size: Array, point: Array) -> Array:
+    round_part = dot(point[..., :2], point[..., :2]) < size[..., 0] * size[..., 0]
+    return round_part & (jnp.abs(point[..., 2]) < size[..., 1])
+
+
+# point in the shape's frame -> whether it is strictly inside
+INSIDE = {
+    GeomType.PLANE: lambda size, point: point[..., 2] < 0,
+    GeomType.SPHERE: lambda size, point: dot(point, point) < size[..., 0] * size[..., 0],
+    GeomType.CAPSULE: _in_capsule,
+    GeomType.ELLIPSOID: lambda size, point: dot(point / size, point / size) < 1,
+    GeomType.CYLINDER: _in_cylinder,
+    GeomType.BOX: lambda size, point: jnp.all(jnp.abs(point) < size, axis=-1),
+}
+
+
+def inside_site(readings: Readings, group: Group) -> Array:
+    """1 where the object's origin is inside the reference site, (n, 1)."""
+    point = _point(readings, group)
+    return in_site(readings, group.refid, point[:, None]).astype(point.dtype)
+
+
+def in_site(readings: Readings, site: Ints, point: Array) -> Array:
+    """Whether k world points each, (n, k, 3), are inside the volumes of n sites of one type, (n, k)."""
+    offset = jax.lax.stop_gradient(point - pick(readings.data.site_xpos, site)[:, None])
+    local = mul_vec_t(pick(readings.data.site_xmat, site)[:, None], offset)
+    size = jnp.broadcast_to(pick(readings.model.site_size, site)[:, None], local.shape)
+    return INSIDE[GeomType(readings.topology.site_type[site[0]])](size, local)
+
+
+def _point(readings: Readings, group: Group) -> Array:
+    """The objects' origins; for a massless body with a massive subtree, the subtree's centre of mass."""
+    here = position(readings, group.objtype, group.objid)
+    if group.objtype != ObjType.BODY:
+        return here
+    model = readings.model
+    hollow = pick(model.body_mass, group.objid) < MINIMUM_MASS
+    hollow &= pick(model.body_subtreemass, group.objid) >= MINIMUM_MASS
+    hollow &= group.objid > 0
+    return jnp.where(hollow[:, None], pick(readings.data.subtree_com, group.objid), here)
+
+
+def touch(readings: Readings, group: Group) -> Array:
+    """Sum of the normal forces of the contacts in the zone, N, (n, 1)."""
+    force = readings.contact_force[:, 0]
+    counts = jax.lax.stop_gradient(_in_zone(readings, group)) & (force > 0)[None]
+    return jnp.sum(jnp.where(counts, force[None], 0), axis=1)[:, None]
+
+
+def _in_zone(readings: Readings, group: Group) -> Array:
+    """(n, ncon): whether the contact is on the site's body and its force ray meets the site."""
+    topology, data, contacts = readings.topology, readings.data, readings.data.contact
+    touching = on_body(topology, contacts.geom, topology.site_bodyid[group.objid])
+    second = touching[:, :, 1]
+    # the contact normal leads from geom1 to geom2
+    normal = contacts.frame[None, :, 0]
+    ray = scale(jnp.broadcast_to(normal, (*second.shape, 3)), jnp.where(second, -1, 1).astype(normal.dtype))
+    matrix = pick(data.site_xmat, group.objid)[:, None]
+    offset = contacts.pos[None] - pick(data.site_xpos, group.objid)[:, None]
+    size = jnp.broadcast_to(pick(readings.model.site_size, group.objid)[:, None], offset.shape)
+    surface = SURFACES[GeomType(topology.site_type[group.objid[0]])]
+    return (touching[:, :, 0] | second) & (
+        surface.distance(size, mul_vec_t(matrix, offset), mul_vec_t(matrix, ray)) >= 0
+    )
+
+
+def on_body(topology: Topology, geom: Array, body: Ints) -> Array:
+    """(n, ncon, 2): whether contact geoms (ncon, 2) belong to n bodies, whose geoms are a run of indices."""
+    start = topology.body_geomadr[body].reshape(-1, 1, 1)
+    stop = start + topology.body_geomnum[body].reshape(-1, 1, 1)
+    return (geom[None] >= start) & (geom[None] < stop)
+
 
 FIRST, MINDIST, MAXFORCE, NETFORCE = range(4)
 # numbers in a slot by data field

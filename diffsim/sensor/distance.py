@@ -28,7 +28,7 @@ from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings
 from diffsim.types import Topology
 from diffsim.types.topology import per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

@@ -16,7 +16,7 @@ from diffsim.sensor.readings import Group, Readings
 from diffsim.sensor.table import SENSORS, UNSUPPORTED
 from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

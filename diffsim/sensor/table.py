@@ -12,22 +12,7 @@ from dataclasses import dataclass
 import jax
 
 from diffsim.base.enums import DataType, ObjType, SensorType, Stage
-from diffsim.sensor import (
-    actuator,
-    camera,
-    contact,
-    distance,
-    frame,
-    imu,
-    inside,
-    joint,
-    limit,
-    rangefinder,
-    subtree,
-    touch,
-    user,
-    world,
-)
+from diffsim.sensor import camera, contact, distance, frame, joint, world
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
@@ -96,32 +81,32 @@ def _joint_type(topology: Topology, sensor: int) -> int:
 
 
 SENSORS: dict[SensorType, Sensor] = {
-    SensorType.TOUCH: Sensor(ACC, 1, touch.touch, DataType.POSITIVE, variant=_site_type),
-    SensorType.ACCELEROMETER: Sensor(ACC, 3, imu.accelerometer),
-    SensorType.VELOCIMETER: Sensor(VEL, 3, imu.velocimeter),
-    SensorType.GYRO: Sensor(VEL, 3, imu.gyro),
-    SensorType.FORCE: Sensor(ACC, 3, imu.force),
-    SensorType.TORQUE: Sensor(ACC, 3, imu.torque),
-    SensorType.MAGNETOMETER: Sensor(POS, 3, imu.magnetometer),
-    SensorType.RANGEFINDER: Sensor(POS, None, rangefinder.rangefinder, fields=rangefinder.WIDTH),
+    SensorType.TOUCH: Sensor(ACC, 1, contact.touch, DataType.POSITIVE, variant=_site_type),
+    SensorType.ACCELEROMETER: Sensor(ACC, 3, frame.accelerometer),
+    SensorType.VELOCIMETER: Sensor(VEL, 3, frame.velocimeter),
+    SensorType.GYRO: Sensor(VEL, 3, frame.gyro),
+    SensorType.FORCE: Sensor(ACC, 3, frame.force),
+    SensorType.TORQUE: Sensor(ACC, 3, frame.torque),
+    SensorType.MAGNETOMETER: Sensor(POS, 3, frame.magnetometer),
+    SensorType.RANGEFINDER: Sensor(POS, None, camera.rangefinder, fields=camera.WIDTH),
     SensorType.CAMPROJECTION: Sensor(POS, 2, camera.camera_projection),
     SensorType.JOINTPOS: Sensor(POS, 1, joint.joint_position, demands=SCALAR_JOINT),
     SensorType.JOINTVEL: Sensor(VEL, 1, joint.joint_velocity, demands=SCALAR_JOINT),
-    SensorType.TENDONPOS: Sensor(POS, 1, actuator.tendon_position),
-    SensorType.TENDONVEL: Sensor(VEL, 1, actuator.tendon_velocity),
-    SensorType.ACTUATORPOS: Sensor(POS, 1, actuator.actuator_position),
-    SensorType.ACTUATORVEL: Sensor(VEL, 1, actuator.actuator_velocity),
-    SensorType.ACTUATORFRC: Sensor(ACC, 1, actuator.actuator_force),
+    SensorType.TENDONPOS: Sensor(POS, 1, joint.tendon_position),
+    SensorType.TENDONVEL: Sensor(VEL, 1, joint.tendon_velocity),
+    SensorType.ACTUATORPOS: Sensor(POS, 1, joint.actuator_position),
+    SensorType.ACTUATORVEL: Sensor(VEL, 1, joint.actuator_velocity),
+    SensorType.ACTUATORFRC: Sensor(ACC, 1, joint.actuator_force),
     SensorType.JOINTACTFRC: Sensor(ACC, 1, joint.joint_actuator_force, demands=SCALAR_JOINT),
-    SensorType.TENDONACTFRC: Sensor(ACC, 1, actuator.tendon_actuator_force),
+    SensorType.TENDONACTFRC: Sensor(ACC, 1, joint.tendon_actuator_force),
     SensorType.BALLQUAT: Sensor(POS, 4, joint.ball_quaternion, DataType.QUATERNION, demands=BALL_JOINT),
     SensorType.BALLANGVEL: Sensor(VEL, 3, joint.ball_velocity, demands=BALL_JOINT),
-    SensorType.JOINTLIMITPOS: Sensor(POS, 1, limit.joint_limit_position, demands=LIMIT, variant=_joint_type),
-    SensorType.JOINTLIMITVEL: Sensor(VEL, 1, limit.joint_limit_velocity, demands=LIMIT, variant=_joint_type),
-    SensorType.JOINTLIMITFRC: Sensor(ACC, 1, limit.joint_limit_force, demands=LIMIT, variant=_joint_type),
-    SensorType.TENDONLIMITPOS: Sensor(POS, 1, limit.tendon_limit_position, demands=LIMIT),
-    SensorType.TENDONLIMITVEL: Sensor(VEL, 1, limit.tendon_limit_velocity, demands=LIMIT),
-    SensorType.TENDONLIMITFRC: Sensor(ACC, 1, limit.tendon_limit_force, demands=LIMIT),
+    SensorType.JOINTLIMITPOS: Sensor(POS, 1, joint.joint_limit_position, demands=LIMIT, variant=_joint_type),
+    SensorType.JOINTLIMITVEL: Sensor(VEL, 1, joint.joint_limit_velocity, demands=LIMIT, variant=_joint_type),
+    SensorType.JOINTLIMITFRC: Sensor(ACC, 1, joint.joint_limit_force, demands=LIMIT, variant=_joint_type),
+    SensorType.TENDONLIMITPOS: Sensor(POS, 1, joint.tendon_limit_position, demands=LIMIT),
+    SensorType.TENDONLIMITVEL: Sensor(VEL, 1, joint.tendon_limit_velocity, demands=LIMIT),
+    SensorType.TENDONLIMITFRC: Sensor(ACC, 1, joint.tendon_limit_force, demands=LIMIT),
     SensorType.FRAMEPOS: Sensor(POS, 3, frame.frame_position),
     SensorType.FRAMEQUAT: Sensor(POS, 4, frame.frame_quaternion, DataType.QUATERNION),
     SensorType.FRAMEXAXIS: Sensor(POS, 3, frame.frame_x_axis, DataType.AXIS),
@@ -131,10 +116,10 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.FRAMEANGVEL: Sensor(VEL, 3, frame.frame_angular_velocity),
     SensorType.FRAMELINACC: Sensor(ACC, 3, frame.frame_linear_acceleration),
     SensorType.FRAMEANGACC: Sensor(ACC, 3, frame.frame_angular_acceleration),
-    SensorType.SUBTREECOM: Sensor(POS, 3, subtree.subtree_centre),
-    SensorType.SUBTREELINVEL: Sensor(VEL, 3, subtree.subtree_velocity),
-    SensorType.SUBTREEANGMOM: Sensor(VEL, 3, subtree.subtree_momentum),
-    SensorType.INSIDESITE: Sensor(POS, 1, inside.inside_site, DataType.POSITIVE, variant=_reference_site_type),
+    SensorType.SUBTREECOM: Sensor(POS, 3, world.subtree_centre),
+    SensorType.SUBTREELINVEL: Sensor(VEL, 3, world.subtree_velocity),
+    SensorType.SUBTREEANGMOM: Sensor(VEL, 3, world.subtree_momentum),
+    SensorType.INSIDESITE: Sensor(POS, 1, contact.inside_site, DataType.POSITIVE, variant=_reference_site_type),
     SensorType.GEOMDIST: Sensor(POS, 1, distance.geom_distance, refusal=unsupported_distance),
     SensorType.GEOMNORMAL: Sensor(
         POS, 3, distance.geom_normal, DataType.AXIS, clipped=False, refusal=unsupported_distance
@@ -146,7 +131,7 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.E_POTENTIAL: Sensor(POS, 1, world.potential_energy),
     SensorType.E_KINETIC: Sensor(POS, 1, world.kinetic_energy),
     SensorType.CLOCK: Sensor(POS, 1, world.clock),
-    SensorType.USER: Sensor(None, None, user.user_sensor, datatype=None),
+    SensorType.USER: Sensor(None, None, world.user_sensor, datatype=None),
 }
 
 UNSUPPORTED: dict[SensorType, str] = {

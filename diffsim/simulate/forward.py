@@ -8,36 +8,36 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.base.checked import checked
+from diffsim.base.enums import EnableBit
 from diffsim.collision import collide, colliding_frames
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
-from diffsim.dynamics.applied import applied_force
 from diffsim.dynamics.bias import compute_bias
-from diffsim.dynamics.body_forces import compute_body_forces, external_wrenches
-from diffsim.dynamics.energy import compute_energy
+from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
 from diffsim.dynamics.inertia import compute_inertia
-from diffsim.dynamics.passive import compute_passive
+from diffsim.dynamics.motion_forces import motion_forces
+from diffsim.dynamics.passive import compute_energy, compute_passive
 from diffsim.flex.edges import compute_flexes
 from diffsim.kinematics.com import compute_com_frame
 from diffsim.kinematics.poses import compute_kinematics
-from diffsim.kinematics.subtree import compute_subtree_velocities
-from diffsim.kinematics.tendon import compute_tendons
-from diffsim.kinematics.velocity import compute_velocities
+from diffsim.kinematics.tendon import compute_tendons, tendon_drift
+from diffsim.kinematics.velocity import compute_subtree_velocities, compute_velocities
+from diffsim.math import safe
 from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
-from diffsim.simulate.inverse_dynamics import compute_forward_inverse
-from diffsim.simulate.motion_forces import motion_forces
 from diffsim.simulate.status import status
 from diffsim.solver import Aids, smooth_acceleration, solve
 from diffsim.solver.contact_reach import felt
-from diffsim.solver.objective import Objective
+from diffsim.solver.objective import Objective, constraint_force
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import Held
+from diffsim.types.data import ForwardInverse, Inverse
 from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.xla.barriers import stored
 from diffsim.xla.compiled import compiled
@@ -47,14 +47,13 @@ Array = jax.Array
 
 @checked
 @compiled
-def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held | None = None) -> Data:
+def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     """Everything that follows from one state: poses, inertias, forces, contacts, accelerations, sensors.
 
     Args:
       model: the compiled model.
       state: positions, velocities, activations.
       inputs: controls and applied forces; None for `make_inputs(model)`.
-      held: which constraints act and push, for a motion that goes on as it was; None where the state decides.
 
     Returns:
       Data, with mjData's names; it belongs to this state.
@@ -62,7 +61,11 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     Raises:
       TypeError, ValueError: arguments that are not one world of this model; the message says what to do instead.
     """
-    inputs = check_arguments(model, state, inputs)
+    return evaluate(model, state, check_arguments(model, state, inputs))
+
+
+def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = None) -> Data:
+    """`forward` of checked arguments; `held` tells which constraints act and push where a motion goes on as it was."""
     qpos, qvel = state.qpos, state.qvel
 
     # position
@@ -79,7 +82,8 @@ def forward(model: Model, state: State, inputs: Inputs | None = None, held: Held
     passive = compute_passive(model, state, kinematics, com, tendons, velocities, flexes)
     known = _so_far(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
     passive = add_user_force(model, state, known, passive)
-    bias = compute_bias(model, qvel, kinematics, com, velocities, tendons)
+    drift = tendon_drift(model, qvel, kinematics, com, velocities)
+    bias = compute_bias(model, qvel, com, velocities, tendons, drift)
 
     # actuation and acceleration
     ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
@@ -120,3 +124,23 @@ def _so_far(*records: Any, **children: Any) -> Data:
     """Data with what these records hold; the rest is None."""
     rest = dict.fromkeys(field.name for field in dataclasses.fields(Data))
     return Data(**{**rest, **{name: value for part in records for name, value in vars(part).items()}, **children})
+
+
+def inverse_dynamics(data: Data, qacc: Array) -> Inverse:
+    """Inverse dynamics in continuous time, where position and velocity stages are known:
+    qfrc_inverse = M qacc + qfrc_bias - qfrc_passive - J^T f(qacc), (nv,) in N and N m."""
+    held = constraint_force(data.efc, qacc)
+    force = data.M.mul_vec(qacc) + data.qfrc_bias - data.qfrc_passive - held
+    return Inverse(qfrc_inverse=force, qfrc_constraint=held, qacc=qacc)
+
+
+def compute_forward_inverse(model: Model, data: Data, applied: Array) -> ForwardInverse:
+    """solver_fwdinv (2,): how far inverse dynamics at qacc is from constraint forces, and from applied ones (nv,).
+
+    Zero unless the `fwdinv` flag asks for it.
+    """
+    if not model.opt.enabled(EnableBit.FWDINV):
+        return ForwardInverse(solver_fwdinv=jnp.zeros((2,), data.qacc.dtype))
+    back = inverse_dynamics(data, data.qacc)
+    held, force = data.qfrc_constraint - back.qfrc_constraint, applied + data.qfrc_actuator - back.qfrc_inverse
+    return ForwardInverse(solver_fwdinv=jnp.stack([safe.norm(held), safe.norm(force)]))

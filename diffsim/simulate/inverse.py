@@ -4,11 +4,10 @@ import jax
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
-from diffsim.math.blocks import solve_blocks
+from diffsim.math.linalg import solve_blocks
 from diffsim.simulate.arguments import check_arguments, check_shape
-from diffsim.simulate.forward import forward
+from diffsim.simulate.forward import forward, inverse_dynamics
 from diffsim.simulate.integrate.integrators import discrete_inertia
-from diffsim.simulate.inverse_dynamics import inverse_dynamics
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Inverse
 from diffsim.xla.compiled import compiled

@@ -23,8 +23,8 @@ from diffsim.base.enums import GeomType
 from diffsim.base.errors import ArgumentError
 from diffsim.geometry.bounds import bounding_boxes, bounding_radii
 from diffsim.math.safe import divide
-from diffsim.simulate.batch import declared_ranks, model_axes
-from diffsim.simulate.constants.set_const import constants
+from diffsim.simulate.arguments import declared_ranks, model_axes
+from diffsim.simulate.constants import constants
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import near

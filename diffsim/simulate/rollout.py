@@ -12,7 +12,7 @@ from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.xla.barriers import entwined, recomputed
-from diffsim.xla.uncollected import uncollected
+from diffsim.xla.compiled import uncollected
 
 Array = jax.Array
 

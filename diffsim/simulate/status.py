@@ -1,7 +1,9 @@
 """What can go wrong at run time: one row per bit of `data.status`, with its test and its explanation.
 
 Nothing is raised inside a compiled program and nothing leaks into other worlds of a batch: a world that goes bad is
-flagged, `is_bad` says whether its numbers can be used, and `check` says in words what happened and what to do.
+flagged, `is_bad` says whether its numbers can be used, and `check` says in words what happened and what to do. A common
+cause is an inertia matrix without an inverse: two parallel slides of one body, or two hinges on one line, are one
+motion with two coordinates, and nothing says how it is shared (`motions_without_inertia`, on the host, in numpy).
 """
 
 import functools
@@ -12,14 +14,42 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
-from diffsim.actuator.control import clamped_controls
+from diffsim.actuator.actuators import clamped_controls
 from diffsim.base.checked import checked
 from diffsim.base.enums import Status
 from diffsim.math.safe import is_bad as is_bad_number
-from diffsim.simulate.constants.singular import motions_without_inertia
 from diffsim.types import Data, Inputs, Model, Rollout, State
-from diffsim.xla.where import where
+from diffsim.xla.select import where
+
+# share of the largest entry from which on a dof takes part in a motion
+TAKES_PART = 0.1
+
+
+def motions_without_inertia(inertia: np.ndarray) -> list[np.ndarray]:
+    """For each part of M that is not positive definite to rounding: the dofs that move where nothing resists.
+
+    Args:
+      inertia: (nv, nv) joint-space inertia, kg m^2, kg m and kg.
+    """
+    if not np.isfinite(inertia).all():
+        return [np.flatnonzero(~np.isfinite(inertia).all(axis=1))]
+    count, label = connected_components(inertia != 0, directed=False)
+    motions = (_motion(inertia, np.flatnonzero(label == part)) for part in range(count))
+    return [motion for motion in motions if len(motion)]
+
+
+def _motion(inertia: np.ndarray, dofs: np.ndarray) -> np.ndarray:
+    """Those of some dofs which take part in a motion without inertia; none if there is no such motion."""
+    block = inertia[np.ix_(dofs, dofs)]
+    # metres and radians made comparable
+    size = np.sqrt(np.maximum(np.diagonal(block), np.finfo(block.dtype).tiny))
+    values, vectors = np.linalg.eigh(block / size[:, None] / size)
+    free = vectors[:, values <= len(dofs) * np.finfo(block.dtype).eps]
+    share = np.abs(free).max(axis=1, initial=0)
+    return dofs[share > TAKES_PART * share.max(initial=0)]
+
 
 Array = jax.Array
 

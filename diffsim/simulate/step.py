@@ -2,7 +2,7 @@
 
 import jax
 
-from diffsim.actuator.activation import advance_activation
+from diffsim.actuator.actuation import advance_activation
 from diffsim.base.checked import checked
 from diffsim.base.enums import Integrator
 from diffsim.base.errors import Problem, UnsupportedError

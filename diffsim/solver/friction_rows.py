@@ -14,7 +14,7 @@ from diffsim.constraint import friction, laws
 from diffsim.math import safe
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 WITH_FRICTION = (Law.BOUNDED, Law.PYRAMID, Law.CONE)

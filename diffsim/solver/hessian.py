@@ -13,8 +13,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.blocks import BlockColumns, BlockDiagonal, PerSize, block_factor, block_solve, solved
-from diffsim.math.linalg import inner, solve_spd_gram, solve_spd_sum
+from diffsim.math.linalg import (
+    BlockColumns,
+    BlockDiagonal,
+    PerSize,
+    block_factor,
+    block_solve,
+    solve_spd_gram,
+    solve_spd_sum,
+    solved,
+)
+from diffsim.math.vector import inner
 from diffsim.solver.objective import (
     Objective,
     PerGroup,
@@ -26,9 +35,9 @@ from diffsim.solver.objective import (
     row_weights,
 )
 from diffsim.xla.barriers import for_cpu, for_gpu
+from diffsim.xla.batched_loops import WhileLoop, run_short
 from diffsim.xla.kernels.cholesky import is_small
-from diffsim.xla.passes import Search, run_short
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -136,7 +145,7 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     if for_cpu():
         joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
         start = start._replace(x=where(joined, start.x, first), left=jnp.where(joined, start.left, 0))
-    return run_short(Search(_goes_on, _advance), problem, start).x
+    return run_short(WhileLoop(_goes_on, _advance), problem, start).x
 
 
 def _goes_on(point: _Iterate) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from diffsim.base.enums import DisableBit
 from diffsim.constraint import laws
-from diffsim.math.linalg import matmul
+from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 from diffsim.types.topology import Topology, per_topology

@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
-from diffsim.math.linalg import inner
+from diffsim.math.vector import inner
 from diffsim.solver.line_rows import LineRows, line_rows
 from diffsim.solver.line_search import Derivatives, line_search
 from diffsim.solver.objective import Objective, generalized, project, residuals
-from diffsim.xla.passes import Search, run
-from diffsim.xla.where import where
+from diffsim.xla.batched_loops import WhileLoop, run
+from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -125,7 +125,7 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc:
         return _unrolled(lambda progress: advance(problem, progress), settings, start)
     if settings.iterations == 1:
         return advance(problem, start)
-    return run(Search(unfinished, advance, _readable), problem, start)
+    return run(WhileLoop(unfinished, advance, _readable), problem, start)
 
 
 def _readable(problem: _Problem) -> _Problem:

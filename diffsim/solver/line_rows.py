@@ -16,7 +16,7 @@ from diffsim.constraint.springs import SPRINGS, only_push, springs, stretch
 from diffsim.math.vector import total
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 from diffsim.xla.barriers import for_gpu, launched_once
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 

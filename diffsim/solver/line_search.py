@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.xla.barriers import for_gpu
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 

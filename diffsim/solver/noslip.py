@@ -15,8 +15,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.constraint import laws
 from diffsim.math import safe
-from diffsim.math.blocks import solve_blocks
-from diffsim.math.linalg import matmul
+from diffsim.math.linalg import solve_blocks
+from diffsim.math.vector import matmul
 from diffsim.solver.friction_cone import Cones
 from diffsim.solver.friction_rows import (
     FrictionRows,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
-from diffsim.math.blocks import (
+from diffsim.math.linalg import (
     BlockDiagonal,
     PerSize,
     block_factor,
@@ -27,8 +27,7 @@ from diffsim.math.blocks import (
     general_solve,
     solved,
 )
-from diffsim.math.linalg import matmul
-from diffsim.math.vector import dot, scale
+from diffsim.math.vector import dot, matmul, scale
 from diffsim.solver.friction_cone import Cones, concatenate
 from diffsim.solver.friction_rows import FrictionRows
 

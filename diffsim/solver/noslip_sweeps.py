@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.linalg import cho_solve, cholesky, matmul
+from diffsim.math.linalg import cho_solve, cholesky
+from diffsim.math.vector import matmul
 from diffsim.solver.friction_cone import Cones
 from diffsim.solver.friction_rows import FrictionRows
 from diffsim.solver.gauss_seidel import (

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import laws
-from diffsim.math.blocks import BlockColumns, BlockDiagonal, each, gram
-from diffsim.math.linalg import inner
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, each, gram
 from diffsim.math.stencil_rows import Segment, SparseRows
+from diffsim.math.vector import inner
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
 
 Array = jax.Array

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 
 from diffsim.base.enums import DisableBit
 from diffsim.math import safe
-from diffsim.math.blocks import PerSize, block_factor, block_solve, solve_blocks
-from diffsim.math.linalg import inner
+from diffsim.math.linalg import PerSize, block_factor, block_solve, solve_blocks
 from diffsim.math.stencil_rows import SparseRows
+from diffsim.math.vector import inner
 from diffsim.solver.hessian import factor_hessian, solve_hessian_inexactly, solve_hessian_once
 from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settings, iterate
 from diffsim.solver.objective import Objective, cost, residuals

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 
 from diffsim.constraint import laws
 from diffsim.math import safe
-from diffsim.math.blocks import block_factor, block_solve
-from diffsim.math.linalg import inner, matmul
+from diffsim.math.linalg import block_factor, block_solve
+from diffsim.math.vector import inner, matmul
 from diffsim.solver.friction_cone import Cones, nearest_in_cone
 from diffsim.solver.gauss_seidel import (
     MINVAL,

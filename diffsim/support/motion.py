@@ -1,4 +1,4 @@
-"""Jacobians of points, bodies, geoms and sites; how objects move; momenta; differences of positions.
+"""Jacobians of points, bodies, geoms and sites; how objects move; momenta; M and its square root; Newton-Euler.
 
 World axes throughout unless said otherwise; spatial results are (rotation, translation). Bodies, geoms and sites are
 given by name, view or index; an index may be traced. `data` comes from `diffsim.forward`. Names are MuJoCo's, without
@@ -13,16 +13,21 @@ import numpy as np
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
+from diffsim.constraint import laws
+from diffsim.dynamics.bias import moving, newton_euler
 from diffsim.kinematics.jacobian import Ids, joint_force, point_jacobian
 from diffsim.kinematics.joints import groups, integrate_position, position_difference
-from diffsim.kinematics.tendon_points import TendonPoints, tendon_points
+from diffsim.kinematics.tendon import TendonPoints, tendon_points
 from diffsim.kinematics.tree import body_dof_mask, body_mask
 from diffsim.math import safe
+from diffsim.math.linalg import cholesky, solve_spd
 from diffsim.math.spatial import cross_motion, inertia_mul, spatial_vector, transport_motion
-from diffsim.math.vector import cross, mul_vec_t, scale
-from diffsim.sensor.objects import FRAMES
+from diffsim.math.vector import cross, matmul, mul_vec_t, scale
+from diffsim.sensor.frame import FRAMES
 from diffsim.simulate.arguments import check_shape
-from diffsim.types import Data, Model
+from diffsim.simulate.constants import set_const
+from diffsim.solver.objective import constraint_force, residuals_at
+from diffsim.types import Data, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.topology import Topology, per_topology
@@ -127,7 +132,7 @@ def object_velocity(model: Model, data: Data, kind: ObjType, index: Which, local
     """(6,) angular and linear velocity of a body (inertial frame), xbody, geom, site or camera.
 
     Args:
-      kind: a key of `diffsim.sensor.objects.FRAMES`.
+      kind: a key of `diffsim.sensor.frame.FRAMES`.
       local: in the object's axes instead of the world's.
     """
     return _object_motion(model, data, data.cvel, kind, index, local)
@@ -200,3 +205,80 @@ def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which
         axes = getattr(data, frame.orientation)[index]
         moved = spatial_vector(mul_vec_t(axes, moved[:3]), mul_vec_t(axes, moved[3:]))
     return jnp.where(jnp.asarray(_row(topology.body_weldid, body) == 0), 0, moved)
+
+
+@checked
+def full_m(model: Model, data: Data) -> Array:
+    """The inertia matrix (nv, nv)."""
+    return data.qM
+
+
+@checked
+def mul_m(model: Model, data: Data, vector: Array) -> Array:
+    """M vector, (nv,) or (nv, k)."""
+    return matmul(data.qM, vector)
+
+
+@checked
+def solve_m(model: Model, data: Data, vector: Array) -> Array:
+    """M^-1 vector, (nv,) or (nv, k)."""
+    return solve_spd(data.qM, vector)
+
+
+@checked
+def mul_m2(model: Model, data: Data, vector: Array) -> Array:
+    """sqrt(D) L vector, (nv,) or (nv, k), with M = L^T D L: a square root of M, |result|^2 = vector^T M vector."""
+    return matmul(_upper_root(data).T, vector)
+
+
+@checked
+def solve_m2(model: Model, data: Data, vector: Array) -> Array:
+    """sqrt(D)^-1 L^-T vector, (nv,) or (nv, k), with M = L^T D L: half a solve, |result|^2 = vector^T M^-1 vector."""
+    return jax.scipy.linalg.solve_triangular(_upper_root(data), vector, lower=False)
+
+
+def _upper_root(data: Data) -> Array:
+    """L^T sqrt(D) (nv, nv), upper triangular, with M = L^T D L: the Cholesky factor of the dofs in reverse order."""
+    return cholesky(data.qM[::-1, ::-1])[::-1, ::-1]
+
+
+@checked
+def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Array:
+    """(nv,) force, N or N m, of recursive Newton-Euler: that of the velocities and gravity, and with `qacc` of M qacc.
+
+    As in MuJoCo, armature (of joints, tendons and actuators) is not part of it.
+    """
+    if qacc is not None:
+        check_shape("qacc", qacc, model.nv)
+    return newton_euler(model.topology, moving(model, state.qvel, data, data), qacc)
+
+
+@checked
+def constraint_cost(model: Model, data: Data, qacc: Array) -> Array:
+    """Cost () of the constraints at an acceleration (nv,): sum of s(J qacc - aref), what mj_constraintUpdate returns.
+
+    The constrained acceleration minimizes this plus 1/2 (qacc - qacc_smooth)^T M (qacc - qacc_smooth).
+    """
+    check_shape("qacc", qacc, model.nv)
+    rows = zip(data.efc.groups, residuals_at(data.efc, qacc), strict=True)
+    return sum((jnp.sum(laws.cost(group, x)) for group, x in rows), jnp.zeros((), qacc.dtype))
+
+
+@checked
+def constraint_gradient(model: Model, data: Data, qacc: Array) -> Array:
+    """(nv,) derivative of `constraint_cost`: minus the force of the constraints at this acceleration."""
+    check_shape("qacc", qacc, model.nv)
+    return -constraint_force(data.efc, qacc)
+
+
+@checked
+def total_mass(model: Model) -> Array:
+    """Mass of all bodies, kg."""
+    return jnp.sum(model.body_mass)
+
+
+@checked
+def set_total_mass(model: Model, mass: Array | float) -> Model:
+    """The model with masses and inertias scaled to a total mass (kg), derived constants computed again."""
+    factor = mass / total_mass(model)
+    return set_const(model.replace(body_mass=model.body_mass * factor, body_inertia=model.body_inertia * factor))

@@ -1,6 +1,10 @@
-"""States as flat vectors, as MuJoCo's mjtState lists their components, and as keyframes of the model."""
+"""States as flat vectors, as MuJoCo's mjtState lists their components; keyframes; delayed controls and readings.
 
-from typing import Any
+What a buffer of delays says of a time, and buffers filled by the user, are as in MuJoCo (mj_readCtrl, mj_readSensor,
+mj_initCtrlHistory, mj_initSensorHistory). Times are in seconds; actuators and sensors are given by name, view or index.
+"""
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +12,8 @@ import numpy as np
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import StateBit
-from diffsim.types import Inputs, Model, State
+from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.history import Buffers, control_buffers, filled, read, sensor_buffers, unroll
 from diffsim.types.state import make_inputs, make_state
 
 Array = jax.Array
@@ -102,3 +107,132 @@ def _components(state: State, inputs: Inputs, bits: int) -> list[tuple[type, str
     """(record, field, value) of the chosen components."""
     records = {State: state, Inputs: inputs}
     return [(owner, name, getattr(records[owner], name)) for bit, (owner, name) in COMPONENTS.items() if bits & bit]
+
+
+# name, view or index
+Which = Any
+# how to read between samples, as MJCF calls it
+INTERPOLATION = ("zoh", "linear", "cubic")
+
+
+class _Buffer(NamedTuple):
+    """One buffer: its place in the history (size,), numbers in a sample, samples, and how it is read in between."""
+
+    place: np.ndarray
+    dim: int
+    samples: int
+    interpolation: int
+
+
+@checked
+def read_ctrl(
+    model: Model, state: State, inputs: Inputs, actuator: Which, time: Array | float, interp: str | None = None
+) -> Array:
+    """What an actuator sees as its control at a time: the sample `actuator_delay` before; without a buffer `ctrl`.
+
+    Args:
+      time: of the reading; samples are those that steps up to `state` have recorded.
+      interp: "zoh", "linear" or "cubic"; None for the actuator's own.
+
+    Returns:
+      (), in units of the control.
+
+    Raises:
+      KeyError: no actuator of this name. ValueError: an unknown interpolation.
+    """
+    index = model.actuator(actuator).id
+    buffer = _find(control_buffers(model.topology), index)
+    if buffer is None:
+        return inputs.ctrl[index]
+    return _read(buffer, state, time - model.actuator_delay[index], interp)[0]
+
+
+@checked
+def read_sensor(
+    model: Model, state: State, data: Data, sensor: Which, time: Array | float, interp: str | None = None
+) -> Array:
+    """What a sensor shows at a time: the sample `sensor_delay` before; without a buffer its part of `sensordata`.
+
+    Arguments and errors are those of `read_ctrl`.
+
+    Returns:
+      (dim,), in units of the sensor.
+    """
+    view = model.sensor(sensor)
+    buffer = _find(sensor_buffers(model.topology), view.id)
+    if buffer is None:
+        return view.sensordata(data)
+    return _read(buffer, state, time - model.sensor_delay[view.id], interp)
+
+
+@checked
+def init_ctrl_history(model: Model, state: State, actuator: Which, values: Array, times: Array | None = None) -> State:
+    """The state with the buffer of an actuator filled with controls (n,) of times (n,), which increase.
+
+    Args:
+      times: oldest first; None for those that the buffer has.
+
+    Raises:
+      KeyError: no actuator of this name. ValueError: it has no buffer, or one of another length.
+    """
+    index = model.actuator(actuator).id
+    buffer = _required(_find(control_buffers(model.topology), index), "actuator", index)
+    return _fill(buffer, state, jnp.asarray(values)[:, None], times, None)
+
+
+@checked
+def init_sensor_history(
+    model: Model,
+    state: State,
+    sensor: Which,
+    values: Array,
+    times: Array | None = None,
+    phase: Array | float | None = None,
+) -> State:
+    """The state with the buffer of a sensor filled with readings (n, dim) of times (n,), which increase.
+
+    Args:
+      times: oldest first; None for those that the buffer has.
+      phase: time of the last sample, of sensors that are sampled at intervals; None for what the buffer has.
+
+    Raises:
+      KeyError: no sensor of this name. ValueError: it has no buffer, or one of another shape.
+    """
+    index = model.sensor(sensor).id
+    buffer = _required(_find(sensor_buffers(model.topology), index), "sensor", index)
+    return _fill(buffer, state, jnp.asarray(values), times, phase)
+
+
+def _find(groups: tuple[Buffers, ...], owner: int) -> _Buffer | None:
+    """The buffer of an actuator or sensor, if it has one."""
+    for buffers in groups:
+        for row in np.flatnonzero(buffers.owners == owner):
+            return _Buffer(buffers.places[row], buffers.dim, buffers.count, int(buffers.interpolation[row]))
+    return None
+
+
+def _required(buffer: _Buffer | None, kind: str, index: int) -> _Buffer:
+    if buffer is None:
+        raise ValueError(f"{kind} {index} has no history; give it 'nsample' in the model")
+    return buffer
+
+
+def _read(buffer: _Buffer, state: State, time: Array | float, interp: str | None) -> Array:
+    """(dim,) the value of a buffer at a time."""
+    if interp is not None and interp not in INTERPOLATION:
+        raise ValueError(f"interp is one of {', '.join(INTERPOLATION)}; got {interp!r}")
+    kind = buffer.interpolation if interp is None else INTERPOLATION.index(interp)
+    samples = unroll(state.history[buffer.place], buffer.dim)
+    return read(samples, jnp.asarray(time, state.history.dtype), jnp.asarray(kind))
+
+
+def _fill(buffer: _Buffer, state: State, values: Array, times: Array | None, clock: Array | float | None) -> State:
+    """The state with new samples in a buffer."""
+    old = jnp.asarray(state.history)[buffer.place]
+    times = unroll(old, buffer.dim).times if times is None else jnp.asarray(times, old.dtype)
+    if times.shape != (buffer.samples,) or values.shape != (buffer.samples, buffer.dim):
+        expected = f"times ({buffer.samples},) and values ({buffer.samples}, {buffer.dim})"
+        raise ValueError(f"this buffer takes {expected}, got {times.shape} and {values.shape}")
+    clock = old[0] if clock is None else jnp.asarray(clock, old.dtype)
+    new = filled(clock, times, values.astype(old.dtype).reshape(-1))
+    return state.replace(history=jnp.asarray(state.history).at[buffer.place].set(new))

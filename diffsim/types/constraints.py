@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.blocks import BlockColumns
+from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.types.record import Record, child, leaf, record, static
 

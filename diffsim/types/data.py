@@ -8,7 +8,7 @@ root body).
 
 import jax
 
-from diffsim.math.blocks import BlockDiagonal
+from diffsim.math.linalg import BlockDiagonal
 from diffsim.types.constraints import Constraints
 from diffsim.types.record import Record, child, leaf, record
 from diffsim.types.views import viewed

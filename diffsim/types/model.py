@@ -83,7 +83,7 @@ class Option(Record):
     sdf_iterations: int = static(whole_number)
     # ours: "implicit" differentiates the optimum, "unroll" the iterations, "auto" those if there are few of them
     solver_gradient: str = static(_solver_gradient, default="auto")
-    # ours: at how many times in a step contacts may begin or end; 0: at its beginning only (simulate/events/step.py)
+    # ours: at how many times in a step contacts may begin or end; 0: at its beginning only (simulate/events.py)
     events: int = static(whole_number, default=0)
     # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/contact_reach.py)
     contact_reach: float = static(_length, default=0.0)

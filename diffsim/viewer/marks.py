@@ -9,8 +9,7 @@ import numpy as np
 from diffsim.base.enums import ObjType
 from diffsim.math.vector import cross
 from diffsim.support.contacts import contact_force
-from diffsim.support.dynamics import total_mass
-from diffsim.support.motion import object_velocity
+from diffsim.support.motion import object_velocity, total_mass
 from diffsim.types import Data, Model
 from diffsim.viz.tendon import Lines, tendon_ids, tendon_lines
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.checked import checked
-from diffsim.geometry.rays.ray_packets import BundledRays
+from diffsim.geometry.rays.ray import BundledRays
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viz.poses import poses_of

@@ -24,7 +24,7 @@ from diffsim.viz.material import Looks, looks
 from diffsim.viz.tendon import along, tendon_ids, tendon_lines
 from diffsim.viz.texture import Atlas, atlas_of
 from diffsim.viz.visible import HIDDEN_GROUPS, drawn_type, visible_geoms
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

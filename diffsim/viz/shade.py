@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.rays.ray_packets import BundledRays
+from diffsim.geometry.rays.ray import BundledRays
 from diffsim.math import safe
 from diffsim.math.vector import dot
 from diffsim.viz.scene import Plan, Scene

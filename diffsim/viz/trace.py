@@ -7,7 +7,7 @@ a block at a time is worked on, type after type, so that the work follows what i
 import jax
 import jax.numpy as jnp
 
-from diffsim.geometry.rays.ray_packets import (
+from diffsim.geometry.rays.ray import (
     ROOM,
     BundledHits,
     BundledRays,
@@ -20,6 +20,7 @@ from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines
 from diffsim.math.vector import dot, mul_vec_t, scale
 from diffsim.viz.scene import Group, Scene
+from diffsim.xla.batched_loops import fold_wanted
 
 Array = jax.Array
 
@@ -39,22 +40,15 @@ def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> Bundled
 
 def _trace_group(scene: Scene, group: Group, rays: BundledRays, near: Array, hits: BundledHits) -> BundledHits:
     """Hits with those of one group; near (b, n): which of its objects bundles may meet."""
-    flat = near.reshape(-1)
-    count, block = jnp.sum(flat, dtype=jnp.int32), FACETED_BLOCK if group.kind in FACETED else BLOCK
-    pairs = jnp.nonzero(flat, size=-(-len(flat) // block) * block, fill_value=-1)[0].astype(jnp.int32)
 
-    def unfinished(carry: tuple[Array, BundledHits]) -> Array:
-        return carry[0] < count
+    def work(pair: Array, hits: BundledHits) -> BundledHits:
+        exists, pair = pair < near.size, jnp.minimum(pair, near.size - 1)
+        bundle, number = pair // group.number, pair % group.number
+        members = BundledRays(*(values[bundle] for values in rays))
+        members = members._replace(wanted=members.wanted & exists[:, None])
+        return nearest(hits, bundle, _on_objects(scene, group, number, members, hits.distance[bundle]))
 
-    def work_on(carry: tuple[Array, BundledHits]) -> tuple[Array, BundledHits]:
-        pair = jax.lax.dynamic_slice(pairs, (carry[0],), (block,))
-        bundle, number = jnp.maximum(pair, 0) // group.number, jnp.maximum(pair, 0) % group.number
-        own = BundledRays(*(each[bundle] for each in rays))
-        own = own._replace(wanted=own.wanted & (pair >= 0)[:, None])
-        new = _on_objects(scene, group, number, own, carry[1].distance[bundle])
-        return carry[0] + block, nearest(carry[1], bundle, new)
-
-    return jax.lax.while_loop(unfinished, work_on, (jnp.int32(0), hits))[1]
+    return fold_wanted(near.reshape(-1), FACETED_BLOCK if group.kind in FACETED else BLOCK, work, hits)
 
 
 def _on_objects(scene: Scene, group: Group, number: Array, rays: BundledRays, limit: Array) -> BundledHits:

@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 
 P = ParamSpec("P")
@@ -143,3 +144,40 @@ def launched_once(function: Callable[P, T]) -> Callable[P, T]:
         return barrier(result) if for_gpu() else result
 
     return once
+
+
+def stage(function: Callable[P, T]) -> Callable[P, T]:
+    """A stage of the pipeline: a function of arrays whose results many later operations read, computed once for all."""
+    return computed_once(function)
+
+
+def stage_for_cpu(function: Callable[P, T]) -> Callable[P, T]:
+    """A stage whose results are stored one by one on a CPU; a GPU fuses them into the kernels that read them."""
+
+    @functools.wraps(function)
+    def once(*args: P.args, **kwargs: P.kwargs) -> T:
+        return jax.tree.map(stored, function(*args, **kwargs))
+
+    return once
+
+
+def transposed(matrix: jax.Array, again: Callable[[], jax.Array]) -> jax.Array:
+    """The transpose of a matrix; on a GPU `again` computes it, because a transpose is one more kernel there.
+
+    On a CPU reverse mode needs the entries of one matrix then, not of two.
+    """
+    return again() if for_gpu() else matrix.T
+
+
+def on_rows(function: Callable[..., tuple], tables: list[tuple]) -> list[tuple]:
+    """The results of a function of rows for each of a few tables, tuples of columns (n, ...) in numpy or JAX.
+
+    On a CPU each by itself, so that what nobody reads is not computed; elsewhere for all rows at once.
+    """
+    if for_cpu():
+        return [function(*table) for table in tables]
+    columns = list(zip(*tables, strict=True))
+    libraries = [jnp if any(isinstance(part, jax.Array) for part in column) else np for column in columns]
+    results = function(*(lib.concatenate(column) for lib, column in zip(libraries, columns, strict=True)))
+    ends = np.cumsum([len(table[0]) for table in tables])[:-1]
+    return list(zip(*(jnp.split(column, ends) for column in results), strict=True))

@@ -1,4 +1,10 @@
-"""Products of vectors, linear in both, that JAX sees as single operations.
+"""How vectors lie in memory: their elements as separate arrays, and one component of all of them after another.
+
+Arithmetic on vectors (n, k) that lie by components runs for several vectors at once, and sums along trees, which are
+products with a mask from the right, read them as they lie.
+
+
+Products of vectors, linear in both, that JAX sees as single operations.
 
 Written out on components, a cross product is some twenty operations, which JAX traces, batches, differentiates and
 transposes one by one; a gradient of a simulation consists of little else. As a primitive it is one, with derivatives
@@ -14,9 +20,32 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from diffsim.xla.kernels.primitive import run_alone
+from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.compiled import run_alone
 
 Array = jax.Array
+
+
+def unpack(v: Array, axis: int = -1) -> list[Array]:
+    """The elements along an axis as separate arrays."""
+    axis = axis % v.ndim
+    return [jax.lax.squeeze(part, [axis]) for part in jax.lax.split(v, (1,) * v.shape[axis], axis)]
+
+
+@jax.custom_jvp
+def by_components(vectors: Array) -> Array:
+    """The same vectors (n, k), on a CPU with each component of all of them in one piece of memory.
+
+    They are stored in their order first, for kernels write them that way, and copied.
+    """
+    return jnp.swapaxes(stored(jnp.swapaxes(stored(vectors), 0, 1)), 0, 1) if for_cpu() else vectors
+
+
+@by_components.defjvp
+def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return by_components(*primals), tangents[0]
+
+
 Product = Callable[[Array, Array], Array]
 
 

@@ -1,18 +1,85 @@
-"""compiled: what a user calls by hand runs as one program, not operation by operation.
+"""How programs are made: compiled when called by hand, traced without the garbage collector, with options of XLA.
 
-Outside of `jax.jit` JAX compiles and runs each operation by itself: the first `set_const` of a humanoid took
-31 s of CPU that way, and takes 9 s as one program. Within a transformation (`jit`, `vmap`, `grad`) nothing changes.
+Outside of `jax.jit` JAX compiles and runs each operation by itself: the first `set_const` of a humanoid took 31 s of
+CPU that way, and takes 9 s as one program (`compiled`). A trace makes very many small objects, which live until the
+program is compiled; the collector goes through them again and again, a third of the time (`uncollected`).
 """
 
 import functools
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.core
+import jaxlib.version
 import numpy as np
+from jax.extend.core import Primitive
 
-from diffsim.xla.uncollected import uncollected
+from diffsim.xla.barriers import CUDA_GRAPHS, for_cpu, for_gpu
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Garbage that refers to itself stays until the end; as a decorator, until the function returns."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+# the older way of making kernels for CPUs compiles in two thirds of the time, and what it makes runs as long or less
+OLDER_KERNELS = {"xla_cpu_use_fusion_emitters": False}
+# the first jaxlib that gains nothing of it
+NEWER_KERNELS = (0, 12)
+# since then products and reductions go to a library of kernels for neural networks (YNNPACK), which is slow
+# for ours, small and many: the gradient of 20 steps of a humanoid takes 1.8 times as long
+NO_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+def compiler_options(model: Any = None) -> dict[str, Any]:
+    """What programs of a model are best compiled with: `jax.jit(f, compiler_options=...)`.
+
+    On a GPU a program becomes one CUDA graph. On a CPU kernels are made in a way that compiles faster (jaxlib before
+    0.12), and not taken from a library that is slow for small matrices (0.12 and later).
+
+    Args:
+      model: any model; the options are the same for all so far.
+
+    Returns:
+      Options by name, for the default backend; maybe none.
+    """
+    if for_gpu():
+        return dict(CUDA_GRAPHS)
+    if not for_cpu():
+        return {}
+    return dict(OLDER_KERNELS if jaxlib.version.__version_info__ < NEWER_KERNELS else NO_LIBRARY)
+
+
+# the option of jax.disable_jit
+WITHOUT = "jax_disable_jit"
+
+
+def run_alone(primitive: Primitive, plain: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
+    """A primitive that is called by hand is a program of its own; with `jax.disable_jit` it is its definition.
+
+    The program calls the primitive, and without programs that would never end.
+
+    Args:
+      plain: the definition.
+      static: names of parameters that are no arrays.
+    """
+    compiled = jax.jit(primitive.bind, static_argnames=static)
+
+    def run(*arguments: Any, **parameters: Any) -> Any:
+        return (plain if getattr(jax.config, WITHOUT) else compiled)(*arguments, **parameters)
+
+    primitive.def_impl(run)
+
 
 NUMBERS = jax.Array | np.ndarray | np.number | np.bool_ | float | int
 

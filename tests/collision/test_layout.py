@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from collision.hulls import free_scene
-from collision.scenes import PLANE
+from geometry.hulls import free_scene
+from geometry.scenes import PLANE
 from uncompiled import uncompiled
 
 import diffsim
 from diffsim.base.enums import DisableBit, GeomType
 from diffsim.base.errors import UnsupportedError
-from diffsim.collision import capacities_of_numerics, collide, contact_layout, sharing, unsupported_pairs
-from diffsim.collision.broad import bounding_gap
+from diffsim.collision import capacities_of_numerics, collide, contact_layout, pairs, unsupported_pairs
 from diffsim.collision.layout import Grid
+from diffsim.collision.narrowphase import bounding_gap
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.colliders import COLLIDERS, NEVER_COLLIDE, UNSUPPORTED
 from diffsim.types.data import Kinematics
@@ -220,8 +220,8 @@ def test_few_pairs_of_boxes_and_small_meshes_run_in_the_program_of_larger_ones(m
     records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
     batch = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
     found, programs = [], []
-    for worth in (sharing.WORTH, -1):
-        monkeypatch.setattr(sharing, "WORTH", worth)
+    for worth in (pairs.WORTH, -1):
+        monkeypatch.setattr(pairs, "WORTH", worth)
         model = from_mujoco(mjmodel)
         programs.append(len(contact_layout(model.topology).groups))
         contacts = uncompiled(jax.vmap(collide, in_axes=(None, 0)))(model, batch)
@@ -235,7 +235,7 @@ def test_few_pairs_of_boxes_and_small_meshes_run_in_the_program_of_larger_ones(m
 
 def test_many_pairs_and_large_meshes_have_programs_of_their_own() -> None:
     sizes = {edges: ((edges,) * 8,) * 2 for edges in (8, 32, 128)}
-    small, middle, large = (sharing.Kind((GeomType.MESH, GeomType.MESH), each) for each in sizes.values())
-    runs = lambda *pairs: sharing.shared_kinds(dict(zip((small, middle, large), pairs, strict=True)))  # noqa: E731
+    small, middle, large = (pairs.Kind((GeomType.MESH, GeomType.MESH), each) for each in sizes.values())
+    runs = lambda *pairs: pairs.shared_kinds(dict(zip((small, middle, large), pairs, strict=True)))  # noqa: E731
     assert runs(3, 1, 1) == {small: middle, middle: middle, large: large}
     assert runs(300, 1, 1) == {small: small, middle: middle, large: large}

@@ -8,7 +8,7 @@ import pytest
 from compiler.hulls import hull_of, polygons_around, polygons_of
 from uncompiled import uncompiled
 
-from diffsim.simulate.constants.set_const import constants
+from diffsim.simulate.constants import constants
 from diffsim.types import Model, Option, Statistic, Topology
 
 TOLERANCE = 1e-6

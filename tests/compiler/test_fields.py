@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import oracle
 import pytest
-from collision.field_scenes import OCTREE, RING, SETTINGS, extension, field_geom
 from compiler.compare import differences
+from geometry.field_scenes import OCTREE, RING, SETTINGS, extension, field_geom
 
 from diffsim import MjcfError, Model, UnsupportedError, compile, from_mujoco, load, mjcf
 from diffsim.geometry.sdf.functions import FUNCTIONS

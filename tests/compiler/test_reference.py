@@ -13,7 +13,7 @@ from uncompiled import uncompiled
 
 from diffsim.compiler import from_mujoco
 from diffsim.compiler.host.interpret import interpret
-from diffsim.simulate.constants.set_const import constants, set_const
+from diffsim.simulate.constants import constants, set_const
 from diffsim.types import Model
 
 SERVOS = FEATURES["servos"]

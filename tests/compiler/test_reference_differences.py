@@ -13,7 +13,7 @@ from oracle import mujoco
 from uncompiled import uncompiled
 
 from diffsim.compiler import from_mujoco
-from diffsim.simulate.constants.set_const import set_const
+from diffsim.simulate.constants import set_const
 from diffsim.types import Model
 
 MODELS = {

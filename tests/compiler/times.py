@@ -19,7 +19,7 @@ from diffsim.compiler.draft import Draft
 from diffsim.compiler.elements import settings
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.pack import pack
-from diffsim.simulate.constants.set_const import constants
+from diffsim.simulate.constants import constants
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:

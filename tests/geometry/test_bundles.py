@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from uncompiled import uncompiled
 
-from diffsim.geometry.rays.ray_packets import BundledHits, BundledRays, bundles_of, may_meet_ball, nearest, no_hits
+from diffsim.geometry.rays.ray import BundledHits, BundledRays, bundles_of, may_meet_ball, nearest, no_hits
 
 RANDOM = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ from uncompiled import uncompiled
 import diffsim
 from diffsim.compiler.host.interpret import interpret
 from diffsim.geometry.rays.ray import RayHits, Rays, cast
-from diffsim.simulate.constants.set_const import constants
+from diffsim.simulate.constants import constants
 from diffsim.types import Model
 
 COUNT = 400

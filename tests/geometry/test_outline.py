@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from collision.hulls import BOX, cloud, column
+from geometry.hulls import BOX, cloud, column
 from geometry.test_sides import DODECAHEDRON, SLIVERS, TURN
 
 from diffsim.compiler.assets.hull import convex_hull

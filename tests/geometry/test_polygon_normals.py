@@ -4,16 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from collision.hulls import column
+from geometry.hulls import column
 
 import diffsim
 from diffsim.compiler.convert import from_mujoco
-from diffsim.geometry import assets
-from diffsim.geometry.hull import hull_facets
+from diffsim.geometry.hull import hull_facets, tables
 from diffsim.geometry.hull.tables import hull_sizes
 
 
-def tables() -> tuple[np.ndarray, np.ndarray]:
+def ragged() -> tuple[np.ndarray, np.ndarray]:
     """Corners (2, 60, 3), and polygons (2, 5, 40): of all lengths, one that begins along a line, and none."""
     rng = np.random.default_rng(0)
     vert, side = rng.normal(size=(2, 60, 3)), np.full((2, 5, 40), -1, np.int32)
@@ -26,10 +25,10 @@ def tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_values_and_derivatives() -> None:
-    vert, side = tables()
+    vert, side = ragged()
     weight = np.random.default_rng(1).normal(size=(2, 5, 3))
-    whole = lambda vert: jax.vmap(assets.polygon_normals)(vert, jnp.asarray(side))  # noqa: E731
-    sparse = lambda vert: assets._wide_normals(vert, side)  # noqa: E731
+    whole = lambda vert: jax.vmap(tables.polygon_normals)(vert, jnp.asarray(side))  # noqa: E731
+    sparse = lambda vert: tables._wide_normals(vert, side)  # noqa: E731
     np.testing.assert_allclose(sparse(jnp.asarray(vert)), whole(jnp.asarray(vert)), atol=1e-14)
     assert not np.any(sparse(jnp.asarray(vert))[:, 4])
     slopes = [jax.grad(lambda vert, f=f: jnp.sum(weight * f(vert)))(jnp.asarray(vert)) for f in (whole, sparse)]
@@ -44,9 +43,9 @@ def test_a_hull_with_wide_sides() -> None:
         "</worldbody></mujoco>"
     )
     sizes = hull_sizes(model.topology, 0)
-    hull = assets.hulls(model, (0,), sizes)
-    assert hull.side.shape[-1] > assets.WIDE
-    np.testing.assert_allclose(hull.normal[0], assets.polygon_normals(hull.vert[0], hull.side[0]), atol=1e-12)
+    hull = tables.hulls(model, (0,), sizes)
+    assert hull.side.shape[-1] > tables.WIDE
+    np.testing.assert_allclose(hull.normal[0], tables.polygon_normals(hull.vert[0], hull.side[0]), atol=1e-12)
     outward = np.einsum("pi,pi->p", hull.normal[0], hull.vert[0][np.maximum(hull.side[0, :, 0], 0)])
     assert np.sum(np.asarray(hull.side[0, :, 0]) >= 0) == 52
     assert np.all(outward[np.asarray(hull.side[0, :, 0]) >= 0] > 0.05)
@@ -63,7 +62,7 @@ def test_normals_are_those_from_before_vertices_were_kept_in_float32() -> None:
     )
     mjmodel = oracle.mujoco.MjModel.from_xml_string(text)
     for model in (diffsim.load(text), from_mujoco(mjmodel)):
-        hull = assets.hulls(model, (0,), hull_sizes(model.topology, 0))
+        hull = tables.hulls(model, (0,), hull_sizes(model.topology, 0))
         number = int(model.topology.mesh_polynum[0])
         np.testing.assert_allclose(hull.normal[0, :number], model.mesh_polynormal, atol=1e-14)
         assert np.max(np.abs(model.mesh_polyrounding)) > 1e-5

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.geometry.hfield.ball import Nearest, nearest_of_prism
-from diffsim.geometry.hull.polytope import PRISM, HullPair, with_polygons
+from diffsim.geometry.hfield.pairs import Nearest, nearest_of_prism
+from diffsim.geometry.hull.polytope import PRISM, HullPair, separation, with_polygons
 from diffsim.geometry.hull.sat_point import facets, nearest_part
-from diffsim.geometry.hull.witness import separation
 
 Array = jax.Array
 

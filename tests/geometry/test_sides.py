@@ -5,15 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from collision.hulls import BOX, MESHES, cloud, column
+from geometry.hulls import BOX, MESHES, cloud, column
 from scipy.spatial.transform import Rotation
 
 from diffsim.compiler.convert import from_mujoco
-from diffsim.geometry.assets import Hull, hulls
 from diffsim.geometry.hull.pairs import closest, searched
 from diffsim.geometry.hull.polytope import HullPair, points_of_second
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size
-from diffsim.geometry.hull.tables import hull_sizes
+from diffsim.geometry.hull.tables import Hull, hull_sizes, hulls
 
 GOLDEN = (1 + 5**0.5) / 2
 THIRD = np.array([[0, s / GOLDEN, t * GOLDEN] for s in (-1, 1) for t in (-1, 1)])

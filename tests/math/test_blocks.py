@@ -9,7 +9,7 @@ import pytest
 from oracle import assert_close
 from uncompiled import uncompiled
 
-from diffsim.math.blocks import (
+from diffsim.math.linalg import (
     blocks_of,
     columns_of,
     diagonal_of,

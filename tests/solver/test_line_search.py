@@ -9,7 +9,7 @@ import pytest
 
 from diffsim.constraint import laws
 from diffsim.constraint.springs import SPRINGS
-from diffsim.math.blocks import blocks_of, columns_of
+from diffsim.math.linalg import blocks_of, columns_of
 from diffsim.solver import iteration
 from diffsim.solver.line_rows import line_rows
 from diffsim.solver.line_search import FEW, line_search

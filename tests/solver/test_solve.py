@@ -11,7 +11,7 @@ from oracle import assert_close
 from diffsim.base.enums import DisableBit, Solver
 from diffsim.base.errors import UnsupportedError
 from diffsim.compiler.host.interpret import interpret
-from diffsim.math.blocks import blocks_of, columns_of, diagonal_of
+from diffsim.math.linalg import blocks_of, columns_of, diagonal_of
 from diffsim.solver import solve
 from diffsim.solver.hessian import factor_hessian, solve_hessian
 from diffsim.solver.objective import Objective, gradient, hessian, residuals

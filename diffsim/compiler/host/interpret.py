@@ -26,7 +26,7 @@ from diffsim.compiler.host.matrices import (
 )
 from diffsim.compiler.host.windows import gather, scatter
 from diffsim.xla.bilinear import FORMULAS
-from diffsim.xla.gather_sum import numpy_gather_rows
+from diffsim.xla.gather import numpy_gather_rows
 
 Array = np.ndarray
 Values = Sequence[Any]

@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.bounds import bounds, boxed, lowest
 from diffsim.geometry.shapes import Shape
-from diffsim.geometry.support import bounds, boxed, lowest
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_mat, mul_vec_t, pack, transpose, unpack
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import stored
-from diffsim.xla.where import where
+from diffsim.xla.select import where
 
 Array = jax.Array
 Sizes = tuple[int, ...]

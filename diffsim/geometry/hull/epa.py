@@ -20,7 +20,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, scale
 from diffsim.xla.barriers import decided
-from diffsim.xla.needed import where_needed
+from diffsim.xla.batched_loops import where_needed
 
 Array = jax.Array
 

@@ -16,22 +16,19 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.assets import Hull
 from diffsim.geometry.hull.epa import deepest_feature
-from diffsim.geometry.hull.flat_edges import widened
 from diffsim.geometry.hull.gjk import closest_feature
 from diffsim.geometry.hull.polygon_clip import Polygon, overlap, widest
-from diffsim.geometry.hull.polytope import Feature, HullPair, core, difference, points_of_second
+from diffsim.geometry.hull.polytope import Feature, HullPair, core, difference, points_of_second, separation, widened
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, outline_alone
 from diffsim.geometry.hull.sat_point import facets, nearest_part
-from diffsim.geometry.hull.tables import Sizes
-from diffsim.geometry.hull.witness import separation
+from diffsim.geometry.hull.tables import Hull, Sizes
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.first import greatest
-from diffsim.xla.needed import in_parts
+from diffsim.xla.batched_loops import in_parts
+from diffsim.xla.select import greatest
 
 Array = jax.Array
 Kinds = tuple[GeomType, GeomType]

@@ -16,8 +16,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, scale, total, unpack
 from diffsim.xla.barriers import short_scan, stored
-from diffsim.xla.first import first, greatest
-from diffsim.xla.ranked import number_of, ranked
+from diffsim.xla.select import first, greatest, number_of, ranked
 
 Array = jax.Array
 # two places, or one after another of each of several lines

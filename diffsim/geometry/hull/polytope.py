@@ -1,9 +1,15 @@
-"""Pairs of convex hulls with rounded corners, and their difference, which all searches look at.
+"""Pairs of convex hulls with rounded corners, their difference, which all searches look at, and its features.
 
 Spheres, capsules, boxes and meshes are the hull of some points plus a ball: one point, two, eight, or the vertices of a
 mesh. For hulls A and B the difference is M = {b - a}; it holds the origin where they overlap, and the signed distance
 of A and B is that of the origin and M. Searches stand in the frame of the first body. A corner of M is named by the
 places of its points in the two lists of vertices.
+
+A feature is a corner, an edge or a face of M: vertex against vertex, vertex or edge against edge or face. Its plane
+(line, point) gives the signed distance and normal as smooth functions of poses and vertices. A search from corner to
+corner may end on the line between two corners of a flat side, where the closest point lies on that line. Distance and
+point are right then, but as the feature moves on the side the normal stays, where about an edge it would turn: if the
+normal is that of a facet, the facet is the feature (`widened`).
 Source: Ericson 2005, ch. 9.3; van den Bergen 2003, ch. 4.
 """
 
@@ -14,10 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.assets import Hull, polygon_normals
-from diffsim.geometry.hull.hull_facets import outline_of, polygons_of
+from diffsim.geometry.hull.hull_facets import FLAT, outline_of, polygons_of
+from diffsim.geometry.hull.tables import Hull, Sizes, hull_sizes, hulls, polygon_normals
 from diffsim.geometry.shapes import Shape, relative_pose
-from diffsim.math.vector import dot, mul_vec, mul_vec_t, pack, total, unpack
+from diffsim.math import safe
+from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale, total, unpack
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology
+from diffsim.xla.barriers import decided
+from diffsim.xla.gather import pick
+from diffsim.xla.select import one_of
 
 Array = jax.Array
 
@@ -139,3 +151,119 @@ def size_of(pair: HullPair) -> Array:
 def resolution(x: Array) -> float:
     """What rounding leaves of a length of 1 in the searches, in the dtype of x."""
     return 1e-12 if x.dtype == jnp.float64 else 2e-6
+
+
+def separation(pair: HullPair, feature: Feature) -> tuple[Array, Array, Array, Array]:
+    """(signed distance, unit normal (3,), point of the first body (3,), of the second (3,)), in the first's frame."""
+    first, second = pair.first[feature.first], points_of_second(pair, feature.second)
+    points = second - first
+    parts = [_of_corner(points), _of_edge(points), _of_face(points, feature.normal)]
+    normal, shares = one_of(feature.corners - 1, parts)
+    witness1, witness2 = (total([scale(x[k], shares[k]) for k in range(3)]) for x in (first, second))
+    return dot(normal, points[0]), normal, witness1, witness2
+
+
+def shares_of(points: Array, corners: Array) -> Array:
+    """The shares (3,) of a feature's corners (3, 3) in its point that is closest to the origin."""
+    parts = [_of_corner(points)[1], _of_edge(points)[1], _of_face(points, points[0])[1]]
+    return jnp.where(corners == 1, parts[0], jnp.where(corners == 2, parts[1], parts[2]))
+
+
+def _of_corner(points: Array) -> tuple[Array, Array]:
+    """(normal, shares (3,) of the corners in the closest point) of a corner of M."""
+    return safe.normalize(points[0]), jnp.asarray([1, 0, 0], points.dtype)
+
+
+def _of_edge(points: Array) -> tuple[Array, Array]:
+    """The same for an edge."""
+    side = points[1] - points[0]
+    along = -safe.divide(dot(points[0], side), dot(side, side))
+    return safe.normalize(points[0] + scale(side, along)), jnp.stack([1 - along, along, jnp.zeros_like(along)])
+
+
+def _of_face(points: Array, toward: Array) -> tuple[Array, Array]:
+    """The same for a face, whose normal is on the side of `toward` (3,)."""
+    side1, side2 = points[1] - points[0], points[2] - points[0]
+    area = cross(side1, side2)
+    sign = jnp.where(decided(jax.lax.stop_gradient(dot(area, toward)) < 0), -1, 1).astype(area.dtype)
+    squared = dot(area, area)
+    share1 = safe.divide(dot(cross(-points[0], side2), area), squared)
+    share2 = safe.divide(dot(cross(side1, -points[0]), area), squared)
+    return scale(safe.normalize(area), sign), jnp.stack([1 - share1 - share2, share1, share2])
+
+
+def widened(pair: HullPair, feature: Feature, hull1: Hull, hull2: Hull) -> Feature:
+    """The feature, or if it is an edge in a side of M that side. Not differentiated."""
+    ends1, ends2 = pair.first[feature.first], points_of_second(pair, feature.second)
+    gap = jnp.abs(dot(feature.normal, ends2[0] - ends1[0]))
+    # how far normals that search and vertices know to rounding are from each other
+    close = 4 * FLAT + safe.divide(resolution(gap) * size_of(pair), gap)
+    facet1, off1 = _facet(hull1, feature.normal)
+    facet2, off2 = _facet(hull2, -mul_vec_t(pair.turn, feature.normal))
+    area = safe.normalize(cross(ends1[1] - ends1[0], ends2[1] - ends2[0]))
+    off = jnp.minimum(*(safe.norm(area - sign * feature.normal) for sign in (1, -1)))
+    (a, b, _), (c, d, _) = feature.first, feature.second
+    edge, at1, at2 = feature.corners == 2, a == b, c == d
+    on1, on2, between = (
+        edge & each for each in (~at1 & at2 & (off1 <= close), at1 & ~at2 & (off2 <= close), off <= close)
+    )
+    between = between & ~at1 & ~at2
+    first = jnp.where(on1, facet1, jnp.where(between, jnp.stack([a, b, a]), feature.first))
+    second = jnp.where(on2, facet2, jnp.where(between, jnp.stack([c, c, d]), feature.second))
+    return Feature(first, second, jnp.where(on1 | on2 | between, 3, feature.corners), feature.normal)
+
+
+def _facet(hull: Hull, normal: Array) -> tuple[Array, Array]:
+    """(corners (3,) of the facet whose normal is nearest to one, how far it is from that); far if there is no facet."""
+    if not len(hull.facet):
+        return jnp.zeros(3, jnp.int32), jnp.full((), jnp.inf, normal.dtype)
+    off = jnp.where(hull.facet[:, 0] >= 0, safe.norm(hull.outward - normal[None]), jnp.inf)
+    best = jnp.argmin(off)
+    return hull.facet[best].astype(jnp.int32), off[best]
+
+
+# padded sizes of a box as a hull, in the order of `hull_sizes`
+BOX_SIZES = (8, 1, 8, 8, 8, 8, 8, 16)
+
+
+def box_or_mesh_sizes(topology: Topology, geom: int) -> Sizes:
+    """Padded sizes of a geom's hull."""
+    is_mesh = topology.geom_type[geom] == GeomType.MESH
+    return hull_sizes(topology, int(topology.geom_dataid[geom])) if is_mesh else BOX_SIZES
+
+
+def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> Hull:
+    """The hulls of some boxes and meshes, stacked."""
+    topology = model.topology
+    boxes = [geom for geom in geoms if topology.geom_type[geom] == GeomType.BOX]
+    data = {geom: int(topology.geom_dataid[geom]) for geom in geoms if geom not in boxes}
+    meshes = tuple(sorted(set(data.values())))
+    own = jax.vmap(lambda size: _box(size, sizes))(pick(model.geom_size, np.array(boxes, int)))
+    table = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), own, hulls(model, meshes, sizes)) if meshes else own
+    row = [len(boxes) + meshes.index(data[geom]) if geom in data else boxes.index(geom) for geom in geoms]
+    return jax.tree.map(lambda x: pick(x, np.array(row, int)), table)
+
+
+def _box(size: Array, sizes: Sizes) -> Hull:
+    """The hull of a box in arrays of some sizes."""
+    vertices, lists, longest, sides, corners, ends, facets, edges = sizes
+    hull = with_polygons(jnp.asarray(CORNERS, size.dtype) * size[None], BOX)
+    vert = jnp.concatenate([hull.vert, jnp.broadcast_to(hull.vert[:1], (vertices - len(CORNERS), 3))])
+    return Hull(
+        vert=vert,
+        around=jnp.full((lists, longest), -1, jnp.int32),
+        bound=safe.norm(size),
+        side=_padded(hull.side, (sides, corners), -1),
+        normal=_padded(hull.normal, (sides, 3), 0),
+        joined=_padded(hull.joined, (vertices, ends), -1),
+        facet=_padded(hull.facet, (facets, 3), -1),
+        outward=_padded(hull.outward, (facets, 3), 0),
+        edge=_padded(hull.edge, (edges, 2), -1),
+        flank=_padded(hull.flank, (edges, 2), -1),
+    )
+
+
+def _padded(table: Array, shape: tuple[int, int], value: int) -> Array:
+    return jnp.pad(
+        table, [(0, size - own) for size, own in zip(shape, table.shape, strict=True)], constant_values=value
+    )

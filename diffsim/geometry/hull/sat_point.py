@@ -11,14 +11,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from diffsim.geometry.assets import Hull
 from diffsim.geometry.hull.polytope import Feature, resolution
-from diffsim.geometry.hull.sat_arrays import reach_of
+from diffsim.geometry.hull.sat import reach_of
+from diffsim.geometry.hull.tables import Hull
 from diffsim.math import safe
 from diffsim.math.vector import dot, dot_components, pack, unpack
 from diffsim.xla.barriers import stored
-from diffsim.xla.first import first, greatest, rounding
-from diffsim.xla.where import where
+from diffsim.xla.select import first, greatest, rounding, where
 
 Array = jax.Array
 

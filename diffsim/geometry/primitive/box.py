@@ -18,10 +18,8 @@ import numpy as np
 from diffsim.geometry.shapes import Candidates, Shape, candidate, choose, negligible, stack
 from diffsim.math import safe
 from diffsim.math.vector import dot_components, mul_vec_t, pack, total, unpack
-from diffsim.xla.argmin import argmin
 from diffsim.xla.barriers import stored
-from diffsim.xla.ranked import number_of, ranked
-from diffsim.xla.where import where
+from diffsim.xla.select import argmin, number_of, ranked, where
 
 Array = jax.Array
 # components (x, y, z)

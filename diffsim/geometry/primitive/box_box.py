@@ -1,26 +1,325 @@
 """Two boxes: separating axes, then the overlap of two faces, up to eight points.
 
 The axis of least penetration among 6 face normals and 9 edge products chooses a reference face on one box and a face
-(or edge, or corner) of the other, the incident one. The incident feature is projected along the contact normal to the
-reference face and clipped by it. The 24 candidate points (16 crossings of edges, 4 corners of the reference face, 4
-of the incident one) and the rules that drop some of them are MuJoCo's (`engine_collision_box.c`, 3.8.1), so that
-contact sets agree; the first eight that remain are rows.
+(or edge, or corner) of the other, the incident one: a parallelogram, of which one or both sides may be missing. Both
+are taken in the frame of the reference face, where clipping is a matter of coordinates. The 24 candidate points (16
+crossings of edges, 4 corners of the reference face, 4 of the incident one) and the rules that drop some of them are
+MuJoCo's (`engine_collision_box.c`, 3.8.1), so that contact sets agree; faces win ties; the first eight points that
+remain are rows.
 Source: Gottschalk et al. 1996 for the axes; Ericson 2005, ch. 5.5, for the clipping.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from diffsim.geometry.primitive.box_axes import least_axis
-from diffsim.geometry.primitive.box_clip import clip
-from diffsim.geometry.primitive.box_overlap import Overlap, edge_overlap, face_overlap
 from diffsim.geometry.shapes import Candidates, Shape
-from diffsim.math.vector import mul_vec, pack, scale, total, transpose, unpack
-from diffsim.xla.barriers import one_by_one, stored
+from diffsim.math import safe
+from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
+from diffsim.xla.barriers import one_by_one, short_scan, stored
+from diffsim.xla.select import argmin
 
 Array = jax.Array
+
+
+class LeastAxis(NamedTuple):
+    """The axis of least penetration: `depth` (m, negative apart) and its code.
+
+    0..5: face +x..-z of box 1 (towards box 2), 6..11: of box 2, 12..20: edge i of box 1 with edge j of box 2. `away`
+    tells that an edge product points from box 2 to box 1.
+    """
+
+    depth: Array
+    code: Array
+    away: Array
+
+
+def least_axis(box1: Shape, box2: Shape) -> LeastAxis:
+    """The axis with the least penetration, faces before edges."""
+    rotation = mul_mat(transpose(box1.mat), box2.mat)
+    offset1, offset2 = mul_vec_t(box1.mat, box2.pos - box1.pos), mul_vec_t(box2.mat, box1.pos - box2.pos)
+    depth1 = box1.size + mul_vec(jnp.abs(rotation), box2.size) - jnp.abs(offset1)
+    depth2 = box2.size + mul_vec_t(jnp.abs(rotation), box1.size) - jnp.abs(offset2)
+    edges, away = stored(_edge_products(box1.size, box2.size, rotation, offset1))
+    # x of both boxes, y of both, z of both, then the products
+    depth = jnp.concatenate([jnp.stack([depth1, depth2], axis=1).reshape(6), edges.reshape(9)])
+    flip = jnp.concatenate([jnp.stack([offset1 < 0, offset2 < 0], axis=1).reshape(6), away.reshape(9)])
+    # an edge must win by more than rounding; apart from that the smaller overlap counts, also below zero
+    less, number = argmin(
+        depth, lambda late, early, i: late < early * jnp.where(i < 6, 1, 1 - 1e-12).astype(early.dtype)
+    )
+    away = flip[number]
+    face = number // 2 + 6 * (number % 2) + 3 * away
+    return stored(LeastAxis(less, jnp.where(number < 6, face, number + 6), away))
+
+
+def _edge_products(size1: Array, size2: Array, rotation: Array, offset: Array) -> tuple[Array, Array]:
+    """Penetration (3, 3) along n = edge i of box 1 x edge j of box 2, and whether n points from box 2 to box 1.
+
+    In the frame of box 1 n has no component i, its others are those of column j of the rotation, and box 2 reaches
+    along n by its two other edges, |(edge i x edge j) . edge k| = |R_il|.
+    """
+    absolute, (next1, last1) = jnp.abs(rotation), (jnp.roll(rotation, -k, axis=0) for k in (1, 2))
+    length = safe.sqrt(next1 * next1 + last1 * last1)
+    usable = length > (1e-15 if rotation.dtype == jnp.float64 else 1e-3)
+    inverse = 1 / jnp.where(usable, length, 1)
+    (far1, near1), (far2, near2) = ([jnp.roll(size, -k) for k in (1, 2)] for size in (size1, size2))
+    reach = far1[:, None] * jnp.abs(last1) + near1[:, None] * jnp.abs(next1)
+    reach += far2[None] * jnp.roll(absolute, -2, axis=1) + near2[None] * jnp.roll(absolute, -1, axis=1)
+    along = (jnp.roll(offset, -2)[:, None] * next1 - jnp.roll(offset, -1)[:, None] * last1) * inverse
+    return jnp.where(usable, reach * inverse - jnp.abs(along), jnp.inf), along < 0
+
+
+# rotations that take the face normals +x, +y, +z, -x, -y, -z to +z
+TO_FACE = np.array(
+    [
+        [[0, 0, -1], [0, 1, 0], [1, 0, 0]],
+        [[1, 0, 0], [0, 0, -1], [0, 1, 0]],
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [[0, 0, 1], [0, 1, 0], [-1, 0, 0]],
+        [[1, 0, 0], [0, 0, 1], [0, -1, 0]],
+        [[-1, 0, 0], [0, 1, 0], [0, 0, -1]],
+    ]
+)
+# for each axis the two others, in MuJoCo's order, which decides ties
+OTHERS = np.array([[1, 2], [0, 2], [1, 0]])
+
+
+class Overlap(NamedTuple):
+    """Reference face and incident parallelogram, in the frame of the reference face (z up, origin in its centre).
+
+    `frame` (3, 3) and `origin` lead back to the world; `half` (2,) is the size of the face; `normal` the direction of
+    projection; `start`, `side1`, `side2` the parallelogram; `sides` how many sides it has, 2 for edge contacts.
+    """
+
+    frame: Array
+    origin: Array
+    half: Array
+    normal: Array
+    start: Array
+    side1: Array
+    side2: Array
+    sides: Array
+    is_edge: Array
+    sign: Array
+
+
+def face_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
+    """A face of one box, and of the other the lowest corner with its sides that rise by less than 30 degrees."""
+    second = (axis.code >= 6) & (axis.code < 12)
+    face, other = (
+        Shape(*(jnp.where(second, b, a) for a, b in zip(one[:3], two[:3], strict=True)))
+        for one, two in ((box1, box2), (box2, box1))
+    )
+    turn = jnp.asarray(TO_FACE, box1.size.dtype)[axis.code % 6]
+    frame = mul_mat(face.mat, transpose(turn))
+    half = jnp.abs(mul_vec(turn, face.size))
+    origin = face.pos + scale(frame[:, 2], half[2])
+    sides = mul_mat(transpose(frame), other.mat)
+    upward = jax.lax.stop_gradient(sides[2])
+    signs = jnp.where(upward < 0, 1, -1).astype(half.dtype)
+    start = mul_vec_t(frame, other.pos - origin) + mul_vec(sides, other.size * signs)
+    lengths = -2 * other.size * signs
+    flat = jnp.abs(upward) < 0.5
+    number = flat[0].astype(jnp.int32) + flat[1] + flat[2]
+    first = jnp.where(flat[0], 0, jnp.where(flat[1], 1, 2))
+    second_side = jnp.where(flat[2] & (number == 2), 2, 1)
+    side1, side2 = (scale(_column(sides, k), _entry(lengths, k)) for k in (first, second_side))
+    normal = jnp.asarray([0, 0, 1], half.dtype)
+    sign = jnp.where(second, -1, 1).astype(half.dtype)
+    return Overlap(frame, origin, half[:2], normal, start, side1, side2, number, jnp.asarray(False), sign)
+
+
+def edge_overlap(box1: Shape, box2: Shape, axis: LeastAxis) -> Overlap:
+    """Two edges: the faces beside them that the other edge is least inclined to."""
+    edge1, edge2 = jnp.maximum(axis.code - 12, 0) // 3, jnp.maximum(axis.code - 12, 0) % 3
+    rotation = mul_mat(transpose(box1.mat), box2.mat)
+    toward = jnp.where(axis.away, -1, 1).astype(rotation.dtype)
+    # product of the edges, in the frame of box 1
+    one_hot = (jnp.arange(3) == edge1).astype(rotation.dtype)
+    normal = safe.normalize(cross(one_hot, _column(rotation, edge2)))
+    # which face of each box: of the axes across the edge, the one less along the other edge is its normal
+    absolute = jnp.abs(jax.lax.stop_gradient(rotation))
+    _, normal1 = _order(edge1, _column(absolute, edge2))
+    side2, _ = _order(edge2, _column(transpose(absolute), edge1))
+    facing = jax.lax.stop_gradient(normal * toward)
+    turn = jnp.asarray(TO_FACE, rotation.dtype)[jnp.where(_entry(facing, normal1) > 0, normal1, normal1 + 3)]
+    frame = mul_mat(box1.mat, transpose(turn))
+    half = jnp.abs(mul_vec(turn, box1.size))
+    origin = box1.pos + scale(frame[:, 2], half[2])
+    sides = mul_mat(turn, rotation)
+    # corner of box 2 at the end of its edge that touches
+    outward = -mul_vec_t(jax.lax.stop_gradient(rotation), facing)
+    signs = jnp.where(outward > 0, 1, -1).astype(half.dtype)
+    signs = jnp.where(jnp.arange(3) == edge2, 1, signs)
+    start = mul_vec_t(frame, box2.pos - origin) + mul_vec(sides, box2.size * signs)
+    lengths = -2 * box2.size * signs
+    along, across = (scale(_column(sides, k), _entry(lengths, k)) for k in (edge2, side2))
+    count = jnp.full((), 2, jnp.int32)
+    return Overlap(
+        frame, origin, half[:2], mul_vec(turn, normal), start, along, across, count, jnp.asarray(True), toward
+    )
+
+
+def _order(edge: Array, inclination: Array) -> tuple[Array, Array]:
+    """The two axes other than `edge`: first the one with the greater inclination, in ties the first."""
+    first, second = jnp.asarray(OTHERS)[edge]
+    swap = _entry(inclination, first) < _entry(inclination, second)
+    return jnp.where(swap, second, first), jnp.where(swap, first, second)
+
+
+def _column(matrix: Array, index: Array) -> Array:
+    """Column of a (3, 3) matrix by a traced index."""
+    return jnp.where(index == 0, matrix[:, 0], jnp.where(index == 1, matrix[:, 1], matrix[:, 2]))
+
+
+def _entry(vector: Array, index: Array) -> Array:
+    """Entry of a (3,) vector by a traced index."""
+    return jnp.where(index == 0, vector[0], jnp.where(index == 1, vector[1], vector[2]))
+
+
+# corners of a parallelogram in units of its sides, and the corners that its edges join
+CORNERS = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+EDGES = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
+
+
+class Points(NamedTuple):
+    """Candidates: signed distances (n,), points (n, 3) in the frame of the face, whether they count (n,)."""
+
+    depth: Array
+    point: Array
+    valid: Array
+
+
+class _Projection(NamedTuple):
+    """What projects the parallelogram to the face: x -> x - n x_z `slope`; `rise` turns heights into distances.
+
+    Candidates further from the face than `margin` (m) do not count.
+    """
+
+    overlap: Overlap
+    margin: Array
+    slope: Array
+    rise: Array
+
+
+def clip(overlap: Overlap, margin: Array) -> Points:
+    """The candidate points of the overlap of face and projected parallelogram, 24 of them.
+
+    Edge by edge and corner by corner: side by side, XLA for a CPU would compile the overlap into each of them.
+    """
+    slope = 1 / jnp.where(jnp.abs(overlap.normal[2]) > 1e-15, overlap.normal[2], 1)
+    projection = _Projection(overlap, margin, slope, jnp.where(overlap.is_edge, slope * overlap.sign, 1))
+    corners, *ends_of = (jnp.asarray(table, overlap.start.dtype) for table in (CORNERS, *CORNERS[EDGES.T]))
+    edges = (*ends_of, jnp.asarray([0, 1, 1, 1]) < overlap.sides)
+    ends = (corners, jnp.asarray([0, 1, 2, 2]) <= overlap.sides, jnp.arange(4) == 0)
+    crossings, incident, points, flat = one_by_one(functools.partial(_edge_and_corner, projection), (edges, ends))
+    crossings = Points(*(part.reshape(16, *part.shape[2:]) for part in crossings))
+    alone = jnp.sum(crossings.valid) == 0
+    below = _face_corners(projection, alone, points, flat)
+    # corners beside the face count only where nothing else was found
+    either, both, points_above = incident
+    only = alone & (either | (jnp.sum(below.valid) == 0))
+    above = points_above._replace(valid=points_above.valid & (both | (overlap.is_edge & only)))
+    return Points(*(jnp.concatenate(parts) for parts in zip(crossings, below, above, strict=True)))
+
+
+def _edge_and_corner(projection: _Projection, parts: tuple[tuple[Array, ...], ...]) -> tuple:
+    """One part of the parallelogram: an edge and a corner, which is handed on, and its projection."""
+    (begin, end, enabled), (corner, exists, lowest) = parts
+    ends = _projected(projection, begin), _projected(projection, end)
+    corner = _projected(projection, corner)
+    ends, corner = stored((ends, corner))
+    crossings = _crossings(projection, ends, enabled)
+    return crossings, _incident(projection, corner, exists, lowest), *corner
+
+
+def _projected(projection: _Projection, place: Array) -> tuple[Array, Array]:
+    """A point of the parallelogram at (2,) in units of its sides, and along the normal of it in the face's plane."""
+    overlap = projection.overlap
+    point = overlap.start + place[0] * overlap.side1 + place[1] * overlap.side2
+    return point, point - overlap.normal * (point[2] * projection.slope)
+
+
+def _crossings(projection: _Projection, ends: tuple[tuple[Array, Array], ...], enabled: Array) -> Points:
+    """Where one edge, projected, crosses the four sides of the face; its ends come with their projections."""
+    (begin, flat_begin), (end, flat_end) = ends
+    half = projection.overlap.half
+    sweep, flat_sweep = end - begin, flat_end - flat_begin
+    crossings = []
+    for q in range(2):
+        crosses = jnp.abs(flat_sweep[q]) > 1e-15
+        inverse = 1 / jnp.where(crosses, flat_sweep[q], 1)
+        for sign in (-1, 1):
+            bound = sign * half[q]
+            t = (bound - flat_begin[q]) * inverse
+            other = flat_begin[1 - q] + flat_sweep[1 - q] * t
+            depth = (begin[2] + sweep[2] * t) * projection.rise
+            within = crosses & (t >= 0) & (t <= 1) & (jnp.abs(other) <= half[1 - q]) & enabled
+            on_face = jnp.stack([bound, other] if q == 0 else [other, bound])
+            above = begin + sweep * t
+            point = jnp.concatenate([0.5 * (above[:2] + on_face), 0.5 * above[2:]])
+            crossings.append(Points(depth, point, within & (depth <= projection.margin)))
+    return Points(*(jnp.stack(parts) for parts in zip(*crossings, strict=True)))
+
+
+def _face_corners(projection: _Projection, alone: Array, points: Array, flat: Array) -> Points:
+    """The corners of the face, from the corners (4, 3) of the parallelogram and their projections (4, 3)."""
+    side1, side2 = flat[1, :2] - flat[0, :2], flat[2, :2] - flat[0, :2]
+    signs = jnp.asarray([[-1, -1], [-1, 1], [1, -1], [1, 1]], flat.dtype)
+    determinant = side1[0] * side2[1] - side2[0] * side1[1]
+    sides = (points[0], points[1] - points[0], points[2] - points[0], flat[0, :2], side1, side2)
+    return short_scan(functools.partial(_face_corner, projection, alone, sides), determinant, signs)[1]
+
+
+def _face_corner(
+    projection: _Projection, alone: Array, sides: tuple[Array, ...], divisor: Array, signs: Array
+) -> tuple[Array, Points]:
+    """One corner of the face, and the point of the parallelogram over it."""
+    overlap, margin = projection.overlap, projection.margin
+    start, rise1, rise2, flat_start, side1, side2 = sides
+    corner = signs * overlap.half
+    offset = corner - flat_start
+    inverse = safe.divide(jnp.ones_like(divisor), divisor)
+    u = stored((offset[0] * side2[1] - offset[1] * side2[0]) * inverse)
+    v = stored((offset[1] * side1[0] - offset[0] * side1[1]) * inverse)
+    inside_u, inside_v = (u >= 0) & (u <= 1), (v >= 0) & (v <= 1)
+    strictly = (u > 0) & (u < 1) & (v > 0) & (v < 1)
+    near = (inside_u & inside_v) | (alone & (inside_u | inside_v))
+    above = start + safe.clip(u, 0, 1) * rise1 + safe.clip(v, 0, 1) * rise2
+    below = jnp.concatenate([corner, jnp.zeros_like(corner[:1])])
+    squared = dot(below - above, below - above)
+    length = stored(safe.sqrt(squared))
+    depth = jnp.where(overlap.is_edge, jnp.where(above[2] < 0, -length, length), above[2])
+    reached = jnp.where(overlap.is_edge, (above[2] <= 0) | (length <= margin), above[2] <= margin)
+    valid = jnp.where(overlap.is_edge, near, strictly & (overlap.sides == 2)) & reached
+    # after an edge contact MuJoCo divides by the squared length, where it kept the determinant
+    divisor = jnp.where(overlap.is_edge & near, squared, divisor)
+    return divisor, Points(depth, 0.5 * (below + above), valid)
+
+
+def _incident(
+    projection: _Projection, corner: tuple[Array, Array], exists: Array, lowest: Array
+) -> tuple[Array, Array, Points]:
+    """One corner of the parallelogram: whether it is over the face in one direction, in both, and the candidate."""
+    (point, flat), overlap, margin = corner, projection.overlap, projection.margin
+    inside = jnp.abs(flat[:2]) <= overlap.half
+    strictly = jnp.abs(flat[:2]) < overlap.half
+    # of face contacts the lowest corner is always a candidate
+    over_face = lowest | (strictly[0] & strictly[1])
+    clamped = safe.clip(flat[:2], -overlap.half, overlap.half)
+    excess, raised = flat[:2] - clamped, point[2] * projection.rise
+    length = safe.sqrt(dot(excess, excess) + raised * raised)
+    depth = jnp.where(overlap.is_edge, jnp.where(point[2] < 0, -length, length), point[2])
+    reached = jnp.where(overlap.is_edge, (point[2] <= 0) | (length <= margin), exists & (point[2] <= margin))
+    base = jnp.where(overlap.is_edge, clamped, point[:2])
+    middle = jnp.concatenate([0.5 * (base + point[:2]), 0.5 * point[2:]])
+    both = jnp.where(overlap.is_edge, inside[0] & inside[1], over_face)
+    return inside[0] | inside[1], both, Points(depth, middle, reached)
+
 
 ROWS = 8
 OUTSIDE = 1.01  # relative size of the box outside of which points are dropped

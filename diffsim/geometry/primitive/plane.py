@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.assets import Hull, Rim
+from diffsim.geometry.hull.tables import Hull, Rim
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
-from diffsim.xla.first import first as first_of
-from diffsim.xla.first import greatest
+from diffsim.xla.select import first as first_of
+from diffsim.xla.select import greatest
 
 Array = jax.Array
 

@@ -1,20 +1,32 @@
-"""Boxes around the triangles of a mesh, in a tree with eight children a node: what rays search.
+"""The first triangle of a mesh that each of many rays meets, by a tree of boxes. Not differentiated.
 
 The triangles are halved again and again along the longest side of the box of their middles, until few are left: 2^k
 leaves of equally many, some twice. Eight leaves in a row are the children of a node, eight such nodes those of the
 next, up to a root with 1 to 8 children, so that places follow from counts and no pointer is stored. Which triangle is
 in which leaf is static (`mesh_leafface`); corners and boxes follow from the vertices, as leaves of the model
 (`mesh_leafvert`, `mesh_boxes`), each node's and each leaf's in one row.
+
+Rays are worked on in lanes, side by side. A lane goes down its tree, the nearest child first, and keeps for each level
+which children are left; in each round all lanes that stand at a node, or all that stand at a leaf, take one step,
+whichever are more. When half of the lanes are done, these take up the next rays, so that a few long searches do not
+hold up the others. Source: Wald et al. 2008 (trees with many children); Moeller and Trumbore 1997 (triangles).
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.geometry.rays.surfaces import through_box
+from diffsim.math.vector import cross_components, dot_components, minus_components, unpack
+from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.barriers import computed_once
+from diffsim.xla.batched_loops import Jobs, spread, with_batch_rule, work_through
+from diffsim.xla.select import INTEGERS
 
 Floats = TypeVar("Floats", np.ndarray, jax.Array)
 Join = Callable[..., Any]
@@ -150,3 +162,227 @@ def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
         levels.insert(0, join(padded, axis=2))
         lower, upper = low.min(axis=3), high.max(axis=3)
     return levels
+
+
+Array = jax.Array
+
+# rays that are searched side by side
+LANES = 1024
+# three bits a child, and a leading 1 that says how many there are
+EMPTY = 1
+BITS = 3
+# pairs of places that, exchanged where they are out of order, one after another sort eight values
+SORTING = (
+    *((0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7), (1, 2), (5, 6)),
+    *((0, 4), (3, 7), (1, 5), (2, 6), (1, 4), (3, 6), (2, 4), (3, 5), (3, 4)),
+)
+
+
+class Meshes(NamedTuple):
+    """What is searched: corners (leaves, 9, 8) and boxes (nodes, 6, 8), m, and the static trees."""
+
+    corners: Array
+    boxes: Array
+    plan: Trees
+
+
+class Queries(NamedTuple):
+    """n rays in the frames of their meshes: `origin`, `direction` (n, 3), `mesh` (n,), and which are searched (n,)."""
+
+    origin: Array
+    direction: Array
+    mesh: Array
+    wanted: Array
+
+
+class Nearest(NamedTuple):
+    """What n rays meet first: distance (n,) in units of |direction|, infinite for nothing, and leaf triangle (n,)."""
+
+    distance: Array
+    triangle: Array
+
+
+class _Lanes(NamedTuple):
+    """Where b searches stand: at a `node` of its `level` (b,), -1 when done; children left on each level (b, depth)."""
+
+    level: Array
+    node: Array
+    left: Array
+    nearest: Nearest
+
+
+class _Rays(NamedTuple):
+    """What lanes work on: rays (b, 3) and the places of their trees (b, 4)."""
+
+    origin: Array
+    direction: Array
+    place: Array
+
+
+def search_meshes(model: Model, queries: Queries) -> Nearest:
+    """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves."""
+    corners, boxes, queries = jax.lax.stop_gradient((model.mesh_leafvert, model.mesh_boxes, queries))
+    found = _search(trees(model.topology))(corners, boxes, queries)
+    return Nearest(*jax.lax.stop_gradient(found))
+
+
+def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
+    """A search whose `vmap` is one search: the rays of all worlds that share their meshes are worked on together."""
+
+    def of_a_batch(size: int, batched: Any, corners: Array, boxes: Array, queries: Queries) -> Nearest:
+        *of_mesh, of_queries = batched
+        queries = jax.tree.map(partial(spread, size), queries, of_queries)
+        if any(of_mesh):
+            corners, boxes = map(partial(spread, size), (corners, boxes), of_mesh)
+            return jax.lax.map(lambda world: search(*world), (corners, boxes, queries))
+        flat = search(corners, boxes, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), queries))
+        return jax.tree.map(lambda x: x.reshape(size, -1), flat)
+
+    search = with_batch_rule(
+        lambda corners, boxes, queries: _in_lanes(Meshes(corners, boxes, plan), queries), of_a_batch
+    )
+    return search
+
+
+def _in_lanes(meshes: Meshes, queries: Queries) -> Nearest:
+    """The search itself: lanes take up rays, work, and hand in what they found, until no ray is left."""
+    count, kind = len(queries.wanted), queries.origin.dtype
+    depth = max(tree.depth for tree in meshes.plan.trees)
+    number = jnp.sum(queries.wanted, dtype=jnp.int32)
+    # wanted ones first
+    order = jnp.nonzero(queries.wanted, size=count, fill_value=count)[0].astype(jnp.int32)
+
+    def start(job: Array) -> _Lanes:
+        left = jnp.full((len(job), depth), EMPTY, jnp.int32)
+        return _Lanes(jnp.where(job < number, 0, -1), jnp.zeros_like(job), left, _nothing(len(job), kind))
+
+    def work(job: Array, lanes: _Lanes, is_last: Array) -> _Lanes:
+        query = jnp.where(job < number, order[jnp.minimum(job, count - 1)], 0)
+        return _rounds(meshes, _rays_of(meshes, queries, query), lanes, is_last)
+
+    jobs = Jobs(start, work, lambda lanes: lanes.level < 0, lambda lanes: lanes.nearest)
+    results = work_through(jobs, _nothing(count, kind), number, min(count, LANES))
+    pairs = zip(_nothing(count, kind), results, strict=True)
+    return Nearest(*(nothing.at[order].set(value, mode="drop") for nothing, value in pairs))
+
+
+def _nothing(count: int, dtype: jnp.dtype) -> Nearest:
+    return Nearest(jnp.full(count, jnp.inf, dtype), jnp.full(count, -1, jnp.int32))
+
+
+@computed_once
+def _rays_of(meshes: Meshes, queries: Queries, query: Array) -> _Rays:
+    """Some of the queries."""
+    origin, direction, mesh = (_rows(values, query) for values in queries[:3])
+    return _Rays(origin, direction, _rows(jnp.asarray(meshes.plan.places), mesh))
+
+
+def _rounds(meshes: Meshes, rays: _Rays, lanes: _Lanes, last: Array) -> _Lanes:
+    """Rounds until half of the lanes are free to take up the next rays, or all are done after the last ray."""
+    depth = rays.place[:, 2]
+
+    def busy(lanes: _Lanes) -> Array:
+        working = jnp.sum(lanes.level >= 0, dtype=jnp.int32)
+        return (working > 0) & (last | (2 * working > len(lanes.level)))
+
+    def one_round(lanes: _Lanes) -> _Lanes:
+        at_leaf = lanes.level == depth
+        at_node = (lanes.level >= 0) & ~at_leaf
+        more_leaves = jnp.sum(at_leaf, dtype=jnp.int32) >= jnp.sum(at_node, dtype=jnp.int32)
+        return jax.lax.cond(
+            more_leaves,
+            lambda: _look_at_triangles(meshes, rays, lanes, at_leaf),
+            lambda: _look_at_boxes(meshes, rays, lanes, at_node),
+        )
+
+    return jax.lax.while_loop(busy, one_round, lanes)
+
+
+def _look_at_boxes(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) -> _Lanes:
+    """Lanes at a node go to its nearest child that the ray meets before anything known, or back up."""
+    first, _, _, top = unpack(rays.place)
+    # nodes of the levels above: 1, top, 8 top, 64 top ...
+    above = jnp.where(lanes.level > 0, 1 + top * (0o1111111111 & ((1 << BITS * (lanes.level - 1)) - 1)), 0)
+    rows = _rows(meshes.boxes.reshape(-1, 6 * CHILDREN), jnp.where(here, first + above + lanes.node, 0))
+    entry = _entry(rows.reshape(-1, 6, CHILDREN), rays, lanes.nearest.distance)
+    column = jnp.arange(lanes.left.shape[1], dtype=jnp.int32)[None]
+    left = jnp.where(column == lanes.level[:, None], _in_order(entry)[:, None], lanes.left)
+    return _descend(lanes, lanes.level, lanes.node, left, here)
+
+
+@computed_once
+def _rows(values: Array, index: Array) -> Array:
+    """values[index], copied before anything is computed with it."""
+    return values.at[index].get(mode="promise_in_bounds")
+
+
+@computed_once
+def _entry(box: Array, rays: _Rays, limit: Array) -> Array:
+    """(b, 8) distance at which the ray enters each box, infinite if it misses it or another surface is nearer."""
+    lower, upper = unpack(box[:, :3], axis=1), unpack(box[:, 3:], axis=1)
+    origin, direction = unpack(rays.origin[:, :, None], axis=1), unpack(rays.direction[:, :, None], axis=1)
+    enter, leave = through_box(lower, upper, origin, direction)
+    return jnp.where(enter <= jnp.minimum(leave, limit[:, None]), enter, jnp.inf)
+
+
+@computed_once
+def _in_order(entry: Array) -> Array:
+    """(b,) the children that are met, nearest in the lowest bits, under a leading 1.
+
+    Distances, which are not negative, are in the order of their bits, the last of which give way to the child's number.
+    """
+    kind, last = INTEGERS[entry.dtype], CHILDREN - 1
+    bits, never = (jax.lax.bitcast_convert_type(each, kind) for each in (entry, jnp.full_like(entry[0, 0], jnp.inf)))
+    keys = unpack(bits & ~last | jnp.arange(CHILDREN, dtype=kind)[None])
+    for a, b in SORTING:
+        keys[a], keys[b] = jnp.minimum(keys[a], keys[b]), jnp.maximum(keys[a], keys[b])
+    result = jnp.full(len(entry), EMPTY, jnp.int32)
+    for key in reversed(keys):
+        result = jnp.where(key < never, result << BITS | (key & last).astype(jnp.int32), result)
+    return result
+
+
+@computed_once
+def _descend(lanes: _Lanes, level: Array, node: Array, left: Array, here: Array) -> _Lanes:
+    """Lanes that are `here` go on to the next child left on the deepest level at or above their own, or are done."""
+    column = jnp.arange(left.shape[1], dtype=jnp.int32)[None]
+    deepest = jnp.max(jnp.where((left != EMPTY) & (column <= level[:, None]), column, -1), axis=1)
+    there = column == deepest[:, None]
+    children = jnp.max(jnp.where(there, left, 0), axis=1)
+    up = BITS * jnp.maximum(level - deepest, 0)
+    child = ((node >> up) << BITS) + (children & (CHILDREN - 1))
+    return lanes._replace(
+        level=jnp.where(here, jnp.where(deepest < 0, -1, deepest + 1), lanes.level),
+        node=jnp.where(here, jnp.where(deepest < 0, 0, child), lanes.node),
+        left=jnp.where(here[:, None], jnp.where(there, left >> BITS, left), lanes.left),
+    )
+
+
+def _look_at_triangles(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) -> _Lanes:
+    """Lanes at a leaf take the nearest of its triangles, if it is nearer than what they know, and go on."""
+    leaf = jnp.where(here, rays.place[:, 1] + lanes.node, 0)
+    rows = _rows(meshes.corners.reshape(-1, 9 * LEAF), leaf)
+    distance = _triangle_distances(rows.reshape(-1, 3, 3, LEAF), rays)
+    nearest, triangle = lanes.nearest
+    for each, column in enumerate(unpack(distance)):
+        better = here & (column < nearest)
+        nearest, triangle = (jnp.where(better, *pair) for pair in ((column, nearest), (leaf * LEAF + each, triangle)))
+    lanes = lanes._replace(nearest=Nearest(nearest, triangle))
+    return _descend(lanes, lanes.level - 1, lanes.node >> BITS, lanes.left, here)
+
+
+@computed_once
+def _triangle_distances(corners: Array, rays: _Rays) -> Array:
+    """(b, 8) where rays cross triangles with corners (b, 3, 3, 8), infinite if they do not."""
+    origin, direction = unpack(rays.origin[:, :, None], axis=1), unpack(rays.direction[:, :, None], axis=1)
+    a, b, c = (minus_components(unpack(each, axis=1), origin) for each in unpack(corners, axis=1))
+    # volumes of the ray with each edge: of one sign inside, of equal size for the two triangles at an edge
+    volumes = [dot_components(direction, cross_components(*edge)) for edge in ((c, b), (a, c), (b, a))]
+    whole = volumes[0] + volumes[1] + volumes[2]
+    least = jnp.minimum(*(volumes[k] * jnp.sign(whole) for k in (0, 1)))
+    least = jnp.minimum(least, volumes[2] * jnp.sign(whole))
+    inside = (whole != 0) & (least >= -8 * jnp.finfo(whole.dtype).eps * jnp.abs(whole))
+    normal = cross_components(minus_components(b, a), minus_components(c, a))
+    slope = dot_components(normal, direction)
+    distance = dot_components(normal, a) / jnp.where(slope == 0, 1, slope)
+    return jnp.where(inside & (slope != 0) & (distance >= 0), distance, jnp.inf)

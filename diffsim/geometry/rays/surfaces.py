@@ -3,7 +3,9 @@
 Each shape is three functions in its own frame, centred at its middle: `distance(size, origin, direction)` is the
 smallest x >= 0 at which origin + x direction lies on the surface, or -1; `surface(size, point)` is a signed distance
 (m) to first order near the surface; `normal(size, point)` is the outward unit normal at a point of the surface.
-Any number of leading axes. Source: the quadratics are the textbook ones (Ericson 2005, ch. 5.3).
+`through_box` says where a ray enters and leaves a box along the axes, by components, so that any layout of rays and
+boxes can be used. Any number of leading axes. Source: the quadratics are the textbook ones (Ericson 2005, ch. 5.3); Ize
+2013 for the rounding of boxes.
 """
 
 from collections.abc import Callable
@@ -14,9 +16,32 @@ import jax.numpy as jnp
 
 from diffsim.base.enums import GeomType
 from diffsim.math import safe
-from diffsim.math.vector import dot, pack, scale
+from diffsim.math.vector import Components, dot, pack, scale
 
 Array = jax.Array
+
+# a direction's component that is smaller counts as this: the ray then never leaves its slab
+SMALLEST = 1e-20
+
+
+def through_box(lower: Components, upper: Components, origin: Components, direction: Components) -> tuple[Array, Array]:
+    """Distances (enter, leave) of rays through boxes, enter >= 0; enter > leave where the ray misses the box.
+
+    Args:
+      lower, upper: x, y and z of the boxes' corners, m. A box whose x are inside out is missed by every ray.
+      origin, direction: x, y and z of the rays; distances are in units of |direction|.
+    """
+    near, far = [], []
+    for low, high, start, along in zip(lower, upper, origin, direction, strict=True):
+        inverse = 1 / jnp.where(jnp.abs(along) < SMALLEST, SMALLEST, along)
+        ends = (low - start) * inverse, (high - start) * inverse
+        near.append(jnp.minimum(*ends))
+        far.append(jnp.maximum(*ends))
+    enter = jnp.maximum(jnp.maximum(near[0], near[1]), jnp.maximum(near[2], 0))
+    leave = jnp.minimum(jnp.minimum(far[0], far[1]), far[2])
+    # rounding must not close a flat box
+    return enter, jnp.where(lower[0] <= upper[0], leave * (1 + 8 * jnp.finfo(leave.dtype).eps), -jnp.inf)
+
 
 # below this a direction counts as parallel (mjMINVAL)
 PARALLEL = 1e-15

@@ -1,7 +1,12 @@
 """Surfaces made of triangles, as rays need them: meshes and height fields.
 
 For each type a search (not differentiated) says which facet every ray meets first, and the facet's corners, read from
-the model's leaves, say where exactly: its plane is a closed form of vertices, heights and sizes.
+the model's leaves, say where exactly: its plane is a closed form of vertices, heights and sizes. Meshes are searched by
+bvh.py. A height field is solid: two triangles a cell on top, straight sides below its rim, and a base box under height
+0. A ray walks over the cells that it passes, in order, from where it enters the box of the heights to where it leaves
+it, and stops at the first triangle. Its facets: 2 (row columns + column) + 0 or 1 is the lower right or upper left
+triangle of a cell; -1 to -6 are the faces -x, +x, -y, +y, -z, +z (height 0) of the base, and the sides above them.
+Source: Amanatides and Woo 1987.
 """
 
 from collections.abc import Callable
@@ -12,16 +17,186 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.rays.bvh import trees
-from diffsim.geometry.rays.bvh_search import Queries, search_meshes
-from diffsim.geometry.rays.hfield_search import Field, search_hfields
-from diffsim.geometry.rays.ray_aabb import through_box
+from diffsim.geometry.rays.bvh import Queries, search_meshes, trees
+from diffsim.geometry.rays.surfaces import box_distance, through_box
 from diffsim.math import safe
-from diffsim.math.vector import cross, dot, pack, unpack
+from diffsim.math.vector import cross, dot, pack, scale, unpack
 from diffsim.types.model import Model
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
+Ints = np.ndarray | Array
+
+AXES = ((0, 1), (1, 0))
+
+
+class Field(NamedTuple):
+    """Height fields, one for each of some rays: rows, columns and address of the heights (...), size (..., 4) in m.
+
+    `heights`: those of all fields, in units of size[2].
+    """
+
+    nrow: Ints
+    ncol: Ints
+    address: Ints
+    size: Array
+    heights: Array
+
+    def height(self, row: Array, column: Array) -> Array:
+        """Height, m, at grid points."""
+        place = self.address + row * self.ncol + column
+        return self.heights.at[place].get(mode="promise_in_bounds") * self.size[..., 2]
+
+    @property
+    def cells(self) -> tuple[Array, Array]:
+        """Cells along x and y; none where there is one column or row."""
+        return jnp.asarray(self.ncol) - 1, jnp.asarray(self.nrow) - 1
+
+    @property
+    def width(self) -> list[Array]:
+        """Width of a cell in x and in y, m."""
+        return [2 * self.size[..., axis] / jnp.maximum(count, 1) for axis, count in enumerate(self.cells)]
+
+
+class _Line(NamedTuple):
+    """A ray over the grid: start and slope of its column, row and height, as they change with distance."""
+
+    start: list[Array]
+    slope: list[Array]
+
+
+def search_hfields(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
+    """Distance along rays (..., 3) in the fields' frames, infinite for nothing, and the feature that is met."""
+    distance, feature = _base(field, origin, direction)
+    cells = (field.cells[0] > 0) & (field.cells[1] > 0)
+    for side in (*_sides(field, origin, direction), _surface(field, origin, direction)):
+        nearer = cells & (side[0] < distance)
+        distance, feature = jnp.where(nearer, side[0], distance), jnp.where(nearer, side[1], feature)
+    return distance, feature
+
+
+def _base(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
+    """The box below height 0."""
+    x, y, _, depth = unpack(field.size)
+    shape = origin.shape
+    half = jnp.broadcast_to(pack([x, y, depth / 2]), shape)
+    middle = jnp.broadcast_to(pack([0 * x, 0 * y, -depth / 2]), shape)
+    distance = box_distance(half, origin - middle, direction)
+    point = origin - middle + scale(direction, distance)
+    gap = unpack(jnp.abs(jnp.abs(point) - half))
+    axis = jnp.where(gap[2] <= jnp.minimum(gap[0], gap[1]), 2, jnp.where(gap[1] <= gap[0], 1, 0))
+    beyond = jnp.take_along_axis(point, axis[..., None], -1)[..., 0] > 0
+    return jnp.where(distance < 0, jnp.inf, distance), (-1 - 2 * axis - beyond).astype(jnp.int32)
+
+
+def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, Array]]:
+    """The four sides between height 0 and the rim."""
+    start, along, size, found = unpack(origin), unpack(direction), unpack(field.size), []
+    for axis, other in AXES:
+        for sign in (-1, 1):
+            steep = jnp.where(along[axis] == 0, 1, along[axis])
+            distance = (sign * size[axis] - start[axis]) / steep
+            across, height = (start[k] + distance * along[k] for k in (other, 2))
+            below = height <= _rim(field, axis, sign, across + size[other])
+            hit = below & (height >= 0) & (jnp.abs(across) <= size[other]) & (distance >= 0) & (along[axis] != 0)
+            feature = jnp.full(hit.shape, -1 - 2 * axis - (sign > 0), jnp.int32)
+            found.append((jnp.where(hit, distance, jnp.inf), feature))
+    return found
+
+
+def _rim(field: Field, axis: int, sign: int, along: Array) -> Array:
+    """Height of the rim on one side, at a distance (m) along it from its lower end."""
+    cells, place = field.cells[1 - axis], along / field.width[1 - axis]
+    first = jnp.clip(jnp.floor(place), 0, jnp.maximum(cells - 1, 0)).astype(jnp.int32)
+    fixed = jnp.broadcast_to(field.cells[axis] if sign > 0 else 0, first.shape)
+    ends = [jnp.minimum(first + step, cells) for step in (0, 1)]
+    low, high = (field.height(*((end, fixed) if axis == 0 else (fixed, end))) for end in ends)
+    return low + (high - low) * (place - first)
+
+
+def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
+    """The triangles, by a walk over the cells."""
+    x, y, top, _ = unpack(field.size)
+    enter, leave = through_box([-x, -y, 0 * top], [x, y, top], unpack(origin), unpack(direction))
+    widths = [*field.width, jnp.ones_like(top)]
+    corner = [x, y, 0 * top]
+    start = [(place + low) / width for place, low, width in zip(unpack(origin), corner, widths, strict=True)]
+    line = _Line(start, [along / width for along, width in zip(unpack(direction), widths, strict=True)])
+    column, row = (_cell_at(line, axis, enter, count) for axis, count in enumerate(field.cells))
+
+    def going(walk: Walk) -> Array:
+        return jnp.any(walk[4])
+
+    def step(walk: Walk) -> Walk:
+        column, row, distance, feature, on = walk
+        crossed, which = _in_cell(field, line, column, row)
+        hit = on & (crossed < jnp.inf)
+        nearest = jnp.where(hit, crossed, distance), jnp.where(hit, which, feature)
+        until, column, row = _next_cell(line, column, row)
+        inside = [(place >= 0) & (place < count) for place, count in zip((column, row), field.cells, strict=True)]
+        return column, row, *nearest, on & ~hit & (until <= leave) & inside[0] & inside[1]
+
+    nothing = jnp.full(enter.shape, jnp.inf, enter.dtype), jnp.zeros(enter.shape, jnp.int32)
+    found = jax.lax.while_loop(going, step, (column, row, *nothing, enter <= leave))
+    return found[2], found[3]
+
+
+# column and row of the cell, distance and feature that were found, whether the ray goes on
+Walk = tuple[Array, Array, Array, Array, Array]
+
+
+def _cell_at(line: _Line, axis: int, distance: Array, count: Array) -> Array:
+    """Column or row of the cell at a distance, within the field."""
+    place = jnp.floor(line.start[axis] + distance * line.slope[axis])
+    return jnp.clip(place, 0, jnp.maximum(count - 1, 0)).astype(jnp.int32)
+
+
+def _next_cell(line: _Line, column: Array, row: Array) -> tuple[Array, Array, Array]:
+    """How far the ray goes in a cell, and column and row of the cell after it."""
+    ahead = []
+    for cell, start, slope in zip((column, row), line.start, line.slope, strict=False):
+        distance = (cell + (slope > 0) - start) / jnp.where(slope == 0, 1, slope)
+        ahead.append(jnp.where(slope == 0, jnp.inf, distance))
+    steps = [jnp.where(slope > 0, 1, -1) for slope in line.slope[:2]]
+    by_column = ahead[0] <= ahead[1]
+    after = column + jnp.where(by_column, steps[0], 0), row + jnp.where(by_column, 0, steps[1])
+    return jnp.minimum(*ahead), *after
+
+
+def _in_cell(field: Field, line: _Line, column: Array, row: Array) -> tuple[Array, Array]:
+    """Distance to the nearer triangle of a cell, infinite if the ray meets neither, and its feature."""
+    column, row = (
+        jnp.clip(cell, 0, jnp.maximum(count - 1, 0)) for cell, count in zip((column, row), field.cells, strict=True)
+    )
+    h00, h10, h01, h11 = (
+        field.height(jnp.minimum(row + up, field.cells[1]), jnp.minimum(column + right, field.cells[0]))
+        for up in (0, 1)
+        for right in (0, 1)
+    )
+    first = _cross_plane(line, (column, row), h00, h10 - h00, h11 - h10)
+    second = _cross_plane(line, (column, row), h00, h11 - h01, h01 - h00)
+    slack = 16 * jnp.finfo(h00.dtype).eps * (1 + jnp.maximum(*field.cells))
+    lower = jnp.where(_within(first, first[2], first[1], slack), first[0], jnp.inf)
+    upper = jnp.where(_within(second, second[1], second[2], slack), second[0], jnp.inf)
+    feature = 2 * (row * field.ncol + column) + (upper < lower)
+    return jnp.minimum(lower, upper), feature.astype(jnp.int32)
+
+
+def _cross_plane(
+    line: _Line, cell: tuple[Array, Array], corner: Array, right: Array, up: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Where a ray crosses the plane corner + right u + up v over a cell: distance, u, v, and whether it does."""
+    u, v = (start - place for start, place in zip(line.start, cell, strict=False))
+    du, dv, dz = line.slope
+    above, sinking = line.start[2] - corner - right * u - up * v, right * du + up * dv - dz
+    distance = above / jnp.where(sinking == 0, 1, sinking)
+    return distance, u + distance * du, v + distance * dv, (sinking != 0) & (distance >= 0)
+
+
+def _within(crossing: tuple[Array, Array, Array, Array], less: Array, more: Array, slack: Array) -> Array:
+    """Whether a plane is crossed where 0 <= less <= more <= 1."""
+    return crossing[3] & (less >= -slack) & (more - less >= -slack) & (more <= 1 + slack)
+
 
 # for each face its outward normal and two edges, counter-clockwise about it
 FACES = np.stack([(s * np.eye(3)[k], np.eye(3)[k - 2], s * np.eye(3)[k - 1]) for k in range(3) for s in (-1, 1)])

@@ -8,24 +8,216 @@ and no search for contacts has found it.
 Halfway between the two nearest points is a point x that is the middle of its nearest points on both surfaces,
 x = (p(x) + q(x)) / 2. Searches begin at the nearest of some points of the surfaces and go by Newton's method, or from
 point to middle where this brings the surfaces no nearer.
+
+A `Boundary` gives two views of the nearest point of a surface. The first is differentiable by x and by the body: for a
+field A it is where A(q) = 0 and x - q is along the gradient g. With l = (x - q) . g / |g|^2, H the second derivative,
+n = g / |g| and T = I - n n^T these conditions say how it moves (implicit function theorem):
+
+  n . dq = -dA / |g|,   T (I + l H) dq = T (dx - l dg)
+
+The second is carried along by its body: which point of it this is stays as it is. The derivative of a least distance
+needs no more, also at edges, where g is the normal of one side only. On a mesh the nearest point is on the inside of a
+triangle, on a side, or at a corner; which is a discrete choice (Ericson 2005, ch. 5.1.5).
 """
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.sdf.boundaries import Boundary, ExactBoundary, FieldBoundary, rest
 from diffsim.geometry.sdf.meshes import mesh_field, seen_from
 from diffsim.geometry.sdf.pairs import field_of, field_pair
-from diffsim.geometry.sdf.triangle_boundary import TriangleBoundary
+from diffsim.geometry.sdf.primitives import Field
 from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.math import safe
-from diffsim.math.vector import dot, mul_mat, mul_vec, mul_vec_t, solve3, transpose
+from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, outer, solve3, total, transpose
 
 Array = jax.Array
+
+# steps along a surface towards its nearest point
+SLIDES = 8
+# part of the way to the surface that a search may be beside its end
+SMALL = 1e-7
+
+
+class Boundary(Protocol):
+    """The surface of a body; points are (3,), m, in a frame that both bodies of a pair share."""
+
+    def views(self, point: Array, start: Array) -> tuple[Array, Array]:
+        """The point of the surface that is nearest to a point, near `start`; and the same, fixed in the body."""
+        ...
+
+
+class ExactBoundary(NamedTuple):
+    """Of a field that outside is the distance to its surface: q = x - A(x) g(x).
+
+    `turn` (3, 3) and `shift` (3,), m: from the shared frame to that of the field.
+    """
+
+    field: Field
+    parameters: Any
+    turn: Array
+    shift: Array
+
+    def views(self, point: Array, start: Array) -> tuple[Array, Array]:
+        """By the distance and its derivative at the point, which for the second view stay."""
+        distance, slope = jax.value_and_grad(self._distance)(point)
+        fixed, held = jax.lax.stop_gradient((point, slope))
+        return point - distance * slope, fixed - self._distance(fixed) * held
+
+    def _distance(self, point: Array) -> Array:
+        return self.field.distance(self.parameters, mul_vec(self.turn, point) + self.shift)
+
+
+class FieldBoundary(NamedTuple):
+    """Of any field: where it vanishes. `turn` and `shift` as for exact ones."""
+
+    field: Field
+    parameters: Any
+    turn: Array
+    shift: Array
+
+    def views(self, point: Array, start: Array) -> tuple[Array, Array]:
+        """Found by a search; moved by the conditions above, or against the gradient as the field grows there."""
+        place, begin = (mul_vec(self.turn, each) + self.shift for each in (point, start))
+        found = jax.lax.stop_gradient(_search(self.field, *jax.lax.stop_gradient((self.parameters, place, begin))))
+        distance, slope = _value(self.field, self.parameters, found)
+        slope = jax.lax.stop_gradient(slope)
+        held = found - slope * safe.divide(_change(distance), dot(slope, slope))
+        return self._back(_moved(self.field, self.parameters, place, found)), self._back(held)
+
+    def _back(self, place: Array) -> Array:
+        return mul_vec_t(self.turn, place - self.shift)
+
+
+def _change(value: Array) -> Array:
+    """Zero, with the derivative of the value."""
+    return value - jax.lax.stop_gradient(value)
+
+
+def rest(residual: Array, allowed: Array) -> Array:
+    """What a search has left: a step of Newton's method mends it, if it is small. Else zero, with its derivative.
+
+    Searches compare lengths, which tell places to the root of rounding only.
+    """
+    small = jax.lax.stop_gradient(dot(residual, residual)) < (SMALL * allowed) ** 2
+    return jnp.where(small, residual, _change(residual))
+
+
+# these are traced once for each field, however often they are called
+traced_once = functools.partial(jax.jit, static_argnums=0)
+
+
+@traced_once
+def _value(field: Field, parameters: Any, place: Array) -> tuple[Array, Array]:
+    """Distance and its derivative (3,); what searches for contacts follow may be another direction."""
+    return jax.value_and_grad(field.distance, 1)(parameters, place)
+
+
+@traced_once
+def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
+    """The nearest point of a surface: onto it against the gradient, then along it while this gets nearer."""
+
+    def onto(place: Array) -> Array:
+        distance, slope = _value(field, parameters, place)
+        return place - slope * safe.divide(distance, dot(slope, slope))
+
+    def far(place: Array) -> Array:
+        return safe.norm(point - place) + 2 * jnp.abs(_value(field, parameters, place)[0])
+
+    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        place, length = carry
+        way, slope = point - place, _value(field, parameters, place)[1]
+        along = way - slope * safe.divide(dot(way, slope), dot(slope, slope))
+        further = onto(place + length * along)
+        nearer = far(further) < far(place)
+        return (jnp.where(nearer, further, place), length * jnp.where(nearer, 1.5, 0.5)), None
+
+    start = onto(onto(begin)), jnp.full((), 0.7, point.dtype)
+    (place, _), _ = jax.lax.scan(step, start, length=SLIDES)
+    return onto(onto(place))
+
+
+@traced_once
+def _moved(field: Field, parameters: Any, point: Array, found: Array) -> Array:
+    """The point that was found, with the derivative that the conditions give it."""
+    slope = jax.lax.stop_gradient(_value(field, parameters, found)[1])
+    squared = dot(slope, slope)
+    ratio = safe.divide(dot(jax.lax.stop_gradient(point) - found, slope), squared)
+    one, unit = jnp.eye(3, dtype=found.dtype), safe.normalize(slope)
+    hessian = jax.jacfwd(lambda place: _value(field, jax.lax.stop_gradient(parameters), place)[1])(found)
+    bent, tangent = one + ratio * jnp.asarray(hessian), one - outer(unit, unit)
+    block = mul_mat(tangent, mul_mat(bent, tangent)) + outer(unit, unit)
+    # where the surface has an edge the conditions are not those of a least distance: it counts as flat
+    curved = _positive(block)
+    bent, block = jnp.where(curved, bent, one), jnp.where(curved, block, one)
+    distance, moving = _value(field, parameters, found)
+    along = unit * -safe.divide(_change(distance), safe.sqrt(squared))
+    beside = mul_vec(tangent, point - found - ratio * moving)
+    beside = rest(beside, jnp.where(curved, safe.norm(jax.lax.stop_gradient(point) - found), 0))
+    return found + along + solve3(block, beside - mul_vec(tangent, mul_vec(bent, along)))
+
+
+def _positive(matrix: Array) -> Array:
+    """Whether a symmetric matrix (3, 3) is positive definite with some room."""
+    two = matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0]
+    three = dot(matrix[0], cross(matrix[1], matrix[2]))
+    return (matrix[0, 0] > 1e-6) & (two > 1e-6) & (three > 1e-6)
+
+
+class TriangleBoundary(NamedTuple):
+    """Of triangles `corner` (f, 3, 3), m, of which there are those that are `real` (f,); a `Boundary`."""
+
+    corner: Array
+    real: Array
+
+    def views(self, point: Array, start: Array) -> tuple[Array, Array]:
+        """The shares of the nearest triangle's corners follow the point, or stay."""
+        fixed, still = jax.lax.stop_gradient((self.corner, point))
+        gaps = jax.vmap(_gaps, (0, None))(fixed, still)
+        best = jnp.argmin(jnp.where(self.real[:, None], gaps, jnp.inf))
+        corner = self.corner[best // gaps.shape[1]]
+        share = _shares(corner, point)[best % gaps.shape[1]]
+        return _mixed(corner, share), _mixed(corner, jax.lax.stop_gradient(share))
+
+
+def _gaps(corner: Array, point: Array) -> Array:
+    """Squared distances (4,), m^2, of a point from the parts of a triangle; infinite where it is not over one."""
+    share = _shares(corner, point)
+    off = point[None] - total([share[:, k, None] * corner[None, k] for k in range(3)])
+    over = jnp.min(share, axis=1) >= 0
+    return jnp.where(over, dot(off, off), jnp.inf)
+
+
+def _shares(corner: Array, point: Array) -> Array:
+    """Shares (4, 3) of the corners in the nearest points of a triangle's sides, and in the foot on its plane."""
+    return jnp.stack([*(_on_side(corner, point, k) for k in range(3)), _on_plane(corner, point)])
+
+
+def _on_side(corner: Array, point: Array, first: int) -> Array:
+    """Of the side from a corner to the next one, with its ends."""
+    second = (first + 1) % 3
+    along = corner[second] - corner[first]
+    share = safe.clip(safe.divide(dot(point - corner[first], along), dot(along, along)), 0, 1)
+    ends = np.eye(3)
+    return (1 - share) * jnp.asarray(ends[first], share.dtype) + share * jnp.asarray(ends[second], share.dtype)
+
+
+def _on_plane(corner: Array, point: Array) -> Array:
+    """Negative for a triangle without area."""
+    b, c, off = corner[1] - corner[0], corner[2] - corner[0], point - corner[0]
+    normal = cross(b, c)
+    second, third = (safe.divide(dot(each, normal), dot(normal, normal), -1) for each in (cross(off, c), cross(b, off)))
+    return jnp.stack([1 - second - third, second, third])
+
+
+def _mixed(corner: Array, share: Array) -> Array:
+    return total([share[k] * corner[k] for k in range(3)])
+
 
 # searches, and steps of each
 STARTS, STEPS = 16, 16

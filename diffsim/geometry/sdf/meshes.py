@@ -16,15 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.hull.sample import repeated, spread
 from diffsim.geometry.hull.tables import Sizes, padded
-from diffsim.geometry.sdf.data import FieldData, halton
+from diffsim.geometry.sdf.data import FieldData, halton, repeated, spread
 from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, scale, total
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

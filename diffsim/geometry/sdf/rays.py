@@ -15,14 +15,14 @@ import numpy as np
 
 from diffsim.geometry.rays.surfaces import box_distance
 from diffsim.geometry.rays.triangle_surfaces import Lines
-from diffsim.geometry.sdf.functions import FieldFunction
-from diffsim.geometry.sdf.user import (
+from diffsim.geometry.sdf.data import (
     Parameters,
     field_function,
     field_parameters,
     parameter_axes,
     parameter_rows,
 )
+from diffsim.geometry.sdf.functions import FieldFunction
 from diffsim.math import safe
 from diffsim.math.vector import scale
 from diffsim.types.model import Model

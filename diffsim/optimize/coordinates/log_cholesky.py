@@ -21,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
-from diffsim.math.linalg import matmul
-from diffsim.math.orientation import mat_to_quat
-from diffsim.math.rotation import quat_exp, quat_mul, quat_to_mat
+from diffsim.math.rotation import mat_to_quat, quat_exp, quat_mul, quat_to_mat
+from diffsim.math.vector import matmul
 from diffsim.optimize.coordinates.transforms import Transformation, in_coordinates
 
 Array = jax.Array

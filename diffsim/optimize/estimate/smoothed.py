@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from diffsim.math import safe
-from diffsim.math.linalg import inner
+from diffsim.math.vector import inner
 
 Array = jax.Array
 Order = Literal[0, 1, "mixed"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from diffsim.base.enums import Integrator
 from diffsim.kinematics.joints import integrate_position
-from diffsim.math.linalg import matmul
+from diffsim.math.vector import matmul
 from diffsim.optimize.identify.parameters import Place, changed_leaves, with_numbers
 from diffsim.optimize.tangent import difference, integrate, tangent_size
 from diffsim.simulate.randomize import leaf, with_leaves

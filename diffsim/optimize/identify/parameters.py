@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL, from_log_cholesky
-from diffsim.simulate.batch import declared_ranks
-from diffsim.simulate.constants.set_const import set_const
+from diffsim.simulate.arguments import declared_ranks
+from diffsim.simulate.constants import set_const
 from diffsim.simulate.randomize import dependents, follow, leaf, with_leaves
 from diffsim.types import Model
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL, Inertial, check_physical, to_log_cholesky
 from diffsim.optimize.identify.parameters import Entries, Inertia, Place, with_numbers
-from diffsim.simulate.batch import declared_ranks
+from diffsim.simulate.arguments import declared_ranks
 from diffsim.simulate.randomize import leaf
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS

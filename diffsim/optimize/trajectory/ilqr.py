@@ -8,7 +8,7 @@ tries step sizes, two side by side, until one lowers the cost, with feedback:
 (x - x^ in tangent coordinates). Controls stay in their bounds: k_t is the minimum of the quadratic model inside of
 them, and K_t has no rows of controls that are held (`box_qp`). The model's cost has mu/2 |u_t - u^_t|^2 more: mu falls
 where a whole step was taken, and grows where a quarter of it or less was (Levenberg and Marquardt). Of a batch under
-`jax.vmap` some problems run side by side, and the next begins where one has ended (slots.py).
+`jax.vmap` some problems run side by side, and the next begins where one has ended (batched_loops.py).
 Sources: Li and Todorov 2004; Tassa, Erez and Todorov 2012; Tassa, Mansard and Todorov 2014; Bertsekas 1982, "Projected
 Newton methods".
 """
@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math import safe
-from diffsim.math.linalg import cho_solve, cholesky, inner, matmul
+from diffsim.math.linalg import cho_solve, cholesky
+from diffsim.math.vector import inner, matmul
 from diffsim.optimize.identify.jacobian import columns
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
@@ -28,7 +29,7 @@ from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, eval
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.barriers import for_cpu
-from diffsim.xla.slots import Loop, in_turn, run
+from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
 
 Array = jax.Array
 
@@ -187,7 +188,7 @@ def _descend(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Tra
         advance=lambda progress, task, *_: _advance(task, progress, settings),
         ended=lambda progress: progress.done | (progress.iterations >= settings.iterations),
     )
-    end = run(loop, (task, state, ctrl), settings.slots or (SLOTS if for_cpu() else 0))
+    end = run_in_slots(loop, (task, state, ctrl), settings.slots or (SLOTS if for_cpu() else 0))
     best = end.path
     plan = Plan(
         states=best.states,
@@ -223,7 +224,7 @@ def _search(task: Task, progress: _Progress, count: int) -> Trial:
     def ended(search: _Search) -> Array:
         return (search.turn >= len(sizes)) | (search.trial[0].cost < search.cost)
 
-    return run(Loop(start, further, ended), (task, progress), SEARCHES if for_cpu() else 0).trial
+    return run_in_slots(Loop(start, further, ended), (task, progress), SEARCHES if for_cpu() else 0).trial
 
 
 def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:

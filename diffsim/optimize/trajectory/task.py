@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
 from diffsim.math import safe
-from diffsim.math.linalg import inner
+from diffsim.math.vector import inner
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Data, Inputs, Model, State

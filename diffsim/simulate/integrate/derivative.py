@@ -17,16 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.actuator.velocity_derivative import velocity_slopes
+from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
 from diffsim.dynamics import reflected
 from diffsim.dynamics.fluid import fluid_wrenches, has_medium
 from diffsim.dynamics.passive import damping_derivative, tendon_damping_derivative
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.tree import dof_mask, sum_dofs, sum_subtree
-from diffsim.math.linalg import matmul
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, pair_products
-from diffsim.math.vector import mul_vec, mul_vec_t, scale
+from diffsim.math.vector import matmul, mul_vec, mul_vec_t, scale
 from diffsim.types.data import Data
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State

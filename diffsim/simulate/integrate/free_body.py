@@ -23,7 +23,7 @@ from diffsim.math.vector import cross, dot, scale, unpack
 from diffsim.types.constraints import Constraints, Law
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 

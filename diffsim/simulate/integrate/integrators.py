@@ -15,18 +15,18 @@ import numpy as np
 from diffsim.base.enums import EnableBit, Integrator
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint import contact_forces
+from diffsim.dynamics.motion_forces import damps_implicitly
 from diffsim.dynamics.passive import damping_derivative
-from diffsim.math.blocks import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
+from diffsim.math.linalg import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
-from diffsim.simulate.events.step import split_step
+from diffsim.simulate.events import split_step
 from diffsim.simulate.forward import forward
 from diffsim.simulate.integrate.derivative import velocity_derivative
 from diffsim.simulate.integrate.free_body import free_bodies, midpoint_velocity, unconstrained
 from diffsim.simulate.integrate.runge_kutta import average_slopes, last, rates_of
-from diffsim.simulate.motion_forces import damps_implicitly
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.pick import pick
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 
@@ -105,7 +105,7 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
     """The classical fourth-order method on (qpos, qvel, act), with four evaluations of `forward`.
 
     As in MuJoCo, sensors with a delay record what they read from the state of now and all else of the last evaluation.
-    With `opt.events` the step is split where contacts begin or end (events/step.py).
+    With `opt.events` the step is split where contacts begin or end (events.py).
     """
     if model.opt.events:
         (path, _, act_dot), qvel, qacc, velocity = split_step(model, state, inputs, data)

@@ -1,15 +1,92 @@
-"""The classical fourth-order Runge-Kutta method on (qpos, qvel, act), for whoever evaluates accelerations."""
+"""Runge-Kutta: where a motion is evaluated, and how it goes on from there; tables of weights, one row a point.
+
+A piece of h seconds begins at (qpos, qvel). With a_j the accelerations that are known so far, a row says of a point: at
+which part c of the piece it lies, its velocity qvel + h sum_j gain_j a_j, and the mean velocity
+qvel + h sum_j path_j a_j, with which positions move there in c h seconds. Activations move as velocities do. Of this
+form are the stages of the classical fourth-order method (velocities of stages are sums of accelerations), points of a
+cubic, and Simpson's rule.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.kinematics.joints import integrate_position
+from diffsim.math.vector import total
 from diffsim.types import Data, Model, State
 
 Array = jax.Array
+
+# rows of the rates (KNOWN + VISITS, nv + na) of a piece: what is known of it before, and what is evaluated
+KNOWN, VISITS = 3, 5
+
+
+class Nodes(NamedTuple):
+    """Points: part of the piece (...), weights of rates (..., KNOWN + VISITS)."""
+
+    part: Array
+    path: Array
+    gain: Array
+
+
+def runge_kutta(dtype: jnp.dtype) -> Nodes:
+    """The begin, the three stages that follow, and the end."""
+    part, path, gain = np.asarray([0, 1 / 2, 1 / 2, 1, 1]), *np.zeros((2, VISITS, VISITS))
+    gain[[1, 2, 3], [0, 1, 2]] = part[1:4]
+    path[[2, 3], [0, 1]] = 1 / 2
+    path[4], gain[4] = np.asarray([1, 1, 1, 0, 0]) / 6, np.asarray([1, 2, 2, 1, 0]) / 6
+    before = ((0, 0), (KNOWN, 0))
+    return Nodes(*(jnp.asarray(each, dtype) for each in (part, np.pad(path, before), np.pad(gain, before))))
+
+
+def quarters(until: Array) -> Nodes:
+    """A quarter, half, three quarters and all of the way to a part of the piece, on a cubic of velocities.
+
+    What is known are the acceleration at the begin, the mean one and that at the end. (The fifth row is a spare one.)
+    """
+    s = until * jnp.asarray([0.25, 0.5, 0.75, 1.0, 1.0], until.dtype)
+    gain = jnp.stack([s - 2 * s**2 + s**3, 3 * s**2 - 2 * s**3, s**3 - s**2], axis=1)
+    # their integrals, over s
+    path = jnp.stack([s / 2 - 2 * s**2 / 3 + s**3 / 4, s**2 - s**3 / 2, s**3 / 4 - s**2 / 3], axis=1)
+    after = ((0, 0), (0, VISITS))
+    return Nodes(s, jnp.pad(path, after), jnp.pad(gain, after))
+
+
+def simpson(until: Array) -> Nodes:
+    """The end of that way by Simpson's rule over both its halves, from the begin and the four quarters."""
+    # each acceleration counts for the position with the time that is left
+    path, gain = np.asarray([1, 3, 1, 1, 0]) / 12, np.asarray([1, 4, 2, 4, 1]) / 12
+    place = np.asarray([0, *range(KNOWN, KNOWN + 4)])
+    weights = (jnp.zeros(KNOWN + VISITS, until.dtype).at[place].set(each) for each in (path, gain))
+    return Nodes(until, *(until * each for each in weights))
+
+
+def mean_rates(rates: Array, weights: Array) -> Array:
+    """sum_j weight_j rates_j."""
+    return total([weight * row for weight, row in zip(weights, rates, strict=True)])
+
+
+def at_node(model: Model, state: State, rates: Array, h: Array, node: Nodes) -> State:
+    """The state at one node of a piece that begins at `state`."""
+    nv = model.nv
+    gain, path = mean_rates(rates, node.gain), mean_rates(rates[:, :nv], node.path)
+    return state.replace(
+        time=state.time + node.part * h,
+        qpos=integrate_position(model, state.qpos, state.qvel + h * path, node.part * h),
+        qvel=state.qvel + h * gain[:nv],
+        act=state.act + h * gain[nv:],
+    )
+
+
+def coast(model: Model, state: State, rates: Array, h: Array) -> State:
+    """The state after a very short time of constant rates (nv + na,)."""
+    one = jnp.zeros(KNOWN + VISITS, rates.dtype).at[0].set(1)
+    return at_node(model, state, jnp.broadcast_to(rates, (KNOWN + VISITS, rates.size)), h, Nodes(one[0], one / 2, one))
+
+
 # acceleration (nv,), rates of activation (na,)
 Rates = tuple[Array, Array]
 

@@ -1,0 +1,338 @@
+"""set_const: what the model needs to know of itself at its reference poses, by our own physics.
+
+Masses of subtrees, inverse weights, lengths of tendons and actuators, camera and light offsets, relative poses of
+equality constraints, damping from damping ratios, statistics. Pure and differentiable: after changing masses or poses,
+`set_const(model.replace(body_mass=m))` makes the model whole again. Runs once per load, in float64.
+
+Inverse weights are the diagonal of J M^-1 J^T, which scales soft constraints, and |M^-1 moment| of actuators. With
+M = L L^T it is the squared length of the columns of L^-1 J^T. M couples only the dofs of one tree, so that all of this
+is done tree by tree: work and memory grow with the number of trees, not with its square.
+Source: MuJoCo mj_setConst, set0; "Computation", constraint model (diagApprox).
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.actuator.transmission import compute_transmission
+from diffsim.base.checked import checked
+from diffsim.base.enums import EqType, GeomType, ObjType
+from diffsim.base.joints import dofs_angular, dofs_block
+from diffsim.dynamics.inertia import compute_inertia
+from diffsim.dynamics.reflected import has_tendon_armature
+from diffsim.geometry.rays.bvh import around, trees
+from diffsim.kinematics.blocks import dof_blocks
+from diffsim.kinematics.com import compute_com_frame
+from diffsim.kinematics.poses import compute_kinematics
+from diffsim.kinematics.tendon import compute_tendons
+from diffsim.kinematics.tree import dof_mask, last_dof, sum_subtree
+from diffsim.math.linalg import BlockDiagonal, Blocks, assemble, block_factor, columns_of
+from diffsim.math.rotation import quat_conj, quat_mul, quat_normalize, quat_to_mat, rotate, rotate_inv
+from diffsim.math.safe import divide, norm, sqrt
+from diffsim.math.vector import cross, matmul, unpack
+from diffsim.types.data import ComFrame, Inertia, Kinematics, Tendons, Transmission
+from diffsim.types.model import Model
+from diffsim.types.state import make_inputs
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.compiled import compiled
+from diffsim.xla.gather import pick
+
+Array = jax.Array
+Fields = dict[str, Array]
+
+MINIMUM = 1e-15
+# bodies times dofs whose Jacobians are made at a time
+AT_ONCE = 1_000_000
+
+
+class Factor(NamedTuple):
+    """L^-1 of M = L L^T, (count, size, size) for each block size."""
+
+    blocks: Blocks
+    inverse: tuple[Array, ...]
+
+
+def inverse_factor(inertia: BlockDiagonal) -> Factor:
+    """L^-1 of the inertia matrix."""
+
+    def of_size(factor: Array) -> Array:
+        identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+        return jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
+
+    return Factor(inertia.blocks, tuple(of_size(factor) for factor in block_factor(inertia.parts)))
+
+
+def inverse_weights(
+    model: Model, kinematics: Kinematics, com: ComFrame, tendons: Tendons, inertia: Inertia, transmission: Transmission
+) -> Fields:
+    """body_invweight0 (nbody, 2), dof_invweight0 (nv,), tendon_invweight0 (ntendon,) and actuator_acc0 (nu,).
+
+    Bodies have one weight of their centre of mass and one of their rotation, means over axes; units 1/kg and
+    1/(kg m^2).
+    """
+    topology = model.topology
+    if not topology.nv:
+        names = ("body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
+        return {name: jnp.zeros_like(getattr(model, name)) for name in names}
+    factor = inverse_factor(inertia.M)
+    own = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
+    by_mass = 1 / jnp.maximum(model.body_mass, MINIMUM)
+    slides = topology.body_simple == 2
+    point, turn = _body_weights(model, kinematics, com, factor)
+    weight = jnp.stack([jnp.where(slides, by_mass, point), jnp.where(slides, 0.0, turn)], axis=1)
+    # slides that are parallel, to rounding, have no weight of their own
+    apart = own * inertia.M.diagonal < 1 / (64 * jnp.finfo(own.dtype).eps)
+    of_slides = jnp.where(apart, by_mass[topology.dof_bodyid], jnp.inf)
+    dof = jnp.where(slides[topology.dof_bodyid], of_slides, own)
+    pulls = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, transmission.actuator_moment), strict=True)]
+    moved = [matmul(jnp.swapaxes(part, 1, 2), pull) for part, pull in zip(factor.inverse, pulls, strict=True)]
+    lines = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, tendons.ten_J), strict=True)]
+    return {
+        "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], weight, 0.0),
+        "dof_invweight0": _joint_means(topology, dof),
+        "tendon_invweight0": _squares(lines),
+        "actuator_acc0": sqrt(_squares(moved)),
+    }
+
+
+def _columns(factor: Factor, rows: Array) -> list[Array]:
+    """(count, size, k) transposed rows (k, nv), by blocks."""
+    return [jnp.swapaxes(part, 1, 2) for part in columns_of(factor.blocks, rows).parts]
+
+
+def _squares(parts: list[Array]) -> Array:
+    """(k,) squared lengths of columns that are cut into blocks (count, size, k)."""
+    return sum((jnp.sum(part**2, axis=(0, 1)) for part in parts[1:]), jnp.sum(parts[0] ** 2, axis=(0, 1)))
+
+
+def _body_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: Factor) -> tuple[Array, Array]:
+    """(nbody,) mean over the axes of the diagonal of J M^-1 J^T, of centres of mass and of rotations."""
+    topology = model.topology
+    weights = jnp.zeros((2, topology.nbody), com.cdof.dtype)
+    for dofs, inverse, table in zip(factor.blocks.index, factor.inverse, _bodies(topology), strict=True):
+        for bodies in np.array_split(table, max(1, dofs.size * table.shape[1] // AT_ONCE), axis=1):
+            jacobians = _jacobians(topology, kinematics, com, dofs, bodies)
+            columns = jnp.moveaxis(jacobians, 3, 2).reshape(2, *dofs.shape, -1)
+            squares = jnp.sum(matmul(inverse, columns) ** 2, axis=2)
+            x, y, z = unpack(squares.reshape(2, *bodies.shape, 3))
+            weights = weights.at[:, bodies].add((x + y + z) / 3)
+    return weights[0], weights[1]
+
+
+def _jacobians(
+    topology: Topology, kinematics: Kinematics, com: ComFrame, dofs: np.ndarray, bodies: np.ndarray
+) -> Array:
+    """(2, count, k, size, 3) Jacobians of the centres of mass and of the rotations of bodies (count, k) by dofs."""
+    moved = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
+    axis = pick(com.cdof, dofs)[:, None]
+    offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
+    shape = (*moved.shape[:3], 3)
+    turn, slide, arm = (jnp.broadcast_to(each, shape) for each in (axis[..., :3], axis[..., 3:], offset[:, :, None]))
+    return jnp.where(moved, jnp.stack([slide + cross(turn, arm), turn]), 0.0)
+
+
+@per_topology
+def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
+    """For each block size (count, k): the bodies that the dofs of each block move, filled up with the world."""
+    last = last_dof(topology)
+    moved = np.flatnonzero(last >= 0)
+    tables = []
+    for dofs in dof_blocks(topology).index:
+        block = np.full(topology.nv, -1)
+        block[dofs] = np.arange(len(dofs))[:, None]
+        own = [moved[block[last[moved]] == number] for number in range(len(dofs))]
+        table = np.zeros((len(dofs), max(map(len, own), default=0)), int)
+        for row, bodies in zip(table, own, strict=True):
+            row[: len(bodies)] = bodies
+        tables.append(table)
+    return tuple(tables)
+
+
+def _joint_means(topology: Topology, values: Array) -> Array:
+    """(nv,) means over the translations of a free joint, over its rotations, over the axes of a ball."""
+    block = dofs_block(topology.jnt_type)
+    number = np.bincount(block)
+    sums = jnp.zeros((len(number),), values.dtype).at[block].add(values)
+    return (sums / np.maximum(number, 1))[block]
+
+
+SMALLEST_SIZE = 1e-5
+
+
+@checked
+@compiled
+def set_const(model: Model) -> Model:
+    """The model with all derived constants computed again from its other fields.
+
+    Args:
+      model: any model; its `topology` does not change.
+
+    Returns:
+      A model whose derived fields (`body_subtreemass`, `body_invweight0`, `dof_M0`, `tendon_length0`, `actuator_acc0`,
+      `cam_pos0`, `eq_data`, `mesh_leafvert`, `mesh_boxes`, `stat` ...) belong to its other fields. A positive
+      `actuator_biasprm[:, 2]` of a position servo (a damping ratio) becomes damping, a `tendon_lengthspring` of -1 the
+      length at `qpos_spring`.
+    """
+    found = constants(model)
+    stat = model.stat.replace(**found.pop("stat"))
+    return dataclasses.replace(model, stat=stat, **found)
+
+
+def constants(model: Model) -> dict[str, Any]:
+    """The derived fields alone, by name; `stat` is a dict of its own."""
+    kinematics, com, tendons, inertia, transmission = position(model, model.qpos0)
+    found: dict[str, Any] = {"body_subtreemass": sum_subtree(model.topology, model.body_mass[:, None])[:, 0]}
+    found |= inverse_weights(model, kinematics, com, tendons, inertia, transmission)
+    found |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
+    found |= _fixed_views(model, kinematics, com)
+    found["dof_M0"] = _own_inertia(model, com, tendons, inertia)
+    found |= around(trees(model.topology), model.mesh_vert)
+    found["eq_data"] = _relative_poses(model, kinematics)
+    found["actuator_biasprm"] = _damping_from_ratio(model, transmission, found["dof_M0"])
+    sizes = _body_sizes(model, kinematics)
+    found["dof_length"] = _dof_lengths(model, sizes)
+    found["tendon_lengthspring"] = _spring_lengths(model)
+    found["stat"] = {name: getattr(model.stat, name) for name in ("meaninertia", "meanmass", "meansize")}
+    found["stat"] |= _statistics(model, kinematics, inertia, sizes)
+    return found
+
+
+def position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, Inertia, Transmission]:
+    """The position stage at a configuration."""
+    inputs = make_inputs(model)
+    kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
+    com = compute_com_frame(model, kinematics)
+    tendons = compute_tendons(model, qpos, kinematics, com)
+    inertia = compute_inertia(model, com, tendons)
+    return kinematics, com, tendons, inertia, compute_transmission(model, qpos, kinematics, com, tendons)
+
+
+# ------------------------------------------------------------------------------------------- tendons and actuators
+
+
+def _own_inertia(model: Model, com: ComFrame, tendons: Tendons, inertia: Inertia) -> Array:
+    """dof_M0: the inertia that a dof alone moves, armature of joints and actuators included, of tendons not."""
+    if not has_tendon_armature(model.topology):
+        return inertia.M.diagonal
+    slack = tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J))
+    return compute_inertia(model, com, slack).M.diagonal
+
+
+def _damping_from_ratio(model: Model, transmission: Transmission, own: Array) -> Array:
+    """Position servos: damping = 2 ratio sqrt(kp m), m the inertia seen through the transmission."""
+    gain, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
+    square = transmission.actuator_moment**2
+    seen = jnp.where(square > MINIMUM, divide(jnp.broadcast_to(own[None, :], square.shape), square), 0.0)
+    damping = 2 * bias[:, 2] * sqrt(gain * jnp.sum(seen, axis=1))
+    ratio = (gain == -bias[:, 1]) & (bias[:, 2] > 0)
+    return bias.at[:, 2].set(jnp.where(ratio, -damping, bias[:, 2]))
+
+
+def _spring_lengths(model: Model) -> Array:
+    """tendon_lengthspring, where it is not given the length at qpos_spring."""
+    if not model.topology.ntendon:
+        return model.tendon_lengthspring
+    length = position(model, model.qpos_spring)[2].ten_length
+    lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
+    unset = (lower == -1) & (upper == -1)
+    return jnp.where(unset[:, None], length[:, None], model.tendon_lengthspring)
+
+
+# --------------------------------------------------------------------------------------- cameras, lights, equalities
+
+
+def _fixed_views(model: Model, kinematics: Kinematics, com: ComFrame) -> Fields:
+    """Where cameras and lights are at qpos0 relative to their body and to the center of mass that they follow."""
+    topology = model.topology
+    camera, light = topology.cam_bodyid, topology.light_bodyid
+    camera_pos = rotate(kinematics.xquat[camera], model.cam_pos)
+    light_pos = rotate(kinematics.xquat[light], model.light_pos)
+    camera_com = com.subtree_com[np.where(topology.cam_targetbodyid >= 0, topology.cam_targetbodyid, camera)]
+    light_com = com.subtree_com[np.where(topology.light_targetbodyid >= 0, topology.light_targetbodyid, light)]
+    turned = quat_to_mat(quat_mul(kinematics.xquat[camera], quat_normalize(model.cam_quat)))
+    return {
+        "cam_pos0": camera_pos,
+        "cam_poscom0": kinematics.xpos[camera] + camera_pos - camera_com,
+        "cam_mat0": turned.reshape(topology.ncam, 9),
+        "light_pos0": light_pos,
+        "light_poscom0": kinematics.xpos[light] + light_pos - light_com,
+        "light_dir0": rotate(kinematics.xquat[light], model.light_dir),
+    }
+
+
+def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
+    """eq_data with what connect and weld constraints take from qpos0; see mjcf/elements/equality.py for the layout."""
+    topology, data = model.topology, model.eq_data
+    on_bodies = topology.eq_objtype == ObjType.BODY
+    connect = (topology.eq_type == EqType.CONNECT) & on_bodies
+    weld = (topology.eq_type == EqType.WELD) & on_bodies
+    between_sites = (topology.eq_type == EqType.CONNECT) & ~on_bodies
+    first = np.where(connect | weld, topology.eq_obj1id, 0)
+    second = np.where(connect | weld, topology.eq_obj2id, 0)
+    here, there = np.where(weld, second, first), np.where(weld, first, second)
+    anchor = kinematics.xpos[here] + rotate(kinematics.xquat[here], data[:, :3])
+    opposite = rotate_inv(kinematics.xquat[there], anchor - kinematics.xpos[there])
+    given = jnp.any(data[:, 6:10] != 0, axis=1)
+    relative = quat_mul(quat_conj(kinematics.xquat[first]), kinematics.xquat[second])
+    quat = jnp.where(given[:, None], quat_normalize(data[:, 6:10]), relative)
+    completed = connect[:, None] | (weld[:, None] & ~given[:, None])
+    data = data.at[:, 3:6].set(jnp.where(completed, opposite, data[:, 3:6]))
+    data = data.at[:, 6:10].set(jnp.where(weld[:, None], quat, data[:, 6:10]))
+    return jnp.where(between_sites[:, None], 0.0, data)
+
+
+# -------------------------------------------------------------------------------------------------------- statistics
+
+
+def _body_sizes(model: Model, kinematics: Kinematics) -> Array:
+    """A length for each body: the farthest joint (its own or a child's) or geom from its center of mass."""
+    topology = model.topology
+    size = jnp.zeros_like(model.body_mass)
+    for body in (topology.jnt_bodyid, topology.body_parentid[topology.jnt_bodyid]):
+        size = size.at[body].max(norm(kinematics.xipos[body] - kinematics.xanchor))
+    owner = topology.geom_bodyid
+    reach = model.geom_rbound + norm(kinematics.xipos[owner] - kinematics.geom_xpos)
+    size = size.at[owner].max(jnp.where(model.geom_rbound > 0, reach, 0.0))
+    return jnp.maximum(size, SMALLEST_SIZE).at[0].set(0.0)
+
+
+def _dof_lengths(model: Model, sizes: Array) -> Array:
+    """1 for translations, the body's size for rotations."""
+    return jnp.where(dofs_angular(model.topology.jnt_type), sizes[model.topology.dof_bodyid], 1.0)
+
+
+def _statistics(model: Model, kinematics: Kinematics, inertia: Inertia, sizes: Array) -> Fields:
+    """stat: bounding box of everything at qpos0, mean size, mass and inertia."""
+    bodies = max(model.topology.nbody - 1, 1)
+    center, extent = _bounding_box(model, kinematics)
+    # without bodies there is nothing to average over: MuJoCo's defaults
+    mean_size = jnp.sum(sizes) / bodies if model.topology.nbody > 1 else model.stat.meansize
+    stat = {"center": center, "extent": jnp.maximum(extent, 2 * mean_size), "meansize": mean_size}
+    stat["meanmass"] = jnp.sum(model.body_mass[1:]) / bodies
+    if model.topology.nv:
+        stat["meaninertia"] = jnp.sum(inertia.M.diagonal) / model.topology.nv
+    if model.topology.nbody == 1:
+        del stat["meansize"], stat["meanmass"]
+    return stat
+
+
+def _bounding_box(model: Model, kinematics: Kinematics) -> tuple[Array, Array]:
+    """Center and longest side of the box around everything; a plane counts with a tenth of its size.
+
+    Where all is in one plane across x, MuJoCo keeps the extent that was there.
+    """
+    width = jnp.maximum(model.geom_size[:, 0], model.geom_size[:, 1])
+    plane = jnp.where(width > 0, 0.1 * width, 1.0)
+    flat = model.topology.geom_type == GeomType.PLANE
+    radius = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.where(flat, plane, 0.0))
+    points = [kinematics.xpos[1:], kinematics.xipos[1:], kinematics.xanchor, kinematics.site_xpos]
+    lower = jnp.concatenate([*points, kinematics.geom_xpos - radius[:, None]])
+    upper = jnp.concatenate([*points, kinematics.geom_xpos + radius[:, None]])
+    if not len(lower):
+        return jnp.zeros_like(model.stat.center), model.stat.extent
+    lower, upper = jnp.min(lower, axis=0), jnp.max(upper, axis=0)
+    extent = jnp.maximum(jnp.max(upper - lower), SMALLEST_SIZE)
+    return (lower + upper) / 2, jnp.where(upper[0] > lower[0], extent, model.stat.extent)

@@ -1,1 +1,0 @@
-"""Constants that follow from a model at its reference poses."""

@@ -1,1 +1,0 @@
-"""Steps that are split where contacts begin or end."""

@@ -1,0 +1,448 @@
+"""Loops and searches of a batch that do not wait for its slowest member.
+
+`jax.vmap` of a while loop goes on with all members until the last is done: of 512 humanoids the solver takes 8
+iterations, where the mean world needs 3. The functions here are those of one member; under `vmap` they share out the
+work of all, and each member goes through the trips that it would go through by itself:
+
+- `where_needed`: those that need a search come first, a group after the other; the others cost nothing.
+- `in_parts`: a wide computation of a large batch goes in parts that caches hold.
+- `run`: a loop, a quarter of the batch at a time, and what is left of all quarters at the end.
+- `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left.
+- `run_in_slots`: a few slots side by side; what has ended leaves, and the next takes its place.
+- `in_turn`: no loop; a few members are computed side by side, one group after another.
+
+Most of it is for CPUs: a GPU, which works on all at once, has the whole batch. None of the loops is differentiated.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.xla.barriers import for_cpu
+
+Array = jax.Array
+Tree = TypeVar("Tree")
+
+# members that are searched at once
+GROUP = 16
+# numbers that are computed at once before a computation is cut into parts, and those of a part, which caches hold
+WHOLE, PART = 1 << 24, 1 << 18
+# parts of a loop's batch, the fewest worlds that are taken apart, and which share of them goes on by itself
+PARTS, FEWEST, REST = 4, 128, 8
+
+
+def spread(size: int, values: Array, batched: bool) -> Array:
+    """Values with a leading batch axis; what is not batched may be a plain number."""
+    return values if batched else jnp.broadcast_to(values, (size, *jnp.shape(values)))
+
+
+def with_batch_rule(function: Callable[..., Tree], rule: Callable[..., Tree]) -> Callable[..., Tree]:
+    """A function of pytrees with a `vmap` of its own: `rule(size, batched, *arguments)`, results with a batch axis."""
+    alone = jax.custom_batching.custom_vmap(function)
+
+    @alone.def_vmap
+    def of_a_batch(size: int, batched: Any, *arguments: Any) -> tuple[Tree, Any]:
+        results = rule(size, batched, *arguments)
+        return results, jax.tree.map(lambda _: True, results)
+
+    return alone
+
+
+def _axes(batched: Any) -> Any:
+    """Axes of a `vmap`, of what is batched."""
+    return jax.tree.map(lambda has_axis: 0 if has_axis else None, batched)
+
+
+def _select(chosen: Array, one: Tree, other: Tree) -> Tree:
+    """Pytrees of rows (b, ...), chosen by (b,)."""
+    return jax.tree.map(lambda x, y: jnp.where(chosen.reshape(-1, *[1] * (x.ndim - 1)), x, y), one, other)
+
+
+def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], start: Tree) -> Tree:
+    """What `work(places (group,), carry)` makes of a start, called for each group of the places that are wanted (n,).
+
+    Places come in their order; n stands where the last group has no more.
+    """
+    count = len(wanted)
+    order = jnp.nonzero(wanted, size=-(-count // group) * group, fill_value=count)[0].astype(jnp.int32)
+
+    def next_group(k: Array, carry: Tree) -> Tree:
+        return work(jax.lax.dynamic_slice(order, (k * group,), (group,)), carry)
+
+    return jax.lax.fori_loop(0, -(-jnp.sum(wanted, dtype=jnp.int32) // group), next_group, start)
+
+
+def where_needed(search: Callable[[Array, Any], Tree], needed: Array, arguments: Any) -> Tree:
+    """The results of `search(needed, arguments)` where it is `needed` (); elsewhere anything. No derivatives."""
+    return _shared_out(search, needed, arguments, lambda count: min(GROUP, count))
+
+
+def in_parts(compute: Callable[[Any], Tree], size: int, arguments: Any) -> Tree:
+    """The results of `compute(arguments)`, by way of `size` numbers: of a large batch on a CPU part after part.
+
+    No derivatives.
+    """
+
+    def group(count: int) -> int | None:
+        return None if count * size <= WHOLE else max(GROUP, PART // size)
+
+    return _shared_out(lambda _, arguments: compute(arguments), jnp.asarray(True), arguments, group)
+
+
+# how many of so many members are worked on at once; None for all
+Grouping = Callable[[int], int | None]
+Search = Callable[[Array, list[Array]], Tree]
+
+
+def _shared_out(search: Callable[[Array, Any], Tree], needed: Array, arguments: Any, group: Grouping) -> Tree:
+    """The search of one member; batches are flattened, whatever the order of their maps."""
+    leaves, structure = jax.tree.flatten(arguments)
+
+    # traced once for all levels below
+    @jax.jit
+    def of_leaves(needed: Array, leaves: list[Array]) -> Tree:
+        return search(needed, jax.tree.unflatten(structure, leaves))
+
+    def of_cases(size: int, batched: Any, needed: Array, leaves: list[Array]) -> Tree:
+        needed, leaves = jax.tree.map(partial(spread, size), (needed, leaves), tuple(batched))
+        results = _table(of_leaves, [False] * len(leaves), group)(needed[None], leaves)
+        return jax.tree.map(lambda x: x[0], results)
+
+    return with_batch_rule(lambda needed, leaves: of_leaves(needed, leaves), of_cases)(needed, leaves)
+
+
+def _table(search: Search[Tree], by_world: list[bool], group: Grouping) -> Search[Tree]:
+    """The search of m worlds with n cases each: `needed` (m, n), leaves (m, n, ...) `by_world`, or else (n, ...).
+
+    What worlds share is not copied for each of them.
+    """
+
+    def table(needed: Array, leaves: list[Array]) -> Tree:
+        at_once = group(needed.size)
+        if not for_cpu() or at_once is None:
+            return jax.vmap(jax.vmap(search), (0, list(_axes(by_world))))(needed, leaves)
+        return _in_groups(search, by_world, needed, leaves, at_once)
+
+    def of_more_worlds(size: int, batched: Any, needed: Array, leaves: list[Array]) -> Tree:
+        worlds = needed.shape[-2]
+
+        def flat(values: Array, is_batched: bool) -> Array:
+            whole = spread(size, values, is_batched)
+            return whole.reshape(size * worlds, *whole.shape[2:])
+
+        def of_worlds(values: Array, has_worlds: bool, is_batched: bool) -> Array:
+            if is_batched and not has_worlds:
+                values = jnp.broadcast_to(values[:, None], (size, worlds, *values.shape[1:]))
+            return flat(values, is_batched) if has_worlds or is_batched else values
+
+        more = [of_worlds(*leaf) for leaf in zip(leaves, by_world, batched[1], strict=True)]
+        now_by_world = [a or b for a, b in zip(by_world, batched[1], strict=True)]
+        results = _table(search, now_by_world, group)(flat(needed, batched[0]), more)
+        return jax.tree.map(lambda x: x.reshape(size, worlds, *x.shape[1:]), results)
+
+    return with_batch_rule(table, of_more_worlds)
+
+
+def _in_groups(search: Search[Tree], by_world: list[bool], needed: Array, leaves: list[Array], group: int) -> Tree:
+    """The table, groups of those that are needed in their order."""
+    worlds, cases = needed.shape
+    count = worlds * cases
+    tables = [x.reshape(count, *x.shape[2:]) if has else x for x, has in zip(leaves, by_world, strict=True)]
+
+    def some(place: Array) -> Tree:
+        rows = jnp.minimum(place, count - 1)
+        parts = [x[rows if has else rows % cases] for x, has in zip(tables, by_world, strict=True)]
+        return jax.vmap(search)(place < count, parts)
+
+    def work(place: Array, results: Tree) -> Tree:
+        return jax.tree.map(lambda all, new: all.at[place].set(new, mode="drop"), results, some(place))
+
+    shapes = jax.eval_shape(some, jax.ShapeDtypeStruct((group,), jnp.int32))
+    nothing = jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), shapes)
+    results = fold_wanted(needed.reshape(-1), group, work, nothing)
+    return jax.tree.map(lambda x: x.reshape(worlds, cases, *x.shape[1:]), results)
+
+
+class WhileLoop(NamedTuple):
+    """A loop of one world: state -> whether it goes on, (problem, state) -> state. Nothing else may be traced in it.
+
+    `ready` makes of a problem what all iterations read; what it adds is not carried from part to part.
+    """
+
+    unfinished: Callable[[Any], Array]
+    advance: Callable[[Any, Any], Any]
+    ready: Callable[[Any], Any] = lambda problem: problem
+
+    def run(self, problem: Any, start: Any) -> Any:
+        """The last state."""
+        problem = self.ready(problem)
+        return jax.lax.while_loop(self.unfinished, lambda state: self.advance(problem, state), start)
+
+    def advance_unfinished(self, problem: Any, state: Any) -> Any:
+        """The next state, or the same where it does not go on."""
+        later, goes_on = self.advance(problem, state), self.unfinished(state)
+        return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), later, state)
+
+
+def run(loop: WhileLoop, problem: Any, start: Any) -> Any:
+    """The last state; on a CPU a quarter of the batch at a time goes on until no more than a quarter of it is left, and
+    what is left of all quarters is one more part, which goes on to the end. The body of the loop is compiled once.
+    """
+
+    def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
+        start = jax.vmap(lambda x: x, (_axes(batched[1]),), axis_size=size)(start)
+        if size < FEWEST or size % PARTS:
+            return jax.vmap(loop.run, (_axes(batched[0]), 0))(problem, start)
+        return _Batch(loop, problem, tuple(jax.tree.leaves(batched[0])), size).run(start)
+
+    return with_batch_rule(loop.run, of_a_batch)(problem, start) if for_cpu() else loop.run(problem, start)
+
+
+def run_short(loop: WhileLoop, problem: Any, start: Any) -> Any:
+    """`run` of a loop of short trips: on a CPU all worlds go on until an eighth of them is left, and the problems of
+    those alone are copied. Of 64 worlds with ten humanoids each most need one or two products of conjugate gradients,
+    and one needs twelve.
+    """
+
+    def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
+        start = jax.vmap(lambda x: x, (_axes(batched[1]),), axis_size=size)(start)
+        few, axes = size // REST, _axes(batched[0])
+        if few < 2:
+            return jax.vmap(loop.run, (axes, 0))(problem, start)
+        unfinished, advance = jax.vmap(loop.unfinished), jax.vmap(loop.advance_unfinished, (axes, 0))
+        state = jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > few, lambda x: advance(problem, x), start)
+        rest = jnp.argsort(~unfinished(state))[:few]
+        rest_problem = jax.tree.map(lambda x, has_axis: x[rest] if has_axis else x, problem, batched[0])
+        last = jax.vmap(loop.run, (axes, 0))(rest_problem, jax.tree.map(lambda x: x[rest], state))
+        return jax.tree.map(lambda x, end: x.at[rest].set(end), state, last)
+
+    return with_batch_rule(loop.run, of_a_batch)(problem, start) if for_cpu() else loop.run(problem, start)
+
+
+class _Batch(NamedTuple):
+    """A loop of `size` worlds, and which leaves of their problem have a batch axis."""
+
+    loop: WhileLoop
+    problem: Any
+    batched: tuple[bool, ...]
+    size: int
+
+    @property
+    def part(self) -> int:
+        """Worlds of one part."""
+        return self.size // PARTS
+
+    def run(self, start: Any) -> Any:
+        """The last states: those at the start where no world goes on, as where nothing touches."""
+        goes_on = jnp.any(jax.vmap(self.loop.unfinished)(start))
+        return jax.lax.cond(goes_on, self._all_passes, lambda states: states, start)
+
+    def _all_passes(self, start: Any) -> Any:
+        """The last states; problems and states are a table each, so that a part is taken of all leaves at once."""
+        problems = _rows([x for x, batched in zip(jax.tree.leaves(self.problem), self.batched, strict=True) if batched])
+        states = _rows(start)
+
+        def one_pass(number: Array, room: Array) -> Array:
+            first, is_last, tables = number * self.part, number == PARTS, (problems.rows, room)
+
+            def quarter() -> tuple[Array, ...]:
+                return tuple(jax.lax.dynamic_slice_in_dim(x, first, self.part) for x in tables)
+
+            def leftovers() -> tuple[Array, ...]:
+                index = jnp.argsort(~self._left(states, room))[: self.part]
+                return tuple(x[index] for x in tables)
+
+            problem, state = jax.lax.cond(is_last, leftovers, quarter)
+            state = self._advance(problems.unpack(problem), states.unpack(state), is_last)
+            return jax.lax.dynamic_update_slice_in_dim(room, _rows(state).rows, first, 0)
+
+        # with room for those that are left
+        room = jnp.concatenate([states.rows, states.rows[: self.part]])
+        room = jax.lax.fori_loop(0, PARTS + 1, one_pass, room)
+        left = self._left(states, room)
+        place = jnp.where(left, self.size - 1 + jnp.cumsum(left), jnp.arange(self.size))
+        return states.unpack(room[place])
+
+    def _left(self, states: "_Rows", room: Array) -> Array:
+        """(size,) which worlds were not done when their part was left."""
+        return jax.vmap(self.loop.unfinished)(states.unpack(room[: self.size]))
+
+    def _advance(self, of_part: list[Array], state: Any, is_last: Array) -> Any:
+        """A part, until no more than some worlds go on, or none in the last pass."""
+        leaves, tree = jax.tree.flatten(self.problem)
+        unfinished = jax.vmap(self.loop.unfinished)
+
+        def ready(of_world: list[Array]) -> Any:
+            rest = iter(of_world)
+            parts = [next(rest) if batched else x for x, batched in zip(leaves, self.batched, strict=True)]
+            return self.loop.ready(tree.unflatten(parts))
+
+        problem = jax.vmap(ready)(of_part)
+        allowed = jnp.where(is_last, 0, self.part // PARTS)
+        return jax.lax.while_loop(
+            lambda state: jnp.sum(unfinished(state)) > allowed,
+            lambda state: jax.vmap(self.loop.advance_unfinished)(problem, state),
+            state,
+        )
+
+
+class _Rows(NamedTuple):
+    """All leaves of the trees of a batch as `rows` (size, k); `like` is a tree of their shapes."""
+
+    rows: Array
+    like: Any
+
+    def unpack(self, rows: Array) -> Any:
+        """The tree of some rows."""
+        leaves, tree = jax.tree.flatten(self.like)
+        ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in leaves])
+        parts = zip(leaves, jnp.split(rows, ends[:-1], axis=1), strict=True)
+        return jax.tree.unflatten(tree, [x.reshape(len(x), *leaf.shape[1:]).astype(leaf.dtype) for leaf, x in parts])
+
+
+def _rows(tree: Any) -> _Rows:
+    """Integers, which are small here, and truths as floats."""
+    leaves = jax.tree.leaves(tree)
+    kind = jnp.result_type(*(x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)))
+    rows = jnp.concatenate([x.reshape(len(x), math.prod(x.shape[1:])).astype(kind) for x in leaves], axis=1)
+    return _Rows(rows, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree))
+
+
+class Jobs(NamedTuple):
+    """Work that a few slots go through side by side.
+
+    Attributes:
+      start: numbers of jobs (b,) -> their first carries.
+      advance: (numbers (b,), carries, whether no job waits ()) -> carries after some work; a job that has ended, or
+        that does not exist (its number is the count or more), keeps its carry.
+      ended: carries -> (b,) whether.
+      result: carries -> the rows that are kept of those that ended.
+    """
+
+    start: Callable[[Array], Any]
+    advance: Callable[[Array, Any, Array], Any]
+    ended: Callable[[Any], Array]
+    result: Callable[[Any], Any]
+
+
+class _Board(NamedTuple):
+    """Results of all jobs, carries in the slots (b), whose they are (b,), and the number of the next in line ()."""
+
+    results: Any
+    carries: Any
+    job: Array
+    following: Array
+
+
+def work_through(jobs: Jobs, results: Any, count: Array, slots: int) -> Any:
+    """The results (n, ...) with those of jobs 0 to `count` () in their rows; the others stay as they are."""
+    size = len(jax.tree.leaves(results)[0])
+
+    def unfinished(board: _Board) -> Array:
+        return jnp.any(board.job < count)
+
+    def turn(board: _Board) -> _Board:
+        carries = jobs.advance(board.job, board.carries, board.following >= count)
+        done = jobs.ended(carries)
+        place = jnp.where(done & (board.job < count), board.job, size)
+        kept = jobs.result(carries)
+        results = jax.tree.map(lambda all, new: all.at[place].set(new, mode="drop"), board.results, kept)
+        job = jnp.where(done, board.following + jnp.cumsum(done, dtype=jnp.int32) - 1, board.job)
+        carries = _select(done, jobs.start(job), carries)
+        following = jnp.minimum(board.following + jnp.sum(done, dtype=jnp.int32), size)
+        return _Board(results, carries, job, following)
+
+    first = jnp.arange(slots, dtype=jnp.int32)
+    board = _Board(results, jobs.start(first), first, jnp.asarray(slots, jnp.int32))
+    return jax.lax.while_loop(unfinished, turn, board).results
+
+
+class Loop(NamedTuple):
+    """carry = start(*arguments); while not ended(carry): carry = advance(carry, *arguments). All of one problem."""
+
+    start: Callable[..., Any]
+    advance: Callable[..., Any]
+    ended: Callable[[Any], Array]
+
+
+def run_in_slots(loop: Loop, arguments: tuple, slots: int) -> Any:
+    """The last carry; under `jax.vmap` those of a batch, so that the work is that of the sum of all lengths.
+
+    Args:
+      loop: what runs; its functions may hold values of transformations outside.
+      arguments: pytrees, batched or not.
+      slots: how many loops of a batch run side by side; 0 for all.
+    """
+    start, constants = _explicit(loop.start, *arguments)
+    advance, more_constants = _explicit(loop.advance, jax.eval_shape(start, constants, *arguments), *arguments)
+
+    def whole(constants: tuple, arguments: tuple) -> Any:
+        first = start(constants[0], *arguments)
+        step = partial(advance, constants[1])
+        return jax.lax.while_loop(lambda carry: ~loop.ended(carry), lambda carry: step(carry, *arguments), first)
+
+    def of_a_batch(size: int, batched: Any, *problem: Any) -> Any:
+        if not 0 < slots < size:
+            return jax.vmap(whole, _axes(tuple(batched)))(*problem)
+        starts = jax.vmap(lambda c, arguments: start(c[0], *arguments), _axes(tuple(batched)))(*problem)
+
+        def one_step(job: Array, carry: Any) -> Any:
+            constants, arguments = jax.tree.map(lambda x, has_axis: x[job] if has_axis else x, problem, tuple(batched))
+            return advance(constants[1], carry, *arguments)
+
+        def step(job: Array, carries: Any, _: Array) -> Any:
+            stepped = jax.vmap(one_step)(jnp.minimum(job, size - 1), carries)
+            return _select(jax.vmap(loop.ended)(carries), carries, stepped)
+
+        def first(job: Array) -> Any:
+            return jax.tree.map(lambda x: x[jnp.minimum(job, size - 1)], starts)
+
+        jobs = Jobs(first, step, jax.vmap(loop.ended), lambda carries: carries)
+        return work_through(jobs, starts, jnp.asarray(size, jnp.int32), slots)
+
+    return with_batch_rule(whole, of_a_batch)((constants, more_constants), arguments)
+
+
+def in_turn(function: Callable[..., Any], arguments: tuple, width: int) -> Any:
+    """The function's result; under `jax.vmap` those of a batch, a few side by side, one group after another.
+
+    Args:
+      function: of the arguments, pytrees, batched or not; it may hold values of transformations outside.
+      width: how many are computed side by side; 0 for all.
+    """
+    whole, constants = _explicit(function, *arguments)
+
+    def of_a_batch(size: int, batched: Any, *problem: Any) -> Any:
+        leaves, tree = jax.tree.flatten(problem)
+        has_axis = jax.tree.leaves(tuple(batched))
+
+        def one(of_member: list[Array]) -> Any:
+            rest = iter(of_member)
+            parts = [next(rest) if axis else x for x, axis in zip(leaves, has_axis, strict=True)]
+            constants, arguments = tree.unflatten(parts)
+            return whole(constants, *arguments)
+
+        members = [x for x, axis in zip(leaves, has_axis, strict=True) if axis]
+        return jax.lax.map(one, members, batch_size=width) if 0 < width < size else jax.vmap(one)(members)
+
+    return with_batch_rule(lambda constants, arguments: whole(constants, *arguments), of_a_batch)(constants, arguments)
+
+
+def _explicit(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], list[Array]]:
+    """The function, with what it holds from outside as its first argument; and what it holds.
+
+    A rule for batches must be told of everything that may have a batch axis.
+    """
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    tree = jax.tree.structure(shape)
+
+    def call(constants: list[Array], *arguments: Any) -> Any:
+        return jax.tree.unflatten(tree, jax.core.eval_jaxpr(closed.jaxpr, constants, *jax.tree.leaves(arguments)))
+
+    return call, list(closed.consts)

@@ -1,0 +1,226 @@
+"""Rows at numbers that are known when tracing, and the transpose: the sum of all that was gathered of each row.
+
+`pick` replaces indexing: a slice where the numbers follow one another, else a gather without checks. Plain indexing
+would compare, shift and clamp the numbers in every step, and gather what is a slice.
+
+`gather_rows` is a primitive of JAX because of its transpose, which gathers too. JAX's own adds rows in separate kernels
+on a GPU and in a loop on a CPU; here row i is the sum of what stands at the first place where i was gathered, at the
+second, and so on as far as most rows go; the few rows that go further sum the rest.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.compiled import run_alone
+
+Array = jax.Array
+Tree = TypeVar("Tree")
+
+
+def pick(values: Array, ids: np.ndarray | Array) -> Array:
+    """values[ids], of shape ids.shape + values.shape[1:]; static ids below zero count from the end.
+
+    Ids that are known only at run time are clamped, as in plain indexing.
+
+    Raises:
+      IndexError: a static id beyond the rows.
+    """
+    if isinstance(ids, jax.Array):
+        return values[ids]
+    size, flat = values.shape[0], np.asarray(ids).reshape(-1)
+    if np.any((flat < -size) | (flat >= size)):
+        raise IndexError(f"ids from {flat.min()} to {flat.max()} of {size} rows")
+    rows = _rows(values, np.where(flat < 0, flat + size, flat))
+    return rows if np.ndim(ids) == 1 else rows.reshape(*np.shape(ids), *values.shape[1:])
+
+
+def _rows(values: Array, flat: np.ndarray) -> Array:
+    """values[flat]."""
+    if not len(flat):
+        return values[:0]
+    step = _step(flat)
+    if not step:
+        return gather_rows(values, flat)
+    return values if len(flat) == len(values) else jax.lax.slice_in_dim(values, flat[0], flat[-1] + 1, step)
+
+
+def pick_some(values: Array, ids: np.ndarray, default: np.ndarray | float = 0) -> Array:
+    """values[ids] for ids (n,), and `default`, a constant row, where an id is -1."""
+    if np.all(ids >= 0):
+        return pick(values, ids)
+    missing = (ids < 0).reshape(-1, *[1] * (values.ndim - 1))
+    constant = np.where(missing, default, 0)
+    if not values.shape[0]:
+        return jnp.broadcast_to(jnp.asarray(constant, values.dtype), (len(ids), *values.shape[1:]))
+    rows = gather_rows(values, ids)
+    return rows + jnp.asarray(constant, values.dtype) if np.any(constant) else rows
+
+
+def pick_existing(values: Array, ids: np.ndarray | Array) -> Array:
+    """The same; ids that are known only at run time are those of rows that exist, which nothing checks."""
+    if isinstance(ids, jax.Array):
+        return values.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return pick(values, ids)
+
+
+def pick_computed(values: Tree, ids: np.ndarray, compute: Callable[[], Tree]) -> Tree:
+    """Some rows (n, ...) of arrays; on a CPU `compute` makes these alone, because nobody may read the others."""
+    count = len(jax.tree.leaves(values)[0])
+    if for_cpu() and len(ids) < count:
+        return compute()
+    return jax.tree.map(lambda x: pick(x, ids), values)
+
+
+def place(size: int, ids: np.ndarray, values: Array) -> Array:
+    """(size, ...) with `values` (n, ...) at `ids` (n,), which are distinct, and zeros elsewhere: again a gather."""
+    row = np.full(size, -1)
+    row[ids] = np.arange(len(ids))
+    return pick_some(values, row)
+
+
+def _step(flat: np.ndarray) -> int:
+    """The distance of ids that go up in equal steps; 0 if they do not."""
+    if len(flat) < 2:
+        return len(flat)
+    steps = np.diff(flat)
+    return max(int(steps[0]), 0) if np.all(steps == steps[0]) else 0
+
+
+Ids = tuple[int, ...]
+
+# rounds that are looked at, and how many times as much as rows may be read before they are rather added one by one
+MOST_ROUNDS, WASTE = 8, 8
+
+
+def gather_rows(values: Array, ids: np.ndarray, axis: int = 0) -> Array:
+    """Rows along an axis at ids (n,), zero where an id is -1."""
+    return gather_rows_p.bind(values, ids=tuple(ids.tolist()), axis=axis)
+
+
+class Places(NamedTuple):
+    """Where each of some rows was gathered: `rounds` (size,) each, -1 where a row was gathered less often.
+
+    `heavy` (h,) are the rows that go on after the rounds, `rest` (h, r) where; -1 as above.
+    """
+
+    rounds: tuple[np.ndarray, ...]
+    heavy: np.ndarray
+    rest: np.ndarray
+
+    @property
+    def single(self) -> bool:
+        """Whether no row was gathered twice."""
+        return len(self.rounds) == 1 and not len(self.heavy)
+
+
+@functools.cache
+def places(ids: Ids, size: int) -> Places | None:
+    """The places of `size` rows, with as many rounds as cost least; None where all would cost far more than the sum."""
+    there = np.flatnonzero(np.asarray(ids) >= 0)
+    order = there[np.argsort(np.asarray(ids)[there], kind="stable")]
+    counts = np.bincount(np.asarray(ids)[there], minlength=size)
+    most = max(int(np.max(counts, initial=1)), 1)
+
+    def cost(rounds: int) -> int:
+        return rounds * size + int(np.count_nonzero(counts > rounds)) * (most - rounds)
+
+    best = min(range(1, min(most, MOST_ROUNDS) + 1), key=cost)
+    if cost(best) > WASTE * (len(ids) + size):
+        return None
+    start = np.cumsum(counts) - counts
+
+    def at(row: np.ndarray, k: np.ndarray | int) -> np.ndarray:
+        """Where a row was gathered for the k-th time, or -1."""
+        found = np.append(order, -1)[np.minimum(start[row] + k, len(order))]
+        return np.where(k < counts[row], found, -1)
+
+    heavy = np.flatnonzero(counts > best)
+    rest = at(heavy[:, None], np.arange(best, most)[None])
+    return Places(tuple(at(np.arange(size), k) for k in range(best)), heavy, rest)
+
+
+def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
+    """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
+    found = places(ids, size)
+    if found is None:
+        return _added(values, ids, size, axis)
+    if found.single:
+        return gather_rows(values, found.rounds[0], axis)
+    return stored(_sum_at(stored(values), found, axis))
+
+
+def _sum_at(values: Array, found: Places, axis: int) -> Array:
+    """The same, given the places."""
+    total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in found.rounds))
+    if not len(found.heavy):
+        return total
+    spread = gather_rows(values, found.rest.reshape(-1), axis)
+    sums = jnp.sum(spread.reshape(*values.shape[:axis], *found.rest.shape, *values.shape[axis + 1 :]), axis=axis + 1)
+    row = np.full(len(found.rounds[0]), -1)
+    row[found.heavy] = np.arange(len(found.heavy))
+    return total + gather_rows(sums, row, axis)
+
+
+def _added(values: Array, ids: Ids, size: int, axis: int) -> Array:
+    """The same row after row."""
+    # what is nowhere is dropped
+    where = np.where(np.asarray(ids) >= 0, ids, size)
+    empty = jnp.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
+    return empty.at[(slice(None),) * axis + (where,)].add(values, mode="drop")
+
+
+def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
+    """The definition."""
+    given, rank = np.asarray(ids, np.int32), values.ndim
+    flat, rest = np.maximum(given, 0), tuple(i for i in range(rank) if i != axis)
+    rows = jax.lax.gather(
+        values,
+        flat[:, None],
+        jax.lax.GatherDimensionNumbers(offset_dims=rest, collapsed_slice_dims=(axis,), start_index_map=(axis,)),
+        tuple(1 if i == axis else n for i, n in enumerate(values.shape)),
+        indices_are_sorted=bool(np.all(np.diff(flat) >= 0)),
+        unique_indices=len(np.unique(flat)) == len(flat),
+        mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+    if np.all(given >= 0):
+        return rows
+    there = (given >= 0).reshape([-1 if i == axis else 1 for i in range(rank)])
+    return jax.lax.select(jnp.broadcast_to(there, rows.shape), rows, jnp.zeros_like(rows))
+
+
+def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
+    """The same in numpy."""
+    given = np.asarray(ids)
+    there = (given >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
+    return np.where(there, np.take(values, np.maximum(given, 0), axis), np.zeros((), values.dtype))
+
+
+def _shape(values: ShapedArray, *, ids: Ids, axis: int) -> ShapedArray:
+    return values.update(shape=(*values.shape[:axis], len(ids), *values.shape[axis + 1 :]))
+
+
+def _transpose(cotangent: Array, values: ad.UndefinedPrimal, *, ids: Ids, axis: int) -> list[Array]:
+    return [sum_gathered(cotangent, ids, values.aval.shape[axis], axis)]
+
+
+def _batch(arguments: Sequence[Array], dims: Sequence[int], *, ids: Ids, axis: int) -> tuple[Array, int]:
+    """Where the batch axis is, it stays."""
+    (values,), (batch,) = arguments, dims
+    return gather_rows_p.bind(values, ids=ids, axis=axis + (batch <= axis)), batch
+
+
+gather_rows_p = Primitive("gather_rows")
+run_alone(gather_rows_p, _plain, ("ids", "axis"))
+gather_rows_p.def_abstract_eval(_shape)
+ad.deflinear2(gather_rows_p, _transpose)
+batching.primitive_batchers[gather_rows_p] = _batch
+mlir.register_lowering(gather_rows_p, mlir.lower_fun(_plain, multiple_results=False))

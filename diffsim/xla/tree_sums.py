@@ -1,0 +1,219 @@
+"""Sums along static trees, over the ancestors or the descendants of each node, in the form that is fastest.
+
+Every recursion over a kinematic tree whose quantities share one frame is such a sum. A table `Trees` is made once for
+each forest of nodes and chooses once:
+
+- a product with a 0/1 mask, (n, n), for up to some 160 nodes;
+- a mask for each shape of trees, or sums that are written out, where the trees of a forest are many and small;
+- pointer jumping for large trees: after round k each node holds the sum over its 2^k nearest ancestors, and points to
+  the next one (Hillis and Steele 1986). Rotations compose in the same way, as products.
+
+On a GPU products with a mask that is the same for all worlds are written out: they would be one matrix product of all
+worlds, which needs another order of its numbers before and after.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.xla.barriers import computed_once, for_cpu, for_gpu, launched_once
+from diffsim.xla.gather import pick, pick_some
+
+Array = jax.Array
+# vectors (n, k), such as motion axes, and factors (n,), such as their rates
+Scaled = tuple[Array, Array]
+
+# above this many nodes a mask costs more than the rounds of pointer jumping
+MASK_LIMIT = 160
+# most shapes of trees that are summed by themselves, and how many times fewer entries their masks have than one of all
+MOST_SHAPES, FEWER = 4, 4
+# nodes of the largest trees whose sums are written out
+SMALL = 8
+# columns of a product on a CPU: more than so few are made a multiple of that many
+NARROW, COLUMNS = 8, 32
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Shape(NamedTuple):
+    """Trees of one shape: `nodes` (count, size), and the parent (size,) of each node within its tree, -1 for none."""
+
+    nodes: np.ndarray
+    parent: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trees:
+    """Nodes with parents (n,), -1 for none, which come before their children.
+
+    `rooted` tells that node 0 is above all others, as the world is: the trees of a forest are those without it.
+    """
+
+    parent: np.ndarray
+    rooted: bool = False
+
+    @functools.cached_property
+    def mask(self) -> np.ndarray:
+        """(n, n) bool: row i marks node i and its ancestors."""
+        return ancestor_mask(self.parent)
+
+    @functools.cached_property
+    def shapes(self) -> tuple[Shape, ...] | None:
+        """The trees by shape, where sums by shapes take less than by one mask or by rounds."""
+        parent = self.parent[1:] - 1 if self.rooted else self.parent
+        shapes = shapes_of(parent)
+        largest = max((shape.nodes.shape[1] for shape in shapes), default=0)
+        entries = sum(shape.nodes.size * shape.nodes.shape[1] for shape in shapes)
+        few, small = len(shapes) <= MOST_SHAPES, largest <= MASK_LIMIT
+        return shapes if few and small and FEWER * entries < len(parent) ** 2 else None
+
+    @functools.cached_property
+    def rounds(self) -> tuple[np.ndarray, ...]:
+        """Pointers of each round of pointer jumping, -1 where no ancestor is left."""
+        return jump_rounds(self.parent)
+
+    @functools.cached_property
+    def rounds_below_root(self) -> tuple[np.ndarray, ...]:
+        """The same without the root that is above all others."""
+        return jump_rounds(np.where(self.parent == 0, -1, self.parent)) if self.rooted else self.rounds
+
+    def below(self, values: Array) -> Array:
+        """(n, k): sum of `values` (n, k) over each node and its descendants."""
+        if self.shapes is not None:
+            rest = _sums_by_shape(self.shapes, values[1:] if self.rooted else values, True)
+            return jnp.concatenate([jnp.sum(values, axis=0, keepdims=True), rest]) if self.rooted else rest
+        if len(self.parent) <= MASK_LIMIT:
+            return _written_out(self.mask.T, values) if for_gpu() else _product(self.mask.T, values)
+        for pointer in reversed(self.rounds):
+            target = np.where(pointer < 0, len(pointer), pointer)
+            values = values.at[target].add(values, mode="drop")
+        return values
+
+    def above(self, values: Array) -> Array:
+        """(n, k): sum of `values` (n, k) over each node and its ancestors; the value of a common root must be zero."""
+        if self.shapes is not None:
+            rest = _sums_by_shape(self.shapes, values[1:] if self.rooted else values, False)
+            return jnp.concatenate([values[:1], rest]) if self.rooted else rest
+        if len(self.parent) <= MASK_LIMIT:
+            return jnp.matmul(jnp.asarray(self.mask, values.dtype), values, precision=HIGHEST)
+        for pointer in self.rounds_below_root:
+            values = values + pick_some(values, pointer)
+        return values
+
+    @launched_once
+    def above_at(self, nodes: np.ndarray, *terms: Scaled) -> Array:
+        """(m, k): sum of vectors times factors, of all terms, over `nodes` (m,) and their ancestors; zero for -1.
+
+        On a GPU a mask takes the factors.
+        """
+        if self.shapes is None and len(self.parent) <= MASK_LIMIT:
+            mask = np.vstack([self.mask, np.zeros((1, len(self.parent)), dtype=bool)])[nodes]
+            if not for_gpu():
+                return _product(mask, _total(terms))
+            weights = jnp.asarray(mask, terms[0][0].dtype)
+            products = [jnp.matmul(weights * factor, vectors, precision=HIGHEST) for vectors, factor in terms]
+            return functools.reduce(jnp.add, products)
+        return pick_some(self.above(_total(terms)), nodes)
+
+    def compose(self, values: Array, product: Callable[[Array, Array], Array], identity: np.ndarray) -> Array:
+        """(n, k): products of `values` from the root to each node; node 0 must be the identity if it is the root.
+
+        Each round is computed once: XLA would compute all rounds before it again, for each of its inputs.
+        """
+        for pointer in self.rounds_below_root:
+            one_round = computed_once(lambda x, at=pointer: product(pick_some(x, at, identity), x))
+            values = one_round(values)
+        return values
+
+
+def ancestor_mask(parent: np.ndarray) -> np.ndarray:
+    """(n, n) bool: row i marks i and all its ancestors. Parents come before children."""
+    mask = np.eye(len(parent), dtype=bool)
+    for node, above in enumerate(parent):
+        if above >= 0:
+            mask[node] |= mask[above]
+    return mask
+
+
+def jump_rounds(parent: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Pointers of each round of pointer jumping; -1 where no ancestor is left."""
+    pointer, rounds = np.append(parent, -1), []
+    while np.any(pointer >= 0):
+        rounds.append(pointer[:-1])
+        pointer = pointer[pointer]
+    return tuple(rounds)
+
+
+def shapes_of(parent: np.ndarray) -> tuple[Shape, ...]:
+    """The trees of nodes with parents (n,), -1 for none, by shape. Parents come before children."""
+    root, place = np.arange(len(parent)), np.zeros(len(parent), int)
+    trees: dict[int, list[int]] = {}
+    for node, above in enumerate(parent):
+        root[node] = node if above < 0 else root[above]
+        members = trees.setdefault(int(root[node]), [])
+        place[node] = len(members)
+        members.append(node)
+    by_shape: dict[tuple[int, ...], list[list[int]]] = {}
+    for nodes in trees.values():
+        within = tuple(int(place[parent[node]]) if parent[node] >= 0 else -1 for node in nodes)
+        by_shape.setdefault(within, []).append(nodes)
+    return tuple(Shape(np.array(nodes), np.array(within)) for within, nodes in by_shape.items())
+
+
+def _total(terms: Sequence[Scaled]) -> Array:
+    return functools.reduce(jnp.add, [vectors * factor[:, None] for vectors, factor in terms])
+
+
+def _product(mask: np.ndarray, values: Array) -> Array:
+    """A mask (m, n), the same for all worlds, times values (n, k).
+
+    From the right: so the worlds stay the first axis, and what is summed is written by components, not by vectors.
+    A CPU takes up to twice as long where columns do not fill its vectors, so that columns of zeros are added.
+    """
+    count = len(mask)
+    more = -count % COLUMNS if for_cpu() and count > NARROW else 0
+    weights = np.pad(mask.T, ((0, 0), (0, more)))
+    return jnp.matmul(values.T, jnp.asarray(weights, values.dtype), precision=HIGHEST)[:, :count].T
+
+
+@launched_once
+def _written_out(mask: np.ndarray, values: Array) -> Array:
+    """A mask (n, n) times values (..., n, k), in a form that does not become one matrix product of all worlds."""
+    weights = jnp.asarray(mask, values.dtype).reshape((1,) * (values.ndim - 2) + (*mask.shape, 1))
+    return jnp.sum(weights * values[..., None, :, :], axis=-2)
+
+
+def _sums_by_shape(shapes: Sequence[Shape], values: Array, below: bool) -> Array:
+    """(n, k) sums over descendants (`below`) or ancestors, the trees of each shape side by side."""
+    parts = []
+    for shape in shapes:
+        members = pick(values, shape.nodes)
+        along = _along_small if shape.nodes.shape[1] <= SMALL else _along
+        parts.append(along(shape.parent, members, below).reshape(-1, values.shape[1]))
+    nodes = np.concatenate([shape.nodes.reshape(-1) for shape in shapes])
+    return pick(jnp.concatenate(parts), np.argsort(nodes))
+
+
+def _along_small(parent: np.ndarray, values: Array, below: bool) -> Array:
+    """Sums (count, size, k) along trees, node after node."""
+    sums = [values[:, node] for node in range(len(parent))]
+    for node in reversed(range(len(parent))) if below else range(len(parent)):
+        above = parent[node]
+        if above >= 0:
+            receives, gives = (above, node) if below else (node, above)
+            sums[receives] = sums[receives] + sums[gives]
+    return jnp.stack(sums, axis=1)
+
+
+def _along(parent: np.ndarray, values: Array, below: bool) -> Array:
+    """Sums (count, size, k) along trees, by the mask of their shape."""
+    mask = ancestor_mask(parent)
+    mask = mask.T if below else mask
+    if for_gpu():
+        return _written_out(mask, values)
+    weights = jnp.asarray(mask.T, values.dtype)
+    return jnp.swapaxes(jnp.matmul(jnp.swapaxes(values, 1, 2), weights, precision=HIGHEST), 1, 2)

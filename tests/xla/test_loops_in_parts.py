@@ -1,0 +1,86 @@
+"""Batches in parts: every world ends as it does by itself, whatever its place and the number of its iterations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffsim
+from diffsim.xla.batched_loops import FEWEST, REST, WhileLoop, run, run_short
+
+Array = jax.Array
+BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>
+  <body pos="0 0 .09"><freejoint/><geom size=".1"/></body></worldbody></mujoco>"""
+# counts down from the number that the problem gives, in steps that are shared by all worlds
+COUNTDOWN = WhileLoop(
+    lambda state: state[0] > 0,
+    lambda problem, state: (state[0] - problem[1], state[1] + problem[0] * state[2], state[2] + 1),
+)
+
+
+def countdown(length: Array, step: Array) -> tuple[Array, Array, Array]:
+    return run(COUNTDOWN, (length, step), (length, jnp.zeros(()), jnp.zeros((), jnp.int32)))
+
+
+def expected(lengths: np.ndarray) -> np.ndarray:
+    return np.array([length * sum(range(int(length))) for length in lengths])
+
+
+LENGTHS = {
+    "few take long": lambda rng, size: np.where(rng.uniform(size=size) < 0.05, 40, rng.integers(0, 5, size)),
+    "one part takes long": lambda rng, size: np.where(np.arange(size) < size // 4, 30, 1),
+    "all alike": lambda rng, size: np.full(size, 7),
+    "nothing to do": lambda rng, size: np.zeros(size),
+}
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+@pytest.mark.parametrize("size", [3, 2 * REST, FEWEST, 5 * REST + 3])
+def test_the_rest_of_short_loops(kind: str, size: int) -> None:
+    lengths = LENGTHS[kind](np.random.default_rng(size), size).astype(float)
+    start = jnp.asarray(lengths), jnp.zeros(size), jnp.zeros(size, jnp.int32)
+    ends = jax.jit(jax.vmap(lambda length, start: run_short(COUNTDOWN, (length, jnp.ones(())), start)))(start[0], start)
+    assert np.array_equal(ends[0], np.zeros(size))
+    assert np.array_equal(ends[1], expected(lengths))
+    assert np.array_equal(ends[2], lengths.astype(int))
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+@pytest.mark.parametrize("size", [8, FEWEST, 4 * FEWEST, 4 * FEWEST + 2])
+def test_each_world_ends_as_by_itself(kind: str, size: int) -> None:
+    lengths = LENGTHS[kind](np.random.default_rng(size), size).astype(float)
+    state = jax.jit(jax.vmap(countdown, (0, None)))(jnp.asarray(lengths), jnp.ones(()))
+    assert np.array_equal(state[0], np.zeros(size))
+    assert np.array_equal(state[1], expected(lengths))
+    assert np.array_equal(state[2], lengths.astype(int)) and state[2].dtype == jnp.int32
+
+
+@pytest.mark.parametrize("size", [8, 4 * FEWEST])
+def test_what_is_made_ready_is_made_of_each_worlds_own_problem(size: int) -> None:
+    """Of a problem (its number, which is added up; a step), and in the loop the number's square is there too."""
+    search = WhileLoop(
+        lambda state: state[0] > 0,
+        lambda problem, state: (state[0] - problem[1], state[1] + problem[2]),
+        lambda problem: (*problem, problem[0] ** 2),
+    )
+    lengths = np.random.default_rng(1).integers(0, 9, size).astype(float)
+    run_one = lambda length: run(search, (length, jnp.ones(())), (length, jnp.zeros(())))[1]  # noqa: E731
+    assert np.array_equal(jax.jit(jax.vmap(run_one))(jnp.asarray(lengths)), lengths**3)
+
+
+def test_batches_of_batches() -> None:
+    lengths = np.random.default_rng(0).integers(0, 9, (3, FEWEST)).astype(float)
+    state = jax.jit(jax.vmap(jax.vmap(countdown, (0, None)), (0, None)))(jnp.asarray(lengths), jnp.ones(()))
+    assert np.array_equal(state[1], expected(lengths.reshape(-1)).reshape(lengths.shape))
+
+
+def test_nothing_traced_stays_in_a_search() -> None:
+    """`jax.checking_leaks` finds none in the program of a rollout: the functions of a search are kept in it."""
+    model = diffsim.load(BALL)
+    state = diffsim.make_state(model)
+
+    def after(model: diffsim.Model) -> jax.Array:
+        return jnp.sum(diffsim.rollout(model, state, jnp.zeros((2, 0))).final.qpos)
+
+    with jax.checking_leaks():
+        jax.jit(after).lower(model)

@@ -1,0 +1,84 @@
+"""Searches of a batch: the same as each alone where they are needed, and not made where they are not."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffsim.xla import batched_loops
+from diffsim.xla.batched_loops import GROUP, in_parts, where_needed
+
+WORLDS, CASES = 7, 5
+
+
+def collatz(needed: jax.Array, arguments: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+    """Steps until a number is 1, a loop of data-dependent length; and something of an array."""
+    number, table = arguments
+
+    def step(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        n, count = carry
+        return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), count + 1
+
+    _, steps = jax.lax.while_loop(lambda carry: needed & (carry[0] > 1), step, (number, jnp.asarray(0)))
+    return {"steps": steps, "sum": steps + jnp.sum(table)}
+
+
+@pytest.mark.parametrize("shared", [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_a_batch_is_as_each_alone(share: float, shared: tuple[bool, bool]) -> None:
+    random = np.random.default_rng(0)
+    needed = jnp.asarray(random.random((WORLDS, CASES)) < share)
+    numbers = jnp.asarray(random.integers(1, 99, (CASES,) if shared[0] else (WORLDS, CASES)))
+    tables = jnp.asarray(random.random((CASES, 3) if shared[1] else (WORLDS, CASES, 3)))
+    axes = (None if shared[0] else 0, None if shared[1] else 0)
+
+    def over_all(search: Callable[..., dict[str, jax.Array]]) -> dict[str, jax.Array]:
+        cases = jax.vmap(lambda needed, number, table: search(needed, (number, table)))
+        return jax.jit(jax.vmap(cases, (0, *axes)))(needed, numbers, tables)
+
+    found = over_all(lambda needed, arguments: where_needed(collatz, needed, arguments))
+    for name, values in over_all(collatz).items():
+        np.testing.assert_array_equal(np.asarray(found[name])[needed], np.asarray(values)[needed])
+
+
+def test_what_is_not_needed_is_not_searched() -> None:
+    seen: list[int] = []
+
+    def search(needed: jax.Array, number: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda n: seen.append(int(n)), number)
+        return number + 1
+
+    count = 4 * GROUP
+    numbers, needed = jnp.arange(count), jnp.arange(count) % 8 == 3
+    found = jax.vmap(lambda needed, number: where_needed(search, needed, number))(needed, numbers)
+    jax.effects_barrier()
+    assert set(np.flatnonzero(needed).tolist()) <= set(seen) and len(seen) == GROUP
+    np.testing.assert_array_equal(np.asarray(found)[needed], np.asarray(numbers + 1)[needed])
+
+
+def test_models_of_each_world_and_one_alone() -> None:
+    tables = jnp.arange(6.0).reshape(2, 3)
+    number = jnp.array([6, 7])
+    # the table comes as a batch after the number has
+    each = jax.vmap(jax.vmap(lambda n, t: where_needed(collatz, n > 0, (n, t)), (0, None)), (None, 0))(number, tables)
+    assert each["steps"].tolist() == [[8, 16], [8, 16]]
+    np.testing.assert_allclose(each["sum"], [[11, 19], [20, 28]])
+    assert int(where_needed(collatz, jnp.asarray(True), (number[0], tables[0]))["steps"]) == 8
+
+
+def test_a_large_batch_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the numbers are those of the whole; shared arrays are not copied for each world."""
+    monkeypatch.setattr(batched_loops, "PART", 20 * 50)
+    table, numbers = jnp.arange(50.0), jnp.arange(7 * 30.0).reshape(7, 30)
+
+    def cases() -> Callable[[jax.Array], jax.Array]:
+        wide = lambda given: jnp.sum(jnp.cos(given[0] * given[1]))  # noqa: E731
+        return jax.vmap(jax.vmap(lambda x: in_parts(wide, 50, (x, table))))
+
+    whole = cases()(numbers)
+    assert "while" not in str(jax.make_jaxpr(cases())(numbers))
+    monkeypatch.setattr(batched_loops, "WHOLE", 1)
+    assert "while" in str(jax.make_jaxpr(cases())(numbers))
+    np.testing.assert_allclose(cases()(numbers), whole, rtol=1e-6)
