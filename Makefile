@@ -37,7 +37,7 @@ demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient thr
 test: $(VENV)/.installed  ## the whole suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15
 
-measure: $(VENV)/.installed  ## a long measurement of tests/measure/: WHAT=mjx
+measure: $(VENV)/.installed  ## a long measurement of tests/measure/: WHAT=mjx, identify, sysid
 	$(BIN)/python -m tests.measure.$(WHAT)
 
 oldest: ## a short row of the suite on Python 3.11 with the oldest jax that is supported

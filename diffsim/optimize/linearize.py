@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import Problem, UnsupportedError
-from diffsim.optimize.identify.jacobian import columns
-from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
+from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
 from diffsim.types import Inputs, Model, State

@@ -11,7 +11,7 @@ Inverse weights, which scale soft constraints, and all else that MuJoCo derives 
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -85,15 +85,24 @@ class Uniform(Draw):
 Sampler = Draw | Callable[[Array, Array], Array]
 
 
+class Posterior(Protocol):
+    """What knows by itself how numbers of a model are distributed, such as the result of `optimize.fit`."""
+
+    def worlds(self, model: Model, key: Array, count: int) -> Leaves:
+        """Leaves (count, ...) that differ between worlds, derived ones included, by path."""
+        ...
+
+
 @checked
-def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> tuple[Model, Model]:
+def randomize(model: Model, key: Array, fields: Mapping[str, Sampler] | Posterior, count: int) -> tuple[Model, Model]:
     """Draws `count` versions of a model.
 
     Args:
       model: what they are versions of.
       key: of `jax.random.key`.
       fields: how to draw leaves of the model ("body_mass", "opt.timestep"): a `Scale`, `Shift` or `Uniform`, or a
-        function of a key and the model's value that gives that of one world.
+        function of a key and the model's value that gives that of one world; or the result of `optimize.fit`, from
+        whose posterior worlds are drawn.
       count: number of worlds.
 
     Returns:
@@ -103,8 +112,13 @@ def randomize(model: Model, key: Array, fields: Mapping[str, Sampler], count: in
       ValueError: an unknown field, one that follows from others, no sampler, or no worlds. KeyError: no object of a
         name.
     """
-    values = varied_leaves(model, key, fields, count)
-    return with_leaves(model, values), model_axes(model, *values)
+    if isinstance(fields, Mapping):
+        values = varied_leaves(model, key, fields, count)
+    else:
+        values = fields.worlds(model, key, count)
+    # of a field that had no code before, the program has some now
+    models = with_leaves(model, values)
+    return models, model_axes(models, *values)
 
 
 def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count: int) -> Leaves:

@@ -16,14 +16,14 @@ import scipy.optimize
 import scipy.stats
 
 from diffsim import optimize
-from diffsim.optimize.identify.covariance import Identified, identify
-from diffsim.optimize.identify.levenberg_marquardt import Blocks
-from diffsim.optimize.identify.windows import Problem, windows_of
+from diffsim.optimize.identify.evidence import Identified, examine, identify
+from diffsim.optimize.identify.least_squares import Blocks, Found, Point
+from diffsim.optimize.identify.problem import Problem, windows_of
 from tests.gradient_bars.arm import BODIES, ENCODER, WINDOW, arm, clean, guess, noisy, unknowns
 from tests.gradient_bars.bar import Bar
 
 SEEDS, CLOSE = 100, 0.02
-SETTINGS = optimize.Fit(window=WINDOW)
+ITERATIONS = 50
 
 
 def fits() -> Iterator[Bar]:
@@ -53,15 +53,15 @@ def fits() -> Iterator[Bar]:
 def _problem() -> Problem:
     """The arm's, with the first seed's noise."""
     space = optimize.Unknowns(guess(), unknowns())
-    return Problem(space, windows_of([noisy(0)], WINDOW), np.full(len(BODIES), ENCODER), SETTINGS)
+    return Problem(space, windows_of([noisy(0)], WINDOW)[0], np.full(len(BODIES), ENCODER))
 
 
 def _solved(problem: Problem, recording: optimize.Recording, start: np.ndarray) -> tuple[Identified, np.ndarray]:
     """What `optimize.fit` finds in a recording, from a start; and theta."""
-    problem.windows = windows_of([recording], WINDOW)
-    found = problem.solve(start, True)
-    theta = found.x[: start.size]
-    return identify(problem.unknowns, theta, found.blocks, found.fun, True), theta
+    problem.set_windows(windows_of([recording], WINDOW)[0])
+    found = problem.solve(problem.point(start), ITERATIONS)
+    sample = problem.sample(found.point, found.blocks, True)
+    return identify(problem.unknowns, found.point.theta, sample, examine(sample, problem.noise)), found.point.theta
 
 
 def _worst(found: Identified, values: np.ndarray, known: np.ndarray) -> float:
@@ -71,25 +71,37 @@ def _worst(found: Identified, values: np.ndarray, known: np.ndarray) -> float:
 def fit_times() -> Iterator[Bar]:
     """One search with our Jacobian, and with forward differences of each unknown, from the same start."""
     problem = _problem()
-    problem.solve(problem.unknowns.start, True)
+    start = problem.point(problem.unknowns.start)
+    problem.solve(start, ITERATIONS)
     begin = time.perf_counter()
-    ours = problem.solve(problem.unknowns.start, True)
+    ours = problem.solve(start, ITERATIONS)
     exact = time.perf_counter() - begin
     problem.blocks = functools.partial(_differences, problem)  # type: ignore[method-assign]
     begin = time.perf_counter()
-    theirs = problem.solve(problem.unknowns.start, True)
+    theirs = problem.solve(start, ITERATIONS)
     differences = time.perf_counter() - begin
-    yield Bar("arm: cost by exact Jacobians over that by differences", ours.cost / theirs.cost, 1.001)
-    one = f"{theirs.njev} by scipy's approx_fprime, {theirs.x.size} simulations of all windows each"
-    name = f"arm: time of exact Jacobians ({ours.njev} in {exact:.2f} s) over that of differences ({one})"
+    yield Bar("arm: cost by exact Jacobians over that by differences", _cost(ours) / _cost(theirs), 1.001)
+    size = theirs.point.theta.size + theirs.point.x.size
+    one = f"{theirs.jacobians} by scipy's approx_fprime, {size} simulations of all windows each"
+    name = f"arm: time of exact Jacobians ({ours.jacobians} in {exact:.2f} s) over that of differences ({one})"
     yield Bar(name, exact / differences, 0.1)
-    yield Bar("arm: the same for one Jacobian", exact / ours.njev / (differences / theirs.njev), 0.1)
+    yield Bar("arm: the same for one Jacobian", exact / ours.jacobians / (differences / theirs.jacobians), 0.1)
 
 
-def _differences(problem: Problem, x: np.ndarray) -> Blocks:
+def _cost(found: Found) -> float:
+    return float(np.sum(found.residuals**2))
+
+
+def _differences(problem: Problem, point: Point) -> Blocks:
     """Derivatives as scipy's "2-point" takes them: a simulation of all windows for each unknown."""
-    dense = scipy.optimize.approx_fprime(x, problem.residuals, np.sqrt(np.finfo(float).eps) * np.maximum(1, np.abs(x)))
-    count, n = problem.windows.ctrl.shape[0], problem.unknowns.start.size
+    n, count = point.theta.size, problem.count
+    x = np.concatenate([point.theta, point.x.reshape(-1)])
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return problem.residuals(Point(x[:n], x[n:].reshape(count, -1))).reshape(-1)
+
+    steps = np.sqrt(np.finfo(float).eps) * np.maximum(1, np.abs(x))
+    dense = np.asarray(scipy.optimize.approx_fprime(x, residuals, steps))
     by_window = dense.reshape(count, -1, x.size)
     own = by_window[..., n:].reshape(count, -1, count, problem.width)
     return Blocks(by_window[..., :n], own[np.arange(count), :, np.arange(count)])

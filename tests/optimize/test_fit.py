@@ -9,9 +9,9 @@ import pytest
 
 import diffsim
 from diffsim import optimize
-from diffsim.optimize.identify.levenberg_marquardt import Blocks
-from diffsim.optimize.identify.residuals import jacobian, residuals
-from diffsim.optimize.identify.windows import Problem, windows_of
+from diffsim.optimize.identify.least_squares import Blocks, Point
+from diffsim.optimize.identify.problem import Problem, windows_of
+from diffsim.optimize.identify.residuals import derivatives, motions
 
 # two links in a vertical plane, encoders and torque
 ARM = """<mujoco><option timestep=".01"/><worldbody><body name="upper">
@@ -104,20 +104,30 @@ def dense(blocks: Blocks) -> np.ndarray:
 
 
 def test_all_modes_have_one_jacobian() -> None:
+    """Chained windows: readings, first states, and by how much windows fail to meet."""
     model, recording = swing(20)
     found = []
+    windows, follows = windows_of([recording], 10)
+    point = Point(optimize.Unknowns(model, RATIO).start, 0.01 * np.arange(4.0).reshape(2, 2))
     for mode in ("steps", "forward", "reverse"):
-        settings = optimize.Fit(window=10, mode=mode)
-        problem = Problem(optimize.Unknowns(model, RATIO), windows_of([recording], 10), np.full(1, 1e-3), settings)
-        x = np.concatenate([problem.unknowns.start, 0.01 * np.ones(4)])
-        found.append(dense(problem.blocks(x)))
-    eps = 1e-6 * np.eye(x.size)
-    columns = [(problem.residuals(x + e) - problem.residuals(x - e)) / 2e-6 for e in eps]
+        problem = Problem(optimize.Unknowns(model, RATIO), windows, np.full(1, 1e-3), 1.0, mode=mode, follows=follows)
+        problem.tightness = np.full(2, 1e-3)
+        blocks = problem.blocks(point)
+        found.append(dense(blocks))
+        assert blocks.by_next is not None and not blocks.by_next[1].any()
+        found[-1][: blocks.by_x.shape[1], 4:] += blocks.by_next[0]
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return problem.residuals(Point(x[:2], x[2:].reshape(2, 2))).reshape(-1)
+
+    x = np.concatenate([point.theta, point.x.reshape(-1)])
+    columns = [(residuals(x + e) - residuals(x - e)) / 2e-6 for e in 1e-6 * np.eye(6)]
     np.testing.assert_allclose(found[0], np.stack(columns, axis=1), atol=1e-6 * np.abs(found[0]).max())
     for other in found[1:]:
         np.testing.assert_allclose(found[0], other, atol=1e-12 * np.abs(found[0]).max())
-    # windows do not see each other's first state
-    assert found[0].shape == (20, 6) and not found[0][:10, 4:].any() and not found[0][10:, 2:4].any()
+    # windows do not see each other's first state, but where they meet
+    rows = problem.blocks(point).by_x.shape[1]
+    assert found[0].shape == (2 * rows, 6) and not found[0][:10, 4:].any() and not found[0][rows:, 2:4].any()
 
 
 TURNING = """<mujoco><option timestep=".01" integrator="implicit"/><worldbody><body><freejoint/><site name="s"/>
@@ -137,11 +147,13 @@ def test_steps_of_free_bodies_and_activations_are_chained() -> None:
     measured = (sensordata * np.where(np.arange(7) < 4, -1, 1)[None]).at[2, 5].set(np.nan)
     recording = optimize.make_recording(model, ctrl, measured, states.qpos, states.qvel, states.act)
     unknowns = optimize.Unknowns(model, [optimize.Unknown("body_mass", "rod"), optimize.Unknown("dof_damping", "j")])
-    x = np.concatenate([unknowns.start, 0.1 * rng.normal(size=30)])
+    point = Point(unknowns.start, 0.1 * rng.normal(size=(2, 15)))
     found = []
     for mode in ("steps", "forward"):
-        problem = Problem(unknowns, windows_of([recording], 4), np.ones(7), optimize.Fit(mode=mode))
-        found.append(dense(problem.blocks(x)))
+        problem = Problem(unknowns, windows_of([recording], 4)[0], np.ones(7), mode=mode)
+        blocks = problem.blocks(point)
+        # rows of readings, without those of what was known before
+        found.append(dense(Blocks(blocks.by_theta[:, :28], blocks.by_x[:, :28])))
     np.testing.assert_allclose(found[0], found[1], atol=1e-11 * np.abs(found[1]).max())
     # numbers, and of both windows turns and spins; nothing shows where the body is, nor what was not measured
     assert np.count_nonzero(np.abs(found[1]).max(axis=0) > 1e-9) >= 2 + 2 * 6 and not found[0][2 * 7 + 5].any()
@@ -153,7 +165,7 @@ def test_fits_of_the_same_shapes_share_their_programs() -> None:
         start = model.replace(body_mass=jnp.asarray([0.0, mass]))
         result = optimize.fit(start, recording, RATIO[:1], settings=optimize.Fit(window=20))
         assert result.identified.values[0] == pytest.approx(1, rel=1e-6)
-        counts = residuals._cache_size(), jacobian._cache_size()
+        counts = motions._cache_size(), derivatives._cache_size()
         if mass == 1.1:
             first = counts
     assert counts == first
@@ -191,7 +203,7 @@ def test_recordings_from_tables(tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(read.sensordata, recording.sensordata[:30])
     np.testing.assert_array_equal(read.ctrl[:, 1], recording.ctrl[:30, 1])
     assert not np.any(read.ctrl[:, 0]) and np.all(np.isfinite(read.qpos))
-    np.testing.assert_allclose(read.qvel[10], (recording.qpos[11] - recording.qpos[9]) / 0.02, atol=1e-12)
+    np.testing.assert_allclose(read.qvel[10], (recording.qpos[13] - recording.qpos[7]) / 0.06, atol=1e-12)
     path.write_text("m3,q1\n1,2\n1,2")
     with pytest.raises(ValueError, match="column 'm3' is no actuator or sensor"):
         optimize.read_csv(model, path)

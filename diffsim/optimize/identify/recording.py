@@ -1,6 +1,7 @@
 """Recordings of a real or simulated system, for `fit`: controls and sensor readings, one row a timestep."""
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,28 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
-from diffsim.base.enums import SensorType
+from diffsim.base.enums import JointType, ObjType, SensorType
 from diffsim.kinematics.joints import position_difference
+from diffsim.math.rotation import quat_conj, quat_mul, rotate
 from diffsim.types import Model
 from diffsim.types.record import Record, leaf, near, record
 
 Array = jax.Array
+
+# velocities are guessed from positions so many rows before and after
+AROUND = 3
+# seconds between rows over which commands are held without being asked
+GAP = 0.1
+# rows of a table that are nearer to a timestep than this part of it are there
+ON_TIME = 1e-2
 
 
 @record
 class Recording(Record):
     """T rows: controls from that time on, what sensors show at that time (NaN: not measured), and where about it was.
 
-    Positions, velocities and activations are guesses, from which `fit` finds initial states.
+    Positions, velocities and activations are guesses, from which `fit` finds initial states. `offset` is by how many
+    seconds readings of a row are later than its controls, at most half a timestep either way.
     """
 
     ctrl: Array = leaf("T", "nu")
@@ -30,6 +40,7 @@ class Recording(Record):
     qpos: Array = leaf("T", "nq")
     qvel: Array = leaf("T", "nv")
     act: Array = leaf("T", "na")
+    offset: Array = leaf("T")
 
 
 @checked
@@ -40,6 +51,7 @@ def make_recording(
     qpos: ArrayLike | None = None,
     qvel: ArrayLike | None = None,
     act: ArrayLike | None = None,
+    offset: ArrayLike | None = None,
 ) -> Recording:
     """A recording, from arrays.
 
@@ -47,9 +59,10 @@ def make_recording(
       model: its actuators, sensors and timestep.
       ctrl: (T, nu) controls, each held for one timestep.
       sensordata: (T, nsensordata) readings, each at the time of the controls of its row; NaN where not measured.
-      qpos: (T, nq) about where it was; None for what `jointpos` sensors measured, and qpos0 of other joints.
-      qvel: (T, nv) about how it moved; None for differences of qpos.
+      qpos: (T, nq) about where it was; None for what sensors of joints and of free bodies show, and qpos0 of others.
+      qvel: (T, nv) about how it moved; None for what such sensors show, and differences of qpos.
       act: (T, na) about the activations; None for zero.
+      offset: (T,) s by which readings are later than controls, less than a timestep; None for none.
 
     Raises:
       ValueError: a wrong shape.
@@ -57,42 +70,152 @@ def make_recording(
     dtype = model.qpos0.dtype
     ctrl, sensordata = jnp.asarray(ctrl, dtype), jnp.asarray(sensordata, dtype)
     length = ctrl.shape[0]
-    qpos = _encoders(model, np.asarray(sensordata)) if qpos is None else qpos
-    given: dict[str, Any] = {"ctrl": ctrl, "sensordata": sensordata, "qpos": jnp.asarray(qpos, dtype)}
-    given["act"] = jnp.zeros((length, model.na), dtype) if act is None else jnp.asarray(act, dtype)
-    sizes = {"ctrl": model.nu, "sensordata": model.nsensordata, "qpos": model.nq, "act": model.na, "qvel": model.nv}
-    _check_shapes(given, sizes, length)
-    given["qvel"] = _velocities(model, given["qpos"]) if qvel is None else jnp.asarray(qvel, dtype)
-    _check_shapes(given, sizes, length)
-    return Recording(**given)
+    fields: dict[str, Any] = {"ctrl": ctrl, "sensordata": sensordata}
+    fields["act"] = jnp.zeros((length, model.na), dtype) if act is None else jnp.asarray(act, dtype)
+    fields["offset"] = jnp.zeros(length, dtype) if offset is None else jnp.asarray(offset, dtype)
+    shapes = {"ctrl": (model.nu,), "sensordata": (model.nsensordata,), "act": (model.na,), "offset": ()}
+    _check_shapes(fields, shapes, length)
+    positions = _positions(model, np.asarray(sensordata, float)) if qpos is None else np.asarray(qpos, float)
+    fields["qpos"] = jnp.asarray(positions, dtype)
+    _check_shapes(fields, {"qpos": (model.nq,)}, length)
+    fields["qvel"] = _velocities(model, sensordata, fields["qpos"]) if qvel is None else jnp.asarray(qvel, dtype)
+    _check_shapes(fields, {"qvel": (model.nv,)}, length)
+    return Recording(**fields)
 
 
 @checked
-def read_csv(model: Model, path: str | Path) -> Recording:
-    """A recording from a table with a header, one row a timestep.
+def read_csv(
+    model: Model,
+    path: str | Path,
+    columns: Mapping[str, str] | None = None,
+    interpolate: bool = False,
+    longest_gap: float = GAP,
+) -> Recording:
+    """A recording from a table with a header, as people have them.
 
-    Columns are actuators and sensors by name; numbers of a sensor with several are `name.0`, `name.1` ... What is not
-    there counts as a control of zero, or as not measured. A column `time` (s) must have the model's timestep.
+    Columns are actuators and sensors by name; numbers of a sensor with several are `name.0`, `name.1` ... Case and
+    punctuation do not count. What is not there counts as a control of zero, or as not measured; empty cells too. A
+    column `time` (s) says when rows were taken: evenly or not, faster or slower than the model's timestep. Then each
+    timestep has the last command before it, and the reading that is nearest to it, with the time between the two, so
+    that no reading is smoothed. Without it rows are one timestep apart.
+
+    Args:
+      model: its actuators, sensors and timestep.
+      path: the file.
+      columns: names in the file to names in the model, for those that differ; "" for a column to leave out.
+      interpolate: commands change evenly from row to row, instead of being held.
+      longest_gap: s between rows over which commands may be held.
 
     Raises:
-      ValueError: a column that is neither, or another timestep.
+      ValueError: a column that is neither, a cell that is no number, times that do not increase, a gap; with the row.
     """
     with open(path, newline="") as file:
-        header, *rows = csv.reader(file)
-    table = np.asarray([[float(cell) if cell.strip() else np.nan for cell in row] for row in rows if row])
+        header, *lines = csv.reader(file)
+    table = np.full((len(lines), len(header)), np.nan)
+    numbered = [number for number, line in enumerate(lines, start=2) if line]
+    for row, number in enumerate(numbered):
+        line = lines[number - 2]
+        if len(line) != len(header):
+            raise ValueError(f"{path}:{number}: {len(line)} cells under {len(header)} names")
+        for column, cell in enumerate(line):
+            try:
+                table[row, column] = float(cell) if cell.strip() else np.nan
+            except ValueError as error:
+                reason = f"{cell!r} in column {header[column]!r} is no number; leave the cell empty if nothing was read"
+                raise ValueError(f"{path}:{number}: {reason}") from error
+    table = table[: len(numbered)]
     controls, readings = _columns(model, "actuator"), _columns(model, "sensor")
+    known = {_plain(name): name for name in ["time", *controls, *readings]}
+    mapped = {} if columns is None else dict(columns)
+    names = [mapped.get(cell.strip(), cell.strip()) for cell in header]
     ctrl, sensordata = np.zeros((len(table), model.nu)), np.full((len(table), model.nsensordata), np.nan)
-    for name, column in zip((cell.strip() for cell in header), table.T, strict=True):
-        if name in controls:
-            ctrl[:, controls[name]] = column
-        elif name in readings:
-            sensordata[:, readings[name]] = column
-        elif name != "time":
-            known = ["time", *controls, *readings]
-            raise ValueError(f"{path}: column {name!r} is no actuator or sensor{near(name, known, listed=20)}")
-        elif not np.allclose(np.diff(column), float(model.opt.timestep), rtol=1e-3, atol=0):
-            raise ValueError(f"{path}: rows are not {float(model.opt.timestep)} s apart, as the model's steps are")
-    return make_recording(model, ctrl, sensordata)
+    time = None
+    for name, column in zip(names, table.T, strict=True):
+        if not name:
+            continue
+        word = known.get(_plain(name))
+        if word is None:
+            listed = near(name, [*known.values()], listed=20)
+            raise ValueError(f"{path}: column {name!r} is no actuator or sensor{listed}; or map it with `columns`")
+        if word == "time":
+            time = column
+        elif word in controls:
+            ctrl[:, controls[word]] = column
+        else:
+            sensordata[:, readings[word]] = column
+    if time is None:
+        return make_recording(model, _held(ctrl), sensordata)
+    _check_times(str(path), time, numbered, longest_gap)
+    return resample(model, time, ctrl, sensordata, interpolate)
+
+
+@checked
+def resample(
+    model: Model, time: ArrayLike, ctrl: ArrayLike, sensordata: ArrayLike, interpolate: bool = False
+) -> Recording:
+    """A recording from rows at any times: one row a timestep of the model.
+
+    Args:
+      model: its actuators, sensors and timestep.
+      time: (rows,) s, increasing.
+      ctrl: (rows, nu); the last one holds until the next, NaN too.
+      sensordata: (rows, nsensordata), NaN where not measured.
+      interpolate: commands change evenly from row to row, instead of being held.
+
+    Raises:
+      ValueError: a wrong shape, or times that do not increase.
+    """
+    when, commands, seen = np.asarray(time, float), _held(np.asarray(ctrl, float)), np.asarray(sensordata, float)
+    if when.ndim != 1 or commands.shape != (when.size, model.nu) or seen.shape != (when.size, model.nsensordata):
+        wanted = f"({when.size},), ({when.size}, {model.nu}), ({when.size}, {model.nsensordata})"
+        raise ValueError(f"time, ctrl, sensordata: {when.shape}, {commands.shape}, {seen.shape}, expected {wanted}")
+    if np.any(~(np.diff(when) > 0)):
+        raise ValueError(f"time does not increase after row {int(np.argmin(np.diff(when) > 0))}")
+    h = float(model.opt.timestep)
+    steps = (when - when[0]) / h
+    grid = np.arange(int(np.floor(steps[-1] + ON_TIME)) + 1)
+    before = np.clip(np.searchsorted(steps, grid + ON_TIME, side="right") - 1, 0, when.size - 1)
+    held = commands[before]
+    if interpolate:
+        held = np.stack([np.interp(grid, steps, column) for column in commands.T], axis=1).reshape(grid.size, model.nu)
+    rows, offset = np.full((grid.size, model.nsensordata), np.nan), np.zeros(grid.size)
+    nearest = np.rint(steps).astype(int)
+    # of several rows of one timestep the nearest, which is written last
+    for row in np.argsort(-np.abs(steps - nearest), kind="stable"):
+        if nearest[row] < grid.size:
+            rows[nearest[row]] = seen[row]
+            away = steps[row] - nearest[row]
+            offset[nearest[row]] = 0.0 if abs(away) < ON_TIME else away * h
+    return make_recording(model, held, rows, offset=offset)
+
+
+def _held(rows: np.ndarray) -> np.ndarray:
+    """Columns (rows, n) whose last number holds where there is none; zero before the first."""
+    seen = np.maximum.accumulate(np.where(np.isfinite(rows), np.arange(len(rows))[:, None], -1), axis=0)
+    return np.where(seen >= 0, np.take_along_axis(rows, np.maximum(seen, 0), axis=0), 0.0)
+
+
+def _plain(name: str) -> str:
+    """A name without case and punctuation."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def _check_times(path: str, time: np.ndarray, numbered: list[int], longest_gap: float) -> None:
+    """Refuses times that are missing, do not increase, or leave a gap."""
+    missing = np.flatnonzero(~np.isfinite(time))
+    if missing.size:
+        raise ValueError(f"{path}:{numbered[missing[0]]}: no time")
+    steps = np.diff(time)
+    back = np.flatnonzero(steps <= 0)
+    if back.size:
+        row = int(back[0]) + 1
+        reason = f"time {time[row]:.6g} s is not after {time[row - 1]:.6g} s of the row before; sort or drop rows"
+        raise ValueError(f"{path}:{numbered[row]}: {reason}")
+    gaps = np.flatnonzero(steps > longest_gap)
+    if gaps.size:
+        row = int(gaps[0]) + 1
+        cure = f"cut the file there, or give longest_gap={steps[row - 1] * 1.01:.2g} to hold commands over it"
+        raise ValueError(f"{path}:{numbered[row]}: {steps[row - 1]:.3g} s after the row before; {cure}")
 
 
 def _columns(model: Model, kind: str) -> dict[str, int]:
@@ -106,27 +229,73 @@ def _columns(model: Model, kind: str) -> dict[str, int]:
     return found
 
 
-def _check_shapes(given: dict[str, Array], sizes: dict[str, int], length: int) -> None:
-    for name, value in given.items():
-        if value.shape != (length, sizes[name]):
-            raise ValueError(f"{name} has shape {value.shape}, expected {(length, sizes[name])}")
+def _check_shapes(fields: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]], length: int) -> None:
+    for name, shape in shapes.items():
+        if fields[name].shape != (length, *shape):
+            raise ValueError(f"{name} has shape {fields[name].shape}, expected {(length, *shape)}")
 
 
-def _encoders(model: Model, sensordata: np.ndarray) -> Array:
-    """(T, nq) what `jointpos` sensors measured; the last value where one is missing, qpos0 of other joints."""
-    qpos = np.tile(np.asarray(model.qpos0), (len(sensordata), 1))
-    for i in np.flatnonzero(np.asarray(model.sensor_type) == SensorType.JOINTPOS):
-        column = sensordata[:, model.sensor_adr[i]]
-        seen = np.maximum.accumulate(np.where(np.isfinite(column), np.arange(len(column)), -1))
-        place = model.jnt_qposadr[model.sensor_objid[i]]
-        qpos[:, place] = np.where(seen >= 0, column[np.maximum(seen, 0)], qpos[:, place])
-    return jnp.asarray(qpos, model.qpos0.dtype)
+def _positions(model: Model, sensordata: np.ndarray) -> np.ndarray:
+    """(T, nq) what sensors of joints and of free bodies show; the last value where one is missing, qpos0 of others."""
+    qpos = np.tile(np.asarray(model.qpos0, float), (len(sensordata), 1))
+    turned: dict[int, np.ndarray] = {}
+    for kind in (SensorType.JOINTPOS, SensorType.BALLQUAT, SensorType.FRAMEQUAT, SensorType.FRAMEPOS):
+        for i in np.flatnonzero(np.asarray(model.sensor_type) == kind):
+            columns = sensordata[:, int(model.sensor_adr[i]) : int(model.sensor_adr[i] + model.sensor_dim[i])]
+            there = np.isfinite(columns).all(axis=1)
+            if not there.any():
+                continue
+            shown = _held(np.where(there[:, None], columns, np.nan))
+            shown[: np.argmax(there)] = shown[np.argmax(there)]
+            if kind in (SensorType.JOINTPOS, SensorType.BALLQUAT):
+                place = int(model.jnt_qposadr[model.sensor_objid[i]])
+                qpos[:, place : place + columns.shape[1]] = shown
+                continue
+            free = _free_frame(model, int(i))
+            if free is None:
+                continue
+            place, offset, turn = free
+            if kind == SensorType.FRAMEQUAT:
+                turned[place] = np.asarray(jax.vmap(quat_mul, in_axes=(0, None))(jnp.asarray(shown), quat_conj(turn)))
+                qpos[:, place + 3 : place + 7] = turned[place]
+            else:
+                quats = turned.get(place, qpos[:, place + 3 : place + 7])
+                arms = np.asarray(jax.vmap(rotate, in_axes=(0, None))(jnp.asarray(quats), offset))
+                qpos[:, place : place + 3] = shown - arms
+    return qpos
 
 
-def _velocities(model: Model, qpos: Array) -> Array:
-    """(T, nv) central differences, one-sided at the ends."""
-    if len(qpos) < 2:
-        return jnp.zeros((len(qpos), model.nv), qpos.dtype)
-    steps = jax.vmap(lambda later, now: position_difference(model, later, now))(qpos[1:], qpos[:-1])
-    middle = 0.5 * (steps[1:] + steps[:-1])
-    return jnp.concatenate([steps[:1], middle, steps[-1:]]) / model.opt.timestep
+def _free_frame(model: Model, sensor: int) -> tuple[int, Array, Array] | None:
+    """Where in qpos the free joint of a sensor's frame stands, and the frame's pose in its body; None without one."""
+    if int(model.sensor_refid[sensor]) >= 0:
+        return None
+    kind, which = ObjType(int(model.sensor_objtype[sensor])), int(model.sensor_objid[sensor])
+    nothing = jnp.zeros(3), jnp.asarray([1.0, 0.0, 0.0, 0.0])
+    frames = {
+        ObjType.XBODY: lambda: (which, *nothing),
+        ObjType.BODY: lambda: (which, model.body_ipos[which], model.body_iquat[which]),
+        ObjType.GEOM: lambda: (int(model.geom_bodyid[which]), model.geom_pos[which], model.geom_quat[which]),
+        ObjType.SITE: lambda: (int(model.site_bodyid[which]), model.site_pos[which], model.site_quat[which]),
+    }
+    if kind not in frames:
+        return None
+    body, offset, turn = frames[kind]()
+    joint = int(model.body_jntadr[body])
+    if joint < 0 or model.jnt_type[joint] != JointType.FREE:
+        return None
+    return int(model.jnt_qposadr[joint]), offset, turn
+
+
+def _velocities(model: Model, sensordata: Array, qpos: Array) -> Array:
+    """(T, nv) what sensors of joints show, else differences over some rows, one-sided at the ends."""
+    length = len(qpos)
+    if length < 2:
+        return jnp.zeros((length, model.nv), qpos.dtype)
+    rows = np.arange(length)
+    before, after = np.maximum(rows - AROUND, 0), np.minimum(rows + AROUND, length - 1)
+    steps = jax.vmap(lambda later, now: position_difference(model, later, now))(qpos[after], qpos[before])
+    moved = steps / (model.opt.timestep * jnp.asarray(after - before, qpos.dtype)[:, None])
+    for i in np.flatnonzero(np.asarray(model.sensor_type) == SensorType.JOINTVEL):
+        place, column = int(model.jnt_dofadr[model.sensor_objid[i]]), sensordata[:, int(model.sensor_adr[i])]
+        moved = moved.at[:, place].set(jnp.where(jnp.isfinite(column), column, moved[:, place]))
+    return moved

@@ -1,14 +1,4 @@
-"""Unknown numbers of a model: which entries of which leaves, between which bounds, as one vector theta.
-
-    unknowns = [
-        optimize.Unknown("body_mass", "forearm", lower=0.01, log=True),
-        optimize.Unknown("dof_damping", ["shoulder", "elbow"], lower=0, upper=5),
-        optimize.UnknownInertia("hand"),
-    ]
-
-A model is a function of theta; `set_const` follows each change, so that what the model derives from these numbers
-agrees with them. With `log`, theta holds logarithms: numbers stay positive and steps are relative.
-"""
+"""Unknown numbers of a model and its sensors: by name, as a vector theta (n,), and the model that theta stands for."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,8 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from diffsim.base.motor_layout import MotorBias, MotorDynamics, MotorGain
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL, Inertial, check_physical, to_log_cholesky
-from diffsim.optimize.identify.parameters import Entries, Inertia, Place, with_numbers
+from diffsim.optimize.identify.places import Entries, Inertia, Payload, Place, Tied, Tilt, with_numbers
+from diffsim.optimize.identify.residuals import SENSED, Sensing
 from diffsim.simulate.arguments import declared_ranks
 from diffsim.simulate.randomize import leaf
 from diffsim.types import Model
@@ -28,21 +20,49 @@ from diffsim.types.views import View, fields_of
 Array = jax.Array
 
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s13", "s23", "x", "y", "z")
+# what is known under a name of its own: entries of the leaves of an actuator, (leaf, column, factor)
+PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
+    "motor.gear": (("actuator_gear", 0, 1.0),),
+    "position.kp": (("actuator_gainprm", 0, 1.0), ("actuator_biasprm", 1, -1.0)),
+    "position.kv": (("actuator_biasprm", 2, -1.0),),
+    "velocity.kv": (("actuator_gainprm", 0, 1.0), ("actuator_biasprm", 2, -1.0)),
+    "dcmotor.resistance": (("actuator_gainprm", MotorGain.RESISTANCE, 1.0),),
+    "dcmotor.constant": (("actuator_gainprm", MotorGain.CONSTANT, 1.0),),
+    "dcmotor.lag": (("actuator_dynprm", MotorDynamics.LAG, 1.0),),
+    "dcmotor.cogging": (("actuator_biasprm", MotorBias.COGGING, 1.0),),
+    "dcmotor.lugre.sigma0": (("actuator_dynprm", MotorDynamics.BRISTLE_STIFFNESS, 1.0),),
+    "dcmotor.lugre.sigma1": (("actuator_dynprm", MotorDynamics.BRISTLE_DAMPING, 1.0),),
+    "dcmotor.lugre.coulomb": (("actuator_biasprm", MotorBias.COULOMB_FRICTION, 1.0),),
+    "dcmotor.lugre.static": (("actuator_biasprm", MotorBias.STATIC_FRICTION, 1.0),),
+    "dcmotor.lugre.stribeck": (("actuator_biasprm", MotorBias.STRIBECK_VELOCITY, 1.0),),
+}
+# where a zero has no code or no derivative, the search begins this part of a size beside it
+OFF_ZERO = ("dof_frictionloss", "tendon_frictionloss")
+BESIDE = 1e-3
+# what is not negative, without being asked: bounds that no user has to give
+POSITIVE = ("damping", "frictionloss", "armature", "stiffness", "friction", "mass")
+# the longest delay of a sensor that is looked for, s or timesteps
+DELAY, DELAY_STEPS = 0.03, 3
 
 
 class Unknown(NamedTuple):
-    """Entries of one leaf of a Model, each an unknown of its own.
+    """Entries of one leaf of a Model, or a number that is known by another name; each an unknown of its own.
 
     A body whose mass is unknown keeps its shape, as in `diffsim.randomize`: its inertia goes with its mass, unless
     "body_inertia" is unknown too.
 
     Attributes:
-      field: mjModel's name, such as "dof_damping", or "opt.gravity".
+      field: mjModel's name, such as "dof_damping", or "opt.gravity"; or a name of `PARAMETERS`, such as
+        "position.kp" and "dcmotor.lugre.sigma0", by actuator; "sensor.gain", "sensor.bias" and "sensor.delay" (s), by
+        sensor; "gravity.tilt", two angles (their tangents) between the model's gravity and the true one.
       rows: names or indices of the objects that the entries belong to, one or several; None for all entries.
       column: which column of a leaf with several, such as 0 for the sliding friction of `geom_friction`; None for all.
       lower, upper: bounds of each entry, in its unit.
       log: whether theta holds logarithms; the entries and the lower bound must then be positive (or no bound given).
       shared: all entries are one unknown, which multiplies the values that the model has.
+      equal: all entries are one unknown, whose value they all have.
+      prior: standard deviation about the model's value of what is known beforehand, in theta's unit (relative with
+        `log`); None for nothing.
     """
 
     field: str
@@ -52,6 +72,21 @@ class Unknown(NamedTuple):
     upper: float = np.inf
     log: bool = False
     shared: bool = False
+    equal: bool = False
+    prior: float | None = None
+
+    def block(self, model: Model) -> "Block":
+        """What it is in theta."""
+        if self.field in SENSED:
+            return _sensors(model, self)
+        if self.field == "gravity.tilt":
+            down = np.asarray(model.opt.gravity, float)
+            axes = np.linalg.svd(down[None])[2][1:]
+            place = Tilt(tuple(tuple(map(float, axis)) for axis in axes))  # type: ignore[arg-type]
+            labels = tuple(f"gravity.tilt[{k}]" for k in range(2))
+            lower, upper = (np.full(2, np.clip(bound, -1.0, 1.0)) for bound in (self.lower, self.upper))
+            return Block(np.zeros(2), lower, upper, labels, place, prior=self.prior)
+        return _parameters(model, self) if self.field in PARAMETERS else _entries(model, self)
 
 
 class UnknownInertia(NamedTuple):
@@ -60,95 +95,219 @@ class UnknownInertia(NamedTuple):
     Attributes:
       body: name or index.
       spread: bounds of theta about the model's own: 2 lets the mass grow or shrink by e^4.
+      prior: standard deviation of theta about the model's own; None for nothing.
     """
 
     body: str | int
     spread: float = 2.0
+    prior: float | None = None
+
+    def block(self, model: Model) -> "Block":
+        """The ten numbers of one body."""
+        view = View(model, "body", self.body)
+        leaves = {name: leaf(model, name) for name in INERTIAL}
+        check_physical(leaves, np.asarray([view.id]))
+        start = np.asarray(to_log_cholesky(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
+        labels = tuple(f"inertia[{view.name or view.id}].{name}" for name in LOG_CHOLESKY)
+        lower, upper = start - self.spread, start + self.spread
+        return Block(start, lower, upper, labels, Inertia(view.id), prior=self.prior)
+
+
+class UnknownPayload(NamedTuple):
+    """A point mass fixed to a body, such as what a gripper holds: its mass (kg), and where (3, m, the body's frame).
+
+    Attributes:
+      body: name or index.
+      upper: the largest mass, kg.
+      reach: how far from the body's frame it may be along each axis, m.
+    """
+
+    body: str | int
+    upper: float = np.inf
+    reach: float = 0.5
+
+    def block(self, model: Model) -> "Block":
+        """The mass and where it is."""
+        view = View(model, "body", self.body)
+        # a mass of zero is nowhere: begin with some
+        mass = min(0.05 * float(model.body_mass[view.id]) + 1e-6, 0.5 * self.upper)
+        start, reach = np.concatenate([[mass], np.asarray(model.body_ipos[view.id], float)]), np.full(3, self.reach)
+        labels = tuple(f"payload[{view.name or view.id}].{word}" for word in ("mass", "x", "y", "z"))
+        lower, upper = np.concatenate([[0.0], -reach]), np.concatenate([[self.upper], reach])
+        return Block(start, np.minimum(lower, start), np.maximum(upper, start), labels, Payload(view.id))
 
 
 class Block(NamedTuple):
-    """What an unknown is in theta: start, bounds and labels of its numbers, and where they go in a model."""
+    """What an unknown is in theta: start, bounds and labels of its numbers, and where in model or sensors they go."""
 
     start: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
     labels: tuple[str, ...]
-    place: Place
+    place: Place | Sensing
+    log: bool = False
+    prior: float | None = None
 
 
 class Unknowns:
     """theta (n,) of several unknowns: where it starts, its bounds, labels, and the model that it stands for.
 
     Attributes:
-      start, lower, upper: (n,).
+      start, lower, upper, prior: (n,); the prior's standard deviations, infinite where there is none.
+      first: (n,) where a search begins: the start, but for zeros that have no derivative.
       labels: n names, such as "dof_damping[elbow]".
       log: (n,) bool, which numbers are logarithms.
+      places, in_model: where numbers go in the model, and (m,) their indices in theta.
+      sensing: what belongs to sensors.
     """
 
-    def __init__(self, model: Model, unknowns: Sequence[Unknown | UnknownInertia]) -> None:
+    def __init__(self, model: Model, unknowns: Sequence[Unknown | UnknownInertia | UnknownPayload]) -> None:
         if not unknowns:
             raise ValueError("there are no unknowns")
         self.model = model
-        self.blocks = [_inertia(model, u) if isinstance(u, UnknownInertia) else _entries(model, u) for u in unknowns]
+        blocks = [unknown.block(model) for unknown in unknowns]
         self.start, self.lower, self.upper = (
-            np.concatenate([getattr(block, name) for block in self.blocks]) for name in ("start", "lower", "upper")
+            np.concatenate([getattr(block, name) for block in blocks]) for name in ("start", "lower", "upper")
         )
-        self.labels = [label for block in self.blocks for label in block.labels]
-        self.log = np.concatenate([np.full(block.start.size, block.place.log) for block in self.blocks])
-        self.places = tuple(block.place for block in self.blocks)
+        self.labels = [label for block in blocks for label in block.labels]
+        counts = [block.start.size for block in blocks]
+        self.log = np.repeat([block.log for block in blocks], counts)
+        self.prior = np.repeat([np.inf if block.prior is None else block.prior for block in blocks], counts)
         double = sorted({label for label in self.labels if self.labels.count(label) > 1})
         if double:
             raise ValueError(f"{double[0]} is unknown twice")
         outside = np.flatnonzero((self.start < self.lower) | (self.start > self.upper))
         if outside.size:
             raise ValueError(f"{self.labels[outside[0]]} of the model is not within its bounds")
+        index = np.split(np.arange(self.start.size), np.cumsum(counts)[:-1])
+        parts = list(zip(blocks, index, strict=True))
+        self.places = tuple(block.place for block, _ in parts if not isinstance(block.place, Sensing))
+        inside = [own for block, own in parts if not isinstance(block.place, Sensing)]
+        self.in_model = np.concatenate([np.zeros(0, int), *inside])
+        self.sensing = [
+            block.place._replace(places=tuple(own)) for block, own in parts if isinstance(block.place, Sensing)
+        ]
+        flat = [not isinstance(b.place, Sensing) and any(path in OFF_ZERO for path in b.place.paths) for b in blocks]
+        beside = np.repeat(flat, counts) & (self.start == 0)
+        self.first = np.where(beside, BESIDE * self.sizes(self.start), self.start)
 
     def model_of(self, theta: Array) -> Model:
         """The model with these numbers, its derived fields included; differentiable."""
-        return with_numbers(self.model, self.places, theta)
+        return with_numbers(self.model, self.places, theta[self.in_model])
 
     def values(self, theta: np.ndarray) -> np.ndarray:
         """(n,) in the units of the model, from theta: logarithms undone."""
         return np.where(self.log, np.exp(np.where(self.log, theta, 0)), theta)
 
+    def sizes(self, theta: np.ndarray) -> np.ndarray:
+        """A typical size of each number: 1 for logarithms, else its value, or where that is small the bounds'."""
+        span = self.upper - self.lower
+        span = np.where(np.isfinite(span), span, 1.0)
+        return np.where(self.log, 1.0, np.maximum(np.abs(theta), 0.1 * span))
+
+
+def _chosen(rows: Any, count: int) -> list[Any]:
+    """Names or indices as a list, all if None."""
+    if rows is None:
+        return list(range(count))
+    return [rows] if isinstance(rows, str | int) else list(rows)
+
+
+def _sensors(model: Model, unknown: Unknown) -> Block:
+    """A gain, bias or delay of each sensor, or one of all."""
+    views = [View(model, "sensor", which) for which in _chosen(unknown.rows, model.nsensor)]
+    columns = [
+        tuple(range(int(model.sensor_adr[view.id]), int(model.sensor_adr[view.id] + model.sensor_dim[view.id])))
+        for view in views
+    ]
+    labels = [f"{unknown.field}[{view.name or view.id}]" for view in views]
+    if unknown.shared or unknown.equal:
+        columns, labels = [tuple(column for part in columns for column in part)], [unknown.field]
+    lower, upper, count = unknown.lower, unknown.upper, len(labels)
+    if unknown.field == "sensor.delay":
+        lower = lower if np.isfinite(lower) else 0.0
+        upper = upper if np.isfinite(upper) else max(DELAY, DELAY_STEPS * float(model.opt.timestep))
+    start = np.full(count, 1.0 if unknown.field == "sensor.gain" else 0.0)
+    place = Sensing(unknown.field, (), tuple(columns))
+    return Block(start, np.full(count, lower), np.full(count, upper), tuple(labels), place, prior=unknown.prior)
+
+
+def _parameters(model: Model, unknown: Unknown) -> Block:
+    """A parameter of each actuator that has its own name, or one of all."""
+    views = [View(model, "actuator", which) for which in _chosen(unknown.rows, model.nu)]
+    targets = []
+    for view in views:
+        widths = {path: leaf(model, path).shape[1] for path, _, _ in PARAMETERS[unknown.field]}
+        targets.append(
+            tuple(
+                (path, view.id * widths[path] + int(column), factor)
+                for path, column, factor in PARAMETERS[unknown.field]
+            )
+        )
+    labels = [f"{unknown.field}[{view.name or view.id}]" for view in views]
+    return _tied(model, unknown, targets, labels)
+
+
+def _tied(
+    model: Model, unknown: Unknown, targets: list[tuple[tuple[str, int, float], ...]], labels: list[str]
+) -> Block:
+    """Numbers, each written to several entries; with `equal` one, written to all."""
+    firsts = [entries[0] for entries in targets]
+    now = np.asarray([np.asarray(leaf(model, path), float).reshape(-1)[i] / factor for path, i, factor in firsts])
+    if unknown.equal or unknown.shared:
+        targets, labels, now = [sum(targets, ())], [unknown.field], now[:1]
+    now, lower, upper = _in_logs(unknown, now)
+    return Block(now, lower, upper, tuple(labels), Tied(tuple(targets), unknown.log), unknown.log, unknown.prior)
+
+
+def _in_logs(unknown: Unknown, now: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start and bounds of theta, from values."""
+    lower, upper = np.full(now.size, unknown.lower), np.full(now.size, unknown.upper)
+    if not unknown.log:
+        natural = unknown.field.rpartition("_")[2] in POSITIVE and np.all(now >= 0) and not np.isfinite(unknown.lower)
+        # a mass stays above nothing
+        return now, np.where(natural, 1e-3 * now if unknown.field == "body_mass" else 0.0, lower), upper
+    if np.any(now <= 0) or (np.isfinite(unknown.lower) and unknown.lower <= 0):
+        raise ValueError(f"{unknown.field}: log needs positive numbers, and a positive lower bound")
+    lower = np.where(np.isfinite(unknown.lower), np.log(np.maximum(lower, 1e-300)), -np.inf)
+    return np.log(now), lower, np.log(upper)
+
 
 def _entries(model: Model, unknown: Unknown) -> Block:
     """Some entries of one leaf."""
-    field, log = unknown.field, unknown.log
-    known = declared_ranks(model)
+    field, known = unknown.field, declared_ranks(model)
     if field not in known:
-        raise ValueError(f"the model has no leaf {field!r}{near(field, known)}")
+        raise ValueError(f"the model has no leaf {field!r}{near(field, [*known, *PARAMETERS, *SENSED])}")
     value = np.asarray(leaf(model, field), float)
-    index, names = _places(model, unknown, value)
+    index, names = _entries_of(model, unknown, value)
+    if unknown.equal:
+        return _tied(model, unknown, [((field, int(i), 1.0),) for i in index], names)
     now = value.reshape(-1)[index]
-    lower, upper = np.full(index.size, unknown.lower), np.full(index.size, unknown.upper)
     if unknown.shared:
-        now, lower, upper = np.ones(1), lower[:1], upper[:1]
-        names = [f"{field} (factor)"]
-    if log:
-        if np.any(now <= 0) or (np.isfinite(unknown.lower) and unknown.lower <= 0):
-            raise ValueError(f"{field}: log needs positive numbers, and a positive lower bound")
-        now, lower, upper = np.log(now), np.log(np.maximum(lower, 1e-300)), np.log(upper)
-        lower = np.where(np.isfinite(unknown.lower), lower, -np.inf)
-
-    place = Entries(field, tuple(int(i) for i in index), log, unknown.shared)
-    return Block(now, lower, upper, tuple(names), place)
+        now, names = np.ones(1), [f"{field} (factor)"]
+    now, lower, upper = _in_logs(unknown, now)
+    place = Entries(field, tuple(int(i) for i in index), unknown.log, unknown.shared)
+    return Block(now, lower, upper, tuple(names), place, unknown.log, unknown.prior)
 
 
-def _places(model: Model, unknown: Unknown, value: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def _entries_of(model: Model, unknown: Unknown, value: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Indices into the flattened leaf, and labels."""
     field, columns = unknown.field, value.reshape(value.shape[0], -1).shape[1] if value.ndim > 1 else 1
     grid = np.arange(value.size).reshape(-1, columns)
     kind = next((kind for kind in KINDS if field in fields_of(kind)), None)
     if unknown.rows is None:
-        rows, names = np.arange(len(grid)), _row_names(model, kind, field, len(grid))
+        rows, names = np.arange(len(grid)), [str(i) for i in range(len(grid))]
+        for which in range(getattr(model.topology, KINDS[kind].size) if kind else 0):
+            view = View(model, kind, which)  # type: ignore[arg-type]
+            for row in np.atleast_1d(np.arange(len(grid))[view.rows(field)]):
+                names[row] = view.name or names[row]
     else:
         if kind is None:
             raise ValueError(f"{field} has no named objects; leave out 'rows'")
-        chosen = (unknown.rows,) if isinstance(unknown.rows, str | int) else tuple(unknown.rows)
-        found = [np.atleast_1d(np.arange(len(grid))[View(model, kind, which).rows(field)]) for which in chosen]
-        rows = np.concatenate(found)
-        names = [str(which) for which, own in zip(chosen, found, strict=True) for _ in own]
+        chosen = _chosen(unknown.rows, 0)
+        parts = [np.atleast_1d(np.arange(len(grid))[View(model, kind, which).rows(field)]) for which in chosen]
+        rows = np.concatenate(parts)
+        names = [str(which) for which, part in zip(chosen, parts, strict=True) for _ in part]
     picked = range(columns) if unknown.column is None else (unknown.column,)
     labels = [
         f"{field}[{name}{f',{column}' if columns > 1 else ''}]" if value.ndim else field
@@ -156,23 +315,3 @@ def _places(model: Model, unknown: Unknown, value: np.ndarray) -> tuple[np.ndarr
         for column in picked
     ]
     return grid[rows][:, list(picked)].reshape(-1), labels
-
-
-def _row_names(model: Model, kind: str | None, field: str, count: int) -> list[str]:
-    """Names of the objects whose rows a leaf has, else indices."""
-    names = [str(i) for i in range(count)]
-    for which in range(getattr(model.topology, KINDS[kind].size) if kind else 0):
-        view = View(model, kind, which)  # type: ignore[arg-type]
-        for row in np.atleast_1d(np.arange(count)[view.rows(field)]):
-            names[row] = view.name or names[row]
-    return names
-
-
-def _inertia(model: Model, unknown: UnknownInertia) -> Block:
-    """The ten numbers of one body."""
-    view = View(model, "body", unknown.body)
-    leaves = {name: leaf(model, name) for name in INERTIAL}
-    check_physical(leaves, np.asarray([view.id]))
-    start = np.asarray(to_log_cholesky(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
-    labels = tuple(f"inertia[{view.name or view.id}].{name}" for name in LOG_CHOLESKY)
-    return Block(start, start - unknown.spread, start + unknown.spread, labels, Inertia(view.id))

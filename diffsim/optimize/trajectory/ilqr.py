@@ -22,9 +22,8 @@ import numpy as np
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky
 from diffsim.math.vector import inner, matmul
-from diffsim.optimize.identify.jacobian import columns
 from diffsim.optimize.linearize import refuse_delays
-from diffsim.optimize.tangent import difference, displaced, no_change, tangent_size
+from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, evaluate, follow, residuals
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number

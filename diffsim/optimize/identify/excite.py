@@ -1,0 +1,191 @@
+"""excite: controls that show unknown numbers of a model, before there is a recording.
+
+With J_t = d y_t / d theta along a motion, and readings with noise of standard deviations sigma, the Fisher information
+of theta is F = sum_t S J_t^T diag(sigma^-2) J_t S, S the sizes of the numbers. A design maximizes log det F (D) or
+minimizes trace F^-1 (A), by the gradient with respect to knots between which controls change evenly: by second
+derivatives of the motion, exact as the first are. Sources: Kiefer and Wolfowitz 1960; Swevers et al. 1997, "Optimal
+robot excitation and identification".
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+from diffsim.base.checked import checked
+from diffsim.math.vector import matmul
+from diffsim.optimize.identify.evidence import directions_in_words
+from diffsim.optimize.identify.places import Place, with_numbers
+from diffsim.optimize.identify.problem import reading_names
+from diffsim.optimize.identify.unknowns import Unknown, UnknownInertia, UnknownPayload, Unknowns
+from diffsim.simulate.rollout import rollout
+from diffsim.types import Model, State
+from diffsim.types.state import make_state
+
+Array = jax.Array
+
+# information that is taken for granted, relative to sizes: one number known within a thousand of its sizes
+KNOWN = 1e-6
+# a number known worse than this part of its size stays hidden
+HIDDEN = 1.0
+# cost of leaving the range of a joint, per (rad, m) squared and timestep
+OUTSIDE = 1e3
+
+
+class Excitation(NamedTuple):
+    """Controls, and what they will show; `print` it.
+
+    Attributes:
+      ctrl: (T, nu).
+      std: (n,) standard deviations of theta that a fit of such a recording can reach; relative ones for logarithms.
+      before: (n,) the same of the controls that the search began from.
+      labels: (n,) of the unknowns.
+      hidden: combinations that stay unknown, in words.
+      by_sensor: (ny,) by which factor the worst number would be known worse without this reading.
+      readings: (ny,) their names.
+    """
+
+    ctrl: np.ndarray
+    std: np.ndarray
+    before: np.ndarray
+    labels: list[str]
+    hidden: list[str]
+    by_sensor: np.ndarray
+    readings: list[str]
+
+    def __str__(self) -> str:
+        width = max(len(label) for label in self.labels) + 2
+        lines = [f"{'parameter':<{width}}   std before   std"]
+        for label, old, new in zip(self.labels, self.before, self.std, strict=True):
+            lines.append(f"{label:<{width}}{old:>12.3g}{new:>12.3g}")
+        lines += [f"stays hidden: {direction}" for direction in self.hidden]
+        worst = int(np.argmax(self.by_sensor))
+        lines.append(f"most is owed to {self.readings[worst]}: without it {self.by_sensor[worst]:.3g} times worse")
+        return "\n".join(lines)
+
+
+@checked
+def excite(
+    model: Model,
+    unknowns: Sequence[Unknown | UnknownInertia | UnknownPayload],
+    rows: int,
+    noise: Any = 1.0,
+    limits: tuple[Any, Any] | None = None,
+    state: State | None = None,
+    knots: int = 20,
+    criterion: Literal["D", "A"] = "D",
+    iterations: int = 40,
+    seed: int = 0,
+) -> Excitation:
+    """Designs an experiment: controls within limits that make the unknowns visible.
+
+    Args:
+      model: the first guess; its sensors are those of the experiment.
+      unknowns: as for `fit`; those of sensors are left out.
+      rows: how many timesteps.
+      noise: standard deviation of each reading, a number or (nsensordata,).
+      limits: (lower, upper) of controls, numbers or (nu,); None for `actuator_ctrlrange`, or 1 either way.
+      state: where it begins; None for `make_state(model)`. Joints stay within their ranges, as far as they can.
+      knots: between how many the controls change evenly.
+      criterion: "D" for the volume of what remains unknown, "A" for the sum of variances.
+      iterations: of the search (L-BFGS), at most.
+      seed: of the controls that it begins from.
+
+    Raises:
+      ValueError: no unknowns of the model, or no actuators.
+    """
+    unknown = Unknowns(model, unknowns)
+    labels = [unknown.labels[i] for i in unknown.in_model]
+    if not labels or not model.nu:
+        raise ValueError("excite needs unknowns of the model and actuators that can show them")
+    theta = jnp.asarray(unknown.first[unknown.in_model], model.qpos0.dtype)
+    sizes = unknown.sizes(unknown.first)[unknown.in_model]
+    limited = np.asarray(model.actuator_ctrllimited)[:, None]
+    ranges = np.where(limited, np.asarray(model.actuator_ctrlrange, float), [[-1.0, 1.0]])
+    lower, upper = (np.broadcast_to(np.asarray(end, float), (model.nu,)) for end in limits or tuple(ranges.T))
+    weight = jnp.broadcast_to(jnp.asarray(1 / np.asarray(noise, float), theta.dtype), (model.nsensordata,))
+    begin = make_state(model) if state is None else state
+    design = _Design(model, begin, theta, jnp.asarray(sizes, theta.dtype), weight)
+    # controls change evenly between knots: hat functions (rows, knots)
+    place = np.linspace(0, knots - 1, rows)[:, None]
+    hats = jnp.asarray(np.maximum(1 - np.abs(place - np.arange(knots)), 0), theta.dtype)
+    cost = functools.partial(_cost, unknown.places, criterion, design, hats)
+    first = np.random.default_rng(seed).uniform(0.3 * lower, 0.3 * upper, (knots, model.nu))
+
+    def flat(knot: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = cost(jnp.asarray(knot.reshape(knots, -1), theta.dtype))
+        return float(value), np.asarray(slope, float).reshape(-1)
+
+    box = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True))
+    options = {"maxiter": iterations}
+    best = scipy.optimize.minimize(flat, first.reshape(-1), jac=True, method="L-BFGS-B", bounds=box, options=options)
+    both = [matmul(hats, jnp.asarray(knot.reshape(knots, -1), theta.dtype)) for knot in (first, best.x)]
+    slopes = [np.asarray(_program(unknown.places, design, ctrl)[0], float) for ctrl in both]
+    old, new = (np.einsum("tyi,tyj->ij", part, part) for part in slopes)
+    values, vectors = np.linalg.eigh(new)
+    worst = float(np.max(_deviations(new)))
+    without = [float(np.max(_deviations(new - part.T @ part))) / worst for part in np.moveaxis(slopes[1], 1, 0)]
+    return Excitation(
+        ctrl=np.asarray(both[1], float),
+        std=_deviations(new) * sizes,
+        before=_deviations(old) * sizes,
+        labels=labels,
+        hidden=[directions_in_words(labels, vector * sizes) for vector in vectors.T[values < HIDDEN**-2]],
+        by_sensor=np.asarray(without),
+        readings=reading_names(model),
+    )
+
+
+class _Design(NamedTuple):
+    """The model, its first state, theta (n,), sizes (n,) of its numbers, and 1 / noise (ny,)."""
+
+    model: Model
+    state: State
+    theta: Array
+    sizes: Array
+    weight: Array
+
+
+def _slopes(places: tuple[Place, ...], design: _Design, ctrl: Array) -> tuple[Array, Array]:
+    """(T, ny, n) derivatives of readings over the noise by numbers over their sizes, and positions (T, nq)."""
+    model, state = design.model, design.state
+
+    def readings(theta: Array) -> tuple[Array, Array]:
+        fitted = with_numbers(model, places, theta)
+        run = rollout(fitted, state, ctrl, lambda state, data: (data.sensordata, state.qpos))
+        return run.readouts[0] * design.weight, run.readouts[1]
+
+    slopes, qpos = jax.jacfwd(readings, has_aux=True)(design.theta)
+    return slopes * design.sizes, qpos
+
+
+_program = jax.jit(_slopes, static_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.value_and_grad, argnums=4)
+def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Array, knots: Array) -> Array:
+    """What is minimized: of the information, and of joints outside of their ranges."""
+    slopes, qpos = _slopes(places, design, matmul(hats, knots))
+    flat = slopes.reshape(-1, slopes.shape[-1])
+    information = matmul(flat.T, flat) + KNOWN * jnp.eye(flat.shape[1], dtype=flat.dtype)
+    if criterion == "D":
+        spread = -jnp.linalg.slogdet(information)[1]
+    else:
+        spread = jnp.log(jnp.trace(jnp.linalg.inv(information)))
+    topology, beyond = design.model.topology, jnp.zeros((), flat.dtype)
+    for joint in np.flatnonzero(topology.jnt_limited):
+        low, high = design.model.jnt_range[joint]
+        place = qpos[:, int(topology.jnt_qposadr[joint])]
+        beyond = beyond + jnp.sum(jnp.maximum(low - place, 0) ** 2 + jnp.maximum(place - high, 0) ** 2)
+    return spread + OUTSIDE * beyond / len(qpos)
+
+
+def _deviations(information: np.ndarray) -> np.ndarray:
+    """(n,) standard deviations, of numbers over their sizes."""
+    known = information + KNOWN * np.eye(len(information))
+    return np.sqrt(np.maximum(np.diag(np.linalg.pinv(known, hermitian=True)), 0))

@@ -1,0 +1,184 @@
+"""Where the numbers of theta go in a model. Places are static: fits of the same places share their programs.
+
+The model is an argument, so that a program serves all models of one topology.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math import safe
+from diffsim.math.rotation import quat_to_mat
+from diffsim.math.vector import matmul
+from diffsim.optimize.coordinates.log_cholesky import INERTIAL, from_log_cholesky, principal_axes
+from diffsim.simulate.arguments import declared_ranks
+from diffsim.simulate.constants import set_const
+from diffsim.simulate.randomize import dependents, follow, leaf, with_leaves
+from diffsim.types import Model
+
+Array = jax.Array
+Leaves = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of one leaf, by their indices in the flattened leaf; `shared` if one number multiplies them all."""
+
+    field: str
+    index: tuple[int, ...]
+    log: bool
+    shared: bool
+    last: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        """How many numbers of theta."""
+        return 1 if self.shared else len(self.index)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The leaves that change."""
+        return (self.field,)
+
+    def write(self, leaves: Leaves, theta: Array) -> Leaves:
+        """The changed leaves."""
+        numbers, index = jnp.exp(theta) if self.log else theta, np.asarray(self.index, int)
+        old = leaves[self.field].reshape(-1)
+        numbers = numbers * old[index] if self.shared else numbers
+        return {self.field: old.at[index].set(numbers.astype(old.dtype)).reshape(leaves[self.field].shape)}
+
+
+@dataclass(frozen=True)
+class Tied:
+    """Numbers each of which, times a factor, is written to entries of one or several leaves.
+
+    `targets` are those of each number: (leaf, flat index, factor).
+    """
+
+    targets: tuple[tuple[tuple[str, int, float], ...], ...]
+    log: bool
+    last: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        """How many numbers of theta."""
+        return len(self.targets)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The leaves that change."""
+        return tuple(dict.fromkeys(path for entries in self.targets for path, _, _ in entries))
+
+    def write(self, leaves: Leaves, theta: Array) -> Leaves:
+        """The changed leaves."""
+        numbers, changed = jnp.exp(theta) if self.log else theta, {}
+        every = [(path, i, factor, k) for k, entries in enumerate(self.targets) for path, i, factor in entries]
+        for path in self.paths:
+            index, factor, which = (np.asarray([entry[j] for entry in every if entry[0] == path]) for j in (1, 2, 3))
+            flat = leaves[path].reshape(-1)
+            changed[path] = flat.at[index].set((numbers[which] * factor).astype(flat.dtype)).reshape(leaves[path].shape)
+        return changed
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """The direction of gravity: tangents of two angles by which it is off the model's, about two axes across it."""
+
+    axes: tuple[tuple[float, float, float], tuple[float, float, float]]
+    log: ClassVar[bool] = False
+    size: ClassVar[int] = 2
+    last: ClassVar[bool] = False
+    paths: ClassVar[tuple[str, ...]] = ("opt.gravity",)
+
+    def write(self, leaves: Leaves, theta: Array) -> Leaves:
+        """The changed leaf: gravity keeps its strength."""
+        old = leaves["opt.gravity"]
+        strength, across = safe.norm(old), jnp.asarray(self.axes, old.dtype)
+        new = old + strength * (theta[0] * across[0] + theta[1] * across[1])
+        return {"opt.gravity": new * safe.divide(strength, safe.norm(new), 1.0)}
+
+
+@dataclass(frozen=True)
+class Inertia:
+    """All that is inertial of a body, in log-Cholesky coordinates about the axes that the model has."""
+
+    body: int
+    log: ClassVar[bool] = False
+    size: ClassVar[int] = 10
+    last: ClassVar[bool] = True
+    paths: ClassVar[tuple[str, ...]] = INERTIAL
+
+    def write(self, leaves: Leaves, theta: Array) -> Leaves:
+        """The changed leaves."""
+        quat = jax.lax.stop_gradient(leaves["body_iquat"][self.body])
+        parts = from_log_cholesky(theta.astype(quat.dtype), quat)
+        return {name: leaves[name].at[self.body].set(part) for name, part in zip(INERTIAL, parts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A point mass (kg) fixed to a body, and where (m, frame of the body): it joins the body's inertia."""
+
+    body: int
+    log: ClassVar[bool] = False
+    size: ClassVar[int] = 4
+    last: ClassVar[bool] = True
+    paths: ClassVar[tuple[str, ...]] = INERTIAL
+
+    def write(self, leaves: Leaves, theta: Array) -> Leaves:
+        """The changed leaves: second moments about the common center, (m p / (m + p)) d d^T more than before."""
+        mass, center, moments, quat = (leaves[name][self.body] for name in INERTIAL)
+        theta = theta.astype(mass.dtype)
+        whole = mass + theta[0]
+        offset, axes = theta[1:] - center, quat_to_mat(quat)
+        second = 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
+        reduced = safe.divide(mass * theta[0], whole)
+        spread = matmul(axes * second[None], axes.T) + reduced * offset[:, None] * offset[None]
+        values, turned = principal_axes(spread, jax.lax.stop_gradient(quat))
+        parts = (
+            whole,
+            center + safe.divide(theta[0], whole) * offset,
+            jnp.roll(values, 1) + jnp.roll(values, 2),
+            turned,
+        )
+        return {name: leaves[name].at[self.body].set(part) for name, part in zip(INERTIAL, parts, strict=True)}
+
+
+Place = Entries | Tied | Tilt | Inertia | Payload
+
+
+def with_numbers(model: Model, places: Sequence[Place], theta: Array) -> Model:
+    """The model with the numbers of theta (n,), its derived fields included; differentiable.
+
+    Whole inertias are written last: nothing goes with them.
+    """
+    if not places:
+        return model
+    ends = np.cumsum([place.size for place in places])[:-1]
+    parts = list(zip(places, jnp.split(theta, ends), strict=True))
+    leaves = follow(model, _written(model, {}, [part for part in parts if not part[0].last]))
+    leaves = _written(model, leaves, [part for part in parts if part[0].last])
+    return set_const(with_leaves(model, leaves))
+
+
+def changed_leaves(model: Model, places: Sequence[Place], theta: Array) -> list[str]:
+    """Paths of the leaves that depend on theta; nothing is computed."""
+    paths = list(declared_ranks(model))
+
+    def every(leaves: Leaves) -> Leaves:
+        changed = with_numbers(model, places, leaves["theta"])
+        return {path: leaf(changed, path) for path in paths}
+
+    return dependents(every, {"theta": theta})
+
+
+def _written(model: Model, leaves: Leaves, parts: list[tuple[Place, Array]]) -> Leaves:
+    """Leaves by path, with the numbers of some places."""
+    for place, numbers in parts:
+        leaves = {path: leaf(model, path) for path in place.paths} | leaves
+        leaves = leaves | place.write(leaves, numbers)
+    return leaves

@@ -1,0 +1,335 @@
+"""The least-squares problem of `fit`: residuals and their derivatives, of windows of recordings, on the host.
+
+    r = (shown_i(t; theta, x_w) - measured_i(t)) / noise_i,    x_w / start_noise,    (theta - theta_0) / prior,
+    and of chained windows (end_w - x_{w+1}) / tightness
+
+Windows are cut from recordings; each has a first state of its own, x_w in tangent coordinates about a guess. Chained
+ones are one motion, whose states in between are unknowns that the last line ties together: as good as a simulation of
+the whole once that is tight, and not lost in chaos before. Source: Bock 1983, multiple shooting.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import SensorType
+from diffsim.optimize.identify.evidence import Sample
+from diffsim.optimize.identify.least_squares import Blocks, Found, Point, least_squares, state_slopes
+from diffsim.optimize.identify.least_squares import Problem as LeastSquares
+from diffsim.optimize.identify.recording import Recording
+from diffsim.optimize.identify.residuals import (
+    Clock,
+    Guess,
+    Motions,
+    Windows,
+    changes_to,
+    derivatives,
+    first_states,
+    mode_of,
+    motions,
+    own_slopes,
+    shown,
+    shown_slopes,
+    spoilt_rows,
+)
+from diffsim.optimize.identify.unknowns import Unknowns
+from diffsim.optimize.tangent import tangent_size
+from diffsim.types import Model, State
+
+Array = jax.Array
+
+# residuals beyond this count as this: where a simulation breaks down, which the search then avoids
+HUGE = 1e12
+# standard deviations of first states about their guesses where the user gives none: positions, velocities, activations
+START_NOISE = (10.0, 100.0, 10.0)
+# rows that are thrown away, part of all
+BURNT = 0.2
+# length of steps in units of the covariance's root, over sqrt(n)
+LENGTH = 1.7
+# how often a force is integrated until a sensor shows it
+TWICE = ("JOINTPOS", "TENDONPOS", "ACTUATORPOS", "BALLQUAT", "FRAMEPOS", "FRAMEQUAT")
+ONCE = ("JOINTVEL", "TENDONVEL", "ACTUATORVEL", "BALLANGVEL", "FRAMELINVEL", "FRAMEANGVEL", "VELOCIMETER", "GYRO")
+
+
+class Problem:
+    """Residuals and derivatives of some windows, as functions of theta and of a change of each first state.
+
+    Attributes:
+      unknowns: theta.
+      windows: Recording with leaves (windows, T, ...).
+      noise: (ny,) of readings; start_noise: (nx,) of first states, None where these are known.
+      follows: (windows,) bool, whether a window goes on where the one before ended.
+      tightness: standard deviation by which chained windows may fail to meet, (nx,); None for windows that stand alone.
+    """
+
+    def __init__(
+        self,
+        unknowns: Unknowns,
+        windows: Recording,
+        noise: np.ndarray,
+        start_noise: Any = None,
+        known_start: bool = False,
+        mode: str = "auto",
+        follows: np.ndarray | None = None,
+    ) -> None:
+        model, count = unknowns.model, windows.ctrl.shape[0]
+        self.unknowns, self.windows, self.noise = unknowns, windows, noise
+        self.width = 0 if known_start else tangent_size(model)
+        nx = tangent_size(model)
+        spread = np.repeat(START_NOISE, [model.nv, model.nv, model.na]) if start_noise is None else start_noise
+        spread = np.asarray(spread, float)
+        if spread.shape not in ((), (nx,)) or not np.all(spread > 0):
+            raise ValueError(f"start_noise: expected positive numbers, one or ({nx},), not {start_noise}")
+        self.start_noise = np.broadcast_to(spread, (nx,))[: self.width].copy()
+        self.follows = np.zeros(count, bool) if follows is None else follows
+        self.tightness: np.ndarray | None = None
+        self.timestep = float(model.opt.timestep)
+        cheapest = mode_of(model, unknowns.places, self.width, windows.ctrl.shape[1])
+        self.mode = cheapest if mode == "auto" else mode
+        self.set_windows(windows)
+
+    def set_windows(self, windows: Recording) -> None:
+        """Other windows of the same shapes: the programs stay."""
+        unknowns, self.windows = self.unknowns, windows
+        ends = spoilt_rows(unknowns.sensing, unknowns.lower, unknowns.upper, self.timestep)
+        self.inside = Windows(windows.ctrl, windows.qpos[:, 0], windows.qvel[:, 0], windows.act[:, 0])
+        self.measured = np.array(windows.sensordata, float)
+        self.clock = Clock(self.timestep, np.asarray(windows.offset, float))
+        rows = np.arange(self.measured.shape[1])
+        self.measured[:, (rows < ends[0]) | (rows >= rows.size - ends[1])] = np.nan
+
+    def part(self, chosen: slice) -> "Problem":
+        """The same of some windows."""
+        other = object.__new__(Problem)
+        vars(other).update(vars(self), follows=self.follows[chosen])
+        other.set_windows(jax.tree.map(lambda leaf: leaf[chosen], self.windows))
+        return other
+
+    @property
+    def count(self) -> int:
+        """How many windows."""
+        return self.windows.ctrl.shape[0]
+
+    def point(self, theta: np.ndarray) -> Point:
+        """First states as they are guessed."""
+        return Point(np.asarray(theta, float), np.zeros((self.count, self.width)))
+
+    def solve(self, start: Point, iterations: int, free: str = "all") -> Found:
+        """Least squares from a start, over all unknowns, "theta" alone, or first "states" alone."""
+        n, width = (start.theta.size, self.width) if free == "all" else (0, self.width)
+        if free == "theta":
+            n, width = start.theta.size, 0
+
+        def whole(point: Point) -> Point:
+            return Point(point.theta if n else start.theta, point.x if width else start.x)
+
+        def blocks(point: Point) -> Blocks:
+            every = self.blocks(whole(point))
+            by_next = None if every.by_next is None or not width else every.by_next
+            return Blocks(every.by_theta[..., :n], every.by_x[..., :width], by_next)
+
+        sizes = self.unknowns.sizes(self.unknowns.start)[:n]
+        bounds = self.unknowns.lower[:n], self.unknowns.upper[:n]
+        question = LeastSquares(lambda point: self.residuals(whole(point)), blocks, *bounds, sizes)
+        found = least_squares(question, Point(start.theta[:n], start.x[:, :width]), iterations)
+        return found._replace(point=whole(found.point))
+
+    def motions(self, point: Point) -> Motions:
+        """The windows as they are simulated; arrays of numpy."""
+        where = self.unknowns.places, self.unknowns.model, self.inside, self._guess(point)
+        return jax.tree.map(np.asarray, motions(*where))
+
+    def at_rest(self, start: Point) -> Point:
+        """Other first states for windows that begin at rest: where the guess, halted, ends up under its first controls.
+
+        What lies on a floor is pressed into it by less than sensors see, and jumps if it begins elsewhere.
+        """
+        nv, halted = self.unknowns.model.nv, start.x.copy()
+        halted[:, nv : 2 * nv] = -np.asarray(self.inside.qvel, float)
+        held = self.inside._replace(ctrl=jnp.broadcast_to(self.inside.ctrl[:, :1], self.inside.ctrl.shape))
+        ends = motions(self.unknowns.places, self.unknowns.model, held, self._guess(start._replace(x=halted))).ends
+        x = np.asarray(changes_to(self.unknowns.model, self.inside, ends), float)
+        return start._replace(x=np.where(np.isfinite(x), x, start.x))
+
+    def shown(self, point: Point, moved: Motions) -> np.ndarray:
+        """(windows, T, ny) readings as the recording shows them."""
+        return shown(self.unknowns.sensing, point.theta, self.clock, np.asarray(moved.readings, float))
+
+    def errors(self, point: Point, moved: Motions) -> np.ndarray:
+        """(windows, T, ny) readings minus measurements over the noise; NaN where nothing was measured."""
+        readings = self.shown(point, moved)
+        away = (readings - self._alike(readings)) / self.noise
+        away = np.where(np.abs(away) < HUGE, away, HUGE)
+        return np.where(np.isfinite(self.measured), away, np.nan)
+
+    def residuals(self, point: Point) -> np.ndarray:
+        """(windows, k): of readings, first states, defects, and in the first window of what was known of theta."""
+        moved = self.motions(point)
+        parts = [np.nan_to_num(self.errors(point, moved)).reshape(self.count, -1), point.x / self.start_noise]
+        if self.tightness is not None:
+            defects = np.where(np.abs(moved.defects) < HUGE, moved.defects, HUGE) / self.tightness
+            parts.append(np.where(self._goes_on()[:, None], defects, 0))
+        known = np.flatnonzero(np.isfinite(self.unknowns.prior))
+        prior = np.zeros((self.count, known.size))
+        prior[:1] = ((point.theta - self.unknowns.start) / self.unknowns.prior)[known]
+        return np.concatenate([*parts, prior], axis=1)
+
+    def blocks(self, point: Point) -> Blocks:
+        """Derivatives of the residuals by theta, by each window's first state, and by that of the next one."""
+        unknowns, n = self.unknowns, point.theta.size
+        where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point)
+        slopes = [np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in derivatives(*where)]
+        by_theta = np.zeros((*slopes[0].shape[:3], n))
+        by_theta[..., unknowns.in_model] = slopes[0]
+        by_x = slopes[1]
+        if unknowns.sensing or self.clock.offset.any():
+            raw = np.nan_to_num(np.asarray(self.motions(point).readings, float))
+            of_sensors = unknowns.sensing, point.theta, self.clock
+            by_theta = shown_slopes(*of_sensors, by_theta) + own_slopes(*of_sensors, raw)
+            by_x = shown_slopes(*of_sensors, by_x)
+        weight = np.where(np.isfinite(self.measured), 1 / self.noise, 0)[..., None]
+        of_theta = [(by_theta * weight).reshape(self.count, -1, n)]
+        of_x = [(by_x * weight).reshape(self.count, -1, self.width)]
+        prior_x = np.broadcast_to(np.diag(1 / self.start_noise), (self.count, self.width, self.width))
+        of_theta, of_x = [*of_theta, np.zeros((self.count, self.width, n))], [*of_x, prior_x]
+        by_next = None
+        if self.tightness is not None:
+            goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
+            ends = np.zeros((self.count, self.tightness.size, n))
+            ends[..., unknowns.in_model] = slopes[2]
+            of_theta, of_x = [*of_theta, ends * goes_on], [*of_x, slopes[3] * goes_on]
+            by_next = slopes[4] * goes_on
+        known = np.flatnonzero(np.isfinite(unknowns.prior))
+        prior = np.zeros((self.count, known.size, n))
+        prior[:1, np.arange(known.size), known] = 1 / unknowns.prior[known]
+        nothing = np.zeros((self.count, known.size, self.width))
+        of_theta, of_x = [*of_theta, prior], [*of_x, nothing]
+        if by_next is not None:
+            before = np.zeros((self.count, of_x[0].shape[1] + self.width, self.width))
+            by_next = np.concatenate([before, by_next, nothing], axis=1)
+        return Blocks(np.concatenate(of_theta, axis=1), np.concatenate(of_x, axis=1), by_next)
+
+    def sample(self, point: Point, blocks: Blocks, known: bool) -> Sample:
+        """The windows there, to judge what is left."""
+        moved, model = self.motions(point), self.unknowns.model
+        readings = self.shown(point, moved)
+        sensors = [SensorType(int(kind)).name for kind in model.sensor_type]
+        order = [2 * (name in TWICE) + (name in ONCE) for name in sensors]
+        return Sample(
+            errors=self.errors(point, moved),
+            blocks=blocks,
+            readings=readings,
+            measured=np.where(np.isfinite(self.measured), self._alike(readings), np.nan),
+            noise=self.noise,
+            known=known,
+            ctrl=np.asarray(self.windows.ctrl, float),
+            qvel=np.asarray(moved.qvel, float),
+            contacts=np.asarray(moved.contacts),
+            timestep=self.timestep,
+            names=reading_names(model),
+            order=np.repeat(order, model.sensor_dim),
+        )
+
+    def rms(self, point: Point) -> np.ndarray:
+        """(ny,) root mean square error of each reading, in its unit; NaN where nothing was measured."""
+        if not self.count:
+            return np.full(self.noise.size, np.nan)
+        errors = self.errors(point, self.motions(point))
+        count = np.isfinite(errors).sum(axis=(0, 1))
+        mean = np.divide(np.nansum(errors**2, axis=(0, 1)), count, out=np.full(count.size, np.nan), where=count > 0)
+        return self.noise * np.sqrt(mean)
+
+    def states(self, x: np.ndarray) -> State:
+        """The initial states of all windows."""
+        return first_states(self.unknowns.model, self.inside, jnp.asarray(x, self.windows.qpos.dtype))
+
+    def _goes_on(self) -> np.ndarray:
+        """(windows,) whether the next window follows."""
+        return np.append(self.follows[1:], False)
+
+    def _guess(self, point: Point) -> Guess:
+        dtype = self.windows.qpos.dtype
+        return Guess(jnp.asarray(point.theta[self.unknowns.in_model], dtype), jnp.asarray(point.x, dtype))
+
+    def _alike(self, readings: np.ndarray) -> np.ndarray:
+        """What was measured; quaternions, whose sign means nothing, on the side of the readings."""
+        measured, model = self.measured, self.unknowns.model
+        for i in np.flatnonzero(np.asarray(model.sensor_dim) == 4):
+            place = slice(int(model.sensor_adr[i]), int(model.sensor_adr[i]) + 4)
+            side = np.sum(readings[..., place] * np.nan_to_num(measured[..., place]), axis=-1, keepdims=True)
+            measured = np.concatenate(
+                [
+                    measured[..., : place.start],
+                    measured[..., place] * np.where(side < 0, -1, 1),
+                    measured[..., place.stop :],
+                ],
+                axis=-1,
+            )
+        return measured
+
+
+def windows_of(recordings: Sequence[Recording], rows: int) -> tuple[Recording, np.ndarray]:
+    """All windows, stacked, and whether each follows the one before; rows at the end that fill none are left out."""
+    shortest = min(len(recording.ctrl) for recording in recordings)
+    rows = rows or shortest
+    if rows < 2 or shortest < rows:
+        raise ValueError(
+            f"windows have {rows} rows, the shortest recording {shortest}; give a window between 2 and that"
+        )
+    places = [(k, first) for k, part in enumerate(recordings) for first in range(0, len(part.ctrl) - rows + 1, rows)]
+    cut = [jax.tree.map(lambda leaf, first=first: leaf[first : first + rows], recordings[k]) for k, first in places]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *cut), np.asarray([first > 0 for _, first in places])
+
+
+def reading_names(model: Model) -> list[str]:
+    """A name of each reading."""
+    names = []
+    for i in range(model.nsensor):
+        name, width = model.name("sensor", i) or f"sensor {i}", int(model.sensor_dim[i])
+        names += [name] if width == 1 else [f"{name}.{k}" for k in range(width)]
+    return names
+
+
+def laplace(problem: Problem, theta: np.ndarray, covariance: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """(count, n) draws of a normal distribution, within the bounds."""
+    rng, unknowns = np.random.default_rng(seed), problem.unknowns
+    root = _root(covariance)
+    drawn = theta + rng.normal(size=(count, theta.size)) @ root.T
+    return np.clip(drawn, unknowns.lower, unknowns.upper)
+
+
+def metropolis(
+    problem: Problem, point: Point, blocks: Blocks, covariance: np.ndarray, count: int, seed: int
+) -> np.ndarray:
+    """(count, n) draws by Metropolis steps of that shape, accepted by the simulator's own cost: one simulation each.
+
+    First states follow theta so that residuals change least. Source: Roberts and Rosenthal 2001 for the steps' length.
+    """
+    rng, unknowns = np.random.default_rng(seed), problem.unknowns
+    root, follow = _root(covariance), state_slopes(blocks)
+    length = LENGTH / np.sqrt(max(point.theta.size, 1))
+
+    def cost(theta: np.ndarray) -> float:
+        moved = Point(theta, point.x + follow @ (theta - point.theta))
+        return 0.5 * float(np.sum(problem.residuals(moved) ** 2))
+
+    theta, now, kept = point.theta, cost(point.theta), []
+    skipped = int(BURNT * count)
+    for step in range(count + skipped):
+        other = theta + length * root @ rng.normal(size=theta.size)
+        if np.all((other >= unknowns.lower) & (other <= unknowns.upper)):
+            there = cost(other)
+            if np.log(rng.random()) < now - there:
+                theta, now = other, there
+        if step >= skipped:
+            kept.append(theta)
+    return np.asarray(kept)
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    """A matrix R with R R^T the covariance."""
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    return vectors * np.sqrt(np.maximum(values, 0))

@@ -1,0 +1,124 @@
+"""A report of a fit that one would send to a colleague: one HTML file without anything around it.
+
+What it says first is whether the model explains the data. Then the numbers with prior and posterior, which of them go
+together, what was recorded beside what is simulated by sensor and window, and what is left. Curves are drawn as SVG.
+"""
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+
+from diffsim.optimize.identify.evidence import Evidence, Identified, Sample
+
+# points of a curve, size of a drawing in pixels
+POINTS, WIDTH, HEIGHT = 600, 640, 120
+STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
+table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}
+td:first-child,th:first-child{text-align:left}.verdict{padding:.8em 1em;border-left:.4em solid;font-size:1.1em}
+.good{border-color:#2a8a3e;background:#eef8f0}.bad{border-color:#c0392b;background:#fdf0ee}
+svg{display:block;margin:.2em 0 1em}pre{white-space:pre-wrap}"""
+# which colors stand for recorded, simulated and left-over readings
+RECORDED, SIMULATED, LEFT = "#888", "#0b62c4", "#c0392b"
+
+
+def report(
+    title: str,
+    good: bool,
+    ended: str,
+    evidence: Evidence,
+    identified: Identified,
+    samples: Sequence[tuple[str, Sample]],
+) -> str:
+    """The page.
+
+    Args:
+      title: its heading.
+      good: whether to believe it.
+      ended: how the search ended.
+      evidence, identified: of the fit.
+      samples: by heading, windows that were fitted and those that were held out.
+    """
+    parts = [
+        f"<!doctype html><html><head><meta charset='utf-8'><title>{html.escape(title)}</title>",
+        f"<style>{STYLE}</style></head>",
+        f"<body><h1>{html.escape(title)}</h1>",
+        f"<p class='verdict {'good' if good else 'bad'}'>{html.escape(evidence.sentence)}</p>",
+    ]
+    if evidence.causes:
+        parts.append(_listed("What is left looks like", evidence.causes))
+    parts += [f"<p>{html.escape(ended)}</p>", "<h2>Numbers</h2>"]
+    shown, rows = identified, []
+    columns = (shown.labels, shown.start, shown.values, shown.lower, shown.upper, shown.at_bound)
+    for label, start, value, lower, upper, bound in zip(*columns, strict=True):
+        told = f"{lower:.5g} to {upper:.5g}" if np.isfinite(upper - lower) else "not identified"
+        told = "withheld" if shown.withheld else told
+        rows.append((label, f"{start:.5g}", f"{value:.5g}", told, "at a bound" if bound else ""))
+    parts.append(_table(("number", "before", "found", "95% interval", ""), rows))
+    if shown.null_directions:
+        parts.append(_listed("The data do not show", shown.null_directions))
+    deviations = np.sqrt(np.maximum(np.diag(shown.covariance), 1e-300))
+    matrix = shown.covariance / deviations[:, None] / deviations
+    rows = [(label, *(f"{value:.2f}" for value in row)) for label, row in zip(shown.labels, matrix, strict=True)]
+    parts += ["<h2>Correlations</h2>", _table(("", *(str(i) for i in range(len(rows)))), rows)]
+    rows = []
+    for i, name in enumerate(samples[0][1].names):
+        windows = ", ".join(f"{value:.2g}" for value in evidence.by_window[:12, i])
+        more = " ..." if len(evidence.by_window) > 12 else ""
+        rows.append((name, f"{evidence.size[i]:.3g}", f"{evidence.white[i]:.2g}", windows + more))
+    parts += ["<h2>Residuals over the noise</h2>", _table(("reading", "size", "chance if random", "by window"), rows)]
+    for heading, sample in samples:
+        if len(sample.errors):
+            parts += [f"<h2>{html.escape(heading)}</h2>", _curves(sample)]
+    return "\n".join([*parts, "</body></html>"])
+
+
+def _listed(heading: str, lines: Sequence[str]) -> str:
+    return f"<p>{heading}:</p><ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of text."""
+    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+    return f"<table><tr>{cells}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _curves(sample: Sample) -> str:
+    """Recorded and simulated readings, one after the other window, and what is left."""
+    parts = [
+        f"<p><span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
+        f"<span style='color:{LEFT}'>simulated minus recorded over the noise</span></p>"
+    ]
+    for i, name in enumerate(sample.names):
+        measured, readings = sample.measured[..., i].reshape(-1), sample.readings[..., i].reshape(-1)
+        left = sample.errors[..., i].reshape(-1)
+        parts.append(f"<b>{html.escape(name)}</b>")
+        parts.append(_drawing([(measured, RECORDED), (readings, SIMULATED)], HEIGHT))
+        parts.append(_drawing([(left, LEFT)], HEIGHT // 2))
+    return "\n".join(parts)
+
+
+def _drawing(curves: Sequence[tuple[np.ndarray, str]], height: int) -> str:
+    """Curves over rows, in one scale, with its ends."""
+    stacked = np.concatenate([curve for curve, _ in curves])
+    there = stacked[np.isfinite(stacked)]
+    if not there.size:
+        return "<p>nothing was measured</p>"
+    low, high = float(there.min()), float(there.max())
+    span = (high - low) or 1.0
+    lines = []
+    for curve, color in curves:
+        index = np.unique(np.linspace(0, len(curve) - 1, POINTS).astype(int))
+        places = [
+            f"{WIDTH * k / max(len(curve) - 1, 1):.1f},{(height - 4) * (1 - (curve[k] - low) / span) + 2:.1f}"
+            for k in index
+            if np.isfinite(curve[k])
+        ]
+        lines.append(f"<polyline fill='none' stroke='{color}' stroke-width='1.2' points='{' '.join(places)}'/>")
+    ends = (
+        f"<text x='{WIDTH + 6}' y='12' font-size='11'>{high:.3g}</text>"
+        f"<text x='{WIDTH + 6}' y='{height - 2}' font-size='11'>{low:.3g}</text>"
+    )
+    frame = f"<rect width='{WIDTH}' height='{height}' fill='none' stroke='#ddd'/>"
+    return f"<svg width='{WIDTH + 70}' height='{height}'>{frame}{''.join(lines)}{ends}</svg>"
