@@ -57,6 +57,7 @@ from diffsim.types.views import View as View
 from diffsim.types.views import sensor as sensor
 from diffsim.version import VERSION as __version__  # noqa: F401
 from diffsim.xla.compiled import compiler_options as compiler_options
+from diffsim.xla.compiled import jit as jit
 
 if TYPE_CHECKING:
     from diffsim import bench as bench

@@ -87,10 +87,45 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def jit(function: Callable[P, T], **settings: Any) -> Callable[P, T]:
+    """`jax.jit` with what suits programs of a model: `diffsim.jit(jax.grad(loss))`.
+
+    Where it is the outermost program it is compiled with `compiler_options()`, which `jax.jit` refuses anywhere else;
+    within another program, and while `jax.grad` or `jax.vmap` call it, it is `jax.jit(function)`.
+
+    Args:
+      function: of pytrees of arrays.
+      settings: further arguments of `jax.jit`, as `static_argnames` and `donate_argnums`.
+
+    Returns:
+      The function, compiled once for each structure and shapes of its arguments.
+    """
+    inside = jax.jit(function, **settings)
+
+    @functools.cache
+    def outermost() -> Callable[P, T]:
+        # not before it is called: asking for the backend starts it
+        return jax.jit(function, compiler_options=compiler_options(), **settings)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+            return inside(*args, **kwargs)
+        try:
+            return outermost()(*args, **kwargs)
+        except ValueError:
+            # numbers alone, within a program: what is made there is a tracer
+            if isinstance(jax.lax.full((), 0), jax.core.Tracer):
+                return inside(*args, **kwargs)
+            raise
+
+    return call
+
+
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """The function of pytrees of arrays, compiled once for each structure and shapes when called with numbers."""
     traced = uncollected()(function)
-    program = jax.jit(traced)
+    program = jit(traced)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

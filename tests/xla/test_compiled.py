@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -53,3 +54,26 @@ def test_a_user_who_switched_it_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_options_go_to_the_outermost_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option that XLA does not know tells where options arrive."""
+    monkeypatch.setattr("diffsim.xla.compiled.compiler_options", lambda: {"xla_no_such_option": True})
+    square = diffsim.jit(lambda x: jnp.sum(x * x))
+    x = jnp.arange(3.0)
+    with pytest.raises(Exception, match="xla_no_such_option"):
+        square(x)
+    for inside in (jax.jit(square), jax.grad(square), jax.jit(jax.grad(square)), jax.vmap(square)):
+        inside(jnp.ones((2, 3)))
+    # nothing but numbers, in the middle of another program
+    assert jax.jit(lambda y: y + square(x))(1.0) == 6
+
+
+def test_what_a_function_raises_comes_through() -> None:
+    def fails(x: object) -> object:
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own"):
+        diffsim.jit(fails)(jnp.zeros(()))
+    with pytest.raises(ValueError, match="of its own"):
+        jax.jit(diffsim.jit(fails))(jnp.zeros(()))
