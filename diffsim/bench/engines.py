@@ -7,7 +7,7 @@ MJX and C MuJoCo are imported here, and only when asked for.
 import dataclasses
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -32,7 +32,8 @@ Array = jax.Array
 class Workload:
     """What is simulated: a model file or a made model, solver settings (None: the model's), and the random start.
 
-    The noslip solver is off unless asked for: MJX has none and would leave it out without a word.
+    `loading` has arguments of `diffsim.load`. The noslip solver is off unless asked for: MJX has none and would leave
+    it out without a word.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Workload:
     noslip_iterations: int = 0
     keyframe: int | None = None
     seed: int = 0
+    loading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def options(self) -> dict[str, int]:
         """Solver settings that replace the model's."""
@@ -112,9 +114,10 @@ class Ours:
     names = "ours"
 
     def __init__(self, workload: Workload) -> None:
-        spec = read(workload.source)
+        loading = dict(workload.loading)
+        spec = read(workload.source, allow_outside=loading.pop("allow_outside", False))
         spec.option.noslip_iterations = workload.noslip_iterations
-        model = compile_all(spec)
+        model = compile_all(spec, **loading)
         self.workload = workload
         self.model = model.replace(opt=model.opt.replace(**workload.options()))
         self.nu = self.model.nu

@@ -25,7 +25,7 @@ COMMANDS: dict[str, Command] = {
 ABOUT = """Differentiable, batched rigid-body simulation on JAX, with MuJoCo's semantics.
 
 A MODEL is a file (MJCF, URDF or saved), a file inside an installed package such as dm_control/suite/hopper.xml, or the
-name of a task of diffsim.envs: cartpole, reacher, hopper, walker, quadruped, humanoid, hand."""
+name of a task of diffsim.envs: cartpole, reacher, hopper, walker, quadruped, humanoid, hand, joystick."""
 EXAMPLES = """examples:
   diffsim info robot.xml                               what a model contains
   diffsim view quadruped --keyframe stand              simulates, in a browser: drag bodies, set controls

@@ -12,7 +12,7 @@ import jax
 from diffsim import parallel
 from diffsim.base.errors import ArgumentError
 from diffsim.cli.command import Command
-from diffsim.cli.models import find_model
+from diffsim.cli.models import declare_model, find_model, loading_options
 
 # modules of the engines of `--against`, outer ones first, and the package that has them
 MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx")
@@ -21,7 +21,7 @@ PACKAGES = {"mjx": MJX, "mjx-tuned": MJX, "c": (("mujoco",), "mujoco")}
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model")
+    declare_model(parser)
     parser.add_argument("--batch", type=int, nargs="+", default=[512])
     parser.add_argument("--steps", type=int, default=50, help="timed steps")
     parser.add_argument("--warmup", type=int, default=100, help="steps before the clock starts")
@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace) -> None:
     from diffsim.bench.report import Schedule, report
 
     limits = (options.iterations, options.ls_iterations, options.noslip_iterations)
-    workload = Workload(find_model(options.model), *limits, options.keyframe)
+    workload = Workload(find_model(options.model), *limits, options.keyframe, loading=loading_options(options))
     shown = {"whole": not options.stages, "stages": not options.no_stages}
     schedule = Schedule(options.batch, options.steps, options.warmup, options.gradient_steps, **shown)
     report(workload, schedule, options.against)

@@ -3,8 +3,7 @@
 import argparse
 
 from diffsim.cli.command import Command
-from diffsim.cli.models import find_model
-from diffsim.load import load
+from diffsim.cli.models import declare_model, load_model
 from diffsim.support.describe import print_model
 from diffsim.types.kinds import KINDS
 
@@ -14,12 +13,12 @@ MOST = 40
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model")
+    declare_model(parser)
     parser.add_argument("--all", action="store_true", help="every field of the model")
 
 
 def _run(options: argparse.Namespace) -> None:
-    model = load(find_model(options.model))
+    model = load_model(options)
     if options.all:
         return print_model(model)
     for name in SIZES:

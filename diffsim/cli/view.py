@@ -7,14 +7,13 @@ import jax.numpy as jnp
 
 from diffsim import viewer, viz
 from diffsim.cli.command import Command
-from diffsim.cli.models import find_model
+from diffsim.cli.models import declare_model, load_model
 from diffsim.cli.render import found
-from diffsim.load import load
 from diffsim.types.state import make_inputs, make_state
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model")
+    declare_model(parser)
     parser.add_argument("--keyframe", help="name or number; default: qpos0")
     parser.add_argument("--worlds", type=int, default=1, help="side by side, with velocities drawn at random")
     parser.add_argument("--port", type=int, default=0, help="of the page, on this machine; default: any")
@@ -22,7 +21,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    model = load(find_model(options.model))
+    model = load_model(options)
     state = found("keyframe", options.keyframe, lambda key: make_state(model, key))
     inputs = found("keyframe", options.keyframe, lambda key: make_inputs(model, key))
     if options.worlds > 1:

@@ -29,7 +29,7 @@ class AutoResetWrapper(Wrapper):
     def reset(self, key: Array) -> EnvState:
         """The beginnings; `info` keeps what later ones are made of."""
         state = self.env.reset(key)
-        first = {"key": key} if self.redraw else {"first": (state.physics, state.inputs, state.obs)}
+        first = {"key": key} if self.redraw else {"first": _seen(state)}
         return state.replace(info=state.info | first | {"final_obs": state.obs})
 
     def step(self, state: EnvState, action: Array) -> EnvState:
@@ -37,13 +37,13 @@ class AutoResetWrapper(Wrapper):
         later = self.env.step(state, action)
         done = later.done > 0
         info = later.info | {"final_obs": later.obs}
-        here = (later.physics, later.inputs, later.obs)
+        here = _seen(later)
         if self.redraw:
             info, first = self._draw(info, done, here)
         else:
             first = info["first"]
-        physics, inputs, obs = where(done, first, here)
-        return later.replace(physics=physics, inputs=inputs, obs=obs, info=info)
+        physics, inputs, obs, memory = where(done, first, here)
+        return later.replace(physics=physics, inputs=inputs, obs=obs, info=info | memory)
 
     def _draw(self, info: dict, done: Array, here: tuple) -> tuple[dict, tuple]:
         """Other beginnings, if any world needs one, and the keys of the next."""
@@ -51,7 +51,16 @@ class AutoResetWrapper(Wrapper):
         chosen = jnp.where(done.reshape(done.shape + (1,) * (keys.ndim - 2)), keys[:, 0], info["key"])
 
         def draw() -> tuple:
-            state = self.env.reset(keys[:, 1])
-            return state.physics, state.inputs, state.obs
+            return _seen(self.env.reset(keys[:, 1]))
 
         return info | {"key": chosen}, jax.lax.cond(jnp.any(done), draw, lambda: here)
+
+
+def _seen(state: EnvState) -> tuple:
+    """What an episode begins with: physics, inputs, observation, and what the task remembers, if it does."""
+    return (
+        state.physics,
+        state.inputs,
+        state.obs,
+        {name: state.info[name] for name in ("memory",) if name in state.info},
+    )

@@ -1,11 +1,13 @@
 """Batches of worlds: of one model, or each with a model of its own."""
 
+import copy
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
-from diffsim.envs.env import Env, EnvState
-from diffsim.envs.wrapper import Wrapper
+from diffsim.envs.env import EnvState
+from diffsim.envs.wrapper import Environment, Wrapper
 from diffsim.types import Model
 
 Array = jax.Array
@@ -30,21 +32,30 @@ class RandomizedVmapWrapper(Wrapper):
         env = envs.RandomizedVmapWrapper(envs.make("hopper"), draw)
 
     Args:
-      env: an `Env` without wrappers.
+      env: an environment of one world, with or without wrappers: an `Env`, or any object with `model`, `reset` and
+        `step`, which read the model from there.
       randomization: model -> (models, in_axes), as `diffsim.randomize` gives them.
     """
 
-    def __init__(self, env: Env, randomization: Callable[[Model], tuple[Model, Model]]) -> None:
+    def __init__(self, env: Environment, randomization: Callable[[Model], tuple[Model, Model]]) -> None:
         super().__init__(env)
-        models, axes = randomization(env.model)
-        self.envs, self.axes = env.replace(model=models), Env(axes, env.task)
+        self.models, self.axes = randomization(env.model)
 
     def reset(self, key: Array) -> EnvState:
         """One beginning for each key (worlds,)."""
-        return jax.vmap(lambda env, key: env.reset(key), in_axes=(self.axes, 0))(self.envs, key)
+        one = lambda model, key: with_model(self.env, model).reset(key)  # noqa: E731
+        return jax.vmap(one, in_axes=(self.axes, 0))(self.models, key)
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """The next state of each world; actions are (worlds, nu)."""
-        return jax.vmap(lambda env, state, action: env.step(state, action), in_axes=(self.axes, 0, 0))(
-            self.envs, state, action
-        )
+        one = lambda model, state, action: with_model(self.env, model).step(state, action)  # noqa: E731
+        return jax.vmap(one, in_axes=(self.axes, 0, 0))(self.models, state, action)
+
+
+def with_model(env: Environment, model: Model) -> Environment:
+    """A copy of an environment with another model, also where it is inside of wrappers."""
+    other: Any = copy.copy(env)
+    inside = "env" if isinstance(env, Wrapper) else "model"
+    # an Env is frozen; the copy is nobody else's
+    object.__setattr__(other, inside, with_model(env.env, model) if isinstance(env, Wrapper) else model)
+    return other

@@ -37,6 +37,8 @@ class Moment(NamedTuple):
         the constraint solver (accelerations, contact forces) costs as much as a physics step.
       before: the state before the action; at the beginning `state` itself.
       action: what was done (nu,), in [-1, 1]; zero at the beginning.
+      key: of `jax.random`, another one at each moment, for noise; None unless the task is `noisy`.
+      memory: what the task remembers, of this moment on; None unless it has `remember`.
     """
 
     model: Model
@@ -45,6 +47,8 @@ class Moment(NamedTuple):
     data: Data
     before: State
     action: Array
+    key: Any = None
+    memory: Any = None
 
 
 class Task(NamedTuple):
@@ -57,6 +61,10 @@ class Task(NamedTuple):
       failed: moment -> whether the episode ends here, a bool scalar.
       steps: physics steps for each action.
       control: (model, action in [-1, 1]) -> controls (nu,).
+      noisy: whether moments have a key, for noise in what is seen and remembered, and for commands drawn anew.
+      remember: moment -> what to keep for the moments to come, an array or a tree of them: commands, the last action,
+        how long a foot has been in the air. `moment.memory` is there that of the moment before, None at the beginning;
+        to all other functions it is what was just returned.
     """
 
     start: Callable[[Model, Array], tuple[State, Inputs]]
@@ -65,6 +73,8 @@ class Task(NamedTuple):
     failed: Callable[[Moment], Array]
     steps: int = 1
     control: Callable[[Model, Array], Array] = over_range
+    noisy: bool = False
+    remember: Callable[[Moment], Any] | None = None
 
 
 @functools.partial(
@@ -83,7 +93,8 @@ class EnvState:
       reward: of the last step.
       done: 1 where the episode has ended, else 0; a float, as in Brax.
       metrics: terms of the reward, by name.
-      info: `status`, the bits of `diffsim.base.enums.Status` of the last step, and what wrappers add.
+      info: `status`, the bits of `diffsim.base.enums.Status` of the last step, `rng` and `memory` of tasks that have
+        them, and what wrappers add.
     """
 
     physics: State
@@ -109,16 +120,18 @@ class Env:
 
     def reset(self, key: Array) -> EnvState:
         """The beginning of an episode, drawn by a key of `jax.random`."""
-        return self.begin(*self.task.start(self.model, key))
+        begins, goes_on = jax.random.split(key) if self.task.noisy else (key, None)
+        return self.begin(*self.task.start(self.model, begins), goes_on)
 
-    def begin(self, state: State, inputs: Inputs) -> EnvState:
-        """The beginning of an episode at a given state of the physics."""
-        idle = jnp.zeros(self.model.nu, state.qpos.dtype)
-        moment = self._moment(state, inputs, state, idle)
+    def begin(self, state: State, inputs: Inputs, key: Array | None = None) -> EnvState:
+        """The beginning of an episode at a given state of the physics; the key is for tasks that are noisy."""
+        if self.task.noisy and key is None:
+            raise ValueError("this task draws noise: begin needs a key of jax.random")
+        idle, info = jnp.zeros(self.model.nu, state.qpos.dtype), {"status": jnp.zeros((), jnp.int32)}
+        moment, kept = self._moment(state, inputs, state, idle, {"rng": key})
         metrics = jax.tree.map(jnp.zeros_like, self.task.reward(moment))
         nothing = jnp.zeros((), state.qpos.dtype)
-        info = {"status": jnp.zeros((), jnp.int32)}
-        return EnvState(state, inputs, self.task.observe(moment), nothing, nothing, metrics, info)
+        return EnvState(state, inputs, self.task.observe(moment), nothing, nothing, metrics, info | kept)
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """The state `env.dt` seconds later.
@@ -139,7 +152,7 @@ class Env:
         inputs = state.inputs.replace(ctrl=self.task.control(self.model, action))
         ctrl = jnp.broadcast_to(inputs.ctrl, (self.task.steps, self.model.nu))
         result = rollout(self.model, state.physics, ctrl, lambda state, data: None, inputs)
-        moment = self._moment(result.final, inputs, state.physics, action)
+        moment, kept = self._moment(result.final, inputs, state.physics, action, state.info)
         bad = is_bad(result)
         obs, metrics = _zero_where(bad, (self.task.observe(moment), self.task.reward(moment)))
         return EnvState(
@@ -149,11 +162,21 @@ class Env:
             reward=functools.reduce(jnp.add, metrics.values()),
             done=(bad | self.task.failed(moment)).astype(action.dtype),
             metrics=metrics,
-            info=state.info | {"status": result.status},
+            info=state.info | {"status": result.status} | kept,
         )
 
-    def _moment(self, state: State, inputs: Inputs, before: State, action: Array) -> Moment:
-        return Moment(self.model, state, inputs, forward(self.model, state, inputs), before, action)
+    def _moment(
+        self, state: State, inputs: Inputs, before: State, action: Array, info: dict[str, Any]
+    ) -> tuple[Moment, dict[str, Any]]:
+        """A moment, and what its successor needs of it, from what is kept of the moment before."""
+        moment, kept = Moment(self.model, state, inputs, forward(self.model, state, inputs), before, action), {}
+        if self.task.noisy:
+            kept["rng"], key = jax.random.split(info["rng"])
+            moment = moment._replace(key=key)
+        if self.task.remember is not None:
+            kept["memory"] = self.task.remember(moment._replace(memory=info.get("memory")))
+            moment = moment._replace(memory=kept["memory"])
+        return moment, kept
 
     @property
     def dt(self) -> float:

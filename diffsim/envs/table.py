@@ -1,7 +1,7 @@
-"""The table of tasks: one row each, a module of `tasks/` and a model of `models/` with the row's name."""
+"""The table of tasks: one row each, a module of `tasks/` and a model of `models/`, mostly with the row's name."""
 
 from diffsim.envs.env import Env, Task
-from diffsim.envs.tasks import cartpole, hand, hopper, humanoid, quadruped, reacher, walker
+from diffsim.envs.tasks import cartpole, hand, hopper, humanoid, joystick, quadruped, reacher, walker
 from diffsim.load import MODELS as MODELS
 from diffsim.load import load
 from diffsim.types.record import near
@@ -14,7 +14,10 @@ TASKS: dict[str, Task] = {
     "quadruped": quadruped.TASK,
     "humanoid": humanoid.TASK,
     "hand": hand.TASK,
+    "joystick": joystick.TASK,
 }
+# the model of a task that has none of its own
+MODEL_OF = {"joystick": "quadruped"}
 
 
 def make(name: str) -> Env:
@@ -31,4 +34,4 @@ def make(name: str) -> Env:
     """
     if name not in TASKS:
         raise KeyError(f"no task is called {name!r}{near(name, TASKS, listed=len(TASKS))}")
-    return Env(load(MODELS / f"{name}.xml"), TASKS[name])
+    return Env(load(MODELS / f"{MODEL_OF.get(name, name)}.xml"), TASKS[name])

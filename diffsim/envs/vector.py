@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from diffsim import viz
 from diffsim.envs.batch import VmapWrapper
 from diffsim.envs.env import Env, EnvState
 from diffsim.envs.episode import EpisodeWrapper
@@ -39,6 +40,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
       autoreset_mode: when a world that is done begins anew: NEXT_STEP (the next step does it, whatever its action),
         SAME_STEP (the last observation is in `infos["final_obs"]`) or DISABLED (by the user, with
         `reset(options={"reset_mask": done})`).
+      render_mode: "rgb_array" for pictures by `render`, or None.
+      camera, size: of the pictures, as for `diffsim.viz.render`.
+      drawn: of how many worlds `render` gives pictures, at most.
     """
 
     def __init__(
@@ -47,10 +51,17 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         num_envs: int,
         episode_length: int = 1000,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+        camera: viz.View | str | int | None = None,
+        size: tuple[int, int] = (320, 240),
+        drawn: int = 4,
     ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode {render_mode!r} is none of None, 'rgb_array'")
         self._mode = AutoresetMode(autoreset_mode)
-        self.num_envs = num_envs
-        self.metadata = {"autoreset_mode": self._mode}
+        self.num_envs, self.render_mode = num_envs, render_mode
+        self.metadata = {"autoreset_mode": self._mode, "render_modes": ["rgb_array"], "render_fps": round(1 / env.dt)}
+        self._camera, self._size, self._drawn = camera, size, min(drawn, num_envs)
         self.single_action_space = gymnasium.spaces.Box(-1, 1, (env.action_size,), np.float32)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.single_observation_space = _space(jax.eval_shape(env.reset, jax.random.key(0)).obs)
@@ -96,6 +107,21 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             infos |= {"final_obs": _objects(seen.obs, done), "_final_obs": done, "final_info": dict(infos)}
         reward = np.asarray(seen.reward, np.float64)
         return _numpy(later.obs), reward, done & ~truncated, truncated, infos
+
+    def render(self) -> tuple[np.ndarray, ...] | None:
+        """A picture (height, width, 3), uint8, of each of the first worlds; None without a `render_mode`.
+
+        Raises:
+          ValueError: before `reset`.
+        """
+        if self.render_mode is None:
+            return None
+        if self._state is None:
+            raise ValueError("reset comes before render")
+        shown = jax.tree.map(lambda leaf: leaf[: self._drawn], (self._state.physics, self._state.inputs))
+        # worlds are drawn side by side as moments of a film are
+        poses = viz.poses_of(self._worlds.model, *shown)
+        return tuple(viz.render(self._worlds.model, poses, self._camera, self._size, samples=1))
 
     def _one_step(self, state: EnvState, actions: Array, keys: Array) -> tuple[EnvState, EnvState]:
         """The next states, and what the step showed: they differ where SAME_STEP has begun a new episode."""

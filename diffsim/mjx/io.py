@@ -81,7 +81,7 @@ def make_data(
     contact = contact_buffer(model, empty.contact)
     contact = dataclasses.replace(contact, dist=contact.dist + 1e10, geom=contact.geom - 1)
     fields = {**vars(empty), **vars(state), **vars(inputs), "contact": contact}
-    return _on(device, Data(**fields, qfrc_inverse=jnp.zeros_like(state.qvel)))
+    return _on(device, Data(**fields, qfrc_inverse=jnp.zeros_like(state.qvel), topology=model.topology))
 
 
 def put_data(

@@ -29,6 +29,8 @@ def contacts_from(contacts: Any, blank: Contact) -> Contact:
     fields = {}
     for name, values in changed.items():
         old = np.array(getattr(blank, name))
+        if len(old) != len(blank.dims):
+            continue
         old[slots] = np.reshape(values, (len(slots), *old.shape[1:]))
         fields[name] = jnp.asarray(old)
     # MuJoCo lists contacts in the order of their keys

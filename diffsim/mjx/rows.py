@@ -15,6 +15,7 @@ from diffsim.base.enums import ConstraintType
 from diffsim.constraint import laws
 from diffsim.constraint.families import FAMILIES
 from diffsim.types.constraints import Constraints, Law, RowGroup
+from diffsim.types.topology import Topology
 
 Array = jax.Array
 # of a group and its forces: (force_count or 1, n, ...)
@@ -35,6 +36,23 @@ def row_types(efc: Constraints) -> np.ndarray:
     """(nefc,) efc_type."""
     types = [np.full(rows.force_count * rows.count, int(_type(rows))) for rows in groups_in_order(efc)]
     return np.concatenate([np.zeros(0, int), *types]).astype(np.int32)
+
+
+def row_order(topology: Topology, efc: Constraints) -> np.ndarray:
+    """(nefc,) which row, of the groups one after another and constraint by constraint, stands at each place."""
+    keys = [np.zeros((0, 3), int)]
+    for rows in groups_in_order(efc):
+        family = FAMILIES[rows.family]
+        if rows.slot is not None or family.ids is None:
+            ids, part = (rows.slot or 0) + np.arange(rows.count), np.zeros(rows.count, int)
+        else:
+            ids = family.ids(topology)
+            # components of connect and weld are constraints of their own, with one id
+            part = family.place + np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1
+        kind = np.full(rows.count, min(_type(rows), ConstraintType.CONTACT_FRICTIONLESS))
+        keys.append(np.repeat(np.stack([kind, ids, part], axis=1), rows.force_count, axis=0))
+    kind, ids, part = np.concatenate(keys).T
+    return np.lexsort((part, ids, kind))
 
 
 def first_rows(efc: Constraints, ncon: int) -> np.ndarray:
@@ -58,7 +76,7 @@ def column(data: Any, name: str) -> Array:
         values = jnp.broadcast_to(values, (rows.force_count, *values.shape[1:]))
         acts = laws.active(rows).reshape(1, rows.count, *[1] * (values.ndim - 2))
         parts.append(jnp.swapaxes(jnp.where(acts, values, 0), 0, 1).reshape(-1, *values.shape[2:]))
-    return jnp.concatenate(parts)
+    return jnp.concatenate(parts)[row_order(data.topology, data.efc)]
 
 
 def _type(rows: RowGroup) -> ConstraintType:

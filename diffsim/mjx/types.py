@@ -23,6 +23,7 @@ from diffsim.types import data as records
 from diffsim.types import model as models
 from diffsim.types.record import Record, leaf, static
 from diffsim.types.state import Inputs, State
+from diffsim.types.topology import Topology
 
 Array = jax.Array
 
@@ -97,6 +98,8 @@ class Data(_Answers, State, Inputs, records.Data, PyTreeNode):
     """State, Inputs and Data of diffsim in one, under mjData's names; also `efc_J`, `efc_force` ... (mjx/rows.py)."""
 
     qfrc_inverse: Array = leaf("nv")
+    # of the model that it was made for, which says in which order the rows are
+    topology: Topology = static()
 
     @property
     def plugin_state(self) -> Array:

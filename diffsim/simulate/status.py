@@ -8,8 +8,8 @@ motion with two coordinates, and nothing says how it is shared (`motions_without
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -144,13 +144,23 @@ def is_bad(data: Data | Rollout) -> Array:
     return (data.status & int(BAD)) != 0
 
 
-@checked
-def check(data: Data | Rollout) -> list[str]:
-    """Explains `data.status`, of one world or of a batch, in words; an empty list means that all is well.
+def check(data: Any) -> list[str]:
+    """Explains a status, of one world or of a batch, in words; an empty list means that all is well.
 
-    Of a rollout it explains what went wrong in any of its steps.
+    Args:
+      data: what carries a `status`: Data, a Rollout (what went wrong in any of its steps), a trajectory of
+        `diffsim.optimize`, the state of an environment (`info["status"]`); or its bits themselves.
+
+    Raises:
+      TypeError: something that carries none.
     """
-    bits = np.asarray(data.status)
+    found = getattr(data, "status", None)
+    if found is None:
+        info = getattr(data, "info", None)
+        found = info.get("status") if isinstance(info, Mapping) else data
+    bits = np.asarray(found) if isinstance(found, jax.Array | np.ndarray | np.integer | int) else np.zeros(0)
+    if not np.issubdtype(bits.dtype, np.integer):
+        raise TypeError(f"a {type(data).__name__} carries no status; diffsim.step_data and rollout give what does")
     lines = []
     for bit, row in ROWS.items():
         worlds = np.argwhere(bits & bit)

@@ -1,5 +1,7 @@
 """Poses of everything in one state, or in each of many."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -25,7 +27,13 @@ def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinem
     inputs = make_inputs(model) if inputs is None else inputs
     batch = states.qpos.shape[:-1]
     spread = [jnp.broadcast_to(leaf, (*batch, *leaf.shape[-2:])) for leaf in (inputs.mocap_pos, inputs.mocap_quat)]
+    return _kinematics(len(batch), model, states.qpos, *spread)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _kinematics(axes: int, model: Model, *positions: jax.Array) -> Kinematics:
+    """Poses of states with a number of leading axes."""
     function = compute_kinematics
-    for _ in batch:
+    for _ in range(axes):
         function = jax.vmap(function, in_axes=(None, 0, 0, 0))
-    return jax.jit(function)(model, states.qpos, *spread)
+    return function(model, *positions)

@@ -1,5 +1,6 @@
 """The command line: what it says without a command, and pictures, films and pages of models by name."""
 
+import argparse
 import pathlib
 import re
 
@@ -9,7 +10,7 @@ from PIL import Image
 
 import diffsim
 from diffsim import cli, envs
-from diffsim.cli.models import find_model
+from diffsim.cli.models import declare_model, find_model, load_model
 
 
 def test_without_a_command_it_helps(capsys: pytest.CaptureFixture) -> None:
@@ -72,3 +73,16 @@ def test_models_are_found_by_the_name_of_a_task_and_in_packages() -> None:
     assert find_model("hopper") == str(envs.MODELS / "hopper.xml")
     assert find_model("dm_control/suite/hopper.xml").endswith("site-packages/dm_control/suite/hopper.xml")
     assert find_model("nothing") == "nothing"
+
+
+def test_all_commands_take_the_options_of_load(capsys: pytest.CaptureFixture) -> None:
+    for command in cli.COMMANDS:
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        shown = capsys.readouterr().out
+        assert all(option in shown for option in ("--allow-outside", "--max-contacts", "--max-pairs", "--keep"))
+    parser = argparse.ArgumentParser()
+    declare_model(parser)
+    options = parser.parse_args(["hopper", "--max-contacts", "3", "--keep", "dof_frictionloss"])
+    topology = load_model(options).topology
+    assert topology.max_contacts == 3 and topology.has("dof_frictionloss")

@@ -1,7 +1,9 @@
 """The documentation: every block of Python runs, the reference names everything public, the site builds."""
 
 import functools
+import html
 import importlib.util
+import inspect
 import os
 import pathlib
 import re
@@ -14,7 +16,7 @@ import pytest
 from wide import wide
 
 import diffsim
-from diffsim import envs, optimize, viewer, viz
+from diffsim import envs, math, mjx, optimize, support, viewer, viz
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -78,4 +80,15 @@ def test_the_site_builds_without_warnings(tmp_path: pathlib.Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert "set_qpos" in (tmp_path / "recipes" / "names" / "index.html").read_text()
-    assert "diffsim.rollout" in (tmp_path / "reference" / "simulate" / "index.html").read_text()
+    site = "\n".join(page.read_text() for page in (tmp_path / "reference").rglob("*.html"))
+    words = html.unescape(re.sub(r"<[^>]+>", "", site))
+    missing = []
+    for package in (diffsim, envs, viz, viewer, optimize, support, math, mjx):
+        for name, value in vars(package).items():
+            # constants and enums have a heading, all else its docstring too
+            text = inspect.getdoc(value) if inspect.isroutine(value) or inspect.isclass(value) else ""
+            first = re.sub(r"[`*]", "", (text or "").split("\n")[0])[:60]
+            title = f">{package.__name__}.{name}<"
+            if name[0] != "_" and not inspect.ismodule(value) and not (title in site and first in words):
+                missing.append(f"{package.__name__}.{name}")
+    assert missing == []

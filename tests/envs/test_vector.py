@@ -79,5 +79,12 @@ def test_seeds_and_wrong_use() -> None:
 
 
 def test_a_task_is_a_vector_environment() -> None:
-    worlds = VectorEnv(envs.make("cartpole"), 2)
+    worlds = VectorEnv(envs.make("cartpole"), 2, render_mode="rgb_array", size=(32, 16))
     assert worlds.action_space.shape == (2, 1) and worlds.observation_space.shape == (2, 5)
+    with pytest.raises(ValueError, match="reset comes before render"):
+        worlds.render()
+    worlds.reset(seed=0)
+    left, right = worlds.render()
+    assert left.shape == (16, 32, 3) and left.dtype == np.uint8 and np.any(left != right)
+    with pytest.raises(ValueError, match="render_mode"):
+        VectorEnv(envs.make("cartpole"), 2, render_mode="human")

@@ -99,6 +99,47 @@ def test_each_world_has_a_model_of_its_own_and_a_bad_one_harms_nobody() -> None:
     assert env.unwrapped == cartpole() and env.observation_size == 5 and env.action_size == 1
 
 
+def test_any_environment_is_randomized_through_its_wrappers() -> None:
+    """The model inside is what the environment reads, whatever class it is of and whatever is around it."""
+
+    class Scaled(Line):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = jnp.ones(())
+
+        def step(self, state: envs.EnvState, action: jax.Array) -> envs.EnvState:
+            return super().step(state, self.model * action)
+
+    env = envs.RandomizedVmapWrapper(envs.EpisodeWrapper(Scaled(), 25), lambda model: (jnp.array([1.0, 2.0, 3.0]), 0))
+    later = env.step(env.reset(KEYS), jnp.full((3, 1), 0.1))
+    np.testing.assert_allclose(later.physics, [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(later.info["steps"], 1)
+
+
+def test_a_task_remembers_and_draws_noise() -> None:
+    """What is remembered follows the moments, begins anew with episodes, and noise is another one at each moment."""
+    task = envs.Task(
+        start=lambda model, key: envs.near(model, key, 0.1),
+        noisy=True,
+        remember=lambda now: (0.0 if now.memory is None else now.memory) + 1.0,
+        observe=lambda now: jnp.stack([now.memory, jax.random.uniform(now.key)]),
+        reward=lambda now: {"place": now.state.qpos[0]},
+        failed=lambda now: now.memory > 3,
+    )
+    mover = "<mujoco><worldbody><body><joint type='slide'/><geom size='.1'/></body></worldbody></mujoco>"
+    env = envs.AutoResetWrapper(envs.VmapWrapper(envs.Env(diffsim.load(mover), task)))
+    state, seen, step = jax.jit(env.reset)(KEYS), [], jax.jit(env.step)
+    for _ in range(5):
+        seen.append(np.asarray(state.obs))
+        state = step(state, jnp.zeros((3, 0)))
+    counts, noise = np.moveaxis(np.stack(seen), -1, 0)
+    np.testing.assert_array_equal(counts[:, 0], [1, 2, 3, 1, 2])
+    # an episode that begins as the one before looks the same at first, and then no more
+    assert len(np.unique(noise)) == 3 * 4
+    with pytest.raises(ValueError, match="needs a key"):
+        env.unwrapped.begin(*task.start(env.model, KEYS[0]))
+
+
 def test_a_return_has_derivatives_by_actions_and_model() -> None:
     first = begin(cartpole(), KEYS[0])
 

@@ -1,0 +1,83 @@
+"""joystick: the quadruped goes and turns as a joystick says, which says something else every few seconds.
+
+What it is told, its last actions and how long each foot has been in the air is remembered from step to step; what it
+sees is noisy, as on a robot.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from diffsim.envs.controls import around_keyframe
+from diffsim.envs.env import Moment, Task
+from diffsim.envs.starts import near
+from diffsim.envs.tasks.floating import falls, gravity_direction, local_velocity, observe_floating
+
+Array = jax.Array
+
+FEET = ("front_left_foot", "front_right_foot", "rear_left_foot", "rear_right_foot")
+# m/s forwards and to the left, rad/s to the left: the fastest that is asked for
+FASTEST = (1.0, 0.4, 0.8)
+# s: how long a command lasts on average, and how long a good step of a foot
+LASTS, SWING = 4.0, 0.2
+NOISE = 0.02
+
+
+def remember(now: Moment) -> dict[str, Array]:
+    """The command (3,), the last two actions (nu,), how long each foot (4,) is in the air, or was when it landed."""
+    draw, again = jax.random.split(now.key)
+    fresh = jax.random.uniform(draw, (3,), now.action.dtype, -1, 1) * jnp.array(FASTEST, now.action.dtype)
+    idle = jnp.zeros(len(FEET), now.action.dtype)
+    if now.memory is None:
+        return {"command": fresh, "action": now.action, "before": now.action, "air": idle, "landed": idle}
+    elapsed = now.state.time - now.before.time
+    changes = jax.random.uniform(again) < elapsed / LASTS
+    # a foot that has come down shows for one step how long it was up
+    up, down = now.memory["air"] + elapsed, _on_ground(now)
+    return {
+        "command": jnp.where(changes, fresh, now.memory["command"]),
+        "action": now.action,
+        "before": now.memory["action"],
+        "air": jnp.where(down, 0, up),
+        "landed": jnp.where(down & (now.memory["air"] > 0), up, 0),
+    }
+
+
+def observe(now: Moment) -> Array:
+    """What floating robots see, with noise, and the command."""
+    seen = observe_floating(now)
+    noise = jax.random.uniform(now.key, seen.shape, seen.dtype, -NOISE, NOISE)
+    return jnp.concatenate([seen + noise, now.memory["command"]])
+
+
+def reward(now: Moment) -> dict[str, Array]:
+    """Velocities as commanded, feet that leave the ground for a while where there is a way to go, gentle joints."""
+    command, memory = now.memory["command"], now.memory
+    forward, sideways, vertical = local_velocity(now)
+    off = (forward - command[0]) ** 2 + (sideways - command[1]) ** 2
+    goes = jnp.sum(jnp.abs(command)) > 0.2
+    swings = jnp.where(memory["landed"] > 0, memory["landed"] - SWING, 0)
+    return {
+        "velocity": jnp.exp(-4 * off),
+        "turn": 0.5 * jnp.exp(-4 * (now.state.qvel[5] - command[2]) ** 2),
+        "level": -jnp.sum(gravity_direction(now)[:2] ** 2) - 0.2 * vertical**2,
+        "swing": jnp.where(goes, 2 * jnp.sum(swings), 0),
+        "effort": -2e-5 * jnp.sum(now.state.qvel[6:] ** 2) - 0.02 * jnp.sum((memory["action"] - memory["before"]) ** 2),
+    }
+
+
+def _on_ground(now: Moment) -> Array:
+    """(4,) whether each foot is on the ground, by its height: forces would cost a solve."""
+    feet = [now.model.geom(foot) for foot in FEET]
+    return jnp.stack([foot.xpos(now.data)[2] < foot.size[0] + 0.005 for foot in feet])
+
+
+TASK = Task(
+    start=lambda model, key: near(model, key, 0.02, "stand"),
+    observe=observe,
+    reward=reward,
+    failed=lambda now: falls(now, lowest=0.16, tilt=1.0),
+    steps=5,
+    control=around_keyframe("stand", 0.5),
+    noisy=True,
+    remember=remember,
+)

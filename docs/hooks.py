@@ -1,0 +1,51 @@
+"""What mkdocs does to pages before it reads them: `::: diffsim.optimize` becomes an entry for each public name of it.
+
+Names are looked up where the package imports them from, so that a function is never taken for the module of its name
+(`diffsim.load`), and keep the name under which users know them as heading.
+"""
+
+import ast
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def public(package: str) -> dict[str, str]:
+    """Where each name comes from that a package's `__init__.py` imports under its own name; {} where there is none."""
+    file = ROOT / package.replace(".", "/") / "__init__.py"
+    if not file.exists():
+        return {}
+    lines = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ImportFrom)]
+    names = {(alias.asname, f"{node.module}.{alias.name}") for node in lines for alias in node.names if alias.asname}
+    sources = {name: source for name, source in names if name and not name.startswith("_")}
+    # a package that is public itself has a page of its own
+    return {name: source for name, source in sources.items() if not is_module(source)}
+
+
+def is_module(path: str) -> bool:
+    """Whether a dotted path is a module or package, and not something in one."""
+    place = ROOT / path.replace(".", "/")
+    return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+
+
+def entry(name: str, source: str) -> str:
+    """What mkdocstrings reads for an object."""
+    short = name.rsplit(".", 1)[1]
+    return f"::: {source}\n    options: {{heading: {name}, toc_label: {short}, show_root_full_path: false}}\n"
+
+
+def expanded(match: re.Match[str]) -> str:
+    """The entries of a package, or of a public name."""
+    path = match[1]
+    names = public(path)
+    if names:
+        return "\n".join(entry(f"{path}.{name}", names[name]) for name in sorted(names, key=str.lower))
+    package, _, name = path.rpartition(".")
+    source = public(package).get(name)
+    return entry(path, source) if source else match[0]
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Called by mkdocs for each page."""
+    return re.sub(r"^::: ([\w.]+)\n(?: {4}.*\n)*", expanded, markdown + "\n", flags=re.MULTILINE)

@@ -1,0 +1,133 @@
+"""MuJoCo Playground's environments, unmodified, by MJX and by diffsim: run by a Python that has the package.
+
+    python tests/measure/mjx_playground.py record CartpoleBalance /tmp/play     # by MJX
+    python tests/measure/mjx_playground.py compare CartpoleBalance /tmp/play    # by diffsim, a line of JSON
+    python tests/measure/mjx_playground.py speed CartpoleBalance mjx|diffsim    # a line of JSON
+
+What is recorded: the observation after reset, and the whole state of the environment before each of 20 steps with
+random actions. Diffsim takes each step from MJX's state; what is compared are observations, by
+|difference| / (1 + |value|). It also goes the 20 steps by itself, and all must be finite.
+"""
+
+import json
+import pathlib
+import pickle
+import sys
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+STEPS = 20
+
+
+def environment(name: str) -> Any:
+    """An environment, on the implementation of MJX that is written in JAX."""
+    from mujoco_playground import registry
+
+    config = registry.get_default_config(name)
+    return registry.load(name, config=config, config_overrides={"impl": "jax"} if "impl" in config else {})
+
+
+def flat(value: Any) -> np.ndarray:
+    """All numbers of an observation in a row."""
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(value)])
+
+
+def actions(env: Any) -> np.ndarray:
+    """The actions of all steps."""
+    return 0.5 * np.random.default_rng(0).uniform(-1, 1, (STEPS, env.action_size)).astype(np.float32)
+
+
+def fields(data: Any) -> dict[str, np.ndarray]:
+    """The arrays of an `mjx.Data` by name, those of its implementation too."""
+    held = {**vars(data), **vars(data._impl)}
+    return {name: np.asarray(value) for name, value in held.items() if isinstance(value, jax.Array)}
+
+
+def record(name: str, folder: pathlib.Path) -> None:
+    """Writes what MJX does."""
+    env = environment(name)
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    state, before, after = reset(jax.random.key(0)), [], []
+    first = flat(state.obs)
+    for action in actions(env):
+        others = jax.tree.map(np.asarray, (state.obs, state.reward, state.done, state.metrics, state.info))
+        before.append((fields(state.data), others))
+        state = step(state, jnp.asarray(action))
+        after.append(flat(state.obs))
+    (folder / f"{name}.pkl").write_bytes(pickle.dumps((first, before, after)))
+
+
+def compare(name: str, folder: pathlib.Path) -> None:
+    """Prints how far diffsim's observations are from MJX's, and how long things took."""
+    import diffsim.mjx
+
+    diffsim.mjx.install()
+    start = time.time()
+    env = environment(name)
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    begin = reset(jax.random.key(0))
+    state, finite = begin, True
+    for action in actions(env):
+        state = step(state, jnp.asarray(action))
+        finite &= bool(np.isfinite(flat(state.obs)).all())
+    report = {"env": name, "finite": finite, "seconds": round(time.time() - start, 1)}
+    file = folder / f"{name}.pkl"
+    if file.exists():
+        first, before, after = pickle.loads(file.read_bytes())
+        errors = []
+        for (held, others), action, want in zip(before, actions(env), after, strict=True):
+            data = begin.data
+            same = {key for key in held if np.shape(getattr(data, key, None)) == held[key].shape}
+            known = {field.name for field in data.fields()} | {"eq_active"}
+            data = data.replace(**{key: jnp.asarray(held[key]) for key in same & known})
+            obs, reward, done, metrics, info = jax.tree.map(jnp.asarray, others)
+            # seen in time, as they are made
+            changed = begin.replace(data=data, obs=obs, reward=reward, done=done, metrics=metrics, info=info)
+            got = flat(step(changed, jnp.asarray(action)).obs)
+            errors.append(float(np.max(np.abs(got - want) / (1 + np.abs(want)))))
+        error = np.abs(flat(begin.obs) - first) / (1 + np.abs(first))
+        report |= {"reset": float(error.max()), "median": float(np.median(errors)), "worst": max(errors)}
+    print(json.dumps(report), flush=True)
+
+
+def speed(name: str, engine: str, batch: int = 256) -> None:
+    """Prints environment steps per second of a batch, and how long compiling takes."""
+    if engine == "diffsim":
+        import diffsim.mjx
+
+        diffsim.mjx.install()
+    env = environment(name)
+    reset, step = jax.jit(jax.vmap(env.reset)), jax.vmap(env.step)
+    state = reset(jax.random.split(jax.random.key(0), batch))
+    keys = jax.random.split(jax.random.key(1), STEPS)
+
+    def run(state: Any) -> Any:
+        def once(state: Any, key: Any) -> Any:
+            return step(state, jax.random.uniform(key, (batch, env.action_size), minval=-0.5, maxval=0.5)), None
+
+        return jax.lax.scan(once, state, keys)[0]
+
+    start = time.time()
+    program = jax.jit(run).lower(state).compile()
+    compiling = time.time() - start
+    times = []
+    for _ in range(4):
+        start = time.time()
+        state = jax.block_until_ready(program(state))
+        times.append(time.time() - start)
+    rate = batch * STEPS / min(times)
+    print(
+        json.dumps({"env": name, "engine": engine, "compile": round(compiling, 1), "steps/s": round(rate)}), flush=True
+    )
+
+
+if __name__ == "__main__":
+    what, env_name, last = sys.argv[1:]
+    if what == "speed":
+        speed(env_name, last)
+    else:
+        (record if what == "record" else compare)(env_name, pathlib.Path(last))
