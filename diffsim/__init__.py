@@ -68,14 +68,16 @@ if TYPE_CHECKING:
     from diffsim import viewer as viewer
     from diffsim import viz as viz
 
+else:
+    # hidden from type checkers, to which a module with __getattr__ has every name
+    def __getattr__(name: str) -> Any:
+        """A package that is imported when it is first asked for."""
+        if name in _LATER:
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 _LATER = ("bench", "envs", "mjx", "optimize", "parallel", "viewer", "viz")
-
-
-def __getattr__(name: str) -> Any:
-    """A package that is imported when it is first asked for."""
-    if name in _LATER:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

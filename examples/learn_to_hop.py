@@ -20,6 +20,9 @@ def main() -> None:
     # imported here: `--help` works without it
     from brax.training.agents.ppo import networks, train
 
+    from diffsim.envs import brax
+
+    brax.prepare()
     env = envs.make("hopper")
     begin, history = time.perf_counter(), []
 

@@ -5,9 +5,17 @@ import pathlib
 import site
 from typing import Any
 
+import numpy as np
+
+from diffsim.base.enums import GeomType
+from diffsim.compiler.passes import compile_all
 from diffsim.envs.table import MODEL_OF
 from diffsim.load import MODELS, load
+from diffsim.mjcf import read
 from diffsim.types import Model
+from diffsim.types.archive import is_saved
+from diffsim.types.state import make_state
+from diffsim.viz.poses import poses_of
 
 
 def declare_model(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +28,11 @@ def declare_model(parser: argparse.ArgumentParser) -> None:
     loading.add_argument("--keep", nargs="*", default=[], metavar="FIELD", help="fields to have although they are zero")
 
 
+def declare_floor(parser: argparse.ArgumentParser) -> None:
+    """Declares the option that `load_on_floor` reads."""
+    parser.add_argument("--no-floor", action="store_true", help="draw a model without ground as it is, without a floor")
+
+
 def loading_options(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `diffsim.load`, but for the model."""
     return {name: getattr(options, name) for name in ("allow_outside", "max_contacts", "max_pairs", "keep")}
@@ -28,6 +41,26 @@ def loading_options(options: argparse.Namespace) -> dict[str, Any]:
 def load_model(options: argparse.Namespace) -> Model:
     """The model, loaded."""
     return load(find_model(options.model), **loading_options(options))
+
+
+def load_on_floor(options: argparse.Namespace) -> Model:
+    """The model, loaded; one of an MJCF or URDF file without any ground, as robots come, stands on a floor."""
+    model, path = load_model(options), find_model(options.model)
+    ground = (GeomType.PLANE, GeomType.HFIELD)
+    if options.no_floor or np.isin(model.topology.geom_type, ground).any() or not model.ngeom or is_saved(path):
+        return model
+    spec = read(path, allow_outside=options.allow_outside)
+    poses = poses_of(model, make_state(model))
+    # of each geom the lowest corner of its bounding box
+    axis, box = np.asarray(poses.geom_xmat)[:, 2], np.asarray(model.geom_aabb)
+    low = (
+        np.asarray(poses.geom_xpos)[:, 2]
+        + np.sum(axis * box[:, :3], axis=1)
+        - np.sum(np.abs(axis) * box[:, 3:], axis=1)
+    )
+    spec.worldbody.add("geom", type="plane", size=[0, 0, 1], pos=[0, 0, float(low.min())])
+    sizes = {name: value for name, value in loading_options(options).items() if name != "allow_outside"}
+    return compile_all(spec, **sizes)
 
 
 def find_model(name: str) -> str:

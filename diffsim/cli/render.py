@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from diffsim import viewer, viz
 from diffsim.base.errors import ArgumentError
 from diffsim.cli.command import Command
-from diffsim.cli.models import declare_model, load_model
+from diffsim.cli.models import declare_floor, declare_model, load_on_floor
 from diffsim.simulate.rollout import rollout
 from diffsim.types import Model, State
 from diffsim.types.state import make_inputs, make_state
@@ -23,6 +23,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 def _declare(parser: argparse.ArgumentParser) -> None:
     view = viz.View()
     declare_model(parser)
+    declare_floor(parser)
     parser.add_argument("--out", type=pathlib.Path, required=True, help=".png or .jpg; .gif, .mp4 or .html simulate")
     parser.add_argument("--keyframe", help="name or number; default: qpos0")
     parser.add_argument("--seconds", type=float, default=2.0, help="simulated, with the controls of the keyframe")
@@ -43,7 +44,7 @@ def _run(options: argparse.Namespace) -> None:
     if ending not in (*PICTURES, *FILMS, ".html"):
         known = ", ".join((*PICTURES, *FILMS, ".html"))
         raise ArgumentError(f"--out {options.out}: the ending is to be one of {known}")
-    model = load_model(options)
+    model = load_on_floor(options)
     free = viz.View(None, options.distance, options.azimuth, options.elevation, follow=options.follow)
     camera = free if options.camera is None else found("camera", options.camera, model.camera).id
     found("follow", options.follow or "world", model.body)

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 
 from diffsim import viewer, viz
 from diffsim.cli.command import Command
-from diffsim.cli.models import declare_model, load_model
+from diffsim.cli.models import declare_floor, declare_model, load_on_floor
 from diffsim.cli.render import found
 from diffsim.types.state import make_inputs, make_state
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     declare_model(parser)
+    declare_floor(parser)
     parser.add_argument("--keyframe", help="name or number; default: qpos0")
     parser.add_argument("--worlds", type=int, default=1, help="side by side, with velocities drawn at random")
     parser.add_argument("--port", type=int, default=0, help="of the page, on this machine; default: any")
@@ -21,7 +22,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    model = load_model(options)
+    model = load_on_floor(options)
     state = found("keyframe", options.keyframe, lambda key: make_state(model, key))
     inputs = found("keyframe", options.keyframe, lambda key: make_inputs(model, key))
     if options.worlds > 1:

@@ -10,7 +10,7 @@ a `diffsim.Model` and Data a `diffsim.Data` with State and Inputs in it, so that
 derivatives, forward and reverse, come with them.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.mjx.install import install as install
@@ -92,9 +92,11 @@ _OF_WARP = ("create_render_context", "get_depth", "get_rgb", "get_segmentation")
 _OF_WARP += ("refit_bvh", "render", "render_with_segmentation")
 
 
-def __getattr__(name: str) -> Any:
-    """Names of MJX that there are none of here."""
-    if name in _OF_WARP:
-        reason = f"mjx.{name} is of MuJoCo Warp; diffsim.viz.render draws a state on any device"
-        raise UnsupportedError([Problem("", 0, f"mjx.{name}", reason, unsupported=True)])
-    raise AttributeError(f"module 'diffsim.mjx' has no attribute {name!r}")
+if not TYPE_CHECKING:
+    # hidden from type checkers, to which a module with __getattr__ has every name
+    def __getattr__(name: str) -> Any:
+        """Names of MJX that there are none of here."""
+        if name in _OF_WARP:
+            reason = f"mjx.{name} is of MuJoCo Warp; diffsim.viz.render draws a state on any device"
+            raise UnsupportedError([Problem("", 0, f"mjx.{name}", reason, unsupported=True)])
+        raise AttributeError(f"module 'diffsim.mjx' has no attribute {name!r}")

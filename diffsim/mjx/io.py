@@ -111,7 +111,7 @@ def put_data(
     fields["actuator_moment"] = _dense(d.actuator_moment, d.moment_rownnz, d.moment_rowadr, d.moment_colind, m.nv)
     lower = np.tril(_dense(d.M, m.M_rownnz, m.M_rowadr, m.M_colind, m.nv))
     inertia = diagonal_of(blank.M.blocks, jnp.asarray(lower + np.tril(lower, -1).T, blank.qpos.dtype))
-    data = blank.replace(**fields, contact=contacts_from(d.contact, cast(Contact, blank.contact)), M=inertia)
+    data = blank.replace(**fields, contact=contacts_from(d.contact, model, cast(Contact, blank.contact)), M=inertia)
     return _on(device, data)
 
 

@@ -6,24 +6,27 @@ from typing import Any, cast
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.collision.layout import layout_of
 from diffsim.mjx.rows import COLUMNS, column, first_rows
-from diffsim.mjx.types import Contact, Data
+from diffsim.mjx.types import Contact, Data, Model
 
 
-def contacts_from(contacts: Any, blank: Contact) -> Contact:
-    """The buffer with the contacts of an `mujoco.MjData`, each in a slot of its dimension.
+def contacts_from(contacts: Any, model: Model, blank: Contact) -> Contact:
+    """The buffer with the contacts of an `mujoco.MjData`, each in a slot of its dimension and, if that has any, pair.
 
     Raises:
       ValueError: there are more contacts of a dimension than slots.
     """
-    free = {dim: list(np.flatnonzero(blank.dim == dim)) for dim in set(blank.dims)}
+    layout = layout_of(model)
+    free: dict[tuple[int, ...], list[int]] = {}
+    for slot, (dim, geoms) in enumerate(zip(layout.dim, layout.geom, strict=True)):
+        free.setdefault((int(dim), *sorted(map(int, geoms))), []).append(slot)
     slots = []
-    for index, dim in enumerate(contacts.dim):
-        if not free.get(int(dim)):
-            raise ValueError(
-                f"contact {index} has dimension {dim}, for which the buffer has no slot left; set max_contacts"
-            )
-        slots.append(free[int(dim)].pop(0))
+    for index, (dim, geoms) in enumerate(zip(contacts.dim, contacts.geom, strict=True)):
+        own = free.get((int(dim), *sorted(map(int, geoms)))) or free.get((int(dim), -1, -1))
+        if not own:
+            raise ValueError(f"no slot is left for contact {index}, of dimension {dim}; see max_contacts of put_model")
+        slots.append(own.pop(0))
     changed: dict[str, Any] = {"margin": contacts.includemargin}
     changed |= {f.name: getattr(contacts, f.name) for f in blank.fields() if hasattr(contacts, f.name)}
     fields = {}

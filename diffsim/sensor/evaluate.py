@@ -20,6 +20,9 @@ from diffsim.xla.gather import pick
 
 Array = jax.Array
 
+# with more pieces than this sensordata is one permutation: more would only make programs long
+MOST_RUNS = 64
+
 
 def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_force: Array) -> Array:
     """All sensor readings of this moment; delays come after (types/history.py).
@@ -42,7 +45,13 @@ def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact
     groups, order = _plan(topology)
     readings = Readings(model, state, inputs, data, contact_force)
     values = [SENSORS[group.type].function(readings, group).reshape(-1) for group in groups]
-    return _cut_off(model, pick(jnp.concatenate(values), order))
+    owners = [np.repeat(group.sensors, group.dim) for group in groups]
+    values = [_cut_off(model, *pair) for pair in zip(values, owners, strict=True)]
+    runs = _runs(order, [len(each) for each in values])
+    if len(runs) > MOST_RUNS:
+        return pick(jnp.concatenate(values), order)
+    # of what a program reads of pieces, XLA computes those pieces alone: a gyro then costs no solve
+    return jnp.concatenate([values[group][start:stop] for group, start, stop in runs])
 
 
 def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
@@ -108,9 +117,19 @@ def _problem(topology: Topology, sensor: int, reason: str) -> Problem:
     return Problem("", 0, f"sensor {kind} {name!r}", reason, unsupported=True)
 
 
-def _cut_off(model: Model, values: Array) -> Array:
-    """Clamps to sensor_cutoff where it is positive: real values on both sides, positive ones from above."""
-    owner, above, below = _clamped(model.topology)
+def _runs(order: np.ndarray, lengths: list[int]) -> list[tuple[int, int, int]]:
+    """sensordata as pieces (group, start, stop) of the values of groups of some lengths, which `order` permutes."""
+    group = np.repeat(np.arange(len(lengths)), lengths)[order]
+    place = order - (np.cumsum(lengths) - lengths)[group]
+    cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(place) != 1)) + 1
+    first, last = np.concatenate([[0], cuts]), np.concatenate([cuts - 1, [len(order) - 1]])
+    return [(int(group[a]), int(place[a]), int(place[b]) + 1) for a, b in zip(first, last, strict=True)]
+
+
+def _cut_off(model: Model, values: Array, owner: np.ndarray) -> Array:
+    """Clamps readings (n,) of sensors (n,) to sensor_cutoff where it is positive: real values on both sides, positive
+    ones from above."""
+    above, below = (each[owner] for each in _clamped(model.topology))
     cutoff = model.sensor_cutoff[owner]
     active = cutoff > 0
     values = jnp.where(active & above & (values > cutoff), cutoff, values)
@@ -118,10 +137,9 @@ def _cut_off(model: Model, values: Array) -> Array:
 
 
 @per_topology
-def _clamped(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each element of sensordata: its sensor, and whether it is clamped from above and from below."""
-    owner = np.repeat(np.arange(topology.nsensor), topology.sensor_dim)
-    clipped = np.array([SENSORS[SensorType(kind)].clipped for kind in topology.sensor_type[owner]])
-    real = topology.sensor_datatype[owner] == DataType.REAL
-    positive = topology.sensor_datatype[owner] == DataType.POSITIVE
-    return owner, (real | positive) & clipped, real & clipped
+def _clamped(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """(nsensor,) whether the readings of each sensor are clamped from above and from below."""
+    clipped = np.array([SENSORS[SensorType(kind)].clipped for kind in topology.sensor_type])
+    real = topology.sensor_datatype == DataType.REAL
+    positive = topology.sensor_datatype == DataType.POSITIVE
+    return (real | positive) & clipped, real & clipped

@@ -11,16 +11,19 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 NOT_SOURCE = shutil.ignore_patterns(".git", ".venv*", "out", "build", "*.egg-info", ".*_cache", "__pycache__", "tests")
 USE = """
+import sys
 import jax
 import diffsim
-from diffsim import envs, viewer, viz
 
 assert "site-packages" in diffsim.__file__, diffsim.__file__
-model = diffsim.load(envs.MODELS / "hopper.xml")
+# packages are imported when they are first asked for
+assert "diffsim.envs" not in sys.modules and "envs" in dir(diffsim)
+model = diffsim.load("hopper")
 state = diffsim.make_state(model)
 assert float(diffsim.step(model, state).time) > 0
-assert viz.render(model, state, size=(16, 12)).shape == (12, 16, 3)
-viewer.to_html(model, jax.tree.map(lambda x: x[None], state), "page.html")
+assert diffsim.viz.render(model, state, size=(16, 12)).shape == (12, 16, 3)
+diffsim.viewer.to_html(model, jax.tree.map(lambda x: x[None], state), "page.html")
+assert diffsim.envs.make("hopper").action_size == model.nu and diffsim.optimize.ilqr and diffsim.mjx.step
 """
 
 

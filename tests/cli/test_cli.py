@@ -10,7 +10,7 @@ from PIL import Image
 
 import diffsim
 from diffsim import cli, envs
-from diffsim.cli.models import declare_model, find_model, load_model
+from diffsim.cli.models import declare_floor, declare_model, find_model, load_model, load_on_floor
 
 
 def test_without_a_command_it_helps(capsys: pytest.CaptureFixture) -> None:
@@ -86,3 +86,16 @@ def test_all_commands_take_the_options_of_load(capsys: pytest.CaptureFixture) ->
     options = parser.parse_args(["hopper", "--max-contacts", "3", "--keep", "dof_frictionloss"])
     topology = load_model(options).topology
     assert topology.max_contacts == 3 and topology.has("dof_frictionloss")
+
+
+def test_a_robot_without_ground_stands_on_a_floor(tmp_path: pathlib.Path) -> None:
+    robot = tmp_path / "robot.xml"
+    robot.write_text("<mujoco><worldbody><body pos='0 0 2'><freejoint/><geom size='.2'/></body></worldbody></mujoco>")
+    parser = argparse.ArgumentParser()
+    declare_model(parser)
+    declare_floor(parser)
+    model = load_on_floor(parser.parse_args([str(robot), "--max-contacts", "3"]))
+    assert model.ngeom == 2 and model.topology.max_contacts == 3
+    np.testing.assert_allclose(model.geom_pos[model.topology.geom_type == 0], [[0, 0, 1.8]], atol=1e-6)
+    assert load_on_floor(parser.parse_args([str(robot), "--no-floor"])).ngeom == 1
+    assert load_on_floor(parser.parse_args(["hopper"])).topology == diffsim.load("hopper").topology

@@ -51,7 +51,7 @@ def record(name: str, folder: pathlib.Path) -> None:
     """Writes what MJX does."""
     env = environment(name)
     reset, step = jax.jit(env.reset), jax.jit(env.step)
-    state, before, after = reset(jax.random.key(0)), [], []
+    state, before, after = reset(jax.random.PRNGKey(0)), [], []
     first = flat(state.obs)
     for action in actions(env):
         others = jax.tree.map(np.asarray, (state.obs, state.reward, state.done, state.metrics, state.info))
@@ -69,7 +69,7 @@ def compare(name: str, folder: pathlib.Path) -> None:
     start = time.time()
     env = environment(name)
     reset, step = jax.jit(env.reset), jax.jit(env.step)
-    begin = reset(jax.random.key(0))
+    begin = reset(jax.random.PRNGKey(0))
     state, finite = begin, True
     for action in actions(env):
         state = step(state, jnp.asarray(action))
@@ -102,8 +102,8 @@ def speed(name: str, engine: str, batch: int = 256) -> None:
         diffsim.mjx.install()
     env = environment(name)
     reset, step = jax.jit(jax.vmap(env.reset)), jax.vmap(env.step)
-    state = reset(jax.random.split(jax.random.key(0), batch))
-    keys = jax.random.split(jax.random.key(1), STEPS)
+    state = reset(jax.random.split(jax.random.PRNGKey(0), batch))
+    keys = jax.random.split(jax.random.PRNGKey(1), STEPS)
 
     def run(state: Any) -> Any:
         def once(state: Any, key: Any) -> Any:
