@@ -10,7 +10,7 @@ Importing configures nothing; names below are the public interface. The packages
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import typing
 
 from diffsim import math as math
 from diffsim import mjcf as mjcf
@@ -59,7 +59,7 @@ from diffsim.version import VERSION as __version__  # noqa: F401
 from diffsim.xla.compiled import compiler_options as compiler_options
 from diffsim.xla.compiled import jit as jit
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from diffsim import bench as bench
     from diffsim import envs as envs
     from diffsim import mjx as mjx
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 else:
     # hidden from type checkers, to which a module with __getattr__ has every name
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> typing.Any:
         """A package that is imported when it is first asked for."""
         if name in _LATER:
             return importlib.import_module(f"{__name__}.{name}")

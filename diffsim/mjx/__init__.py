@@ -10,9 +10,27 @@ a `diffsim.Model` and Data a `diffsim.Data` with State and Inputs in it, so that
 derivatives, forward and reverse, come with them.
 """
 
-from typing import TYPE_CHECKING, Any
+import typing
 
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base import errors
+from diffsim.base.enums import BiasType as BiasType
+from diffsim.base.enums import CamLightMode as CamLightType
+from diffsim.base.enums import Cone as ConeType
+from diffsim.base.enums import ConstraintType as ConstraintType
+from diffsim.base.enums import DisableBit as DisableBit
+from diffsim.base.enums import DynType as DynType
+from diffsim.base.enums import EnableBit as EnableBit
+from diffsim.base.enums import EqType as EqType
+from diffsim.base.enums import GainType as GainType
+from diffsim.base.enums import GeomType as GeomType
+from diffsim.base.enums import Integrator as IntegratorType
+from diffsim.base.enums import Jacobian as JacobianType
+from diffsim.base.enums import JointType as JointType
+from diffsim.base.enums import ObjType as ObjType
+from diffsim.base.enums import SensorType as SensorType
+from diffsim.base.enums import Solver as SolverType
+from diffsim.base.enums import TrnType as TrnType
+from diffsim.base.enums import WrapType as WrapType
 from diffsim.mjx.install import install as install
 from diffsim.mjx.io import get_data as get_data
 from diffsim.mjx.io import get_data_into as get_data_into
@@ -63,40 +81,22 @@ from diffsim.mjx.support import mul_m as mul_m
 from diffsim.mjx.support import name2id as name2id
 from diffsim.mjx.support import ray as ray
 from diffsim.mjx.support import xfrc_accumulate as xfrc_accumulate
-from diffsim.mjx.types import BiasType as BiasType
-from diffsim.mjx.types import CamLightType as CamLightType
-from diffsim.mjx.types import ConeType as ConeType
-from diffsim.mjx.types import ConstraintType as ConstraintType
 from diffsim.mjx.types import Contact as Contact
 from diffsim.mjx.types import Data as Data
-from diffsim.mjx.types import DisableBit as DisableBit
-from diffsim.mjx.types import DynType as DynType
-from diffsim.mjx.types import EnableBit as EnableBit
-from diffsim.mjx.types import EqType as EqType
-from diffsim.mjx.types import GainType as GainType
-from diffsim.mjx.types import GeomType as GeomType
 from diffsim.mjx.types import Impl as Impl
-from diffsim.mjx.types import IntegratorType as IntegratorType
-from diffsim.mjx.types import JacobianType as JacobianType
-from diffsim.mjx.types import JointType as JointType
 from diffsim.mjx.types import Model as Model
-from diffsim.mjx.types import ObjType as ObjType
-from diffsim.mjx.types import Option as Option
-from diffsim.mjx.types import SensorType as SensorType
-from diffsim.mjx.types import SolverType as SolverType
-from diffsim.mjx.types import Statistic as Statistic
-from diffsim.mjx.types import TrnType as TrnType
-from diffsim.mjx.types import WrapType as WrapType
+from diffsim.types.model import Option as Option
+from diffsim.types.model import Statistic as Statistic
 
 _OF_WARP = ("create_render_context", "get_depth", "get_rgb", "get_segmentation")
 _OF_WARP += ("refit_bvh", "render", "render_with_segmentation")
 
 
-if not TYPE_CHECKING:
+if not typing.TYPE_CHECKING:
     # hidden from type checkers, to which a module with __getattr__ has every name
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> typing.Any:
         """Names of MJX that there are none of here."""
         if name in _OF_WARP:
             reason = f"mjx.{name} is of MuJoCo Warp; diffsim.viz.render draws a state on any device"
-            raise UnsupportedError([Problem("", 0, f"mjx.{name}", reason, unsupported=True)])
+            raise errors.UnsupportedError([errors.Problem("", 0, f"mjx.{name}", reason, unsupported=True)])
         raise AttributeError(f"module 'diffsim.mjx' has no attribute {name!r}")

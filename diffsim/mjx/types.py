@@ -13,26 +13,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base import enums
-from diffsim.base.enums import ConstraintType
+from diffsim.base.enums import BiasType as BiasType
+from diffsim.base.enums import ConstraintType as ConstraintType
+from diffsim.base.enums import DisableBit as DisableBit
+from diffsim.base.enums import DynType as DynType
+from diffsim.base.enums import EnableBit as EnableBit
+from diffsim.base.enums import EqType as EqType
+from diffsim.base.enums import GainType as GainType
+from diffsim.base.enums import GeomType as GeomType
+from diffsim.base.enums import JointType as JointType
+from diffsim.base.enums import ObjType as ObjType
+from diffsim.base.enums import SensorType as SensorType
+from diffsim.base.enums import TrnType as TrnType
+from diffsim.base.enums import WrapType as WrapType
 from diffsim.base.errors import near_match
 from diffsim.mjx import rows
 from diffsim.mjx.bind import Bound
 from diffsim.mjx.node import PyTreeNode
 from diffsim.types import data as records
 from diffsim.types import model as models
+from diffsim.types.model import Option as Option
+from diffsim.types.model import Statistic as Statistic
 from diffsim.types.record import Record, leaf, static
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
 
 Array = jax.Array
-
-Option, Statistic = models.Option, models.Statistic
-DisableBit, EnableBit, JointType, GeomType = enums.DisableBit, enums.EnableBit, enums.JointType, enums.GeomType
-IntegratorType, ConeType, JacobianType, SolverType = enums.Integrator, enums.Cone, enums.Jacobian, enums.Solver
-EqType, WrapType, TrnType, DynType = enums.EqType, enums.WrapType, enums.TrnType, enums.DynType
-GainType, BiasType, SensorType, ObjType = enums.GainType, enums.BiasType, enums.SensorType, enums.ObjType
-CamLightType = enums.CamLightMode
 
 
 class Impl(Enum):
