@@ -14,8 +14,6 @@ import typing
 
 from diffsim.base import errors
 from diffsim.base.enums import BiasType as BiasType
-from diffsim.base.enums import CamLightMode as CamLightType
-from diffsim.base.enums import Cone as ConeType
 from diffsim.base.enums import ConstraintType as ConstraintType
 from diffsim.base.enums import DisableBit as DisableBit
 from diffsim.base.enums import DynType as DynType
@@ -23,12 +21,9 @@ from diffsim.base.enums import EnableBit as EnableBit
 from diffsim.base.enums import EqType as EqType
 from diffsim.base.enums import GainType as GainType
 from diffsim.base.enums import GeomType as GeomType
-from diffsim.base.enums import Integrator as IntegratorType
-from diffsim.base.enums import Jacobian as JacobianType
 from diffsim.base.enums import JointType as JointType
 from diffsim.base.enums import ObjType as ObjType
 from diffsim.base.enums import SensorType as SensorType
-from diffsim.base.enums import Solver as SolverType
 from diffsim.base.enums import TrnType as TrnType
 from diffsim.base.enums import WrapType as WrapType
 from diffsim.mjx.install import install as install
@@ -81,10 +76,15 @@ from diffsim.mjx.support import mul_m as mul_m
 from diffsim.mjx.support import name2id as name2id
 from diffsim.mjx.support import ray as ray
 from diffsim.mjx.support import xfrc_accumulate as xfrc_accumulate
+from diffsim.mjx.types import CamLightType as CamLightType
+from diffsim.mjx.types import ConeType as ConeType
 from diffsim.mjx.types import Contact as Contact
 from diffsim.mjx.types import Data as Data
 from diffsim.mjx.types import Impl as Impl
+from diffsim.mjx.types import IntegratorType as IntegratorType
+from diffsim.mjx.types import JacobianType as JacobianType
 from diffsim.mjx.types import Model as Model
+from diffsim.mjx.types import SolverType as SolverType
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base import enums
 from diffsim.base.enums import BiasType as BiasType
 from diffsim.base.enums import ConstraintType as ConstraintType
 from diffsim.base.enums import DisableBit as DisableBit
@@ -39,6 +40,13 @@ from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
 
 Array = jax.Array
+
+
+CamLightType = enums.CamLightMode
+ConeType = enums.Cone
+IntegratorType = enums.Integrator
+JacobianType = enums.Jacobian
+SolverType = enums.Solver
 
 
 class Impl(Enum):
