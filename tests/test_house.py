@@ -165,11 +165,11 @@ DOORS = {
     "dynamics.bias": 26,
     "actuator.actuation": 34,
     "collision.narrowphase": 65,
-    "constraint.families": 82,
+    "constraint.families": 85,
     "solver.solve": 55,
-    "sensor.table": 96,
-    "simulate.forward": 148,
-    "optimize.identify.fit": 169,
+    "sensor.table": 99,
+    "simulate.forward": 150,
+    "optimize.identify.fit": 171,
 }
 
 

@@ -211,7 +211,7 @@ def _body(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     length = jnp.zeros((len(actuators),), pose.qpos.dtype)
     if contacts is None or not contacts.dist.size:
         return length, jnp.zeros((len(actuators), model.nv), pose.qpos.dtype)
-    near = (contacts.dist < contacts.margin) & (contacts.geom[:, 0] >= 0)
+    near = (contacts.dist < contacts.margin) & jnp.all(contacts.geom >= 0, axis=1)
     body = jnp.asarray(topology.geom_bodyid)[jnp.maximum(contacts.geom, 0)]
     target = topology.actuator_trnid[actuators, 0][:, None, None]
     touches = jnp.any(body[None] == target, axis=2) & near[None]

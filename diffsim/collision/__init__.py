@@ -1,5 +1,6 @@
 """Contact detection: candidate pairs, pair functions, the contact buffer and its parameters."""
 
+from diffsim.collision.flex_contacts import collide_flexes
 from diffsim.collision.layout import ContactLayout, contact_layout
 from diffsim.collision.narrowphase import collide, colliding_frames
 from diffsim.collision.pairs import capacities_of_numerics, unsupported_pairs
@@ -8,6 +9,7 @@ __all__ = [
     "ContactLayout",
     "capacities_of_numerics",
     "collide",
+    "collide_flexes",
     "colliding_frames",
     "contact_layout",
     "unsupported_pairs",

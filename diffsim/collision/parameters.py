@@ -35,19 +35,44 @@ class PairParameters(NamedTuple):
     solimp: Array
 
 
+class Side(NamedTuple):
+    """What geoms or flexes (n,) bring to contacts; priorities are static."""
+
+    gap: Array
+    margin: Array
+    solmix: Array
+    friction: Array
+    solref: Array
+    solimp: Array
+    priority: np.ndarray
+
+
+def side_of(model: Model, kind: str, ids: np.ndarray) -> Side:
+    """Of the geoms or flexes with these ids."""
+    columns = [getattr(model, f"{kind}_{name}")[ids] for name in Side._fields[:-1]]
+    return Side(*columns, getattr(model.topology, f"{kind}_priority")[ids])
+
+
 def pair_parameters(model: Model, pairs: Pairs) -> PairParameters:
     """Parameters of all candidate pairs: explicit ones have their own, dynamic ones mix their geoms'."""
     dynamic, explicit = np.flatnonzero(pairs.pair < 0), np.flatnonzero(pairs.pair >= 0)
-    mixed, own = _mixed(model, pairs.take(dynamic)), _explicit(model, pairs.pair[explicit])
+    sides = [side_of(model, "geom", geoms[dynamic]) for geoms in (pairs.geom1, pairs.geom2)]
+    own = _explicit(model, pairs.pair[explicit])
     # back to the order of the table
     order = np.argsort(np.concatenate([dynamic, explicit]))
-    gap, *rest = (_reorder(jnp.concatenate(columns), order) for columns in zip(mixed, own, strict=True))
-    margin, friction, solref, solreffriction, solimp = rest
+    both = zip(mixed(*sides), own, strict=True)
+    return completed(model, tuple(_reorder(jnp.concatenate(columns), order) for columns in both))
+
+
+def completed(model: Model, columns: tuple[Array, ...]) -> PairParameters:
+    """The table of (gap, margin, friction, solref, solreffriction, solimp), which options may override."""
+    gap, margin, friction, solref, solreffriction, solimp = columns
+    count = len(margin)
     if model.opt.enabled(EnableBit.OVERRIDE):
         margin = jnp.full_like(margin, model.opt.o_margin)
-        friction = _rows(model.opt.o_friction, len(order))
-        solref = solreffriction = _rows(model.opt.o_solref, len(order))
-        solimp = _rows(model.opt.o_solimp, len(order))
+        friction = _rows(model.opt.o_friction, count)
+        solref = solreffriction = _rows(model.opt.o_solref, count)
+        solimp = _rows(model.opt.o_solimp, count)
     return PairParameters(margin, margin - gap, safe.maximum(friction, MIN_FRICTION), solref, solreffriction, solimp)
 
 
@@ -72,40 +97,32 @@ def _explicit(model: Model, index: np.ndarray) -> tuple[Array, ...]:
     return tuple(pick(column, index) for column in columns)
 
 
-def _mixed(model: Model, pairs: Pairs) -> tuple[Array, ...]:
-    """(gap, margin, friction, solref, solreffriction, solimp) of dynamic pairs."""
-    geom1, geom2 = pairs.geom1, pairs.geom2
-    gap = model.geom_gap[geom1] + model.geom_gap[geom2]
-    margin = model.geom_margin[geom1] + model.geom_margin[geom2]
-    weight = _weight(model, geom1, geom2)[:, None]
-    solref1, solref2 = model.geom_solref[geom1], model.geom_solref[geom2]
+def mixed(first: Side, second: Side) -> tuple[Array, ...]:
+    """(gap, margin, friction, solref, solreffriction, solimp) of what both bring."""
+    weight = _weight(first.solmix, second.solmix)[:, None]
     # reference in time constant and damping ratio mixes; in direct format (not positive) the smaller value wins
-    standard = (solref1[:, :1] > 0) & (solref2[:, :1] > 0)
-    mixed = weight * solref1 + (1 - weight) * solref2
-    solref = where(standard, mixed, safe.lesser(solref1, solref2))
-    solimp = weight * model.geom_solimp[geom1] + (1 - weight) * model.geom_solimp[geom2]
-    friction = safe.greater(model.geom_friction[geom1], model.geom_friction[geom2])
-    # geoms of higher priority impose their own
-    solref = _prevail(model, pairs, model.geom_solref, solref)
-    solimp = _prevail(model, pairs, model.geom_solimp, solimp)
-    friction = _prevail(model, pairs, model.geom_friction, friction)
+    standard = (first.solref[:, :1] > 0) & (second.solref[:, :1] > 0)
+    solref = weight * first.solref + (1 - weight) * second.solref
+    solref = where(standard, solref, safe.lesser(first.solref, second.solref))
+    solimp = weight * first.solimp + (1 - weight) * second.solimp
+    friction = safe.greater(first.friction, second.friction)
+    # who has a higher priority imposes its own
+    columns = zip((friction, solref, solimp), first[3:6], second[3:6], strict=True)
+    friction, solref, solimp = (_prevail(first.priority, second.priority, *each) for each in columns)
     # sliding twice, torsion, rolling twice
     friction = friction[:, np.array([0, 0, 1, 2, 2])]
-    return gap, margin, friction, solref, jnp.zeros_like(solref), solimp
+    return first.gap + second.gap, first.margin + second.margin, friction, solref, jnp.zeros_like(solref), solimp
 
 
-def _weight(model: Model, geom1: np.ndarray, geom2: np.ndarray) -> Array:
-    """Share of the first geom: solmix1 / (solmix1 + solmix2), and 1/2 if both are zero."""
-    mix1, mix2 = model.geom_solmix[geom1], model.geom_solmix[geom2]
+def _weight(mix1: Array, mix2: Array) -> Array:
+    """Share of the first: solmix1 / (solmix1 + solmix2), and 1/2 if both are zero."""
     mix1, mix2 = where(mix1 < MIN_MIX, 0, mix1), where(mix2 < MIN_MIX, 0, mix2)
     return safe.divide(mix1, mix1 + mix2, 0.5)
 
 
-def _prevail(model: Model, pairs: Pairs, column: Array, mixed: Array) -> Array:
-    """`mixed`, replaced by the values of the geom with the higher priority."""
-    priority = model.topology.geom_priority
-    first, second = priority[pairs.geom1], priority[pairs.geom2]
-    if np.array_equal(first, second):
-        return mixed
-    winner = column[np.where(first > second, pairs.geom1, pairs.geom2)]
-    return where((first == second)[:, None], mixed, winner)
+def _prevail(priority1: np.ndarray, priority2: np.ndarray, mix: Array, first: Array, second: Array) -> Array:
+    """`mix`, replaced by the values of the one with the higher priority."""
+    if np.array_equal(priority1, priority2):
+        return mix
+    winner = where((priority1 > priority2)[:, None], first, second)
+    return where((priority1 == priority2)[:, None], mix, winner)

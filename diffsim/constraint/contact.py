@@ -13,6 +13,7 @@ import numpy as np
 
 from diffsim.base.enums import Cone
 from diffsim.collision.layout import contact_layout
+from diffsim.constraint import flex_rows
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.kinematics.blocks import articulated_blocks, dof_blocks
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
@@ -96,17 +97,21 @@ def slot_body_ids(model: Model, contacts: Contacts) -> tuple[Array, Array]:
 
 def frictionless(source: Sources) -> list[RawRows]:
     """Contacts that only push."""
-    return _contact_rows(source, FRICTIONLESS)
+    return _contact_rows(source, FRICTIONLESS) + flex_rows.contacts(source, FRICTIONLESS)
 
 
 def pyramidal(source: Sources) -> list[RawRows]:
     """Contacts with friction under pyramidal cones."""
-    return [] if source.model.opt.cone == Cone.ELLIPTIC else _contact_rows(source, WITH_FRICTION)
+    if source.model.opt.cone == Cone.ELLIPTIC:
+        return []
+    return _contact_rows(source, WITH_FRICTION) + flex_rows.contacts(source, WITH_FRICTION)
 
 
 def elliptic(source: Sources) -> list[RawRows]:
     """Contacts with friction under elliptic cones."""
-    return _contact_rows(source, WITH_FRICTION) if source.model.opt.cone == Cone.ELLIPTIC else []
+    if source.model.opt.cone != Cone.ELLIPTIC:
+        return []
+    return _contact_rows(source, WITH_FRICTION) + flex_rows.contacts(source, WITH_FRICTION)
 
 
 def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.base.enums import ConstraintType
-from diffsim.collision.layout import layout_of
+from diffsim.collision.flex_contacts import slot_dims
 from diffsim.constraint.views import efc_rows
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints
@@ -62,7 +62,7 @@ def contact_list(model: Model, contacts: Contacts, constraints: Constraints, sol
     address = jnp.where(included, jnp.argmax(own, axis=1), -1) if own.size else jnp.full((count,), -1)
     reason = jnp.where(contacts.dist < contacts.includemargin, WITHOUT_DOFS, IN_GAP)
     columns = {name: getattr(contacts, name) for name in COPIED} | {
-        "dim": jnp.asarray(layout_of(model).dim),
+        "dim": jnp.asarray(slot_dims(model)),
         "exclude": jnp.where(included, INCLUDED, reason).astype(jnp.int32),
         "efc_address": address.astype(jnp.int32),
         "slot": jnp.arange(count, dtype=jnp.int32),

@@ -13,6 +13,7 @@ pyramids are stiffer by 1 / mu^2: derivatives then grow exponentially.) The forw
 import jax
 import jax.numpy as jnp
 
+from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint.rows import RawRows
 from diffsim.math.linalg import BlockColumns
 
@@ -23,8 +24,14 @@ SLOWER, MIDPOINT, POWER = 14.0, 0.5, 2.0
 
 
 def distant(contacts: RawRows, reach: float) -> RawRows:
-    """The normal rows of slots that do not act and are nearer than `reach` (m), as weak contacts without friction."""
-    assert isinstance(contacts.jacobian, BlockColumns)
+    """The normal rows of slots that do not act and are nearer than `reach` (m), as weak contacts without friction.
+
+    Raises:
+      UnsupportedError: contacts of flexes.
+    """
+    if not isinstance(contacts.jacobian, BlockColumns):
+        reason = "contacts of flexes are not felt from a distance; set contact_reach to 0"
+        raise UnsupportedError([Problem("", 0, "<option contact_reach>", reason, unsupported=True)])
     surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
     width, midpoint, power = (jnp.full_like(dmax, value) for value in (SLOWER * reach, MIDPOINT, POWER))
     count, blocks = contacts.pos.size, contacts.jacobian.blocks

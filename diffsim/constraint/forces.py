@@ -30,8 +30,11 @@ def contact_forces(model: Model, contacts: Contacts, constraints: Constraints, s
     if not constraints.contacts:
         return jnp.zeros((contacts.dist.shape[0], 6), contacts.dist.dtype)
     forces = zip(constraints.groups, basis_forces(constraints, solution.row_force), strict=True)
-    wide = [jnp.pad(force.T, ((0, 0), (0, 6 - rows.dim))) for rows, force in forces if rows.slot is not None]
-    return jnp.concatenate(wide)
+    wide = {rows.slot: jnp.pad(force.T, ((0, 0), (0, 6 - rows.dim))) for rows, force in forces if rows.slot is not None}
+    listed = [wide[slot] for slot in sorted(wide)]
+    # contacts that are springs have no rows, and come last
+    rest = jnp.zeros((contacts.dist.shape[0] - sum(map(len, listed)), 6), contacts.dist.dtype)
+    return jnp.concatenate([*listed, rest])
 
 
 class _Wrench(NamedTuple):
@@ -49,9 +52,12 @@ def constraint_wrenches(
 ) -> Array:
     """(nbody, 6) torque and force of contacts, connects and welds on each body, about its tree's centre of mass.
 
-    The torque of a weld is the multiplier of its rotation residual, as MuJoCo reports it.
+    The torque of a weld is the multiplier of its rotation residual, as MuJoCo reports it, which leaves out contacts of
+    flexes.
     """
     local = contact_forces(model, contacts, constraints, solution)
+    if model.topology.nflex:
+        local = jnp.where(contacts.flex[:, 1:] >= 0, 0, local)
     force, torque = mul_vec_t(contacts.frame, local[:, :3]), mul_vec_t(contacts.frame, local[:, 3:])
     first, second = slot_body_ids(model, contacts)
     wrenches = [_Wrench(-1, first, contacts.pos, force, torque), _Wrench(1, second, contacts.pos, force, torque)]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import ConstraintState, ConstraintType, Jacobian
+from diffsim.collision.layout import layout_of
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_bodies
 from diffsim.constraint.families import FAMILIES
@@ -21,8 +22,6 @@ from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import Contacts, Solution
 
 Array = jax.Array
-# more rows than a constraint can have
-STRIDE = 16
 # number of dofs
 SPARSE_FROM = 60
 
@@ -110,21 +109,22 @@ def _ids(model: Model, rows: RowGroup) -> np.ndarray:
 
 
 def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray) -> Array:
-    """(n,) int32 by which constraints are sorted, STRIDE apart."""
+    """(n,) int32 by which constraints are sorted, further apart than a constraint can have rows."""
+    stride = max(16, model.topology.nflexedge, 2 * model.topology.nflexvert)
     # types come one after another, except that contacts of all types are mixed
-    room = STRIDE * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
+    room = stride * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
     if rows.slot is not None:
         own = contacts.sort_key[rows.slot : rows.slot + rows.count]
-        return room * int(ConstraintType.CONTACT_FRICTIONLESS) + STRIDE * own
+        return room * int(ConstraintType.CONTACT_FRICTIONLESS) + 16 * own
     family = FAMILIES[rows.family]
     # components of connect and weld are constraints of their own
     repeat = np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1 if rows.law == Law.QUADRATIC else 0
-    return jnp.asarray(room * int(family.kind) + STRIDE * ids + family.place + repeat, jnp.int32)
+    return jnp.asarray(room * int(family.kind) + stride * ids + family.place + repeat, jnp.int32)
 
 
 def _moves(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray, jacobian: Array) -> Array:
-    """(n,) whether anything moves a constraint: of a contact its bodies, of others what its rows say."""
-    if rows.slot is not None:
+    """(n,) whether anything moves a constraint: of a contact of geoms its bodies, of others what its rows say."""
+    if rows.slot is not None and rows.slot < layout_of(model).ncon:
         mask = slot_bodies(model, contacts).mask.dense[rows.slot : rows.slot + rows.count]
         return jnp.any(mask != 0, axis=1) | (not is_sparse(model))
     row = jnp.any(jacobian != 0, axis=(0, 2))

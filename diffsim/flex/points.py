@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.kinematics.blocks import articulated_blocks, free_points
-from diffsim.kinematics.jacobian import along, axes, columns
+from diffsim.kinematics.jacobian import about, along, axes, columns
 from diffsim.kinematics.tree import chain_mask, last_dof
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
@@ -35,37 +35,47 @@ def vertex_positions(model: Model, kinematics: Kinematics) -> Array:
     return at + jnp.where(centred[:, None], 0, offset)
 
 
-def point_rows(model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array) -> Segment:
-    """Rows that measure sum_k direction_k . velocity of the k-th point, `dim` of them for each of n constraints.
+def point_rows(
+    model: Model,
+    com: ComFrame,
+    body: np.ndarray | Array,
+    pos: Array,
+    direction: Array,
+    turning: Array | None = None,
+    among: np.ndarray | None = None,
+) -> Segment:
+    """Rows that measure sum_k direction_k . velocity of the k-th point, some of them for each of n constraints.
 
     Args:
-      body: (k, n) the bodies of the points, static or traced.
+      body: (k, n) the bodies of the points, static or traced; the world for none.
       pos: (k, n, 3) where the points are, m.
-      direction: (k, dim, n, 3).
+      direction: (k, rows, n, 3).
+      turning: (k, more rows, n, 3), of sum_k turning_k . angular velocity of the k-th body, below the others.
+      among: bodies that traced ones can be.
     """
     topology = model.topology
-    static = isinstance(body, np.ndarray)
     number, points = free_points(topology)
-    moved = last_dof(topology)
+    moved, among = last_dof(topology), body if isinstance(body, np.ndarray) else among
     columns_of_rows = None
-    if not static or np.any((moved[body] >= 0) & (number[body] < 0)):
-        columns_of_rows = articulated_rows(model, com, body, pos, direction)
+    if not points.number or among is None or np.any((moved[among] >= 0) & (number[among] < 0)):
+        columns_of_rows = articulated_rows(model, com, body, pos, direction, turning)
     if not points.number:
-        assert columns_of_rows is not None
         return Segment(columns_of_rows)
-    which = number[body] if static else jnp.asarray(number)[body]
+    which = number[body] if isinstance(body, np.ndarray) else jnp.asarray(number)[body]
     axis = [pick_some(com.cdof[:, 3:], dofs) for dofs in points.dofs.array.T]
     # anything where there is none
     at = np.maximum(which, 0) if isinstance(which, np.ndarray) else jnp.maximum(which, 0)
     parts = [pick(part, at) for part in axis]
     coefficient = jnp.stack([dot(direction, part[:, None]) for part in parts], axis=1)
+    if turning is not None:
+        coefficient = jnp.pad(coefficient, [(0, 0), (0, 0), (0, turning.shape[1]), (0, 0)])
     if isinstance(which, np.ndarray):
         return Segment(columns_of_rows, StencilRows(points, coefficient, touched=Fixed(which)))
     return Segment(columns_of_rows, StencilRows(points, coefficient, index=which))
 
 
 def articulated_rows(
-    model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array
+    model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array, turning: Array | None
 ) -> BlockColumns:
     """The columns of articulated bodies of `point_rows`."""
     topology, motion = model.topology, axes(model.topology, com)
@@ -74,11 +84,12 @@ def articulated_rows(
 
     def of_point(k: int) -> BlockColumns:
         wrench = along(motion, jnp.broadcast_to(pos[k], direction[k].shape), direction[k])
-        return columns(blocks, motion, wrench.reshape(-1, 6))
+        more = [] if turning is None else [about(turning[k])]
+        return columns(blocks, motion, jnp.concatenate([wrench, *more]).reshape(-1, 6))
 
     def masked(rows: Array, index: np.ndarray, k: int) -> Array:
         moves = chain_mask(topology, last[k], index)
-        return rows * jnp.tile(moves, (1, direction.shape[1], 1))
+        return rows * jnp.tile(moves, (1, rows.shape[1] // moves.shape[1], 1))
 
     each = [of_point(k) for k in range(len(direction))]
     parts = [

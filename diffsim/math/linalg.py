@@ -255,6 +255,10 @@ class BlockColumns:
         left = self.transposed is not None
         return assemble(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
 
+    def at(self, columns: np.ndarray) -> Array:
+        """Some columns (k, m)."""
+        return self.dense[:, columns]
+
     @property
     def dense(self) -> Array:
         """The whole matrix (..., k, n), also of a batch of matrices."""

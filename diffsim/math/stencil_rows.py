@@ -209,6 +209,12 @@ class SparseRows:
         cuts = jnp.split(vector, np.cumsum([segment.height for segment in self.segments])[:-1])
         return total([segment.mul_vec_t(cut) for segment, cut in zip(self.segments, cuts, strict=True)])
 
+    def at(self, columns: np.ndarray) -> Array:
+        """Some columns (k, m), which are not those of points."""
+        empty = [jnp.zeros((segment.height, len(columns)), self.dtype) for segment in self.segments]
+        pairs = zip(self.segments, empty, strict=True)
+        return jnp.concatenate([none if s.columns is None else s.columns.at(columns) for s, none in pairs])
+
     @property
     def dense(self) -> Array:
         """The whole matrix (k, n)."""

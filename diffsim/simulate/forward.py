@@ -16,8 +16,8 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
-from diffsim.collision import collide, colliding_frames
-from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
+from diffsim.collision import collide, collide_flexes, colliding_frames
+from diffsim.constraint import Sources, add_contact_springs, constraint_wrenches, contact_forces, make_constraints
 from diffsim.dynamics.bias import compute_bias
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
 from diffsim.dynamics.inertia import compute_inertia
@@ -75,11 +75,13 @@ def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = Non
     tendons = compute_tendons(model, qpos, kinematics, com)
     inertia = compute_inertia(model, com, tendons)
     contacts = collide(model, colliding_frames(model, kinematics))
+    contacts = collide_flexes(model, kinematics, flexes, contacts)
     transmission = compute_transmission(model, qpos, kinematics, com, tendons, contacts)
 
     # velocity
     velocities = compute_velocities(model, qvel, com, tendons, transmission)
     passive = compute_passive(model, state, kinematics, com, tendons, velocities, flexes)
+    passive = add_contact_springs(model, com, flexes, contacts, passive)
     known = _so_far(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
     passive = add_user_force(model, state, known, passive)
     drift = tendon_drift(model, qvel, kinematics, com, velocities)

@@ -55,6 +55,9 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     if model.opt.events and model.opt.integrator != Integrator.RK4:
         reason = f"a step with events needs the integrator RK4, not {model.opt.integrator.name}"
         raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
+    if model.opt.events and model.topology.nflex:
+        reason = "a step with events does not know contacts of flexes; take them out, or set events to false"
+        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
     motion = INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
     history = record_controls(model, state.history, state.time, inputs.ctrl)
     return state.replace(

@@ -53,7 +53,7 @@ def uphill(point: iteration.Iterate, previous: iteration.Direction) -> iteration
 def test_a_direction_that_does_not_descend_is_no_convergence(full_step: bool) -> None:
     inertia, force, start, constraints = cases("contact_dims", PYRAMIDAL)[0].problem
     settings = iteration.Settings(jnp.asarray(1e-10), jnp.asarray(1e-10), 100, 50, full_step, unroll=False)
-    end = iteration.iterate(Objective(inertia, force, constraints), lambda *_: uphill, settings, start)
+    end = iteration.iterate(Objective(inertia, force, constraints), lambda *_: iteration.Rule(uphill), settings, start)
     assert end.stuck and end.done and end.iterations == 1
     assert (end.point.qacc == start).all()
 

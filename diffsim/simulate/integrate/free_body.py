@@ -59,7 +59,8 @@ def unconstrained(model: Model, constraints: Constraints) -> Array:
         if rows.sign:
             held = held | (bound[free.dofs[:, 0]] > 0)
             continue
-        touches = jnp.any(rows.select(constraints.J)[:, :, free.dofs] != 0, axis=(0, 3))
+        columns = constraints.jacobian.at(free.dofs.reshape(-1))
+        touches = jnp.any(rows.select(columns).reshape(rows.dim, rows.count, -1, 6) != 0, axis=(0, 3))
         held = held | jnp.any(touches & (bound > 0)[:, None], axis=0)
     still = (model.opt.density == 0) & (model.opt.viscosity == 0)
     light = ~free.laden | (model.body_subtreemass[free.bodies] == model.body_mass[free.bodies])

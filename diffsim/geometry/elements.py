@@ -1,0 +1,176 @@
+"""Geoms against elements of flexes: segments, triangles and tetrahedra with a radius.
+
+As in MuJoCo, a segment is a capsule for spheres, capsules and boxes. A triangle meets balls at its nearest point: a
+sphere, the ends of a capsule, the corners of a box; its own vertices meet the segment of a capsule and the faces of a
+box, so that there are up to 5 and 11 rows. All other pairs are convex hulls and have one row.
+Source: `engine_collision_primitive.c` of 3.8.1 for which rows there are; Ericson 2005, ch. 5.1.5, for nearest points.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import GeomType
+from diffsim.geometry.hull.pairs import closest, contact_row
+from diffsim.geometry.hull.polytope import CORNERS, HullPair, core, with_polygons
+from diffsim.geometry.hull.tables import Hull
+from diffsim.geometry.primitive.box import capsule_box
+from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule
+from diffsim.geometry.shapes import Candidates, Shape, ball_ball, candidate, stack, unit_x
+from diffsim.geometry.smooth.round_hull import ROUND, separate_round
+from diffsim.math import safe
+from diffsim.math.rotation import frame_from_z
+from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
+
+Array = jax.Array
+
+SPHERE, CAPSULE, BOX = GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX
+# the sides of a triangle seen from both sides, and of a tetrahedron of positive volume
+SIDES = {3: [[0, 1, 2], [0, 2, 1]], 4: [[0, 2, 1], [0, 1, 3], [1, 2, 3], [0, 3, 2]]}
+# the share of a segment next to its ends that its ends stand for
+END = 1e-15
+
+
+class ElementCollider(NamedTuple):
+    """(shape, vertices (k, 3), radius, margin) -> rows, and how many these are."""
+
+    function: Callable[[Shape, Array, Array, Array], Candidates]
+    rows: int
+
+
+def element_collider(kind: GeomType, dim: int) -> ElementCollider:
+    """The pair function of a geom and an element with `dim` + 1 vertices."""
+    if dim == 1 and kind in SEGMENT:
+        return SEGMENT[kind]
+    if dim == 2 and kind in TRIANGLE:
+        return TRIANGLE[kind]
+    return ElementCollider(functools.partial(round_element if kind in ROUND else convex_element, kind), 1)
+
+
+def _segment(function: Callable, order: int, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+    """A pair function of a capsule, which stands first (order -1) or second (1)."""
+    along = vertices[0] - vertices[1]
+    frame = frame_from_z(safe.normalize(along, (0.0, 0.0, 1.0)))
+    size = jnp.stack([radius, 0.5 * safe.norm(along), jnp.zeros_like(radius)])
+    capsule = Shape(0.5 * (vertices[0] + vertices[1]), jnp.stack([frame[1], frame[2], frame[0]], axis=1), size)
+    rows = function(*(shape, capsule)[::order], margin)
+    return rows._replace(normal=order * rows.normal)
+
+
+def nearest_of_triangle(vertices: Array, point: Array) -> Array:
+    """The point of a triangle (3, 3) that is nearest to a point (3,), m; which part it is on is not differentiated."""
+    side1, side2, away = vertices[1] - vertices[0], vertices[2] - vertices[0], point - vertices[0]
+    normal = cross(side1, side2)
+    squared = dot(normal, normal)
+    second = safe.divide(dot(cross(side1, away), normal), squared)
+    first = safe.divide(dot(cross(away, side2), normal), squared)
+    within = jax.lax.stop_gradient((first >= 0) & (second >= 0) & (first + second <= 1) & (squared > 0))
+    inside = vertices[0] + scale(side1, first) + scale(side2, second)
+    ends = vertices[np.array([1, 2, 0])]
+    sweep, back = ends - vertices, point[None] - vertices
+    share = safe.clip(safe.divide(dot(back, sweep), dot(sweep, sweep)), 0, 1)
+    on_sides = vertices + scale(sweep, share)
+    gap = jax.lax.stop_gradient(on_sides - point[None])
+    return jnp.where(within, inside, on_sides[jnp.argmin(dot(gap, gap))])
+
+
+def _ball_triangle(center: Array, size: Array, vertices: Array, radius: Array) -> Candidates:
+    """One row without its row axis: of a ball and the nearest point of a triangle."""
+    nearest = nearest_of_triangle(vertices, center)
+    between = unpack(center)
+    return candidate(*ball_ball(between, size, unpack(nearest), radius, unit_x(between[0])))
+
+
+def sphere_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+    """The sphere against the nearest point of the triangle."""
+    return stack([_ball_triangle(shape.pos, shape.size[0], vertices, radius)])
+
+
+def capsule_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+    """Both ends against the triangle, and its vertices against the segment between the ends."""
+    half = scale(shape.axis, shape.size[1])
+    ends = [_ball_triangle(shape.pos + way, shape.size[0], vertices, radius) for way in (-half, half)]
+
+    def of_vertex(vertex: Array) -> Candidates:
+        share = safe.divide(dot(vertex - shape.pos + half, 2 * half), 4 * dot(half, half))
+        nearest = unpack(shape.pos - half + scale(2 * half, share))
+        row = ball_ball(nearest, shape.size[0], unpack(vertex), radius, unit_x(nearest[0]))
+        beside = jax.lax.stop_gradient((share > END) & (share < 1 - END))
+        return candidate(*row, valid=beside)
+
+    return stack([*ends, *(of_vertex(vertices[k]) for k in range(3))])
+
+
+def box_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+    """Vertices against the faces of the box that they are least beyond, and its corners against the triangle."""
+
+    def of_vertex(vertex: Array) -> Candidates:
+        local = mul_vec_t(shape.mat, vertex - shape.pos)
+        beyond = jnp.abs(local) - shape.size
+        axis = jax.lax.stop_gradient(jnp.argmax(beyond))
+        dist = beyond[axis] - radius
+        normal = shape.mat[:, axis] * jnp.where(jax.lax.stop_gradient(local[axis]) > 0, 1, -1)
+        near = jax.lax.stop_gradient(jnp.all(beyond <= margin + radius))
+        return candidate(dist, vertex - scale(normal, radius + 0.5 * dist), normal, valid=near)
+
+    corners = shape.pos[None] + mul_vec(shape.mat[None], jnp.asarray(CORNERS, shape.size.dtype) * shape.size[None])
+    none = jnp.zeros_like(radius)
+    rows = [of_vertex(vertices[k]) for k in range(3)]
+    return stack([*rows, *(_ball_triangle(corners[k], none, vertices, radius) for k in range(8))])
+
+
+def convex_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+    """The closest points of two hulls with round corners."""
+    hull, size = core(kind, shape)
+    pair = HullPair(hull.vert, vertices - shape.pos[None], shape.mat.T, jnp.zeros_like(shape.pos))
+    return stack([contact_row(shape, closest(pair), size, radius)])
+
+
+def round_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+    """The closest points of an ellipsoid or a cylinder and a hull with round corners."""
+    center = jnp.mean(vertices, axis=0)
+    frame = Shape(center, jnp.eye(3, dtype=center.dtype), jnp.zeros_like(center))
+    dist, pos, normal = separate_round(kind, shape, element_hull(vertices - center[None]), frame)
+    pos = pos - scale(normal, 0.5 * radius)
+    if kind == GeomType.CYLINDER and len(vertices) == 3:
+        normal = wall_normal(shape, pos, normal)
+    return stack([candidate(dist - radius, pos, normal)])
+
+
+def wall_normal(cylinder: Shape, pos: Array, normal: Array) -> Array:
+    """The normal (3,) of a contact with a triangle at `pos`: of the wall, unless a cap is much nearer, as in MuJoCo."""
+    local = mul_vec_t(cylinder.mat, pos - cylinder.pos)
+    flat = jnp.stack([local[0], local[1], jnp.zeros_like(local[2])])
+    size, height = cylinder.size, jnp.abs(local[2])
+    to_cap, to_wall = jnp.abs(size[1] - height), jnp.abs(size[0] - safe.norm(flat))
+    cap = jax.lax.stop_gradient((height > 0.95 * size[1]) | (to_cap < 0.25 * to_wall))
+    return jnp.where(cap, normal, mul_vec(cylinder.mat, safe.normalize(flat)))
+
+
+def element_hull(vertices: Array) -> Hull:
+    """The hull of an element around the origin."""
+    if len(vertices) > 2:
+        return with_polygons(vertices, SIDES[len(vertices)])
+    around = frame_from_z(safe.normalize(vertices[1] - vertices[0], (0.0, 0.0, 1.0)))
+    outward = jnp.stack([around[1], around[2], -around[1], -around[2]])
+    quarter = jnp.arange(4, dtype=jnp.int32)
+    edge, joined = jnp.broadcast_to(quarter[None, :2], (4, 2)), jnp.asarray([[1], [0]], jnp.int32)
+    none, flank = jnp.zeros((0, 3), vertices.dtype), jnp.stack([quarter, (quarter + 1) % 4], axis=1)
+    side, facet = jnp.zeros((0, 1), jnp.int32), jnp.full((4, 3), -1, jnp.int32)
+    return Hull(vertices, joined, vertices[0, 0], side, none, joined, facet, outward, edge, flank)
+
+
+SEGMENT = {
+    SPHERE: ElementCollider(functools.partial(_segment, sphere_capsule, 1), 1),
+    CAPSULE: ElementCollider(functools.partial(_segment, capsule_capsule, 1), 2),
+    BOX: ElementCollider(functools.partial(_segment, capsule_box, -1), 2),
+}
+TRIANGLE = {
+    SPHERE: ElementCollider(sphere_triangle, 1),
+    CAPSULE: ElementCollider(capsule_triangle, 5),
+    BOX: ElementCollider(box_triangle, 11),
+}

@@ -1,0 +1,109 @@
+"""Contacts of flexes with geoms: where they are, what they have, which stay of too many, and what they exert."""
+
+import jax
+import numpy as np
+import pytest
+from oracle import mujoco, state_of
+
+import diffsim
+from tests.flex.models import flexcomp, moved, pair
+from tests.uncompiled import uncompiled
+
+PLANE = '<geom type="plane" size="1 1 .1" friction=".7"/>'
+CONTACT, PASSIVE = (f'<contact selfcollide="none" internal="false" {a}/>' for a in ("", 'passive="true"'))
+EDGES = '<edge equality="true"/>'
+# searches of the oracle's end near 1e-9
+CCD = 'ccd_tolerance="1e-10" ccd_iterations="300"'
+
+
+def geom(kind: str, size: str, pos: str = "0 0 -1.05", euler: str = "10 80 0", more: str = "") -> str:
+    """A body that falls, 1 m below the flex."""
+    return (
+        f'<body pos="0 0 2"><freejoint/><geom type="{kind}" size="{size}" pos="{pos}" euler="{euler}" {more}/></body>'
+    )
+
+
+def scene(world: str, count: str = "6 6 1", dim: int = 2, option: str = "", contact: str = CONTACT) -> str:
+    """A flex that touches."""
+    return flexcomp(contact + EDGES, count, dim, option + CCD, world, turned="")
+
+
+SCENES = {
+    "plane": scene(PLANE.replace("/>", ' pos="0 0 .99"/>'), "4 4 1"),
+    "plane, more than 50": scene(PLANE.replace("/>", ' pos="0 0 .993"/>'), "9 9 1"),
+    "plane, elliptic cones of dimension 6": scene(
+        PLANE.replace("/>", ' pos="0 0 .99" condim="6"/>'), "4 4 1", option='cone="elliptic" '
+    ),
+    "springs": scene(PLANE.replace("/>", ' pos="0 0 .99" margin=".005"/>'), "4 4 1", contact=PASSIVE),
+    "sphere and triangles": scene(geom("sphere", ".1", "0 0 -1.1", more='condim="4"')),
+    "capsule and triangles": scene(geom("capsule", ".05 .1")),
+    "box and triangles": scene(geom("box", ".06 .07 .05", euler="10 8 0")),
+    "cylinder and triangles": scene(geom("cylinder", ".06 .07")),
+    "sphere and segments": scene(geom("sphere", ".1", "0 0 -1.1"), "7 1 1", 1),
+    "box and segments": scene(geom("box", ".06 .07 .05", euler="10 8 0"), "7 1 1", 1),
+    "ellipsoid and segments": scene(geom("ellipsoid", ".06 .07 .05"), "7 1 1", 1),
+    "box and solid": scene(geom("box", ".06 .07 .05", "0 0 -1.1", "10 8 0"), "3 3 3", 3),
+}
+# whose closest points the oracle searches for: position and frame are known to less than the distance
+SEARCHED = ("cylinder and triangles", "ellipsoid and segments", "box and solid")
+
+
+def listed(geoms, elements, vertices) -> dict[tuple, list[int]]:
+    """Numbers of contacts by geom, element and vertex."""
+    found: dict[tuple, list[int]] = {}
+    for number, key in enumerate(zip(geoms, elements, vertices, strict=True)):
+        found.setdefault(tuple(map(int, key)), []).append(number)
+    return found
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_contacts_and_accelerations_are_the_oracles(name):
+    model, mjmodel = pair(SCENES[name])
+    data = moved(mjmodel, spread=4e-3)
+    found = uncompiled(diffsim.forward)(model, state_of(data))
+    contact = found.contact
+    there = np.flatnonzero((contact.dist <= contact.margin) & (contact.flex[:, 1] >= 0))
+    ours = listed(contact.geom[there, 0], contact.elem[there, 1], contact.vert[there, 1])
+    theirs = listed(data.contact.geom[:, 0], data.contact.elem[:, 1], data.contact.vert[:, 1])
+    assert data.ncon and {k: len(v) for k, v in ours.items()} == {k: len(v) for k, v in theirs.items()}
+    place = np.concatenate([there[ours[key]] for key in theirs])
+    order = np.concatenate(list(theirs.values()))
+    close = (
+        {"dist": 1e-9, "pos": 1e-5, "frame": 1e-4}
+        if name in SEARCHED
+        else {"dist": 1e-13, "pos": 1e-13, "frame": 1e-12}
+    )
+    close |= dict.fromkeys(("includemargin", "friction", "solref", "solimp"), 1e-15)
+    for field, tolerance in close.items():
+        mine = np.asarray(getattr(contact, field))[place]
+        assert np.max(np.abs(mine - getattr(data.contact, field)[order].reshape(mine.shape))) <= tolerance, field
+    if name not in SEARCHED:
+        for field in ("qfrc_spring", "qacc", "qfrc_constraint", "cfrc_ext"):
+            mine, theirs_of_field = np.asarray(getattr(found, field)), getattr(data, field)
+            assert np.max(np.abs(mine - theirs_of_field)) <= 1e-9 * max(1, np.max(np.abs(theirs_of_field))), field
+
+
+@pytest.mark.parametrize("name", ["plane, more than 50", "box and triangles", "box and solid"])
+def test_a_step_in_contact_has_its_derivative(name):
+    """jvp and vjp of a step equal Richardson differences, by state, masses, friction and radius."""
+    model, mjmodel = pair(SCENES[name])
+    state = state_of(moved(mjmodel, spread=4e-3))
+    rng = np.random.default_rng(3)
+    names = ("body_mass", "flex_friction", "flex_radius", "flex_solref")
+    change = {field: 0.01 * rng.normal(size=getattr(model, field).shape) * getattr(model, field) for field in names}
+    push, weight = rng.normal(size=(2, mjmodel.nv))
+    turn = np.zeros(mjmodel.nq)
+    slides = mjmodel.jnt_qposadr[mjmodel.jnt_type == mujoco.mjtJoint.mjJNT_SLIDE]
+    turn[slides] = 1e-3 * rng.normal(size=len(slides))
+
+    def velocity(t):
+        other = model.replace(**{field: getattr(model, field) + t * change[field] for field in names})
+        return diffsim.step(other, state.replace(qpos=state.qpos + t * turn, qvel=state.qvel + t * push)).qvel
+
+    run = jax.jit(velocity)
+    _, tangent = jax.jvp(run, (0.0,), (1.0,))
+    central = [(run(h) - run(-h)) / (2 * h) for h in (2e-5, 1e-5)]
+    richardson = (4 * central[1] - central[0]) / 3
+    assert np.max(np.abs(tangent - richardson)) < 1e-6 * np.max(np.abs(tangent))
+    slope = jax.grad(lambda t: weight @ velocity(t))(0.0)
+    assert abs(slope - weight @ tangent) < 1e-8 * abs(slope)
