@@ -22,6 +22,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 import mujoco  # noqa: E402
 import numpy as np  # noqa: E402
+import scipy.interpolate  # noqa: E402
 
 import diffsim  # noqa: E402
 from diffsim import optimize  # noqa: E402
@@ -123,7 +124,8 @@ TENDON = """<mujoco><option timestep=".005"/><worldbody>
 def late(seen: np.ndarray, truth: dict[str, float], h: float) -> np.ndarray:
     """Readings (rows, 2), the first late by `delay`, the second off by `bias`."""
     t = h * np.arange(len(seen))
-    return np.stack([np.interp(t - truth["delay"], t, seen[:, 0]), seen[:, 1] + truth["bias"]], axis=1)
+    smooth = scipy.interpolate.CubicSpline(t, seen[:, 0])
+    return np.stack([smooth(t - truth["delay"]), seen[:, 1] + truth["bias"]], axis=1)
 
 
 def swing(rng: np.random.Generator, model: mujoco.MjModel, data: mujoco.MjData) -> None:
@@ -307,11 +309,11 @@ def judged(kind: Kind, count: int, verbose: bool) -> Counts:
         shown = result.identified
         values, truth = shown.values[: task.truth.size], task.truth
         low, high = shown.lower[: truth.size], shown.upper[: truth.size]
-        middle, half = 0.5 * (low + high), np.where(np.isfinite(high - low), 0.5 * (high - low), np.inf)
+        shut = np.isfinite(low) & np.isfinite(high)
+        middle, half = (0.5 * np.where(shut, high + sign * low, 0) for sign in (1, -1))
         inside = (low <= truth) & (truth <= high)
         close = (np.abs(values - truth) < 0.05 * np.abs(truth)) | (np.abs(values - truth) < 1.5 * half)
-        off = ~close if kind.wrong else np.abs(truth - middle) > 2 * half
-        off = off | (~np.isfinite(half) & ~close)
+        off = np.where(shut & (not kind.wrong), np.abs(truth - middle) > 2 * half, ~close)
         explained += result.explained
         solved += bool(result.explained and np.all(close))
         if result.explained:

@@ -157,10 +157,10 @@ def _slopes(places: tuple[Place, ...], design: _Design, ctrl: Array) -> tuple[Ar
     def readings(theta: Array) -> tuple[Array, Array]:
         fitted = with_numbers(model, places, theta)
         run = rollout(fitted, state, ctrl, lambda state, data: (data.sensordata, state.qpos))
-        return run.readouts[0] * design.weight, run.readouts[1]
+        return run.readouts[0] * design.weight[None], run.readouts[1]
 
     slopes, qpos = jax.jacfwd(readings, has_aux=True)(design.theta)
-    return slopes * design.sizes, qpos
+    return slopes * design.sizes[None, None], qpos
 
 
 _program = jax.jit(_slopes, static_argnums=0)

@@ -39,8 +39,8 @@ Array = jax.Array
 SHORT, TIGHTNESS = 30, (1e-2, 1e-4, 1e-6)
 # starts that are looked at, and from which a search goes on; how far from the model's number where there are no bounds
 LOOKED_AT, FOLLOWED, RANGE = 32, 4, 3.0
-# minima whose numbers differ by less than this part of their sizes are one
-SAME = 1e-3
+# minima whose costs differ by less than this part are one
+SAME = 1e-4
 # how often weights follow residuals where the noise is not known, and changes that matter
 REWEIGHED, CHANGED = 4, 1.1
 # noise is at least this part of a reading's range, by bytes of a number
@@ -267,12 +267,13 @@ class Search:
       noise: (ny,) the user's, or None; start_noise: of first states.
       settings: of `fit`.
       jacobians: how many were taken so far.
+      again: whether two starts led to the same minimum.
       minima: of each search that came to its end the cost and the values, the best first.
     """
 
     def __init__(self, unknowns: Unknowns, noise: np.ndarray | None, start_noise: Any, settings: Fit) -> None:
         self.unknowns, self.noise, self.start_noise, self.settings = unknowns, noise, start_noise, settings
-        self.jacobians, self.minima = 0, list[tuple[float, np.ndarray]]()
+        self.jacobians, self.again, self.minima = 0, False, list[tuple[float, np.ndarray]]()
 
     def run(self, recordings: list[Recording]) -> tuple[Ended, Problem]:
         """The best end, and the problem of all windows, those held out included."""
@@ -291,7 +292,7 @@ class Search:
             if len(ends) and end.good:
                 end = self.chained(end)
             ends.append((end, problem))
-            if end.good:
+            if end.good or self.again:
                 break
             theta = end.found.point.theta
         return next((pair for pair in ends if pair[0].good), ends[0])
@@ -305,18 +306,24 @@ class Search:
 
     def from_starts(self, problem: Problem, theta: np.ndarray) -> Ended:
         """The best of the ends from a start, and where that is not good, from others."""
+
+        def size(end: Ended) -> float:
+            """Mean square of the residuals, by one measure for all: the noise that the first search began with."""
+            return float(np.nanmean((end.problem.rms(end.found.point) / problem.noise) ** 2))
+
         ends = [self.weighed(problem, problem.point(theta))]
+        sizes = [size(ends[0])]
         if self.settings.starts > 1 and not ends[0].good and theta.size:
             for other in self.candidates(problem)[: self.settings.starts - 1]:
                 ends.append(self.weighed(problem, problem.point(other)))
-                best, last = min(ends[:-1], key=lambda end: end.cost), ends[-1]
-                away = np.abs(best.found.point.theta - last.found.point.theta) / self.unknowns.sizes(theta)
-                # a minimum that is found again is the one; more starts would find nothing new
-                if last.good or (best.found.minimum and last.found.minimum and np.all(away < SAME)):
+                sizes.append(size(ends[-1]))
+                # a minimum that is found again is the one: more starts, or shorter windows, would find nothing new
+                best = int(np.argmin(sizes[:-1]))
+                both = ends[best].found.minimum and ends[-1].found.minimum
+                self.again = both and abs(sizes[-1] / sizes[best] - 1) < SAME
+                if ends[-1].good or self.again:
                     break
-        # by one measure for all: the noise of the first
-        size = [float(np.nanmean((end.problem.rms(end.found.point) / problem.noise) ** 2)) for end in ends]
-        order = sorted(range(len(ends)), key=lambda i: (not ends[i].good, size[i]))
+        order = sorted(range(len(ends)), key=lambda i: (not ends[i].good, sizes[i]))
         self.minima = [(ends[i].cost, self.unknowns.values(ends[i].found.point.theta)) for i in order]
         return ends[order[0]]
 
