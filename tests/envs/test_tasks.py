@@ -12,7 +12,7 @@ from uncompiled import uncompiled
 import diffsim
 from diffsim import envs, viz
 
-# a mocap target, legs, a limited slider; `make parity` steps the models of all
+# a mocap target, legs, a limited slider; `make measure WHAT=parity` steps the models of all
 STEPPED = ("reacher", "hopper", "cartpole")
 
 

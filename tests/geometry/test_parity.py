@@ -14,7 +14,7 @@ from diffsim.geometry.smooth.pairs import separate
 from diffsim.types.data import Contacts, Kinematics
 
 PARAMETERS = ("includemargin", "friction", "solref", "solreffriction", "solimp")
-# all models: `make parity`
+# all models: `make measure WHAT=parity`
 MODELS = [
     "dm_control/suite/manipulator.xml",
     "gymnasium/envs/mujoco/assets/ant.xml",

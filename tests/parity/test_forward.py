@@ -34,7 +34,7 @@ FIELDS = {
 }
 STATES = 5
 
-# one of each kind; `make parity` compares acceleration and next state of every model of the packages
+# one of each kind; `make measure WHAT=parity` compares acceleration and next state of every model of the packages
 MODELS = [
     "dm_control/suite/acrobot.xml",
     "dm_control/suite/fish.xml",

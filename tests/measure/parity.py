@@ -1,7 +1,7 @@
 # ruff: noqa: E402
-"""`make parity`: acceleration, next state and sensors beside the oracle, on every model of the test packages.
+"""Acceleration, next state and sensors beside the oracle, on every model of the test packages.
 
-python tests/parity_wide.py [--only TEXT] [--states 5] [--seed 0] [--skip DONE.log] [--numpy] [--corpus]
+python -m tests.measure.parity [--only TEXT] [--states 5] [--seed 0] [--skip DONE.log] [--numpy] [--corpus]
 
 With --numpy the traced program is run by numpy: sooner where little has to be solved (11 s for 20), much later where
 solvers run to their limit.
@@ -32,14 +32,12 @@ from typing import Any, NamedTuple
 
 # compile time is what this costs
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
-HERE = pathlib.Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+HERE = pathlib.Path(__file__).parents[1]
 
 import jax
 
 jax.config.update("jax_enable_x64", True)
 
-import corpus_parity
 import numpy as np
 import oracle
 from compiler.features import FEATURES
@@ -50,6 +48,7 @@ from uncompiled import uncompiled
 import diffsim
 from diffsim import envs
 from diffsim.base.errors import DiffsimError, UnsupportedError
+from tests.measure import corpus
 
 PACKAGES = ("dm_control/suite/*.xml", "gymnasium/envs/mujoco/assets/*.xml", "mujoco/mjx/test_data/**/*.xml")
 CORPUS = HERE.parent / ".corpus" / "files"
@@ -77,7 +76,7 @@ def sources(corpus: bool = False) -> dict[str, str]:
 def robots() -> dict[str, str]:
     """The models that `make corpus` downloads, but for those that are here anyhow."""
     here = sources()
-    found = {str(path.relative_to(corpus_parity.FILES)): str(path) for path in corpus_parity.models("")}
+    found = {str(path.relative_to(corpus.FILES)): str(path) for path in corpus.models("")}
     # below the folder of its package a file has the name that it has when it is installed
     return {name: path for name, path in found.items() if name.partition("/")[2] not in here}
 
@@ -92,7 +91,7 @@ def pair(source: str, **capacity: int) -> tuple[diffsim.Model, Any]:
     A dual solver stops early; its optimum is that of Newton.
     """
     text = source.lstrip().startswith("<")
-    mjmodel = oracle.mujoco.MjModel.from_xml_string(source) if text else corpus_parity.load_oracle(pathlib.Path(source))
+    mjmodel = oracle.mujoco.MjModel.from_xml_string(source) if text else corpus.load_oracle(pathlib.Path(source))
     model = diffsim.load(source, allow_outside=True, **capacity)
     for name, value in (SETTINGS | SEARCH).items():
         setattr(mjmodel.opt, name, value)

@@ -1,6 +1,6 @@
-"""`make heaps`: what a world costs as a heap of meshes of 64 vertices grows; one line for each number of them.
+"""What a world costs as a heap of meshes of 64 vertices grows; one line for each number of them.
 
-python tests/sweep_heaps.py --counts 10 30 100 --batch 16
+python -m tests.measure.heaps --counts 10 30 100 --batch 16
 
 Stones fall into a box of planes and are let lie by MuJoCo; then the contacts of a batch of worlds, each a little
 elsewhere, are found in one compiled program. Printed are pairs of geoms, contacts of MuJoCo and ours, and milliseconds

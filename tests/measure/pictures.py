@@ -1,6 +1,6 @@
-"""`make pictures`: what pixels of our pictures see, beside MuJoCo's rays, for ten models; and how long a picture takes.
+"""What pixels of our pictures see, beside MuJoCo's rays, for ten models; and how long a picture takes.
 
-python tests/sweep_pictures.py --only shadow --size 240 180
+python -m tests.measure.pictures --only shadow --size 240 180
 
 For each model the rays of a picture's pixels are cast as the renderer casts them, in float32, and by mj_ray through the
 geoms that are drawn. A pixel is the same if both see the same geom, or nothing, and their depths differ by at most

@@ -1,7 +1,7 @@
 # ruff: noqa: E402
-"""`make parity`: the constraint solver beside the oracle's, on every model of the test packages.
+"""The constraint solver beside the oracle's, on every model of the test packages.
 
-python tests/solver_wide.py [--only PATTERN] [--states 5] [--seed 0] [--solver newton] [--corpus]
+python -m tests.measure.solver [--only PATTERN] [--states 5] [--seed 0] [--solver newton] [--corpus]
 
 Run to convergence, beside the oracle's Newton: acceleration, constraint force and the force of every row (in the
 oracle's order) within 1e-7, our objective not above the oracle's by more than 1e-10. At MuJoCo's default tolerance:
@@ -22,14 +22,12 @@ import warnings
 from collections import Counter
 from typing import Any, NamedTuple
 
-HERE = pathlib.Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+HERE = pathlib.Path(__file__).parents[1]
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-import parity_wide
 
 import diffsim
 from diffsim.base.enums import DisableBit, Solver
@@ -37,6 +35,7 @@ from diffsim.base.errors import DiffsimError
 from diffsim.solver import solve
 from diffsim.solver.objective import Objective, cost
 from diffsim.support import efc
+from tests.measure import parity
 
 # CG and PGS converge linearly: a small improvement is no sign of the optimum
 CONVERGED = {
@@ -117,7 +116,7 @@ def measure(source: str, states: int, seed: int, solver: Solver, **capacity: int
     Raises:
       Dropped: some contacts did not fit.
     """
-    model, mjmodel = parity_wide.pair(source, **capacity)
+    model, mjmodel = parity.pair(source, **capacity)
     if model.nv > MOST_DOFS:
         raise ValueError(f"{model.nv} degrees of freedom")
     usual = {"tolerance": 1e-8, "ls_tolerance": 0.01, "iterations": 100, "solver": int(solver)}
@@ -131,12 +130,12 @@ def measure(source: str, states: int, seed: int, solver: Solver, **capacity: int
     for data in oracle.visited_states(mjmodel, states, seed):
         found: Probe = probe(oracle.state_of(data), oracle.inputs_of(data), jnp.asarray(data.qacc))
         if int(found.data.ncon_dropped):
-            raise parity_wide.Dropped
-        if not data.nefc or not parity_wide.can_go_on(mjmodel, copy.copy(data)):
+            raise parity.Dropped
+        if not data.nefc or not parity.can_go_on(mjmodel, copy.copy(data)):
             continue
         record.ours.append(int(found.iterations))
         record.single.append(int(found.single_iterations))
-        same = parity_wide.same_contacts(found.data.contact, data)
+        same = parity.same_contacts(found.data.contact, data)
         if same:
             record.more.append(usual_iterations(mjmodel, data, usual) - int(found.iterations))
         record.unfinished.append(int(found.data.solver_stalled))
@@ -166,9 +165,9 @@ def judge(source: str, options: argparse.Namespace) -> tuple[str, str, Record | 
     try:
         try:
             record = measure(source, options.states, options.seed, solver)
-        except parity_wide.Dropped:
+        except parity.Dropped:
             record = measure(source, options.states, options.seed, solver, max_contacts=256, max_pairs=2048)
-    except (parity_wide.Dropped, DiffsimError, ValueError) as problem:
+    except (parity.Dropped, DiffsimError, ValueError) as problem:
         return "refused", f"{type(problem).__name__} {problem}"[:120], None
     if not record.ours:
         return "free", "no constraint was active", None
@@ -195,7 +194,7 @@ def main() -> int:
     oracle.mujoco.set_mju_user_warning(lambda text: None)
     verdicts: Counter[str] = Counter()
     ours, single, more, unfinished = [], [], [], []
-    for name, source in parity_wide.sources(options.corpus).items():
+    for name, source in parity.sources(options.corpus).items():
         if re.search(options.only, name):
             start = time.perf_counter()
             verdict, text, record = judge(source, options)

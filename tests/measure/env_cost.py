@@ -1,6 +1,6 @@
 """What an environment costs beyond its physics: batched steps with episodes and resets, beside physics steps alone.
 
-    python tests/env_cost.py hopper quadruped --worlds 512
+    python -m tests.measure.env_cost hopper quadruped --worlds 512
 
 Prints one line a task: microseconds a world and step of the environment, and of its physics, and their ratio.
 """

@@ -20,7 +20,7 @@ from diffsim.base.enums import Cone
 from diffsim.cli import find_model
 from diffsim.kinematics.joints import integrate_position
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).parents[1]
 MODELS = [
     str(HERE / "models" / "degenerate.xml"),
     "dm_control/suite/hopper.xml",

@@ -1,20 +1,15 @@
-# ruff: noqa: E402
 """Rays against every type of geom, beside C MuJoCo's, and what a mesh of 200,000 triangles costs beside a box.
 
-`make rays`: for each type 10,000 random rays from outside, inside and far away. A ray differs where the geom is another
+For each type 10,000 random rays from outside, inside and far away. A ray differs where the geom is another
 one, or distance (relative to 1 m and itself) or normal are off by more than 1e-6.
 """
 
 import argparse
-import pathlib
 import sys
 import time
 
 import jax
 import numpy as np
-
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[1])]
-
 from oracle import rays_of
 from ray_scenes import GEOMS, ball, scene
 

@@ -1,6 +1,6 @@
-"""`make pairs`: random poses of every pair of geom types beside MuJoCo; one line of counts for each pair.
+"""Random poses of every pair of geom types beside MuJoCo; one line of counts for each pair.
 
-python tests/sweep_pairs.py --poses 2000 --seed 0 --only stone --numpy
+python -m tests.measure.pairs --poses 2000 --seed 0 --only stone --numpy
 
 With --numpy the traced program is run by numpy: sooner, for compiling is most of what this costs.
 

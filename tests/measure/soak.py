@@ -1,6 +1,6 @@
-"""`make soak`: long runs, one line of counts each, beside C MuJoCo where it has an answer; fails on any finding.
+"""Long runs, one line of counts each, beside C MuJoCo where it has an answer; fails on any finding.
 
-python tests/soak.py --only energy boxes
+python -m tests.measure.soak --only energy boxes
 """
 
 import argparse
@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
-from soak_models import BOXES, HOSTILE, PENDULUM, SPINNER
 
 import diffsim
 from diffsim import support
 from diffsim.cli import find_model
+from tests.measure.soak_models import BOXES, HOSTILE, PENDULUM, SPINNER
 
 HUMANOID = "mujoco/mjx/test_data/humanoid/humanoid.xml"
 # MiB that many loads and compilations may leave behind
@@ -157,8 +157,8 @@ def motion() -> bytes:
 # children that a process forks before its first computation
 FORKED = """
 import os, sys
-sys.path[:0] = [{here!r}]
-import soak
+sys.path[:0] = [{here!r}, {here!r} + "/tests"]
+from tests.measure import soak
 children = []
 for _ in range(2):
     reader, writer = os.pipe()
@@ -182,7 +182,7 @@ def repeatable() -> bool:
         thread.start()
     for thread in threads:
         thread.join()
-    script = FORKED.format(here=str(pathlib.Path(__file__).parent))
+    script = FORKED.format(here=str(pathlib.Path(__file__).parents[2]))
     forked = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
     found += [forked[: len(expected)], forked[len(expected) :]]
     different = sum(one != expected for one in found)

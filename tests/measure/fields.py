@@ -1,6 +1,6 @@
-"""`make fields`: contacts of distance fields in random poses beside MuJoCo; one line of counts for each pair.
+"""Contacts of distance fields in random poses beside MuJoCo; one line of counts for each pair.
 
-python tests/sweep_fields.py --poses 200 --seed 0 --only nut
+python -m tests.measure.fields --poses 200 --seed 0 --only nut
 
 Counted are contacts by how far distance, position or normal are from MuJoCo's: within 1e-6 (`same`); within 20 times
 what MuJoCo's own contact moves by when the field is shifted by 1e-8, the step of its differences for gradients

@@ -1,7 +1,7 @@
 # ruff: noqa: E402
 """`make corpus`: every XML and URDF of the downloaded packages, compiled by us and by the oracle: a table and counts.
 
-python tests/corpus_parity.py [--only TEXT] [--log FILE] [--round-trip]
+python -m tests.measure.corpus [--only TEXT] [--log FILE] [--round-trip]
 
 Each file is one line of the log (JSON): both verdicts, our message, the fields that differ, both times. The summary
 says how many have the same verdict and equal fields, and the reasons of the others: those of the ledger, those that are
@@ -22,8 +22,7 @@ import warnings
 import zipfile
 from typing import Any
 
-HERE = pathlib.Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+HERE = pathlib.Path(__file__).parents[1]
 
 import jax
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Scenes of `make scenes`: a hand with a stone, a quadruped on terrain, boxes in a stack, stones in a bowl, a nut on a bolt."""
+"""Scenes of `make measure WHAT=scenes`: a hand with a stone, a quadruped on terrain, boxes in a stack, stones in a bowl, a nut on a bolt."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Models of `make soak`: what must keep its energy, stand still, or is hard to solve."""
+"""Models of `make measure WHAT=soak`: what must keep its energy, stand still, or is hard to solve."""
 
 PENDULUM = """<mujoco><option timestep=".001" integrator="RK4"><flag energy="enable" contact="disable"/></option>
 <worldbody><body name="upper"><joint axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -.5" size=".03"/>

@@ -1,6 +1,6 @@
-"""`make scenes`: five scenes of meshes, terrain and distance fields come to rest, beside C MuJoCo; one line each.
+"""Five scenes of meshes, terrain and distance fields come to rest, beside C MuJoCo; one line each.
 
-python tests/rest_scenes.py --only bowl nut --precision 64 --steps 2000
+python -m tests.measure.scenes --only bowl nut --precision 64 --steps 2000
 
 hand: the shadow hand closes around a falling stone. barkour: it stands on its height field. bowl: 30 convex meshes fall
 into a bowl. stack: ten boxes that are meshes, each a centimetre aside. bolt: MuJoCo's nut on its bolt.
@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from oracle import mujoco
-from rest_models import SCENES, Scene
 
 import diffsim
+from tests.measure.scene_models import SCENES, Scene
 
 # metres: of energies and depths, of drift, of other starts, and how many of these
 BAR, DRIFT, AWAY, STARTS = 1e-3, 1e-4, 1e-9, 13

@@ -1,8 +1,8 @@
-"""`make derivatives`: contacts and distances of every pair of geom types, their derivatives beside differences.
+"""Contacts and distances of every pair of geom types, their derivatives beside differences.
 
-python tests/sweep_derivatives.py --poses 100 --seed 0 --only stone --compiled
+python -m tests.measure.derivatives --poses 100 --seed 0 --only stone --compiled
 
-Poses are those of `make pairs` and its pairs, with meshes whose sides are flat beside them. In each pose everything
+Poses and pairs are those of pairs.py, with meshes whose sides are flat beside them. In each pose everything
 moves along one random direction at once: both poses, all sizes, all vertices, heights and sizes of a height field.
 Vertices of flat sides move by one random matrix, which keeps the sides flat: else each side becomes several. Of
 each contact (`contacts`), and of the nearest points of both geoms (`distance`, also far apart; what it says of height
@@ -28,7 +28,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from sweep_pairs import PAIRS, pose, scene
 from uncompiled import uncompiled
 
 import diffsim
@@ -38,6 +37,7 @@ from diffsim.math.rotation import quat_exp, quat_to_mat
 from diffsim.math.vector import mul_mat
 from diffsim.types.data import Kinematics
 from diffsim.types.model import Model
+from tests.measure.pairs import PAIRS, pose, scene
 
 Array = jax.Array
 # bars: of errors, of reverse beside forward, over one plus size
