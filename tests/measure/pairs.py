@@ -34,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from collision.test_round_hulls import greatest_gap
+from geometry.test_round_hulls import greatest_gap
 from geometry.hulls import GEOMS, MESHES
 from scipy.spatial.transform import Rotation
 from uncompiled import uncompiled
