@@ -34,8 +34,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from geometry.test_round_hulls import greatest_gap
 from geometry.hulls import GEOMS, MESHES
+from geometry.test_round_hulls import greatest_gap
 from scipy.spatial.transform import Rotation
 from uncompiled import uncompiled
 
