@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, gram
 from diffsim.math.vector import total
 from diffsim.xla.gather import gather_rows, pick, pick_some, place, sum_gathered
 
@@ -168,6 +168,15 @@ class Segment:
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (k,)."""
         return total([part.mul_vec_t(vector) for part in self.parts])
+
+    def add_gram(self, matrix: BlockDiagonal, weight: Array) -> BlockDiagonal:
+        """A matrix plus the blocks of J^T K J, of weights (k,) of rows of one dimension."""
+        if self.columns is not None:
+            weighted = tuple(part * weight[None, :, None] for part in self.columns.parts)
+            matrix = matrix.plus(gram(self.columns, BlockColumns(self.columns.blocks, weighted)))
+        if self.stencil is not None:
+            matrix = matrix.plus(self.stencil.gram(lambda y: y * weight[None, :, None]))
+        return matrix
 
     @property
     def dense(self) -> Array:

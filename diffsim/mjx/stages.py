@@ -201,7 +201,7 @@ def tendon_bias(m: Model, d: Data) -> Data:
 
 def deriv_smooth_vel(m: Model, d: Data) -> Array | None:
     """(nv, nv) derivative of actuator and passive forces by velocity, symmetric; None where there is none."""
-    return velocity_derivative(m, state_of(d), inputs_of(d), d, coriolis=False)
+    return velocity_derivative(m, state_of(d), inputs_of(d), d, coriolis=False).dense
 
 
 # actuation and acceleration

@@ -29,7 +29,7 @@ MODELS = [
     "mujoco/mjx/test_data/actuator/arm26.xml",
     "mujoco/mjx/test_data/tendon/tendon.xml",
 ]
-derivative = uncompiled(velocity_derivative)
+derivative = uncompiled(lambda *given, coriolis: velocity_derivative(*given, coriolis=coriolis).dense)
 forward, integrate = uncompiled(diffsim.forward), uncompiled(diffsim.integrate)
 
 

@@ -21,35 +21,43 @@ from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
 from diffsim.dynamics import reflected
 from diffsim.dynamics.fluid import fluid_wrenches, has_medium
+from diffsim.dynamics.inertia import coupled
 from diffsim.dynamics.passive import damping_derivative, tendon_damping_derivative
+from diffsim.flex.edges import edge_flex, edge_rows, elastic_edges
 from diffsim.kinematics.joints import groups
-from diffsim.kinematics.tree import dof_mask, sum_dofs, sum_subtree
+from diffsim.kinematics.tree import sum_dofs, sum_subtree
+from diffsim.math.linalg import BlockDiagonal, columns_of, each, gram
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, pair_products
-from diffsim.math.vector import matmul, mul_vec, mul_vec_t, scale
+from diffsim.math.vector import mul_vec, mul_vec_t, scale
 from diffsim.types.data import Data
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import computed_once
+from diffsim.xla.gather import pick
 
 Array = jax.Array
 
 
-def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, coriolis: bool) -> Array:
-    """(nv, nv) d (qfrc_actuator + qfrc_passive - qfrc_bias) / d qvel, N m s / rad and N s / m.
+def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, coriolis: bool) -> BlockDiagonal:
+    """d (qfrc_actuator + qfrc_passive - qfrc_bias) / d qvel (nv, nv), N m s / rad and N s / m, by blocks of M.
 
     Without `coriolis` the bias is left out and the rest is made symmetric, as `implicitfast` does.
     """
-    topology = model.topology
-    total = jnp.zeros((model.nv, model.nv), state.qvel.dtype)
+    topology, blocks = model.topology, data.M.blocks
+    total = _spatial_derivative(model, state.qvel, data, coriolis)
     for rows, slope in _slopes_along_rows(model, state, inputs, data):
-        total = total + matmul(rows.T, scale(rows, slope))
-    if not model.opt.disabled(DisableBit.DAMPER) and reflected.is_damped(topology):
-        damping = damping_derivative(model, state.qvel)
-        total = total - jnp.where(np.eye(model.nv, dtype=bool), damping[:, None], 0)
-    total = total + _spatial_derivative(model, state.qvel, data, coriolis)
-    lower = dof_mask(topology)
-    return jnp.where(lower | lower.T, total, 0)
+        total = total.plus(gram(columns_of(blocks, rows), columns_of(blocks, scale(rows, slope))))
+    if not model.opt.disabled(DisableBit.DAMPER):
+        if reflected.is_damped(topology):
+            total = total.plus_diagonal(-damping_derivative(model, state.qvel))
+        live = elastic_edges(topology)
+        if len(live):
+            slope = -pick(model.flex_edgedamping, edge_flex(topology)[live])
+            total = edge_rows(model, data, data.flexvert_xpos, live).add_gram(total, slope)
+    coupling = (np.logical_or(*coupled(topology, index)) for index in blocks.index)
+    parts = zip(coupling, total.parts, strict=True)
+    return BlockDiagonal(blocks, tuple(jnp.where(mask, part, 0) for mask, part in parts))
 
 
 def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -> list[tuple[Array, Array]]:
@@ -64,8 +72,8 @@ def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -
     return slopes
 
 
-def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -> Array:
-    """(nv, nv) derivatives of forces that depend on body velocities."""
+def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -> BlockDiagonal:
+    """Derivatives (nv, nv) of forces that depend on body velocities."""
     topology = model.topology
     off = model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER)
     immersed = has_medium(topology) and not off
@@ -74,7 +82,7 @@ def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -
         blocks = _medium_blocks(model, data)
         blocks = blocks if coriolis else 0.5 * (blocks + jnp.swapaxes(blocks, 1, 2))
     if not coriolis:
-        return _over_subtrees(model, data, blocks, None) if immersed else jnp.zeros((model.nv, model.nv), qvel.dtype)
+        return _over_subtrees(model, data, blocks, None) if immersed else jax.tree.map(jnp.zeros_like, data.M)
     drift = data.cdof_dot + cross_motion(_joint_motion(topology, data.cdof, qvel), data.cdof)
     return _over_subtrees(model, data, blocks - _bias_blocks(data), drift)
 
@@ -134,12 +142,21 @@ def _subtree_blocks(topology: Topology, blocks: Array) -> Array:
     return sum_subtree(topology, _flat_blocks(blocks)).reshape(-1, 6, 6)
 
 
-def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None) -> Array:
-    """(nv, nv) cdof_j . (B cdof_k - I drift_k), B (nbody, 6, 6) and I summed over the subtree of the deeper dof."""
+def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None) -> BlockDiagonal:
+    """cdof_j . (B cdof_k - I drift_k), with B (nbody, 6, 6) and I summed over the subtree of the deeper dof."""
     total = _subtree_blocks(model.topology, blocks)[model.topology.dof_bodyid]
     left, right, upper = _factors(model.topology, data, total, drift)
-    mask = dof_mask(model.topology)
-    return jnp.where(mask, pair_products(left, right), jnp.where(mask.T, pair_products(data.cdof, upper), 0))
+
+    def of_block(lower: Array, above: Array, *factors: Array) -> Array:
+        left, right, cdof, upper = factors
+        return jnp.where(lower, pair_products(left, right), jnp.where(above, pair_products(cdof, upper), 0))
+
+    columns = left, right, data.cdof, upper
+    parts = (
+        each(of_block, *coupled(model.topology, index), *(pick(column, index) for column in columns))
+        for index in data.M.blocks.index
+    )
+    return BlockDiagonal(data.M.blocks, tuple(parts))
 
 
 @computed_once

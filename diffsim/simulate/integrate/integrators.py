@@ -17,7 +17,7 @@ from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint import contact_forces
 from diffsim.dynamics.motion_forces import damps_implicitly
 from diffsim.dynamics.passive import damping_derivative
-from diffsim.math.linalg import BlockDiagonal, diagonal_of, solve_blocks, solve_general_blocks
+from diffsim.math.linalg import BlockDiagonal, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
 from diffsim.simulate.events import split_step
 from diffsim.simulate.forward import forward
@@ -136,7 +136,7 @@ def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
 
 def implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M - h d qfrc_smooth / d qvel."""
-    return _minus(data.M, model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=True))
+    return _less(data.M, velocity_derivative(model, state, inputs, data, coriolis=True), model.opt.timestep)
 
 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
@@ -151,8 +151,11 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
 
 def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces; only its entries that MuJoCo stores of M."""
-    change = model.opt.timestep * velocity_derivative(model, state, inputs, data, coriolis=False)
-    return _minus(data.M, jnp.where(_outside_inertia(model.topology), 0, change))
+    change = velocity_derivative(model, state, inputs, data, coriolis=False)
+    outside = _outside_inertia(model.topology)
+    pairs = zip(change.parts, change.blocks.index, strict=True)
+    parts = (jnp.where(outside[index[:, :, None], index[:, None]], 0, part) for part, index in pairs)
+    return _less(data.M, BlockDiagonal(change.blocks, tuple(parts)), model.opt.timestep)
 
 
 @per_topology
@@ -162,9 +165,9 @@ def _outside_inertia(topology: Topology) -> np.ndarray:
     return (simple[:, None] | simple) & ~np.eye(topology.nv, dtype=bool)
 
 
-def _minus(inertia: BlockDiagonal, change: Array) -> BlockDiagonal:
-    """The difference; `change` (nv, nv) has no entries between trees."""
-    return jax.tree.map(jnp.subtract, inertia, diagonal_of(inertia.blocks, change))
+def _less(inertia: BlockDiagonal, slope: BlockDiagonal, timestep: Array) -> BlockDiagonal:
+    """M - h D."""
+    return jax.tree.map(lambda m, d: m - timestep * d, inertia, slope)
 
 
 def _with_free_bodies(model: Model, state: State, data: Data, plain: Motion) -> Motion:
