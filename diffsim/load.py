@@ -20,7 +20,7 @@ MODELS = Path(__file__).parent / "envs" / "models"
 def load(
     path_or_text: str | bytes | os.PathLike[str],
     assets: Mapping[str, bytes] | None = None,
-    allow_outside: bool = False,
+    allow_outside: bool | None = None,
     max_contacts: int | None = None,
     max_pairs: int | None = None,
     keep: Collection[str] = (),
@@ -31,7 +31,8 @@ def load(
       path_or_text: path of an XML file or of a saved model, or XML text (anything that begins with `<`, or bytes); or
         a name, where there is no such file: cartpole, hand, hopper, humanoid, quadruped, reacher, walker.
       assets: files in memory, by name; they come before files on disk.
-      allow_outside: let includes and assets lie outside the folder of the model.
+      allow_outside: whether includes and assets may lie outside the folder of the model. By default what a file on the
+        disk names is read, as MuJoCo does, and text opens no files. Pass False for a file that came from a stranger.
       max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
       keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
 

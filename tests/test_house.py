@@ -163,7 +163,7 @@ DOORS = {
     "kinematics.poses": 31,
     "dynamics.inertia": 28,
     "dynamics.bias": 26,
-    "actuator.actuation": 34,
+    "actuator.actuation": 35,
     "collision.narrowphase": 65,
     "constraint.families": 85,
     "solver.solve": 55,

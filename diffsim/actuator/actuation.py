@@ -29,7 +29,7 @@ from diffsim.actuator.actuators import (
     switched_off,
     usable_controls,
 )
-from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force
+from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force, of_plugin
 from diffsim.base.enums import BiasType, DisableBit, DynType, GainType
 from diffsim.math.vector import matmul
 from diffsim.types.data import Actuation, Data, Passive, Transmission, Velocities
@@ -63,14 +63,15 @@ class Group:
 @per_topology
 def groups(topology: Topology) -> tuple[Group, ...]:
     """All actuators, by dynamics, gain and bias."""
-    types = np.stack([topology.actuator_dyntype, topology.actuator_gaintype, topology.actuator_biastype], axis=1)
+    kinds = topology.actuator_dyntype, topology.actuator_gaintype, topology.actuator_biastype
+    types = np.stack([*kinds, topology.actuator_plugin >= 0], axis=1)
     found = []
     for kinds in np.unique(types, axis=0):
         ids = np.flatnonzero((types == kinds).all(axis=1))
-        dyntype, gaintype, biastype = kinds.tolist()
-        dynamics = DYNAMICS[DynType(dyntype)]
-        places = _places(topology, dynamics, ids)
-        found.append(Group(dynamics, GAINS[GainType(gaintype)], BIASES[BiasType(biastype)], ids, places))
+        dyntype, gaintype, biastype, controlled = kinds.tolist()
+        law = DYNAMICS[DynType(dyntype)], GAINS[GainType(gaintype)], BIASES[BiasType(biastype)]
+        law = of_plugin(law[0]) if controlled else law
+        found.append(Group(*law, ids, _places(topology, law[0], ids)))
     return tuple(found)
 
 
@@ -89,7 +90,8 @@ def members(model: Model, group: Group, conditions: Conditions) -> Actuators:
         pick(values, group.ids) for values in (conditions.command.ctrl, conditions.length, conditions.velocity)
     )
     act = at_places(conditions.act, group.places)
-    return Actuators(model, group.ids, group.places, act, ctrl, length, velocity, conditions.command.user)
+    command = conditions.command
+    return Actuators(model, group.ids, group.places, act, ctrl, length, velocity, command.user, command.time)
 
 
 def by_actuator(model: Model, chosen: Sequence[Group], values: Sequence[Array]) -> Array:

@@ -33,10 +33,11 @@ class UserLaws(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Controls (nu,), and what the user's hooks say; without these, actuators of type `user` do nothing."""
+    """Controls (nu,), and what the user's hooks say; without these, actuators of type `user` do nothing. Time, s."""
 
     ctrl: Array
     user: UserLaws | None = None
+    time: Array | float = 0.0
 
 
 class Conditions(NamedTuple):
@@ -59,6 +60,7 @@ class Actuators:
       act: (n, k) the states; 0 for those that are lacking.
       ctrl, length, velocity: (n,).
       user: what hooks say, of the whole model.
+      time: seconds.
     """
 
     model: Model
@@ -69,6 +71,7 @@ class Actuators:
     length: Array
     velocity: Array
     user: UserLaws | None
+    time: Array | float = 0.0
 
     @property
     def has(self) -> np.ndarray:
@@ -94,6 +97,12 @@ class Actuators:
     def biasprm(self) -> Array:
         """(n, 10) parameters of the bias."""
         return pick(self.model.actuator_biasprm, self.ids)
+
+    @functools.cached_property
+    def pidprm(self) -> Array:
+        """(n, 5) parameters of the plugin mujoco.pid, of actuators that have it."""
+        row = np.cumsum(self.model.topology.actuator_plugin >= 0) - 1
+        return pick(self.model.actuator_pidprm, row[self.ids])
 
     @functools.cached_property
     def lengthrange(self) -> Array:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from diffsim.actuator import dcmotor, filters_and_affine, muscle, user
+from diffsim.actuator import dcmotor, filters_and_affine, muscle, pid, user
 from diffsim.actuator.actuators import Actuators
 from diffsim.base.enums import BiasType, DynType, GainType
 
@@ -119,6 +119,17 @@ GAINS = {GainType[name.upper()]: law.gain for name, law in LAWS.items() if law.g
 BIASES = {BiasType[name.upper()]: law.bias for name, law in LAWS.items() if law.bias}
 
 
+def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
+    """Dynamics, gain and bias of actuators with these dynamics whose force is that of the plugin mujoco.pid."""
+    made = pid.controller(dynamics)
+    states = (None,) * pid.STATES + (dynamics.states or ())
+    return (
+        Dynamics(made.rate, states, made.advance, made.force),
+        Force(pid.one),
+        Force(filters_and_affine.nothing),
+    )
+
+
 def torn_apart(dyntype: DynType, gaintype: GainType, biastype: BiasType) -> str | None:
     """The name of a law whose parts only work together, if these types have some of its parts and not all."""
     names = [kind.name.lower() for kind in (dyntype, gaintype, biastype)]
@@ -144,10 +155,19 @@ def has_states(dyntype: np.ndarray, count: np.ndarray, dynprm: np.ndarray, gainp
     return has
 
 
-def state_slots(dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray) -> np.ndarray:
+def state_slots(
+    dyntype: np.ndarray, actnum: np.ndarray, dynprm: np.ndarray, gainprm: np.ndarray, of_plugin: np.ndarray
+) -> np.ndarray:
     """(nu, k) which of an actuator's activations holds each state of its law; -1 for none.
 
     The states fill the last columns, so that the last state, which most laws take for their signal, is in the last.
+    Those of a plugin (nu, p) come before them.
     """
-    has = has_states(dyntype, actnum, dynprm, gainprm)
+    has = has_states(dyntype, actnum - of_plugin.sum(axis=1), dynprm, gainprm)
+    more = of_plugin.shape[1]
+    has = np.concatenate([np.zeros_like(of_plugin), has], axis=1)
+    for kind in np.unique(dyntype[of_plugin.any(axis=1)]) if more else ():
+        of = np.flatnonzero(of_plugin.any(axis=1) & (dyntype == kind))
+        stop = has.shape[1] - len(DYNAMICS[DynType(kind)].states or ())
+        has[of, stop - more : stop] = of_plugin[of]
     return np.where(has, np.cumsum(has, axis=1) - 1, -1).astype(np.int32)

@@ -115,7 +115,7 @@ class Ours:
 
     def __init__(self, workload: Workload) -> None:
         loading = dict(workload.loading)
-        spec = read(workload.source, allow_outside=loading.pop("allow_outside", False))
+        spec = read(workload.source, allow_outside=loading.pop("allow_outside", None))
         spec.option.noslip_iterations = workload.noslip_iterations
         model = compile_all(spec, **loading)
         self.workload = workload

@@ -22,7 +22,7 @@ def declare_model(parser: argparse.ArgumentParser) -> None:
     """Declares the model and the options of `diffsim.load`."""
     parser.add_argument("model")
     loading = parser.add_argument_group("loading")
-    loading.add_argument("--allow-outside", action="store_true", help="files may lie outside the folder of the model")
+    loading.add_argument("--strict", action="store_true", help="open no files outside the folder of the model")
     loading.add_argument("--max-contacts", type=int, help="slots for contacts (default: what the model asks for)")
     loading.add_argument("--max-pairs", type=int, help="pairs of a kind that are examined (default: likewise)")
     loading.add_argument("--keep", nargs="*", default=[], metavar="FIELD", help="fields to have although they are zero")
@@ -35,7 +35,8 @@ def declare_floor(parser: argparse.ArgumentParser) -> None:
 
 def loading_options(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `diffsim.load`, but for the model."""
-    return {name: getattr(options, name) for name in ("allow_outside", "max_contacts", "max_pairs", "keep")}
+    same = {name: getattr(options, name) for name in ("max_contacts", "max_pairs", "keep")}
+    return same | {"allow_outside": False if options.strict else None}
 
 
 def load_model(options: argparse.Namespace) -> Model:
@@ -49,7 +50,7 @@ def load_on_floor(options: argparse.Namespace) -> Model:
     ground = (GeomType.PLANE, GeomType.HFIELD)
     if options.no_floor or np.isin(model.topology.geom_type, ground).any() or not model.ngeom or is_saved(path):
         return model
-    spec = read(path, allow_outside=options.allow_outside)
+    spec = read(path, allow_outside=loading_options(options)["allow_outside"])
     poses = poses_of(model, make_state(model))
     # of each geom the lowest corner of its bounding box
     axis, box = np.asarray(poses.geom_xmat)[:, 2], np.asarray(model.geom_aabb)

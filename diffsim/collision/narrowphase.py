@@ -244,11 +244,11 @@ def _frame(normal: Array, tangent: Array) -> Array:
     z = stored(unpack(normal))
     hint, usual, x_axis = tuple(unpack(tangent)), tuple(unpack(axis_far_from(normal))), tuple(unit_x(z[0]))
     instead = choose(_aside(z, x_axis, 0.01), x_axis, usual)
-    hinted = choose(_aside(z, hint, negligible(normal) ** 2), hint, instead)
+    hinted = choose(_aside(z, hint, negligible(normal, 1.0) ** 2), hint, instead)
     return frame_along(z, stored(choose(dot_components(hint, hint) > 0.25, hinted, usual)))
 
 
-def _aside(normal: Components, hint: Components, limit: float) -> Array:
+def _aside(normal: Components, hint: Components, limit: Array | float) -> Array:
     """Whether a hint has a part that is normal to the normal."""
     part = jax.lax.stop_gradient(across(normal, hint))
     return dot_components(part, part) > limit

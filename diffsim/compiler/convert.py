@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.base.errors import expect
+from diffsim.base.errors import Problem, UnsupportedError, expect
 from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.model_fields import field_columns
 from diffsim.compiler.pack import pack
@@ -46,6 +46,10 @@ def from_mujoco(
     # an MjModel does not keep the material of its flexes
     materials = ("flex_young", "flex_poisson", "flex_thickness", "flex_elastic2d")
     fields |= {name: np.zeros(mjmodel.nflex) for name in materials}
+    if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin], default=-1) >= 0:
+        message, hint = "from_mujoco does not know the plugins of actuators and sensors", "use diffsim.load"
+        raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
+    fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5))}
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: names_of(mjmodel, row.prefix) for kind, row in KINDS.items()}
     return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)

@@ -12,6 +12,7 @@ import numpy as np
 
 from diffsim.actuator.laws import state_slots
 from diffsim.base.enums import Cone, Integrator, Jacobian, Solver, WrapType
+from diffsim.compiler.elements.plugins import own_states
 from diffsim.geometry.hfield.prisms import cells_spanned
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology
@@ -20,7 +21,7 @@ Fields = Mapping[str, Any]
 
 # fields of Topology that are ours, not mjModel's
 OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid", "geom_fieldcells"}
-OWN |= {"sdf_names"}
+OWN |= {"sdf_names", "plugins"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -54,6 +55,7 @@ def pack(
         wrap_sideid=_side_sites(fields),
         geom_fieldcells=cells_spanned(fields),
         sdf_names=fields["sdf_names"],
+        plugins=tuple(fields["plugins"]),
     )
     leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)
@@ -73,7 +75,7 @@ def _state_slots(fields: Fields) -> np.ndarray:
     """(nu, k) which activation of an actuator holds each state of its law; -1 for none."""
     kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
     dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
-    return state_slots(kinds, numbers, dynprm, gainprm)
+    return state_slots(kinds, numbers, dynprm, gainprm, own_states(fields))
 
 
 def _side_sites(fields: Fields) -> np.ndarray:

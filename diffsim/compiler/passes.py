@@ -28,6 +28,7 @@ from diffsim.compiler.elements.equality import equality_rows
 from diffsim.compiler.elements.geoms import geom_rows
 from diffsim.compiler.elements.joints import configuration, joint_rows
 from diffsim.compiler.elements.keyframes import key_rows
+from diffsim.compiler.elements.plugins import plugin_rows
 from diffsim.compiler.elements.sensors import sensor_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import flatten
@@ -70,6 +71,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     exclude_rows,
     equality_rows,
     tendon_rows,
+    plugin_rows,
     actuator_rows,
     sensor_rows,
     settings.numerics,

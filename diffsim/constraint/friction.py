@@ -1,7 +1,7 @@
 """Dry friction of dofs and tendons: rows that oppose motion with a force of at most `frictionloss`.
 
 The rows exist where frictionloss was not zero when the model was compiled; a value of zero at run time gives no
-force. Source: MuJoCo documentation, "Computation", friction loss.
+force, and has the derivative that it has to more friction. Source: MuJoCo documentation, "Computation", friction loss.
 """
 
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def dof_friction(source: Sources) -> list[RawRows]:
     raw = RawRows(
         pos=none,
         margin=none,
-        active=jnp.asarray(topology.present["dof_frictionloss"]) & (model.dof_frictionloss != 0),
+        active=jnp.asarray(topology.present["dof_frictionloss"]),
         diagonal=model.dof_invweight0,
         solref=model.dof_solref,
         solimp=model.dof_solimp,
@@ -55,7 +55,7 @@ def tendon_friction(source: Sources) -> list[RawRows]:
     raw = RawRows(
         pos=jnp.zeros_like(loss),
         margin=jnp.zeros_like(loss),
-        active=loss > 0,
+        active=jnp.ones(loss.shape, bool),
         diagonal=model.tendon_invweight0[tendon],
         solref=model.tendon_solref_fri[tendon],
         solimp=model.tendon_solimp_fri[tendon],

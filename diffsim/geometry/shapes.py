@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from diffsim.math.vector import cross_components, dot_components, minus_components, pack, unpack
+from diffsim.math.vector import cross_components, dot_components, minus_components, pack, total, unpack
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import where
 
@@ -72,19 +72,28 @@ def stack(rows: Sequence[Candidates]) -> Candidates:
     return Candidates(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
 
 
-def negligible(x: Array) -> float:
-    """Length in metres below which a direction is undefined: mjMINVAL, or what squares of float32 can carry."""
-    return 1e-15 if x.dtype == jnp.float64 else 1e-12
+# roundings that a position has gone through when shapes are compared, in units of its last place
+ROUNDINGS = 8
 
 
-def direction(v: Vector, fallback: Vector) -> tuple[Vector, Array]:
-    """(unit vector, length) of v, on components, with finite derivatives everywhere.
+def negligible(x: Array, size: Array | float = 0.0) -> Array | float:
+    """Length in metres below which a direction is undefined, of differences of vectors as long as `size`.
+
+    mjMINVAL; in float32 what rounding leaves of points that coincide, at least what squares can carry.
+    """
+    if x.dtype == jnp.float64:
+        return 1e-15
+    return jnp.maximum(ROUNDINGS * float(jnp.finfo(x.dtype).eps) * size, 1e-12)
+
+
+def direction(v: Vector, fallback: Vector, size: Array | float) -> tuple[Vector, Array]:
+    """(unit vector, length) of a difference v of vectors as long as `size`, on components, with finite derivatives.
 
     Where v is negligible the unit vector is `fallback` and the length is the component of v along it, so that its
     derivative agrees with the normal that is returned.
     """
     squared = dot_components(v, v)
-    valid = squared > negligible(squared) ** 2
+    valid = squared > negligible(squared, size) ** 2
     length = stored(jnp.sqrt(where(valid, squared, 1)))
     unit = [where(valid, x / length, other) for x, other in zip(v, fallback, strict=True)]
     return unit, where(valid, length, dot_components(v, fallback))
@@ -100,7 +109,7 @@ def axes_fallback(shape1: Shape, shape2: Shape) -> Vector:
     """The normal that MuJoCo gives to coincident centres: the cross product of the z axes, or the x axis."""
     axes = jax.lax.stop_gradient((unpack(shape1.axis), unpack(shape2.axis)))
     across = cross_components(*axes)
-    return stored(direction(across, unit_x(across[0]))[0])
+    return stored(direction(across, unit_x(across[0]), 1.0)[0])
 
 
 def ball_ball(
@@ -108,7 +117,8 @@ def ball_ball(
 ) -> tuple[Array, Array, Array]:
     """(dist, pos, normal) of two balls, given components; `fallback` is the normal of coincident centres."""
     between = stored(minus_components(center2, center1))
-    normal, length = direction(between, fallback)
+    size = jax.lax.stop_gradient(total([jnp.abs(c) for c in (*center1, *center2)]))
+    normal, length = direction(between, fallback, size)
     normal, dist = stored((normal, length - radius1 - radius2))
     reach = radius1 + 0.5 * dist
     return dist, pack([c + reach * n for c, n in zip(center1, normal, strict=True)]), pack(normal)

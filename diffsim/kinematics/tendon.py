@@ -160,7 +160,7 @@ def _line(
     """(n, nv) moment arms of straight lines between points (n, 3) of two bodies (n,) each: one wrench along each line,
     with opposite signs on its bodies."""
     (start, end), (first, last) = ends, bodies
-    pull = scale(safe.normalize(end - start, (0.0, 0.0, 1.0)), weight)
+    pull = scale(safe.normalize(end - start), weight)
     mask = body_dof_mask(topology).astype(np.int8)
     return wrench_rows(motion, along(motion, start, pull)) * jnp.asarray(mask[last] - mask[first], pull.dtype)
 
@@ -191,7 +191,7 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     ]
     velocity, rate = (after - before for before, after in zip(*motions, strict=True))
     gap = points[1] - points[0]
-    unit = safe.normalize(gap, (0.0, 0.0, 1.0))
+    unit = safe.normalize(gap)
     across = velocity - scale(unit, dot(unit, velocity))
     turning = safe.divide(dot(across, across), safe.norm(gap))
     return _by_tendon(topology, path.tendon, (dot(unit, rate) + turning) * _weights(model, path))

@@ -50,9 +50,12 @@ def norm(v: Array) -> Array:
 
 
 def normalize(v: Array, fallback: tuple[float, ...] | None = None) -> Array:
-    """v / |v| over the last axis; `fallback` (default: the first axis) with zero derivative where v is zero."""
+    """v / |v| over the last axis; `fallback` (default: the first axis) with zero derivative where v is zero.
+
+    As in MuJoCo (mju_normalize3) zero is what is shorter than 1e-15, which rounding leaves; in float32 1e-10.
+    """
     squared = dot(v, v)
-    valid = squared > tiny(v)
+    valid = squared > (tiny(v) if v.dtype == jnp.float32 else 1e-30)
     unit = scale(v, jax.lax.rsqrt(where(valid, squared, 1)))
     constant = jnp.asarray(fallback or (1.0,) + (0.0,) * (v.shape[-1] - 1), v.dtype)
     return where(valid[..., None], unit, jnp.broadcast_to(constant, v.shape))

@@ -34,10 +34,13 @@ DEEPEST_ATTACH = 32
 MOST_ELEMENTS = 25_000
 
 
-def read(source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False) -> Spec:
+def read(
+    source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool | None = None
+) -> Spec:
     """Read a model, MJCF or URDF, from a path, or from XML text (what begins with `<`).
 
-    assets: files in memory by name. allow_outside: whether files outside of the model's folder may be read.
+    assets: files in memory by name. allow_outside: whether files outside of the model's folder may be read; by default
+    those that a file on the disk names are, and text opens none. Pass False for a file that came from a stranger.
     Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
     """
     root, resources = _open(source, assets, allow_outside)
@@ -101,7 +104,7 @@ def _read_models(spec: Spec, files: "dict[str, Spec | None]", problems: Problems
 
 
 def _open(
-    source: str | bytes | Path, assets: Mapping[str, bytes] | None, allow_outside: bool
+    source: str | bytes | Path, assets: Mapping[str, bytes] | None, allow_outside: bool | None
 ) -> tuple[Node, Resources]:
     """The XML tree and the place where further files are."""
     if isinstance(source, bytes) or (isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")):
@@ -142,7 +145,7 @@ def _element(
 ) -> AnyElement:
     """The element that `node` says, with its children; whatever is wrong is noted, the rest is read all the same."""
     values = _values(node, cls, problems, in_default)
-    element = cls.of(values, tag=node.tag, file=node.file, line=node.line, parent=parent)
+    element = cls.of(values, tag=node.tag, said=node.said, file=node.file, line=node.line, parent=parent)
     if cls.unsupported:
         problems.unsupported(element, cls.unsupported)
     _check_alternatives(element, problems)

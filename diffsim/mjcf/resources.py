@@ -1,7 +1,8 @@
-"""Where a model's files come from: the folder tree of the model, or a dict of files in memory. Nothing else is opened.
+"""Where a model's files come from: the disk, for a model that the user names by its path, or a dict in memory.
 
-Models are input from strangers: a file outside the model's folder tree is refused unless the user allows it, links are
-followed before that is judged, only regular files of bounded size are read, and there is no network.
+A model may come from strangers. Text opens no files. `allow_outside=False` opens those in the folder tree of the model
+alone, and links are followed before that is judged. Only regular files of bounded size are read, and there is no
+network.
 """
 
 import os
@@ -31,16 +32,16 @@ class Resources:
 
     folder: the model's own folder; None for a model that came as text.
     assets: files in memory by name, looked at first.
-    allow_outside: whether files outside of `folder` may be read.
+    allow_outside: whether files outside of `folder` may be read; None: those of a model that has a folder.
     """
 
     def __init__(
-        self, folder: Path | None, assets: Mapping[str, bytes] | None = None, allow_outside: bool = False
+        self, folder: Path | None, assets: Mapping[str, bytes] | None = None, allow_outside: bool | None = None
     ) -> None:
         expect({} if assets is None else assets, "assets", "a dictionary of files by name", "items")
         self.folder = folder.resolve() if folder is not None else None
         self.assets = {_tidy(name): data for name, data in (assets or {}).items()}
-        self.allow_outside = allow_outside
+        self.allow_outside = folder is not None if allow_outside is None else allow_outside
 
     def xml(self, name: str, near: str = "") -> tuple[str, bytes]:
         """An included file: its full name and its contents; looked for in the model's folder, then beside `near`."""
@@ -86,7 +87,8 @@ class Resources:
         inside = self.folder is not None and path.is_relative_to(self.folder)
         if not inside and not self.allow_outside:
             raise OutsideError(
-                f"file '{place}' is outside of the model's folder", "pass allow_outside=True to allow it"
+                f"file '{place}' is outside of the model's folder",
+                "pass allow_outside=True to allow it, or leave out --strict",
             )
         return path
 

@@ -47,6 +47,8 @@ class Element:
     unsupported: ClassVar[str] = ""
 
     tag: str = field(default="", kw_only=True)
+    # the tag in the user's file, where that is not MJCF
+    said: str = field(default="", kw_only=True, repr=False)
     file: str = field(default="", kw_only=True)
     line: int = field(default=0, kw_only=True)
     parent: "Element | None" = field(default=None, kw_only=True, repr=False)
@@ -113,8 +115,8 @@ class Element:
     @property
     def label(self) -> str:
         """How a message shows the element: `<joint name="knee">`, or `<joint>` where it has no name."""
-        name = getattr(self, "name", None)
-        return f'<{self.tag} name="{name}">' if name else f"<{self.tag}>"
+        name, tag = getattr(self, "name", None), self.said or self.tag
+        return f'<{tag} name="{name}">' if name else f"<{tag}>"
 
     @classmethod
     def attributes(cls) -> dict[str, Kind]:

@@ -30,18 +30,19 @@ _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BO
 
 @dataclass(eq=False)
 class Node:
-    """One XML element and where it stands; `label` is its start in short."""
+    """One XML element and where it stands; `label` is its start in short, `said` the tag in the file if another."""
 
     tag: str
     attributes: dict[str, str]
     file: str
     line: int
     children: "list[Node]" = field(default_factory=list)
+    said: str = ""
 
     @property
     def label(self) -> str:
-        name = self.attributes.get("name")
-        return f'<{self.tag} name="{name}">' if name else f"<{self.tag}>"
+        name, tag = self.attributes.get("name"), self.said or self.tag
+        return f'<{tag} name="{name}">' if name else f"<{tag}>"
 
 
 def parse(text: bytes | str, file: str) -> Node:

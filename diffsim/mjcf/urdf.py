@@ -23,7 +23,7 @@ import numpy as np
 from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.kinds import BadValue
 from diffsim.mjcf.numbers import RealsKind, Vector, number
-from diffsim.mjcf.resources import ResourceError, Resources
+from diffsim.mjcf.resources import OutsideError, ResourceError, Resources
 from diffsim.mjcf.source import Node
 
 EXTENSION = ("compiler", "option", "size")
@@ -125,7 +125,14 @@ class _Robot:
                 first = bodies[name]
                 self.problems.add(link, f"the name is already used by the link at {first.file}:{first.line}")
             is_world = name == WORLD
-            body = Node("worldbody" if is_world else "body", {} if is_world else {"name": name}, link.file, link.line)
+            body = Node(
+                "worldbody" if is_world else "body",
+                {} if is_world else {"name": name},
+                link.file,
+                link.line,
+                [],
+                "link",
+            )
             inertial = self.one(link, "inertial")
             if inertial is not None and not is_world:
                 body.children.append(self._inertial(inertial))
@@ -163,7 +170,7 @@ class _Robot:
             if name and name not in self.names:
                 attributes["name"] = name
                 self.names.add(name)
-            geoms.append(Node("geom", attributes, source.file, source.line))
+            geoms.append(Node("geom", attributes, source.file, source.line, [], source.tag))
         return geoms
 
     def _color(self, visual: Node) -> str:
@@ -217,14 +224,18 @@ class _Robot:
         full = name.removeprefix("package://").lstrip("/")
         inside = full.partition("/")[2] or full
         folder = self.settings.attributes.get("meshdir") or self.settings.attributes.get("assetdir") or ""
+        outside = ""
         for up in range(HIGHEST):
             for place in ("../" * up + full, "../" * up + inside):
                 try:
                     if self.resources.locate(place, folder):
                         return place
+                except OutsideError:
+                    outside = outside or place
                 except ResourceError:
                     pass
-        return full
+        # reading it says that it is outside, and how to allow that
+        return outside or full
 
     # --------------------------------------------------------------------------------------------------------- joints
 

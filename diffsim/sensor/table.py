@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jax
 
 from diffsim.base.enums import DataType, ObjType, SensorType, Stage
-from diffsim.sensor import camera, contact, distance, frame, joint, world
+from diffsim.sensor import camera, contact, distance, frame, joint, touch_grid, world
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
@@ -132,9 +132,9 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.E_KINETIC: Sensor(POS, 1, world.kinetic_energy),
     SensorType.CLOCK: Sensor(POS, 1, world.clock),
     SensorType.USER: Sensor(None, None, world.user_sensor, datatype=None),
+    SensorType.PLUGIN: Sensor(ACC, None, touch_grid.touch_grid, variant=lambda t, k: int(t.sensor_plugin[k])),
 }
 
 UNSUPPORTED: dict[SensorType, str] = {
     SensorType.TACTILE: "tactile sensors need signed distance fields, which diffsim does not have",
-    SensorType.PLUGIN: "plugins are compiled C code",
 }

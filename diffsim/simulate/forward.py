@@ -89,7 +89,7 @@ def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = Non
 
     # actuation and acceleration
     ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
-    command = Command(ctrl, user_laws(model, state, inputs, known))
+    command = Command(ctrl, user_laws(model, state, inputs, known), state.time)
     actuation = compute_actuation(model, state.act, command, transmission, velocities, passive)
     applied = applied_force(model, inputs, kinematics, com)
     smooth_force = stored(passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied)

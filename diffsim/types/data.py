@@ -10,7 +10,7 @@ import jax
 
 from diffsim.math.linalg import BlockDiagonal
 from diffsim.types.constraints import Constraints
-from diffsim.types.record import Record, child, leaf, record
+from diffsim.types.record import Record, child, held_as, leaf, record
 from diffsim.types.views import viewed
 
 Array = jax.Array
@@ -243,6 +243,7 @@ class Inverse(Record):
     qacc: Array = leaf("nv")
 
 
+@held_as("data")
 @viewed
 @record
 class Data(

@@ -16,7 +16,7 @@ import numpy as np
 from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
 from diffsim.types.archive import save
 from diffsim.types.hooks import Hooks
-from diffsim.types.record import Record, child, leaf, near, one_of, record, static, whole_number
+from diffsim.types.record import Record, child, elsewhere, held_as, leaf, near, one_of, record, static, whole_number
 from diffsim.types.topology import Topology
 from diffsim.types.views import named, viewed, write_named
 
@@ -42,6 +42,7 @@ def _length(value: Any) -> float:
     return float(value)
 
 
+@held_as("model.opt")
 @record
 class Option(Record):
     """Physics options (mjOption): numbers are leaves, choices are static.
@@ -117,6 +118,7 @@ class Statistic(Record):
     center: Array = leaf(3)
 
 
+@held_as("model")
 @viewed
 @record
 class Model(Record):
@@ -305,6 +307,8 @@ class Model(Record):
     actuator_delay: Array = leaf("nu")
     actuator_acc0: Array = leaf("nu", derived=True)
     actuator_length0: Array = leaf("nu", derived=True)
+    # ours: kp, ki, kd, imax, slewmax of each actuator with the plugin mujoco.pid (actuator/pid.py)
+    actuator_pidprm: Array = leaf("npid", 5)
     actuator_lengthrange: Array = leaf("nu", 2)
 
     sensor_cutoff: Array = leaf("nsensor")
@@ -395,7 +399,8 @@ class Model(Record):
             raise AttributeError(name)
         if name not in Topology.__dataclass_fields__:
             known = [f.name for cls in (Model, Topology) for f in dataclasses.fields(cls)]
-            raise AttributeError(f"the model has no field {name!r}{near(name, known)}")
+            where = elsewhere(self, name) or near(name, known)
+            raise AttributeError(f"the model has no field {name!r}{where}", name=name, obj=self)
         return getattr(topology, name)
 
 

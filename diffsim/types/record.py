@@ -8,7 +8,7 @@ MuJoCo's size names and drives checking, packing and documentation, so that no s
 import dataclasses
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +84,14 @@ def record(cls: C) -> C:
 class Record:
     """What all records share: a readable repr and field lists."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says where a field is that stands elsewhere: `data.qpos`, `state.ctrl`."""
+            raise AttributeError(
+                f"{type(self).__name__} has no field {name!r}{elsewhere(self, name)}", name=name, obj=self
+            )
+
     def __repr__(self) -> str:
         shown = [f"  {f.name}: {_describe(getattr(self, f.name))}" for f in dataclasses.fields(self)]  # type: ignore[arg-type]
         return "\n".join([f"{type(self).__name__}(", *shown, ")"])
@@ -99,9 +107,45 @@ class Record:
         known = {f.name: f for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         unknown = sorted(set(fields) - set(known))
         if unknown:
-            raise TypeError(f"{type(self).__name__} has no field {unknown[0]!r}{near(unknown[0], known)}")
+            raise TypeError(f"{type(self).__name__} has no field {unknown[0]!r}{elsewhere(self, unknown[0])}")
         checked = {name: conform(known[name], getattr(self, name), value) for name, value in fields.items()}
         return dataclasses.replace(self, **checked)  # type: ignore[type-var]
+
+
+# names of MuJoCo's Python and of MJX for what is reached in another way
+HABITS = {
+    "keyframe": "use model.key(name) for its numbers, diffsim.make_state(model, name) to start there",
+    "ncon": "diffsim.support.contacts(model, data) lists contacts as MuJoCo does",
+    "nefc": "diffsim.support.efc(model, data) lists constraint rows as MuJoCo does",
+    "sensor": "use data.sensordata, or model.sensor(name).data(data)",
+    "bind": "use views, such as model.joint(name).qpos(state)",
+}
+
+
+def elsewhere(owner: Record, name: str) -> str:
+    """Where a field is that `owner` does not have, or what is called nearly so, as the end of a message."""
+    if name.startswith("_"):
+        return ""
+    if name in HABITS:
+        return f"; {HABITS[name]}"
+    for place, cls in _PLACES.items():
+        if name in cls.__dataclass_fields__ and not isinstance(owner, cls):
+            return f"; it is in {cls.__name__}: {place}.{name}"
+    return near(name, [f.name for f in dataclasses.fields(owner)])  # type: ignore[arg-type]
+
+
+# records that users hold, by what they are mostly called
+_PLACES: dict[str, Any] = {}
+
+
+def held_as(variable: str) -> Callable[[C], C]:
+    """Names the variable in which users have a record, for messages about fields that they look for elsewhere."""
+
+    def note(cls: C) -> C:
+        _PLACES[variable] = cls
+        return cls
+
+    return note
 
 
 def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:

@@ -11,7 +11,7 @@ from diffsim.base.checked import checked
 from diffsim.types.archive import restore, save
 from diffsim.types.history import empty_history
 from diffsim.types.model import Model
-from diffsim.types.record import Record, leaf, record
+from diffsim.types.record import Record, held_as, leaf, record
 from diffsim.types.views import viewed
 
 Array = jax.Array
@@ -34,6 +34,7 @@ class Saved:
         return restore(cls, path)
 
 
+@held_as("state")
 @viewed
 @record
 class State(Saved, Record):
@@ -47,6 +48,7 @@ class State(Saved, Record):
     qacc_warmstart: Array = leaf("nv")
 
 
+@held_as("inputs")
 @viewed
 @record
 class Inputs(Saved, Record):

@@ -90,6 +90,7 @@ class Topology:
     nhistory: int
     # ours: numbers of a distance field, at most
     nsdfparam: int
+    npid: int
 
     # bodies (nbody)
     body_parentid: Ints
@@ -324,6 +325,11 @@ class Topology:
     actuator_actearly: Ints
     # ours (nu, k): which activation of an actuator holds each state of its law; -1 for none
     actuator_actslots: Ints
+
+    # which of `plugins`, JSON texts of a name and its settings, an actuator or sensor has; -1 for none
+    actuator_plugin: Ints
+    sensor_plugin: Ints
+    plugins: tuple[str, ...]
 
     # sensors (nsensor)
     sensor_type: Ints

@@ -10,7 +10,7 @@ from oracle import mujoco
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim import Scale, Shift, Uniform
+from diffsim import Scale, Shift, Uniform, envs
 
 MODEL = """
 <mujoco>
@@ -131,3 +131,21 @@ def test_what_cannot_be_drawn_is_refused(case: str, drawn: tuple) -> None:
 def test_no_worlds_are_refused(drawn: tuple) -> None:
     with pytest.raises(diffsim.ArgumentError, match="number of worlds, 1 or more, not -1"):
         diffsim.randomize(drawn[0], jax.random.key(0), {"body_mass": diffsim.Scale(0.9, 1.1)}, -1)
+
+
+@pytest.mark.parametrize("field", ["dof_frictionloss", "jnt_stiffness", "body_gravcomp", "opt.density"])
+def test_a_field_that_the_model_lacks_can_be_drawn(field: str) -> None:
+    """The axes are those of the new models, in whose programs the field is."""
+    model = diffsim.load(MODEL)
+    models, axes = diffsim.randomize(model, jax.random.key(0), {field: Uniform(0.1, 0.2)}, WORLDS)
+    stepped = jax.eval_shape(jax.vmap(diffsim.step, in_axes=(axes, None)), models, diffsim.make_state(model))
+    assert stepped.qpos.shape == (WORLDS, model.nq)
+
+
+def test_an_environment_can_draw_a_field_that_its_model_lacks() -> None:
+    def draw(model: diffsim.Model) -> tuple[diffsim.Model, diffsim.Model]:
+        return diffsim.randomize(model, jax.random.key(0), {"dof_frictionloss": Uniform(0, 0.1)}, WORLDS)
+
+    env = envs.RandomizedVmapWrapper(envs.make("cartpole"), draw)
+    state = jax.eval_shape(env.reset, jax.random.split(jax.random.key(1), WORLDS))
+    assert state.reward.shape == (WORLDS,)

@@ -80,7 +80,7 @@ def test_all_commands_take_the_options_of_load(capsys: pytest.CaptureFixture) ->
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         shown = capsys.readouterr().out
-        assert all(option in shown for option in ("--allow-outside", "--max-contacts", "--max-pairs", "--keep"))
+        assert all(option in shown for option in ("--strict", "--max-contacts", "--max-pairs", "--keep"))
     parser = argparse.ArgumentParser()
     declare_model(parser)
     options = parser.parse_args(["hopper", "--max-contacts", "3", "--keep", "dof_frictionloss"])

@@ -173,7 +173,7 @@ def test_a_texture_bomb_is_refused() -> None:
 
 
 def test_polygons_that_take_long_to_cut_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diffsim.compiler.assets.obj_file.MOST_TRIES", 5)
+    monkeypatch.setattr("diffsim.compiler.assets.obj_file.MOST_WORK", 5)
     prism, sides = asset_files.star()
     refused("write it as triangles", '<mesh file="m.obj"/>', files={"m.obj": asset_files.obj(prism, sides)})
 
@@ -193,5 +193,16 @@ def test_assets_outside_of_the_model_s_folder_are_refused(tmp_path: Path) -> Non
         path = folder / "model.xml"
         path.write_text(f'<mujoco><asset><mesh name="m" file="{file}"/></asset></mujoco>')
         with pytest.raises(MjcfError, match="outside of the model's folder"):
-            load(path)
-        assert load(path, allow_outside=True).topology.nmesh == 1
+            load(path, allow_outside=False)
+        assert load(path).topology.nmesh == 1
+
+
+def test_a_texture_that_may_not_be_opened_is_white_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    path = tmp_path / "model" / "model.xml"
+    path.write_text('<mujoco><asset><texture name="t" type="2d" file="../t.png"/></asset></mujoco>')
+    with pytest.warns(UserWarning, match=r'model.xml:1 <texture name="t"> is white: .* pass allow_outside=True'):
+        model = load(path, allow_outside=False)
+    assert model.topology.tex_data.tolist() == [255, 255, 255]
+    with pytest.raises(MjcfError, match=r"file '\.\./t\.png' is not there"):
+        load(path)

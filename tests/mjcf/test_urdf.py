@@ -157,10 +157,20 @@ def test_packages_are_found_above_the_robot(place: str, tmp_path) -> None:
     (folder / place).write_text(
         robot(link("a", HEAVY + shape('<mesh filename="package://arm_description/meshes/m.stl"/>')))
     )
-    spec = mjcf.read(folder / place, allow_outside=True)
+    spec = mjcf.read(folder / place)
     assert spec.read_file(spec.meshes[0]) == b""
     if place == "r.urdf":
-        assert mjcf.read(folder / place).meshes[0].file_ == "meshes/m.stl"
+        assert mjcf.read(folder / place, allow_outside=False).meshes[0].file_ == "meshes/m.stl"
+    else:
+        with pytest.raises(MjcfError, match=r"arm_description/meshes/m.stl' is outside .*; pass allow_outside=True"):
+            diffsim.load(folder / place, allow_outside=False)
+
+
+def test_errors_name_elements_as_the_file_does() -> None:
+    with pytest.raises(MjcfError, match=r'<xml>:\d+ <link name="b">: .*mass'):
+        diffsim.load(robot(link("a") + link("b", "") + joint("revolute")))
+    with pytest.raises(MjcfError, match=r"<xml>:\d+ <collision>: "):
+        diffsim.load(robot(link("a", HEAVY + '<collision><geometry><sphere radius="-1"/></geometry></collision>')))
 
 
 # what is wrong, and the message; every one is refused by the oracle, too

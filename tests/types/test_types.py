@@ -7,6 +7,7 @@ import pytest
 from uncompiled import uncompiled
 
 import diffsim
+from diffsim import optimize
 
 PENDULUM = """
 <mujoco>
@@ -114,3 +115,31 @@ def test_gradients_of_a_model_are_a_model(model: diffsim.Model) -> None:
     # v' = v + h (tau - b v) / I: the derivative by damping is -h v / I to first order
     assert float(slope.dof_damping[0]) < 0
     assert slope.topology is model.topology
+
+
+@pytest.mark.parametrize(
+    ("ask", "where"),
+    [
+        (lambda model, state, inputs, data: data.qpos, "it is in State: state.qpos"),
+        (lambda model, state, inputs, data: state.ctrl, "it is in Inputs: inputs.ctrl"),
+        (lambda model, state, inputs, data: state.replace(ctrl=1.0), "it is in Inputs: inputs.ctrl"),
+        (lambda model, state, inputs, data: inputs.xpos, "it is in Data: data.xpos"),
+        (lambda model, state, inputs, data: model.timestep, "it is in Option: model.opt.timestep"),
+        (lambda model, state, inputs, data: model.keyframe("home"), r"use model.key\(name\)"),
+        (lambda model, state, inputs, data: data.ncon, r"diffsim.support.contacts\(model, data\)"),
+        (lambda model, state, inputs, data: state.qpso, "did you mean 'qpos'"),
+    ],
+)
+def test_a_field_that_is_looked_for_elsewhere_is_told_where_it_is(ask, where) -> None:
+    model = diffsim.load('<mujoco><worldbody><body><joint/><geom size="1"/></body></worldbody></mujoco>')
+    state, inputs = diffsim.make_state(model), diffsim.make_inputs(model)
+    data = jax.eval_shape(diffsim.forward, model, state)
+    with pytest.raises((AttributeError, TypeError), match=where):
+        ask(model, state, inputs, data)
+    assert not hasattr(state, "__jax_array__")
+
+
+def test_a_plan_has_no_status() -> None:
+    plan = object.__new__(optimize.Plan)
+    with pytest.raises(TypeError, match=r"expected Data, such as diffsim.rollout\(model, start, plan.ctrl\)"):
+        diffsim.check(plan)

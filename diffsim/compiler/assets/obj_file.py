@@ -1,7 +1,8 @@
 """OBJ files -> Surface: vertices, normals, texture coordinates, and the polygons of the first object as triangles.
 
 Vertices stay as they are, also those that no polygon uses. A polygon loses one ear after another, beginning with its
-first three corners, until a triangle is left. Groups after the first that has polygons are left out, as by MuJoCo.
+first three corners, until a triangle is left. Groups after the first that has polygons are left out, as by MuJoCo,
+which also leaves out polygons of more than 100 corners; ours are cut.
 Source: the format by Wavefront; MuJoCo reads it with tinyobjloader, whose cuts these are.
 """
 
@@ -24,8 +25,8 @@ _FORMS = (
     (re.compile(rb"(?:\d++/\d++\s*+)++"), (0, 1)),
 )
 
-# cutting a polygon may take time that grows with the square of its corners
-MOST_CORNERS, MOST_TRIES = 1000, 50_000
+# cutting a polygon may take time that grows with the cube of its corners: corners that are compared, in all and a round
+MOST_CORNERS, MOST_WORK, LEAST_WORK = 1000, 50_000_000, 3000
 
 # corners of the two halves of a quadrilateral
 FAN = np.array([[0, 1, 2], [0, 2, 3]])
@@ -181,15 +182,14 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     for half, own in enumerate(FAN):
         result[place[four] + half] = quads[:, own]
     rest = np.concatenate([four[~_fans(vertex[corner[quads]])], np.flatnonzero(count > 4)])
-    lost, total = np.zeros(len(result), bool), 0
-    for polygon in rest.tolist():
-        own = slice(start[polygon], start[polygon] + count[polygon])
-        triangles, tried = _ears(vertex[corner[own]])
-        total += tried
-        check_count(total, MOST_TRIES, "corners to try before its polygons are cut: write it as triangles")
-        ears = np.array(triangles, int).reshape(-1, 3)
-        result[place[polygon] : place[polygon] + len(ears)] = start[polygon] + ears
-        lost[place[polygon] + len(ears) : place[polygon] + parts[polygon]] = True
+    lost, spent = np.zeros(len(result), bool), 0
+    for size in np.unique(count[rest]).tolist():
+        polygon = rest[count[rest] == size]
+        own = start[polygon][:, None] + np.arange(size)
+        triangle, made, spent = _ears(vertex[corner[own]], spent)
+        rows = place[polygon][:, None] + np.arange(size - 2)
+        result[rows] = start[polygon][:, None, None] + triangle
+        lost[rows] = np.arange(size - 2) >= made[:, None]
     return result[~lost]
 
 
@@ -200,52 +200,63 @@ def _fans(points: Array) -> Array:
     return (halves[0] * halves[1]).sum(axis=1) > 0
 
 
-def _ears(points: Array) -> tuple[list[list[int]], int]:
-    """Triangles of one polygon (k, 3), and how many corners were tried.
+def _ears(points: Array, spent: int) -> tuple[Array, Array, int]:
+    """Triangles (m, k - 2, 3) of polygons (m, k, 3), how many of them there are (m,), and the work `spent` so far.
 
-    Ears are cut off in the plane of the two axes that show the polygon best.
+    Ears are cut off in the plane of the two axes that show a polygon best. All polygons try their next corner at once.
     """
-    flat = points[:, _seen_along(points)]
-    x, y = flat.T
-    area = (x * np.roll(y, -1) - y * np.roll(x, -1)).sum()
-    left, triangles, at, tries, tried = list(range(len(points))), [], 0, len(points), 0
-    while len(left) > 3 and tries > 0:
-        at, tried = at % len(left), tried + 1
-        turned = left[at:] + left[:at]
-        if _is_ear(flat[turned], area):
-            triangles.append(turned[:3])
-            left.pop((at + 1) % len(left))
-            tries = len(left)
-        else:
-            at, tries = at + 1, tries - 1
-    return ([*triangles, left] if len(left) == 3 else triangles), tried
+    count, corners = points.shape[:2]
+    flat = np.take_along_axis(points, _seen_along(points)[:, None], axis=2)
+    x, y = flat[:, :, 0], flat[:, :, 1]
+    area = (x * np.roll(y, -1, axis=1) - y * np.roll(x, -1, axis=1)).sum(axis=1)
+    # the corners that are left, how many these are, the one to try, and how many tries are left
+    left, size = np.tile(np.arange(corners), (count, 1)), np.full(count, corners)
+    at, tries = np.zeros(count, int), np.full(count, corners)
+    triangle, made = np.zeros((count, corners - 2, 3), int), np.zeros(count, int)
+    column = np.arange(corners)
+    while len(row := np.flatnonzero((size > 3) & (tries > 0))):
+        spent += max(len(row) * corners, LEAST_WORK)
+        check_count(spent, MOST_WORK, "corners to try before its polygons are cut: write it as triangles")
+        at[row] %= size[row]
+        turned = np.take_along_axis(left[row], (at[row, None] + column) % size[row, None], axis=1)
+        ear = _is_ear(np.take_along_axis(flat[row], turned[:, :, None], axis=1), size[row], area[row])
+        cut, kept = row[ear], row[~ear]
+        triangle[cut, made[cut]] = turned[ear, :3]
+        # what comes after the corner that is cut off moves up
+        gap = (at[cut] + 1) % size[cut]
+        left[cut] = np.take_along_axis(left[cut], np.minimum(column + (column >= gap[:, None]), corners - 1), axis=1)
+        made[cut] += 1
+        size[cut] -= 1
+        tries[cut] = size[cut]
+        at[kept] += 1
+        tries[kept] -= 1
+    last = np.flatnonzero(size == 3)
+    triangle[last, made[last]] = left[last, :3]
+    made[last] += 1
+    return triangle, made, spent
 
 
-def _seen_along(points: Array) -> list[int]:
-    """The two coordinates in which the first real corner of a polygon is largest."""
-    edge = np.roll(points, -1, axis=0) - points
-    turn = np.abs(cross_product(edge, np.roll(edge, -1, axis=0)))
-    real = np.flatnonzero((turn > np.finfo(np.float32).eps).any(axis=1))
-    if not len(real):
-        return [1, 2]
-    x, y, z = turn[real[0]]
-    if x > y and x > z:
-        return [1, 2]
-    return [0, 1] if z > x and z > y else [0, 2]
+def _seen_along(points: Array) -> Array:
+    """The two coordinates (m, 2) in which the first real corner of each polygon is largest."""
+    edge = np.roll(points, -1, axis=1) - points
+    turn = np.abs(cross_product(edge, np.roll(edge, -1, axis=1)))
+    real = (turn > np.finfo(np.float32).eps).any(axis=2)
+    x, y, z = turn[np.arange(len(turn)), np.argmax(real, axis=1)].T
+    along_x = ((x > y) & (x > z)) | ~real.any(axis=1)
+    along_z = (z > x) & (z > y)
+    return np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
 
 
-def _is_ear(points: Array, area: float) -> bool:
-    """Whether the second corner (k, 2) points outwards and no corner but the first three lies in their triangle."""
-    a, b, c = points[:3]
-    turn = (b[0] - a[0]) * (c[1] - b[1]) - (b[1] - a[1]) * (c[0] - b[0])
-    return not turn * area < 0 and not _inside(points[:3], points[3:]).any()
-
-
-def _inside(triangle: Array, points: Array) -> Array:
-    """Which points lie in a triangle: a ray along x crosses its rim an odd number of times."""
-    inside = np.zeros(len(points), bool)
-    for a, b in zip(triangle, np.roll(triangle, 1, axis=0), strict=True):
-        crossed = (a[1] > points[:, 1]) != (b[1] > points[:, 1])
-        if crossed.any():
-            inside ^= crossed & (points[:, 0] < (b[0] - a[0]) * (points[:, 1] - a[1]) / (b[1] - a[1]) + a[0])
-    return inside
+def _is_ear(points: Array, size: Array, area: Array) -> Array:
+    """Whether the second corner (m, k, 2) points outwards and none of `size` corners but three is in their triangle."""
+    x, y = points[:, :, 0], points[:, :, 1]
+    turn = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 1]) - (y[:, 1] - y[:, 0]) * (x[:, 2] - x[:, 1])
+    inside = np.zeros((len(points), points.shape[1] - 3), bool)
+    # a ray along x from a point inside crosses the rim of the triangle an odd number of times
+    for first, second in ((0, 1), (1, 2), (2, 0)):
+        ax, ay, bx, by = x[:, first, None], y[:, first, None], x[:, second, None], y[:, second, None]
+        crossed = (ay > y[:, 3:]) != (by > y[:, 3:])
+        height = np.where(by != ay, by - ay, 1)
+        inside ^= crossed & (x[:, 3:] < (bx - ax) * (y[:, 3:] - ay) / height + ax)
+    inside &= np.arange(3, points.shape[1]) < size[:, None]
+    return ~(turn * area < 0) & ~inside.any(axis=1)

@@ -1,10 +1,11 @@
 """texture_rows: all textures as bytes, from patterns, from one image or from six, top row first.
 
 A cube has six faces one below the other (right, left, up, down, front, back), or one that is repeated. A file outside
-of the model's folder, which nobody opens, gives one white pixel.
+of the model's folder, where that is not allowed, gives one white pixel and a warning.
 Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,8 @@ def _texture(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
         return _cube_of_six(draft, node)
     except AssetError as error:
         if isinstance(error.__cause__, OutsideError):
+            place = f"{node.source.file}:{node.source.line} {node.source.label}"
+            warnings.warn(f"{place} is white: {error.__cause__} ({error.__cause__.hint})", stacklevel=2)
             return np.full((1, 1, 3), 255, np.uint8), e.colorspace
         raise
 

@@ -10,6 +10,7 @@ from diffsim.actuator.laws import DYNAMICS, has_states
 from diffsim.base.enums import BiasType, DynType, GainType, LRMode, TrnType
 from diffsim.base.joints import is_scalar
 from diffsim.compiler.draft import Draft, Fields, Node, check_limits
+from diffsim.compiler.elements.plugins import own_states
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.mjcf.elements.actuator import PARAMETERS
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
@@ -147,9 +148,14 @@ def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
     names = "dyntype", "actdim", "dynprm", "gainprm"
     dyntype, actdim, *parameters = (np.array([getattr(node.e, name) for node in nodes]) for name in names)
     parameters = (prm.reshape(len(nodes), PARAMETERS) for prm in parameters)
-    counts = has_states(dyntype, np.abs(actdim), *parameters).sum(axis=1).tolist()
+    of_plugin = own_states(draft.fields).sum(axis=1)
+    own = has_states(dyntype, np.abs(actdim) - of_plugin, *parameters).sum(axis=1)
+    counts = (own + of_plugin).tolist()
     for node, count in zip(nodes, counts, strict=True):
-        _check_actdim(draft, node, count)
+        if draft.fields["actuator_plugin"][node.id] < 0:
+            _check_actdim(draft, node, count)
+        elif max(node.e.actdim, -1) not in ({count} | ({-1} if not of_plugin[node.id] else set())):
+            draft.problems.add(node.source, f"its plugin needs actdim {count}", f'add actdim="{count}"')
     return counts
 
 

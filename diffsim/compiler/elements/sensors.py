@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.base.enums import DataType, GeomType, ObjType
+from diffsim.base.enums import DataType, GeomType, ObjType, SensorType
 from diffsim.base.joints import is_ball, is_scalar
 from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.elements.plugins import grid_dim
 from diffsim.mjcf.elements import sensor as elements
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.sensor.table import SENSORS, UNSUPPORTED, Demand, Sensor
@@ -60,7 +61,7 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
         "sensor_reftype": reftype,
         "sensor_refid": reference.id if reference else -1,
         "sensor_intprm": e.parameters,
-        "sensor_dim": _dim(e, sensor, target),
+        "sensor_dim": grid_dim(draft, node) if e.type == SensorType.PLUGIN else _dim(e, sensor, target),
         "sensor_cutoff": e.cutoff,
         "sensor_noise": e.noise,
         "sensor_delay": e.delay,

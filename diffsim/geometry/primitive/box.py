@@ -41,7 +41,14 @@ EDGES = np.array(
 def sphere_box(sphere: Shape, box: Shape, margin: Array) -> Candidates:
     """The nearest point of the box; from inside the nearest face."""
     center = stored(unpack(mul_vec_t(box.mat, sphere.pos - box.pos)))
-    return stack([_ball_row(center, sphere.size[0], box)])
+    return stack([_ball_row(center, sphere.size[0], box, _rounding(sphere, box))])
+
+
+def _rounding(ball: Shape, box: Shape) -> Array | float:
+    """How far off rounding may put one in the other's frame."""
+    return negligible(
+        box.pos, jax.lax.stop_gradient(total([jnp.abs(c) for c in (*unpack(ball.pos), *unpack(box.pos))]))
+    )
 
 
 def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
@@ -53,14 +60,15 @@ def capsule_box(capsule: Shape, box: Shape, margin: Array) -> Candidates:
     near = _nearest_feature(center, half, size)
     offset, exists = stored(_second_ball(center, axis, half, size, near))
     balls = [[c + along * h for c, h in zip(center, half, strict=True)] for along in (near.along, near.along + offset)]
-    rows = stack([_ball_row(ball, capsule.size[0], box) for ball in balls])
+    rounding = _rounding(capsule, box)
+    rows = stack([_ball_row(ball, capsule.size[0], box, rounding) for ball in balls])
     return rows._replace(valid=jnp.stack([jnp.ones_like(exists), exists]))
 
 
-def _ball_row(center: Vector, radius: Array, box: Shape) -> Candidates:
+def _ball_row(center: Vector, radius: Array, box: Shape, rounding: Array | float) -> Candidates:
     """A ball, centre in the frame of the box, against the box."""
     size = unpack(box.size)
-    inside, face = _nearest_face(center, size)
+    inside, face = _nearest_face(center, size, rounding)
     gap = [safe.clip(c, -s, s) - c for c, s in zip(center, size, strict=True)]
     squared = dot_components(gap, gap)
     apart = squared > negligible(squared) ** 2
@@ -74,10 +82,10 @@ def _ball_row(center: Vector, radius: Array, box: Shape) -> Candidates:
     return candidate(dist, pack(pos), pack([dot_components(row, normal) for row in mat]))
 
 
-def _nearest_face(center: Vector, size: Vector) -> tuple[Array, Vector]:
-    """(depth, inward normal) of the face that a point inside the box leaves first."""
+def _nearest_face(center: Vector, size: Vector, rounding: Array | float) -> tuple[Array, Vector]:
+    """(depth, inward normal) of the face that a point inside the box leaves first; of several that is the first one."""
     depths = [s + sign * c for c, s in zip(center, size, strict=True) for sign in (1, -1)]
-    _, number = argmin(jnp.abs(jnp.stack(depths)), lambda late, early, _: late < early)
+    _, number = argmin(jnp.abs(jnp.stack(depths)), lambda late, early, _: late < early - rounding)
     one = jnp.ones_like(size[0])
     normal = [where(number == 2 * k, one, where(number == 2 * k + 1, -one, 0)) for k in range(3)]
     return dot_components([jnp.abs(n) for n in normal], size) + dot_components(normal, center), normal

@@ -30,6 +30,7 @@ NO_PLUGIN = "plugins are not supported, but for distance fields"
 # how the names of MuJoCo's own begin, and those of its fields; the compiler knows which there are
 MUJOCO = "mujoco."
 FIELDS = "mujoco.sdf."
+FUNCTIONS = ("mujoco.pid", "mujoco.sensor.touch_grid")
 NO_FLEX = "flexes are not supported"
 
 
@@ -59,12 +60,13 @@ class Plugin(Element):
 
 @dataclass(eq=False)
 class PluginDeclaration(Element):
-    """A plugin that the model needs: of MuJoCo's own only distance fields; others are fields of the user's."""
+    """A plugin that the model needs: of MuJoCo's own those that are functions here; others are fields of the user's."""
 
     plugin: str = Text(required=True)
 
     def check(self, problems: Problems) -> None:
-        if self.plugin is not None and self.plugin.startswith(MUJOCO) and not self.plugin.startswith(FIELDS):
+        known = self.plugin is None or self.plugin in FUNCTIONS or self.plugin.startswith(FIELDS)
+        if not known and self.plugin.startswith(MUJOCO):
             problems.unsupported(self, NO_PLUGIN)
 
 

@@ -326,7 +326,6 @@ class UserSensor(Sensor):
 class PluginSensor(Sensor):
     """A sensor that a plugin computes."""
 
-    unsupported = "plugins are not supported"
     omits = frozenset({"nsample", "interp", "delay", "interval", "noise"})
 
     plugin: str | None = Text()
@@ -335,6 +334,16 @@ class PluginSensor(Sensor):
     objname: str | None = Reference(by="objtype")
     reftype: ObjType | None = Keyword(OBJECTS)
     refname: str | None = Reference(by="reftype")
+
+    def check(self, problems: Problems) -> None:
+        _together(self, problems, "objtype", "objname")
+        _together(self, problems, "reftype", "refname")
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """What the sensor is attached to, and its reference frame."""
+        first = NOTHING if self.objtype is None else (self.objtype, self.objname)
+        return first, NOTHING if self.reftype is None else (self.reftype, self.refname)
 
 
 _FAMILIES: dict[type[Sensor], str] = {

@@ -170,7 +170,6 @@ class Adhesion(Actuator):
 class PluginActuator(Actuator):
     """An actuator whose law a plugin computes."""
 
-    unsupported = "plugins are not supported"
     omits = frozenset({"gaintype", "biastype", "gainprm", "biasprm", "inheritrange", "body", "refsite"})
 
     plugin: str | None = Text()

@@ -1,29 +1,21 @@
 """attach: `<attach>` becomes a frame with a copy of another model's body, or of all that stands in its world.
 
-Names in the copy get the prefix, references and default classes follow; the copy keeps the compiler settings of the
-file that it comes from (`Element.settings`). All assets, plugins and custom numbers of the other model come along;
+Names in the copy get the prefix, references and default classes follow; a class whose name this model has already gets
+another one, so that what was copied keeps the class of its own model. The copy keeps the compiler settings of the file
+that it comes from (`Element.settings`). All assets, plugins and custom numbers of the other model come along;
 pairs, tendons, actuators and so on do where everything that they refer to does. A pair, exclusion or sensor may besides
 refer to the world, or to something of this model, if another of its references has come along.
 
-Keyframes come along too: the numbers of joints, actuators and mocap bodies that were copied, put at their new places;
-everything else is not a number, which stands for the initial value. (MuJoCo 3.8.1 forgets to forget: what one
-attachment of a model leaves behind, its keyframes hand to the next one. Ours do not.)
-Source: MuJoCo XML reference, "attach"; mjCModel::operator+=, StoreKeyframes and RestoreState (3.8.1).
+Keyframes come along too (keys.py).
+Source: MuJoCo XML reference, "attach"; mjCModel::operator+= (3.8.1).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-
-import numpy as np
-
-from diffsim.base.enums import DynType
 from diffsim.base.errors import Problems, near_match
-from diffsim.base.joints import kind_of
-from diffsim.mjcf.defaults import MAIN
+from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
-from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint
+from diffsim.mjcf.elements.body import Body, Frame
 from diffsim.mjcf.elements.contact import Exclude, Pair
-from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
+from diffsim.mjcf.elements.custom import CustomText, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Attach
 from diffsim.mjcf.elements.sections import (
     REFERRING,
@@ -31,11 +23,10 @@ from diffsim.mjcf.elements.sections import (
     CustomSection,
     Default,
     ExtensionSection,
-    KeyframeSection,
 )
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.kinds import NameKind
-from diffsim.mjcf.numbers import Vector, frozen
+from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
@@ -43,21 +34,9 @@ from diffsim.mjcf.spec import Spec
 # may refer to what does not come along
 LOOSE = (Pair, Exclude, Sensor)
 
-# the object that each number of a keyframe's attribute belongs to, in order
-Owners = dict[str, list[Element]]
 
-
-@dataclass
-class AttachedKey:
-    """A keyframe of an attached model: for each attribute that it gives, numbers by the object that they belong to."""
-
-    source: Key
-    name: str
-    numbers: dict[str, dict[int, Vector]] = field(default_factory=dict)
-
-
-def attach(spec: Spec, place: Attach, keys: list[AttachedKey], problems: Problems) -> None:
-    """Replace `place` by a frame with the copy, in place; keyframes are left in `keys`."""
+def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
+    """Replace `place` by a frame with the copy, in place; the other model's keyframes are left in `keys`."""
     if not place.model:
         # noted by the reader
         return
@@ -75,7 +54,10 @@ def attach(spec: Spec, place: Attach, keys: list[AttachedKey], problems: Problem
             problems.add(place, f"attribute 'body': model '{place.model}' has no body '{place.body}'", hint)
             return
         body = found
-    _Copier(spec, child, place, problems).run(body, keys)
+    copier = _Copier(spec, child, place, problems)
+    frame = copier.run(body)
+    keys.attached(child, copier.prefix, copier.made)
+    keys.attached_at(frame)
 
 
 class _Copier:
@@ -85,24 +67,30 @@ class _Copier:
         self.spec, self.child, self.place, self.problems = spec, child, place, problems
         self.prefix = place.prefix or ""
         self.inside = {("default", name) for name in child.defaults.classes}
+        self.classes = self._class_names()
         self.made: dict[int, Element] = {}
 
-    def run(self, body: Body, keys: list[AttachedKey]) -> None:
-        """Everything that comes along with `body`. Default classes name assets, so these names are known first."""
+    def run(self, body: Body) -> Frame:
+        """Everything that comes along with `body`, which stands in the frame that this returns.
+
+        Default classes name assets, so these names are known first.
+        """
         sections = [section for cls in (AssetSection, ExtensionSection) for section in self.child.root.each(cls)]
         kept = [part for section in sections for part in section.walk()]
         self.inside |= {key for part in kept if not isinstance(part, ModelAsset) for key in own_names(part)}
         self._defaults()
         self._assets()
-        self._tree(body)
+        frame = self._tree(body)
         self._referring()
-        for key in self.child.keys:
-            keys.append(self._key(key))
+        self._shadow(frame)
+        return frame
 
     def copy(self, element: Element, parent: Element) -> Element:
         """A copy with everything in it, renamed, with the settings of its own file."""
         changed = {
-            name: self.prefix + value for name, space, value in references(element) if (space, value) in self.inside
+            name: self.classes[value] if space == "default" else self.prefix + value
+            for name, space, value in references(element)
+            if (space, value) in self.inside
         }
         for name, kind in element.attributes().items():
             if isinstance(kind, NameKind):
@@ -118,11 +106,36 @@ class _Copier:
         """A copy of an element outside the tree, of class main of its own model if it says nothing else."""
         made = self.copy(element, section)
         if "class_" in made.attributes() and getattr(made, "class_", None) is None:
-            made = made.replace(class_=self.prefix + MAIN)
+            made = made.replace(class_=self.classes[MAIN])
             for part in made.children:
                 part.parent = made
             self.made[id(element)] = made
         return made
+
+    def _class_names(self) -> dict[str, str]:
+        """What each default class of the other model is called here; a name that is taken gets a number."""
+        sections = self.spec.root.each(Default)
+        classes = [part for section in sections for part in section.walk() if isinstance(part, Default)]
+        taken, names = {MAIN, *(part.class_ or MAIN for part in classes)}, {}
+        for name in self.child.defaults.classes:
+            wanted = self.prefix + name
+            numbered = (f"{wanted}_{count}" for count in range(len(taken)))
+            names[name] = wanted if wanted not in taken else next(other for other in numbered if other not in taken)
+            taken.add(names[name])
+        return names
+
+    def _shadow(self, frame: Frame) -> None:
+        """Give what comes after `frame` in the tree, and inherits a class by a name that was taken, the other class.
+
+        MuJoCo has one table of names, in which the last class of a name stands; only what names its own class gets the
+        first one.
+        """
+        shadowed = {self.prefix + name: made for name, made in self.classes.items() if made != self.prefix + name}
+        inside, after = {id(element) for element in frame.walk()}, False
+        for element in self.spec.worldbody.walk() if shadowed else ():
+            after = after or element is frame
+            if after and id(element) not in inside and getattr(element, "class_", "") is None:
+                element.class_ = shadowed.get(Defaults.class_of(element))  # type: ignore[attr-defined]
 
     def _section(self, cls: type[Element], like: Element) -> Element:
         """The last section of a class; a new one if there is none."""
@@ -144,7 +157,7 @@ class _Copier:
             made = self.copy(section, root)
             for part in made.walk():
                 if isinstance(part, Default):
-                    part.class_ = self.prefix + (part.class_ or MAIN)
+                    part.class_ = self.classes[part.class_ or MAIN]
             root.children.insert(len(root.children) - 1, made)
 
     def _assets(self) -> None:
@@ -160,7 +173,7 @@ class _Copier:
             to = self._section(CustomSection, section)
             to.children += [self.copy(part, to) for part in section.children if isinstance(part, Numeric | CustomText)]
 
-    def _tree(self, body: Body) -> None:
+    def _tree(self, body: Body) -> Frame:
         """The body, or what stands in the world, in a frame that takes the place of `<attach>`."""
         place = self.place
         whole = body is self.child.worldbody
@@ -168,12 +181,13 @@ class _Copier:
         self.inside |= {key for element in picked for part in element.walk() for key in own_names(part)}
         around = MAIN if whole else self.child.defaults.class_of(body.replace(childclass=None))
         frame = Frame(
-            tag="frame", file=place.file, line=place.line, parent=place.parent, childclass=self.prefix + around
+            tag="frame", file=place.file, line=place.line, parent=place.parent, childclass=self.classes[around]
         )
         frame.children = [self.copy(element, frame) for element in picked]
         assert place.parent is not None
         siblings = place.parent.children
         siblings[next(index for index, sibling in enumerate(siblings) if sibling is place)] = frame
+        return frame
 
     def _referring(self) -> None:
         """What refers to what was copied, in the order in which MuJoCo looks: kind by kind."""
@@ -202,84 +216,3 @@ class _Copier:
                 hint = near_match(name, self.child.names.get(space, {}))
                 self.problems.add(element, f"there is no {space} '{name}' in its model", hint)
         return False
-
-    def _key(self, source: Key) -> AttachedKey:
-        """The numbers of a keyframe by the copies that they belong to."""
-        result = AttachedKey(source, self.prefix + (source.name or ""))
-        owners = owners_of(self.child)
-        for name, objects in owners.items():
-            given = getattr(source, name)
-            if given is None:
-                continue
-            if len(given) != len(objects):
-                self.problems.add(source, f"{name} takes {len(objects)} numbers, {len(given)} given")
-            parts: dict[int, list[float]] = {}
-            for owner, number in zip(objects, given, strict=False):
-                if id(owner) in self.made:
-                    parts.setdefault(id(self.made[id(owner)]), []).append(float(number))
-            result.numbers[name] = {key: np.array(numbers) for key, numbers in parts.items()}
-        return result
-
-
-def owners_of(spec: Spec) -> Owners:
-    """For each attribute of a keyframe, the object that each of its numbers belongs to."""
-    owners: Owners = {name: [] for name in ("qpos", "qvel", "act", "ctrl", "mpos", "mquat")}
-    for body in _bodies(spec.worldbody):
-        for joint in _joints(body):
-            kind = kind_of(joint.type if isinstance(joint, FreeJoint) else spec.resolve(joint).type)
-            owners["qpos"] += kind.nq * [joint]
-            owners["qvel"] += kind.nv * [joint]
-        if body.mocap:
-            owners["mpos"] += 3 * [body]
-            owners["mquat"] += 4 * [body]
-    for source in spec.actuators:
-        actuator = spec.resolve(source)
-        stateless = actuator.dyntype == DynType.NONE
-        owners["act"] += (actuator.actdim if actuator.actdim >= 0 else int(not stateless)) * [source]
-        owners["ctrl"].append(source)
-    return owners
-
-
-def _bodies(element: Element) -> Iterator[Body]:
-    """Bodies depth first."""
-    if isinstance(element, Body):
-        yield element
-    for child in element.children:
-        if isinstance(child, Body | Frame):
-            yield from _bodies(child)
-
-
-def _joints(element: Element) -> Iterator[Joint | FreeJoint]:
-    """Joints of a body, in file order."""
-    for child in element.children:
-        if isinstance(child, Joint | FreeJoint):
-            yield child
-        elif isinstance(child, Frame):
-            yield from _joints(child)
-
-
-def place_keys(spec: Spec, keys: list[AttachedKey]) -> None:
-    """Append the keyframes that came with attached models, now that the whole tree is there."""
-    if not keys:
-        return
-    root = spec.root
-    sections = root.each(KeyframeSection)
-    if not sections:
-        sections = [KeyframeSection(tag="keyframe", file=keys[0].source.file, line=keys[0].source.line, parent=root)]
-        root.children.insert(len(root.children) - 1, sections[0])
-    owners = owners_of(spec)
-    for key in keys:
-        values = {name: _numbers(owners[name], parts) for name, parts in key.numbers.items()}
-        empty = {name: None for name in owners if name not in values}
-        sections[-1].children.append(key.source.replace(name=key.name, parent=sections[-1], **values, **empty))
-
-
-def _numbers(objects: list[Element], parts: dict[int, Vector]) -> Vector:
-    """One number per entry of `objects`, not a number where the key says nothing."""
-    result, used = np.full(len(objects), np.nan), dict.fromkeys(parts, 0)
-    for index, owner in enumerate(objects):
-        part = parts.get(id(owner))
-        if part is not None and used[id(owner)] < len(part):
-            result[index] = part[used[id(owner)]]
-            used[id(owner)] += 1
-    return frozen(result, np.float64)

@@ -9,7 +9,8 @@ from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Replicate
 from diffsim.mjcf.elements.deformable import Attach
 from diffsim.mjcf.elements.sections import AssetSection, Default
-from diffsim.mjcf.macros.attach import AttachedKey, attach, place_keys
+from diffsim.mjcf.macros.attach import attach
+from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.macros.replicate import replicate
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
@@ -19,7 +20,7 @@ MOST_COPIES = 20_000
 
 def expand(spec: Spec, problems: Problems) -> None:
     """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
-    macros, keys = _macros(spec.root), list[AttachedKey]()
+    macros, keys = _macros(spec.root), Keys(spec, problems)
     sizes = _sizes(spec, macros)
     for element in macros:
         if sizes[id(element)] > MOST_COPIES:
@@ -27,14 +28,14 @@ def expand(spec: Spec, problems: Problems) -> None:
             return
     for element in macros:
         if isinstance(element, Replicate):
-            replicate(spec.root, element, element.filled(), spec.compiler)
+            replicate(spec.root, element, element.filled(), spec.compiler, keys)
         elif isinstance(element, Attach):
             attach(spec, element, keys, problems)
     if spec.models:
         spec.defaults = Defaults(spec.root.each(Default), problems)
-        place_keys(spec, keys)
         for section in spec.root.each(AssetSection):
             section.children = [child for child in section.children if not isinstance(child, ModelAsset)]
+    keys.place()
 
 
 def _macros(root: Element) -> list[Element]:

@@ -5,18 +5,26 @@ is. Names get the suffix `sep` + i, written with as many digits as `count` has; 
 their suffix does. Elements that refer to something inside (pairs, tendons, actuators, sensors) are copied with it, to
 the end of their kind, and references inside follow the copy; what only refers to things outside stays as it is.
 
+A constraint or actuator that besides refers to something outside has no copies: MuJoCo drops it, and so do we, with a
+warning.
+
 MuJoCo 3.8.1 also copies sensors that refer to nothing (clock, energies), and doubles them with every further copy; we
-leave them alone.
+leave them alone. It refuses tuples that refer to what is copied; ours get copies.
 Source: MuJoCo XML reference, "replicate"; mjXReader::Body and mjCBody::operator+= (3.8.1).
 """
+
+import warnings
 
 import numpy as np
 
 from diffsim.mjcf.attributes import Vector
+from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.body import Frame, Replicate
+from diffsim.mjcf.elements.equality import Equality
 from diffsim.mjcf.elements.sections import REFERRING
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
+from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.schema import Element
 
@@ -24,22 +32,30 @@ from diffsim.mjcf.schema import Element
 Names = set[tuple[str, str]]
 
 
-def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Compiler) -> None:
-    """Replace `source`, which is `filled` with all its attributes, by one frame for each copy, in place."""
+def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Compiler, keys: Keys) -> None:
+    """Replace `source`, which is `filled` with all its attributes, by one frame for each copy, in place.
+
+    Keyframes that it changes are left in `keys`.
+    """
     assert source.parent is not None
+    taken = keys.take(source)
     inside = {key for child in source.children for element in child.walk() for key in own_names(element)}
     referring = _take_referring(root, source, inside)
     suffixes = _suffixes(filled.count or 0, filled.sep)
     frames: list[Element] = []
+    copies: list[dict[int, Element]] = []
     for frame, suffix in zip(_frames(filled, compiler), suffixes, strict=True):
-        frame.children = [_copy(child, frame, suffix, inside) for child in source.children]
+        made: dict[int, Element] = {}
+        frame.children = [_copy(child, frame, suffix, inside, made) for child in source.children]
         frames.append(frame)
+        copies.append(made)
         for element in referring:
             section = root.each(type(element.parent or root))[-1]
-            section.children.append(_copy(element, section, suffix, inside))
+            section.children.append(_copy(element, section, suffix, inside, made))
     siblings = source.parent.children
     place = next(index for index, sibling in enumerate(siblings) if sibling is source)
     siblings[place : place + 1] = frames
+    keys.replicated(taken, suffixes, copies)
 
 
 def _suffixes(count: int, separator: str) -> list[str]:
@@ -47,29 +63,38 @@ def _suffixes(count: int, separator: str) -> list[str]:
 
 
 def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Element]:
-    """Remove from their sections the elements that refer to names `inside`, to which their own names are added."""
+    """Remove from their sections the elements that refer to names `inside`, to which their own names are added.
+
+    Returns: those of which copies are made.
+    """
     taken: list[Element] = []
     for cls in REFERRING:
         for section in root.each(cls):
             staying: list[Element] = []
             for element in section.children:
-                if any((space, value) in inside for part in element.walk() for _, space, value in references(part)):
+                named = [key for part in element.walk() for _, *key in references(part) if key[0] != "default"]
+                outside = [name for space, name in named if (space, name) not in inside]
+                if len(outside) == len(named):
+                    staying.append(element)
+                elif outside and isinstance(element, Equality | Actuator):
+                    message = f"{element.label} is left out: it refers to '{outside[0]}' outside of <replicate>"
+                    warnings.warn(f"{element.file}:{element.line} {message}", stacklevel=2)
+                else:
                     taken.append(element)
                     inside |= own_names(element)
-                else:
-                    staying.append(element)
             section.children = staying
     return taken
 
 
-def _copy(element: Element, parent: Element, suffix: str, inside: Names) -> Element:
-    """A copy with everything in it, its names and its references to names `inside` with a suffix."""
+def _copy(element: Element, parent: Element, suffix: str, inside: Names, copies: dict[int, Element]) -> Element:
+    """A copy with everything in it, its names and its references to names `inside` with a suffix; noted in `copies`."""
     renamed = {name: value + suffix for name, space, value in references(element) if (space, value) in inside}
     for name, kind in element.attributes().items():
         if isinstance(kind, NameKind) and getattr(element, name):
             renamed[name] = getattr(element, name) + suffix
     made = element.replace(parent=parent, children=[], **renamed)
-    made.children = [_copy(child, made, suffix, inside) for child in element.children]
+    made.children = [_copy(child, made, suffix, inside, copies) for child in element.children]
+    copies[id(element)] = made
     return made
 
 

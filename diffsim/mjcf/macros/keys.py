@@ -1,0 +1,203 @@
+"""keys: what becomes of keyframes while macros are expanded.
+
+A keyframe of an attached model comes along: the numbers of joints, actuators and mocap bodies that were copied, put at
+their new places. `<replicate>` makes a keyframe for each copy, its name with the copy's suffix, in which this copy has
+the numbers that the file gives for what it copies; the keyframe itself comes last and leaves all copies where they are.
+So the numbers of a keyframe count everything that the file has before the end of its first `<replicate>`, what is
+copied once; other counts are refused. Everything else is not a number, which stands for the initial value.
+
+MuJoCo 3.8.1 forgets to forget: what one attachment or copy leaves behind, its keyframes hand to the next one. It also
+forgets ctrl and act in a model with `<replicate>`, and calls the poses of replicated bodies zero that it has not
+computed yet. Ours does not.
+Source: mjCModel::StoreKeyframes, ExpandKeyframe, RestoreState and mjXReader::Body (3.8.1).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from diffsim.base.enums import DynType
+from diffsim.base.errors import Problems
+from diffsim.base.joints import kind_of
+from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint, Replicate
+from diffsim.mjcf.elements.custom import Key
+from diffsim.mjcf.elements.sections import KeyframeSection
+from diffsim.mjcf.numbers import Vector, frozen
+from diffsim.mjcf.schema import Element
+from diffsim.mjcf.spec import Spec
+
+# the object that each number of a keyframe's attribute belongs to, in order
+Owners = dict[str, list[Element]]
+# what an element was copied to, by identity
+Copies = Mapping[int, Element]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A keyframe without a place: for each attribute that it gives, numbers by the object that they belong to."""
+
+    source: Key
+    name: str
+    numbers: dict[str, dict[int, Vector]]
+
+    def moved(self, name: str, copies: Copies) -> "_Pending":
+        """The keyframe with the numbers of what was copied at the copies."""
+        numbers = {
+            attribute: {id(copies[owner]) if owner in copies else owner: part for owner, part in parts.items()}
+            for attribute, parts in self.numbers.items()
+        }
+        return replace(self, name=name, numbers=numbers)
+
+    def without(self, copied: Copies) -> "_Pending":
+        """The keyframe without the numbers of what was copied."""
+        numbers = {
+            attribute: {owner: part for owner, part in parts.items() if owner not in copied}
+            for attribute, parts in self.numbers.items()
+        }
+        return replace(self, numbers=numbers)
+
+
+class Keys:
+    """The keyframes of a model whose macros are being expanded, in file order."""
+
+    def __init__(self, spec: Spec, problems: Problems) -> None:
+        self.spec, self.problems = spec, problems
+        self.pending: list[_Pending] = []
+        # how many numbers a keyframe of the model was completed to when something was attached
+        self.completed: dict[str, int] = {}
+
+    def attached(self, child: Spec, prefix: str, copies: Copies) -> None:
+        """Take the keyframes of a model that was attached, and note how far this has completed our own ones."""
+        owners = owners_of(child)
+        for key in child.keys:
+            theirs = self._by_owner(key, owners, owners, "its model")
+            gone = {id(owner): owner for objects in owners.values() for owner in objects if id(owner) not in copies}
+            self.pending.append(theirs.without(gone).moved(prefix + theirs.name, copies))
+
+    def attached_at(self, place: Element) -> None:
+        """Note how many numbers our keyframes are completed to, now that something was attached at `place`."""
+        if self.spec.keys:
+            before = _until(self.spec, place)
+            self.completed = {name: len(objects) for name, objects in owners_of(self.spec, before).items()}
+
+    def take(self, source: Replicate) -> list[_Pending]:
+        """The keyframes that stand in their sections when `source` is about to be replicated; none stand afterwards."""
+        standing = self.spec.keys
+        if not standing:
+            return []
+        owners = owners_of(self.spec, _until(self.spec, source))
+        taken = []
+        for key in standing:
+            reached = {name: objects[: self.completed.get(name, 0)] for name, objects in owners.items()}
+            taken.append(self._by_owner(key, owners, reached, "the file up to the end of <replicate>, copied once,"))
+        for section in self.spec.root.each(KeyframeSection):
+            section.children = []
+        return taken
+
+    def replicated(self, taken: Sequence[_Pending], suffixes: Sequence[str], copies: Sequence[Copies]) -> None:
+        """Hand the numbers of what was replicated to its copies: a keyframe that stood becomes one for each copy."""
+        first = copies[0] if copies else {}
+        self.pending = [key.moved(key.name, first) for key in self.pending]
+        for suffix, made in zip(suffixes, copies, strict=True):
+            self.pending += [key.moved(key.name + suffix, made) for key in taken]
+        self.pending += [key.without(first) for key in taken]
+
+    def place(self) -> None:
+        """Append the pending keyframes, now that the whole tree is there."""
+        if not self.pending:
+            return
+        root, source = self.spec.root, self.pending[0].source
+        sections = root.each(KeyframeSection)
+        if not sections:
+            sections = [KeyframeSection(tag="keyframe", file=source.file, line=source.line, parent=root)]
+            root.children.insert(len(root.children) - 1, sections[0])
+        owners = owners_of(self.spec)
+        for key in self.pending:
+            values = {name: _numbers(owners[name], parts) for name, parts in key.numbers.items()}
+            empty = {name: None for name in owners if name not in values}
+            made = key.source.replace(name=key.name or None, parent=sections[-1], **values, **empty)
+            sections[-1].children.append(made)
+
+    def _by_owner(self, key: Key, owners: Owners, least: Owners, where: str) -> _Pending:
+        """A keyframe with its numbers by owner. One that is shorter than `least` is completed to that first."""
+        result = _Pending(key, key.name or "", {})
+        for name, objects in owners.items():
+            numbers = getattr(key, name)
+            if numbers is None:
+                continue
+            lacking = len(least[name]) - len(numbers) if least is not owners else 0
+            if max(lacking, 0) + len(numbers) != len(objects):
+                message = f"{name} has {len(numbers)} numbers, {where} takes {len(objects)}"
+                self.problems.add(key, message)
+            parts: dict[int, list[float]] = {}
+            for owner, number in zip(objects, numbers, strict=False):
+                parts.setdefault(id(owner), []).append(float(number))
+            result.numbers[name] = {owner: np.array(part) for owner, part in parts.items()}
+        return result
+
+
+def owners_of(spec: Spec, among: set[int] | None = None) -> Owners:
+    """For each attribute of a keyframe, the object that each of its numbers belongs to.
+
+    among: the identities of the elements that count; None for all. What a `<replicate>` copies counts as a body.
+    """
+    owners: Owners = {name: [] for name in ("qpos", "qvel", "act", "ctrl", "mpos", "mquat")}
+    for body in _bodies(spec.worldbody):
+        if among is not None and id(body) not in among:
+            continue
+        for joint in _joints(body):
+            if among is None or id(joint) in among:
+                kind = kind_of(joint.type if isinstance(joint, FreeJoint) else spec.resolve(joint).type)
+                owners["qpos"] += kind.nq * [joint]
+                owners["qvel"] += kind.nv * [joint]
+        if isinstance(body, Body) and body.mocap:
+            owners["mpos"] += 3 * [body]
+            owners["mquat"] += 4 * [body]
+    for source in spec.actuators:
+        actuator = spec.resolve(source)
+        stateless = actuator.dyntype == DynType.NONE
+        owners["act"] += (actuator.actdim if actuator.actdim >= 0 else int(not stateless)) * [source]
+        owners["ctrl"].append(source)
+    return owners
+
+
+def _until(spec: Spec, last: Element) -> set[int]:
+    """The identities of all elements up to the end of `last`, in file order."""
+    inside = {id(element) for element in last.walk()}
+    passed, entered = set[int](), False
+    for element in spec.root.walk():
+        if entered and id(element) not in inside:
+            break
+        entered = entered or element is last
+        passed.add(id(element))
+    return passed
+
+
+def _bodies(element: Element) -> Iterator[Body | Replicate]:
+    """Bodies depth first."""
+    if isinstance(element, Body | Replicate):
+        yield element
+    for child in element.children:
+        if isinstance(child, Body | Frame | Replicate):
+            yield from _bodies(child)
+
+
+def _joints(element: Element) -> Iterator[Joint | FreeJoint]:
+    """Joints of a body, in file order."""
+    for child in element.children:
+        if isinstance(child, Joint | FreeJoint):
+            yield child
+        elif isinstance(child, Frame):
+            yield from _joints(child)
+
+
+def _numbers(objects: list[Element], parts: dict[int, Vector]) -> Vector:
+    """One number per entry of `objects`, not a number where the key says nothing."""
+    result, used = np.full(len(objects), np.nan), dict.fromkeys(parts, 0)
+    for index, owner in enumerate(objects):
+        part = parts.get(id(owner))
+        if part is not None and used[id(owner)] < len(part):
+            result[index] = part[used[id(owner)]]
+            used[id(owner)] += 1
+    return frozen(result, np.float64)

@@ -1,0 +1,107 @@
+"""MuJoCo's plugin `mujoco.sensor.touch_grid`: contact forces on a site's body, sorted into a grid of directions.
+
+Seen from the site, whose z axis points backwards, a contact has an azimuth (to the right) and an elevation (upwards);
+cells are between edges that `gamma` draws together in the middle. Of the contacts in a cell the forces are added, in
+the site's frame: normal (along z), two tangents, and the torques alike, of which the first `nchannel` are read. In
+which cell a contact is, is discrete and not differentiated; the forces are.
+Source: plugin/sensor/touch_grid.cc (3.8.1).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math import safe
+from diffsim.math.vector import mul_vec_t, unpack
+from diffsim.sensor.readings import Group, Readings
+from diffsim.xla.gather import pick
+
+Array = jax.Array
+
+NAME = "mujoco.sensor.touch_grid"
+SETTINGS = ("size", "fov", "gamma", "nchannel")
+CHANNELS = 6
+# cells of a grid, at most
+MOST_CELLS = 100_000
+
+
+class Grid(NamedTuple):
+    """Channels, cells across and up, half fields of view (degrees), and how much smaller middle cells are, 0 to 1."""
+
+    channels: int
+    size: tuple[int, int]
+    fov: tuple[float, float]
+    gamma: float
+
+    @property
+    def dim(self) -> int:
+        """How many numbers it gives."""
+        return self.channels * self.size[0] * self.size[1]
+
+
+def grid_of(settings: Mapping[str, str]) -> Grid:
+    """The grid that the settings of a plugin ask for.
+
+    Raises:
+      ValueError: a setting is unknown, missing, no number, or out of range.
+    """
+    unknown = sorted(set(settings) - set(SETTINGS))
+    if unknown:
+        raise ValueError(f"has no setting '{unknown[0]}', only {', '.join(SETTINGS)}")
+    numbers = {name: [float(word) for word in settings.get(name, "").split()] for name in SETTINGS}
+    size, fov = ([int(number) for number in numbers["size"]], numbers["fov"])
+    channels, gamma = int((numbers["nchannel"] or [1])[0]) or 1, (numbers["gamma"] or [0.0])[0]
+    wrong = [
+        (len(size) != 2 or min(size) <= 0, "size takes two positive numbers, cells across and up"),
+        (len(fov) != 2 or not (0 < fov[0] <= 180 and 0 < fov[-1] <= 90), "fov takes degrees in (0, 180] and (0, 90]"),
+        (not 0 <= gamma <= 1, "gamma is in [0, 1]"),
+        (not 1 <= channels <= CHANNELS, f"nchannel is 1 to {CHANNELS}"),
+    ]
+    for holds, message in wrong:
+        if holds:
+            raise ValueError(message)
+    if size[0] * size[1] > MOST_CELLS:
+        raise ValueError(f"size asks for more than {MOST_CELLS} cells")
+    return Grid(channels, (size[0], size[1]), (fov[0], fov[1]), gamma)
+
+
+def touch_grid(readings: Readings, group: Group) -> Array:
+    """(n, channels * cells) forces, N, and torques, N m, channel after channel, row of cells after row."""
+    topology, contacts = readings.topology, readings.data.contact
+    grid = grid_of(json.loads(topology.plugins[topology.sensor_plugin[group.sensors[0]]])[1])
+    matrix, place = (pick(each, group.objid)[:, None] for each in (readings.data.site_xmat, readings.data.site_xpos))
+    # in the frames of the sites, (n, ncon, 3)
+    world = [mul_vec_t(contacts.frame, part) for part in jnp.split(readings.contact_force, 2, axis=1)]
+    force, torque = (mul_vec_t(matrix, part[None]) for part in world)
+    x, y, z = unpack(mul_vec_t(matrix, contacts.pos[None] - place))
+    angles = jax.lax.stop_gradient((safe.arctan2(x, -z), safe.arctan2(y, safe.sqrt(x * x + z * z))))
+    columns = _cell(angles[0], grid.size[0], grid.fov[0], grid.gamma)
+    rows = _cell(angles[1], grid.size[1], grid.fov[1], grid.gamma)
+
+    body = topology.site_bodyid[group.objid]
+    of_geom = jnp.asarray(topology.geom_bodyid)[contacts.geom]
+    weld, own = jnp.asarray(topology.body_weldid), topology.body_weldid[body]
+    touches = jnp.any(weld[of_geom][None] == jnp.asarray(topology.body_weldid[own])[:, None, None], axis=2)
+    # forces act on the second geom of a contact, mostly that of the higher body
+    sign = jnp.where(jnp.asarray(own)[:, None] < jnp.max(of_geom, axis=1)[None], -1, 1).astype(force.dtype)
+    inside = touches & (columns >= 0) & (rows >= 0)
+    values = jnp.stack([part[..., k] for part in (force, torque) for k in (2, 0, 1)][: grid.channels], axis=1)
+    values = jnp.where(inside[:, None], sign[:, None] * values, 0)
+    cells = grid.size[0] * grid.size[1]
+    index = jnp.where(inside, rows * grid.size[0] + columns, cells)
+    numbers = jnp.arange(group.size)[:, None, None]
+    channels = jnp.arange(grid.channels)[None, :, None]
+    found = jnp.zeros((group.size, grid.channels, cells + 1), force.dtype)
+    return found.at[numbers, channels, index[:, None]].add(values)[..., :cells].reshape(group.size, -1)
+
+
+def _cell(angle: Array, count: int, fov: float, gamma: float) -> Array:
+    """Which of `count` cells angles (n, ncon), rad, are in, -1 for none; an edge belongs to the cell below it."""
+    even = -1 + np.arange(count + 1) * (2 / count)
+    edges = jnp.asarray((gamma * even**5 + (1 - gamma) * even) * np.radians(fov), angle.dtype)
+    above = jnp.sum(angle[..., None] > edges[None, None], axis=-1)
+    return jnp.where((above > 0) & (above <= count), above - 1, -1)
