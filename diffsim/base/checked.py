@@ -28,9 +28,6 @@ MADE_BY = {
     "Linearization": "diffsim.optimize.linearize(model, state)",
 }
 
-# what to do with what is given instead
-USE = {"Plan": "diffsim.rollout(model, start, plan.ctrl), of whose steps diffsim.check tells"}
-
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which raises TypeError for an argument that is not what its annotation says."""
@@ -71,8 +68,7 @@ def _fit(name: str, value: Any, kinds: tuple[type, ...], signature: inspect.Sign
     if jax.Array in kinds:
         return _array(name, value)
     expected = next(kind for kind in kinds if kind is not types.NoneType).__name__
-    made_by = USE.get(type(value).__name__) or MADE_BY.get(expected)
-    advice = f", such as {made_by}" if made_by else ""
+    advice = f", such as {MADE_BY[expected]}" if expected in MADE_BY else ""
     order = f" (arguments come as {', '.join(signature.parameters)})" if type(value).__name__ in MADE_BY else ""
     raise TypeError(f"{name} is a {type(value).__name__}, expected {expected}{advice}{order}")
 

@@ -7,7 +7,6 @@ import pytest
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim import optimize
 
 PENDULUM = """
 <mujoco>
@@ -137,9 +136,3 @@ def test_a_field_that_is_looked_for_elsewhere_is_told_where_it_is(ask, where) ->
     with pytest.raises((AttributeError, TypeError), match=where):
         ask(model, state, inputs, data)
     assert not hasattr(state, "__jax_array__")
-
-
-def test_a_plan_has_no_status() -> None:
-    plan = object.__new__(optimize.Plan)
-    with pytest.raises(TypeError, match=r"expected Data, such as diffsim.rollout\(model, start, plan.ctrl\)"):
-        diffsim.check(plan)

@@ -206,7 +206,14 @@ def _ears(points: Array, spent: int) -> tuple[Array, Array, int]:
     Ears are cut off in the plane of the two axes that show a polygon best. All polygons try their next corner at once.
     """
     count, corners = points.shape[:2]
-    flat = np.take_along_axis(points, _seen_along(points)[:, None], axis=2)
+    # the two coordinates in which the first real corner is largest
+    edge = np.roll(points, -1, axis=1) - points
+    turn = np.abs(cross_product(edge, np.roll(edge, -1, axis=1)))
+    real = (turn > np.finfo(np.float32).eps).any(axis=2)
+    x, y, z = turn[np.arange(count), np.argmax(real, axis=1)].T
+    along_x, along_z = ((x > y) & (x > z)) | ~real.any(axis=1), (z > x) & (z > y)
+    seen = np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
+    flat = np.take_along_axis(points, seen[:, None], axis=2)
     x, y = flat[:, :, 0], flat[:, :, 1]
     area = (x * np.roll(y, -1, axis=1) - y * np.roll(x, -1, axis=1)).sum(axis=1)
     # the corners that are left, how many these are, the one to try, and how many tries are left
@@ -234,17 +241,6 @@ def _ears(points: Array, spent: int) -> tuple[Array, Array, int]:
     triangle[last, made[last]] = left[last, :3]
     made[last] += 1
     return triangle, made, spent
-
-
-def _seen_along(points: Array) -> Array:
-    """The two coordinates (m, 2) in which the first real corner of each polygon is largest."""
-    edge = np.roll(points, -1, axis=1) - points
-    turn = np.abs(cross_product(edge, np.roll(edge, -1, axis=1)))
-    real = (turn > np.finfo(np.float32).eps).any(axis=2)
-    x, y, z = turn[np.arange(len(turn)), np.argmax(real, axis=1)].T
-    along_x = ((x > y) & (x > z)) | ~real.any(axis=1)
-    along_z = (z > x) & (z > y)
-    return np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
 
 
 def _is_ear(points: Array, size: Array, area: Array) -> Array:

@@ -114,7 +114,12 @@ class Keys:
             root.children.insert(len(root.children) - 1, sections[0])
         owners = owners_of(self.spec)
         for key in self.pending:
-            values = {name: _numbers(owners[name], parts) for name, parts in key.numbers.items()}
+            values = {}
+            for name, parts in key.numbers.items():
+                # not a number where the key says nothing
+                unused = {owner: iter(part.tolist()) for owner, part in parts.items()}
+                numbers = [next(unused.get(id(owner), iter(())), np.nan) for owner in owners[name]]
+                values[name] = frozen(np.array(numbers, float), np.float64)
             empty = {name: None for name in owners if name not in values}
             made = key.source.replace(name=key.name or None, parent=sections[-1], **values, **empty)
             sections[-1].children.append(made)
@@ -190,14 +195,3 @@ def _joints(element: Element) -> Iterator[Joint | FreeJoint]:
             yield child
         elif isinstance(child, Frame):
             yield from _joints(child)
-
-
-def _numbers(objects: list[Element], parts: dict[int, Vector]) -> Vector:
-    """One number per entry of `objects`, not a number where the key says nothing."""
-    result, used = np.full(len(objects), np.nan), dict.fromkeys(parts, 0)
-    for index, owner in enumerate(objects):
-        part = parts.get(id(owner))
-        if part is not None and used[id(owner)] < len(part):
-            result[index] = part[used[id(owner)]]
-            used[id(owner)] += 1
-    return frozen(result, np.float64)
