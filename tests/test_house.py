@@ -167,9 +167,9 @@ DOORS = {
     "collision.narrowphase": 65,
     "constraint.families": 85,
     "solver.solve": 55,
-    "sensor.table": 99,
-    "simulate.forward": 150,
-    "optimize.identify.fit": 171,
+    "sensor.table": 100,
+    "simulate.forward": 152,
+    "optimize.identify.fit": 173,
 }
 
 
