@@ -116,8 +116,8 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
         vert.append(np.full(len(rows), -1))
         elem.append(rows)
         corner.append(np.pad(elements[rows], [(0, 0), (0, 3 - dim)], constant_values=-1))
-    joined = [np.concatenate(column).astype(np.int32) for column in (geom, vert, elem, corner)]
-    return Meeting(flex, geoms, *joined[:3], joined[3].T)
+    geom, vert, elem, corner = (np.concatenate(column).astype(np.int32) for column in (geom, vert, elem, corner))
+    return Meeting(flex, geoms, geom, vert, elem, corner.T)
 
 
 @per_topology

@@ -49,8 +49,8 @@ class Side(NamedTuple):
 
 def side_of(model: Model, kind: str, ids: np.ndarray) -> Side:
     """Of the geoms or flexes with these ids."""
-    columns = [getattr(model, f"{kind}_{name}")[ids] for name in Side._fields[:-1]]
-    return Side(*columns, getattr(model.topology, f"{kind}_priority")[ids])
+    columns = {name: getattr(model, f"{kind}_{name}")[ids] for name in Side._fields[:-1]}
+    return Side(**columns, priority=getattr(model.topology, f"{kind}_priority")[ids])
 
 
 def pair_parameters(model: Model, pairs: Pairs) -> PairParameters:

@@ -22,7 +22,7 @@ def prepare() -> None:
         jax.device_put_replicated = device_put_replicated
 
 
-def device_put_replicated(tree: Any, devices: Sequence[jax.Device]) -> Any:
+def device_put_replicated(tree: Any, devices: Sequence[Any]) -> Any:
     """The arrays of a pytree on each of some devices, with a leading axis over these, as `pmap` takes them."""
     mesh = jax.sharding.Mesh(list(devices), "devices")
     one_each = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("devices"))

@@ -163,7 +163,7 @@ def check(data: Any) -> list[str]:
         raise TypeError(f"a {type(data).__name__} carries no status; diffsim.step_data and rollout give what does")
     lines = []
     for bit, row in ROWS.items():
-        worlds = np.argwhere(bits & bit)
+        worlds = np.argwhere(bits & int(bit))
         if len(worlds):
             where = f" in {len(worlds)} of {bits.size} worlds" if bits.size > 1 else ""
             advice = f"; {row.advice(_world(data, worlds[0]))}" if row.advice and isinstance(data, Data) else ""

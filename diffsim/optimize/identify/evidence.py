@@ -229,7 +229,7 @@ class Residuals:
     def causes(self, exact: np.ndarray) -> tuple[list[str], float]:
         """What residuals look like, the likeliest first; and the probability of the best likeness by chance, of all."""
         sample, likeness, best = self.sample, [], 1.0
-        for i in np.flatnonzero(self.seen.any(axis=(0, 1)) & ~exact):
+        for i in np.flatnonzero(self.seen.any(axis=(0, 1)) & ~exact).tolist():
             squares, signals = float(np.sum(self.errors[..., i] ** 2)), self.signals(i)
             for words, signal in signals.items():
                 column = np.zeros(self.errors.shape)
