@@ -158,7 +158,9 @@ def check(data: Any) -> list[str]:
     if found is None:
         info = getattr(data, "info", None)
         found = info.get("status") if isinstance(info, Mapping) else data
-    bits = np.asarray(found) if isinstance(found, jax.Array | np.ndarray | np.integer | int) else np.zeros(0)
+    bits: np.ndarray = (
+        np.asarray(found) if isinstance(found, jax.Array | np.ndarray | np.integer | int) else np.zeros(0)
+    )
     if not np.issubdtype(bits.dtype, np.integer):
         raise TypeError(f"a {type(data).__name__} carries no status; diffsim.step_data and rollout give what does")
     lines = []
