@@ -183,7 +183,11 @@ def _values(node: Node, cls: type[Element], problems: Problems, in_default: bool
         try:
             values[field_names[name]] = legal[field_names[name]].parse(text)
         except BadValue as bad:
-            problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
+            since = versions.NEWER_WORDS.get((node.tag, name, text.strip()))
+            if since:
+                problems.unsupported(node, f"attribute '{name}': '{text}' is new in MuJoCo {since}, not supported yet")
+            else:
+                problems.add(node, f"attribute '{name}': {bad.message}", bad.hint)
     if not in_default:
         for name in (name for name, field in field_names.items() if legal[field].required):
             # what could not be read has been noted
@@ -196,6 +200,8 @@ def _unknown_attribute(node: Node, name: str, cls: type[Element], legal: Iterabl
     if name in {xml_name(field_name) for field_name in cls.legal()}:
         problems.add(node, f"attribute '{name}' is not allowed in a default class")
     elif since := versions.NEWER_ATTRIBUTES.get(node.tag, {}).get(name):
+        if versions.says_nothing(node.tag, name, node.attributes[name]):
+            return
         problems.unsupported(node, f"attribute '{name}' is new in MuJoCo {since}, not supported yet")
     else:
         hint = versions.ATTRIBUTES.get(node.tag, {}).get(name) or near_match(name, legal, listed=8)

@@ -27,11 +27,62 @@ ELEMENTS: dict[str, dict[str, str]] = {
 }
 
 # what came after 3.8.1: the version, by element and attribute
+_ELASTICITY = {"section": "3.17", "sectionsize": "3.17", "shear": "4.0", "yield": "4.0"}
 NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
-    "geom": {"surfacevel": "3.11", "adhesion": "3.11"},
+    "flag": {"diagexact": "3.9", "ipc": "3.14", "speculative": "4.0"},
+    "compiler": {"conflict": "3.10", "savecanonical": "3.16", "savecompiled": "3.16", "passthrough": "3.17"},
+    "body": {"simple": "3.11", "fuse": "3.16"},
+    "joint": {"springyield": "4.0"},
+    "geom": {"surfacevel": "3.11", "adhesion": "3.11", "castshadow": "4.0"},
     "pair": {"adhesion": "3.11"},
+    "attach": {"frame": "3.11"},
+    "light": {"softness": "3.12"},
     "site": {"mesh": "3.13"},
+    "texture": {"class": "3.17", "embed": "3.17"},
+    "general": {"input": "3.11", "velrange": "3.12", "ffrange": "3.12", "inheritrange": "3.16"},
+    "intvelocity": {"actlimited": "3.11"},
+    "fixed": {"springyield": "4.0"},
+    "spatial": {"springyield": "4.0"},
+    "tendon": {"springyield": "4.0"},
+    "tactile": {"cutoff": "3.13"},
+    "insidesite": {"enclosed": "3.15"},
+    "flex": {"nodecoord": "3.12"},
+    "flexcomp": {"mesh": "3.16"},
+    "elasticity": _ELASTICITY,
+    "key": {"plastic": "4.0"},
 }
 
 # and by parent and element
-NEWER_ELEMENTS: dict[str, dict[str, str]] = {"actuator": {"pid": "3.12"}, "default": {"pid": "3.12"}}
+NEWER_ELEMENTS: dict[str, dict[str, str]] = {
+    section: {"orientation": "3.11", "pid": "3.12"} | more
+    for section, more in (("actuator", {}), ("default", {"texture": "3.17"}))
+}
+
+# and by element, attribute and word
+NEWER_WORDS: dict[tuple[str, str, str], str] = {("option", "integrator", "discrete"): "3.13"}
+
+# of these what says nothing that 3.8.1 does otherwise: pictures, saving and shortcuts of the program in any value, ...
+SILENT = {
+    "body": ("simple",),
+    "geom": ("castshadow",),
+    "light": ("softness",),
+    "texture": ("embed",),
+    "compiler": ("savecanonical", "savecompiled", "passthrough"),
+}
+# ... and forces in the value of no force
+NOTHING = {
+    "flag": ("diagexact", "ipc", "speculative"),
+    "geom": ("adhesion", "surfacevel"),
+    "pair": ("adhesion",),
+    "elasticity": ("shear", "yield"),
+    "joint": ("springyield",),
+    "fixed": ("springyield",),
+    "spatial": ("springyield",),
+}
+
+
+def says_nothing(tag: str, name: str, text: str) -> bool:
+    """Whether a newer attribute can be left out, because 3.8.1 does what it says."""
+    words = text.split()
+    none = words == ["disable"] or all(word.strip("+-.0") == "" for word in words)
+    return name in SILENT.get(tag, ()) or (none and name in NOTHING.get(tag, ()))

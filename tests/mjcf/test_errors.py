@@ -119,9 +119,7 @@ WRONG = [
     (model("<body>" * 1000 + "</body>" * 1000), ["elements are nested more than 400 deep"]),
 ]
 UNSUPPORTED = [
-    (section("extension", "<plugin plugin='mujoco.pid'/>"), "plugins"),
-    (section("actuator", "<plugin joint='j' plugin='mujoco.pid'/>"), "plugins"),
-    (section("sensor", "<plugin plugin='mujoco.sensor.touch_grid'/>"), "plugins"),
+    (section("extension", "<plugin plugin='mujoco.pump'/>"), "plugins"),
     (model("<body><plugin plugin='x'/></body>"), "plugins"),
     (model("<composite type='cable'/>"), "composites"),
     (model("<flexcomp name='f'/>"), "flexcomps"),

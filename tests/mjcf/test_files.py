@@ -5,7 +5,7 @@ import oracle
 import pytest
 
 from diffsim.base.enums import DisableBit, Integrator
-from diffsim.base.errors import MjcfError
+from diffsim.base.errors import MjcfError, UnsupportedError
 from diffsim.mjcf import ResourceError, read
 from diffsim.mjcf.elements import Geom, Key, Mesh
 
@@ -132,3 +132,33 @@ def test_settings_without_sections():
     assert (spec.model, spec.compiler.degree, spec.compiler.eulerseq) == ("MuJoCo Model", True, "xyz")
     assert spec.worldbody.name == "world" and spec.flags.disableflags == 0
     assert spec.size.nkey == 0 and spec.statistic.extent is None
+
+
+NEWER = '<mujoco>{}<worldbody><body {}><joint {}/><geom size=".1" {}/></body></worldbody></mujoco>'
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("", 'simple="false"', "", 'adhesion="0" surfacevel="0 0 0.0 0 0 0" castshadow="false"'),
+        ('<option><flag ipc="disable" speculative="disable"/></option>', "", 'springyield="0"', ""),
+        ('<compiler savecanonical="true" passthrough="x"/>', "", "", ""),
+    ],
+)
+def test_newer_attributes_that_say_nothing_are_read(parts: tuple[str, ...]) -> None:
+    assert len(read(NEWER.format(*parts)).geoms) == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "version"),
+    [
+        (("", "", "", 'adhesion="2"'), "attribute 'adhesion' is new in MuJoCo 3.11"),
+        (('<option integrator="discrete"/>', "", "", ""), "attribute 'integrator': 'discrete' is new in MuJoCo 3.13"),
+        (('<option><flag speculative="enable"/></option>', "", "", ""), "attribute 'speculative' is new in MuJoCo 4.0"),
+        (('<actuator><pid joint="j"/></actuator>', "", 'name="j"', ""), "<pid>: is new in MuJoCo 3.12"),
+        (('<actuator><orientation joint="j"/></actuator>', "", 'name="j"', ""), "is new in MuJoCo 3.11"),
+    ],
+)
+def test_newer_attributes_that_change_the_motion_name_their_version(parts: tuple[str, ...], version: str) -> None:
+    with pytest.raises(UnsupportedError, match=version):
+        read(NEWER.format(*parts))
