@@ -40,6 +40,8 @@ from diffsim.support.motion import tendon_paths as tendon_paths
 from diffsim.support.motion import total_mass as total_mass
 from diffsim.support.recompile import carry_over as carry_over
 from diffsim.support.state_vectors import COMPONENTS as COMPONENTS
+from diffsim.support.state_vectors import checkpoint_leaves as checkpoint_leaves
+from diffsim.support.state_vectors import from_checkpoint as from_checkpoint
 from diffsim.support.state_vectors import get_state as get_state
 from diffsim.support.state_vectors import init_ctrl_history as init_ctrl_history
 from diffsim.support.state_vectors import init_sensor_history as init_sensor_history

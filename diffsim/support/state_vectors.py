@@ -4,7 +4,8 @@ What a buffer of delays says of a time, and buffers filled by the user, are as i
 mj_initCtrlHistory, mj_initSensorHistory). Times are in seconds; actuators and sensors are given by name, view or index.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from diffsim.types.history import Buffers, control_buffers, filled, read, sensor
 from diffsim.types.state import make_inputs, make_state
 
 Array = jax.Array
+T = TypeVar("T")
 
 
 @checked
@@ -66,6 +68,30 @@ COMPONENTS: dict[StateBit, tuple[type, str]] = {
     StateBit.MOCAP_QUAT: (Inputs, "mocap_quat"),
     StateBit.USERDATA: (Inputs, "userdata"),
 }
+
+
+def checkpoint_leaves(tree: Any) -> dict[str, Array]:
+    """The arrays of a pytree that hold something, by their place: what Orbax saves, which refuses empty arrays.
+
+    checkpointer.save(path, checkpoint_leaves(states))
+    states = from_checkpoint(states, checkpointer.restore(path, checkpoint_leaves(states)))
+    """
+    return {str(place): leaf for place, leaf in enumerate(jax.tree.leaves(tree)) if np.size(leaf)}
+
+
+def from_checkpoint(tree: T, leaves: Mapping[str, Array]) -> T:
+    """A pytree of the structure of another one, with the arrays that `checkpoint_leaves` gave of it.
+
+    Raises:
+      ValueError: they are not those of such a tree: other places, or other shapes.
+    """
+    old, structure = jax.tree.flatten(tree)
+    expected = {place: np.shape(leaf) for place, leaf in checkpoint_leaves(tree).items()}
+    given = {place: np.shape(leaf) for place, leaf in leaves.items()}
+    if given != expected:
+        odd = sorted((place for place in given | expected if given.get(place) != expected.get(place)), key=int)
+        raise ValueError(f"the checkpoint is of another tree: leaf {odd[0]} differs")
+    return jax.tree.unflatten(structure, [leaves.get(str(place), leaf) for place, leaf in enumerate(old)])
 
 
 @checked

@@ -22,6 +22,8 @@ from typing import Any
 
 MJX = pathlib.Path(os.environ.get("MJX", "/work/mj381/mjx/mujoco/mjx"))
 ROOT = pathlib.Path(__file__).parents[2]
+PLAYGROUND = os.environ.get("PLAYGROUND", "/tmp/vplay/bin/python")
+SPEED = ("CartpoleBalance", "CheetahRun", "HumanoidWalk", "Go1JoystickFlatTerrain", "PandaPickCube")
 FILES = ("math", "dataclasses", "smooth", "passive", "forward", "inverse", "constraint", "solver", "sensor", "ray")
 FILES += ("support", "io", "collision_driver")
 NOT_PHYSICS = ("mesh: its own hulls", "scan: its own loops over trees", "render, render_util: MuJoCo Warp")
@@ -122,13 +124,51 @@ def tests(names: tuple[str, ...] = FILES) -> None:
         print(f"  refused {test}: {why}")
 
 
+def _lines(command: list[str]) -> list[dict[str, Any]]:
+    """What a run of mjx_playground.py reports, by the Python that has the package; nothing where it fails."""
+    script = str(ROOT / "tests/measure/mjx_playground.py")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([PLAYGROUND, script, *command], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        print("   ", " ".join(command), done.stderr.strip().splitlines()[-1][:300])
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def playground(names: list[str]) -> None:
+    """Observations of Playground's environments beside MJX's, one line each, and how many are the same to 1e-4."""
+    folder, counts = pathlib.Path(os.environ.get("RECORDED", "/tmp/play")), collections.Counter[str]()
+    folder.mkdir(exist_ok=True)
+    for name in names or _lines(["names", "", ""])[0]["names"]:
+        if not (folder / f"{name}.pkl").exists():
+            _lines(["record", name, str(folder)])
+        report = (_lines(["compare", name, str(folder)]) or [{"env": name, "failed": True}])[0]
+        same = "worst" in report and max(report["reset"], report["worst"]) < 1e-4
+        counts["same" if same else "differ" if "worst" in report else "run" if report.get("finite") else "failed"] += 1
+        print(json.dumps(report), flush=True)
+    print("Playground:", ", ".join(f"{number} {what}" for what, number in counts.items()))
+
+
+def speed(names: list[str]) -> None:
+    """Environment steps per second of 256 worlds, by MJX and by diffsim in turn."""
+    for name in names or SPEED:
+        both = {engine: (_lines(["speed", name, engine]) or [{}])[0] for engine in ("mjx", "diffsim")}
+        rates, compiling = ([each.get(key) for each in both.values()] for key in ("steps/s", "compile"))
+        print(
+            f"{name}: steps/s {rates[0]} by MJX, {rates[1]} by diffsim; compiled in {compiling[0]} and {compiling[1]} s"
+        )
+
+
 def main() -> None:
     """Runs what the first argument names, or all."""
     what, *rest = sys.argv[1:] or ["all"]
     if what == "file":
         run_file(*rest)
-    elif what in ("tests", "all"):
+    if what in ("tests", "all"):
         tests(tuple(rest) or FILES)
+    if what in ("playground", "all"):
+        playground(rest)
+    if what in ("speed", "all"):
+        speed(rest)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,11 @@ def speed(name: str, engine: str, batch: int = 256) -> None:
 
 if __name__ == "__main__":
     what, env_name, last = sys.argv[1:]
-    if what == "speed":
+    if what == "names":
+        from mujoco_playground import registry
+
+        print(json.dumps({"names": list(registry.ALL_ENVS)}))
+    elif what == "speed":
         speed(env_name, last)
     else:
         (record if what == "record" else compare)(env_name, pathlib.Path(last))

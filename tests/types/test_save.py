@@ -189,3 +189,17 @@ def test_functions_are_not_saved(tmp_path) -> None:
     model = model.replace(hooks=diffsim.Hooks(passive=lambda model, state, data: -state.qvel))
     with pytest.raises(ValueError, match="hooks/passive is a function"):
         model.save(tmp_path / "m")
+
+
+def test_checkpoints_hold_what_is_not_empty() -> None:
+    """Orbax refuses empty arrays; what comes back is the same tree, and that of another model is refused."""
+    model = diffsim.load("cartpole")
+    tree = (diffsim.make_state(model), diffsim.make_inputs(model))
+    leaves = diffsim.support.checkpoint_leaves(tree)
+    assert leaves and all(np.size(leaf) for leaf in leaves.values())
+    moved = {place: leaf + 1 for place, leaf in leaves.items()}
+    state, inputs = diffsim.support.from_checkpoint(tree, moved)
+    np.testing.assert_array_equal(state.qpos, tree[0].qpos + 1)
+    assert inputs.mocap_pos.shape == tree[1].mocap_pos.shape
+    with pytest.raises(ValueError, match="another tree: leaf 1"):
+        diffsim.support.from_checkpoint(tree, moved | {"1": np.zeros(7)})
