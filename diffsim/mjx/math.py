@@ -64,8 +64,10 @@ def quat_to_axis_angle(q: Array) -> tuple[Array, Array]:
 
 
 def axis_angle_to_quat(axis: Array, angle: Array) -> Array:
-    """The rotation by an angle about a unit axis."""
-    return rotation.axis_angle_to_quat(axis, jnp.asarray(angle))
+    """The rotation by an angle about a unit axis; an angle (1,) is taken for one ()."""
+    angle = jnp.asarray(angle)
+    single = angle.ndim == axis.ndim and angle.shape[-1:] == (1,)
+    return rotation.axis_angle_to_quat(axis, angle[..., 0] if single else angle)
 
 
 def quat_integrate(q: Array, v: Array, dt: Array) -> Array:

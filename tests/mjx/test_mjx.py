@@ -200,6 +200,32 @@ def test_support(world: tuple) -> None:
     np.testing.assert_array_equal(mjx.set_state(model, mjx.make_data(model), vector, bits).qpos, data.qpos)
 
 
+def test_rotations_are_those_of_mjx() -> None:
+    from mujoco.mjx._src import math as theirs
+
+    from diffsim.mjx import math as ours
+
+    q, p = (
+        jnp.array(values) / jnp.linalg.norm(jnp.array(values)) for values in ([0.9, 0.1, -0.3, 0.2], [1.0, 2, 3, 4])
+    )
+    v, w = jnp.array([0.3, -0.2, 0.9]), jnp.arange(6.0)
+    unit = v / jnp.linalg.norm(v)
+    cases = {
+        "quat_mul": (q, p), "quat_inv": (q,), "quat_to_mat": (q,), "rotate": (v, q), "quat_sub": (q, p),
+        "quat_mul_axis": (q, v), "axis_angle_to_quat": (unit, jnp.array([0.7])), "quat_to_axis_angle": (q,),
+        "quat_integrate": (q, v, jnp.array(0.1)), "normalize": (v,), "norm": (v,), "normalize_with_norm": (0 * v,),
+        "motion_cross": (w, w[::-1]), "motion_cross_force": (w, w[::-1]), "make_frame": (v,), "sign": (v,),
+        "transform_motion": (w, v, theirs.quat_to_mat(q)), "inert_mul": (jnp.arange(10.0), w),
+        "matmul_unroll": (theirs.quat_to_mat(q), theirs.quat_to_mat(p)), "closest_segment_point": (v, 2 * v, unit),
+    }  # fmt: skip
+    with jax.numpy_rank_promotion("allow"):
+        for name, arguments in cases.items():
+            pairs = zip(*(jax.tree.leaves(getattr(of, name)(*arguments)) for of in (ours, theirs)), strict=True)
+            for mine, other in pairs:
+                assert mine.shape == other.shape, name
+                np.testing.assert_allclose(mine, other, atol=1e-6, err_msg=name)
+
+
 def test_what_is_of_other_implementations(world: tuple) -> None:
     _, mjmodel, *_ = world
     with pytest.raises(ValueError, match="impl"):
