@@ -221,7 +221,10 @@ async function main() {
   get("follow").checked = scene.follow >= 0 && scene.following;
   get("follow").disabled = scene.follow < 0;
   get("place").max = Math.max(length, 1e-6);
-  const playing = (on) => { state.playing = on; get("play").innerHTML = on ? "&#9208;" : "&#9654;"; };
+  // drawn, not written: not every machine has a font with these
+  const PAUSE = '<svg viewBox="0 0 10 10" width="12" height="12"><path d="M1 0h3v10h-3zM6 0h3v10h-3z" fill="currentColor"/></svg>';
+  const PLAY = '<svg viewBox="0 0 10 10" width="12" height="12"><path d="M1 0l9 5-9 5z" fill="currentColor"/></svg>';
+  const playing = (on) => { state.playing = on; get("play").innerHTML = on ? PAUSE : PLAY; };
   const jump = (time) => { state.time = Math.min(Math.max(time, 0), length); };
   playing(state.playing);
   get("play").onclick = () => playing(!state.playing);
