@@ -38,12 +38,14 @@ def entry(name: str, source: str) -> str:
 def expanded(match: re.Match[str]) -> str:
     """The entries of a package, or of a public name."""
     path = match[1]
-    names = public(path)
-    if names:
-        return "\n".join(entry(f"{path}.{name}", names[name]) for name in sorted(names, key=str.lower))
+    # a function may have the name of a room: `diffsim.sensor`
     package, _, name = path.rpartition(".")
     source = public(package).get(name)
-    return entry(path, source) if source else match[0]
+    if source:
+        return entry(path, source)
+    names = public(path)
+    entries = [entry(f"{path}.{name}", names[name]) for name in sorted(names, key=str.lower)]
+    return "\n".join(entries) or match[0]
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
