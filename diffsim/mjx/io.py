@@ -16,9 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.compiler.convert import from_mujoco
+from diffsim.compiler.host.interpret import run_jaxpr
 from diffsim.math.linalg import diagonal_of
 from diffsim.mjx.lists import contacts_from, write_constraints
-from diffsim.mjx.stages import contact_buffer, inputs_of, state_of
+from diffsim.mjx.stages import contact_buffer, inputs_of, make_constraint, state_of
 from diffsim.mjx.types import Contact, Data, Impl, Model
 from diffsim.simulate.forward import forward
 from diffsim.support import state_vectors
@@ -97,7 +98,7 @@ def put_data(
 ) -> Data:
     """The Data of an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
 
-    The constraint rows `efc_*` are not taken over: `make_constraint`, `forward` and `step` make them from the rest.
+    The constraint rows `efc_*` are made from the rest, by numpy: their forces are those at `qacc`.
     """
     _only_jax(impl)
     model = put_model(m)
@@ -111,7 +112,15 @@ def put_data(
     fields["actuator_moment"] = _dense(d.actuator_moment, d.moment_rownnz, d.moment_rowadr, d.moment_colind, m.nv)
     lower = np.tril(_dense(d.M, m.M_rownnz, m.M_rowadr, m.M_colind, m.nv))
     inertia = diagonal_of(blank.M.blocks, jnp.asarray(lower + np.tril(lower, -1).T, blank.qpos.dtype))
-    data = blank.replace(**fields, contact=contacts_from(d.contact, model, cast(Contact, blank.contact)), M=inertia)
+    contact = contacts_from(d.contact, model, cast(Contact, blank.contact))
+    data = blank.replace(**fields, contact=contact, M=inertia)
+    leaves, structure = jax.tree.flatten((model, data))
+    key = structure, data.qpos.dtype
+    if key not in _ROWS:
+        _ROWS[key] = jax.make_jaxpr(make_constraint, return_shape=True)(model, data)
+    program, shape = _ROWS[key]
+    made = jax.tree.unflatten(jax.tree.structure(shape), run_jaxpr(program, [np.asarray(leaf) for leaf in leaves]))
+    data = jax.tree.map(jnp.asarray, made)
     return _on(device, data)
 
 
@@ -129,7 +138,7 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     Contacts and constraint rows are those that act; factors of M are computed again.
 
     Raises:
-      ValueError: a batch and no list, or the other way round.
+      ValueError: a batch and no list, or the other way round; Data of another model.
     """
     if isinstance(result, list) != (d.qpos.ndim > 1):
         raise ValueError("a batch of Data goes into a list of MjData, and one world into one MjData")
@@ -141,8 +150,12 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     for field in d.fields():
         name = _MJDATA.get(field.name, field.name)
         old, new = getattr(result, name, None), getattr(host, field.name)
-        if isinstance(new, np.ndarray) and new.shape and isinstance(old, np.ndarray) and old.size == new.size:
+        if not (isinstance(new, np.ndarray) and new.shape and isinstance(old, np.ndarray)):
+            continue
+        if old.size == new.size:
             old[:] = new.reshape(old.shape)
+        elif field.name in COMPONENT_NAMES:
+            raise ValueError(f"Input field {name} has shape {new.shape}, but output has shape {old.shape}")
     result.time = float(host.time)
     _write_sparse(result.ten_J, host.ten_J, m.ten_J_rowadr, m.ten_J_rownnz, m.ten_J_colind)
     # which of its entries are stored depends on the state
@@ -183,8 +196,12 @@ def _on(device: Any, tree: Any) -> Any:
     return tree if device is None else jax.device_put(tree, device)
 
 
+# the program of `make_constraint` and the shape of what it gives, for each structure of a model
+_ROWS: dict[Any, Any] = {}
 # what `forward` computes, in shapes, for each structure of a model
 _SHAPES: dict[Any, records.Data] = {}
+# fields of State and Inputs
+COMPONENT_NAMES = {name for _, name in state_vectors.COMPONENTS.values()}
 # mjData's name of a field, where it is another one
 _MJDATA = {"eq_activity": "eq_active"}
 

@@ -42,12 +42,11 @@ def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact
     idle = model.opt.disabled(DisableBit.SENSOR) and not np.any(topology.sensor_history[:, 0])
     if not topology.nsensor or idle:
         return jnp.zeros(topology.nsensordata, state.qpos.dtype)
-    groups, order = _plan(topology)
+    groups, order, runs = _plan(topology)
     readings = Readings(model, state, inputs, data, contact_force)
     values = [SENSORS[group.type].function(readings, group).reshape(-1) for group in groups]
     owners = [np.repeat(group.sensors, group.dim) for group in groups]
     values = [_cut_off(model, *pair) for pair in zip(values, owners, strict=True)]
-    runs = _runs(order, [len(each) for each in values])
     if len(runs) > MOST_RUNS:
         return pick(jnp.concatenate(values), order)
     # of what a program reads of pieces, XLA computes those pieces alone: a gyro then costs no solve
@@ -67,8 +66,9 @@ def _refusal(topology: Topology, sensor: int) -> str:
 
 
 @per_topology
-def _plan(topology: Topology) -> tuple[list[Group], np.ndarray]:
-    """The groups, and for each element of sensordata its place among their concatenated values."""
+def _plan(topology: Topology) -> tuple[list[Group], np.ndarray, list[tuple[int, int, int]]]:
+    """The groups; for each element of sensordata its place among their concatenated values; and sensordata as pieces
+    (group, start, stop) of the values of groups."""
     refused = unsupported_sensors(topology)
     if refused:
         raise UnsupportedError(_problem(topology, sensor, reason) for sensor, reason in refused)
@@ -80,7 +80,12 @@ def _plan(topology: Topology) -> tuple[list[Group], np.ndarray]:
     address = np.concatenate(
         [(topology.sensor_adr[each.sensors][:, None] + np.arange(each.dim)).reshape(-1) for each in groups]
     )
-    return groups, np.argsort(address)
+    order, lengths = np.argsort(address), [len(each.sensors) * each.dim for each in groups]
+    group = np.repeat(np.arange(len(groups)), lengths)[order]
+    place = order - (np.cumsum(lengths) - lengths)[group]
+    cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(place) != 1)) + 1
+    first, last = np.concatenate([[0], cuts]), np.concatenate([cuts - 1, [len(order) - 1]])
+    return groups, order, [(int(group[a]), int(place[a]), int(place[b]) + 1) for a, b in zip(first, last, strict=True)]
 
 
 def _key(topology: Topology, sensor: int) -> tuple:
@@ -115,15 +120,6 @@ def _problem(topology: Topology, sensor: int, reason: str) -> Problem:
     kind = SensorType(topology.sensor_type[sensor]).name.lower()
     name = topology.name("sensor", sensor) or f"number {sensor}"
     return Problem("", 0, f"sensor {kind} {name!r}", reason, unsupported=True)
-
-
-def _runs(order: np.ndarray, lengths: list[int]) -> list[tuple[int, int, int]]:
-    """sensordata as pieces (group, start, stop) of the values of groups of some lengths, which `order` permutes."""
-    group = np.repeat(np.arange(len(lengths)), lengths)[order]
-    place = order - (np.cumsum(lengths) - lengths)[group]
-    cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(place) != 1)) + 1
-    first, last = np.concatenate([[0], cuts]), np.concatenate([cuts - 1, [len(order) - 1]])
-    return [(int(group[a]), int(place[a]), int(place[b]) + 1) for a, b in zip(first, last, strict=True)]
 
 
 def _cut_off(model: Model, values: Array, owner: np.ndarray) -> Array:

@@ -46,6 +46,11 @@ REFUSED = {
     "ModelIOTest.test_unsupported_contact_types": WIDER + "cylinders against meshes",
     "ModelIOTest.test_wrap_inside": INSIDE + "model._impl.is_wrap_inside",
     "ModelIOTest.test_fluid_params": INSIDE + "opt._impl.has_fluid_params",
+    "DataIOTest.test_contact_elliptic_condim1": WIDER + "frictionless contacts beside elliptic ones",
+    "DataIOTest.test_make_data0": "expects MJX's number of rows; here dofs have rows of limits that are never there",
+    "DataIOTest.test_put_data0": "reads ten_wrapadr and the like, which diffsim.support.tendon_paths gives",
+    "ResolveImplAndDeviceTest": INSIDE + "io._resolve_impl_and_device",
+    "StateIOTest.test_get_set_state": INSIDE + "io._STATE_MAP",
     "_cpp": "is of the implementation in C++",
     "'cpp')": "is of the implementation in C++",
 }

@@ -122,6 +122,12 @@ def test_contacts_and_rows(world: tuple) -> None:
 
 def test_a_step_leaves_what_mjx_leaves(world: tuple) -> None:
     _, mjmodel, mjdata, model, data = world
+    # there and back
+    copy = mjx.get_data(mjmodel, data)
+    for name in ("qpos", "xpos", "M", "qacc", "efc_force", "efc_J", "efc_aref", "efc_type"):
+        np.testing.assert_allclose(getattr(copy, name), getattr(mjdata, name), atol=1e-7, err_msg=name)
+    with pytest.raises(ValueError, match="Input field .* has shape"):
+        mjx.get_data(mujoco.MjModel.from_xml_string("<mujoco/>"), data)
     after = uncompiled(mjx.step)(model, data)
     before = np.array(mjdata.xpos)
     other = mujoco.MjData(mjmodel)
@@ -237,7 +243,7 @@ def test_what_is_of_other_implementations(world: tuple) -> None:
 def test_every_name_of_mjx_is_there() -> None:
     from mujoco import mjx as theirs
 
-    internal = {"benchmark", "ConvexMesh", "Tuple", "Union"}
+    internal = {"Any", "benchmark", "ConvexMesh", "Tuple", "Union"}
     public = {name for name, value in vars(theirs).items() if not name.startswith("_") and callable(value)}
     known = {name for name in public - internal if not name.endswith(("JAX", "CPP", "Warp"))}
     assert known > {"step", "put_model"}

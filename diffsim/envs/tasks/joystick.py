@@ -32,7 +32,10 @@ def remember(now: Moment) -> dict[str, Array]:
     elapsed = now.state.time - now.before.time
     changes = jax.random.uniform(again) < elapsed / LASTS
     # a foot that has come down shows for one step how long it was up
-    up, down = now.memory["air"] + elapsed, _on_ground(now)
+    feet = [now.model.geom(foot) for foot in FEET]
+    # told by height: forces would cost a solve
+    down = jnp.stack([foot.xpos(now.data)[2] < foot.size[0] + 0.005 for foot in feet])
+    up = now.memory["air"] + elapsed
     return {
         "command": jnp.where(changes, fresh, now.memory["command"]),
         "action": now.action,
@@ -63,12 +66,6 @@ def reward(now: Moment) -> dict[str, Array]:
         "swing": jnp.where(goes, 2 * jnp.sum(swings), 0),
         "effort": -2e-5 * jnp.sum(now.state.qvel[6:] ** 2) - 0.02 * jnp.sum((memory["action"] - memory["before"]) ** 2),
     }
-
-
-def _on_ground(now: Moment) -> Array:
-    """(4,) whether each foot is on the ground, by its height: forces would cost a solve."""
-    feet = [now.model.geom(foot) for foot in FEET]
-    return jnp.stack([foot.xpos(now.data)[2] < foot.size[0] + 0.005 for foot in feet])
 
 
 TASK = Task(
