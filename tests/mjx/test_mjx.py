@@ -126,7 +126,7 @@ def test_a_step_leaves_what_mjx_leaves(world: tuple) -> None:
     copy = mjx.get_data(mjmodel, data)
     for name in ("qpos", "xpos", "M", "qacc", "efc_force", "efc_J", "efc_aref", "efc_type"):
         np.testing.assert_allclose(getattr(copy, name), getattr(mjdata, name), atol=1e-7, err_msg=name)
-    with pytest.raises(ValueError, match="Input field .* has shape"):
+    with pytest.raises(ValueError, match=r"Input field .* has shape"):
         mjx.get_data(mujoco.MjModel.from_xml_string("<mujoco/>"), data)
     after = uncompiled(mjx.step)(model, data)
     before = np.array(mjdata.xpos)
