@@ -171,6 +171,14 @@ def test_fits_of_the_same_shapes_share_their_programs() -> None:
     assert counts == first
 
 
+def test_first_states_may_be_known() -> None:
+    model, recording = swing(40)
+    still = optimize.make_recording(model, recording.ctrl, recording.sensordata, qvel=jnp.zeros((40, 1)))
+    result = optimize.fit(model, still, RATIO[:1], 1e-6, optimize.Fit(known_start=True))
+    assert result.explained and result.identified.values[0] == pytest.approx(1, rel=1e-6)
+    assert result.point.x.shape == (1, 0) and float(result.states.qpos[0, 0]) == pytest.approx(0.1)
+
+
 def test_what_the_data_do_not_show_is_named() -> None:
     """Only the ratio of mass and stiffness counts."""
     result = optimize.fit(*swing(100), RATIO)

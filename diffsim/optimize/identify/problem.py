@@ -191,8 +191,9 @@ class Problem:
             by_theta = shown_slopes(*of_sensors, by_theta) + own_slopes(*of_sensors, raw)
             by_x = shown_slopes(*of_sensors, by_x)
         weight = np.where(np.isfinite(self.measured), 1 / self.noise, 0)[..., None]
-        of_theta = [(by_theta * weight).reshape(self.count, -1, n)]
-        of_x = [(by_x * weight).reshape(self.count, -1, self.width)]
+        rows = weight.shape[1] * weight.shape[2]
+        of_theta = [(by_theta * weight).reshape(self.count, rows, n)]
+        of_x = [(by_x * weight).reshape(self.count, rows, self.width)]
         prior_x = np.broadcast_to(np.diag(1 / self.start_noise), (self.count, self.width, self.width))
         of_theta, of_x = [*of_theta, np.zeros((self.count, self.width, n))], [*of_x, prior_x]
         by_next = None
