@@ -53,6 +53,9 @@ def test_a_plan_ends_when_it_is_told_to() -> None:
 
     stopped = optimize.plan(task, state, HORIZON, settings=FEW, show=interrupt)
     assert "8 pieces" not in lines[-1] and float(stopped.cost) < float(stopped.idle)
+    # in a set of worlds the mean over worlds falls, or stays
+    steady = optimize.plan(task, state, HORIZON, settings=FEW, robust="worst quarter", show=lines.append)
+    assert any("steadied, 8 pieces" in line for line in lines) and np.max(steady.noisy) < 0.1 * float(steady.idle)
 
 
 def test_a_plan_goes_around() -> None:
@@ -60,7 +63,7 @@ def test_a_plan_goes_around() -> None:
     model = diffsim.load(WRONG_SIDE)
     final = lambda state, data: 10 * (state.qpos[2:] + 0.2)  # noqa: E731
     task = optimize.make_task(model, lambda state, data, ctrl: 0.01 * ctrl, final)
-    found = optimize.plan(task, diffsim.make_state(model), 60, settings=FEW, robust="mean")
+    found = optimize.plan(task, diffsim.make_state(model), 60, settings=FEW)
     assert float(found.goal[1]) < 0.02 * float(found.goal[0])
     assert np.mean(found.noisy) < 0.1 * float(found.idle)
 
@@ -69,5 +72,7 @@ def test_plans_refuse_what_they_cannot_do() -> None:
     state = diffsim.make_state(diffsim.load(RAIL))
     with pytest.raises(diffsim.ArgumentError, match="bounds of all controls"):
         optimize.plan(reach(), state, HORIZON)
+    with pytest.raises(diffsim.ArgumentError, match="no multiple of 8"):
+        optimize.plan(reach((-1, 1)), state, HORIZON, settings=optimize.Sampling(samples=100))
     with pytest.raises(diffsim.ArgumentError, match="expected 1 or more"):
         optimize.plan(reach((-1, 1)), state, 0)

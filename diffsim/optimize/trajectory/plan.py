@@ -6,9 +6,9 @@ A search over controls (search.py) finds such ways, of two kinds, since each fai
     whole      few pieces of control over the whole horizon, then twice as many, and again: detours
     receding   a plan over a quarter of the horizon drives a few steps, then the next: long chains of short deeds
 
-The best of them is refined by more pieces that scatter less, and polished by iLQR. The polished motion is kept only if
-it costs less under noise, of controls, friction, masses and start: a little less cost can be bought with a grip that
-the least noise loses.
+The best is refined by more pieces that scatter less, and for `robust` plans steadied in a set of worlds with noise of
+controls, friction, masses and start. Of those that reach the goal, what costs least under noise is polished by iLQR,
+which is kept only if that costs less under noise: a little can be bought with a grip that the least noise loses.
 """
 
 import dataclasses
@@ -58,9 +58,11 @@ REFINED = ((32, 12, 0.2), (64, 12, 0.12))
 # a stage ends when so many rounds gain less than this share of the cost, and controls scatter by less than NARROW
 PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
 # the goal counts as reached at this share of the final cost at the start; else there are so many tries
-REACHED, TRIES = 5e-3, 3
+REACHED, TRIES = 1e-2, 3
 # worlds of robust planning, and how many times as much the cost may be under noise before a motion is called fragile
-SET, FRAGILE = 8, 2.0
+SET, FRAGILE = 8, 1.25
+# stages of robust planning about the best motion
+STEADIED = ((8, 10, 0.3), (16, 10, 0.2), (32, 10, 0.1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +143,8 @@ def plan(
       seconds: budget of time, compilation included; None for as long as it gains.
       settings: of the search, None for `Sampling()`.
       doubt: how the world may differ from the model, None for `Doubt()`.
-      robust: plan for 8 such worlds at once: by the mean of their costs, or by that of the worst quarter.
+      robust: what is found is then searched about in 8 such worlds at once, for the least mean of their costs, or the
+        least mean of the worst quarter; worth it where a plan says that it is fragile.
       vmap: `parallel.vmap` to share worlds out over devices.
       show: called with a line of progress now and then; None writes to stderr where that is a terminal.
 
@@ -152,19 +155,20 @@ def plan(
       ArgumentError: controls without bounds, no steps, or another `robust`. ValueError: a guess of a wrong shape.
       UnsupportedError: a model with delays.
     """
+    settings = Sampling() if settings is None else settings
+    if settings.samples % SET or settings.elites > settings.samples // SET:
+        raise ArgumentError(f"plan: {settings.samples} samples are no multiple of {SET}, or too few for their elites")
     if steps < 1 or robust not in (None, "mean", "worst quarter"):
         expected = "1 or more, and 'mean' or 'worst quarter'"
         raise ArgumentError(f"plan: steps is {steps}, robust {robust!r}; expected {expected}")
     need_bounds(task)
     refuse_delays(task.model)
-    settings = Sampling() if settings is None else settings
     key = jax.random.key(key) if isinstance(key, int) else key
     hunt = _Hunt(task, state, steps, settings, Doubt() if doubt is None else doubt, robust, vmap, show, key, seconds)
     if ctrl is not None:
         hunt.offer(controls_of(task, ctrl), "the guess")
     try:
         hunt.explore()
-        hunt.refine()
     except (KeyboardInterrupt, _TimeIsUp):
         hunt.say("stopped: the best so far")
     return hunt.conclude()
@@ -179,15 +183,18 @@ class _TimeIsUp(Exception):
     """The budget is used up."""
 
 
-# a motion that was found: controls (T, nu), cost, its final part
 class _Find(NamedTuple):
+    """A motion: controls (T, nu), its cost in the model, the final part of that, and costs (worlds,) under noise."""
+
     ctrl: Array
     cost: float
     final: float
+    noisy: Array
 
 
 _draw = jax.jit(draw, static_argnums=3)
 _learn = jax.jit(learn)
+_displaced = jax.jit(jax.vmap(integrate, in_axes=(None, None, 0)))
 _spread = jax.jit(spread, static_argnums=3)
 _middles = jax.jit(middles, static_argnums=3)
 _detailed = jax.jit(lambda task, ctrl, detail: inside(task, ctrl + jnp.broadcast_to(detail, ctrl.shape)))
@@ -212,11 +219,16 @@ class _Hunt:
         self.task, self.state, self.steps, self.settings, self.robust = task, state, steps, settings, robust
         self.attempts, self.doubt, self.show, self.key = attempts(vmap), doubt, show, key
         self.began, self.seconds, self.simulated = time.monotonic(), seconds, 0
-        self.room, self.finds = min(ROOM, steps), []
-        size = settings.samples
-        # the same worlds for every motion that is compared
-        self.varied = varied_leaves(task.model, self.next_key(), doubt.scatter(), size)
-        self.even = {name: _repeated(leaf(task.model, name), size) for name in self.varied}
+        self.room, self.finds, self.steadying = min(ROOM, steps), [], False
+        size, dtype = settings.samples, task.lower.dtype
+        # the same worlds for every motion that is compared; the first is the model itself
+        varied = varied_leaves(task.model, self.next_key(), doubt.scatter(), size)
+        self.even = {name: _repeated(leaf(task.model, name), size) for name in varied}
+        self.varied = {name: x.at[0].set(self.even[name][0]) for name, x in varied.items()}
+        noise = jax.random.normal(self.next_key(), (size, steps, task.model.nu), dtype).at[0].set(0)
+        self.push = doubt.controls * half_ranges(task, noise.shape) * noise
+        change = jax.random.normal(self.next_key(), (size, tangent_size(task.model)), dtype).at[0].set(0)
+        self.change = doubt.start * change
         self.rest = inside(task, jnp.zeros((steps, task.model.nu), task.lower.dtype))
         self.goal = self.value(self.rest, 0).final
         self.idle = self.value(self.rest, steps)
@@ -237,13 +249,41 @@ class _Hunt:
 
     @property
     def best(self) -> _Find:
-        """The motion of least cost."""
+        """The motion of least cost in the model."""
         return min(self.finds, key=lambda find: find.cost)
 
-    def worlds(self, state: State, leaves: dict[str, Array] | None = None) -> Worlds:
-        """Worlds that begin in one state."""
-        leaves = self.even if leaves is None else leaves
-        return Worlds(leaves, jax.tree.map(functools.partial(_repeated, count=self.settings.samples), state))
+    @property
+    def steadiest(self) -> _Find:
+        """The motion that costs least under noise; if not robust, of those that reach the goal in the model, if any."""
+        reached = [find for find in self.finds if find.final < REACHED * self.goal and self.robust is None]
+        there = reached or self.finds
+        return min(there, key=lambda find: float(self.over_worlds(find.noisy)))
+
+    def worlds(self, state: State) -> Worlds:
+        """Worlds of the model, that begin in one state."""
+        return Worlds(self.even, jax.tree.map(functools.partial(_repeated, count=self.settings.samples), state))
+
+    def doubtful(self, state: State, ctrl: Array, length: int, count: int) -> tuple[Array, Array]:
+        """Costs and their final parts of controls (n, T, nu), each in `count` worlds, (n, count)."""
+        repeats = self.settings.samples // count
+
+        def tiled(x: Array) -> Array:
+            return jnp.tile(x[:count], (repeats, *[1] * (x.ndim - 1)))
+
+        states = _displaced(self.task.model, state, tiled(self.change))
+        worlds = Worlds(jax.tree.map(tiled, self.varied), states)
+        parts = []
+        for first in range(0, len(ctrl), repeats):
+            shaken = jnp.repeat(ctrl[first : first + repeats], count, axis=0) + tiled(self.push)
+            costs, finals, _ = self.costs(worlds, inside(self.task, shaken), length)
+            parts.append((costs.reshape(repeats, count), finals.reshape(repeats, count)))
+        costs, finals = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+        return costs, finals
+
+    def over_worlds(self, costs: Array) -> Array:
+        """What many costs (..., worlds) count: their mean, or that of the worst quarter."""
+        worst = jnp.sort(costs, axis=-1)[..., -(costs.shape[-1] // 4) :]
+        return jnp.mean(worst if self.robust == "worst quarter" else costs, axis=-1)
 
     def costs(self, worlds: Worlds, ctrl: Array, length: int) -> tuple[Array, Array, State]:
         """Of controls (N, T, nu); for a set of worlds, where robust."""
@@ -252,18 +292,11 @@ class _Hunt:
         self.simulated += len(ctrl) * (length + 1)
         return self.attempts(self.task, worlds, ctrl, length)
 
-    def judged(self, state: State, ctrl: Array, length: int) -> Array:
-        """What a search goes by: costs (N,) in the model, or of a set of models."""
-        if self.robust is None:
-            return self.costs(self.worlds(state), ctrl, length)[0]
-        shares = [jax.tree.map(lambda x, i=i: _repeated(x[i], len(ctrl)), self.varied) for i in range(SET)]
-        costs = jnp.stack([self.costs(self.worlds(state, leaves), ctrl, length)[0] for leaves in shares])
-        return jnp.mean(costs if self.robust == "mean" else jnp.sort(costs, axis=0)[-SET // 4 :], axis=0)
-
     def value(self, ctrl: Array, length: int) -> _Find:
-        """Of one motion, in the model."""
-        costs, finals, _ = self.costs(self.worlds(self.state), _repeated(ctrl, self.settings.samples), length)
-        return _Find(ctrl, float(costs[0]), float(finals[0]))
+        """Of one motion."""
+        size = self.settings.samples
+        costs, finals = (x[0] for x in self.doubtful(self.state, ctrl[None], length, size))
+        return _Find(ctrl, float(costs[0]), float(finals[0]), costs[1 : 1 + min(self.doubt.worlds, size - 1)])
 
     def offer(self, ctrl: Array, source: str) -> None:
         """One more motion to choose from."""
@@ -274,11 +307,16 @@ class _Hunt:
         self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array | float = 0.0, batches: int = 1
     ) -> Proposal:
         """One round of the search, of one batch of samples or more; `detail` (T, nu) is added to what is drawn."""
-        drawn = [_draw(self.task, proposal, self.next_key(), self.settings.samples) for _ in range(batches)]
+        # in a set of worlds each, a quarter as many cost twice as much
+        size = 2 * (self.settings.samples // SET) if self.steadying else self.settings.samples
+        drawn = [_draw(self.task, proposal, self.next_key(), size) for _ in range(batches)]
         costs = []
         for knots in drawn:
             ctrl = _detailed(self.task, _spread(knots, pieces, length, self.steps), detail)
-            costs.append(self.judged(state, ctrl, length))
+            if self.steadying:
+                costs.append(self.over_worlds(self.doubtful(state, ctrl, length, SET)[0]))
+            else:
+                costs.append(self.costs(self.worlds(state), ctrl, length)[0])
         return _learn(self.task, proposal, jnp.concatenate(drawn), jnp.concatenate(costs), self.settings)
 
     def stage(self, ctrl: Array, pieces: int, rounds: int, deviation: float, batches: int = 1) -> Array:
@@ -296,12 +334,20 @@ class _Hunt:
         return _detailed(self.task, _spread(proposal.best, pieces, self.steps, self.steps), detail)
 
     def explore(self) -> None:
-        """Tries of both kinds, until the goal is reached or, where the task has none, one of each."""
+        """Tries of both kinds, each refined, until the goal is reached or, where the task has none, one of each."""
         kinds = [self.receding, self.whole] if self.steps >= LONG else [self.whole, self.receding]
         for turn in range(TRIES if self.goal > 0 else len(kinds)):
             kinds[turn % len(kinds)]()
+            for pieces, rounds, deviation in REFINED:
+                pieces = min(self.room, pieces)
+                self.offer(self.stage(self.best.ctrl, pieces, rounds, deviation), f"refined, {pieces} pieces")
             if self.goal > 0 and self.best.final < REACHED * self.goal:
-                return
+                break
+        if self.robust is not None:
+            self.steadying, ctrl = True, self.best.ctrl
+            for pieces, rounds, deviation in STEADIED:
+                ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
+                self.offer(ctrl, f"steadied, {pieces} pieces")
 
     def whole(self) -> None:
         """A search over the whole horizon."""
@@ -330,22 +376,15 @@ class _Hunt:
             mean = proposal.best[jnp.minimum(jnp.arange(self.room) + shift, pieces - 1)]
         self.offer(jnp.concatenate(taken), "receding")
 
-    def refine(self) -> None:
-        """More pieces about the best motion."""
-        for pieces, rounds, deviation in REFINED:
-            pieces = min(self.room, pieces)
-            self.offer(self.stage(self.best.ctrl, pieces, rounds, deviation), f"refined, {pieces} pieces")
-
     def conclude(self) -> Solution:
         """Polishes the best, keeps what costs less under noise, and says how it fares."""
         self.seconds = None
-        best = self.best if self.finds else self.idle
-        before, after = polished(self.task, self.state, best.ctrl, Ilqr(iterations=50))
-        noisy = [self.noisy(path.ctrl) for path in (before, after)]
-        keep = float(jnp.mean(noisy[1])) <= float(jnp.mean(noisy[0]))
+        best = self.steadiest if self.finds else self.idle
+        before, after = polished(self.task, self.state, best.ctrl, Ilqr(iterations=50, quick_compile=True))
+        finds = [self.value(path.ctrl, self.steps) for path in (before, after)]
+        keep = bool(self.over_worlds(finds[1].noisy) <= self.over_worlds(finds[0].noisy))
         chosen: Trajectory = after if keep else before
         self.say(f"polished to {float(after.cost):.4g}, " + ("kept" if keep else "not kept: it costs more under noise"))
-        end = self.value(chosen.ctrl, self.steps)
         return Solution(
             states=chosen.states,
             ctrl=chosen.ctrl,
@@ -356,19 +395,8 @@ class _Hunt:
             converged=after.converged & keep,
             promised=after.promised,
             unreached=after.unreached,
-            noisy=noisy[int(keep)],
+            noisy=finds[keep].noisy,
             idle=jnp.asarray(self.idle.cost),
-            goal=jnp.asarray([self.goal, end.final]),
+            goal=jnp.asarray([self.goal, finds[keep].final]),
             steps=jnp.asarray(self.simulated),
         )
-
-    def noisy(self, ctrl: Array) -> Array:
-        """Costs (worlds,) under noise, of equal keys for all motions."""
-        count = self.settings.samples
-        push, turn = jax.random.split(jax.random.fold_in(jax.random.key(0), count))
-        shape = (count, *ctrl.shape)
-        noise = self.doubt.controls * half_ranges(self.task, shape) * jax.random.normal(push, shape, ctrl.dtype)
-        shaken = inside(self.task, ctrl[None] + noise)
-        change = self.doubt.start * jax.random.normal(turn, (count, tangent_size(self.task.model)), ctrl.dtype)
-        states = jax.vmap(integrate, in_axes=(None, None, 0))(self.task.model, self.state, change)
-        return self.costs(Worlds(self.varied, states), shaken, self.steps)[0][: self.doubt.worlds]

@@ -1,0 +1,103 @@
+"""Derivatives by default: beside differences of the same step at the model's iterations, and what they cost.
+
+    make measure WHAT=solver_gradient
+    python -m tests.measure.solver_gradient price | errors
+
+`price`: the gradient of 10 steps of 256 worlds by its iterations ("auto") over that by the optimum ("implicit"), in
+turn, at 1, 4 and 8 iterations: run time, and compile time of both. `errors`: each model of MJX's tests that has
+contacts, at the iterations that its file says, 4 states after some steps, in float64.
+"""
+
+import importlib.resources
+import sys
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import diffsim
+
+MODELS = ("humanoid/humanoid.xml", "shadow_hand/scene_right.xml", "constraints.xml", "convex.xml", "pendula.xml")
+STEPS, WORLDS = 10, 256
+
+
+def loaded(name: str, **options: Any) -> diffsim.Model:
+    """A model of MJX's tests."""
+    model = diffsim.load(importlib.resources.files("mujoco") / "mjx" / "test_data" / name)
+    return model.replace(opt=model.opt.replace(**options)) if options else model
+
+
+def price() -> None:
+    """Prints the price of derivatives of the iterations."""
+    for iterations in (1, 4, 8):
+        programs, compiled = {}, {}
+        for way in ("auto", "implicit"):
+            model = loaded(MODELS[0], iterations=iterations, ls_iterations=4, solver_gradient=way)
+            state = diffsim.make_state(model)
+
+            def loss(ctrl: jax.Array, model: diffsim.Model = model, state: diffsim.State = state) -> jax.Array:
+                return jnp.sum(diffsim.rollout(model, state, ctrl).final.qvel ** 2)
+
+            ctrl = 0.3 * jax.random.normal(jax.random.key(0), (WORLDS, STEPS, model.nu))
+            began = time.process_time()
+            programs[way] = jax.jit(jax.vmap(jax.grad(loss))).lower(ctrl).compile()
+            compiled[way] = time.process_time() - began
+        spent = {way: [] for way in programs}
+        for _ in range(5):
+            for way, program in programs.items():
+                began = time.process_time()
+                jax.block_until_ready(program(ctrl))
+                spent[way].append(1e6 * (time.process_time() - began) / STEPS / WORLDS)
+        auto, implicit = (min(spent[way]) for way in ("auto", "implicit"))
+        both = f"{auto:.1f} / {implicit:.1f} CPU us a step and world"
+        print(
+            f"humanoid, {iterations} iterations: auto / implicit {auto / implicit:.2f} ({both}), "
+            f"compile {compiled['auto']:.1f} / {compiled['implicit']:.1f} CPU s",
+            flush=True,
+        )
+
+
+def errors() -> None:
+    """Prints the relative error of the derivative of a step, along some directions, beside differences."""
+    worst = []
+    for name in MODELS:
+        model = loaded(name)
+        step = jax.jit(diffsim.step)
+        state = diffsim.make_state(model)
+        rng = np.random.default_rng(0)
+
+        def along(x: jax.Array, state: diffsim.State, model: diffsim.Model = model) -> jax.Array:
+            moved = state.replace(qvel=state.qvel + x[: model.nv])
+            later = diffsim.step(model, moved, diffsim.make_inputs(model).replace(ctrl=x[model.nv :]))
+            return jnp.concatenate([later.qpos, later.qvel])
+
+        value = jax.jit(along)
+        slope = jax.jit(lambda x, way, state, along=along: jax.jvp(lambda y: along(y, state), (x,), (way,))[1])
+        for _ in range(4):
+            for _ in range(8):
+                state = step(model, state, diffsim.make_inputs(model).replace(ctrl=0.3 * rng.normal(size=model.nu)))
+            x, way = 0.1 * rng.normal(size=(2, model.nv + model.nu))
+
+            ahead = [value(x + eps * way, state) - value(x - eps * way, state) for eps in (1e-6, 2e-6)]
+            near, far = (np.asarray(change) / (2 * eps) for change, eps in zip(ahead, (1e-6, 2e-6), strict=True))
+            expected = (4 * near - far) / 3
+            worst.append(np.max(np.abs(np.asarray(slope(x, way, state)) - expected)) / np.max(np.abs(expected)))
+        opt = model.opt
+        print(f"{name}: {opt.solver.name} {opt.iterations} iterations, {max(worst[-4:]):.1e}", flush=True)
+    print(f"solver_gradient: {sum(error < 1e-6 for error in worst)} of {len(worst)} states within 1e-6 of differences")
+
+
+def main() -> None:
+    """Both, or one of them."""
+    which = sys.argv[1:] or ["price", "errors"]
+    if "price" in which:
+        price()
+    if "errors" in which:
+        jax.config.update("jax_enable_x64", True)
+        errors()
+
+
+if __name__ == "__main__":
+    main()
