@@ -51,7 +51,9 @@ def test_friction_from_zero_a_gain_and_a_delay() -> None:
     assert result.explained, str(result)
     np.testing.assert_allclose(result.identified.values, [0.15, 26.0, 0.0137], rtol=0.05)
     assert result.model.dof_frictionloss[0] == pytest.approx(result.identified.values[0])
-    # without the delay it says that there is one
+    # without friction and delay it says what is missing
+    lacking = optimize.fit(guess, recording, unknowns[1:2], 1e-3, optimize.Fit(starts=1, window=ROWS)).suspects()
+    assert {suspect.label for suspect in lacking[:2]} == {"sensor.delay[q]", "dof_frictionloss[axle]"}, lacking
     blind = optimize.fit(guess, recording, unknowns[:2], 1e-3, optimize.Fit(starts=1, window=ROWS))
     assert not blind.explained and "delay" in blind.evidence.causes[0] and "NOT" in str(blind).splitlines()[0]
 

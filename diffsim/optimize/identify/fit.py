@@ -24,7 +24,15 @@ from diffsim.base.checked import checked
 from diffsim.optimize.identify.evidence import Evidence, Identified, examine, identify
 from diffsim.optimize.identify.least_squares import Blocks, Found, Point
 from diffsim.optimize.identify.places import changed_leaves, with_numbers
-from diffsim.optimize.identify.problem import Problem, laplace, metropolis, reading_names, windows_of
+from diffsim.optimize.identify.problem import (
+    Problem,
+    Suspect,
+    laplace,
+    metropolis,
+    reading_names,
+    suspects,
+    windows_of,
+)
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.report import report
 from diffsim.optimize.identify.residuals import MODES
@@ -39,6 +47,9 @@ Array = jax.Array
 SHORT, TIGHTNESS = 30, (1e-2, 1e-4, 1e-6)
 # starts that are looked at, and from which a search goes on; how far from the model's number where there are no bounds
 LOOKED_AT, FOLLOWED, RANGE = 32, 4, 3.0
+# what is often wrong with a model
+SUSPECTED = "dof_frictionloss dof_damping dof_armature jnt_stiffness gravity.tilt sensor.gain sensor.bias sensor.delay"
+SUSPECTS = tuple(Unknown(field) for field in SUSPECTED.split())
 # minima whose costs differ by less than this part are one
 SAME = 1e-4
 # how often weights follow residuals where the noise is not known, and changes that matter
@@ -143,6 +154,17 @@ class FitResult(NamedTuple):
           ValueError: intervals are withheld, since the model does not explain the data.
         """
         return self.problem.unknowns.values(self._drawn(count, seed, method))
+
+    def suspects(self, candidates: Sequence[Unknown] = SUSPECTS) -> list[Suspect]:
+        """Numbers that were taken as known and whose change would explain what is left, the likeliest first.
+
+        Where a model does not explain the data. One more program is compiled, with derivatives by all candidates.
+
+        Args:
+          candidates: unknowns that were none; by default friction, damping, motors' inertia, springs, the direction of
+            gravity, and gain, bias and delay of each sensor.
+        """
+        return suspects(self.problem, self.point, self.blocks, candidates)
 
     def worlds(self, model: Model, key: Array, count: int) -> dict[str, Array]:
         """Leaves (count, ...) of a model that differ with draws of its numbers, for `diffsim.randomize`."""

@@ -9,14 +9,14 @@ the whole once that is tight, and not lost in chaos before. Source: Bock 1983, m
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import SensorType
-from diffsim.optimize.identify.evidence import Sample
+from diffsim.optimize.identify.evidence import Residuals, Sample
 from diffsim.optimize.identify.least_squares import Blocks, Found, Point, least_squares, state_slopes
 from diffsim.optimize.identify.least_squares import Problem as LeastSquares
 from diffsim.optimize.identify.recording import Recording
@@ -35,7 +35,7 @@ from diffsim.optimize.identify.residuals import (
     shown_slopes,
     spoilt_rows,
 )
-from diffsim.optimize.identify.unknowns import Unknowns
+from diffsim.optimize.identify.unknowns import Unknown, Unknowns
 from diffsim.optimize.tangent import tangent_size
 from diffsim.types import Model, State
 
@@ -45,6 +45,8 @@ Array = jax.Array
 HUGE = 1e12
 # standard deviations of first states about their guesses where the user gives none: positions, velocities, activations
 START_NOISE = (10.0, 100.0, 10.0)
+# a number whose effect is hidden behind others but for this part is no suspect
+SEEN = 1e-6
 # rows that are thrown away, part of all
 BURNT = 0.2
 # length of steps in units of the covariance's root, over sqrt(n)
@@ -292,6 +294,51 @@ def reading_names(model: Model) -> list[str]:
         name, width = model.name("sensor", i) or f"sensor {i}", int(model.sensor_dim[i])
         names += [name] if width == 1 else [f"{name}.{k}" for k in range(width)]
     return names
+
+
+class Suspect(NamedTuple):
+    """What a model may lack: its label, the share of squared residuals that it would explain, and about its value."""
+
+    label: str
+    share: float
+    value: float
+
+
+def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequence[Unknown]) -> list[Suspect]:
+    """Scores of numbers that a fit took as known, the likeliest to be wrong first.
+
+    With c the derivative of the residuals r by such a number, less what the fit can adjust, the number would explain
+    (c r)^2 / (c^2 r^2) of them, at a value of -(c r) / c^2 more. Source: Godfrey 1978.
+    """
+    unknowns = problem.unknowns
+    model = unknowns.model_of(jnp.asarray(point.theta, unknowns.model.qpos0.dtype))
+    taken, kept = set(unknowns.labels), []
+    for candidate in candidates:
+        try:
+            labels = Unknowns(model, [candidate]).labels
+        except ValueError:
+            continue
+        kept += [candidate] if labels and not taken & set(labels) else []
+    if not kept:
+        return []
+    others = Unknowns(model, kept)
+    start = jnp.asarray(others.first[others.in_model], model.qpos0.dtype), jnp.asarray(point.x, model.qpos0.dtype)
+    mode = mode_of(model, others.places, problem.width, problem.inside.ctrl.shape[1])
+    raw = derivatives(others.places, mode, model, problem.inside, Guess(*start)).readings_by_theta
+    readings = np.asarray(problem.motions(point).readings, float)
+    slopes = own_slopes(others.sensing, others.start, problem.clock, readings)
+    slopes[..., others.in_model] = np.nan_to_num(np.asarray(raw, float))
+    slopes = shown_slopes(unknowns.sensing, point.theta, problem.clock, slopes)
+    residuals = Residuals(problem.sample(point, blocks, True))
+    weight = np.where(residuals.seen, 1 / problem.noise, 0)
+    squares, judged = float(np.sum(residuals.errors**2)), []
+    for i, label in enumerate(others.labels):
+        column = slopes[..., i] * weight
+        outside = residuals.outside(column)
+        length, along = float(np.sum(outside**2)), float(np.sum(outside * residuals.errors))
+        if length > SEEN * np.sum(column**2):
+            judged.append(Suspect(label, along**2 / length / max(squares, 1e-300), others.start[i] - along / length))
+    return sorted(judged, key=lambda suspect: -suspect.share)
 
 
 def laplace(problem: Problem, theta: np.ndarray, covariance: np.ndarray, count: int, seed: int) -> np.ndarray:
