@@ -28,7 +28,6 @@ from diffsim.load import load as load
 from diffsim.simulate.arguments import model_axes as model_axes
 from diffsim.simulate.constants import set_const as set_const
 from diffsim.simulate.forward import forward as forward
-from diffsim.simulate.inverse import inverse as inverse
 from diffsim.simulate.randomize import Scale as Scale
 from diffsim.simulate.randomize import Shift as Shift
 from diffsim.simulate.randomize import Uniform as Uniform
@@ -38,6 +37,7 @@ from diffsim.simulate.rollout import rollout as rollout
 from diffsim.simulate.status import check as check
 from diffsim.simulate.status import is_bad as is_bad
 from diffsim.simulate.step import integrate as integrate
+from diffsim.simulate.step import inverse as inverse
 from diffsim.simulate.step import step as step
 from diffsim.simulate.step import step_data as step_data
 from diffsim.support.rays import GeomDistance as GeomDistance

@@ -9,9 +9,8 @@ from diffsim.base.errors import ArgumentError
 from diffsim.compiler.capacities import check_capacities
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
-from diffsim.types.archive import is_saved, restore
 from diffsim.types.model import Model
-from diffsim.types.record import near
+from diffsim.types.record import is_saved, near, restore
 
 # the models that come with the package, one MJCF file each: `diffsim.load("humanoid")`
 MODELS = Path(__file__).parent / "envs" / "models"

@@ -213,7 +213,11 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
     and joints are not seen.
     """
     idle = switched_off(model)
-    moving = [group.without(idle) for group in groups(model.topology) if _depends_on_velocity(group)]
+    moving = [
+        group.without(idle)
+        for group in groups(model.topology)
+        if group.gain.slope or group.dynamics.signal_slope or group.bias.slope
+    ]
     moving = [group for group in moving if group.ids.size]
     if not moving:
         return np.zeros(0, int), jnp.zeros((0,), data.actuator_velocity.dtype)
@@ -221,10 +225,6 @@ def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> t
     slopes = [_slope(group, members(model, group, conditions), data.act_dot) for group in moving]
     ids = np.concatenate([group.ids for group in moving])
     return ids, _unless_at_limit(model, ids, data.actuator_force, jnp.concatenate(slopes))
-
-
-def _depends_on_velocity(group: Group) -> bool:
-    return any((group.gain.slope, group.dynamics.signal_slope, group.bias.slope))
 
 
 def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:

@@ -13,7 +13,7 @@ from diffsim.envs.table import MODEL_OF
 from diffsim.load import MODELS, load
 from diffsim.mjcf import read
 from diffsim.types import Model
-from diffsim.types.archive import is_saved
+from diffsim.types.record import is_saved
 from diffsim.types.state import make_state
 from diffsim.viz.poses import poses_of
 

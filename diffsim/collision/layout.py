@@ -25,7 +25,7 @@ from diffsim.collision.pairs import (
     unsupported_pairs,
 )
 from diffsim.geometry.assets import Bucket
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, Look, hull_bucket, joint_sizes, look, pair_bucket
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, hull_bucket, joint_sizes, look, pair_bucket
 from diffsim.geometry.hull.tables import lesser_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
@@ -145,7 +145,8 @@ def contact_layout(
     row_pair, row_dim, row_part = row_pair[row_order], row_dim[row_order], row_part[row_order]
     blocks = tuple(Block(a, b, contact_capacity(topology, b - a, searches)) for a, b in _starts(row_dim))
     dim = np.concatenate([np.full(b.kept, row_dim[b.start]) for b in blocks] or [np.zeros(0, int)]).astype(np.int32)
-    culled = _culled(sections)
+    # for every examined pair whether its identity depends on the state
+    culled = np.concatenate([np.full(s.kept, s.kept < s.stop - s.start) for s in sections] or [np.zeros(0, bool)])
     geom = [_slot_geoms(pairs, examined, culled, row_pair, block) for block in blocks]
     slots = np.concatenate(geom or [np.zeros((0, 2), int)]).astype(np.int32)
     body = np.where(slots < 0, -1, topology.geom_bodyid[np.maximum(slots, 0)]) if topology.ngeom else slots
@@ -220,16 +221,13 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     listed = sorted(set(shapes))
     shape = np.array([listed.index(each) for each in shapes], dtype=int)[end.reshape(2, -1)]
     codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
-    found = [_kind(topology, listed[each // len(listed)], listed[each % len(listed)]) for each in codes]
-    runs = shared_kinds(Counter(found[each] for each in code))
+    looks = [(listed[number // len(listed)], listed[number % len(listed)]) for number in codes]
+    wanted = [Kind((one.kind, other.kind), joint_sizes(topology, one, other)) for one, other in looks]
+    runs = shared_kinds(Counter(wanted[number] for number in code))
     kinds = sorted(set(runs.values()))
-    kind = np.array([kinds.index(runs[each]) for each in found], dtype=int)[code]
+    kind = np.array([kinds.index(runs[each]) for each in wanted], dtype=int)[code]
     order = np.lexsort((pairs.dim, kind))
     return pairs.take(order), kind[order], kinds
-
-
-def _kind(topology: Topology, first: Look, second: Look) -> Kind:
-    return Kind((first.kind, second.kind), joint_sizes(topology, first, second))
 
 
 def _groups(
@@ -270,11 +268,6 @@ def _starts(*keys: np.ndarray) -> list[tuple[int, int]]:
     changes = np.any([np.diff(key) != 0 for key in keys], axis=0)
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist()]
     return list(zip(cuts, [*cuts[1:], len(keys[0])], strict=True))
-
-
-def _culled(sections: tuple[Section, ...]) -> np.ndarray:
-    """For every examined pair whether its identity depends on the state."""
-    return np.concatenate([np.full(s.kept, s.kept < s.stop - s.start) for s in sections] or [np.zeros(0, bool)])
 
 
 def _slot_geoms(

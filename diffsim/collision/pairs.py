@@ -92,7 +92,9 @@ def candidate_pairs(topology: Topology, disableflags: int, contact_filter: Filte
     if disableflags & (DisableBit.CONTACT | DisableBit.CONSTRAINT):
         none = np.zeros(0, np.int32)
         return Pairs(none, none, none, none)
-    explicit, dynamic = _explicit_pairs(topology), _dynamic_pairs(topology, disableflags, contact_filter)
+    numbers = np.arange(topology.npair, dtype=np.int32)
+    explicit = Pairs(topology.pair_geom1, topology.pair_geom2, numbers, topology.pair_dim)
+    dynamic = _dynamic_pairs(topology, disableflags, contact_filter)
     pairs = Pairs(*(np.concatenate(columns) for columns in zip(explicit, dynamic, strict=True)))
     geom1, geom2 = _by_type(topology, pairs.geom1, pairs.geom2)
     never = np.zeros((len(GeomType), len(GeomType)), bool)
@@ -132,10 +134,6 @@ def unsupported_pairs(
     return found
 
 
-def _explicit_pairs(topology: Topology) -> Pairs:
-    return Pairs(topology.pair_geom1, topology.pair_geom2, np.arange(topology.npair, dtype=np.int32), topology.pair_dim)
-
-
 def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter | None) -> Pairs:
     """Pairs g1 < g2 that pass every filter."""
     body = topology.geom_bodyid
@@ -145,7 +143,8 @@ def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter
     starts = range(0, topology.ngeom, ROWS)
     blocks = [_rows(topology, masks, np.arange(i, min(i + ROWS, topology.ngeom)), disableflags) for i in starts]
     geom1, geom2 = np.concatenate([np.zeros((2, 0), int), *blocks], axis=1).astype(np.int32)
-    left = ~(_excluded(topology, geom1, geom2) | _listed(topology, geom1, geom2))
+    listed = np.isin(_keys(geom1, geom2), _keys(topology.pair_geom1, topology.pair_geom2))
+    left = ~(_excluded(topology, geom1, geom2) | listed)
     if contact_filter is not None:
         left[left] = ~_filtered(topology, contact_filter, geom1[left], geom2[left])
     geom1, geom2 = geom1[left], geom2[left]
@@ -190,11 +189,6 @@ def _excluded(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> np.nd
     body = topology.geom_bodyid
     signature = topology.exclude_signature
     return np.isin(_keys(body[geom1], body[geom2]), _keys(signature >> 16, signature & 0xFFFF))
-
-
-def _listed(topology: Topology, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:
-    """Whether an explicit pair names the two geoms."""
-    return np.isin(_keys(geom1, geom2), _keys(topology.pair_geom1, topology.pair_geom2))
 
 
 def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geom2: np.ndarray) -> np.ndarray:

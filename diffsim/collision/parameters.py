@@ -61,7 +61,10 @@ def pair_parameters(model: Model, pairs: Pairs) -> PairParameters:
     # back to the order of the table
     order = np.argsort(np.concatenate([dynamic, explicit]))
     both = zip(mixed(*sides), own, strict=True)
-    return completed(model, tuple(_reorder(jnp.concatenate(columns), order) for columns in both))
+    columns = [jnp.concatenate(column) for column in both]
+    if not np.array_equal(order, np.arange(len(order))):
+        columns = [column[order] for column in columns]
+    return completed(model, tuple(columns))
 
 
 def completed(model: Model, columns: tuple[Array, ...]) -> PairParameters:
@@ -74,10 +77,6 @@ def completed(model: Model, columns: tuple[Array, ...]) -> PairParameters:
         solref = solreffriction = _rows(model.opt.o_solref, count)
         solimp = _rows(model.opt.o_solimp, count)
     return PairParameters(margin, margin - gap, safe.maximum(friction, MIN_FRICTION), solref, solreffriction, solimp)
-
-
-def _reorder(column: Array, order: np.ndarray) -> Array:
-    return column if np.array_equal(order, np.arange(len(order))) else column[order]
 
 
 def _rows(value: Array, count: int) -> Array:

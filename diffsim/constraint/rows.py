@@ -26,7 +26,7 @@ class Sources(NamedTuple):
     contacts: Contacts
     # which rows act and push, where the state does not decide
     held: Held | None = None
-    # m, how far apart contacts have soft rows (distant.py); None for none
+    # m, how far apart contacts have soft rows (contact_reach.py); None for none
     reach: float | None = None
     # of models that have some
     flexes: Flexes | None = None

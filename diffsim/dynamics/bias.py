@@ -1,16 +1,23 @@
-"""Coriolis, centrifugal and gravitational forces: recursive Newton-Euler at zero acceleration, as sums over the tree.
+"""Coriolis, centrifugal and gravitational forces: recursive Newton-Euler as sums over the tree.
 
-cacc = -gravity + sum of cdof_dot qvel; f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over the subtree).
-Tendon armature a adds J^T a (dJ/dt qvel). Source: Featherstone 2008, ch. 5.
+cacc = -gravity + sum of cdof_dot qvel (+ cdof qacc); f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over
+the subtree), at qacc = 0. Tendon armature a adds J^T a (dJ/dt qvel).
+
+Derivatives of the solver need M qacc + qfrc_bias, in one recursion (`MotionForces`). M itself is needed to find qacc.
+Where it is known, its derivative needs M in the product with qacc alone; reverse mode then goes back through the bodies
+once, with as much work as for qfrc_bias. Through the entries of M it would take an outer product (nv, nv) and four
+products with it besides. Source: Featherstone 2008, ch. 5.
 """
 
+import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from diffsim.base.enums import DisableBit
-from diffsim.dynamics.reflected import has_tendon_armature, tendon_armature
+from diffsim.base.enums import DisableBit, Integrator
+from diffsim.dynamics.reflected import dof_armature, has_tendon_armature, is_damped, tendon_armature
 from diffsim.kinematics.tree import sum_chain, sum_subtree
 from diffsim.math.spatial import cross_force, inertia_mul
 from diffsim.math.vector import dot, matmul
@@ -73,3 +80,42 @@ def rest_acceleration(model: Model) -> Array:
 def body_force(cinert: Array, cvel: Array, cacc: Array) -> Array:
     """(nbody, 6) torque (N m) and force (N) that move each body: I a + v x* (I v), about its tree's centre of mass."""
     return inertia_mul(cinert, cacc) + cross_force(cvel, inertia_mul(cinert, cvel))
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["bodies", "armature", "others"], meta_fields=["topology"]
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class MotionForces:
+    """How bodies move; armature of the dofs (nv,); all smooth forces but qfrc_bias (nv,), N or N m."""
+
+    topology: Topology
+    bodies: Moving
+    armature: Array
+    others: Array
+
+    def missing(self, qacc: Array) -> Array:
+        """M qacc + qfrc_bias - others (nv,): the force that qacc needs beside the smooth ones."""
+        return newton_euler(self.topology, self.bodies, qacc) + self.armature * qacc - self.others
+
+
+def motion_forces(
+    model: Model, qvel: Array, com: ComFrame, velocities: Velocities, others: Array
+) -> MotionForces | None:
+    """Those of a motion qvel (nv,), beside all other smooth forces (nv,), N or N m.
+
+    None where the integrator solves with M too, so that its entries are differentiated anyway, and where tendons have
+    inertia, noslip has a derivative of its own, or derivatives go through the iterations of the solver.
+    """
+    opt = model.opt
+    explicit = opt.integrator in (Integrator.EULER, Integrator.RK4) and not damps_implicitly(model)
+    by_entries = has_tendon_armature(model.topology) or opt.noslip_iterations or opt.unrolled
+    if by_entries or not explicit:
+        return None
+    return MotionForces(model.topology, moving(model, qvel, com, velocities), dof_armature(model), others)
+
+
+def damps_implicitly(model: Model) -> bool:
+    """Whether Euler steps solve with the dampers of dofs, and so with another matrix than the solver's."""
+    off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
+    return model.opt.integrator == Integrator.EULER and not off and is_damped(model.topology)

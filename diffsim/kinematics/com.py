@@ -1,18 +1,24 @@
-"""Centres of mass of subtrees, and inertias and motion axes about the centre of mass of each tree.
+"""Centres of mass, and everything spatial about them: inertias, motion axes, velocities, momenta.
 
-Second stage: everything spatial after it is expressed in this frame (world-oriented, at the `subtree_com` of the
-tree's root body), where sums along the tree need no change of frame. Source: Featherstone 2008, ch. 2 and 5.
+Second stage: spatial vectors are expressed at the centre of mass of their tree (world-oriented, at the `subtree_com` of
+the tree's root body), where sums along the tree need no change of frame. cvel is the sum of cdof qvel over the dofs
+that move a body. cdof_dot is the velocity of the frame that carries a motion axis, crossed with it: what the dofs
+before it do. Momenta of bodies about the centre of mass o of their tree, I cvel, add up over a subtree to (L_o, p);
+about the subtree's own centre c the angular momentum is L_o - (c - o) x p. The world is the sum of its trees, each with
+its own o. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.kinematics.joints import joint_axes
-from diffsim.kinematics.tree import sum_subtree
+from diffsim.base.enums import DisableBit
+from diffsim.kinematics.joints import earlier_dof, joint_axes
+from diffsim.kinematics.tree import last_dof, sum_dofs, sum_subtree
 from diffsim.math import safe
-from diffsim.math.vector import dot_components, pack, scale, unpack
-from diffsim.types.data import ComFrame, Kinematics
+from diffsim.math.spatial import cross_motion, inertia_mul
+from diffsim.math.vector import cross, dot_components, matmul, pack, scale, unpack
+from diffsim.types.data import ComFrame, Kinematics, SubtreeVelocities, Tendons, Transmission, Velocities
 from diffsim.types.model import Model
 from diffsim.xla.bilinear import by_components
 from diffsim.xla.gather import pick
@@ -61,3 +67,41 @@ def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) ->
 
     diagonals = [entry(i, i) + square for i in range(3)]
     return pack([*diagonals, entry(0, 1), entry(0, 2), entry(1, 2), *moment, mass])
+
+
+def compute_velocities(
+    model: Model, qvel: Array, com: ComFrame, tendons: Tendons, transmission: Transmission
+) -> Velocities:
+    """cvel (nbody, 6), cdof_dot (nv, 6), ten_velocity (ntendon,), actuator_velocity (nu,) from qvel (nv,).
+
+    Spatial vectors are (rad/s, m/s), world-oriented, about the centre of mass of each tree; tendons and actuators move
+    in m/s, or rad/s where their length is an angle. Actuators that are all disabled do not move, as in MuJoCo.
+    """
+    topology = model.topology
+    # bodies, and the frames that carry each motion axis, in one product
+    last = np.concatenate([last_dof(topology), earlier_dof(topology)])
+    sums = sum_dofs(topology, last, (com.cdof, qvel))
+    idle = model.opt.disabled(DisableBit.ACTUATION)
+    return Velocities(
+        cvel=sums[: topology.nbody],
+        cdof_dot=cross_motion(sums[topology.nbody :], com.cdof),
+        ten_velocity=matmul(tendons.ten_J, qvel),
+        actuator_velocity=jnp.zeros((model.nu,), qvel.dtype) if idle else matmul(transmission.actuator_moment, qvel),
+    )
+
+
+MINIMUM_MASS = 1e-15
+
+
+def compute_subtree_velocities(model: Model, com: ComFrame, velocities: Velocities) -> SubtreeVelocities:
+    """subtree_linvel (nbody, 3) m/s and subtree_angmom (nbody, 3) kg m^2/s about subtree_com, world axes."""
+    topology = model.topology
+    momentum = sum_subtree(topology, inertia_mul(com.cinert, velocities.cvel))
+    arm = com.subtree_com - pick(com.subtree_com, topology.body_rootid)
+    spin = momentum[:, :3] - cross(arm, momentum[:, 3:])
+    # trees turn about points of their own
+    roots = np.flatnonzero((topology.body_rootid == np.arange(topology.nbody)) & (np.arange(topology.nbody) > 0))
+    across = pick(com.subtree_com, roots) - com.subtree_com[:1]
+    whole = jnp.sum(pick(spin, roots) + cross(across, pick(momentum, roots)[:, 3:]), axis=0)
+    mass = jnp.maximum(model.body_subtreemass, MINIMUM_MASS)
+    return SubtreeVelocities(subtree_linvel=scale(momentum[:, 3:], 1 / mass), subtree_angmom=spin.at[0].set(whole))

@@ -52,8 +52,9 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
     motion = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
 
     bodies, carriers = motion[:count], motion[count:]
+    half_turn = jnp.concatenate([jnp.zeros_like(bodies[:, :1]), 0.5 * bodies[:, :3]], axis=1)
     rates = {
-        "xquat": _quat_rate(bodies[:, :3], poses["xquat"]),
+        "xquat": quat_mul(half_turn, poses["xquat"]),
         "xanchor": carriers[:, 3:] - cross(carriers[:, :3], offset),
         "xaxis": cross(carriers[:, :3], poses["xaxis"]),
     }
@@ -69,11 +70,6 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
         rates[f"{name}pos"] = motion[:, 3:] + cross(motion[:, :3], arm)
         rates[f"{name}mat"] = turn(motion[:, :3], poses[f"{name}mat"])
     return rates
-
-
-def _quat_rate(w: Array, quat: Array) -> Array:
-    """Half of (0, w) times quat (n, 4), as it turns with w (n, 3)."""
-    return quat_mul(jnp.concatenate([jnp.zeros_like(w[:, :1]), 0.5 * w], axis=1), quat)
 
 
 @per_topology

@@ -21,15 +21,13 @@ from diffsim.base.enums import DisableBit, EnableBit, Integrator, Stage
 from diffsim.collision import collide, colliding_frames
 from diffsim.collision.layout import layout_of
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
-from diffsim.dynamics.bias import compute_bias
+from diffsim.dynamics.bias import compute_bias, motion_forces
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
 from diffsim.dynamics.inertia import compute_inertia
-from diffsim.dynamics.motion_forces import motion_forces
 from diffsim.dynamics.passive import compute_passive
-from diffsim.kinematics.com import compute_com_frame
+from diffsim.kinematics.com import compute_com_frame, compute_subtree_velocities, compute_velocities
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift
-from diffsim.kinematics.velocity import compute_subtree_velocities, compute_velocities
 from diffsim.math.linalg import solve_blocks
 from diffsim.mjx.types import Contact, Data, Model
 from diffsim.sensor import read_sensors

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from diffsim.base.checked import checked
-from diffsim.types import Inputs, Model, State, Topology
+from diffsim.types import Inputs, Model, State
 from diffsim.types.record import Record, near
 from diffsim.types.state import make_inputs
 
@@ -48,7 +48,9 @@ def check_record(name: str, model: Model, record: Record) -> None:
     """Compares shapes and precision of a State or Inputs with what the model declares."""
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         value, path = getattr(record, field.name), f"{name}.{field.name}"
-        expected, given = _sizes(model.topology, field), np.shape(value)
+        sizes = field.metadata["shape"]
+        expected = tuple(getattr(model.topology, size) if isinstance(size, str) else size for size in sizes)
+        given = np.shape(value)
         if given != expected:
             raise ValueError(f"{path} has shape {given}, expected {expected}: {_advice(field, expected, given)}")
         if isinstance(value, jax.Array) and field.metadata["dtype"] is float and value.dtype != model.qpos0.dtype:
@@ -65,11 +67,6 @@ def check_shape(name: str, value: jax.Array, *expected: int) -> None:
     """
     if np.shape(value) != expected:
         raise ValueError(f"{name} has shape {np.shape(value)}, expected {expected}; batch with jax.vmap")
-
-
-def _sizes(topology: Topology, field: dataclasses.Field) -> tuple[int, ...]:
-    """The declared shape of a field, in numbers."""
-    return tuple(getattr(topology, size) if isinstance(size, str) else size for size in field.metadata["shape"])
 
 
 def _advice(field: dataclasses.Field, expected: tuple[int, ...], given: tuple[int, ...]) -> str:

@@ -193,7 +193,9 @@ def constants(model: Model) -> dict[str, Any]:
     found["eq_data"] = _relative_poses(model, kinematics)
     found["actuator_biasprm"] = _damping_from_ratio(model, transmission, found["dof_M0"])
     sizes = _body_sizes(model, kinematics)
-    found["dof_length"] = _dof_lengths(model, sizes)
+    # 1 for translations, the body's size for rotations
+    turns, of_body = dofs_angular(model.topology.jnt_type), sizes[model.topology.dof_bodyid]
+    found["dof_length"] = jnp.where(turns, of_body, 1.0)
     found["tendon_lengthspring"] = _spring_lengths(model)
     found["stat"] = {name: getattr(model.stat, name) for name in ("meaninertia", "meanmass", "meansize")}
     found["stat"] |= _statistics(model, kinematics, inertia, sizes)
@@ -297,11 +299,6 @@ def _body_sizes(model: Model, kinematics: Kinematics) -> Array:
     reach = model.geom_rbound + norm(kinematics.xipos[owner] - kinematics.geom_xpos)
     size = size.at[owner].max(jnp.where(model.geom_rbound > 0, reach, 0.0))
     return jnp.maximum(size, SMALLEST_SIZE).at[0].set(0.0)
-
-
-def _dof_lengths(model: Model, sizes: Array) -> Array:
-    """1 for translations, the body's size for rotations."""
-    return jnp.where(dofs_angular(model.topology.jnt_type), sizes[model.topology.dof_bodyid], 1.0)
 
 
 def _statistics(model: Model, kinematics: Kinematics, inertia: Inertia, sizes: Array) -> Fields:

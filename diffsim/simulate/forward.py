@@ -18,16 +18,14 @@ from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
 from diffsim.collision import collide, collide_flexes, colliding_frames
 from diffsim.constraint import Sources, add_contact_springs, constraint_wrenches, contact_forces, make_constraints
-from diffsim.dynamics.bias import compute_bias
+from diffsim.dynamics.bias import compute_bias, motion_forces
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
 from diffsim.dynamics.inertia import compute_inertia
-from diffsim.dynamics.motion_forces import motion_forces
 from diffsim.dynamics.passive import compute_energy, compute_passive
 from diffsim.flex.edges import compute_flexes
-from diffsim.kinematics.com import compute_com_frame
+from diffsim.kinematics.com import compute_com_frame, compute_subtree_velocities, compute_velocities
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift
-from diffsim.kinematics.velocity import compute_subtree_velocities, compute_velocities
 from diffsim.math import safe
 from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments

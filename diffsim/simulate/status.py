@@ -168,11 +168,9 @@ def check(data: Any) -> list[str]:
         worlds = np.argwhere(bits & int(bit))
         if len(worlds):
             where = f" in {len(worlds)} of {bits.size} worlds" if bits.size > 1 else ""
-            advice = f"; {row.advice(_world(data, worlds[0]))}" if row.advice and isinstance(data, Data) else ""
+            advice = ""
+            if row.advice and isinstance(data, Data):
+                first = tuple(worlds[0])
+                advice = f"; {row.advice(jax.tree.map(lambda leaf, at=first: np.asarray(leaf)[at], data))}"
             lines.append(f"{bit.name}{where}: {row.message}{advice}")
     return lines
-
-
-def _world(data: Data, index: np.ndarray) -> Data:
-    """One world of a batch, in numpy."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[tuple(index)], data)

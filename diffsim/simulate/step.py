@@ -1,16 +1,18 @@
-"""step: one timestep, forward and then integrate."""
+"""step: one timestep, forward and then integrate; inverse: the force that causes an acceleration."""
 
 import jax
 
 from diffsim.actuator.actuation import advance_activation
 from diffsim.base.checked import checked
-from diffsim.base.enums import Integrator
+from diffsim.base.enums import EnableBit, Integrator
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.kinematics.joints import integrate_position
-from diffsim.simulate.arguments import check_arguments
-from diffsim.simulate.forward import forward
-from diffsim.simulate.integrate.integrators import INTEGRATORS
+from diffsim.math.linalg import solve_blocks
+from diffsim.simulate.arguments import check_arguments, check_shape
+from diffsim.simulate.forward import forward, inverse_dynamics
+from diffsim.simulate.integrate.integrators import INTEGRATORS, discrete_inertia
 from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.data import Inverse
 from diffsim.types.history import record_controls, record_readings
 from diffsim.xla.compiled import compiled
 
@@ -73,3 +75,31 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
 def _next_start(model: Model, qacc: jax.Array) -> jax.Array:
     """(nv,) where the next solve starts; that does not change where it ends, unless it takes few steps."""
     return qacc if model.opt.unrolled else jax.lax.stop_gradient(qacc)
+
+
+Array = jax.Array
+
+
+@checked
+@compiled
+def inverse(model: Model, state: State, qacc: Array, inputs: Inputs | None = None) -> Inverse:
+    """The applied force that causes an acceleration, M qacc + bias - passive - constraint force.
+
+    With the `invdiscrete` flag `qacc` (nv,) is that of a whole timestep, (qvel_next - qvel) / h, by the model's
+    integrator; actuators then matter in so far as the integrator differentiates their forces.
+
+    Returns:
+      Inverse; `qfrc_inverse` (nv,) equals qfrc_applied + J^T xfrc_applied + qfrc_actuator of forward dynamics.
+
+    Raises:
+      ValueError: shapes that are not those of one world of this model.
+      UnsupportedError: `invdiscrete` with an integrator that has no inverse.
+    """
+    inputs = check_arguments(model, state, inputs)
+    check_shape("qacc", qacc, model.nv)
+    # only what is used below is computed
+    data = forward(model, state, inputs)
+    if model.opt.enabled(EnableBit.INVDISCRETE):
+        force = discrete_inertia(model, state, inputs, data).mul_vec(qacc)
+        qacc = solve_blocks(data.M, force)
+    return inverse_dynamics(data, qacc)

@@ -8,7 +8,7 @@ iterations.
 
 import jax
 
-from diffsim.dynamics.motion_forces import MotionForces
+from diffsim.dynamics.bias import MotionForces
 from diffsim.solver.hessian import solve_hessian_linear
 from diffsim.solver.objective import Objective, constraint_force, gradient, residuals_at
 

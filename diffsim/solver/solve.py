@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.base import errors
 from diffsim.base.enums import DisableBit, Solver
-from diffsim.dynamics.motion_forces import MotionForces
+from diffsim.dynamics.bias import MotionForces
 from diffsim.math.linalg import BlockDiagonal, solve_blocks
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.solver.adjoint import at_optimum

@@ -14,9 +14,20 @@ import jax.core
 import numpy as np
 
 from diffsim.base.enums import Cone, DisableBit, EnableBit, Integrator, Jacobian, Solver
-from diffsim.types.archive import save
 from diffsim.types.hooks import Hooks
-from diffsim.types.record import Record, child, elsewhere, held_as, leaf, near, one_of, record, static, whole_number
+from diffsim.types.record import (
+    Record,
+    child,
+    elsewhere,
+    held_as,
+    leaf,
+    near,
+    one_of,
+    record,
+    save,
+    static,
+    whole_number,
+)
 from diffsim.types.topology import Topology
 from diffsim.types.views import named, viewed, write_named
 

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.checked import checked
-from diffsim.types.archive import restore, save
 from diffsim.types.history import empty_history
 from diffsim.types.model import Model
-from diffsim.types.record import Record, held_as, leaf, record
+from diffsim.types.record import Record, held_as, leaf, record, restore, save
 from diffsim.types.views import viewed
 
 Array = jax.Array

@@ -206,11 +206,6 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
     return found, index[which]
 
 
-def _room(n: int) -> int:
-    """How many values the search for the largest of n is faster for."""
-    return 2 * WINDOW if WINDOW < n < 2 * WINDOW else -(-n // VECTOR) * VECTOR
-
-
 def extracted(values: Array, count: int) -> Array:
     """Indices (count,) of the largest of values (n,), whose last bits are replaced by what tells equal ones apart."""
     n, kind = values.shape[0], INTEGERS[values.dtype]
@@ -222,7 +217,9 @@ def extracted(values: Array, count: int) -> Array:
     # what is below zero falls as its bits go up
     own = jnp.where(values < 0, number, last - number)
     keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | own, values.dtype)
-    keys = jnp.pad(keys, (0, _room(n) - n), constant_values=-jnp.inf)
+    # as many values as the search is faster for
+    room = 2 * WINDOW if WINDOW < n < 2 * WINDOW else -(-n // VECTOR) * VECTOR
+    keys = jnp.pad(keys, (0, room - n), constant_values=-jnp.inf)
 
     def next_largest(before: Array, _: None) -> tuple[Array, Array]:
         best = jnp.max(jnp.where(keys < before, keys, -jnp.inf))

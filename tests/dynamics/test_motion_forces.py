@@ -7,7 +7,7 @@ import pytest
 from uncompiled import uncompiled
 
 import diffsim
-from diffsim.dynamics.motion_forces import motion_forces
+from diffsim.dynamics.bias import motion_forces
 from diffsim.simulate import forward as pipeline
 
 OPTION = '<option timestep="0.005" {}/>'

@@ -7,7 +7,7 @@ import pytest
 
 from diffsim.geometry.hfield.pairs import Nearest, nearest_of_prism
 from diffsim.geometry.hull.polytope import PRISM, HullPair, separation, with_polygons
-from diffsim.geometry.hull.sat_point import facets, nearest_part
+from diffsim.geometry.hull.sat import facets, nearest_part
 
 Array = jax.Array
 

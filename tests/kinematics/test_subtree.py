@@ -7,7 +7,7 @@ import pytest
 from oracle import mujoco
 
 from diffsim.compiler.host.interpret import interpret
-from diffsim.kinematics.velocity import compute_subtree_velocities
+from diffsim.kinematics.com import compute_subtree_velocities
 from diffsim.types.data import ComFrame, Velocities
 
 

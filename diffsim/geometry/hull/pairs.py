@@ -1,6 +1,6 @@
 """Contacts of meshes with spheres, capsules, boxes and meshes: one point, or the overlap of two flat sides.
 
-The closest features are found among all sides (`sat.py`; of a ball's center `sat_point.py`) or, of hulls of many
+The closest features are found among all sides (`sat.py`) or, of hulls of many
 edges, by `gjk.py` and `epa.py`. Where the contact normal is that of a side of both bodies, or of a side of one and
 across an edge of the other, the two are clipped against each other, and up to four points share the depth (MuJoCo's
 `multiccd`); of a capsule its ends and the middle of these. The same holds for bodies that are apart; MuJoCo clips only
@@ -20,8 +20,7 @@ from diffsim.geometry.hull.epa import deepest_feature
 from diffsim.geometry.hull.gjk import closest_feature
 from diffsim.geometry.hull.polygon_clip import Polygon, overlap, widest
 from diffsim.geometry.hull.polytope import Feature, HullPair, core, difference, points_of_second, separation, widened
-from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, outline_alone
-from diffsim.geometry.hull.sat_point import facets, nearest_part
+from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, facets, nearest_part, outline_alone
 from diffsim.geometry.hull.tables import Hull, Sizes
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.math import safe

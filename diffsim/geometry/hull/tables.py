@@ -177,16 +177,13 @@ def _graph(topology: Topology, mesh: int) -> tuple[np.ndarray, np.ndarray]:
     graph = topology.mesh_graph[int(topology.mesh_graphadr[mesh]) :]
     number, small = int(graph[0]), count < SEARCHED
     vertices, edges = graph[2 + number : 2 + 2 * number], graph[2 + 2 * number :]
-    lists = [_list(edges, start) for start in graph[2 : 2 + (count if small else number)].tolist()]
+    # the neighbours of each vertex end with -1
+    starts = graph[2 : 2 + (count if small else number)].tolist()
+    lists = [edges[start : start + int(np.argmax(edges[start:] < 0))] for start in starts]
     around = np.full((len(lists), max(map(len, lists))), -1)
     for row, neighbours in enumerate(lists):
         around[row, : len(neighbours)] = vertices[neighbours] if small else neighbours
     return first + (np.arange(count) if small else vertices), around
-
-
-def _list(edges: np.ndarray, start: int) -> np.ndarray:
-    """The neighbours listed from `start` to the next -1."""
-    return edges[start : start + int(np.argmax(edges[start:] < 0))]
 
 
 # corners of polygons up to which a table of them is summed as it is, with what pads it

@@ -81,7 +81,9 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     The segments are p + x a with |x| <= 1. The squared distance is a quadratic in (x1, x2) with the matrix
     ((ma, mb), (mb, mc)) and the right-hand side (u, v).
     """
-    (start1, axis1), (start2, axis2) = (_segment(capsule) for capsule in (capsule1, capsule2))
+    # middles of the segments, and the way from there to their ends
+    start1, start2 = unpack(capsule1.pos), unpack(capsule2.pos)
+    axis1, axis2 = (stored([x * c.size[1] for x in unpack(c.axis)]) for c in (capsule1, capsule2))
     offset = minus_components(start1, start2)
     products = [(axis1, axis1), (axis1, axis2), (axis2, axis2), (axis1, offset), (axis2, offset), (offset, offset)]
     ma, mb, mc, u, v, squared = (dot_components(*each) for each in products)
@@ -101,11 +103,6 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
         return candidate(*ball_ball(centers[0], capsule1.size[0], centers[1], capsule2.size[0], fallback))
 
     return stack([row(*one), row(*second)])._replace(valid=jnp.stack([jnp.ones_like(both), parallel & both]))
-
-
-def _segment(capsule: Shape) -> tuple[Vector, Vector]:
-    """Middle of a capsule's segment and the way from there to its end."""
-    return unpack(capsule.pos), stored([x * capsule.size[1] for x in unpack(capsule.axis)])
 
 
 def _crossing_parameters(quadratic: _Quadratic, determinant: Array) -> tuple[Array, Array]:

@@ -60,12 +60,8 @@ def _gear(parameters: Array) -> Gear:
     foot = tip - 2.2 * addendum
     hole = jnp.where(parameters[4] >= 0, parameters[4] / 2, foot - 0.14 * diameter)
     stride = 2 * jnp.pi / teeth
-    return Gear(pitch, pitch * jnp.cos(pressure), tip, foot, hole, stride, stride / 2 - 2 * _involute(pressure))
-
-
-def _involute(angle: Array) -> Array:
-    """inv(a) = tan a - a."""
-    return jnp.tan(angle) - angle
+    involute = jnp.tan(pressure) - pressure
+    return Gear(pitch, pitch * jnp.cos(pressure), tip, foot, hole, stride, stride / 2 - 2 * involute)
 
 
 def _outline(parameters: Array, point: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from diffsim.base.enums import EnableBit, Integrator
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint import contact_forces
-from diffsim.dynamics.motion_forces import damps_implicitly
+from diffsim.dynamics.bias import damps_implicitly
 from diffsim.dynamics.passive import damping_derivative
 from diffsim.math.linalg import BlockDiagonal, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors

@@ -22,6 +22,8 @@ Array = jax.Array
 
 # rows of the rates (KNOWN + VISITS, nv + na) of a piece: what is known of it before, and what is evaluated
 KNOWN, VISITS = 3, 5
+# the classical method: where in the step its stages lie, and their weights times six
+STAGES, WEIGHTS = (0.0, 0.5, 0.5, 1.0), (1.0, 2.0, 2.0, 1.0)
 
 
 class Nodes(NamedTuple):
@@ -34,10 +36,10 @@ class Nodes(NamedTuple):
 
 def runge_kutta(dtype: jnp.dtype) -> Nodes:
     """The begin, the three stages that follow, and the end."""
-    part, path, gain = np.asarray([0, 1 / 2, 1 / 2, 1, 1]), *np.zeros((2, VISITS, VISITS))
+    part, path, gain = np.asarray([*STAGES, 1]), *np.zeros((2, VISITS, VISITS))
     gain[[1, 2, 3], [0, 1, 2]] = part[1:4]
     path[[2, 3], [0, 1]] = 1 / 2
-    path[4], gain[4] = np.asarray([1, 1, 1, 0, 0]) / 6, np.asarray([1, 2, 2, 1, 0]) / 6
+    path[4], gain[4] = np.asarray([1, 1, 1, 0, 0]) / 6, np.asarray([*WEIGHTS, 0]) / 6
     before = ((0, 0), (KNOWN, 0))
     return Nodes(*(jnp.asarray(each, dtype) for each in (part, np.pad(path, before), np.pad(gain, before))))
 
@@ -114,17 +116,17 @@ def average_slopes(
     """
 
     def stage(carry: tuple[Slopes, Slopes], row: tuple[Array, Array]) -> tuple[tuple[Slopes, Slopes], Any]:
-        slopes, total = carry
+        slopes, weighted = carry
         fraction, weight = row
         point = advance(model, state, slopes, fraction * h)
-        found = evaluate(point)
-        slopes = Slopes(point.qvel, found.qacc, found.act_dot)
-        return (slopes, jax.tree.map(lambda t, k: t + weight * k, total, slopes)), read(found)
+        data = evaluate(point)
+        slopes = Slopes(point.qvel, data.qacc, data.act_dot)
+        return (slopes, jax.tree.map(lambda t, k: t + weight * k, weighted, slopes)), read(data)
 
     first = Slopes(state.qvel, *rates)
-    table = jnp.asarray([[0.5, 0.5, 1.0], [2.0, 2.0, 1.0]], state.qpos.dtype)
-    (_, total), reads = jax.lax.scan(stage, (first, first), (table[0], table[1]))
-    return jax.tree.map(lambda t: t / 6, total), reads
+    table = jnp.asarray([STAGES[1:], WEIGHTS[1:]], state.qpos.dtype)
+    (_, weighted), reads = jax.lax.scan(stage, (first, first), (table[0], table[1]))
+    return jax.tree.map(lambda t: t / 6, weighted), reads
 
 
 def rates_of(data: Data) -> Rates:
