@@ -127,4 +127,5 @@ def test_a_wrong_texture_is_refused(name: str) -> None:
 def test_textures_outside_of_the_folder_are_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "model.xml"
     path.write_text('<mujoco><asset><texture name="a" file="../t.png"/></asset></mujoco>')
-    assert load(path).texture("a").data.tolist() == [255, 255, 255]
+    with pytest.warns(UserWarning, match=r"is white: file '\.\./t\.png' is outside of the model's folder"):
+        assert load(path, allow_outside=False).texture("a").data.tolist() == [255, 255, 255]
