@@ -1,4 +1,4 @@
-"""Environments for reinforcement learning and optimal control: seven tasks, and what makes a task of any model.
+"""Environments for reinforcement learning and optimal control: eight tasks, and what makes a task of any model.
 
     env = envs.wrap(envs.make("hopper"), episode_length=500)
     state = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 1024))

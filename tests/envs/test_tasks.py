@@ -1,4 +1,4 @@
-"""The seven tasks: models that MuJoCo steps alike, shapes, rewards, ends; steps are traced, and some run by numpy."""
+"""The eight tasks: models that MuJoCo steps alike, shapes, rewards, ends; steps are traced, and some run by numpy."""
 
 import functools
 
