@@ -102,7 +102,9 @@ def at_rest(mjmodel: mujoco.MjModel) -> mujoco.MjData:
 
 def state_of(data: mujoco.MjData) -> State:
     """The oracle's state as ours."""
-    return State(**{f.name: np.array(getattr(data, f.name), dtype=np.float64) for f in dataclasses.fields(State)})
+    own = {"tree_sleep": np.zeros(0), "frozen": np.zeros(0)}
+    theirs = [f.name for f in dataclasses.fields(State) if f.name not in own]
+    return State(**{name: np.array(getattr(data, name), dtype=np.float64) for name in theirs}, **own)
 
 
 def inputs_of(data: mujoco.MjData) -> Inputs:

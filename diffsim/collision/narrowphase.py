@@ -101,12 +101,13 @@ Index = Array | np.ndarray
 FAR = 1e10  # distance in metres of a row that can be no contact
 
 
-def collide(model: Model, poses: Poses) -> Contacts:
+def collide(model: Model, poses: Poses, awake: Array | None = None) -> Contacts:
     """Contacts of one world.
 
     Args:
       model: the model.
       poses: `geom_xpos` (ngeom, 3) and `geom_xmat` (ngeom, 3, 3), world frame, or those of `colliding_frames`.
+      awake: (nbody,) which bodies are awake; two that are not make no contact, and take no place. None for all.
 
     Returns:
       The contact buffer (ncon slots, `layout_of(model)`), ordered by contact dimension. A slot is
@@ -117,8 +118,9 @@ def collide(model: Model, poses: Poses) -> Contacts:
     """
     layout = layout_of(model)
     table = pair_parameters(model, layout.pairs)
-    examined, culled = _examine(model, poses, layout, table)
-    rows, depth, left_out = _rows(model, poses, layout, examined, table)
+    moves = None if awake is None else awake[model.topology.geom_bodyid]
+    examined, culled = _examine(model, poses, layout, table, moves)
+    rows, depth, left_out = _rows(model, poses, layout, examined, table, moves)
     row, dropped = _nearest(layout, depth)
     place, part = (_kept(column, row) for column in (layout.row_pair, layout.row_part))
     pair = _at(_joined(examined), place)
@@ -145,7 +147,9 @@ def collide(model: Model, poses: Poses) -> Contacts:
     )
 
 
-def _examine(model: Model, poses: Poses, layout: ContactLayout, table: PairParameters) -> tuple[list[Index], Array]:
+def _examine(
+    model: Model, poses: Poses, layout: ContactLayout, table: PairParameters, moves: Array | None
+) -> tuple[list[Index], Array]:
     """Indices of the pairs to examine of each section, and how many that were left out may touch."""
     chosen: list[Index] = []
     missed = jnp.zeros((), jnp.int32)
@@ -154,7 +158,10 @@ def _examine(model: Model, poses: Poses, layout: ContactLayout, table: PairParam
             chosen.append(np.arange(start, stop))
             continue
         gap = jax.lax.stop_gradient(bounding_gap(model, poses, grid) - table.margin[grid.pair])
-        depth = stored(where(grid.pair < 0, -FAR, -gap)).reshape(-1)
+        out = grid.pair < 0
+        if moves is not None:
+            out = out | ~(moves[grid.geom1][:, None] | moves[grid.geom2][None])
+        depth = stored(where(out, -FAR, -gap)).reshape(-1)
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), largest(depth, kept)[1]))
         missed = missed + jnp.maximum(count(depth > 0) - kept, 0)
     return chosen, missed
@@ -180,7 +187,12 @@ def _kept(column: Index, row: Array | None) -> Index:
 
 
 def _rows(
-    model: Model, poses: Poses, layout: ContactLayout, examined: list[Index], table: PairParameters
+    model: Model,
+    poses: Poses,
+    layout: ContactLayout,
+    examined: list[Index],
+    table: PairParameters,
+    moves: Array | None,
 ) -> tuple[Candidates, Array, Array]:
     """All rows of all pair functions, in the order of the buffer; by how much each is apart, m, beyond where it counts;
     and how many parts that may touch were left out.
@@ -196,10 +208,14 @@ def _rows(
             function = group.collider.steady
         if group.collider.parts is not None:
             first, left_out = group.collider.parts(first, second, margin)
+            left_out = left_out if moves is None else where(moves[geoms[0]] | moves[geoms[1]], left_out, 0)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0
         # traced for one pair, and then mapped: the placeholders of nested maps are slow
         rows = jax.vmap(jax.jit(function, inline=True), (*axes, 0))(first, second, margin)
+        if moves is not None:
+            either = moves[geoms[0]] | moves[geoms[1]]
+            rows = rows._replace(valid=rows.valid & either.reshape(-1, *(1,) * (rows.valid.ndim - 1)))
         # near its limit what makes the constraint and what reads its force would see other contacts
         rows = stored(rows._replace(valid=decided(rows.valid)))
         flat = {"dist": (len(chosen), -1), "valid": (len(chosen), -1)}

@@ -11,6 +11,7 @@ import numpy as np
 
 from diffsim.base.errors import Problem, UnsupportedError, expect
 from diffsim.compiler.assets.hull import rounding_fields
+from diffsim.compiler.elements.sleep import first_sleepers
 from diffsim.compiler.model_fields import field_columns
 from diffsim.compiler.pack import pack
 from diffsim.geometry.hull.hull_facets import facet_fields
@@ -52,7 +53,11 @@ def from_mujoco(
     fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5))}
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: names_of(mjmodel, row.prefix) for kind, row in KINDS.items()}
-    return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
+
+    def packed(fields: dict[str, Any]) -> Model:
+        return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
+
+    return packed(fields | first_sleepers(fields, packed)[0])
 
 
 def names_of(mjmodel: Any, prefix: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import jax
 from diffsim.base.joints import dof_widths
 from diffsim.compiler import sizes_and_defaults
 from diffsim.compiler.draft import Draft
+from diffsim.compiler.elements.sleep import check_sleepers
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.lengthrange import length_ranges
 from diffsim.compiler.singular import check_inertia
@@ -38,6 +39,7 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
         draft.fields.update(found)
         _spring_dampers(draft)
         length_ranges(draft, packed)
+        check_sleepers(draft, packed)
     sizes_and_defaults.check_finite(draft)
     draft.problems.raise_if_any()
     for name in FIXED:

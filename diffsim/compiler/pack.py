@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from diffsim.actuator.laws import state_slots
-from diffsim.base.enums import Cone, Integrator, Jacobian, Solver, WrapType
+from diffsim.base.enums import Cone, EnableBit, Integrator, Jacobian, Solver, WrapType
 from diffsim.compiler.elements.plugins import own_states
 from diffsim.geometry.hfield.prisms import cells_spanned
+from diffsim.simulate.sleep import AWAKE
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology
 
@@ -22,6 +23,7 @@ Fields = Mapping[str, Any]
 # fields of Topology that are ours, not mjModel's
 OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid", "geom_fieldcells"}
 OWN |= {"sdf_names", "plugins"}
+OWN |= {"sdf_names", "nsleep", "nfrozen", "tree_asleep0", "sensordata_asleep0"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -56,7 +58,13 @@ def pack(
         geom_fieldcells=cells_spanned(fields),
         sdf_names=fields["sdf_names"],
         plugins=tuple(fields["plugins"]),
+        nsleep=0,
+        nfrozen=0,
+        tree_asleep0=fields.get("tree_asleep0", np.full(int(fields["ntree"]), AWAKE)),
+        sensordata_asleep0=fields.get("sensordata_asleep0", np.zeros(int(fields["nsensordata"]))),
     )
+    if int(fields["opt"]["enableflags"]) & EnableBit.SLEEP:
+        topology = topology.sleeping()
     leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)
 

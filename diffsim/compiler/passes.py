@@ -19,7 +19,7 @@ from diffsim.compiler.assets.textures import texture_rows
 from diffsim.compiler.capacities import asked_capacities, check_capacities, warn_of_cuts
 from diffsim.compiler.derive import derive
 from diffsim.compiler.draft import Draft
-from diffsim.compiler.elements import settings
+from diffsim.compiler.elements import settings, sleep
 from diffsim.compiler.elements.actuators import actuator_rows
 from diffsim.compiler.elements.attachments import attachment_rows
 from diffsim.compiler.elements.bodies import body_inertias, body_poses, total_mass
@@ -81,6 +81,8 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     key_rows,
     sizes_and_defaults.empty_fields,
     sizes_and_defaults.relations,
+    sleep.tree_rows,
+    sleep.sleep_policies,
     sizes_and_defaults.check_finite,
 )
 

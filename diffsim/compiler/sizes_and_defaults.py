@@ -33,6 +33,7 @@ COLUMNS = {
     "actuator_history": 2,
     "sensor_intprm": 3,
     "sensor_history": 2,
+    "tendon_treeid": 2,
 }
 
 # mj_defaultStatistic: what stands where there is nothing to average over

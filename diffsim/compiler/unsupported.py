@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
-from diffsim.base.enums import EnableBit
 from diffsim.collision import unsupported_pairs
 from diffsim.compiler.draft import Draft, Node
 from diffsim.sensor import unsupported_sensors
-from diffsim.types.model import Model, Option
+from diffsim.simulate.sleep import SLEEPLESS, sleepless_equalities
+from diffsim.types.model import Model
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ GAPS: tuple[Gap, ...] = (
     ),
 )
 
-# options that would change the motion
-OPTIONS: tuple[tuple[Callable[[Option], object], str], ...] = (
-    (lambda opt: opt.enabled(EnableBit.SLEEP), "sleeping is not supported yet"),
-)
-
 
 def check_elements(draft: Draft) -> None:
     """Note every element that diffsim cannot compile or simulate."""
@@ -50,11 +45,9 @@ def check_elements(draft: Draft) -> None:
 
 
 def check_model(draft: Draft, model: Model) -> None:
-    """Note what only shows in the compiled model: solver, sensors, pairs of geoms that may touch."""
-    option = draft.spec.option
-    for lacks, reason in OPTIONS:
-        if lacks(model.opt):
-            draft.problems.unsupported(option, reason)
+    """Note what only shows in the compiled model: what cannot sleep, sensors, pairs of geoms that may touch."""
+    for equality, reason in sleepless_equalities(model):
+        draft.problems.unsupported(draft.nodes["equality"][equality].source, reason, SLEEPLESS)
     for sensor, reason in unsupported_sensors(model.topology):
         draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
     _check_pairs(draft, model)

@@ -104,3 +104,16 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> 
 def _may_act(model: Model, rows: RowGroup) -> np.ndarray:
     """(n,) which constraints there are: rows of limits on dofs stand for all dofs."""
     return limit_layout(model.topology).dof if rows.sign else np.ones(rows.count, bool)
+
+
+def of_awake(raw: RawRows, asleep: Array | None) -> RawRows:
+    """The rows, inactive where all that they move sleeps (nv,); contacts of what sleeps are in no slot."""
+    if asleep is None or raw.slot is not None:
+        return raw
+    if raw.sign:
+        return raw._replace(active=raw.active & ~asleep)
+    assert raw.jacobian is not None
+    jacobian = raw.jacobian if isinstance(raw.jacobian, jax.Array) else raw.jacobian.dense
+    moves = jnp.any(jacobian.reshape(raw.dim, -1, len(asleep)) != 0, axis=0)
+    resting = jnp.any(moves & asleep[None], axis=1) & ~jnp.any(moves & ~asleep[None], axis=1)
+    return raw._replace(active=raw.active & ~resting)

@@ -7,6 +7,8 @@ and limits of single dofs), then dense rows, contacts, and rows by points. views
 An equality type is a function of its ids (weld.py, equality.py), one row here, and one row of the compiler's table.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -16,15 +18,19 @@ import numpy as np
 
 from diffsim.base.enums import ConstraintType, DisableBit, EqType, Solver
 from diffsim.constraint import contact, equality, flex_rows, friction, limit, weld
-from diffsim.constraint.active_set import INEQUALITIES, as_held, hold
+from diffsim.constraint.active_set import INEQUALITIES, as_held, hold, of_awake
 from diffsim.constraint.assemble import assemble, prepare
+from diffsim.constraint.contact import slot_body_ids
 from diffsim.constraint.contact_reach import distant
+from diffsim.constraint.islands import Partition, partition
 from diffsim.constraint.rows import RawRows, Sources
+from diffsim.constraint.weld import body_pairs
 from diffsim.kinematics.blocks import dof_blocks, free_points
 from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
+from diffsim.types.data import Contacts
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import for_gpu
 
@@ -94,6 +100,7 @@ def make_constraints(source: Sources) -> Constraints:
     groups: list[RowGroup] = []
     start, model, reach = 0, source.model, source.reach
     named = [(name, raw) for name, own in FAMILIES.items() if not _off(model, own.flag) for raw in own.rows(source)]
+    named = [(name, of_awake(raw, source.asleep)) for name, raw in named]
     near = [(name, _as_held(source, name, raw, index)) for index, (name, raw) in enumerate(named)]
     far = [] if reach is None else [(DISTANT, distant(raw, reach)) for _, raw in near if raw.slot is not None]
     names, all_rows = [name for name, _ in near + far], [raw for _, raw in near + far]
@@ -105,6 +112,23 @@ def make_constraints(source: Sources) -> Constraints:
         groups.append(group if source.held is None or name == DISTANT else hold(group, source.held, len(groups)))
         start += group.height
     return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
+
+
+def tree_partition(model: Model, contacts: Contacts, constraints: Constraints) -> Partition:
+    """The trees by islands, as in MuJoCo: contacts, connects and welds tie the trees of both bodies, moved or not."""
+    topology = model.topology
+    of_body = np.append(topology.body_treeid, -1)[:, None] == np.arange(topology.ntree)
+    members = []
+    for rows in constraints.groups:
+        bodies: tuple[Array | np.ndarray, ...] = ()
+        if rows.family in ("connect", "weld"):
+            ids = FAMILIES[rows.family].ids
+            bodies = () if ids is None else tuple(body_pairs(topology, ids(topology)).body.T)
+        elif rows.slot is not None:
+            bodies = tuple(body[rows.slot : rows.slot + rows.count] for body in slot_body_ids(model, contacts))
+        none = jnp.zeros((rows.count, topology.ntree), bool)
+        members.append(functools.reduce(operator.or_, (jnp.asarray(of_body)[body] for body in bodies), none))
+    return partition(model, constraints, tuple(members))
 
 
 def _moved(

@@ -30,6 +30,8 @@ class Sources(NamedTuple):
     reach: float | None = None
     # of models that have some
     flexes: Flexes | None = None
+    # (nv,) which dofs sleep; None where none ever does
+    asleep: Array | None = None
 
 
 class RawRows(NamedTuple):

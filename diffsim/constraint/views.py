@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import ConstraintState, ConstraintType, Jacobian
+from diffsim.base.enums import ConstraintState, ConstraintType, DisableBit, Jacobian
 from diffsim.collision.layout import layout_of
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_bodies
-from diffsim.constraint.families import FAMILIES
+from diffsim.constraint.families import FAMILIES, tree_partition
+from diffsim.constraint.islands import Partition
 from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
@@ -29,8 +30,8 @@ SPARSE_FROM = 60
 class EfcRows(NamedTuple):
     """Rows with mjData's names, all (nrow,) but efc_J (nrow, nv); the first `nefc` are there.
 
-    `efc_id` is the equality, dof, tendon, joint, or the slot of `data.contact`. Beyond nefc type, id and state are -1
-    and all else is zero. With noslip, whether an elliptic contact slips is told by its force.
+    `efc_id` is the equality, dof, tendon, joint, or the slot of `data.contact`. Beyond nefc type, id, state and
+    island are -1 and all else is zero. With noslip, whether an elliptic contact slips is told by its force.
     """
 
     nefc: Array
@@ -45,18 +46,109 @@ class EfcRows(NamedTuple):
     efc_aref: Array
     efc_force: Array
     efc_state: Array
+    efc_island: Array
+
+
+class IslandList(NamedTuple):
+    """Islands with mjData's names: of trees (ntree,), dofs (nv,) and rows (nrow,), and of each island (ntree,).
+
+    Trees, dofs and rows of an island stand one after another in maps (`map_itree2tree`, `map_idof2dof`,
+    `map_iefc2efc`), from its addresses on; trees and dofs of no island come last. Beyond `nisland` counts are 0 and
+    addresses -1; beyond `nefc` the maps of rows are -1.
+    """
+
+    nisland: Array
+    nidof: Array
+    tree_island: Array
+    island_ntree: Array
+    island_itreeadr: Array
+    map_itree2tree: Array
+    dof_island: Array
+    island_nv: Array
+    island_idofadr: Array
+    island_dofadr: Array
+    map_dof2idof: Array
+    map_idof2dof: Array
+    efc_island: Array
+    island_ne: Array
+    island_nf: Array
+    island_nefc: Array
+    island_iefcadr: Array
+    map_efc2iefc: Array
+    map_iefc2efc: Array
+
+
+def island_list(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> IslandList:
+    """The islands of one state; none where the flag `island` is off."""
+    topology = model.topology
+    rows, tree = (
+        efc_rows(model, contacts, constraints, solution),
+        _tree_island(model, tree_partition(model, contacts, constraints)),
+    )
+    dof, efc = tree[topology.dof_treeid], rows.efc_island
+    nisland = jnp.max(tree, initial=-1) + 1
+
+    def listed(island: Array) -> tuple[Array, Array, Array, Array]:
+        """How many of each island, where they begin, what stands at each place, and the place of each."""
+        order = jnp.argsort(jnp.where(island < 0, topology.ntree, island), stable=True).astype(jnp.int32)
+        number = _count(island, topology.ntree)
+        begin = jnp.where(jnp.arange(topology.ntree) < nisland, jnp.cumsum(number) - number, -1)
+        return number, begin, order, jnp.argsort(order).astype(jnp.int32)
+
+    island_ntree, island_itreeadr, map_itree2tree, _ = listed(tree)
+    island_nv, island_idofadr, map_idof2dof, map_dof2idof = listed(dof)
+    island_nefc, island_iefcadr, map_iefc2efc, map_efc2iefc = listed(efc)
+    there = jnp.arange(len(efc)) < rows.nefc
+    friction = (rows.efc_type == ConstraintType.FRICTION_DOF) | (rows.efc_type == ConstraintType.FRICTION_TENDON)
+    return IslandList(
+        nisland=nisland,
+        nidof=jnp.sum(dof >= 0, dtype=jnp.int32),
+        tree_island=tree,
+        island_ntree=island_ntree,
+        island_itreeadr=island_itreeadr,
+        map_itree2tree=map_itree2tree,
+        dof_island=dof,
+        island_nv=island_nv,
+        island_idofadr=island_idofadr,
+        island_dofadr=jnp.where(island_idofadr < 0, -1, map_idof2dof[jnp.maximum(island_idofadr, 0)]),
+        map_dof2idof=map_dof2idof,
+        map_idof2dof=map_idof2dof,
+        efc_island=efc,
+        island_ne=_count(jnp.where(rows.efc_type == ConstraintType.EQUALITY, efc, -1), topology.ntree),
+        island_nf=_count(jnp.where(friction, efc, -1), topology.ntree),
+        island_nefc=island_nefc,
+        island_iefcadr=island_iefcadr,
+        map_efc2iefc=jnp.where(there, map_efc2iefc, -1),
+        map_iefc2efc=jnp.where(there, map_iefc2efc, -1),
+    )
+
+
+def _tree_island(model: Model, parts: Partition) -> Array:
+    """(ntree,) the island of each tree, -1 for none; for all where the flag is off."""
+    return jnp.full_like(parts.first, -1) if model.opt.disabled(DisableBit.ISLAND) else parts.tree_island
+
+
+def _count(island: Array, most: int) -> Array:
+    """(most,) how often each island occurs among labels (n,), of which -1 is none."""
+    return jnp.zeros((most,), jnp.int32).at[jnp.where(island < 0, most, island)].add(1, mode="drop")
 
 
 def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> EfcRows:
     """The rows of one state, with their forces at the solution."""
-    forces = zip(constraints.groups, constraints.split(solution.row_force), strict=True)
-    parts = [_columns(model, contacts, constraints, rows, force, solution.qacc) for rows, force in forces]
+    parted = tree_partition(model, contacts, constraints)
+    tree_island = _tree_island(model, parted)
+    forces = zip(constraints.groups, constraints.split(solution.row_force), parted.trees, strict=True)
+    parts = []
+    for rows, force, trees in forces:
+        island = tree_island[jnp.argmax(trees, axis=1)]
+        columns = _columns(model, contacts, constraints, rows, force, solution.qacc)
+        parts.append((*columns, jnp.broadcast_to(island[None], (rows.force_count, rows.count)).reshape(-1)))
     if not parts:
         return _nothing(constraints.J)
     there, key, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
     order = jnp.argsort(jnp.where(there, key, jnp.iinfo(jnp.int32).max))
     there = there[order]
-    blank = [-1, -1, *[0] * 8, -1]
+    blank = [-1, -1, *[0] * 8, -1, -1]
     sorted_columns = []
     for column, empty in zip(columns, blank, strict=True):
         shown = there.reshape(-1, *[1] * (column.ndim - 1))
@@ -66,7 +158,7 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
 
 def _nothing(like: Array) -> EfcRows:
     none, ints = jnp.zeros((0,), like.dtype), jnp.zeros((0,), jnp.int32)
-    labels = dict.fromkeys(("efc_type", "efc_id", "efc_state"), ints)
+    labels = dict.fromkeys(("efc_type", "efc_id", "efc_state", "efc_island"), ints)
     fields = dict.fromkeys(EfcRows._fields, none) | labels | {"nefc": jnp.zeros((), jnp.int32), "efc_J": like[:0]}
     return EfcRows(**fields)
 

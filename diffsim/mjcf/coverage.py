@@ -6,7 +6,6 @@ it there, so that nothing is read from a file and then forgotten. Whole elements
 
 from diffsim.mjcf.elements import visual
 from diffsim.mjcf.elements.asset import Bone, FileAsset, Mesh, Skin
-from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.camera import Light
 from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element
@@ -50,7 +49,6 @@ KEPT: dict[type[Element], dict[str, str]] = {
     Light: dict.fromkeys(
         ("bulbradius", "intensity", "attenuation", "exponent", "ambient", "diffuse", "specular", "texture"), _LOOKS
     ),
-    Body: {"sleep": "nothing sleeps; the flag that lets bodies sleep is refused"},
     FileAsset: {"content_type": _BY_NAME},
     Mesh: {"smoothnormal": _LOOKS, "normal": _LOOKS, "texcoord": _LOOKS},
 }

@@ -143,6 +143,8 @@ class Data(_Answers, State, Inputs, records.Data, PyTreeNode):
             fields = {name: getattr(other, name) for name in _PRIVATE} | fields
         if "eq_active" in fields:
             fields["eq_activity"] = fields.pop("eq_active")
+        if "tree_asleep" in fields:
+            fields["tree_sleep"] = fields.pop("tree_asleep")
         known = [field.name for field in self.fields()]
         for name in [*fields]:
             if name not in known:

@@ -16,7 +16,7 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
-from diffsim.collision import collide, collide_flexes, colliding_frames
+from diffsim.collision import collide_flexes, colliding_frames
 from diffsim.constraint import Sources, add_contact_springs, constraint_wrenches, contact_forces, make_constraints
 from diffsim.dynamics.bias import compute_bias, motion_forces
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
@@ -29,13 +29,14 @@ from diffsim.kinematics.tendon import compute_tendons, tendon_drift
 from diffsim.math import safe
 from diffsim.sensor import read_sensors
 from diffsim.simulate.arguments import check_arguments
+from diffsim.simulate.sleep import resting_actuators, resting_readings, still, wake_and_collide
 from diffsim.simulate.status import status
 from diffsim.solver import Aids, smooth_acceleration, solve
 from diffsim.solver.contact_reach import felt
 from diffsim.solver.objective import Objective, constraint_force
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import Held
-from diffsim.types.data import ForwardInverse, Inverse
+from diffsim.types.data import ForwardInverse, Inverse, Sleep
 from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.xla.barriers import stored
 from diffsim.xla.compiled import compiled
@@ -72,7 +73,7 @@ def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = Non
     flexes = compute_flexes(model, qvel, kinematics, com)
     tendons = compute_tendons(model, qpos, kinematics, com)
     inertia = compute_inertia(model, com, tendons)
-    contacts = collide(model, colliding_frames(model, kinematics))
+    contacts, rest = wake_and_collide(model, state, inputs, tendons, colliding_frames(model, kinematics))
     contacts = collide_flexes(model, kinematics, flexes, contacts)
     transmission = compute_transmission(model, qpos, kinematics, com, tendons, contacts)
 
@@ -89,18 +90,23 @@ def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = Non
     ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
     command = Command(ctrl, user_laws(model, state, inputs, known), state.time)
     actuation = compute_actuation(model, state.act, command, transmission, velocities, passive)
+    actuation = resting_actuators(model, rest, actuation)
     applied = applied_force(model, inputs, kinematics, com)
-    smooth_force = stored(passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied)
+    smooth_force = stored(still(rest, passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied))
 
     # constraint
     others = passive.qfrc_passive + actuation.qfrc_actuator + applied
     aids = Aids(contacts.sort_key, motion_forces(model, qvel, com, velocities, others))
-    sources = Sources(model, state, inputs, kinematics, com, tendons, velocities, contacts, held, flexes=flexes)
+    asleep = None if rest is None else rest.dofs
+    sources = Sources(
+        model, state, inputs, kinematics, com, tendons, velocities, contacts, held, flexes=flexes, asleep=asleep
+    )
     constraints = make_constraints(sources)
-    solution = solve(model, inertia.M, smooth_force, state.qacc_warmstart, constraints, aids)
+    solution = solve(model, inertia.M, smooth_force, still(rest, state.qacc_warmstart), constraints, aids)
     if model.opt.contact_reach:
         distant = make_constraints(sources._replace(reach=model.opt.contact_reach))
         solution = felt(model, solution, Objective(inertia.M, smooth_force, distant))
+    solution = solution if rest is None else solution.replace(qacc=still(rest, solution.qacc))
     smooth = smooth_acceleration(inertia.M, smooth_force)
 
     # what only sensors and users read
@@ -112,9 +118,10 @@ def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = Non
     energy = compute_energy(model, state, kinematics, tendons, inertia)
     position = (kinematics, com, flexes, tendons, inertia, transmission)
     forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
-    data = _so_far(*position, velocities, subtrees, *forces, contact=contacts, efc=constraints)
+    sleep = Sleep(tree_sleep=state.tree_sleep if rest is None else rest.tree_asleep.astype(qvel.dtype))
+    data = _so_far(*position, velocities, subtrees, *forces, sleep, contact=contacts, efc=constraints)
     data = dataclasses.replace(data, **vars(compute_forward_inverse(model, data, applied)))
-    now = read_sensors(model, state, inputs, data, contact_force)
+    now = resting_readings(model, state, rest, read_sensors(model, state, inputs, data, contact_force))
     shown = delayed_readings(model, state.history, state.time, now)
     data = dataclasses.replace(data, sensordata=shown, sensor_now=now)
     return dataclasses.replace(data, status=status(model, state, inputs, data))

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from diffsim.base.checked import checked
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.forward import forward
-from diffsim.simulate.step import step_data
+from diffsim.simulate.step import step_and_read
 from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.xla.barriers import entwined, recomputed
 from diffsim.xla.compiled import uncollected
 
 Array = jax.Array
+Read = Callable[[Data], Any]
 
 
 class Policy(NamedTuple):
@@ -72,9 +73,9 @@ def rollout(
     if ctrl.ndim != 2 or ctrl.shape[1] != model.nu:
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}); batch with jax.vmap")
 
-    def one_step(before: State, _: None, row: Array) -> tuple[State, None, Data]:
-        later, data = step_data(model, before, base.replace(ctrl=row))
-        return later, None, data
+    def one_step(before: State, _: None, row: Array, read: Read) -> tuple[State, None, Any]:
+        later, seen = step_and_read(model, before, base.replace(ctrl=row), read)
+        return later, None, seen
 
     return _scan(_Loop(one_step, readout, checkpoint), state, None, ctrl, len(ctrl))
 
@@ -84,22 +85,24 @@ def _closed_loop(
 ) -> Rollout:
     """Steps with controls of a policy, which are carried along with the state."""
 
-    def one_step(state: State, before: Array, key: Array | None) -> tuple[State, Array, Data]:
+    def one_step(state: State, before: Array, key: Array | None, read: Read) -> tuple[State, Array, Any]:
         chosen = policy.act(state, forward(model, state, base.replace(ctrl=before)), key)
         if jnp.shape(chosen) != (model.nu,):
             raise ValueError(f"the policy gives controls of shape {jnp.shape(chosen)}, expected ({model.nu},)")
         ctrl = jnp.asarray(chosen, before.dtype)
-        later, data = step_data(model, state, base.replace(ctrl=ctrl))
-        return later, ctrl, data
+        later, seen = step_and_read(model, state, base.replace(ctrl=ctrl), read)
+        return later, ctrl, seen
 
     keys = None if policy.key is None else jax.random.split(policy.key, policy.steps)
     return _scan(_Loop(one_step, readout, checkpoint), state, base.ctrl, keys, policy.steps)
 
 
 class _Loop(NamedTuple):
-    """`one_step(state, other, row)` -> (next state, next other, Data), what is kept of it, and how it is reversed."""
+    """`one_step(state, other, row, read)` -> (next state, next other, what `read` takes of the Data), what is kept of a
+    step, and how it is reversed.
+    """
 
-    one_step: Callable[[State, Any, Any], tuple[State, Any, Data]]
+    one_step: Callable[[State, Any, Any, Read], tuple[State, Any, Any]]
     readout: Callable[[State, Data], Any] | None
     checkpoint: bool
 
@@ -109,9 +112,12 @@ def _scan(loop: _Loop, state: State, other: Any, rows: Any, length: int) -> Roll
 
     def advance(carry: tuple[State, Any, Array], row: Any) -> tuple[tuple[State, Any, Array], Any]:
         before, other, status = carry
-        later, other, data = loop.one_step(before, other, row)
-        kept = before if loop.readout is None else loop.readout(before, data)
-        return (later, other, status | data.status), kept
+
+        def read(data: Data) -> tuple[Array, Any]:
+            return data.status, before if loop.readout is None else loop.readout(before, data)
+
+        later, other, (bits, kept) = loop.one_step(before, other, row, read)
+        return (later, other, status | bits), kept
 
     start = (_moving(state, rows), other, entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
     (final, _, status), readouts = jax.lax.scan(

@@ -1,6 +1,10 @@
 """step: one timestep, forward and then integrate; inverse: the force that causes an acceleration."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
+import jax.numpy as jnp
 
 from diffsim.actuator.actuation import advance_activation
 from diffsim.base.checked import checked
@@ -11,10 +15,15 @@ from diffsim.math.linalg import solve_blocks
 from diffsim.simulate.arguments import check_arguments, check_shape
 from diffsim.simulate.forward import forward, inverse_dynamics
 from diffsim.simulate.integrate.integrators import INTEGRATORS, discrete_inertia
+from diffsim.simulate.sleep import all_asleep, can_skip, fall_asleep, sleep_on, sleeps
+from diffsim.simulate.status import status
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Inverse
 from diffsim.types.history import record_controls, record_readings
+from diffsim.xla.barriers import anywhere
 from diffsim.xla.compiled import compiled
+
+T = TypeVar("T")
 
 
 @checked
@@ -30,7 +39,7 @@ def step(model: Model, state: State, inputs: Inputs | None = None) -> State:
     Returns:
       The next state. `step_data` gives Data too, which tells whether anything went wrong (`data.status`).
     """
-    return step_data(model, state, inputs)[0]
+    return step_and_read(model, state, check_arguments(model, state, inputs), lambda data: None)[0]
 
 
 @checked
@@ -45,6 +54,30 @@ def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple
     return integrate(model, state, inputs, data), data
 
 
+def step_and_read(model: Model, state: State, inputs: Inputs, read: Callable[[Data], T]) -> tuple[State, T]:
+    """The next state, and what `read` takes of the Data of the state before.
+
+    Where every tree sleeps, in a batch those of all worlds, only what is read is computed (simulate/sleep.py).
+    """
+
+    def awake() -> tuple[State, T]:
+        data = forward(model, state, inputs)
+        return integrate(model, state, inputs, data), read(data)
+
+    def asleep() -> tuple[State, T]:
+        data = forward(model, state, inputs)
+        quiet = data.replace(
+            qacc=jnp.zeros_like(data.qacc),
+            solver_stalled=jnp.zeros((), bool),
+            contact=data.contact.replace(ncon_dropped=jnp.zeros((), jnp.int32)),
+        )
+        return sleep_on(model, state, inputs), read(data.replace(status=status(model, state, inputs, quiet)))
+
+    if not (sleeps(model) and can_skip(model)):
+        return awake()
+    return jax.lax.cond(anywhere(~all_asleep(model, state, inputs)), awake, asleep)
+
+
 @checked
 @compiled
 def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
@@ -54,15 +87,17 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     mj_step2 do, with the user's own code in between.
     """
     h = model.opt.timestep
-    if model.opt.events and model.opt.integrator != Integrator.RK4:
+    if model.opt.events and (model.opt.integrator != Integrator.RK4 or sleeps(model)):
         reason = f"a step with events needs the integrator RK4, not {model.opt.integrator.name}"
+        if sleeps(model):
+            reason = "a step with events has no trees that sleep; clear the flag sleep, or set events to 0"
         raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
     if model.opt.events and model.topology.nflex:
         reason = "a step with events does not know contacts of flexes; take them out, or set events to false"
         raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
     motion = INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
     history = record_controls(model, state.history, state.time, inputs.ctrl)
-    return state.replace(
+    later = state.replace(
         time=state.time + h,
         qpos=integrate_position(model, state.qpos, motion.path, h),
         qvel=motion.qvel,
@@ -70,6 +105,9 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
         qacc_warmstart=_next_start(model, motion.qacc),
     )
+    if not sleeps(model):
+        return later
+    return fall_asleep(model, state, inputs, data, later, lambda before: forward(model, before, inputs).sensor_now)
 
 
 def _next_start(model: Model, qacc: jax.Array) -> jax.Array:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.constraint import laws
+from diffsim.constraint.islands import Islands, islands
 from diffsim.math import safe
 from diffsim.math.linalg import solve_blocks
 from diffsim.math.vector import matmul
@@ -28,7 +29,6 @@ from diffsim.solver.friction_rows import (
     with_friction,
     without_friction,
 )
-from diffsim.solver.islands import Islands, islands
 from diffsim.solver.noslip_adjoint import at_fixed_point
 from diffsim.solver.noslip_sweeps import Schedule, sweep_until_converged
 from diffsim.solver.objective import Objective, row_forces_on_dofs

@@ -10,6 +10,7 @@ from diffsim.support.contacts import contacts as contacts
 from diffsim.support.contacts import efc as efc
 from diffsim.support.contacts import geom_force as geom_force
 from diffsim.support.contacts import in_contact as in_contact
+from diffsim.support.contacts import islands as islands
 from diffsim.support.describe import print_data as print_data
 from diffsim.support.describe import print_model as print_model
 from diffsim.support.motion import Jacobian as Jacobian

@@ -12,7 +12,7 @@ from diffsim.base.checked import checked
 from diffsim.constraint import contact_forces
 from diffsim.constraint.contact import slot_body_ids
 from diffsim.constraint.contact_list import ContactList, contact_list
-from diffsim.constraint.views import EfcRows, efc_rows
+from diffsim.constraint.views import EfcRows, IslandList, efc_rows, island_list
 from diffsim.math.vector import mul_vec_t, scale
 from diffsim.types import Data, Model
 
@@ -80,6 +80,12 @@ def in_contact(model: Model, data: Data, geom: Which, other: Which | None = None
 def efc(model: Model, data: Data) -> EfcRows:
     """All constraint rows as MuJoCo lists them: efc_type, efc_id, efc_J, efc_pos, ... in its order, and nefc."""
     return efc_rows(model, data.contact, data.efc, data)
+
+
+@checked
+def islands(model: Model, data: Data) -> IslandList:
+    """Constraint islands with mjData's names: nisland, tree_island, dof_island, efc_island, island_nv, ... and maps."""
+    return island_list(model, data.contact, data.efc, data)
 
 
 @checked

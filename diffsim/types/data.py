@@ -7,6 +7,7 @@ root body).
 """
 
 import jax
+import jax.numpy as jnp
 
 from diffsim.math.linalg import BlockDiagonal
 from diffsim.types.constraints import Constraints
@@ -214,6 +215,32 @@ class Sensors(Record):
     sensor_now: Array = leaf("nsensordata")
 
 
+class Sleepers:
+    """Which trees sleep, of a record with `tree_sleep`, mjData's `tree_asleep` as floats (simulate/sleep.py)."""
+
+    tree_sleep: Array
+
+    @property
+    def tree_asleep(self) -> Array:
+        """(nsleep,) int: negative if awake, counted up to -1; else the next of those that sleep together.
+
+        Empty without the flag `sleep`.
+        """
+        return jax.lax.stop_gradient(self.tree_sleep).astype(jnp.int32)
+
+    @property
+    def tree_awake(self) -> Array:
+        """(nsleep,) bool: which trees are awake; empty without the flag `sleep`."""
+        return self.tree_sleep < 0
+
+
+@record
+class Sleep(Sleepers, Record):
+    """Which trees sleep after all has woken that a state wakes; empty without the flag `sleep`."""
+
+    tree_sleep: Array = leaf("nsleep")
+
+
 @record
 class Energy(Record):
     """Potential and kinetic energy in joules; zero unless the energy flag is set."""
@@ -262,6 +289,7 @@ class Data(
     Solution,
     BodyForces,
     Sensors,
+    Sleep,
     Energy,
     ForwardInverse,
 ):

@@ -59,8 +59,8 @@ class Option(Record):
     """Physics options (mjOption): numbers are leaves, choices are static.
 
     Kept for writing and comparing, without effect here: `ccd_iterations`, `ccd_tolerance` and the flag `nativeccd` (the
-    one convex search has a fixed number of Newton iterations, which ends at rounding), `jacobian` except for what
-    `support.efc` lists (storage follows from the trees), and `sleep_tolerance` (a refused feature).
+    one convex search has a fixed number of Newton iterations, which ends at rounding), and `jacobian` except for what
+    `support.efc` lists (storage follows from the trees).
     """
 
     timestep: Array = leaf()
@@ -369,6 +369,8 @@ class Model(Record):
           TypeError: an unknown field. ValueError: a wrong shape.
         """
         changed = super().replace(**fields)
+        if changed.opt.enabled(EnableBit.SLEEP) and changed.topology.nsleep != changed.topology.ntree:
+            changed = dataclasses.replace(changed, topology=changed.topology.sleeping())
         absent = [name for name, value in _switches(fields) if _needs_code(changed.topology, name, value)]
         if not absent:
             return changed

@@ -196,7 +196,7 @@ def _describe(value: Any) -> str:
     return repr(value).replace("\n", "\n  ")
 
 
-VERSION = 4
+VERSION = 5
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.checked import checked
+from diffsim.types.data import Sleepers
 from diffsim.types.history import empty_history
 from diffsim.types.model import Model
 from diffsim.types.record import Record, held_as, leaf, record, restore, save
@@ -36,8 +37,14 @@ class Saved:
 @held_as("state")
 @viewed
 @record
-class State(Saved, Record):
-    """What a step integrates. Units: seconds, metres, radians; `qpos` quaternions are (w, x, y, z)."""
+class State(Saved, Sleepers, Record):
+    """What a step integrates. Units: seconds, metres, radians; `qpos` quaternions are (w, x, y, z).
+
+    With the flag `sleep` it knows which trees sleep: `tree_asleep` and `tree_awake` read, and
+    `replace(tree_asleep=...)` sets, mjData's integers, which are kept as floats, `tree_sleep`, for the sake of
+    `jax.grad`. `frozen` is what sleeping trees are compared with, to see whether someone moved them, and what their
+    sensors show. Nothing flows through either.
+    """
 
     time: Array = leaf()
     qpos: Array = leaf("nq")
@@ -45,6 +52,14 @@ class State(Saved, Record):
     act: Array = leaf("na")
     history: Array = leaf("nhistory")
     qacc_warmstart: Array = leaf("nv")
+    tree_sleep: Array = leaf("nsleep")
+    frozen: Array = leaf("nfrozen")
+
+    def replace(self, **fields: Any) -> Self:
+        """As `Record.replace`; `tree_asleep` is taken for `tree_sleep`."""
+        if "tree_asleep" in fields:
+            fields["tree_sleep"] = fields.pop("tree_asleep")
+        return super().replace(**fields)
 
 
 @held_as("inputs")
@@ -100,7 +115,23 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
     history = empty_history(model)
     # copies, so that a donated state never takes the model's own buffers with it
     time, qpos, qvel, act = (jnp.array(value, copy=True) for value in (time, qpos, qvel, act))
-    return State(time=time, qpos=qpos, qvel=qvel, act=act, history=history, qacc_warmstart=jnp.zeros_like(qvel))
+    tree_sleep = frozen = jnp.zeros(0, qpos.dtype)
+    if topology.nsleep:
+        # trees of policy init sleep at qpos0; a keyframe that has them elsewhere wakes them
+        first = make_inputs(model)
+        mocap = jnp.concatenate([first.mocap_pos, first.mocap_quat], axis=1).reshape(-1)
+        tree_sleep = jnp.asarray(topology.tree_asleep0, qpos.dtype)
+        frozen = jnp.concatenate([model.qpos0, mocap, jnp.asarray(topology.sensordata_asleep0, qpos.dtype)])
+    return State(
+        time=time,
+        qpos=qpos,
+        qvel=qvel,
+        act=act,
+        history=history,
+        qacc_warmstart=jnp.zeros_like(qvel),
+        tree_sleep=tree_sleep,
+        frozen=frozen,
+    )
 
 
 @checked

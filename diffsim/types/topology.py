@@ -22,7 +22,7 @@ T = TypeVar("T")
 Ints = np.ndarray
 
 # of fields that are neither int32 nor bool
-DTYPES = {"tex_data": np.uint8}
+DTYPES = {"tex_data": np.uint8, "sensordata_asleep0": np.float64}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -91,6 +91,9 @@ class Topology:
     # ours: numbers of a distance field, at most
     nsdfparam: int
     npid: int
+    # ours: numbers that a state has to tell which trees sleep, and how they fell asleep; 0 without the flag `sleep`
+    nsleep: int
+    nfrozen: int
 
     # bodies (nbody)
     body_parentid: Ints
@@ -125,6 +128,16 @@ class Topology:
     dof_jntid: Ints
     dof_parentid: Ints
     dof_treeid: Ints
+
+    # kinematic trees (ntree)
+    tree_bodyadr: Ints
+    tree_bodynum: Ints
+    tree_dofadr: Ints
+    tree_dofnum: Ints
+    tree_sleep_policy: Ints
+    # ours: tree_asleep of a new state, and what the sensors of trees that begin asleep read (nsensordata)
+    tree_asleep0: Ints
+    sensordata_asleep0: Ints
 
     # geoms (ngeom)
     geom_type: Ints
@@ -302,6 +315,8 @@ class Topology:
     tendon_group: Ints
     tendon_matid: Ints
     tendon_limited: Ints
+    tendon_treenum: Ints
+    tendon_treeid: Ints
     tendon_actfrclimited: Ints
     wrap_type: Ints
     wrap_objid: Ints
@@ -422,6 +437,11 @@ class Topology:
         if not 0 <= index < count:
             raise IndexError(f"{kind} {index} does not exist: the model has {count}")
         return index
+
+    def sleeping(self) -> "Topology":
+        """The same with room in states for what sleeps."""
+        nfrozen = self.nq + 7 * self.nmocap + self.nsensordata if self.ntree else 0
+        return dataclasses.replace(self, nsleep=self.ntree, nfrozen=nfrozen)
 
     def has(self, field: str) -> bool:
         """Whether any element of a switch field is in the program."""

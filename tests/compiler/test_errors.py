@@ -121,7 +121,6 @@ LACKS = {
         ),
         "tactile sensors",
     ),
-    "sleep": (world(TWO, '<option><flag sleep="enable"/></option>'), "sleeping"),
 }
 
 

@@ -1,0 +1,128 @@
+"""Which trees may sleep: by their root bodies, and where these leave it open by actuators, tendons and flexes.
+
+Trees that something acts on by itself, an actuator or a spring to another tree, do not sleep unless their body says so;
+trees that a tendon ties in a way that could not wake them must not. Trees that begin asleep (`sleep="init"`) must be
+able to, at qpos0. Source: MuJoCo XML reference, "body/sleep"; mj_setConst and mj_resetData of 3.8.1.
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from diffsim.base.enums import EnableBit, SleepPolicy, TrnType, WrapType
+from diffsim.compiler.draft import Draft, Fields
+from diffsim.compiler.host.interpret import interpret
+from diffsim.simulate.forward import forward
+from diffsim.simulate.sleep import AWAKE, asleep_at_first
+from diffsim.types.model import Model
+
+# the bodies of flexes
+FLEXES = ("flex_vertbodyid", "flex_nodebodyid")
+
+
+def tree_rows(draft: Draft) -> None:
+    """Where bodies and dofs of each tree begin and how many they are; how many trees each tendon runs over, and the
+    first two of them.
+    """
+    fields = draft.fields
+    for kind in ("body", "dof"):
+        tree, trees = fields[f"{kind}_treeid"], np.arange(fields["ntree"])
+        fields[f"tree_{kind}adr"] = np.array([np.flatnonzero(tree == own)[0] for own in trees], int)
+        fields[f"tree_{kind}num"] = np.array([np.count_nonzero(tree == own) for own in trees], int)
+    along = [_trees_of_wraps(fields, tendon) for tendon in range(len(fields["tendon_adr"]))]
+    fields["tendon_treenum"] = np.array([len(own) for own in along], int)
+    fields["tendon_treeid"] = np.array([[*own, -1, -1][:2] for own in along], int).reshape(-1, 2)
+
+
+def sleep_policies(draft: Draft) -> None:
+    """The policy of each tree; all are awake so far."""
+    fields = draft.fields
+    fields.update(tree_asleep0=np.full(fields["ntree"], AWAKE), sensordata_asleep0=np.zeros(fields["nsensordata"]))
+    policy, before = np.full(fields["ntree"], SleepPolicy.AUTO), -1
+    for node in draft.nodes["body"][1:]:
+        tree = fields["body_treeid"][node.id]
+        if node.e.sleep != SleepPolicy.AUTO and tree in (-1, before):
+            draft.problems.add(node.source, "'sleep' is only for bodies that are the root of what moves")
+        elif node.e.sleep != SleepPolicy.AUTO:
+            policy[tree] = node.e.sleep
+        before = tree
+
+    # what keeps trees awake that do not say themselves; the last place is that of what is static
+    busy = np.zeros(fields["ntree"] + 1, bool)
+    for actuator in range(len(fields["actuator_trntype"])):
+        busy[_trees_of_actuator(fields, actuator)] = True
+    for name in FLEXES:
+        bodies = np.ravel(np.asarray(fields.get(name, ()), int))
+        busy[fields["body_treeid"][bodies[bodies >= 0]]] = True
+    for tendon in range(len(fields["tendon_adr"])):
+        trees = _trees_of_wraps(fields, tendon)
+        pulls = [fields[f"tendon_{name}"][tendon] for name in ("stiffness", "stiffnesspoly", "damping", "dampingpoly")]
+        free = not any(map(np.any, pulls)) and fields["tendon_actuatorid"][tendon] == -1
+        if len(trees) < 2 or (len(trees) == 2 and free):
+            continue
+        busy[trees] = True
+        why = "runs over more than two trees" if len(trees) > 2 else "has stiffness or damping between two trees"
+        for tree in trees:
+            if policy[tree] in (SleepPolicy.ALLOWED, SleepPolicy.INIT):
+                body = draft.nodes["body"][int(fields["tree_bodyadr"][tree])]
+                message = (
+                    f"this tendon {why}, so that body '{body.name}' cannot have sleep '{body.e.sleep.name.lower()}'"
+                )
+                draft.problems.add(draft.nodes["tendon"][tendon].source, message)
+    auto = np.where(busy[:-1], SleepPolicy.AUTO_NEVER, SleepPolicy.AUTO_ALLOWED)
+    fields["tree_sleep_policy"] = np.where(policy == SleepPolicy.AUTO, auto, policy)
+
+
+def _trees_of_wraps(fields: Fields, tendon: int) -> list[int]:
+    """The trees along a tendon, the first first."""
+    owner = {
+        WrapType.JOINT: "jnt_bodyid",
+        WrapType.SITE: "site_bodyid",
+        WrapType.SPHERE: "geom_bodyid",
+        WrapType.CYLINDER: "geom_bodyid",
+    }
+    trees: list[int] = []
+    first = fields["tendon_adr"][tendon]
+    for wrap in range(first, first + fields["tendon_num"][tendon]):
+        kind = WrapType(int(fields["wrap_type"][wrap]))
+        if kind in owner:
+            tree = int(fields["body_treeid"][fields[owner[kind]][fields["wrap_objid"][wrap]]])
+            trees += [tree] if tree >= 0 and tree not in trees else []
+    return trees
+
+
+def _trees_of_actuator(fields: Fields, actuator: int) -> list[int]:
+    """The trees that an actuator keeps awake; -1 is none."""
+    kind, target = fields["actuator_trntype"][actuator], fields["actuator_trnid"][actuator, 0]
+    if kind == TrnType.TENDON:
+        return _trees_of_wraps(fields, target)
+    if kind == TrnType.UNDEFINED:
+        return []
+    owner = {TrnType.JOINT: "jnt_bodyid", TrnType.JOINTINPARENT: "jnt_bodyid", TrnType.BODY: None}
+    name = owner.get(TrnType(int(kind)), "site_bodyid")
+    return [int(fields["body_treeid"][target if name is None else fields[name][target]])]
+
+
+def check_sleepers(draft: Draft, packed: Callable[[Fields], Model]) -> None:
+    """Complete the fields with what begins asleep, and note if not all that should can."""
+    found, failed = first_sleepers(draft.fields, packed)
+    draft.fields.update(found)
+    if failed:
+        wanted = int(np.sum(draft.fields["tree_sleep_policy"] == SleepPolicy.INIT))
+        body = draft.nodes["body"][failed[0]]
+        message = f"{wanted} trees have sleep 'init', {wanted - len(failed)} can sleep at qpos0, this one cannot"
+        draft.problems.add(body.source, message, "it touches, or is tied to, something that is awake")
+
+
+def first_sleepers(fields: Fields, packed: Callable[[Fields], Model]) -> tuple[Fields, list[int]]:
+    """What a new state knows of the trees that begin asleep, under mjModel's enableflags, and the roots (body ids) of
+    those that cannot.
+    """
+    wanted = np.asarray(fields["tree_sleep_policy"]).reshape(-1) == SleepPolicy.INIT
+    if not int(fields["opt"]["enableflags"]) & EnableBit.SLEEP or not wanted.any():
+        return {}, []
+    with jax.enable_x64(True):
+        tree_asleep, readings = interpret(lambda model: asleep_at_first(model, forward), packed(fields))
+    failed = np.asarray(fields["tree_bodyadr"])[wanted & (tree_asleep < 0)]
+    return {"tree_asleep0": tree_asleep, "sensordata_asleep0": readings}, failed.tolist()

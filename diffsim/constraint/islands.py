@@ -1,0 +1,99 @@
+"""Islands: kinematic trees that active constraints tie together, directly or through others.
+
+Constraints of different islands do not feel each other, so an iteration may stop in one and go on in another, and an
+island comes to rest, and falls asleep, as a whole. Found by closing the relation "share a constraint" between trees.
+Source: MuJoCo documentation, "Computation", constraint islands.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import DisableBit
+from diffsim.constraint import laws
+from diffsim.math.linalg import blocks_of, columns_of
+from diffsim.math.stencil_rows import SparseRows
+from diffsim.math.vector import matmul
+from diffsim.types import Model
+from diffsim.types.constraints import Constraints, PerGroup, RowGroup
+
+Array = jax.Array
+
+
+class Islands(NamedTuple):
+    """Upper bound of the number of islands, and the island (n,) of each constraint of each group."""
+
+    most: int
+    label: PerGroup
+
+
+class Partition(NamedTuple):
+    """Trees by islands: the first tree (ntree,) of the island of each, whether active constraints touch a tree
+    (ntree,), and the trees (n, ntree) that each constraint of each group touches.
+    """
+
+    first: Array
+    touched: Array
+    trees: PerGroup
+
+    @property
+    def tree_island(self) -> Array:
+        """(ntree,) islands counted in the order of their first trees; -1 for a tree without constraints."""
+        heads = self.touched & (self.first == jnp.arange(len(self.first)))
+        return jnp.where(self.touched, (jnp.cumsum(heads, dtype=jnp.int32) - 1)[self.first], -1)
+
+
+def islands(model: Model, constraints: Constraints) -> Islands:
+    """The islands; all constraints are in island 0 where the model has one tree, or the flag is off."""
+    if model.topology.ntree == 1 or model.opt.disabled(DisableBit.ISLAND):
+        return Islands(1, tuple(jnp.zeros(rows.count, jnp.int32) for rows in constraints.groups))
+    parts = partition(model, constraints)
+    return Islands(model.topology.ntree, tuple(parts.first[jnp.argmax(tree, axis=1)] for tree in parts.trees))
+
+
+def partition(model: Model, constraints: Constraints, members: PerGroup | None = None) -> Partition:
+    """The trees by islands, whatever the flag says.
+
+    `members` (n, ntree) are trees of the constraints of each group beside those that they can move.
+    """
+    count, dtype = model.topology.ntree, constraints.jacobian.dtype
+    trees = tuple(trees_moved(model, constraints, rows) for rows in constraints.groups)
+    if members is not None:
+        trees = tuple(moved | own for moved, own in zip(trees, members, strict=True))
+    used = [tree & laws.active(rows)[:, None] for tree, rows in zip(trees, constraints.groups, strict=True)]
+    # rows on single dofs tie nothing together
+    pairs = [own for own, rows in zip(used, constraints.groups, strict=True) if not rows.sign]
+    touched = jnp.any(jnp.concatenate([jnp.zeros((1, count), bool), *used]), axis=0)
+    joined = jnp.concatenate([jnp.zeros((1, count), bool), *pairs]).astype(dtype)
+    if count == 0:
+        return Partition(jnp.zeros((0,), jnp.int32), touched, trees)
+    reach = matmul(joined.T, joined) + jnp.eye(count, dtype=dtype)
+    for _ in range(int(np.ceil(np.log2(count)))):
+        reach = jnp.where(reach > 0, 1, 0).astype(dtype)
+        reach = matmul(reach, reach)
+    # an island is named after its first tree
+    return Partition(jnp.argmax(reach > 0, axis=1).astype(jnp.int32), touched, trees)
+
+
+def trees_moved(model: Model, constraints: Constraints, rows: RowGroup) -> Array:
+    """(n, ntree) the trees that each constraint of a group moves."""
+    topology = model.topology
+    place = topology.dof_treeid[:, None] == np.arange(topology.ntree)
+    if rows.sign:
+        return jnp.asarray(place)
+    jacobian = constraints.jacobian
+    if isinstance(jacobian, SparseRows):
+        jacobian = columns_of(blocks_of(np.zeros(topology.nv, int)), jacobian.dense)
+    moves = jnp.zeros((rows.count, topology.ntree), bool)
+    for part, index in zip(jacobian.parts, jacobian.blocks.index, strict=True):
+        own = part[:, rows.start : rows.start + rows.height]
+        moved = jnp.any(own.reshape(len(index), rows.dim, rows.count, -1) != 0, axis=1)
+        tree = topology.dof_treeid[index]
+        if np.all(tree == tree[:, :1]):
+            moves = moves.at[:, tree[:, 0]].set(jnp.any(moved, axis=2).T)
+        else:
+            for own_dofs, dofs in zip(moved.astype(jacobian.dtype), index, strict=True):
+                moves = moves | (matmul(own_dofs, jnp.asarray(place[dofs], own_dofs.dtype)) > 0)
+    return moves

@@ -1,0 +1,450 @@
+"""sleep: kinematic trees that have come to rest stop, until something wakes them; the flag `sleep` switches it on.
+
+A tree that may sleep (`tree_sleep_policy`), has no applied force, and has been slower than `opt.sleep_tolerance` for
+MINAWAKE steps is ready. An island falls asleep when all its trees are ready: its velocities are zero from then on, its
+positions stay exactly as they are. `tree_asleep` counts a tree that is awake up from AWAKE to -1, ready; of one that
+sleeps it is the next tree in a cycle of those that fell asleep with it, and that wake with it.
+
+At the beginning of a step, in this order, trees wake that were pushed, moved, or carried by a mocap body, that hang on
+one that is awake by a taut tendon, that one that is awake touches, or that an active equality ties to one that is
+awake. Trees that sleep have no constraints and no contacts but with those that are awake, no acceleration, and take no
+part in the solve: all of it is masks, so that worlds of a batch can sleep apart. Sensors of trees that sleep show what
+they read when these fell asleep; `State.frozen` remembers that, and what "moved" is measured from.
+
+What sleeps is a constant: derivatives of its velocity and acceleration are zero, and of its position the identity. No
+derivative tells of falling asleep or waking. Source: MuJoCo documentation, "Computation", sleeping islands;
+engine_sleep.c of 3.8.1.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import DisableBit, EnableBit, EqType, ObjType, SensorType, SleepPolicy, TrnType
+from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.joints import qpos_widths
+from diffsim.collision import collide
+from diffsim.collision.layout import layout_of
+from diffsim.collision.narrowphase import FAR
+from diffsim.constraint.contact import slot_body_ids
+from diffsim.constraint.families import tree_partition
+from diffsim.constraint.limit import limit_layout
+from diffsim.constraint.weld import body_pairs
+from diffsim.geometry.assets import Poses
+from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.data import Actuation, Contacts, Tendons
+from diffsim.types.state import make_inputs, make_state
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.barriers import anywhere
+from diffsim.xla.select import where
+
+Array = jax.Array
+T = TypeVar("T")
+
+# steps below tolerance before a tree sleeps, and `tree_asleep` of one that has just moved
+MINAWAKE = 10
+AWAKE = -(1 + MINAWAKE)
+# more than any sort key, and than any value of tree_asleep
+NEVER = np.iinfo(np.int32).max
+
+
+class Rest(NamedTuple):
+    """What sleeps in a state once all has been woken that wakes: `tree_asleep` (ntree,), and which dofs (nv,),
+    actuators (nu,) and elements of sensordata are asleep.
+    """
+
+    tree_asleep: Array
+    dofs: Array
+    actuators: Array
+    readings: Array
+
+
+class Plan(NamedTuple):
+    """What belongs to which trees.
+
+    Attributes:
+      qpos: (nq,) the tree of each coordinate.
+      equality: (neq, 2) the trees of each equality, -1 for none.
+      tendon: (n,) tendons with limits between two trees, and `tendon_trees` (n, 2) these.
+      actuators: (nu, ntree) bool, the trees that an actuator sleeps with; none if it never sleeps.
+      activations: (na,) the actuator of each activation.
+      readings: (nsensordata, ntree) bool, the trees that a sensor sleeps with; none if it never sleeps.
+      allowed: (ntree,) whether the policy of a tree lets it sleep.
+      mocap: (ntree,) the mocap body that a tree hangs on, -1 for none.
+    """
+
+    qpos: np.ndarray
+    equality: np.ndarray
+    tendon: np.ndarray
+    tendon_trees: np.ndarray
+    actuators: np.ndarray
+    activations: np.ndarray
+    readings: np.ndarray
+    allowed: np.ndarray
+    mocap: np.ndarray
+
+
+def sleeps(model: Model) -> bool:
+    """Whether trees can fall asleep: by the flag, which is static, and because there are trees."""
+    return model.opt.enabled(EnableBit.SLEEP) and model.topology.nsleep > 0
+
+
+def still(rest: Rest | None, values: Array) -> Array:
+    """Values (nv,) of the dofs, zero where these are asleep."""
+    return values if rest is None else where(rest.dofs, 0, values)
+
+
+# ------------------------------------------------------------------------------------------------------------- waking
+
+
+def wake_and_collide(
+    model: Model, state: State, inputs: Inputs, tendons: Tendons, poses: Poses
+) -> tuple[Contacts, Rest | None]:
+    """The contacts of what is awake, and what sleeps; all contacts and None where nothing can sleep.
+
+    Args:
+      model, state, inputs: the state.
+      tendons: their lengths.
+      poses: `colliding_frames`.
+    """
+    if not sleeps(model):
+        return collide(model, poses), None
+    if refused := sleepless_equalities(model):
+        raise UnsupportedError(Problem("", 0, "", reason, SLEEPLESS, unsupported=True) for _, reason in refused)
+    topology, plan, tree_asleep = model.topology, _plan(model.topology), _disturbed(model, state, inputs)
+    if len(plan.tendon):
+        length, limits = tendons.ten_length[plan.tendon], model.tendon_range[plan.tendon]
+        margin, order = model.tendon_margin[plan.tendon], jnp.arange(len(plan.tendon), dtype=jnp.int32)
+        taut = (length - limits[:, 0] < margin) | (limits[:, 1] - length < margin)
+        tree_asleep = _wake_by_others(tree_asleep, jnp.asarray(plan.tendon_trees), taut, order)
+    contacts, tree_asleep = _wake_by_contacts(model, poses, tree_asleep)
+    tree_asleep = _wake_by_equalities(model, inputs, tree_asleep)
+    asleep = tree_asleep >= 0
+
+    def resting(trees: np.ndarray) -> Array:
+        moved = jnp.any(jnp.asarray(trees) & ~asleep[None], axis=1)
+        return jnp.any(asleep) & ~moved & jnp.asarray(np.any(trees, axis=1))
+
+    rest = Rest(tree_asleep, asleep[topology.dof_treeid], resting(plan.actuators), resting(plan.readings))
+    return contacts, rest
+
+
+def all_asleep(model: Model, state: State, inputs: Inputs) -> Array:
+    """Whether every tree sleeps and goes on sleeping: what wakes others is awake itself."""
+    tree_asleep = _wake_by_equalities(model, inputs, _disturbed(model, state, inputs))
+    return jnp.all(tree_asleep >= 0)
+
+
+def _disturbed(model: Model, state: State, inputs: Inputs) -> Array:
+    """`tree_asleep` (ntree,) with those woken that move, are pushed, or are not where they fell asleep."""
+    topology, plan = model.topology, _plan(model.topology)
+    tree_asleep = state.tree_asleep
+    (qpos, mocap, _), now = _remembered(topology, state.frozen), _mocap_poses(inputs)
+    carried = jnp.append(jnp.any(now != mocap, axis=1), False)[plan.mocap]
+    pushed = jnp.any(inputs.xfrc_applied != 0, axis=1)
+    hit = _of_trees(topology, topology.dof_treeid, (state.qvel != 0) | (inputs.qfrc_applied != 0))
+    hit = hit | _of_trees(topology, plan.qpos, state.qpos != qpos) | _of_trees(topology, topology.body_treeid, pushed)
+    return _wake(tree_asleep, hit | carried | ~jnp.asarray(plan.allowed))
+
+
+def _of_trees(topology: Topology, tree: np.ndarray, flag: Array) -> Array:
+    """(ntree,) whether a flag is set of anything that belongs to a tree, by the tree (n,) of each, -1 for none."""
+    return jnp.zeros((topology.ntree + 1,), bool).at[tree].max(flag)[: topology.ntree]
+
+
+def _cycles(tree_asleep: Array) -> Array:
+    """(ntree,) the first tree of the cycle of each that sleeps; one that is awake by itself."""
+    itself = jnp.arange(len(tree_asleep), dtype=jnp.int32)
+    following, first = where(tree_asleep >= 0, tree_asleep, itself), itself
+    # as many steps along the cycle at once as have been looked at so far
+    for _ in range(int(np.ceil(np.log2(max(len(tree_asleep), 2))))):
+        first, following = jnp.minimum(first, first[following]), following[following]
+    return first
+
+
+def _wake(tree_asleep: Array, hit: Array) -> Array:
+    """`tree_asleep` with the cycles of some trees (ntree,) woken."""
+    cycle = _cycles(tree_asleep)
+    woken = jnp.zeros(hit.shape, bool).at[cycle].max(hit & (tree_asleep >= 0))[cycle]
+    return where(woken, AWAKE, tree_asleep)
+
+
+def _wake_by_others(tree_asleep: Array, trees: Array, tied: Array, order: Array) -> Array:
+    """`tree_asleep` with those woken that are tied (n,) to one that is awake, as two trees (n, 2) each, -1 for none.
+
+    A cycle counts on from where the tree was that woke it, the first of several by their order (n,); a tree that
+    several have woken by itself from the least of these.
+    """
+    count = len(tree_asleep)
+    value = jnp.append(tree_asleep, AWAKE)[trees]
+    asleep = value >= 0
+    wakes = tied & jnp.all(trees >= 0, axis=1) & (asleep[:, 0] != asleep[:, 1])
+    sleeper, waker = where(asleep[:, 0], trees[:, 0], trees[:, 1]), where(asleep[:, 0], value[:, 1], value[:, 0])
+    cycle = _cycles(tree_asleep)
+    own = where(wakes, cycle[sleeper], count)
+    none = jnp.full((count + 1,), NEVER, jnp.int32)
+    first = none.at[own].min(order)
+    begins = wakes & (order == first[own])
+    of_first = none.at[where(begins, own, count)].min(where(begins, waker, NEVER))
+    direct = none.at[where(wakes, sleeper, count)].min(where(wakes, waker, NEVER))
+    woken = (tree_asleep >= 0) & (first[cycle] < NEVER)
+    return where(woken, jnp.minimum(of_first[cycle], direct[:count]), tree_asleep)
+
+
+def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[Contacts, Array]:
+    """The contacts of what is awake or wakes by touching it, and `tree_asleep` with these woken."""
+
+    def of_awake(values: Array) -> Array:
+        return jnp.append(values < 0, False)[model.topology.body_treeid]
+
+    def woken(contacts: Contacts) -> tuple[Array, Array]:
+        tree = jnp.asarray(np.append(model.topology.body_treeid, -1))
+        trees = jnp.stack([tree[body] for body in slot_body_ids(model, contacts)], axis=1)
+        near = (contacts.geom[:, 0] >= 0) & (contacts.dist < contacts.margin)
+        return _wake_by_others(tree_asleep, trees, near, contacts.sort_key), trees
+
+    if layout_of(model).static:
+        # every pair has its slots: what wakes is in the buffer already
+        contacts = collide(model, poses)
+        values, trees = woken(contacts)
+        kept = jnp.any(jnp.append(values < 0, False)[trees], axis=1)
+        dist, geom = where(kept, contacts.dist, FAR), where(kept[:, None], contacts.geom, -1)
+        return contacts.replace(dist=dist, geom=geom), values
+    first = collide(model, poses, of_awake(tree_asleep))
+    values, _ = woken(first)
+    again = anywhere(jnp.any(values != tree_asleep))
+    return jax.lax.cond(again, lambda: collide(model, poses, of_awake(values)), lambda: first), values
+
+
+def _wake_by_equalities(model: Model, inputs: Inputs, tree_asleep: Array) -> Array:
+    """... with those woken that an active equality ties to one that is awake, or sleeps in another cycle."""
+    trees = _plan(model.topology).equality
+    if not len(trees):
+        return tree_asleep
+    asleep, cycle = jnp.append(tree_asleep >= 0, False)[trees], jnp.append(_cycles(tree_asleep), -1)[trees]
+    between = inputs.eq_active & np.all(trees >= 0, axis=1)
+    apart = between & jnp.any(asleep, axis=1) & (jnp.all(asleep, axis=1) <= (cycle[:, 0] != cycle[:, 1]))
+    return _wake(tree_asleep, _of_trees(model.topology, trees.reshape(-1), jnp.repeat(apart, 2)))
+
+
+def resting_actuators(model: Model, rest: Rest | None, actuation: Actuation) -> Actuation:
+    """Actuators of trees that sleep have no force, and their activations stay."""
+    if rest is None:
+        return actuation
+    return actuation.replace(
+        act_dot=where(rest.actuators[_plan(model.topology).activations], 0, actuation.act_dot),
+        actuator_force=where(rest.actuators, 0, actuation.actuator_force),
+        qfrc_actuator=still(rest, actuation.qfrc_actuator),
+    )
+
+
+def resting_readings(model: Model, state: State, rest: Rest | None, now: Array) -> Array:
+    """(nsensordata,) what sensors read, those of trees that sleep what they read when these fell asleep."""
+    if rest is None:
+        return now
+    return where(rest.readings, _remembered(model.topology, state.frozen)[2], now)
+
+
+def _remembered(topology: Topology, frozen: Array) -> tuple[Array, Array, Array]:
+    """Positions (nq,), mocap poses (nmocap, 7) and readings (nsensordata,) in `State.frozen`."""
+    qpos, mocap, readings = jnp.split(frozen, np.cumsum([topology.nq, 7 * topology.nmocap]))
+    return qpos, mocap.reshape(topology.nmocap, 7), readings
+
+
+def _remember(topology: Topology, qpos: Array, inputs: Inputs, readings: Array) -> Array:
+    """The inverse of `_remembered`; nothing flows through it. Of sensors that never sleep zeros are kept."""
+    kept = where(np.any(_plan(topology).readings, axis=1), readings, 0)
+    return jax.lax.stop_gradient(jnp.concatenate([qpos, _mocap_poses(inputs).reshape(-1), kept]))
+
+
+def _mocap_poses(inputs: Inputs) -> Array:
+    return jnp.concatenate([inputs.mocap_pos, inputs.mocap_quat], axis=1)
+
+
+# ----------------------------------------------------------------------------------------------------- falling asleep
+
+
+def fall_asleep(
+    model: Model, state: State, inputs: Inputs, data: Data, later: State, reread: Callable[[State], Array]
+) -> State:
+    """The state after a step, with what sleeps, or falls asleep in it, where it was.
+
+    Args:
+      model, state, inputs, data: where the step began.
+      later: the state after it, as if nothing slept.
+      reread: what sensors read (nsensordata,) in a state like this one; those of a tree that falls asleep go on
+        showing what they read of it at rest.
+    """
+    topology, dtype = model.topology, state.qvel.dtype
+    tree_asleep, slept = _tired(model, state, inputs, data)
+    asleep = tree_asleep >= 0
+    dofs, qpos = asleep[topology.dof_treeid], where(asleep[_plan(topology).qpos], state.qpos, later.qpos)
+    readings = data.sensor_now
+    if topology.nsensor:
+        at_rest = state.replace(qvel=where(dofs, 0, state.qvel))
+        readings = jax.lax.cond(anywhere(jnp.any(slept)), lambda: reread(at_rest), lambda: readings)
+    return later.replace(
+        qpos=qpos,
+        qvel=where(dofs, 0, later.qvel),
+        qacc_warmstart=where(dofs, 0, later.qacc_warmstart),
+        tree_sleep=tree_asleep.astype(dtype),
+        frozen=_remember(topology, qpos, inputs, readings),
+    )
+
+
+def _tired(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[Array, Array]:
+    """`tree_asleep` (ntree,) after a step, and which trees fall asleep in it."""
+    topology, plan = model.topology, _plan(model.topology)
+    before = data.tree_asleep
+    tolerance, speed = model.opt.sleep_tolerance, model.dof_length * jnp.abs(state.qvel)
+    fast = where(tolerance > 0, ~(speed < tolerance), state.qvel != 0)
+    moving = _of_trees(topology, topology.dof_treeid, fast | (inputs.qfrc_applied != 0))
+    moving = moving | _of_trees(topology, topology.body_treeid, jnp.any(inputs.xfrc_applied != 0, axis=1))
+    counted = where(moving | ~jnp.asarray(plan.allowed), AWAKE, before + (before < -1))
+    counted = where(before < 0, counted, before)
+
+    # an island goes to sleep as a whole, what no constraint touches by itself
+    parts, itself = tree_partition(model, data.contact, data.efc), jnp.arange(topology.ntree, dtype=jnp.int32)
+    group = where(parts.touched, parts.first, itself)
+    ready = counted == -1
+    slept = ready & ~jnp.zeros(ready.shape, bool).at[group].max(~ready)[group]
+    with_it = group[:, None] == group[None]
+    after = jnp.where(with_it & (itself[:, None] < itself[None]), itself[None], NEVER)
+    following = jnp.min(after, axis=1)
+    tree_asleep = where(slept, where(following < NEVER, following, group), counted)
+    if model.opt.disabled(DisableBit.ISLAND):
+        # what belongs together is then not known, as soon as there is a constraint
+        some = jnp.any(parts.touched)
+        return where(some, before, tree_asleep), slept & ~some
+    return tree_asleep, slept
+
+
+def asleep_at_first(model: Model, forward: Callable[[Model, State], Data]) -> tuple[Array, Array]:
+    """`tree_asleep` (ntree,) of a new state, in which trees of policy `init` sleep, and what all sensors read in it."""
+    awake = jnp.full(model.topology.ntree, AWAKE, jnp.int32)
+    state = make_state(model).replace(tree_asleep=awake)
+    data = forward(model, state)
+    wanted = model.topology.tree_sleep_policy == SleepPolicy.INIT
+    ready = data.replace(tree_sleep=jnp.where(wanted, -1, awake))
+    return _tired(model, state, make_inputs(model), ready)[0], data.sensor_now
+
+
+def can_skip(model: Model) -> bool:
+    """Whether nothing but time goes on where all trees sleep: no activations of others, no buffers of delays."""
+    plan = _plan(model.topology)
+    return model.topology.nhistory == 0 and bool(np.all(np.any(plan.actuators, axis=1)[plan.activations]))
+
+
+def sleep_on(model: Model, state: State, inputs: Inputs) -> State:
+    """The state a timestep later where all trees sleep."""
+    qpos, _, readings = _remembered(model.topology, state.frozen)
+    return state.replace(
+        time=state.time + model.opt.timestep,
+        qacc_warmstart=jnp.zeros_like(state.qacc_warmstart),
+        frozen=_remember(model.topology, qpos, inputs, readings),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- the layout
+
+
+@per_topology
+def _plan(topology: Topology) -> Plan:
+    """Index work of this file."""
+    joint = np.repeat(np.arange(topology.njnt), qpos_widths(topology.jnt_type))
+    two = limit_layout(topology).tendon
+    two = two[topology.tendon_treenum[two] == 2]
+    actuators = [_trees_of(topology, ObjType.ACTUATOR, actuator) for actuator in range(topology.nu)]
+    sensors = [_trees_of(topology, ObjType.SENSOR, sensor) for sensor in range(topology.nsensor)]
+    activations = np.zeros(topology.na, int)
+    for actuator in np.flatnonzero(topology.actuator_actnum):
+        activations[topology.actuator_actadr[actuator] :][: topology.actuator_actnum[actuator]] = actuator
+    # an equality within one tree wakes nothing
+    tied = np.full((topology.neq, 2), -1)
+    joints = np.flatnonzero(topology.eq_type == EqType.JOINT)
+    others = np.flatnonzero(np.isin(topology.eq_type, (EqType.CONNECT, EqType.WELD)))
+    tied[others] = topology.body_treeid[body_pairs(topology, others).body]
+    if len(joints):
+        objects = np.stack([topology.eq_obj1id[joints], topology.eq_obj2id[joints]], axis=1)
+        tied[joints] = np.where(objects >= 0, topology.body_treeid[topology.jnt_bodyid[objects]], -1)
+    policy = topology.tree_sleep_policy
+    return Plan(
+        qpos=topology.dof_treeid[topology.jnt_dofadr][joint],
+        equality=np.where(tied[:, :1] == tied[:, 1:], -1, tied),
+        tendon=two,
+        tendon_trees=topology.tendon_treeid[two],
+        actuators=_incidence(topology, actuators),
+        activations=activations,
+        readings=_incidence(topology, sensors)[np.repeat(np.arange(topology.nsensor), topology.sensor_dim)],
+        allowed=(policy != SleepPolicy.NEVER) & (policy != SleepPolicy.AUTO_NEVER),
+        mocap=topology.body_mocapid[topology.body_rootid[topology.tree_bodyadr]],
+    )
+
+
+SLEEPLESS = "clear the flag sleep, or leave the equality out"
+
+
+def sleepless_equalities(model: Model) -> list[tuple[int, str]]:
+    """Equalities that cannot be with the flag `sleep`, which MuJoCo stops at when it runs: (index, reason)."""
+    topology = model.topology
+    if not sleeps(model):
+        return []
+    kinds = [(index, EqType(int(kind))) for index, kind in enumerate(topology.eq_type)]
+    return [
+        (index, f"with the flag sleep an equality of type {kind.name.lower()} does not know what to wake")
+        for index, kind in kinds
+        if kind not in (EqType.CONNECT, EqType.WELD, EqType.JOINT)
+    ]
+
+
+def _incidence(topology: Topology, trees: list[set[int] | None]) -> np.ndarray:
+    """(n, ntree) bool of sets of trees, none for None."""
+    table = np.zeros((len(trees), topology.ntree), bool)
+    for row, own in enumerate(trees):
+        table[row, sorted(own or ())] = True
+    return table
+
+
+OWNER = {ObjType.JOINT: "jnt", ObjType.DOF: "dof", ObjType.GEOM: "geom", ObjType.SITE: "site"}
+OWNER |= {ObjType.CAMERA: "cam", ObjType.LIGHT: "light"}
+TARGET = {
+    TrnType.JOINT: ObjType.JOINT,
+    TrnType.JOINTINPARENT: ObjType.JOINT,
+    TrnType.TENDON: ObjType.TENDON,
+    TrnType.SITE: ObjType.SITE,
+    TrnType.BODY: ObjType.BODY,
+    TrnType.SLIDERCRANK: ObjType.SITE,
+}
+# sensors that look at everything
+WAKEFUL = (SensorType.USER, SensorType.PLUGIN, SensorType.RANGEFINDER)
+
+
+def _trees_of(topology: Topology, kind: ObjType, index: int) -> set[int] | None:
+    """The trees that an object sleeps with; none of them if it is static, None if it never sleeps."""
+    if kind in (ObjType.BODY, ObjType.XBODY):
+        tree, root = int(topology.body_treeid[index]), topology.body_rootid[index]
+        return {tree} if tree >= 0 else None if topology.body_mocapid[root] >= 0 else set()
+    if kind in OWNER:
+        return _trees_of(topology, ObjType.BODY, int(getattr(topology, f"{OWNER[kind]}_bodyid")[index]))
+    if kind == ObjType.TENDON:
+        trees = topology.tendon_treeid[index]
+        return None if topology.tendon_treenum[index] > 2 else {int(tree) for tree in trees if tree >= 0}
+    if kind == ObjType.ACTUATOR and topology.actuator_trntype[index] in TARGET:
+        transmission = TrnType(int(topology.actuator_trntype[index]))
+        ends = topology.actuator_trnid[index][: 2 if transmission == TrnType.SLIDERCRANK else 1]
+        return _together([_trees_of(topology, TARGET[transmission], int(end)) for end in ends])
+    if kind == ObjType.SENSOR and topology.sensor_type[index] not in WAKEFUL:
+        kinds = [ObjType(int(each[index])) for each in (topology.sensor_objtype, topology.sensor_reftype)]
+        ids = (int(each[index]) for each in (topology.sensor_objid, topology.sensor_refid))
+        if topology.sensor_type[index] == SensorType.CONTACT and ObjType.SITE in kinds:
+            return None
+        return _together([_trees_of(topology, *end) for end in zip(kinds, ids, strict=True) if end[0]])
+    return None
+
+
+def _together(parts: list[set[int] | None]) -> set[int] | None:
+    """What sleeps where all of some parts do."""
+    return None if None in parts else set().union(*(part for part in parts if part is not None))
