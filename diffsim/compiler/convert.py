@@ -44,9 +44,7 @@ def from_mujoco(
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
-    # an MjModel does not keep the material of its flexes
-    materials = ("flex_young", "flex_poisson", "flex_thickness", "flex_elastic2d")
-    fields |= {name: np.zeros(mjmodel.nflex) for name in materials}
+    fields |= _flex_fields(mjmodel)
     if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin], default=-1) >= 0:
         message, hint = "from_mujoco does not know the plugins of actuators and sensors", "use diffsim.load"
         raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
@@ -58,6 +56,30 @@ def from_mujoco(
         return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
 
     return packed(fields | first_sleepers(fields, packed)[0])
+
+
+def _flex_fields(mjmodel: Any) -> dict[str, Any]:
+    """What an MjModel does not keep of its flexes: their material, which stays unknown, and which cells are empty."""
+    materials = {name: np.zeros(mjmodel.nflex) for name in ("flex_young", "flex_poisson", "flex_thickness")}
+    parents, empty = np.full(mjmodel.nflex, -1), list[np.ndarray]()
+    for flex in range(mjmodel.nflex):
+        order, cells = int(mjmodel.flex_interp[flex]), int(np.prod(mjmodel.flex_cellnum[flex]))
+        empty.append(np.zeros(cells, int))
+        if order:
+            first = mjmodel.flex_nodeadr[flex]
+            bodies = mjmodel.flex_nodebodyid[first : first + mjmodel.flex_nodenum[flex]]
+            slides = mjmodel.body_dofnum[bodies] == 3
+            parents[flex] = mjmodel.body_parentid[bodies[slides][0]] if slides.any() else bodies[0]
+        if order > 0 and mjmodel.flex_stiffnessadr[flex] >= 0:
+            first, size = mjmodel.flex_stiffnessadr[flex], (3 * (order + 1) ** 3) ** 2
+            empty[-1] = (mjmodel.flex_stiffness[first : first + cells * size : size] == 0).astype(int)
+    unknown = np.full(mjmodel.nflex, -1)
+    return {
+        **materials,
+        "flex_elastic2d": unknown,
+        "flex_bodyid": parents,
+        "flex_cellempty": np.concatenate([np.zeros(0, int), *empty]),
+    }
 
 
 def names_of(mjmodel: Any, prefix: str) -> tuple[str, ...]:

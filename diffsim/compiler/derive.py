@@ -5,11 +5,14 @@ host, in float64, without XLA (interpret.py says why and how); springs given by 
 lengths follow from these. Source: mj_setConst and set0 of MuJoCo 3.8.1.
 """
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from diffsim.base.joints import dof_widths
 from diffsim.compiler import sizes_and_defaults
@@ -18,9 +21,13 @@ from diffsim.compiler.elements.sleep import check_sleepers
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.lengthrange import length_ranges
 from diffsim.compiler.singular import check_inertia
+from diffsim.flex.cells import cell_nodes, cell_stiffness
+from diffsim.flex.material import STRAIN
 from diffsim.simulate.constants import MINIMUM, constants
 from diffsim.types.model import Model
 
+# Young's modulus and Poisson's ratio of the cells whose modes strain constraints hold
+STRAINED = (10.0, 0.3)
 # statistics that the file may fix
 FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 
@@ -37,6 +44,7 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
         check_inertia(draft, model, found)
         draft.problems.raise_if_any()
         draft.fields.update(found)
+        _strain_modes(draft, model)
         _spring_dampers(draft)
         length_ranges(draft, packed)
         check_sleepers(draft, packed)
@@ -54,6 +62,36 @@ def _on_host() -> AbstractContextManager[Any]:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:
         return nullcontext()
+
+
+def _strain_modes(draft: Draft, model: Model) -> None:
+    """flex_stiffness of flexes with strain constraints: of each cell how many modes, then the modes, filled up with 0.
+
+    A mode is an eigenvector of the stiffness of a cell of a fixed material, times the root of its eigenvalue, without
+    its rigid part. Eigenvalues of cubes come several at a time: which vectors span their spaces is left to rounding.
+    """
+    topology = model.topology
+    for flex in np.flatnonzero((topology.flex_edgeequality == STRAIN) & (topology.flex_interp != 0)).tolist():
+        node0 = jnp.asarray(draft.fields["flex_node0"])
+        thickness = jnp.asarray(draft.fields["flex_thickness"][flex])
+        young, poisson = map(jnp.asarray, STRAINED)
+        stiffness = functools.partial(cell_stiffness, topology, flex)
+        cells = np.asarray(interpret(stiffness, node0, young, poisson, thickness))
+        corner = np.asarray(node0)[topology.flex_nodeadr[flex] + cell_nodes(topology, flex)]
+        size, first = cells.shape[1], topology.flex_stiffnessadr[flex]
+        table = np.zeros((len(cells), size * size))
+        for row, matrix, place in zip(table, cells, corner, strict=True):
+            value, vector = np.linalg.eigh(-matrix)
+            kept = value > 1e-8 * np.abs(value).max()
+            modes = (vector[:, kept] * np.sqrt(value[kept])).T
+            middle = place - place.mean(axis=0)
+            turns = [np.cross(axis, middle).ravel() for axis in np.eye(3)]
+            rigid = np.linalg.qr(np.array([*(np.tile(axis, len(place)) for axis in np.eye(3)), *turns]).T)[0]
+            modes = modes - modes @ rigid @ rigid.T
+            modes = modes[np.sum(modes**2, axis=1) >= 1e-6 * value[kept]]
+            row[0] = len(modes)
+            row[1 : 1 + modes.size] = modes.ravel()
+        draft.fields["flex_stiffness"][first : first + table.size] = table.ravel()
 
 
 def _spring_dampers(draft: Draft) -> None:

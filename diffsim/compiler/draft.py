@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from diffsim.base.errors import Problems, near_match
-from diffsim.compiler.orientation import IDENTITY
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.settings import Compiler, LengthRange
+from diffsim.mjcf.files.limits import AssetError
+from diffsim.mjcf.orientation import IDENTITY
+from diffsim.mjcf.resources import ResourceError
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 from diffsim.types.kinds import KINDS
@@ -94,6 +96,22 @@ class Draft:
         if index is None or len(index) != len(nodes):
             index = self._index[kind] = {node.name or f"\0{node.id}": node for node in nodes}
         return index
+
+    def contents(self, node: Node, attribute: str = "file_") -> bytes:
+        """The contents of the file that an asset names. Raises AssetError if it cannot be had or is empty."""
+        try:
+            data = self.spec.read_file(node.source, attribute)
+        except ResourceError as error:
+            raise AssetError(str(error), error.hint) from error
+        if not data:
+            raise AssetError(f"file '{getattr(node.source, attribute)}' is empty")
+        return data
+
+    def refuse(self, node: Node, error: AssetError) -> None:
+        """Note why an asset cannot be used, with the name of its file."""
+        file, message = getattr(node.source, "file_", None), str(error)
+        named = f"file '{file}': {message}" if file and f"'{file}'" not in message else message
+        self.problems.add(node.source, named, error.hint)
 
     def columns(self, kind: str) -> None:
         """Turn the rows of all objects of a kind into arrays of `fields`."""

@@ -14,13 +14,13 @@ from diffsim.base.enums import SensorType
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.bodies import MINIMUM, move
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
-from diffsim.compiler.orientation import compose, diagonalize, matrix
+from diffsim.mjcf.orientation import compose, diagonalize, matrix
 from diffsim.mjcf.references import references
 
 # what hangs on a body: its kind and the prefix of its fields
 HANGING = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}
 # what may name a body or geom from elsewhere
-REFERRING = ("camera", "light", "pair", "exclude", "equality", "tendon", "actuator", "sensor", "tuple")
+REFERRING = ("camera", "light", "skin", "pair", "exclude", "equality", "tendon", "actuator", "sensor", "tuple")
 
 
 def forget_materials(draft: Draft) -> None:
@@ -29,7 +29,7 @@ def forget_materials(draft: Draft) -> None:
         return
     draft.nodes["material"].clear()
     draft.nodes["texture"].clear()
-    for kind in ("geom", "site", "tendon"):
+    for kind in ("geom", "site", "tendon", "flex", "skin"):
         for node in draft.nodes[kind]:
             node.e = node.e.replace(material=None)
 

@@ -15,8 +15,8 @@ from diffsim.base.enums import GeomType
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.compiler.assets.field_plugins import SAMPLED, FieldUse
 from diffsim.compiler.host.interpret import interpret
-from diffsim.compiler.orientation import matrix
 from diffsim.geometry.sdf.functions import FUNCTIONS, FieldFunction
+from diffsim.mjcf.orientation import matrix
 
 # vertices that are looked at, and how far from zero a field may be there on average, in radii of the mesh
 LOOKED_AT, NEAR = 500, 0.02

@@ -25,11 +25,13 @@ from diffsim.compiler.elements.attachments import attachment_rows
 from diffsim.compiler.elements.bodies import body_inertias, body_poses, total_mass
 from diffsim.compiler.elements.contacts import exclude_rows, pair_rows
 from diffsim.compiler.elements.equality import equality_rows
+from diffsim.compiler.elements.flexes import flex_rows
 from diffsim.compiler.elements.geoms import geom_rows
 from diffsim.compiler.elements.joints import configuration, joint_rows
 from diffsim.compiler.elements.keyframes import key_rows
 from diffsim.compiler.elements.plugins import plugin_rows
 from diffsim.compiler.elements.sensors import sensor_rows
+from diffsim.compiler.elements.skins import skin_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import flatten
 from diffsim.compiler.fusestatic import discard_visual, forget_materials, fuse_static
@@ -67,6 +69,8 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     budget.check_pairs,
     configuration,
     # what refers to the tree
+    flex_rows,
+    skin_rows,
     pair_rows,
     exclude_rows,
     equality_rows,

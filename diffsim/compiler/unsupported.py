@@ -27,6 +27,7 @@ class Gap:
 
 
 GAPS: tuple[Gap, ...] = (
+    Gap("flex", lambda node: True, "flexes are not simulated yet"),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",

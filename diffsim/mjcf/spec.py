@@ -25,11 +25,12 @@ from typing import Any, overload
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.actuator import Actuator
-from diffsim.mjcf.elements.asset import HField, Material, Mesh, Texture
+from diffsim.mjcf.elements.asset import HField, Material, Mesh, Skin, Texture
 from diffsim.mjcf.elements.body import Body, FreeJoint, Geom, Joint, Site
 from diffsim.mjcf.elements.camera import Camera, Light
 from diffsim.mjcf.elements.contact import Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
+from diffsim.mjcf.elements.deformable import Flex
 from diffsim.mjcf.elements.equality import Equality
 from diffsim.mjcf.elements.sections import REFERRING, Default, Mujoco
 from diffsim.mjcf.elements.sensor import Sensor
@@ -238,6 +239,14 @@ class Spec:
     @property
     def meshes(self) -> list[Mesh]:
         return self.all(Mesh)
+
+    @property
+    def flexes(self) -> list[Flex]:
+        return self.all(Flex)
+
+    @property
+    def skins(self) -> list[Skin]:
+        return self.all(Skin)
 
     @property
     def hfields(self) -> list[HField]:

@@ -23,6 +23,8 @@ from diffsim.base.enums import EqType, GeomType, ObjType
 from diffsim.base.joints import dofs_angular, dofs_block
 from diffsim.dynamics.inertia import compute_inertia
 from diffsim.dynamics.reflected import has_tendon_armature
+from diffsim.flex.material import material_fields
+from diffsim.flex.rest_shape import edge_ends, edge_rows, edge_weights, rest_shape, shape_fields
 from diffsim.geometry.rays.bvh import around, trees
 from diffsim.kinematics.blocks import dof_blocks
 from diffsim.kinematics.com import compute_com_frame
@@ -94,8 +96,20 @@ def inverse_weights(
         "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], weight, 0.0),
         "dof_invweight0": _joint_means(topology, dof),
         "tendon_invweight0": _squares(lines),
+        **_of_flexes(model, kinematics, com, factor),
         "actuator_acc0": sqrt(_squares(moved)),
     }
+
+
+def _of_flexes(model: Model, kinematics: Kinematics, com: ComFrame, factor: Factor) -> Fields:
+    """flexedge_invweight0 (nflexedge,)."""
+    if not model.topology.nflex:
+        return {}
+    general, weights = edge_rows(model, kinematics, com), None
+    if general is not None:
+        columns = _columns(factor, general.jacobian)
+        weights = _squares([matmul(*pair) for pair in zip(factor.inverse, columns, strict=True)])
+    return {"flexedge_invweight0": edge_weights(model, general, weights)}
 
 
 def _columns(factor: Factor, rows: Array) -> list[Array]:
@@ -172,9 +186,9 @@ def set_const(model: Model) -> Model:
 
     Returns:
       A model whose derived fields (`body_subtreemass`, `body_invweight0`, `dof_M0`, `tendon_length0`, `actuator_acc0`,
-      `cam_pos0`, `eq_data`, `mesh_leafvert`, `mesh_boxes`, `stat` ...) belong to its other fields. A positive
-      `actuator_biasprm[:, 2]` of a position servo (a damping ratio) becomes damping, a `tendon_lengthspring` of -1 the
-      length at `qpos_spring`.
+      `cam_pos0`, `eq_data`, `flex_stiffness`, `mesh_leafvert`, `mesh_boxes`, `stat` ...) belong to its other fields. A
+      positive `actuator_biasprm[:, 2]` of a position servo (a damping ratio) becomes damping, a `tendon_lengthspring`
+      of -1 the length at `qpos_spring`.
     """
     found = constants(model)
     stat = model.stat.replace(**found.pop("stat"))
@@ -192,7 +206,12 @@ def constants(model: Model) -> dict[str, Any]:
     found |= around(trees(model.topology), model.mesh_vert)
     found["eq_data"] = _relative_poses(model, kinematics)
     found["actuator_biasprm"] = _damping_from_ratio(model, transmission, found["dof_M0"])
+    if model.topology.nflex:
+        rest = rest_shape(model, kinematics)
+        found |= shape_fields(model, rest)
+        found |= material_fields(model, rest, found["flex_node0"])
     sizes = _body_sizes(model, kinematics)
+    sizes = _with_flexes(model, kinematics, found, sizes) if model.topology.nflex else sizes
     # 1 for translations, the body's size for rotations
     turns, of_body = dofs_angular(model.topology.jnt_type), sizes[model.topology.dof_bodyid]
     found["dof_length"] = jnp.where(turns, of_body, 1.0)
@@ -299,6 +318,22 @@ def _body_sizes(model: Model, kinematics: Kinematics) -> Array:
     reach = model.geom_rbound + norm(kinematics.xipos[owner] - kinematics.geom_xpos)
     size = size.at[owner].max(jnp.where(model.geom_rbound > 0, reach, 0.0))
     return jnp.maximum(size, SMALLEST_SIZE).at[0].set(0.0)
+
+
+def _with_flexes(model: Model, kinematics: Kinematics, found: Fields, size: Array) -> Array:
+    """Body sizes with the edges of flexes that end on a body, and the distances between nodes of one flex."""
+    topology = model.topology
+    bodies = topology.flex_vertbodyid[edge_ends(topology)]
+    held = np.flatnonzero((bodies >= 0).all(axis=1))
+    for end in range(2):
+        size = size.at[bodies[held, end]].max(found["flexedge_length0"][held])
+    for first, number in zip(topology.flex_nodeadr, topology.flex_nodenum, strict=True):
+        own = topology.flex_nodebodyid[first : first + number]
+        if number:
+            where = kinematics.xpos[own]
+            apart = norm(where[:, None] - where[None])
+            size = size.at[own].max(jnp.max(apart, axis=1))
+    return size.at[0].set(0.0)
 
 
 def _statistics(model: Model, kinematics: Kinematics, inertia: Inertia, sizes: Array) -> Fields:

@@ -164,4 +164,4 @@ KINDS: dict[str, Kind] = {
 OBJECT_KIND = {ObjType[kind.upper()]: kind for kind in KINDS} | {ObjType.XBODY: "body"}
 
 # arrays that are found by way of others, with rows that belong to no one object
-SHARED = ("mesh_graph", "mesh_facet", "mesh_polyvert", "mesh_polymap", "skin_bonevertid")
+SHARED = ("mesh_graph", "mesh_facet", "mesh_polyvert", "mesh_polymap", "skin_bonevertid", "flex_cellempty")

@@ -244,8 +244,12 @@ class Topology:
     flex_rigid: Ints
     flex_centered: Ints
     flex_flatskin: Ints
-    # ours: which energies a surface has, `base.enums.Elastic2D`
+    # ours: which energies a surface has, `base.enums.Elastic2D`; -1 where the material is not known (from_mujoco)
     flex_elastic2d: Ints
+    # ours: the body in whose frame the vertices of an interpolated flex stand, -1 for none; which cells of the grids
+    # of all flexes, one after another, have no part of the mesh
+    flex_bodyid: Ints
+    flex_cellempty: Ints
     # their nodes (nflexnode), vertices (nflexvert), edges (nflexedge, 2), elements and shells
     flex_nodebodyid: Ints
     flex_vertbodyid: Ints

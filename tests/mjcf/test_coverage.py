@@ -13,7 +13,11 @@ from diffsim.types import Option
 ROOT = Path(diffsim.__file__).parent
 READERS = [
     *sorted((ROOT / "compiler").rglob("*.py")),
-    *(path for path in sorted((ROOT / "mjcf").glob("*.py")) if path.stem in ("spec", "defaults", "reader", "names")),
+    *(
+        path
+        for path in sorted((ROOT / "mjcf").glob("*.py"))
+        if path.stem in ("spec", "defaults", "reader", "names", "orientation")
+    ),
     *sorted((ROOT / "mjcf" / "macros").glob("*.py")),
     *(
         ROOT / "mjcf" / "elements" / f"{name}.py"

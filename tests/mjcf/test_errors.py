@@ -122,8 +122,6 @@ UNSUPPORTED = [
     (section("extension", "<plugin plugin='mujoco.pump'/>"), "plugins"),
     (model("<body><plugin plugin='x'/></body>"), "plugins"),
     (model("<composite type='cable'/>"), "composites"),
-    (model("<flexcomp name='f'/>"), "flexcomps"),
-    (section("deformable", "<flex name='f' body='b' element='0 1'/>"), "flexes"),
 ]
 GOLDEN = """\
 <xml>:3 <option>: attribute 'timestep': '2ms' is not a number

@@ -7,7 +7,7 @@ box, rounding decides; sums are in the order of MuJoCo's `boxTriangle` (3.8.1).
 import numpy as np
 
 from diffsim.compiler.assets.point_triangle import dot
-from diffsim.compiler.assets.surface import cross_product
+from diffsim.mjcf.files.surface import cross_product
 
 Array = np.ndarray
 

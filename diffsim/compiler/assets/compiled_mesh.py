@@ -20,12 +20,13 @@ from diffsim.compiler.assets.hull import (
     polygon_normals,
     polygons,
 )
-from diffsim.compiler.assets.limits import (
-    AssetError,
-)
 from diffsim.compiler.assets.mesh_source import check_reach
 from diffsim.compiler.assets.octree_field import Octree, octree_of
-from diffsim.compiler.assets.surface import (
+from diffsim.mjcf.elements.deformable import Plugin
+from diffsim.mjcf.files.limits import (
+    AssetError,
+)
+from diffsim.mjcf.files.surface import (
     SMALLEST,
     Surface,
     inertia,
@@ -35,8 +36,7 @@ from diffsim.compiler.assets.surface import (
     vertex_normals,
     volume_and_center,
 )
-from diffsim.compiler.orientation import IDENTITY, diagonalize, matrix, unit
-from diffsim.mjcf.elements.deformable import Plugin
+from diffsim.mjcf.orientation import IDENTITY, diagonalize, matrix, unit
 
 Array = np.ndarray
 Fields = dict[str, Any]

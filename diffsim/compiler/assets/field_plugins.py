@@ -13,14 +13,14 @@ import jax
 import numpy as np
 
 from diffsim.base.errors import near_match
-from diffsim.compiler.assets.limits import AssetError
 from diffsim.compiler.assets.marching_cubes import marching_cubes
-from diffsim.compiler.assets.surface import Surface
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.host.interpret import interpret
 from diffsim.geometry.sdf.functions import FUNCTIONS, FieldFunction
 from diffsim.geometry.sdf.octree import OCTREE
 from diffsim.mjcf.elements.deformable import MUJOCO, Config, Plugin, PluginInstance
+from diffsim.mjcf.files.limits import AssetError
+from diffsim.mjcf.files.surface import Surface
 
 # grid points along all three sides together, less one or two for each
 POINTS = 300

@@ -8,9 +8,9 @@ Source: MuJoCo "XML reference", hfield.
 import numpy as np
 
 from diffsim.compiler.assets.images import png_gray
-from diffsim.compiler.assets.limits import MOST_IN_ALL, MOST_PIXELS, AssetError, check_count, contents, kind_of, refuse
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses
+from diffsim.mjcf.files.limits import MOST_IN_ALL, MOST_PIXELS, AssetError, check_count, kind_of
 
 Array = np.ndarray
 
@@ -33,7 +33,7 @@ def hfield_rows(draft: Draft) -> None:
             check_count(total, MOST_IN_ALL, "elevations together with the height fields before it")
             grids.append(_normalized(grid))
         except AssetError as error:
-            refuse(draft, node, error)
+            draft.refuse(node, error)
     draft.problems.raise_if_any()
     counts = np.array([grid.size for grid in grids], int)
     draft.fields.update(
@@ -51,7 +51,7 @@ def _elevation(draft: Draft, node: Node) -> Array:
     """Elevations (rows, columns) float32, lowest y first."""
     e = node.e
     if e.file_:
-        data = contents(draft, node)
+        data = draft.contents(node)
         # what has no ending that is known is taken for a binary file
         kind = e.content_type and kind_of(e.file_, e.content_type, KINDS)
         kind = kind or KINDS.get(kind_of(e.file_, None, {}), BINARY)

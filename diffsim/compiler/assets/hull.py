@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.compiler.assets.limits import AssetError
-from diffsim.compiler.assets.surface import SMALLEST, cross_product, directed_edges, squares
+from diffsim.mjcf.files.limits import AssetError
+from diffsim.mjcf.files.surface import SMALLEST, cross_product, directed_edges, squares
 
 Array = np.ndarray
 

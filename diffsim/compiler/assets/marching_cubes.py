@@ -9,7 +9,7 @@ Source: Lorensen and Cline 1987; MarchingCubeCpp (public domain) for the table a
 
 import numpy as np
 
-from diffsim.compiler.assets.surface import Surface, unit_or_up
+from diffsim.mjcf.files.surface import Surface, unit_or_up
 
 Array = np.ndarray
 

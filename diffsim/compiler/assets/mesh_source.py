@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.assets.field_plugins import FieldUse, field_of, field_surface
-from diffsim.compiler.assets.limits import (
+from diffsim.compiler.assets.mesh_shapes import builtin_surface
+from diffsim.compiler.draft import Draft, Node
+from diffsim.mjcf.files.limits import (
     MOST_FACES,
     MOST_VERTICES,
     AssetError,
     check_count,
-    contents,
     kind_of,
 )
-from diffsim.compiler.assets.mesh_files import KINDS, read_mesh
-from diffsim.compiler.assets.mesh_shapes import builtin_surface
-from diffsim.compiler.assets.surface import (
+from diffsim.mjcf.files.mesh_files import KINDS, read_mesh
+from diffsim.mjcf.files.surface import (
     Surface,
 )
-from diffsim.compiler.draft import Draft, Node
 
 Array = np.ndarray
 Fields = dict[str, Any]
@@ -81,7 +80,7 @@ def _kind(e: Any) -> str:
 def _from_file(draft: Draft, node: Node) -> Surface:
     """The surface of a mesh file; triangles of a mirrored MSH are turned once by the file, and once more later."""
     e = node.e
-    found = read_mesh(e.file_, contents(draft, node), e.content_type)
+    found = read_mesh(e.file_, draft.contents(node), e.content_type)
     if _kind(e) == KINDS[".msh"] and e.scale.prod() <= 0:
         return replace(found, face=found.face[:, [0, 2, 1]])
     return found

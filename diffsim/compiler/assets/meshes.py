@@ -17,22 +17,21 @@ from diffsim.compiler.assets.hull import (
     polygons_of_vertices,
     rounding_fields,
 )
-from diffsim.compiler.assets.limits import (
-    MOST_IN_ALL,
-    AssetError,
-    check_count,
-    refuse,
-)
 from diffsim.compiler.assets.mesh_source import mesh_source
 from diffsim.compiler.assets.octree_field import Octree
-from diffsim.compiler.assets.surface import (
-    Surface,
-)
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.geometry.hull.hull_facets import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.mjcf.elements.deformable import Plugin
+from diffsim.mjcf.files.limits import (
+    MOST_IN_ALL,
+    AssetError,
+    check_count,
+)
+from diffsim.mjcf.files.surface import (
+    Surface,
+)
 
 Array = np.ndarray
 Fields = dict[str, Any]
@@ -49,7 +48,7 @@ def mesh_rows(draft: Draft) -> None:
             sampled = node.name in fields and node.e.first(Plugin) is None
             node.row["mesh"] = compile_mesh(node.e, source, node.name in hulls, sampled)
         except AssetError as error:
-            refuse(draft, node, error)
+            draft.refuse(node, error)
     draft.problems.raise_if_any()
 
 

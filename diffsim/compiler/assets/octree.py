@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.compiler.assets.box_triangle import boxes_meet_triangles
-from diffsim.compiler.assets.limits import AssetError
+from diffsim.mjcf.files.limits import AssetError
 
 Array = np.ndarray
 

@@ -15,8 +15,8 @@ import numpy as np
 from diffsim.compiler.assets.octree import DEPTH, Cells, cells_of, check_pairs, chunks
 from diffsim.compiler.assets.octree_corners import GRID, completed, corners_of, hanging, places
 from diffsim.compiler.assets.point_triangle import nearest, outside
-from diffsim.compiler.assets.surface import squares
 from diffsim.compiler.assets.triangle_order import box_order
+from diffsim.mjcf.files.surface import squares
 
 Array = np.ndarray
 

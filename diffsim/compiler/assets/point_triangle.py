@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.compiler.assets.surface import cross_product
+from diffsim.mjcf.files.surface import cross_product
 
 Array = np.ndarray
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from diffsim.base.enums import ColorSpace, TextureType
 from diffsim.compiler.assets.images import SIGNATURE, png_is_srgb, png_pixels
-from diffsim.compiler.assets.limits import MOST_PIXELS, MOST_TEXELS, AssetError, check_count, contents, kind_of, refuse
 from diffsim.compiler.assets.patterns import Pattern, pattern_pixels
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses
+from diffsim.mjcf.files.limits import MOST_PIXELS, MOST_TEXELS, AssetError, check_count, kind_of
 from diffsim.mjcf.resources import OutsideError
 
 Array = np.ndarray
@@ -35,7 +35,7 @@ def texture_rows(draft: Draft) -> None:
             total += image.shape[0] * image.shape[1]
             check_count(total, MOST_TEXELS, "pixels together with the textures before it")
         except AssetError as error:
-            refuse(draft, node, error)
+            draft.refuse(node, error)
             continue
         images.append(image)
         height, width, channels = image.shape
@@ -85,7 +85,7 @@ def _builtin(e: Any) -> Array:
 def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]:
     """Pixels of a file, flipped as wanted, and their colour space."""
     e, name = node.e, getattr(node.e, attribute)
-    data = contents(draft, node, attribute)
+    data = draft.contents(node, attribute)
     kind, srgb = kind_of(name, e.content_type, KINDS), False
     if kind == KINDS[".png"]:
         pixels, srgb = png_pixels(data, e.nchannel), png_is_srgb(data)

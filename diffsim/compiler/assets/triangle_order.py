@@ -7,7 +7,7 @@ Source: `mjCBoundingVolumeHierarchy::MakeBVH` of user_objects.cc, `mjCMesh::Make
 import numpy as np
 
 from diffsim.compiler.assets.point_triangle import dot
-from diffsim.compiler.assets.surface import cross_product
+from diffsim.mjcf.files.surface import cross_product
 
 Array = np.ndarray
 

@@ -11,8 +11,8 @@ import numpy as np
 from diffsim.base.enums import GeomType, LightType
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.geoms import check_size, orientation, shaped_pose
-from diffsim.compiler.orientation import IDENTITY, compose, rotate, unit
 from diffsim.mjcf.elements.visual import Map
+from diffsim.mjcf.orientation import IDENTITY, compose, rotate, unit
 
 SITE_SHAPES = (GeomType.SPHERE, GeomType.CAPSULE, GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX)
 

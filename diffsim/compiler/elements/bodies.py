@@ -11,9 +11,9 @@ from diffsim.base.joints import is_free
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.geoms import orientation
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
-from diffsim.compiler.orientation import TINY, compose, diagonalize, invert, matrix
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.body import Inertial, standing_in
+from diffsim.mjcf.orientation import TINY, compose, diagonalize, invert, matrix
 
 Array = np.ndarray
 

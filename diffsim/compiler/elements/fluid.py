@@ -10,7 +10,7 @@ from math import pi
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.compiler.orientation import TINY
+from diffsim.mjcf.orientation import TINY
 
 Vector = np.ndarray
 

@@ -15,7 +15,7 @@ from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties
-from diffsim.compiler.orientation import rotate
+from diffsim.mjcf.orientation import rotate
 
 Array = np.ndarray
 Fit = Callable[[Array], list[float]]

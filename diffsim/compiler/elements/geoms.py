@@ -12,19 +12,17 @@ import numpy as np
 from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh
 from diffsim.compiler.assets.field_plugins import NO_FIELD, SAMPLED, FieldUse, field_of
-from diffsim.compiler.assets.limits import AssetError
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.contacts import CONDIMS
 from diffsim.compiler.elements.fluid import fluid_coefficients
 from diffsim.compiler.elements.geom_assets import FITTED, fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
 from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties, bounding_box
-from diffsim.compiler.orientation import (
+from diffsim.mjcf.files.limits import AssetError
+from diffsim.mjcf.orientation import (
     TINY,
     compose,
-    from_axes,
-    from_axis_angle,
-    from_euler,
     from_z_axis,
+    orientation_of,
     unit,
 )
 
@@ -35,21 +33,12 @@ EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BO
 
 def orientation(draft: Draft, node: Node, e: Any = None) -> Array:
     """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler."""
-    e, settings = e or node.e, draft.settings(node)
-    ways = {
-        "axisangle": lambda value: from_axis_angle(value, settings.degree),
-        "xyaxes": from_axes,
-        "zaxis": from_z_axis,
-        "euler": lambda value: from_euler(value, settings.eulerseq, settings.degree),
-    }
-    for name, convert in ways.items():
-        value = getattr(e, name, None)
-        if value is not None:
-            try:
-                return convert(value)
-            except ValueError as error:
-                draft.problems.add(node.source, str(error))
-    return unit(e.quat)[0]
+    e = e or node.e
+    try:
+        return orientation_of(e, draft.settings(node))
+    except ValueError as error:
+        draft.problems.add(node.source, str(error))
+        return unit(e.quat)[0]
 
 
 def shaped_pose(draft: Draft, node: Node, kind: GeomType) -> tuple[Array, Array, Array]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from diffsim.base.joints import JointKind, dof_widths, is_ball, kind_of
 from diffsim.compiler.draft import Draft, Node, check_flag, check_limits, is_limited
-from diffsim.compiler.orientation import IDENTITY, compose, rotate, unit
+from diffsim.mjcf.orientation import IDENTITY, compose, rotate, unit
 
 Array = np.ndarray
 

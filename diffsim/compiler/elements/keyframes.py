@@ -9,8 +9,8 @@ import numpy as np
 
 from diffsim.base.joints import kind_of
 from diffsim.compiler.draft import Draft, Fields, Node, columns
-from diffsim.compiler.orientation import unit
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
+from diffsim.mjcf.orientation import unit
 
 
 def key_rows(draft: Draft) -> None:

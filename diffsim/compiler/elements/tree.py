@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from diffsim.compiler.draft import Draft, Node, Pose, origin
 from diffsim.compiler.elements.geoms import orientation
-from diffsim.compiler.orientation import compose
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Geom, Joint, Site
 from diffsim.mjcf.elements.camera import Camera, Light
+from diffsim.mjcf.orientation import compose
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 
@@ -26,7 +26,9 @@ ON_BODY: dict[type[Element], str] = {
 
 # what stands in sections of its own
 SECTIONS: dict[str, Callable[[Spec], Sequence[Element]]] = {
+    "flex": lambda spec: spec.flexes,
     "mesh": lambda spec: spec.meshes,
+    "skin": lambda spec: spec.skins,
     "hfield": lambda spec: spec.hfields,
     "texture": lambda spec: spec.textures,
     "material": lambda spec: spec.materials,

@@ -205,7 +205,7 @@ class Skin(Element):
     """A deformable surface that bodies carry; only seen."""
 
     name: str | None = Name("skin")
-    file_: str | None = File("assetdir")
+    file_: str | None = File("meshdir")
     material: str | None = Reference("material")
     rgba: Vector = Reals(4, GRAY)
     inflate: float = Real(0)

@@ -1,11 +1,13 @@
-"""Elements that are read and refused: deformables, macros that make bodies, most plugins; and attachments.
+"""Deformables, macros that make them, plugins and attachments.
 
-They are declared in full, so that a model that uses them gets every message at once.
+What is refused is declared in full, so that a model that uses it gets every message at once.
 Source: MuJoCo XML reference, "deformable", "composite", "flexcomp", "attach", "extension".
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+from diffsim.base.enums import Elastic2D, FlexSelf
 from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
     File,
@@ -23,7 +25,7 @@ from diffsim.mjcf.attributes import (
 )
 from diffsim.mjcf.elements.asset import Mesh
 from diffsim.mjcf.elements.body import Geom, Joint, Site
-from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref
+from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref, keywords
 from diffsim.mjcf.schema import Element, allow
 
 NO_PLUGIN = "plugins are not supported, but for distance fields"
@@ -31,7 +33,6 @@ NO_PLUGIN = "plugins are not supported, but for distance fields"
 MUJOCO = "mujoco."
 FIELDS = "mujoco.sdf."
 FUNCTIONS = ("mujoco.pid", "mujoco.sensor.touch_grid")
-NO_FLEX = "flexes are not supported"
 
 
 def _words(text: str) -> dict[str, str]:
@@ -41,8 +42,13 @@ def _words(text: str) -> dict[str, str]:
 COMPOSITES = _words("particle grid rope loop cable cloth")
 FLEXCOMPS = _words("grid box cylinder ellipsoid square disc circle mesh gmsh direct")
 FLEX_DOFS = _words("full radial trilinear quadratic 2d")
-SELF_COLLISIONS = _words("none narrow bvh sap auto")
-ELASTIC_2D = _words("none bend stretch both")
+SELF_COLLISIONS = keywords(FlexSelf)
+ELASTIC_2D = {
+    "none": Elastic2D.NONE,
+    "bend": Elastic2D.BEND,
+    "stretch": Elastic2D.STRETCH,
+    "both": Elastic2D.BEND | Elastic2D.STRETCH,
+}
 EDGE_EQUALITIES = _words("false true vert strain")
 
 
@@ -153,9 +159,7 @@ class CompositeSkin(Element):
 
 @dataclass(eq=False)
 class FlexComp(Oriented):
-    """A macro that makes a flex and its bodies."""
-
-    unsupported = "flexcomps are not supported"
+    """A macro that makes a flex and its bodies; see macros/flexcomp.py."""
 
     name: str = Name("flex", required=True)
     type: str = Keyword(FLEXCOMPS, "grid")
@@ -170,7 +174,7 @@ class FlexComp(Oriented):
     mass: float = Real(1)
     inertiabox: float = Real(0.005)
     scale: Vector = Reals(3, (1, 1, 1))
-    file_: str | None = File("assetdir")
+    file_: str | None = File("meshdir")
     point: Vector | None = Reals(None)
     element: IntVector | None = Integers(None)
     texcoord: Vector | None = Reals(None)
@@ -206,7 +210,7 @@ class FlexElasticity(Element):
     poisson: float = Real(0)
     damping: float = Real(0)
     thickness: float = Real(-1)
-    elastic2d: str = Keyword(ELASTIC_2D, "none")
+    elastic2d: Elastic2D = Keyword(ELASTIC_2D, "none")
 
 
 @dataclass(eq=False)
@@ -224,7 +228,7 @@ class FlexContact(Element):
     margin: float = Real(0)
     gap: float = Real(0)
     internal: bool = Flag(False)
-    selfcollide: str = Keyword(SELF_COLLISIONS, "auto")
+    selfcollide: FlexSelf = Keyword(SELF_COLLISIONS, "auto")
     activelayers: int = Integer(1)
     passive: bool = Flag(False)
 
@@ -241,9 +245,14 @@ class FlexPin(Element):
 
 @dataclass(eq=False)
 class Flex(Element):
-    """A deformable line, surface or volume."""
+    """A deformable line, surface or volume.
 
-    unsupported = NO_FLEX
+    MJCF cannot say what only flexcomps know: `place`, where pinned nodes are in the frames of their bodies, and
+    `empty`, which cells have no part of the mesh (None: to be seen from the mesh).
+    """
+
+    place: Any = None
+    empty: Any = None
 
     name: str | None = Name("flex")
     group: int = Integer(0)

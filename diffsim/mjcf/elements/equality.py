@@ -22,7 +22,6 @@ from diffsim.mjcf.schema import Element
 Ends = tuple[ObjType, str, str | None, str | None]
 
 POLYNOMIAL = (0.0, 1.0, 0.0, 0.0, 0.0)
-NO_FLEX = "flexes are not supported"
 
 
 @dataclass(eq=False)
@@ -167,18 +166,27 @@ class TendonEquality(PolynomialEquality):
 class FlexEquality(Equality):
     """The edges or vertices of a flex."""
 
-    unsupported = NO_FLEX
-
     flex: str = Reference("flex", required=True)
+
+    @property
+    def ends(self) -> Ends:
+        """One flex."""
+        return ObjType.UNKNOWN, "flex", self.flex, None
 
 
 @dataclass(eq=False)
 class FlexStrain(FlexEquality):
-    """The strain of one cell of a flex."""
-
-    unsupported = NO_FLEX
+    """The strain of one cell of a flex; of a shell `cell` is the number of a face, -1, -1."""
 
     cell: IntVector | None = Integers(3)
+
+    @property
+    def data(self) -> np.ndarray:
+        """The cell."""
+        data = super().data
+        if self.cell is not None:
+            data[:3] = self.cell
+        return data
 
 
 TAGS: dict[str, type[Element]] = {

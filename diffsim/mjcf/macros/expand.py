@@ -1,4 +1,5 @@
-"""expand: macros are replaced by what they stand for, innermost first: `<replicate>` and `<attach>` become frames.
+"""expand: macros are replaced by what they stand for, innermost first: `<replicate>` and `<attach>` become
+frames, `<flexcomp>` becomes bodies and a flex.
 
 What macros make is bounded, so that a short file cannot ask for a model without end.
 """
@@ -7,9 +8,10 @@ from diffsim.base.errors import Problems
 from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Replicate
-from diffsim.mjcf.elements.deformable import Attach
+from diffsim.mjcf.elements.deformable import Attach, FlexComp
 from diffsim.mjcf.elements.sections import AssetSection, Default
 from diffsim.mjcf.macros.attach import attach
+from diffsim.mjcf.macros.flexcomp import Made, flexcomp
 from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.macros.replicate import replicate
 from diffsim.mjcf.schema import Element
@@ -20,7 +22,7 @@ MOST_COPIES = 20_000
 
 def expand(spec: Spec, problems: Problems) -> None:
     """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
-    macros, keys = _macros(spec.root), Keys(spec, problems)
+    macros, keys, made = _macros(spec.root), Keys(spec, problems), Made()
     sizes = _sizes(spec, macros)
     for element in macros:
         if sizes[id(element)] > MOST_COPIES:
@@ -31,6 +33,12 @@ def expand(spec: Spec, problems: Problems) -> None:
             replicate(spec.root, element, element.filled(), spec.compiler, keys)
         elif isinstance(element, Attach):
             attach(spec, element, keys, problems)
+        elif isinstance(element, FlexComp):
+            flexcomp(spec, element, made, problems)
+    for section in (made.equalities, made.flexes):
+        if section.children:
+            section.parent = spec.root
+            spec.root.children.insert(len(spec.root.children) - 1, section)
     if spec.models:
         spec.defaults = Defaults(spec.root.each(Default), problems)
         for section in spec.root.each(AssetSection):
@@ -43,7 +51,7 @@ def _macros(root: Element) -> list[Element]:
     found, waiting = [], [root]
     while waiting:
         element = waiting.pop()
-        if isinstance(element, Replicate | Attach):
+        if isinstance(element, Replicate | Attach | FlexComp):
             found.append(element)
         waiting.extend(element.children)
     # the walk above has the last child first and parents before children: its reverse is file order, innermost first

@@ -7,12 +7,13 @@ Source: MuJoCo "XML reference", mesh; the formats' public descriptions.
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from diffsim.compiler.assets.limits import MOST_FACES, MOST_STL_FACES, MOST_VERTICES, AssetError, check_count, kind_of
-from diffsim.compiler.assets.obj_file import read_obj
-from diffsim.compiler.assets.surface import Surface
+from diffsim.mjcf.files.limits import MOST_FACES, MOST_STL_FACES, MOST_VERTICES, AssetError, check_count, kind_of
+from diffsim.mjcf.files.obj_file import read_obj
+from diffsim.mjcf.files.surface import Surface
 
 Array = np.ndarray
 
@@ -67,6 +68,12 @@ def _ascii_stl(data: bytes) -> Array:
     if not facets or 3 * facets != len(corners) or len(rows) != data.count(b"vertex"):
         raise AssetError(f"is not an STL file: {len(rows)} vertices for {facets} facets")
     return corners
+
+
+def without_repeats(surface: Surface) -> Surface:
+    """The surface with equal vertices made one, at the first place of each."""
+    index, first = _first_of_equals(np.asarray(surface.vertex, np.float32))
+    return replace(surface, vertex=surface.vertex[first], face=index[surface.face].astype(np.int32))
 
 
 def _first_of_equals(corners: Array) -> tuple[Array, Array]:

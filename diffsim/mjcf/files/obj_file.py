@@ -12,8 +12,8 @@ from itertools import chain
 
 import numpy as np
 
-from diffsim.compiler.assets.limits import MOST_FACES, MOST_VERTICES, AssetError, check_count
-from diffsim.compiler.assets.surface import Surface, cross_product
+from diffsim.mjcf.files.limits import MOST_FACES, MOST_VERTICES, AssetError, check_count
+from diffsim.mjcf.files.surface import Surface, cross_product
 
 Array = np.ndarray
 

@@ -5,8 +5,9 @@ MJCF gives an orientation as quat, axisangle, xyaxes, zaxis or euler; the compil
 compiled fields agree to rounding. Source: MuJoCo "Modeling", frame orientations; Eberly, eigenvectors by Jacobi sweeps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import atan2, cos, pi, sin, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -186,3 +187,22 @@ def _sort_axes(values: Vector, quat: Vector) -> tuple[Vector, Vector]:
             turn[0] = turn[(lead + 2) % 3 + 1] = 0.707106781186548
             quat = unit(multiply(quat, turn))[0]
     return values, quat
+
+
+def orientation_of(e: Any, settings: Any) -> Vector:
+    """Unit quaternion of an element that has quat, axisangle, xyaxes, zaxis or euler, by the settings of its file.
+
+    Raises:
+      ValueError: no rotation is that way.
+    """
+    ways: dict[str, Callable[[Any], Vector]] = {
+        "axisangle": lambda value: from_axis_angle(value, settings.degree),
+        "xyaxes": from_axes,
+        "zaxis": from_z_axis,
+        "euler": lambda value: from_euler(value, settings.eulerseq, settings.degree),
+    }
+    for name, convert in ways.items():
+        value = getattr(e, name, None)
+        if value is not None:
+            return convert(value)
+    return unit(e.quat)[0]

@@ -4,9 +4,6 @@ Files are input from strangers. What a header promises is checked against these 
 file before anything of that size is made.
 """
 
-from diffsim.compiler.draft import Draft, Node
-from diffsim.mjcf.resources import ResourceError
-
 # per mesh; an STL file has its own limit, MuJoCo's
 MOST_VERTICES = 1_000_000
 MOST_FACES = 2_000_000
@@ -25,24 +22,6 @@ class AssetError(ValueError):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-
-
-def contents(draft: Draft, node: Node, attribute: str = "file_") -> bytes:
-    """The contents of the file that an asset names. Raises AssetError if it cannot be had or is empty."""
-    try:
-        data = draft.spec.read_file(node.source, attribute)
-    except ResourceError as error:
-        raise AssetError(str(error), error.hint) from error
-    if not data:
-        raise AssetError(f"file '{getattr(node.source, attribute)}' is empty")
-    return data
-
-
-def refuse(draft: Draft, node: Node, error: AssetError) -> None:
-    """Note why an asset cannot be used, with the name of its file."""
-    file, message = getattr(node.source, "file_", None), str(error)
-    named = f"file '{file}': {message}" if file and f"'{file}'" not in message else message
-    draft.problems.add(node.source, named, error.hint)
 
 
 def check_count(number: int, most: int, what: str) -> None:

@@ -1,0 +1,94 @@
+"""Tables of a flex that follow from its elements: edges, flaps, shell, layers, pairs for collisions within it.
+
+All in integers, all elements at once. A fragment is what an element of dimension d shares with a neighbour: d of its
+vertices. Fragments that only one element has are the border. Source: mjCFlex::Compile, CreateFlapStencil and
+CreateShellPair (MuJoCo 3.8.1), whose orders these are.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from diffsim.flex.material import EDGES
+
+Array = np.ndarray
+
+# the fragments of an element, by dimension; their vertices turn as seen from outside
+FRAGMENTS = {1: [(0,), (1,)], 2: [(0, 1), (1, 2), (2, 0)], 3: [(0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2)]}
+
+
+class Borders(NamedTuple):
+    """Fragments of the border (n, dim), how far each element (m,) is from it, and pairs (k, 2) of an element and a
+    vertex of a neighbour.
+    """
+
+    shell: Array
+    layer: Array
+    evpair: Array
+
+
+def number_edges(element: Array) -> tuple[Array, Array]:
+    """Edges (n, 2), the smaller vertex first, in the order in which they appear, and those of each element (m, k)."""
+    local = np.array(EDGES[element.shape[1] - 1])
+    pairs = np.sort(element[:, local].reshape(-1, 2), axis=1)
+    _, first, index = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return pairs[first[order]], rank[index.ravel()].reshape(-1, len(local))
+
+
+def flaps(element: Array, elemedge: Array) -> Array:
+    """(nedge, 2) vertices opposite of each edge in its first and in its last triangle, -1 for no second one."""
+    opposite = np.arange(3)
+    edge, vertex = elemedge.ravel(), element[:, opposite].ravel()
+    result = np.full((int(elemedge.max()) + 1, 2), -1)
+    _, first = np.unique(edge, return_index=True)
+    result[:, 0] = vertex[first]
+    later = np.setdiff1d(np.arange(len(edge)), first)
+    # of several the last one stays
+    result[edge[later], 1] = vertex[later]
+    return result
+
+
+def borders(element: Array) -> Borders:
+    """Shell, layers and pairs of a flex."""
+    dim, number = element.shape[1] - 1, len(element)
+    local = np.array(FRAGMENTS[dim])
+    outward = element[:, local].reshape(-1, dim)
+    owner = np.repeat(np.arange(number), dim + 1)
+    fragment = np.sort(outward, axis=1)
+    order = np.lexsort((owner, *fragment.T[::-1]))
+    outward, owner, fragment = outward[order], owner[order], fragment[order]
+    same = (fragment[1:] == fragment[:-1]).all(axis=1)
+    alone = ~np.append(False, same) & ~np.append(same, False)
+    border = np.zeros(number, bool)
+    border[owner[alone]] = True
+    joined = np.stack([owner[:-1], owner[1:]], axis=1)[same]
+    layer = _layers(border, joined) if dim == 3 else np.zeros(number, int)
+    pairs = np.zeros((0, 2), int)
+    near = border[joined].any(axis=1) if dim < 3 else np.zeros(len(joined), bool)
+    if near.any():
+        common, joined = fragment[1:][same][near], joined[near]
+        apart = (element[joined][..., None] != common[:, None, None]).all(axis=-1)
+        vertex = np.take_along_axis(element[joined], apart.argmax(axis=2)[..., None], axis=2)[..., 0]
+        pairs = np.stack([joined[:, ::-1], vertex], axis=2).reshape(-1, 2)
+    return Borders(outward[alone], layer, pairs)
+
+
+def _layers(border: Array, joined: Array) -> Array:
+    """(m,) steps from each element to the border; m + 1 where no step leads there."""
+    layer = np.where(border, 0, len(border) + 1)
+    while True:
+        nearer = layer.copy()
+        for one, two in ((0, 1), (1, 0)):
+            np.minimum.at(nearer, joined[:, one], layer[joined[:, two]] + 1)
+        if (nearer == layer).all():
+            return layer
+        layer = nearer
+
+
+def incident_edges(edge: Array, nvert: int) -> tuple[Array, Array]:
+    """Edges at each vertex one after another (2 nedge,), and how many each vertex has (nvert,)."""
+    vertex, number = edge.ravel(), np.repeat(np.arange(len(edge)), 2)
+    return number[np.argsort(vertex, kind="stable")], np.bincount(vertex, minlength=nvert)

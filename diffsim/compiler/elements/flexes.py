@@ -1,0 +1,360 @@
+"""Flexes: their vertices, nodes and elements on bodies, how they collide, what they are made of.
+
+Here is what shapes the program: which bodies carry what, edges and borders (flex_tables.py), which cells are empty.
+Rest lengths, stiffness and all else that follows from the rest shape and the material is derived by the physics
+(simulate/constants/), but for the modes of cells that strain constraints hold, which are found here.
+Source: mjCFlex::Compile, mjCModel::CopyObjects, makeFlexBandwidth (MuJoCo 3.8.1).
+"""
+
+from typing import Any, cast
+
+import numpy as np
+
+from diffsim.base.enums import Elastic2D, EqType, FlexSelf
+from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.elements.flex_tables import borders, flaps, incident_edges, number_edges
+from diffsim.compiler.topology import addresses
+from diffsim.mjcf.elements.deformable import FlexContact, FlexEdge, FlexElasticity
+from diffsim.mjcf.elements.equality import FlexEquality
+from diffsim.mjcf.macros.flex_cells import empty_cells
+from diffsim.mjcf.orientation import compose, matrix
+
+Array = np.ndarray
+Fields = dict[str, Any]
+
+ORDERS = {"trilinear": 1, "quadratic": 2}
+# which edges equality constraints hold, as flex_edgeequality says it
+HELD = {EqType.FLEX: 1, EqType.FLEXVERT: 2, EqType.FLEXSTRAIN: 3}
+# numbers that a flex has: of its contact, its edges and its elasticity, by their fields
+CONTACT = ("contype", "conaffinity", "condim", "priority", "solmix", "solref", "solimp", "friction", "margin", "gap")
+CONTACT += ("internal", "selfcollide", "activelayers", "passive")
+# terms of the energy of an element, of a flap of a surface, and of an edge between faces of a shell
+NSTIFFNESS, NBENDING, NSHELLBENDING = 21, 17, 10
+# arrays of all flexes one after another: their sizes and the fields with a flex's first row
+BLOCKS = {
+    "node": ("nflexnode", "flex_nodebodyid"),
+    "vert": ("nflexvert", "flex_vertbodyid"),
+    "edge": ("nflexedge", "flex_edge"),
+    "elem": ("nflexelem", "flex_elemlayer"),
+    "elemdata": ("nflexelemdata", "flex_elem"),
+    "elemedge": ("nflexelemedge", "flex_elemedge"),
+    "shelldata": ("nflexshelldata", "flex_shell"),
+    "evpair": ("nflexevpair", "flex_evpair"),
+    "texcoord": ("nflextexcoord", "flex_texcoord"),
+    "stiffness": ("nflexstiffness", "flex_stiffness"),
+    "bending": ("nflexbending", "flex_bending"),
+}
+# whose first row is -1 where a flex has none
+OPTIONAL = ("shelldata", "evpair", "texcoord", "stiffness", "bending")
+COUNTED = ("node", "vert", "edge", "elem", "evpair")
+
+
+class FlexError(ValueError):
+    """What is wrong with a flex."""
+
+
+def flex_rows(draft: Draft) -> None:
+    """Rows of all flexes, and the arrays that hold their vertices, edges and elements."""
+    nodes = draft.nodes["flex"]
+    if not nodes:
+        return
+    places, parts = _body_places(draft.fields), list[Fields]()
+    held = _held(draft)
+    for node in nodes:
+        try:
+            parts.append(_flex(draft, node, places, held.get(node.name, 0)))
+        except FlexError as error:
+            draft.problems.add(node.source, str(error))
+    draft.problems.raise_if_any()
+    draft.columns("flex")
+    draft.fields["nflex"] = len(nodes)
+    fields = draft.fields
+    for what, (size, name) in BLOCKS.items():
+        counts = np.array([len(part[name]) for part in parts])
+        first = addresses(counts)
+        fields[f"flex_{what}adr"] = np.where(counts > 0, first, -1) if what in OPTIONAL else first
+        fields[size] = int(counts.sum())
+        if what in COUNTED:
+            fields[f"flex_{what}num"] = counts
+    for name in parts[0]:
+        fields[name] = np.concatenate([part[name] for part in parts])
+    rest = 2 * fields["nflexedge"] - len(fields["flex_vertedge"])
+    fields["flex_vertedge"] = np.pad(fields["flex_vertedge"], (0, rest)).reshape(-1, 2)
+    fields["flex_vertedgeadr"] = _incident_addresses(fields)
+    fields["flex_bandwidth"] = np.full(len(nodes), _bandwidth(fields))
+
+
+def _held(draft: Draft) -> dict[str, int]:
+    """How the first equality constraint of each flex holds its edges, by name."""
+    held = dict[str, int]()
+    for node in draft.nodes["equality"]:
+        if isinstance(node.e, FlexEquality):
+            held.setdefault(node.e.flex, HELD[node.e.type])
+    return held
+
+
+def _body_places(fields: Fields) -> tuple[Array, Array]:
+    """Positions (nbody, 3) and rotations (nbody, 3, 3) of all bodies at qpos0."""
+    poses = [(np.zeros(3), np.array([1.0, 0, 0, 0]))]
+    for body in range(1, len(fields["body_parentid"])):
+        pos, quat = poses[fields["body_parentid"][body]]
+        poses.append(compose(pos, quat, fields["body_pos"][body], fields["body_quat"][body]))
+    return np.array([pos for pos, _ in poses]), np.array([matrix(quat) for _, quat in poses])
+
+
+def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> Fields:
+    """The arrays of one flex; its own numbers go to its row."""
+    e = node.e
+    parts = [(e.first(cls) or cls()).filled() for cls in (FlexContact, FlexEdge, FlexElasticity)]
+    contact, edges, elasticity = cast(tuple[FlexContact, FlexEdge, FlexElasticity], parts)
+    order = ORDERS.get(e.dof, 0) if e.node else 0
+    element = _elements(e)
+    bodies, vertex, nodes = _carriers(draft, node, order)
+    nvert = len(bodies) if vertex is None else len(vertex)
+    _check(e, contact, edges, elasticity, order, nvert, len(nodes), element)
+    rigid = not order and bool((bodies == bodies[0]).all())
+    world = _world(places, np.broadcast_to(bodies, nvert) if len(bodies) == 1 else bodies, vertex)
+    if e.dim == 3:
+        element = _outward(element, world)
+    parent = -1
+    if order:
+        parent = int(bodies[0])
+        if not (bodies == parent).all():
+            raise FlexError("all vertices of an interpolated flex must hang on one body")
+    vertbody = np.full(nvert, -1) if order else np.broadcast_to(bodies, nvert)
+    known = _tables(draft, e, element, vertbody, rigid, bool(order), held, nvert)
+    empty = np.zeros(int(np.prod(e.cellcount)), bool)
+    if e.empty is not None:
+        empty = np.array(e.empty, bool)
+    elif order and len(empty) > 1:
+        empty = empty_cells(world, element, e.cellcount, np.stack([world.min(axis=0), world.max(axis=0)])).ravel()
+    at_node = np.zeros((len(nodes), 3)) if e.place is None else np.array(e.place).reshape(-1, 3)
+    known |= {
+        "flex_vert": np.zeros((nvert, 3)) if vertex is None or (not order and not vertex.any()) else vertex,
+        "flex_node": at_node,
+        "flex_nodebodyid": nodes,
+        "flex_cellempty": empty,
+        "flex_texcoord": np.zeros((0, 2)) if e.texcoord is None else e.texcoord.astype(np.float32).reshape(-1, 2),
+        "flex_elemtexcoord": _texture_corners(e, element),
+        **_material_arrays(e, elasticity, element, known, order, held),
+    }
+    node.row = {
+        **{f"flex_{name}": getattr(contact, name) for name in CONTACT},
+        "flex_dim": e.dim,
+        "flex_matid": draft.optional(node, "material", e.material),
+        "flex_group": e.group,
+        "flex_interp": -order if elasticity.elastic2d else order,
+        "flex_cellnum": np.array(e.cellcount),
+        "flex_shellnum": len(known["flex_shell"]) // e.dim,
+        "flex_edgeequality": held,
+        "flex_rigid": rigid,
+        "flex_centered": not at_node.any() if order else vertex is None or not vertex.any(),
+        "flex_flatskin": e.flatskin,
+        "flex_elastic2d": int(elasticity.elastic2d),
+        "flex_bodyid": parent,
+        "flex_radius": e.radius,
+        "flex_damping": elasticity.damping,
+        "flex_edgestiffness": edges.stiffness,
+        "flex_edgedamping": edges.damping,
+        "flex_rgba": e.rgba.astype(np.float32),
+        "flex_young": elasticity.young,
+        "flex_poisson": elasticity.poisson,
+        "flex_thickness": elasticity.thickness,
+    }
+    return known
+
+
+def _elements(e: Any) -> Array:
+    if e.dim not in (1, 2, 3):
+        raise FlexError(f"dim must be 1, 2 or 3, not {e.dim}")
+    if not len(e.element) or len(e.element) % (e.dim + 1):
+        raise FlexError(f"{len(e.element)} numbers of 'element' are no multiple of dim + 1 = {e.dim + 1}")
+    return np.array(e.element).reshape(-1, e.dim + 1)
+
+
+def _texture_corners(e: Any, element: Array) -> Array:
+    """(m (dim + 1),) texture coordinates of the corners of elements, by default those of their vertices."""
+    if e.texcoord is None:
+        return element.ravel()
+    corners = np.array(e.element if e.elemtexcoord is None else e.elemtexcoord)
+    if len(corners) != element.size:
+        raise FlexError(f"{len(corners)} numbers of elemtexcoord for {element.size} corners of elements")
+    return corners
+
+
+def _carriers(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None, Array]:
+    """Bodies of the vertices (n,) or (1,), vertices (n, 3) in their frames or None, bodies of the nodes."""
+    e, known = node.e, dict[str, int]()
+
+    def find(names: str | None) -> Array:
+        for name in dict.fromkeys((names or "").split()):
+            body = draft.find(node.source, "body", name)
+            known[name] = body.id if body else 0
+        return np.array([known[name] for name in (names or "").split()], int)
+
+    bodies, nodes = find(e.body), find(e.node) if order else np.zeros(0, int)
+    if not len(bodies):
+        raise FlexError("no body carries it")
+    if e.node and not order:
+        raise FlexError("nodes need attribute 'dof': trilinear or quadratic")
+    if e.vertex is None:
+        return bodies, None, nodes
+    if len(e.vertex) % 3:
+        raise FlexError(f"{len(e.vertex)} numbers of 'vertex' are no multiple of 3")
+    if len(bodies) not in (1, len(e.vertex) // 3):
+        raise FlexError(
+            f"there are {len(bodies)} bodies for {len(e.vertex) // 3} vertices",
+        )
+    return bodies, np.array(e.vertex).reshape(-1, 3), nodes
+
+
+def _check(
+    e: Any, contact: Any, edges: Any, elasticity: Any, order: int, nvert: int, nnode: int, element: Array
+) -> None:
+    """Raises FlexError where a flex contradicts itself."""
+    flat = elasticity.elastic2d != Elastic2D.NONE
+    bad_poisson = not 0 <= elasticity.poisson < 0.5
+    nodes = int(np.prod(e.cellcount * order + 1)) if order else 0
+    ranked = np.sort(element, axis=1)
+    texture = e.texcoord is not None and e.elemtexcoord is None and len(e.texcoord) != 2 * nvert
+    for wrong, message in (
+        (edges.stiffness > 0 and e.dim > 1, "edge stiffness is for dim 1; give elasticity 'young'"),
+        (
+            order and contact.selfcollide != FlexSelf.NONE,
+            "an interpolated flex cannot collide with itself: selfcollide",
+        ),
+        (order and contact.internal, "an interpolated flex cannot collide within itself: internal"),
+        (flat and elasticity.thickness <= 0, "elastic2d needs a positive thickness"),
+        ((flat or elasticity.young > 0) and bad_poisson, "poisson must be at least 0 and below 0.5"),
+        (flat and e.dim != 2 and not order, "elastic2d is for dim 2"),
+        (nvert < e.dim + 1, "there are not enough vertices"),
+        (order and (e.cellcount < 1).any(), "cellcount must be positive"),
+        (order and flat and not (e.cellcount == 1).any(), "a shell needs an axis with one cell: cellcount"),
+        (order and nnode != nodes, f"there are {nnode} nodes, cellcount and dof ask for {nodes}"),
+        (element.min() < 0 or element.max() >= nvert, f"an element has a vertex that is not there, of {nvert}"),
+        (texture, f"{nvert} vertices need {2 * nvert} numbers of texcoord"),
+        ((ranked[:, 1:] == ranked[:, :-1]).any(), "an element has a vertex twice"),
+    ):
+        if wrong:
+            raise FlexError(message)
+
+
+def _world(places: tuple[Array, Array], bodies: Array, vertex: Array | None) -> Array:
+    """Vertices (n, 3) at qpos0, world frame."""
+    pos, mat = places
+    return pos[bodies] if vertex is None else pos[bodies] + np.einsum("nij,nj->ni", mat[bodies], vertex)
+
+
+def _outward(element: Array, world: Array) -> Array:
+    """Tetrahedra whose faces (0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2) look outward."""
+    corner = world[element]
+    spokes = corner[:, 1:] - corner[:, :1]
+    inside_out = np.sum(np.cross(spokes[:, 0], spokes[:, 1]) * spokes[:, 2], axis=1) > 0
+    return np.where(inside_out[:, None], element[:, [0, 2, 1, 3]], element)
+
+
+def _tables(
+    draft: Draft, e: Any, element: Array, vertbody: Array, rigid: bool, interpolated: bool, held: int, nvert: int
+) -> Fields:
+    """Edges, borders, and what flexvert constraints ask for."""
+    edge, elemedge = number_edges(element)
+    border = borders(element)
+    elasticity = (e.first(FlexElasticity) or FlexElasticity()).filled()
+    bends = e.dim == 2 and Elastic2D.BEND in elasticity.elastic2d
+    if bends and not interpolated:
+        three = draft.fields["body_jntnum"][vertbody] == 3
+        if not three.all():
+            raise FlexError("pins are not supported for bending: every vertex needs a body with three joints")
+    weld = draft.fields["body_weldid"][vertbody[edge]]
+    fixed = np.ones(len(edge), bool) if rigid else weld[:, 0] == weld[:, 1]
+    around, number = np.zeros(0, int), np.zeros(nvert, int)
+    if e.dim == 2 and held == HELD[EqType.FLEXVERT] and not rigid and not interpolated:
+        around, number = incident_edges(edge, nvert)
+    return {
+        "flex_vertbodyid": vertbody,
+        "flex_vertedgenum": number,
+        "flex_vertedge": around,
+        "flex_edge": edge,
+        "flex_edgeflap": flaps(element, elemedge) if bends else np.full((len(edge), 2), -1),
+        "flexedge_rigid": np.zeros(len(edge), int) if interpolated else fixed.astype(int),
+        "flex_elem": element.ravel(),
+        "flex_elemedge": elemedge.ravel(),
+        "flex_elemlayer": border.layer,
+        "flex_shell": border.shell.ravel(),
+        "flex_evpair": border.evpair,
+    }
+
+
+def _incident_addresses(fields: Fields) -> Array:
+    """Where the edges of each vertex begin, of flexes that flexvert constraints hold, one after another."""
+    number, result, start = fields["flex_vertedgenum"], np.zeros(fields["nflexvert"], int), 0
+    for first, count in zip(fields["flex_vertadr"], fields["flex_vertnum"], strict=True):
+        own = number[first : first + count]
+        if own.any():
+            result[first : first + count] = start + addresses(own)
+            start += int(own.sum())
+    return result
+
+
+# ------------------------------------------------------------------------------------------------ material of cells
+
+
+def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, order: int, held: int) -> Fields:
+    """Room for the terms of the elastic energy."""
+    flat = elasticity.elastic2d != Elastic2D.NONE
+    bends = Elastic2D.BEND in elasticity.elastic2d
+    cells = np.array(e.cellcount, int)
+    faces = 2 * int(cells[1] * cells[2] + cells[0] * cells[2] + cells[0] * cells[1])
+    strained = bool(order) and held == HELD[EqType.FLEXSTRAIN]
+    stiffness = bending = 0
+    if order and (elasticity.young > 0 or strained):
+        stiffness = (faces * (3 * (order + 1) ** 2) ** 2) if flat else int(cells.prod()) * (3 * (order + 1) ** 3) ** 2
+    elif not order and elasticity.young > 0:
+        stiffness = NSTIFFNESS * len(element)
+    if elasticity.young > 0 and bends and order and elasticity.thickness > 0:
+        # every face of a box of squares has four edges, each with one neighbour
+        bending = 1 + NSHELLBENDING * 2 * faces
+    elif elasticity.young > 0 and bends and e.dim == 2 and not order:
+        bending = NBENDING * len(known["flex_edge"])
+    return {"flex_stiffness": np.zeros(stiffness), "flex_bending": np.zeros(bending)}
+
+
+def _bandwidth(fields: Fields) -> int:
+    """How far apart degrees of freedom are that nodes of one cell, or one tree, couple; 0 without interpolation."""
+    dofnum, dofadr, parent = fields["body_dofnum"], fields["body_dofadr"], fields["dof_parentid"]
+    local, chains = dict[int, int](), dict[int, list[int]]()
+
+    def chain(body: int) -> list[int]:
+        """The degrees of freedom that move a body, its own last."""
+        if body not in chains:
+            weld = int(fields["body_weldid"][body])
+            dof, found = (int(dofadr[weld] + dofnum[weld] - 1) if weld else -1), list[int]()
+            while dof >= 0:
+                found.append(dof)
+                dof = int(parent[dof])
+            chains[body] = found[::-1]
+        return chains[body]
+
+    interpolated = np.flatnonzero(fields["flex_interp"])
+    for flex in interpolated:
+        first = fields["flex_nodeadr"][flex]
+        for body in fields["flex_nodebodyid"][first : first + fields["flex_nodenum"][flex]].tolist():
+            own = range(dofadr[body], dofadr[body] + dofnum[body]) if dofnum[body] else chain(body)
+            for dof in own:
+                local.setdefault(int(dof), len(local))
+    widest = 0
+    for dof, here in local.items():
+        ancestor = dof
+        while ancestor >= 0:
+            widest = max(widest, abs(here - local.get(ancestor, here)))
+            ancestor = int(parent[ancestor])
+    for flex in interpolated:
+        order, count = abs(int(fields["flex_interp"][flex])), fields["flex_cellnum"][flex]
+        first, grid = fields["flex_nodeadr"][flex], count * order + 1
+        number, step = np.arange(np.prod(grid)).reshape(grid), np.arange(order + 1)
+        for x, y, z in np.ndindex(*(int(n) for n in count)):
+            own = number[np.ix_(x * order + step, y * order + step, z * order + step)].ravel()
+            bodies = fields["flex_nodebodyid"][first + own].tolist()
+            places = [local[dof] for body in bodies for dof in chain(body) if dof in local]
+            widest = max(widest, max(places) - min(places)) if places else widest
+    return widest

@@ -1,0 +1,166 @@
+"""Stiffness of flexes whose vertices move themselves: Saint Venant-Kirchhoff elements, and bending of surfaces.
+
+With lengths L of the edges of an element the energy is quadratic in L^2 - L0^2; its matrix is `flex_stiffness`. The
+strain of an edge from vertex a to b is B = -(g_a g_b^T + g_b g_a^T) / 2, where g are the gradients of the barycentric
+coordinates, so that everything follows from their products G = g g^T:
+
+    k(ab, cd) = mu tr(B_ab B_cd) + lambda tr(B_ab) tr(B_cd)
+              = mu (G_ac G_bd + G_ad G_bc) / 2 + lambda G_ab G_cd
+
+Bending is the cubic shell of two triangles at an edge: a matrix by the cotangents of their angles, and one number for
+how far they are from flat. Source: ComputeStiffness, ComputeBending of user_mesh.cc (MuJoCo 3.8.1); Weischedel 2012;
+Wardetzky et al. 2007, Garg et al. 2007.
+"""
+
+from itertools import combinations_with_replacement
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.enums import Elastic2D
+from diffsim.flex.cells import cell_stiffness, shell_bending
+from diffsim.flex.rest_shape import VERTICES, RestShape, elements_of
+from diffsim.math.safe import divide, norm
+from diffsim.math.vector import cross, dot
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+Fields = dict[str, Array]
+
+# the edges of an element by dimension
+EDGES = {1: ((0, 1),), 2: ((1, 2), (2, 0), (0, 1)), 3: ((0, 1), (1, 2), (2, 0), (2, 3), (0, 3), (1, 3))}
+NSTIFFNESS, NBENDING = 21, 17
+# of flex_edgeequality: strain constraints, whose modes are found when compiling (compiler/derive.py)
+STRAIN = VERTICES + 1
+# of flex_elastic2d: a model that was compiled by MuJoCo does not say its material
+UNKNOWN = -1
+
+
+def material_fields(model: Model, rest: RestShape, node0: Array) -> Fields:
+    """flex_stiffness and flex_bending, each flex one after another."""
+    topology = model.topology
+    stiffness, bending = list[Array](), list[Array]()
+    for flex in range(topology.nflex):
+        own = _own(model, flex)
+        if own["stiffness"].size:
+            stiffness.append(_stiffness(model, flex, rest, node0, own["stiffness"]))
+        if own["bending"].size:
+            bending.append(_bending(model, flex, rest, node0, own["bending"]))
+    return {
+        "flex_stiffness": jnp.concatenate(stiffness) if stiffness else model.flex_stiffness,
+        "flex_bending": jnp.concatenate(bending) if bending else model.flex_bending,
+    }
+
+
+def _own(model: Model, flex: int) -> dict[str, Array]:
+    """The parts of flex_stiffness and flex_bending that belong to a flex."""
+    topology = model.topology
+    parts = {}
+    for what, values in (("stiffness", model.flex_stiffness), ("bending", model.flex_bending)):
+        first = getattr(topology, f"flex_{what}adr")
+        later = first[flex + 1 :][first[flex + 1 :] >= 0]
+        stop = int(later[0]) if len(later) else values.shape[0]
+        parts[what] = values[first[flex] : stop] if first[flex] >= 0 else values[:0]
+    return parts
+
+
+def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Array) -> Array:
+    """The stiffness of all elements, or of all cells, of a flex."""
+    topology = model.topology
+    strained = topology.flex_edgeequality[flex] == STRAIN and topology.flex_interp[flex]
+    if topology.flex_elastic2d[flex] == UNKNOWN or strained:
+        return known
+    young, poisson = model.flex_young[flex], model.flex_poisson[flex]
+    if topology.flex_interp[flex]:
+        return cell_stiffness(topology, flex, node0, young, poisson, model.flex_thickness[flex]).reshape(-1)
+    dim = topology.flex_dim[flex]
+    stretches = bool(topology.flex_elastic2d[flex] & Elastic2D.STRETCH)
+    if dim == 1 or (dim == 2 and not stretches):
+        return jnp.zeros_like(known)
+    thickness = model.flex_thickness[flex] / 4 if dim == 2 else 1.0
+    corner = rest.vertex[elements_of(topology, flex)]
+    volume, products = _gradient_products(corner)
+    mu = young / (2 * (1 + poisson)) * thickness * volume
+    la = young * poisson / ((1 + poisson) * (1 - 2 * poisson)) * thickness * volume
+    terms = []
+    for (a, b), (c, d) in combinations_with_replacement(EDGES[int(dim)], 2):
+        shear = products[a][c] * products[b][d] + products[a][d] * products[b][c]
+        terms.append(mu * shear / 2 + la * products[a][b] * products[c][d])
+    terms += [jnp.zeros_like(volume)] * (NSTIFFNESS - len(terms))
+    return jnp.stack(terms, axis=1).reshape(-1)
+
+
+def _gradient_products(corner: Array) -> tuple[Array, list[list[Array]]]:
+    """Volumes (m,) of simplices with corners (m, dim + 1, 3), and products of the gradients of their coordinates."""
+    first = corner[:, 0]
+    if corner.shape[1] == 3:
+        u, v = corner[:, 1] - first, corner[:, 2] - first
+        normal = cross(u, v)
+        square = dot(normal, normal)
+        inner = [
+            [divide(dot(v, v), square), divide(-dot(u, v), square)],
+            [divide(-dot(u, v), square), divide(dot(u, u), square)],
+        ]
+        volume = norm(normal) / 2
+    else:
+        u, v, w = (corner[:, index] - first for index in (1, 2, 3))
+        sides = [cross(v, w), cross(w, u), cross(u, v)]
+        determinant = dot(u, sides[0])
+        inner = [[divide(dot(p, q), determinant * determinant) for q in sides] for p in sides]
+        volume = jnp.abs(determinant) / 6
+    size = len(inner)
+    of_first = [-sum(inner[i][j] for i in range(1, size)) - inner[0][j] for j in range(size)]
+    both = -sum(of_first[j] for j in range(1, size)) - of_first[0]
+    return volume, [[both, *of_first], *([of_first[i], *inner[i]] for i in range(size))]
+
+
+# ------------------------------------------------------------------------------------------------------------ bending
+
+
+def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Array) -> Array:
+    """The bending stiffness of all edges of a surface, 17 numbers each; 0 on the border."""
+    topology = model.topology
+    if topology.flex_elastic2d[flex] == UNKNOWN:
+        return known
+    young, poisson, thickness = model.flex_young[flex], model.flex_poisson[flex], model.flex_thickness[flex]
+    if topology.flex_interp[flex]:
+        return shell_bending(topology, flex, node0, young, poisson, thickness)
+    stencil = flap_stencils(topology, flex)
+    inner = np.flatnonzero(stencil[:, 3] >= 0)
+    x0, x1, x2, x3 = (rest.vertex[stencil[inner, index]] for index in range(4))
+    a01, a02, a03, a04 = _cot(x0, x1, x2), _cot(x0, x3, x1), _cot(x1, x2, x0), _cot(x1, x0, x3)
+    weight = [a03 + a04, a01 + a02, -(a01 + a03), -(a02 + a04)]
+    area = norm(cross(x1 - x0, x2 - x0)) / 2 + norm(cross(x0 - x1, x3 - x1)) / 2
+    stiff = divide(young / (2 * (1 + poisson)) * thickness**3 / 8, area)
+    e0, e1, e2, e3, e4 = x1 - x0, x2 - x0, x3 - x0, x2 - x1, x3 - x1
+    t0 = -(a03[:, None] * e1 + a01[:, None] * e3)
+    t1 = -(a04[:, None] * e2 + a02[:, None] * e4)
+    square = dot(e0, e0)
+    cosine = divide(-dot(t0, t1), square)
+    lift = dot(cross(e0, e1), e2) * (a01 - a03) * (a04 - a02)
+    columns = [weight[i] * weight[j] * cosine * stiff for i in range(4) for j in range(4)]
+    columns.append(divide(lift * stiff, square * norm(e0)))
+    result = jnp.zeros((len(stencil), NBENDING), young.dtype)
+    return result.at[inner].set(jnp.stack(columns, axis=1)).reshape(-1)
+
+
+@per_topology
+def flap_stencils(topology: Topology, flex: int) -> np.ndarray:
+    """(nedge, 4) vertices of the edges of a surface, as its first triangle turns, and the two opposite ones or -1."""
+    elements = elements_of(topology, flex)
+    first, count = topology.flex_elemedgeadr[flex], 3 * topology.flex_elemnum[flex]
+    elemedge = topology.flex_elemedge[first : first + count]
+    _, where = np.unique(elemedge, return_index=True)
+    ends = elements[:, np.array(EDGES[2])].reshape(-1, 2)[where]
+    start = topology.flex_edgeadr[flex]
+    flap = topology.flex_edgeflap[start : start + topology.flex_edgenum[flex]]
+    shifted = np.where(flap >= 0, flap + topology.flex_vertadr[flex], -1)
+    return np.concatenate([ends, shifted], axis=1)
+
+
+def _cot(x0: Array, x1: Array, x2: Array) -> Array:
+    """The cotangent of the angle at x0."""
+    u, v = x1 - x0, x2 - x0
+    return divide(dot(u, v), norm(cross(u, v)))

@@ -1,0 +1,212 @@
+"""The rest shape of flexes at qpos0: where vertices are, how long edges, and the box in which vertices are counted.
+
+`flex_vert0` are vertices in the box around the elements, from 0 to 1 along each axis; of interpolated flexes in the box
+of the nodes, along the axes of the grid, in which `flex_node0` are metres. A flexvert constraint compares the edges at
+a vertex with those of the rest shape in the plane: `flex_vertmetric` is the inverse of the sum of m dx dx^T over the
+edges dx to its neighbours of mass m. Source: mjCFlex::Compile, makeFlexSparse, mj_alignFlex (MuJoCo 3.8.1).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.kinematics.jacobian import Axes, along, axes, body_mask, wrench_rows
+from diffsim.math.rotation import rotate
+from diffsim.math.safe import divide, norm, normalize
+from diffsim.math.vector import cross, dot
+from diffsim.types.data import ComFrame, Kinematics
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+
+Array = jax.Array
+Fields = dict[str, Array]
+
+# sizes, masses and determinants below which there is none (mjMINVAL)
+MINIMUM = 1e-15
+# of flex_edgeequality: a flexvert constraint
+VERTICES = 2
+
+
+class RestShape(NamedTuple):
+    """Vertices (nflexvert, 3) and nodes (nflexnode, 3) at qpos0, m, world frame."""
+
+    vertex: Array
+    node: Array
+
+
+def rest_shape(model: Model, kinematics: Kinematics) -> RestShape:
+    """Where vertices and nodes are at qpos0."""
+    topology = model.topology
+    carrier = vertex_bodies(topology)
+    vertex = kinematics.xpos[carrier] + rotate(kinematics.xquat[carrier], model.flex_vert)
+    body = topology.flex_nodebodyid
+    node = kinematics.xpos[body] + rotate(kinematics.xquat[body], model.flex_node)
+    return RestShape(vertex, node)
+
+
+@per_topology
+def vertex_bodies(topology: Topology) -> np.ndarray:
+    """(nflexvert,) bodies in whose frames `flex_vert` are, those of interpolated flexes too."""
+    owner = np.repeat(np.arange(topology.nflex), topology.flex_vertnum)
+    return np.where(topology.flex_vertbodyid >= 0, topology.flex_vertbodyid, topology.flex_bodyid[owner])
+
+
+@per_topology
+def edge_ends(topology: Topology) -> np.ndarray:
+    """(nflexedge, 2) vertices of all edges, counted over all flexes."""
+    owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
+    return topology.flex_edge + topology.flex_vertadr[owner][:, None]
+
+
+def elements_of(topology: Topology, flex: int) -> np.ndarray:
+    """(m, dim + 1) vertices of the elements of a flex, counted over all flexes."""
+    dim, first = topology.flex_dim[flex], topology.flex_elemdataadr[flex]
+    data = topology.flex_elem[first : first + (dim + 1) * topology.flex_elemnum[flex]]
+    return data.reshape(-1, dim + 1) + topology.flex_vertadr[flex]
+
+
+def shape_fields(model: Model, rest: RestShape) -> Fields:
+    """flex_size, flex_vert0, flex_node0, flex_vertmetric, flexedge_length0."""
+    topology = model.topology
+    ends = edge_ends(topology)
+    # edges of interpolated flexes are not measured
+    carried = np.repeat(topology.flex_interp, topology.flex_edgenum) != 0
+    sizes, places, nodes = list[Array](), list[Array](), list[Array]()
+    for flex in range(topology.nflex):
+        vertices = slice(topology.flex_vertadr[flex], topology.flex_vertadr[flex] + topology.flex_vertnum[flex])
+        if topology.flex_interp[flex]:
+            first = topology.flex_nodeadr[flex]
+            grid = rest.node[first : first + topology.flex_nodenum[flex]]
+            turn = grid_axes(topology, flex, grid)
+            node = _turned(grid, turn)
+            lower, upper = jnp.min(node, axis=0), jnp.max(node, axis=0)
+            nodes.append(node)
+            place = _turned(rest.vertex[vertices], turn)
+        else:
+            corners = rest.vertex[_boxed(topology, flex)]
+            lower, upper = jnp.min(corners, axis=0), jnp.max(corners, axis=0)
+            place = rest.vertex[vertices]
+        extent = upper - lower
+        flat = extent <= 2 * MINIMUM
+        place = jnp.where(flat, 0.5, divide(place - lower, jnp.broadcast_to(extent, place.shape)))
+        if topology.flex_edgeequality[flex] == VERTICES and topology.flex_dim[flex] == 2:
+            place = _facing_up(topology, flex, place)
+        sizes.append(extent / 2)
+        places.append(place)
+    return {
+        "flex_size": jnp.stack(sizes),
+        "flex_vert0": jnp.concatenate(places),
+        "flex_node0": jnp.concatenate(nodes) if nodes else model.flex_node0,
+        "flex_vertmetric": _metrics(model, rest),
+        "flexedge_length0": jnp.where(carried, 0.0, norm(rest.vertex[ends[:, 1]] - rest.vertex[ends[:, 0]])),
+    }
+
+
+def _boxed(topology: Topology, flex: int) -> np.ndarray:
+    """Vertices around which the box of a flex is: those of the layers of a solid that collide."""
+    elements = elements_of(topology, flex)
+    first = topology.flex_elemadr[flex]
+    layer = topology.flex_elemlayer[first : first + topology.flex_elemnum[flex]]
+    active = (layer < topology.flex_activelayers[flex]) | (topology.flex_dim[flex] < 3)
+    return np.unique(elements[active] if active.any() else elements)
+
+
+def grid_axes(topology: Topology, flex: int, node: Array) -> Array:
+    """(3, 3) rows are the directions of the axes of an interpolated flex's grid, from its first cell with a mesh."""
+    order, count = abs(int(topology.flex_interp[flex])), topology.flex_cellnum[flex]
+    first = int(np.sum(np.prod(topology.flex_cellnum[:flex], axis=1)))
+    empty = topology.flex_cellempty[first : first + int(np.prod(count))].astype(bool)
+    cell = np.array(np.unravel_index(int(np.argmin(empty)), tuple(count)))
+    corner = [tuple((cell + step) * order) for step in np.concatenate([np.zeros((1, 3), int), np.eye(3, dtype=int)])]
+    index = [int(np.ravel_multi_index(place, tuple(count * order + 1))) for place in corner]
+    return jnp.stack([normalize(node[index[axis + 1]] - node[index[0]]) for axis in range(3)])
+
+
+def _turned(point: Array, turn: Array) -> Array:
+    return jnp.stack([dot(point, jnp.broadcast_to(turn[axis], point.shape)) for axis in range(3)], axis=-1)
+
+
+def _facing_up(topology: Topology, flex: int, place: Array) -> Array:
+    """Vertices of a level surface, turned about the x axis where its first triangle looks down."""
+    first = elements_of(topology, flex)[0] - topology.flex_vertadr[flex]
+    normal = cross(place[first[1]] - place[first[0]], place[first[2]] - place[first[0]])
+    sign = jax.lax.stop_gradient(jnp.where(normal[2] < 0, -1.0, 1.0))
+    return place * jnp.stack([jnp.ones_like(sign), sign, sign])
+
+
+def _metrics(model: Model, rest: RestShape) -> Array:
+    """flex_vertmetric (nflexvert, 4)."""
+    topology, ends = model.topology, edge_ends(model.topology)
+    owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
+    held = (topology.flex_edgeequality[owner] == VERTICES) & (topology.flex_dim[owner] == 2)
+    held &= (topology.flex_rigid[owner] == 0) & (topology.flex_interp[owner] == 0)
+    if not held.any():
+        return jnp.zeros_like(model.flex_vertmetric)
+    here = ends[held].ravel()
+    there = ends[held][:, ::-1].ravel()
+    span = rest.vertex[there] - rest.vertex[here]
+    mass = jnp.maximum(model.body_mass[topology.flex_vertbodyid[there]], MINIMUM)
+    xx, xy, yy = (
+        jnp.zeros(len(rest.vertex), span.dtype).at[here].add(mass * span[:, i] * span[:, j])
+        for i, j in ((0, 0), (0, 1), (1, 1))
+    )
+    determinant = xx * yy - xy * xy
+    inverse = jnp.where(jnp.abs(determinant) < MINIMUM, 0.0, divide(jnp.ones_like(determinant), determinant))
+    return jnp.stack([yy * inverse, -xy * inverse, -xy * inverse, xx * inverse], axis=1)
+
+
+# ---------------------------------------------------------------------------------------------------- inverse weights
+
+
+class EdgeRows(NamedTuple):
+    """Edges (n,) whose inverse weight needs M^-1, and their Jacobian (n, nv)."""
+
+    edge: np.ndarray
+    jacobian: Array
+
+
+def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows | None:
+    """Rows of the edges between bodies whose inertia is not diagonal; None where there are none."""
+    topology = model.topology
+    edge = _edges(topology)[1]
+    if not len(edge):
+        return None
+    ends, rest = edge_ends(topology)[edge], rest_shape(model, kinematics)
+    first, second = rest.vertex[ends[:, 0]], rest.vertex[ends[:, 1]]
+    direction = normalize(second - first)
+    bodies = topology.flex_vertbodyid[ends]
+    motion: Axes = axes(topology, com)
+    rows = [
+        wrench_rows(motion, along(motion, place, direction)) * body_mask(topology, body, direction.dtype)
+        for place, body in ((first, bodies[:, 0]), (second, bodies[:, 1]))
+    ]
+    return EdgeRows(edge, rows[1] - rows[0])
+
+
+def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) -> Array:
+    """flexedge_invweight0: half of 1/m + 1/m between bodies that only slide, else J M^-1 J^T, 0 of rigid edges."""
+    topology = model.topology
+    simple = _edges(topology)[0]
+    result = jnp.zeros_like(model.flexedge_invweight0)
+    bodies = topology.flex_vertbodyid[edge_ends(topology)[simple]]
+    by_mass = 1 / model.body_mass[bodies]
+    result = result.at[simple].set((by_mass[:, 0] + by_mass[:, 1]) / 2)
+    if general is not None and weights is not None:
+        owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)[general.edge]
+        # the rows are made only where something reads them
+        read = (model.flex_edgestiffness != 0) | (model.flex_edgedamping != 0) | (model.flex_damping != 0)
+        read = read | (topology.flex_edgeequality != 0)
+        result = result.at[general.edge].set(jnp.where(read[owner], weights, 0.0))
+    return result
+
+
+@per_topology
+def _edges(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
+    """Edges between bodies that only slide along their own axes, and other edges that are not rigid."""
+    owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
+    bodies = topology.flex_vertbodyid[edge_ends(topology)]
+    free = (topology.flexedge_rigid == 0) & (topology.flex_interp[owner] == 0)
+    simple = free & (topology.body_simple[bodies] == 2).all(axis=1)
+    return np.flatnonzero(simple), np.flatnonzero(free & ~simple & (topology.flex_rigid[owner] == 0))

@@ -1,0 +1,386 @@
+"""flexcomp: `<flexcomp>` becomes a flex, the bodies of its vertices or nodes, and its equality constraints.
+
+Points and elements come from counts (flexcomp_shapes.py), a mesh, a Gmsh file, or numbers. Those of the last three are
+scaled and, where no element uses them, removed; pins are counted before that. Every point that is not pinned gets a
+body `name_i` with slides: three (`full`), two (`2d`), or one along the line from the middle (`radial`). A flex that is
+interpolated (`trilinear`, `quadratic`) hangs on a grid of nodes instead, with bodies `name_i_j_k` (flex_cells.py). What
+flexcomps make comes after what stands in the sections of the file.
+Source: MuJoCo "XML reference", flexcomp; mjCFlexcomp::Make, mjXReader::OneFlexcomp (3.8.1).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from diffsim.base.enums import Elastic2D, JointType
+from diffsim.base.errors import Problems
+from diffsim.mjcf.attributes import IntVector
+from diffsim.mjcf.elements.body import Body, Frame, Inertial, Joint, Replicate
+from diffsim.mjcf.elements.deformable import (
+    Flex,
+    FlexComp,
+    FlexCompEdge,
+    FlexContact,
+    FlexEdge,
+    FlexElasticity,
+    FlexPin,
+)
+from diffsim.mjcf.elements.equality import FlexEquality, FlexStrain
+from diffsim.mjcf.elements.sections import DeformableSection, EqualitySection
+from diffsim.mjcf.files.gmsh_file import read_gmsh
+from diffsim.mjcf.files.limits import AssetError, check_count
+from diffsim.mjcf.files.mesh_files import read_mesh, without_repeats
+from diffsim.mjcf.macros.flex_cells import empty_cells, node_places, node_weights, nodes_of_empty_cells
+from diffsim.mjcf.macros.flexcomp_shapes import box, grid
+from diffsim.mjcf.orientation import matrix, orientation_of
+from diffsim.mjcf.resources import ResourceError
+from diffsim.mjcf.schema import Element
+from diffsim.mjcf.spec import Spec
+
+Array = np.ndarray
+
+ORDERS = {"trilinear": 1, "quadratic": 2}
+SLIDES = {"full": 3, "2d": 2, "radial": 1}
+GIVEN = ("mesh", "gmsh", "direct")
+BOXES = ("box", "cylinder", "ellipsoid")
+SHEETS = ("square", "disc")
+# bodies that one flexcomp may make
+MOST_BODIES = 20_000
+MINIMUM = 1e-15
+
+
+@dataclass
+class Made:
+    """What flexcomps have made outside of the tree of bodies."""
+
+    flexes: DeformableSection = field(default_factory=lambda: DeformableSection(tag="deformable"))
+    equalities: EqualitySection = field(default_factory=lambda: EqualitySection(tag="equality"))
+
+
+@dataclass
+class _Cloud:
+    """Points (n, 3) in the frame of the parent body, elements (m, dim + 1), their places on a texture."""
+
+    point: Array
+    element: Array
+    texcoord: Array
+    elemtexcoord: Array
+
+    @property
+    def dim(self) -> int:
+        return self.element.shape[1] - 1
+
+
+def flexcomp(spec: Spec, source: FlexComp, made: Made, problems: Problems) -> None:
+    """Replace `source` by bodies, in place; its flex and constraints go to `made`. What is wrong is noted."""
+    try:
+        bodies = _expand(spec, source, made)
+    except ResourceError as error:
+        problems.add(source, str(error), error.hint)
+    except AssetError as error:
+        named = f"file '{source.file_}': " if source.file_ else ""
+        problems.add(source, named + str(error), error.hint)
+    else:
+        siblings = source.parent.children if source.parent is not None else []
+        place = next(index for index, sibling in enumerate(siblings) if sibling is source)
+        siblings[place : place + 1] = bodies
+
+
+def _expand(spec: Spec, source: FlexComp, made: Made) -> list[Element]:
+    """The bodies that a flexcomp stands for."""
+    e = source.filled()
+    _check(e)
+    cloud = _cloud(spec, source, e)
+    lower, upper = cloud.point.min(axis=0), cloud.point.max(axis=0)
+    order = ORDERS.get(e.dof, 0)
+    several = e.type in GIVEN and source.cellcount is not None
+    nnode = int(np.prod((e.cellcount if several else np.ones(3, int)) * order + 1)) if order else 0
+    pinned = _pins(e, cloud, max(len(cloud.point), nnode))
+    rigid = e.rigid or bool(pinned[: len(cloud.point)].all())
+    centered = not e.rigid and not pinned[: len(cloud.point)].any()
+    if e.type in GIVEN:
+        pinned = _without_unused(cloud, pinned, nnode)
+    flex = _flex(e, cloud, made)
+    parent = e.parent
+    assert isinstance(parent, Body)
+    if rigid:
+        flex.__dict__.update(body=parent.name, vertex=cloud.point.ravel())
+        bodies, shell = list[Element](), False
+    elif order:
+        bodies = _nodes(e, flex, cloud, np.stack([lower, upper]), order, pinned, centered)
+        shell = _elasticity(e).elastic2d != Elastic2D.NONE
+    else:
+        bodies, shell = _vertices(e, flex, cloud, pinned, centered), False
+    _equalities(e, flex, made, shell and not rigid)
+    return bodies
+
+
+def _check(e: Any) -> None:
+    """Raises AssetError where the attributes of a flexcomp contradict each other."""
+    parent, contact = e.parent, (e.first(FlexContact) or FlexContact()).filled()
+    if isinstance(parent, Replicate) or any(isinstance(around, Replicate) for around in _around(e)):
+        raise AssetError("a flexcomp cannot be replicated", "write one flexcomp for each copy")
+    if isinstance(parent, Frame):
+        raise AssetError("MuJoCo ignores the frame around a flexcomp", "give pos and quat to the flexcomp itself")
+    if not parent.name:
+        raise AssetError("the body of a flexcomp must have a name")
+    if e.dim not in (1, 2, 3):
+        raise AssetError(f"dim is 1, 2 or 3, not {e.dim}")
+    if (e.count < (2 if e.dof == "radial" and e.dim == 3 else 1)).any() or (e.cellcount < 1).any():
+        raise AssetError("count too small")
+    if e.type not in GIVEN and (e.spacing < 2 * e.radius + contact.margin).any():
+        raise AssetError("spacing must be larger than 2 * radius + margin")
+    if (e.scale < MINIMUM).any() or e.mass < MINIMUM or e.inertiabox < MINIMUM:
+        raise AssetError("scale, mass and inertiabox must be positive")
+    edge, elasticity = (e.first(FlexCompEdge) or FlexCompEdge()).filled(), _elasticity(e)
+    if edge.equality != "false" and elasticity.young > 0 and elasticity.elastic2d != Elastic2D.BEND:
+        raise AssetError("edge equality and young cannot both be given, but for elastic2d='bend'")
+    if edge.equality == "strain" and e.dof not in ORDERS:
+        raise AssetError("equality='strain' is for dof='trilinear' or 'quadratic'", "use equality='true' or 'vert'")
+
+
+def _around(element: Element) -> list[Element]:
+    found, around = [], element.parent
+    while around is not None:
+        found.append(around)
+        around = around.parent
+    return found
+
+
+def _elasticity(e: Element) -> FlexElasticity:
+    return (e.first(FlexElasticity) or FlexElasticity()).filled()
+
+
+# -------------------------------------------------------------------------------------------------- points and pins
+
+
+def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
+    """Points, scaled and put into the frame of the body, and elements."""
+    cloud = _read(spec, source, e) if e.type in GIVEN else _shape(e)
+    if not len(cloud.point) or not len(cloud.element):
+        raise AssetError("point and element are required")
+    if cloud.element.min() < 0 or cloud.element.max() >= len(cloud.point):
+        wrong = cloud.element.ravel()[np.argmax((cloud.element < 0) | (cloud.element >= len(cloud.point)))]
+        raise AssetError(f"an element has point {wrong}, there are {len(cloud.point)} points")
+    if not np.isfinite(cloud.point).all():
+        raise AssetError("a point is not finite")
+    check_count(len(cloud.point), 50 * MOST_BODIES, "points")
+    scaled = cloud.point * e.scale if e.type in GIVEN else cloud.point
+    try:
+        turn = matrix(orientation_of(e, spec.compiler_of(source)))
+    except ValueError as error:
+        raise AssetError(str(error)) from None
+    cloud.point = scaled @ turn.T + e.pos
+    if source.texcoord is not None and not len(cloud.elemtexcoord):
+        cloud.texcoord, cloud.elemtexcoord = _rows(source.texcoord, 2, "texcoord"), np.zeros((0, 1), int)
+    return cloud
+
+
+def _shape(e: Any) -> _Cloud:
+    """A flexcomp that is made from counts; it has places on a texture where it has a material."""
+    check_count(int(np.prod(e.count[: e.dim].astype(float))), 50 * MOST_BODIES, "points")
+    dim = 2 if e.type in SHEETS else e.dim
+    shape = (box if e.type in BOXES else grid)(e.type, dim, e.count, e.spacing)
+    return _Cloud(
+        shape.point, shape.element, shape.texcoord if e.material else shape.texcoord[:0], np.zeros((0, 1), int)
+    )
+
+
+def _read(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
+    """A flexcomp from numbers or from a file."""
+    if e.type == "direct":
+        point = _rows(e.point if e.point is not None else np.zeros(0), 3, "point")
+        element = _rows(e.element if e.element is not None else np.zeros(0, int), e.dim + 1, "element")
+        return _Cloud(point, element, np.zeros((0, 2), np.float32), np.zeros((0, 1), int))
+    if not e.file_:
+        raise AssetError(f"a flexcomp of type {e.type} needs attribute 'file'")
+    data = spec.read_file(source)
+    if e.type == "gmsh":
+        return _Cloud(*read_gmsh(data), np.zeros((0, 2), np.float32), np.zeros((0, 1), int))
+    if e.dim < 2 or (e.dim == 3 and e.origin is None):
+        raise AssetError("dim must be 2, or 3 with attribute 'origin'")
+    surface = without_repeats(read_mesh(e.file_, data))
+    point, face = surface.vertex.astype(float), surface.face.astype(int)
+    if e.dim == 2:
+        return _Cloud(point, face, surface.texcoord, surface.facetexcoord if len(surface.texcoord) else face[:0])
+    spokes = point[face] - e.origin
+    face = face[np.linalg.det(spokes) >= MINIMUM] + 1
+    element = np.concatenate([np.zeros((len(face), 1), int), face], axis=1)
+    return _Cloud(np.concatenate([e.origin[None], point]), element, surface.texcoord[:0], face[:0])
+
+
+def _rows(values: Array, width: int, name: str) -> Array:
+    if len(values) % width:
+        raise AssetError(f"attribute '{name}': {len(values)} numbers are no multiple of {width}")
+    return np.array(values).reshape(-1, width)
+
+
+def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
+    """(size,) which points, or nodes, stay with the parent body."""
+    pinned, dim, interpolated = np.full(size, bool(e.rigid)), cloud.dim, e.dof in ORDERS
+    ids, ranges, places, blocks = (_joined(e, name) for name in ("id", "range", "grid", "gridrange"))
+    for name, values, width in (("range", ranges, 2), ("grid", places, dim), ("gridrange", blocks, 2 * dim)):
+        if len(values) % width:
+            raise AssetError(f"pins: {len(values)} numbers of '{name}' are no multiple of {width}")
+    if len(places) + len(blocks) and (dim == 1 or (e.type != "grid" and not interpolated)):
+        raise AssetError("pins by grid and gridrange are for grids of dim 2 or 3, and for interpolated flexes")
+    if e.rigid:
+        return pinned
+    _within(np.concatenate([ids, ranges]), len(cloud.point))
+    pinned[ids] = True
+    for first, last in ranges.reshape(-1, 2):
+        pinned[first : last + 1] = True
+    few = e.type != "grid" and interpolated
+    of_places = np.full(dim, ORDERS[e.dof] + 1) if few else e.count[:dim]
+    strides = np.array([e.count[1], 1]) if dim == 2 else np.array([e.count[1] * e.count[2], e.count[2], 1])
+    _within(places.reshape(-1, dim), of_places)
+    for index in places.reshape(-1, dim) @ strides[:dim] if len(places) else ():
+        pinned[_within(index, size)] = True
+    _within(blocks.reshape(-1, dim), e.count[:dim])
+    for lower, upper in blocks.reshape(-1, 2, dim):
+        inside = np.stack(np.meshgrid(*map(np.arange, lower, upper + 1), indexing="ij"), -1).reshape(-1, dim)
+        pinned[_within(inside @ strides[:dim], size)] = True
+    if e.dof == "radial":
+        pinned[0] = True
+    return pinned
+
+
+def _joined(e: Any, name: str) -> IntVector:
+    """All numbers of an attribute of the pins."""
+    return np.concatenate([np.zeros(0, int), *(v for pin in e.each(FlexPin) if (v := getattr(pin, name)) is not None)])
+
+
+def _within(values: Array, most: Any) -> Array:
+    if ((values < 0) | (values >= most)).any():
+        raise AssetError("a pin is out of range")
+    return values
+
+
+def _without_unused(cloud: _Cloud, pinned: Array, nnode: int) -> Array:
+    """Removes points that no element uses; returns the pins of the rest."""
+    used = np.zeros(len(cloud.point), bool)
+    used[cloud.element] = True
+    if used.all():
+        return pinned
+    cloud.element = (np.cumsum(used) - 1)[cloud.element]
+    if len(cloud.texcoord) == len(used) and not len(cloud.elemtexcoord):
+        cloud.texcoord = cloud.texcoord[used]
+    cloud.point = cloud.point[used]
+    kept = pinned[: len(used)][used]
+    size = max(len(kept), nnode)
+    return np.concatenate([kept, pinned[len(kept) : size]])
+
+
+# ------------------------------------------------------------------------------------------ the flex and its bodies
+
+
+def _flex(e: Any, cloud: _Cloud, made: Made) -> Flex:
+    """The flex, still without bodies; its contact, edge and elasticity filled."""
+    solid = e.type in ("box", "cylinder") or (e.type == "grid" and cloud.dim == 3)
+    values = {
+        "name": e.name,
+        "dim": cloud.dim,
+        "element": cloud.element.ravel(),
+        "texcoord": cloud.texcoord.ravel() if len(cloud.texcoord) else None,
+        "elemtexcoord": cloud.elemtexcoord.ravel() if len(cloud.elemtexcoord) else None,
+        "flatskin": e.flatskin or solid,
+        "cellcount": np.ones(3, int),
+        **{name: getattr(e, name) for name in ("group", "radius", "material", "rgba")},
+    }
+    flex = _element(Flex, "flex", e, made.flexes, **values)
+    edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
+    contact = (e.first(FlexContact) or FlexContact()).filled()
+    _element(FlexEdge, "edge", e, flex, stiffness=edge.stiffness, damping=edge.damping)
+    _element(FlexContact, "contact", e, flex, **contact.given())
+    _element(FlexElasticity, "elasticity", e, flex, **_elasticity(e).given())
+    return flex
+
+
+def _element(cls: type[Any], tag: str, place: Element, parent: Element, **values: Any) -> Any:
+    """An element in `parent`, with the file and line of `place`."""
+    made = cls.of(values, tag=tag, file=place.file, line=place.line, parent=parent, settings=place.settings)
+    parent.children.append(made)
+    return made
+
+
+def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) -> list[Element]:
+    """A body for each vertex that is not pinned."""
+    number = len(cloud.point)
+    check_count(int((~pinned[:number]).sum()), MOST_BODIES, "moving points")
+    mass, slides = e.mass / number, SLIDES[e.dof]
+    place = Body.of({})
+    names = list[str]()
+    for index, (point, fixed) in enumerate(zip(cloud.point, pinned[:number], strict=True)):
+        if fixed:
+            names.append(e.parent.name)
+            continue
+        names.append(f"{e.name}_{index}")
+        axes = (point / max(np.linalg.norm(point), MINIMUM))[None] if e.dof == "radial" else np.eye(3)[:slides]
+        _body(e, place, names[-1], point, mass, axes)
+    vertex = np.where(pinned[:number, None], cloud.point, 0.0)
+    flex.__dict__.update(body=" ".join(names), vertex=None if centered else vertex.ravel())
+    return _moved(place, e)
+
+
+def _body(e: Any, place: Element, name: str, point: Array, mass: float, axes: Array) -> Inertial:
+    """A small box that slides along some axes."""
+    body = _element(Body, "body", e, place, name=name, pos=point)
+    inertia = np.full(3, mass * (2.0 * e.inertiabox**2) / 3.0)
+    inertial = _element(Inertial, "inertial", e, body, pos=np.zeros(3), mass=mass, diaginertia=inertia)
+    for axis in axes:
+        _element(Joint, "joint", e, body, type=JointType.SLIDE, pos=np.zeros(3), axis=axis)
+    return inertial
+
+
+def _moved(place: Element, e: Any) -> list[Element]:
+    """The bodies that were made in `place`, for the parent of the flexcomp."""
+    for body in place.children:
+        body.parent = e.parent
+    return place.children
+
+
+def _nodes(
+    e: Any, flex: Flex, cloud: _Cloud, corners: Array, order: int, pinned: Array, centered: bool
+) -> list[Element]:
+    """A body for each node of the grid around the points, but where it is pinned or has nothing to carry."""
+    count = np.array(e.cellcount)
+    empty = empty_cells(cloud.point, cloud.element, count, corners)
+    places, weights = node_places(count, order), node_weights(count, order)
+    check_count(len(places), MOST_BODIES, "nodes")
+    fixed = np.zeros(len(places), bool)
+    fixed[: min(len(pinned), len(places))] = pinned[: len(places)]
+    fixed |= nodes_of_empty_cells(empty, order)
+    point = corners[0] + places / (count * order) * (corners[1] - corners[0])
+    mass = e.mass * weights / weights[~fixed].sum() if not fixed.all() else weights
+    place, names = Body.of({}), list[str]()
+    for node, where, share, stays in zip(places, point, mass, fixed, strict=True):
+        names.append(e.parent.name if stays else f"{e.name}_" + "_".join(map(str, node)))
+        if not stays:
+            _body(e, place, names[-1], where, float(share), np.eye(3))
+    known = {
+        "body": " ".join([e.parent.name] * len(cloud.point)),
+        "node": " ".join(names),
+        "vertex": cloud.point.ravel(),
+        "place": None if centered and not fixed.any() else np.where(fixed[:, None], point, 0.0).ravel(),
+        "empty": empty.ravel().astype(int),
+        "cellcount": count,
+        "dof": e.dof,
+    }
+    flex.__dict__.update(known)
+    return _moved(place, e)
+
+
+def _equalities(e: Any, flex: Flex, made: Made, shell: bool) -> None:
+    """The constraints that hold the edges, vertices or cells of the flex."""
+    edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
+    rest = {"flex": e.name, "active": True, "solref": edge.solref, "solimp": edge.solimp}
+    if edge.equality in ("true", "vert"):
+        _element(FlexEquality, "flex" if edge.equality == "true" else "flexvert", e, made.equalities, **rest)
+    elif edge.equality == "strain" and flex.empty is not None:
+        cx, cy, cz = (int(number) for number in flex.cellcount)
+        cells = np.argwhere(~flex.empty.astype(bool).reshape(cx, cy, cz))
+        if shell:
+            cells = np.array([[face, -1, -1] for face in range(2 * (cy * cz + cx * cz + cx * cy))])
+        for cell in cells:
+            _element(FlexStrain, "flexstrain", e, made.equalities, cell=cell, **rest)
