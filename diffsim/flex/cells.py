@@ -102,7 +102,7 @@ def _elements(size: Array, plane: np.ndarray, order: int, la: Array, mu: Array, 
             (int(plane[0, c]), int(plane[0, d])): (volume / (size[:, plane[0, c]] * size[:, plane[0, d]]))[
                 :, None, None
             ]
-            * integral[c, d]
+            * integral[None, c, d]
             for c in range(dim)
             for d in range(dim)
         }

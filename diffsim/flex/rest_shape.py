@@ -25,8 +25,8 @@ Fields = dict[str, Array]
 
 # sizes, masses and determinants below which there is none (mjMINVAL)
 MINIMUM = 1e-15
-# of flex_edgeequality: a flexvert constraint
-VERTICES = 2
+# of flex_edgeequality: a flex constraint, a flexvert constraint
+EDGES, VERTICES = 1, 2
 
 
 class RestShape(NamedTuple):
@@ -89,8 +89,8 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
             lower, upper = jnp.min(corners, axis=0), jnp.max(corners, axis=0)
             place = rest.vertex[vertices]
         extent = upper - lower
-        flat = extent <= 2 * MINIMUM
-        place = jnp.where(flat, 0.5, divide(place - lower, jnp.broadcast_to(extent, place.shape)))
+        flat = (extent <= 2 * MINIMUM)[None]
+        place = jnp.where(flat, 0.5, divide(place - lower[None], jnp.broadcast_to(extent, place.shape)))
         if topology.flex_edgeequality[flex] == VERTICES and topology.flex_dim[flex] == 2:
             place = _facing_up(topology, flex, place)
         sizes.append(extent / 2)
@@ -133,7 +133,7 @@ def _facing_up(topology: Topology, flex: int, place: Array) -> Array:
     first = elements_of(topology, flex)[0] - topology.flex_vertadr[flex]
     normal = cross(place[first[1]] - place[first[0]], place[first[2]] - place[first[0]])
     sign = jax.lax.stop_gradient(jnp.where(normal[2] < 0, -1.0, 1.0))
-    return place * jnp.stack([jnp.ones_like(sign), sign, sign])
+    return place * jnp.stack([jnp.ones_like(sign), sign, sign])[None]
 
 
 def _metrics(model: Model, rest: RestShape) -> Array:
@@ -197,7 +197,7 @@ def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) 
         owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)[general.edge]
         # the rows are made only where something reads them
         read = (model.flex_edgestiffness != 0) | (model.flex_edgedamping != 0) | (model.flex_damping != 0)
-        read = read | (topology.flex_edgeequality != 0)
+        read = read | (topology.flex_edgeequality == EDGES)
         result = result.at[general.edge].set(jnp.where(read[owner], weights, 0.0))
     return result
 

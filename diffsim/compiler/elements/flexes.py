@@ -49,6 +49,10 @@ OPTIONAL = ("shelldata", "evpair", "texcoord", "stiffness", "bending")
 COUNTED = ("node", "vert", "edge", "elem", "evpair")
 
 
+# heights below which there is none (mjMINVAL)
+MINIMUM = 1e-15
+
+
 class FlexError(ValueError):
     """What is wrong with a flex."""
 
@@ -123,6 +127,8 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> F
             raise FlexError("all vertices of an interpolated flex must hang on one body")
     vertbody = np.full(nvert, -1) if order else np.broadcast_to(bodies, nvert)
     known = _tables(draft, e, element, vertbody, rigid, bool(order), held, nvert)
+    if e.dim == 2 and held == HELD[EqType.FLEXVERT] and not rigid and not order:
+        _check_level(world, known["flex_edge"])
     empty = np.zeros(int(np.prod(e.cellcount)), bool)
     if e.empty is not None:
         empty = np.array(e.empty, bool)
@@ -237,6 +243,13 @@ def _check(
     ):
         if wrong:
             raise FlexError(message)
+
+
+def _check_level(world: Array, edge: Array) -> None:
+    """Raises FlexError where a surface that flexvert constraints hold is not level at qpos0, to rounding."""
+    height = world[edge][:, :, 2]
+    if np.ptp(height) > 2 * MINIMUM and (np.abs(height[:, 1] - height[:, 0]) > MINIMUM).any():
+        raise FlexError("a flexvert constraint needs a surface that is level at qpos0, across the z axis")
 
 
 def _world(places: tuple[Array, Array], bodies: Array, vertex: Array | None) -> Array:
