@@ -75,8 +75,8 @@ def _strain_modes(draft: Draft, model: Model) -> None:
         node0 = jnp.asarray(draft.fields["flex_node0"])
         thickness = jnp.asarray(draft.fields["flex_thickness"][flex])
         young, poisson = map(jnp.asarray, STRAINED)
-        stiffness = functools.partial(cell_stiffness, topology, flex)
-        cells = np.asarray(interpret(stiffness, node0, young, poisson, thickness))
+        of_cells = functools.partial(cell_stiffness, topology, flex)
+        cells = np.asarray(interpret(of_cells, node0, young, poisson, thickness))
         corner = np.asarray(node0)[topology.flex_nodeadr[flex] + cell_nodes(topology, flex)]
         size, first = cells.shape[1], topology.flex_stiffnessadr[flex]
         table = np.zeros((len(cells), size * size))
@@ -91,7 +91,9 @@ def _strain_modes(draft: Draft, model: Model) -> None:
             modes = modes[np.sum(modes**2, axis=1) >= 1e-6 * value[kept]]
             row[0] = len(modes)
             row[1 : 1 + modes.size] = modes.ravel()
-        draft.fields["flex_stiffness"][first : first + table.size] = table.ravel()
+        stiffness = np.array(draft.fields["flex_stiffness"])
+        stiffness[first : first + table.size] = table.ravel()
+        draft.fields["flex_stiffness"] = stiffness
 
 
 def _spring_dampers(draft: Draft) -> None:

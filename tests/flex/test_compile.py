@@ -105,6 +105,8 @@ def test_derivatives_by_material_and_rest_shape(kind: str) -> None:
     base = compiled(model(MATERIAL[kind]))
     rng = np.random.default_rng(0)
     shift = rng.standard_normal(np.shape(base.body_pos)) * (np.asarray(base.body_dofnum) > 0)[:, None]
+    # the ends of a box are on several vertices of a grid: there its sizes have no derivative
+    base = base.replace(body_pos=base.body_pos + (0.0 if base.flex_interp[0] else 0.01) * shift[::-1])
     if base.flex_interp[0]:
         # the grid of cells stays a box
         shift = np.asarray(base.body_pos) * rng.standard_normal(3)
@@ -129,5 +131,5 @@ def test_derivatives_by_material_and_rest_shape(kind: str) -> None:
     assert np.isfinite(gradient).all()
     for axis in range(4):
         unit = np.eye(4)[axis]
-        expected = richardson(lambda t, unit=unit: loss(t * unit), 1e-3)
+        expected = float(richardson(loss, unit, 1e-4))
         assert abs(gradient[axis] - expected) <= 1e-6 * max(1.0, abs(expected))
