@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.base.enums import JointType
+from diffsim.base.joints import dofs_angular
 from diffsim.math.linalg import Blocks, blocks_of, worthwhile, worthwhile_blocks
 from diffsim.math.stencil_rows import Fixed, Points
 from diffsim.types.topology import Topology, per_topology
@@ -29,8 +29,8 @@ def free_points(topology: Topology) -> FreePoints:
     bodies = bodies[bodies >= 0]
     first, count = topology.body_dofadr[bodies], topology.body_dofnum[bodies]
     in_tree = np.bincount(topology.dof_treeid, minlength=max(topology.ntree, 1))
-    kinds = [topology.jnt_type[topology.dof_jntid[a : a + n]] for a, n in zip(first, count, strict=True)]
-    slides = np.array([np.all(kind == JointType.SLIDE) for kind in kinds], bool)
+    turns = dofs_angular(topology.jnt_type)
+    slides = np.array([not np.any(turns[a : a + n]) for a, n in zip(first, count, strict=True)], bool)
     alone = (count > 0) & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count) & slides
     if not np.any(alone) or not worthwhile(blocks_of(topology.dof_treeid)):
         return FreePoints(number, Points(topology.nv, Fixed(np.zeros((0, 3), int))))

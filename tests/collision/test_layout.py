@@ -236,6 +236,6 @@ def test_few_pairs_of_boxes_and_small_meshes_run_in_the_program_of_larger_ones(m
 def test_many_pairs_and_large_meshes_have_programs_of_their_own() -> None:
     sizes = {edges: ((edges,) * 8,) * 2 for edges in (8, 32, 128)}
     small, middle, large = (pairs.Kind((GeomType.MESH, GeomType.MESH), each) for each in sizes.values())
-    runs = lambda *pairs: pairs.shared_kinds(dict(zip((small, middle, large), pairs, strict=True)))  # noqa: E731
+    runs = lambda *counts: pairs.shared_kinds(dict(zip((small, middle, large), counts, strict=True)))  # noqa: E731
     assert runs(3, 1, 1) == {small: middle, middle: middle, large: large}
     assert runs(300, 1, 1) == {small: small, middle: middle, large: large}
