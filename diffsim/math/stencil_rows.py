@@ -17,9 +17,13 @@ import numpy as np
 
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, Blocks, gram
 from diffsim.math.vector import total
+from diffsim.xla.barriers import stored
 from diffsim.xla.gather import gather_rows, pick, pick_some, place, sum_gathered
 
 Array = jax.Array
+
+# how many times as many numbers as there are may be read by points
+WASTE = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,7 +73,9 @@ class Points(NamedTuple):
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["coefficient", "index"], meta_fields=["points", "touched"]
+    jax.tree_util.register_dataclass,
+    data_fields=["coefficient", "index", "by_points"],
+    meta_fields=["points", "touched"],
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class StencilRows:
@@ -82,6 +88,17 @@ class StencilRows:
     coefficient: Array
     touched: Fixed | None = None
     index: Array | None = None
+    by_points: Array | None = None
+
+    def readable_by_points(self) -> "StencilRows":
+        """The same with its coefficients stored a second time, in the order in which points read them."""
+        places = None if self.touched is None else _places(self.touched, self.points.number)
+        if places is None:
+            return self
+        points, axes, dim, count = self.coefficient.shape
+        flat = jnp.moveaxis(self.coefficient, 0, 2).reshape(axes * dim, points * count)
+        tables = [jnp.stack([gather_rows(row, place) for row in flat]) for place in places.entry]
+        return dataclasses.replace(self, by_points=jnp.stack(tables).reshape(-1, axes, dim, self.points.number))
 
     @property
     def height(self) -> int:
@@ -101,6 +118,13 @@ class StencilRows:
     def mul_vec_t(self, vector: Array) -> Array:
         """The transposed matrix times a vector (dim * n,)."""
         force = vector.reshape(self.coefficient.shape[2:])
+        if self.by_points is not None and self.touched is not None:
+            places = _places(self.touched, self.points.number)
+            assert places is not None
+            # of each round and row the force that points read
+            read = [[gather_rows(row, place) for row in stored(force)] for place in places.row]
+            pairs = [(self.by_points[i, :, j], row[None]) for i, rows in enumerate(read) for j, row in enumerate(rows)]
+            return self.points.vector(total([table * row for table, row in pairs]))
         terms = total([self.coefficient[:, :, row] * force[row][None, None] for row in range(force.shape[0])])
         return self.points.vector(self._sum(jnp.swapaxes(terms, 0, 1)))
 
@@ -133,7 +157,8 @@ class StencilRows:
         """(m, npoint) what values (m, k, n) of the points of all constraints add up to."""
         size, flat = self.points.number, values.reshape(len(values), -1)
         if self.touched is not None:
-            return sum_gathered(flat, tuple(self.touched.array.ravel().tolist()), size, 1)
+            ids = tuple(self.touched.array.ravel().tolist())
+            return jnp.stack([sum_gathered(row, ids, size, 0) for row in flat])
         return jnp.zeros((len(values), size), values.dtype).at[:, self._beyond.reshape(-1)].add(flat, mode="drop")
 
     @property
@@ -141,6 +166,29 @@ class StencilRows:
         """The traced ids, with those of no point beyond all."""
         assert self.index is not None
         return jnp.where(self.index < 0, self.points.number, self.index)
+
+
+class _Places(NamedTuple):
+    """Of each point (npoint,), round after round, one of the places (k * n,) that are its, -1 for none; its row."""
+
+    entry: np.ndarray
+    row: np.ndarray
+
+
+@functools.cache
+def _places(touched: Fixed, points: int) -> _Places | None:
+    """Rounds as many as most rows touch one point; -1 where there are no more. None where most would be none."""
+    ids = touched.array.reshape(-1)
+    there = np.flatnonzero(ids >= 0)
+    order = there[np.argsort(ids[there], kind="stable")]
+    count = np.bincount(ids[there], minlength=points)
+    rounds = int(np.max(count, initial=0))
+    if not rounds or rounds * points > WASTE * len(ids):
+        return None
+    number = np.arange(rounds)[:, None]
+    at = np.minimum((np.cumsum(count) - count)[None] + number, len(order) - 1)
+    entry = np.where(number < count[None], order[at], -1)
+    return _Places(entry, np.where(entry < 0, 0, entry % touched.array.shape[1]))
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["columns", "stencil"], meta_fields=[])
@@ -206,8 +254,12 @@ class SparseRows:
         return jax.tree.leaves(self.segments)[0].dtype
 
     def readable_by_columns(self) -> "SparseRows":
-        """The same: stencils are read by points, and blocks of many trees are not transposed either."""
-        return self
+        """The same, with stencils that points can read; blocks of many trees are not transposed."""
+        readable = (
+            s if s.stencil is None else dataclasses.replace(s, stencil=s.stencil.readable_by_points())
+            for s in self.segments
+        )
+        return dataclasses.replace(self, segments=tuple(readable))
 
     def mul_vec(self, vector: Array) -> Array:
         """The product (k,) with a vector (n,)."""

@@ -17,13 +17,18 @@ from diffsim.math.linalg import (
     BlockColumns,
     BlockDiagonal,
     PerSize,
+    assemble,
     block_factor,
     block_solve,
+    cho_solve,
+    each,
     solve_spd_gram,
     solve_spd_sum,
     solved,
+    split,
 )
-from diffsim.math.vector import inner
+from diffsim.math.stencil_rows import SparseRows
+from diffsim.math.vector import inner, matmul
 from diffsim.solver.objective import (
     Objective,
     PerGroup,
@@ -40,6 +45,10 @@ from diffsim.xla.kernels.cholesky import is_small
 from diffsim.xla.select import where
 
 Array = jax.Array
+
+
+# rows of the blocks of points
+POINT = 3
 
 
 class Factored(NamedTuple):
@@ -118,7 +127,15 @@ class _Preconditioned(NamedTuple):
 
     def precondition(self, residual: Array) -> Array:
         """What r (nv,) comes from if nothing couples blocks."""
-        return block_solve(self.objective.qM.blocks, self.factor, residual)
+        blocks = self.objective.qM.blocks
+        if not isinstance(self.objective.constraints.jacobian, SparseRows):
+            return block_solve(blocks, self.factor, residual)
+        entries = (split(residual, index) for index in blocks.index)
+        parts = [
+            each(matmul, part, own) if part.shape[-1] <= POINT else jax.vmap(cho_solve)(part, own)
+            for part, own in zip(self.factor, entries, strict=True)
+        ]
+        return assemble(blocks, tuple(parts))
 
 
 class _Iterate(NamedTuple):
@@ -138,6 +155,9 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
 
     Where no row that acts joins two blocks that is the first step. On a GPU all do what one of a batch has to.
     """
+    if isinstance(problem.objective.constraints.jacobian, SparseRows):
+        # of the small blocks of points the inverse takes less than the factor
+        problem = problem._replace(factor=tuple(inverse_of_points(part) for part in problem.factor))
     first = problem.precondition(b)
     energy = inner(b, first)
     floor = jnp.maximum(energy * relative**2, floor)
@@ -146,6 +166,13 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
         joined = jax.lax.stop_gradient(may_join(problem.objective.constraints))
         start = start._replace(x=where(joined, start.x, first), left=jnp.where(joined, start.left, 0))
     return run_short(WhileLoop(_goes_on, _advance), problem, start).x
+
+
+def inverse_of_points(factor: Array) -> Array:
+    """The inverses of blocks (count, n, n) of points from their factors; larger factors as they are."""
+    count, size, _ = factor.shape
+    unit = jnp.broadcast_to(jnp.eye(size, dtype=factor.dtype), (count, size, size))
+    return jax.vmap(cho_solve)(factor, unit) if size <= POINT else factor
 
 
 def _goes_on(point: _Iterate) -> Array:
