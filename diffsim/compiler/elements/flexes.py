@@ -135,6 +135,8 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> F
     elif order and len(empty) > 1:
         empty = empty_cells(world, element, e.cellcount, np.stack([world.min(axis=0), world.max(axis=0)])).ravel()
     at_node = np.zeros((len(nodes), 3)) if e.place is None else np.array(e.place).reshape(-1, 3)
+    if order:
+        _check_grid(_world(places, nodes, at_node), empty.reshape(tuple(e.cellcount)), order)
     known |= {
         "flex_vert": np.zeros((nvert, 3)) if vertex is None or (not order and not vertex.any()) else vertex,
         "flex_node": at_node,
@@ -243,6 +245,19 @@ def _check(
     ):
         if wrong:
             raise FlexError(message)
+
+
+def _check_grid(node: Array, empty: Array, order: int) -> None:
+    """Raises FlexError where the first cell with a mesh has no three sides at right angles."""
+    cell = np.array(np.unravel_index(int(np.argmin(empty)), empty.shape)) * order
+    size = tuple(np.array(empty.shape) * order + 1)
+    index = [
+        np.ravel_multi_index(tuple(cell + order * step), size) for step in (np.zeros(3, int), *np.eye(3, dtype=int))
+    ]
+    side = node[index[1:]] - node[index[0]]
+    axes = side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), MINIMUM)
+    if np.abs(axes @ axes.T - np.eye(3)).max() > 1e-8:
+        raise FlexError("the nodes of an interpolated flex must be a grid of boxes: it is flat, or not at right angles")
 
 
 def _check_level(world: Array, edge: Array) -> None:
