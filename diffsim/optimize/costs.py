@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from diffsim.base.enums import JointType
+from diffsim.base.joints import is_scalar
 from diffsim.math import safe
 from diffsim.math.rotation import quat_sub, rotate, rotate_inv
 from diffsim.math.vector import cross, dot
@@ -107,8 +107,7 @@ def slow(state: State, scale: ArrayLike = 1.0) -> Array:
 def limits(model: Model, state: State, scale: ArrayLike = 1.0) -> Array:
     """By how much slides and hinges with limits are outside of 95% of their ranges, of all of them, over a scale."""
     topology = model.topology
-    simple = (topology.jnt_type == JointType.SLIDE) | (topology.jnt_type == JointType.HINGE)
-    chosen = simple & (topology.jnt_limited != 0)
+    chosen = is_scalar(topology.jnt_type) & (topology.jnt_limited != 0)
     place = state.qpos[topology.jnt_qposadr[chosen]]
     low, high = model.jnt_range[chosen].T
     rim = 0.025 * (high - low)

@@ -412,8 +412,7 @@ class Model(Record):
             raise AttributeError(name)
         if name not in Topology.__dataclass_fields__:
             known = [f.name for cls in (Model, Topology) for f in dataclasses.fields(cls)]
-            where = elsewhere(self, name) or near(name, known)
-            raise AttributeError(f"the model has no field {name!r}{where}", name=name, obj=self)
+            raise AttributeError(f"the model has no field {name!r}{elsewhere(self, name, known)}", name=name, obj=self)
         return getattr(topology, name)
 
 

@@ -128,8 +128,8 @@ HABITS = {
 }
 
 
-def elsewhere(owner: Record, name: str) -> str:
-    """Where a field is that `owner` does not have, or what is called nearly so, as the end of a message."""
+def elsewhere(owner: Record, name: str, known: Iterable[str] = ()) -> str:
+    """Where a field is that `owner` does not have, or what of the known names is nearly so, as the end of a message."""
     if name.startswith("_"):
         return ""
     if name in HABITS:
@@ -137,7 +137,7 @@ def elsewhere(owner: Record, name: str) -> str:
     for place, cls in _PLACES.items():
         if name in cls.__dataclass_fields__ and not isinstance(owner, cls):
             return f"; it is in {cls.__name__}: {place}.{name}"
-    return near(name, [f.name for f in dataclasses.fields(owner)])  # type: ignore[arg-type]
+    return near(name, known or [f.name for f in dataclasses.fields(owner)])  # type: ignore[arg-type]
 
 
 # records that users hold, by what they are mostly called

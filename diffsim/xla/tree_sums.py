@@ -115,7 +115,7 @@ class Trees:
             if not for_gpu():
                 return _product(mask, _total(terms))
             weights = jnp.asarray(mask, terms[0][0].dtype)
-            products = [jnp.matmul(weights * factor, vectors, precision=HIGHEST) for vectors, factor in terms]
+            products = [jnp.matmul(weights * factor[None], vectors, precision=HIGHEST) for vectors, factor in terms]
             return functools.reduce(jnp.add, products)
         return pick_some(self.above(_total(terms)), nodes)
 

@@ -11,7 +11,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
-from diffsim.base.enums import JointType, ObjType, SensorType
+from diffsim.base.enums import ObjType, SensorType
+from diffsim.base.joints import is_free
 from diffsim.kinematics.joints import position_difference
 from diffsim.math.rotation import quat_conj, quat_mul, rotate
 from diffsim.types import Model
@@ -281,7 +282,7 @@ def _free_frame(model: Model, sensor: int) -> tuple[int, Array, Array] | None:
         return None
     body, offset, turn = frames[kind]()
     joint = int(model.body_jntadr[body])
-    if joint < 0 or model.jnt_type[joint] != JointType.FREE:
+    if joint < 0 or not is_free(model.jnt_type[joint]):
         return None
     return int(model.jnt_qposadr[joint]), offset, turn
 
