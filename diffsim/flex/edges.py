@@ -69,5 +69,4 @@ def compute_flexes(model: Model, qvel: Array, kinematics: Kinematics, com: ComFr
         flexvert_length=invariants,
         flexedge_length=length,
         flexedge_velocity=velocity,
-        flexelem_aabb=jnp.zeros((topology.nflexelem, 6), length.dtype),
     )

@@ -70,7 +70,6 @@ class Flexes(Record):
     flexvert_length: Array = leaf("nflexvert", 2)
     flexedge_length: Array = leaf("nflexedge")
     flexedge_velocity: Array = leaf("nflexedge")
-    flexelem_aabb: Array = leaf("nflexelem", 6)
 
 
 @record

@@ -7,7 +7,7 @@ import oracle
 import pytest
 from compiler.compare import differences
 
-from diffsim.base.errors import MjcfError
+from diffsim.base.errors import MjcfError, UnsupportedError
 from diffsim.load import load
 from diffsim.types import Model
 
@@ -98,3 +98,16 @@ def test_errors_in_the_attached_file_name_it() -> None:
     lost = b'<mujoco><actuator><motor joint="jj"/></actuator><worldbody><body name="b"/></worldbody></mujoco>'
     with pytest.raises(MjcfError, match=r"a.xml:1 <motor>: there is no joint 'jj' in its model"):
         load(text.replace("</asset>", '</asset><worldbody><attach model="x" prefix="p"/></worldbody>'), {"a.xml": lost})
+
+
+def test_soft_bodies_of_attached_models_are_refused() -> None:
+    soft = (
+        "<mujoco><worldbody><body name='b'><joint/><geom size='.1'/></body></worldbody><deformable>"
+        "<flex name='f' dim='1' body='b' vertex='0 0 0 1 0 0' element='0 1'/></deformable></mujoco>"
+    )
+    main = (
+        "<mujoco><asset><model name='soft' file='soft.xml'/></asset>"
+        "<worldbody><attach model='soft' body='b' prefix='s'/></worldbody></mujoco>"
+    )
+    with pytest.raises(UnsupportedError, match="soft bodies and skins of attached models do not come along"):
+        load(main, assets={"soft.xml": soft.encode()})

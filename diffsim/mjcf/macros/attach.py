@@ -22,6 +22,7 @@ from diffsim.mjcf.elements.sections import (
     AssetSection,
     CustomSection,
     Default,
+    DeformableSection,
     ExtensionSection,
 )
 from diffsim.mjcf.elements.sensor import Sensor
@@ -54,6 +55,9 @@ def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
             problems.add(place, f"attribute 'body': model '{place.model}' has no body '{place.body}'", hint)
             return
         body = found
+    for section in child.root.each(DeformableSection):
+        for deformable in section.children:
+            problems.unsupported(deformable, "soft bodies and skins of attached models do not come along yet")
     copier = _Copier(spec, child, place, problems)
     frame = copier.run(body)
     keys.attached(child, copier.prefix, copier.made)
