@@ -1,0 +1,110 @@
+"""MuJoCo's own sleeping models beside it: the same trees asleep at the same steps, and where they are.
+
+python -m tests.measure.sleep --models /work/mj381 --steps 1000 --only tendon
+
+For each file of model/sleep and test/engine/testdata/sleep a line: steps until both would part by rounding (where a
+twin of MuJoCo, begun 1e-12 away, is 1e-7 from it, or sleeps otherwise), greatest difference of qpos and qvel up to
+there, and whether `tree_asleep` was equal in each of these steps. Fails if it was not, or if they differ by more than
+1e-6. `--rest` prints what a step of 100 humanoids costs where all sleep, as a fraction of one where they are awake.
+"""
+
+import argparse
+import pathlib
+import time
+
+import jax
+import numpy as np
+from oracle import mujoco
+
+import diffsim
+
+CLOSE, PARTED, APART = 1e-6, 1e-7, 1e-12
+
+
+def twins(mjmodel: mujoco.MjModel, steps: int) -> tuple[list[mujoco.MjData], int]:
+    """MuJoCo's states after each step, and how many of them a twin that began APART has too."""
+    data, twin = mujoco.MjData(mjmodel), mujoco.MjData(mjmodel)
+    awake = np.array(twin.tree_awake, bool)[mjmodel.dof_treeid]
+    push = APART * np.random.default_rng(0).normal(size=mjmodel.nv) * awake
+    mujoco.mj_integratePos(mjmodel, twin.qpos, push, 1.0)
+    states = []
+    for step in range(steps):
+        mujoco.mj_step(mjmodel, data)
+        mujoco.mj_step(mjmodel, twin)
+        far = max(np.max(np.abs(getattr(data, name) - getattr(twin, name)), initial=0) for name in ("qpos", "qvel"))
+        if far > PARTED or not np.array_equal(data.tree_asleep, twin.tree_asleep):
+            return states, step
+        states.append({name: np.array(getattr(data, name)) for name in ("qpos", "qvel", "tree_asleep")})
+    return states, steps
+
+
+def compare(path: pathlib.Path, steps: int) -> bool:
+    """Prints the line of a file; whether all is well."""
+    try:
+        mjmodel = mujoco.MjModel.from_xml_path(str(path))
+    except ValueError:
+        try:
+            diffsim.load(str(path))
+        except diffsim.MjcfError:
+            print(f"{path.stem:20s} refused by both", flush=True)
+            return True
+        print(f"{path.stem:20s} MuJoCo refuses it, we do not", flush=True)
+        return False
+    states, until = twins(mjmodel, steps)
+    model = diffsim.load(str(path))
+    state, step = diffsim.make_state(model), jax.jit(diffsim.step)
+    worst, same = 0.0, 0
+    for theirs in states:
+        state = step(model, state)
+        gaps = [np.abs(np.asarray(getattr(state, name)) - theirs[name]) for name in ("qpos", "qvel")]
+        worst = max(worst, *(float(np.max(gap, initial=0)) for gap in gaps))
+        same += bool(model.nv == 0 or np.array_equal(state.tree_asleep, theirs["tree_asleep"]))
+    awake = int(np.sum(state.tree_awake))
+    print(
+        f"{path.stem:20s} {until:5d} steps until chaos, {same:5d} with the same trees asleep, differ by {worst:.1e}, "
+        f"{awake} of {model.ntree} trees awake at last",
+        flush=True,
+    )
+    return same == until and worst <= CLOSE
+
+
+def cost_at_rest(path: pathlib.Path) -> None:
+    """Prints the fraction of a step's time that it takes where all trees sleep."""
+    model = diffsim.load(str(path))
+    awake = diffsim.make_state(model)
+    step = jax.jit(diffsim.step)
+    resting = awake.replace(tree_asleep=np.arange(model.ntree), qvel=np.zeros(model.nv))
+    seconds = []
+    for state in (resting, awake.replace(tree_asleep=np.full(model.ntree, -11))):
+        jax.block_until_ready(step(model, state))
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            jax.block_until_ready(step(model, state))
+            times.append(time.perf_counter() - start)
+        seconds.append(sorted(times)[2])
+    asleep, moving = seconds
+    print(f"{path.stem}: asleep {1e3 * asleep:.2f} ms a step, awake {1e3 * moving:.1f}: {asleep / moving:.1%}")
+
+
+def main() -> None:
+    """Runs what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=pathlib.Path, default=pathlib.Path("/work/mj381"))
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rest", action="store_true")
+    args = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    if args.rest:
+        cost_at_rest(args.models / "model/sleep/100_humanoids.xml")
+        return
+    folders = [args.models / "model/sleep", args.models / "test/engine/testdata/sleep"]
+    files = [path for folder in folders for path in sorted(folder.glob("*.xml")) if args.only in path.stem]
+    good = [compare(path, args.steps) for path in files]
+    print(f"sleep: {sum(good)} of {len(good)} files as MuJoCo's")
+    raise SystemExit(not all(good))
+
+
+if __name__ == "__main__":
+    main()
