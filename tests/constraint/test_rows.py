@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import assert_close, contact_forces_of, inputs_of, mujoco, record_of, state_of
@@ -130,5 +131,6 @@ def test_flags_remove_rows(flag):
 
 def remake(model, case):
     """Our rows of a case, for another model."""
-    records = [record_of(cls, case.mjmodel, case.data) for cls in (Kinematics, ComFrame, Tendons, Velocities)]
+    kinds = (Kinematics, ComFrame, Tendons, Velocities)
+    records = [jax.tree.map(jnp.asarray, record_of(cls, case.mjmodel, case.data)) for cls in kinds]
     return make_constraints(Sources(model, state_of(case.data), inputs_of(case.data), *records, case.fed.contacts))

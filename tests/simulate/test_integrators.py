@@ -50,7 +50,7 @@ def pair(path: str, integrator: Integrator) -> tuple[diffsim.Model, Any]:
 def fed(ours: diffsim.Data, mjmodel: Any, data: Any) -> diffsim.Data:
     """Our Data with the oracle's values wherever it has them."""
     skipped = {"contact", "efc", "status", "sensordata", "solver_niter", "energy", "actuator_force"}
-    skipped |= {"row_force", "sensor_now"}
+    skipped |= {"row_force", "sensor_now", "tree_sleep"}
     names = [f.name for f in dataclasses.fields(ours) if f.name not in skipped and not f.name.startswith("solver")]
     values = {name: jax.tree.map(jnp.asarray, oracle.field_of(name, mjmodel, data)) for name in names}
     return dataclasses.replace(ours, **values)

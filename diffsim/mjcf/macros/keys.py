@@ -27,6 +27,8 @@ from diffsim.mjcf.numbers import Vector, frozen
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 
+# as many as a file may have elements
+MOST_KEYS = 25_000
 # the object that each number of a keyframe's attribute belongs to, in order
 Owners = dict[str, list[Element]]
 # what an element was copied to, by identity
@@ -81,10 +83,16 @@ class Keys:
             before = _until(self.spec, place)
             self.completed = {name: len(objects) for name, objects in owners_of(self.spec, before).items()}
 
-    def take(self, source: Replicate) -> list[_Pending]:
-        """The keyframes that stand in their sections when `source` is about to be replicated; none stand afterwards."""
+    def take(self, source: Replicate, count: int) -> list[_Pending]:
+        """The keyframes that stand in their sections when `source` is about to be copied `count` times; none stand
+        afterwards.
+        """
         standing = self.spec.keys
         if not standing:
+            return []
+        if len(standing) * (count + 1) > MOST_KEYS:
+            more = f"with a keyframe for each copy the model has {len(standing) * (count + 1)}, more than {MOST_KEYS}"
+            self.problems.add(source, more)
             return []
         owners = owners_of(self.spec, _until(self.spec, source))
         taken = []

@@ -38,7 +38,7 @@ def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Com
     Keyframes that it changes are left in `keys`.
     """
     assert source.parent is not None
-    taken = keys.take(source)
+    taken = keys.take(source, filled.count or 0)
     inside = {key for child in source.children for element in child.walk() for key in own_names(element)}
     referring = _take_referring(root, source, inside)
     suffixes = _suffixes(filled.count or 0, filled.sep)
