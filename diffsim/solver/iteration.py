@@ -18,8 +18,7 @@ import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.math.vector import inner
-from diffsim.solver.line_rows import LineRows, line_rows
-from diffsim.solver.line_search import Derivatives, line_search
+from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_search
 from diffsim.solver.objective import Objective, generalized, project, residuals
 from diffsim.xla.batched_loops import WhileLoop, run
 from diffsim.xla.select import where

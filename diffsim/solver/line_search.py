@@ -1,4 +1,4 @@
-"""Exact line search: the root of the derivative of a convex, piecewise quadratic function.
+"""Exact line search: the root of the derivative of a convex, piecewise quadratic function, that of the cost on a line.
 
 Newton's method on the derivative, kept inside a shrinking bracket: every point that is tried becomes a bound, and a
 Newton step that leaves the bracket is replaced by its midpoint. Only derivatives are used, so there is no
@@ -8,16 +8,24 @@ In float32 there are `FEW` trials at most: more do not save an iteration of Newt
 which go on from there, and in a batch all worlds would wait for the longest search. On a GPU few trials are written out
 one after another. A search that is cut short ends at the trial that would have come next. Where the secant of bounds
 vanishes is no better guess: rows that stick behind the root make it a step of next to nothing.
+
+The cost of the rows at x + alpha v is that of springs (constraint/laws.py), of rows or of edges of pyramids, but for
+elliptic contacts. On a GPU, where each sum of each trial is a launch, springs that only push are one list.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from diffsim.constraint import laws
+from diffsim.constraint.laws import SPRINGS
 from diffsim.math import safe
-from diffsim.xla.barriers import for_gpu
+from diffsim.math.vector import total
+from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
+from diffsim.xla.barriers import for_gpu, launched_once
 from diffsim.xla.select import where
 
 Array = jax.Array
@@ -104,3 +112,84 @@ def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _
         tried=bracket.tried + 1,
         done=done,
     )
+
+
+class _Cones(NamedTuple):
+    """Contacts of one dimension on a line: residuals and their change (dim, n)."""
+
+    rows: RowGroup
+    x: Array
+    v: Array
+
+    def __call__(self, alpha: Array) -> tuple[Array, Array]:
+        x = self.x + alpha * self.v
+        slope = -laws.force(self.rows, x) * self.v
+        return jnp.sum(slope), jnp.sum(laws.hessian_product(self.rows, x, self.v) * self.v)
+
+
+class _Springs(NamedTuple):
+    """Springs of a group on a line: residuals, their change, and x below which they push, (k, n) each."""
+
+    rows: RowGroup
+    x: Array
+    v: Array
+    threshold: Array
+
+    def __call__(self, alpha: Array) -> tuple[Array, Array]:
+        spring = laws.spring(self.rows, self.x + alpha * self.v, self.threshold)
+        return -_sum(spring.force * self.v), _sum(spring.stiffness * self.v * self.v)
+
+
+class _Pushing(NamedTuple):
+    """Springs that act below zero only, of several groups: residuals, their change, and D v (n,)."""
+
+    x: Array
+    v: Array
+    push: Array
+
+    def __call__(self, alpha: Array) -> tuple[Array, Array]:
+        x = self.x + alpha * self.v
+        acts = x < 0
+        return jnp.sum(where(acts, self.push * x, 0)), jnp.sum(where(acts, self.push * self.v, 0))
+
+
+def _sum(terms: Array) -> Array:
+    """Of all (k, n), the few k written out: long sums XLA for CPU takes apart, and stores their terms."""
+    return jnp.sum(total(list(terms)))
+
+
+class LineRows(NamedTuple):
+    """The groups of a line."""
+
+    groups: tuple[_Springs | _Cones | _Pushing, ...]
+
+    def __call__(self, alpha: Array) -> tuple[Array, Array]:
+        """First and second derivative of the sum of costs."""
+        slopes, curvatures = zip(*(group(alpha) for group in self.groups), strict=True)
+        return total(slopes), total(curvatures)
+
+
+def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
+    """The rows on the line from residuals x (dim, n) in the direction v, both of each group."""
+    groups = [_group(*group) for group in zip(constraints.groups, x, v, strict=True)]
+    pushing = [group for group in groups if for_gpu() and isinstance(group, _Springs) and only_push(group.rows)]
+    others = [group for group in groups if all(group is not other for other in pushing)]
+    return LineRows((*others, _listed(pushing)) if pushing else tuple(groups))
+
+
+def only_push(rows: RowGroup) -> bool:
+    """Whether the springs of a group act below zero only: of limits and contacts without an active set."""
+    return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.until.size
+
+
+@launched_once
+def _listed(groups: Sequence[_Springs]) -> _Pushing:
+    parts = [(group.x, group.v, group.rows.D * group.v) for group in groups]
+    return _Pushing(*(jnp.concatenate([part.reshape(-1) for part in column]) for column in zip(*parts, strict=True)))
+
+
+def _group(rows: RowGroup, x: Array, v: Array) -> _Springs | _Cones:
+    if rows.law not in SPRINGS:
+        return _Cones(rows, x, v)
+    x, v = (jnp.concatenate(laws.stretch(rows, values)) for values in (x, v))
+    return _Springs(rows, x, v, jnp.concatenate(laws.thresholds(rows)) if rows.until.size else laws.thresholds(rows)[0])

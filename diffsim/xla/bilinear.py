@@ -11,6 +11,8 @@ transposes one by one; a gradient of a simulation consists of little else. As a 
 and transposes that are such products again, and is written out once, where a program is lowered.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -44,6 +46,30 @@ def by_components(vectors: Array) -> Array:
 @by_components.defjvp
 def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return by_components(*primals), tangents[0]
+
+
+def arrow_product(tip: Array, side: Array, diagonal: Array, y: Array) -> Array:
+    """The product with an arrow matrix, which couples the first element with each other one and those with none.
+
+    Args:
+      tip: (1, n, ...) its first element.
+      side: (k, n, ...) the rest of its first row, and of its first column.
+      diagonal: (k, n, ...) the rest of its diagonal.
+      y: (k + 1, n, ...) vectors; the others broadcast against it.
+    """
+    if not for_cpu():
+        first = tip * y[:1] + _total(side * y[1:])[None]
+        return jnp.concatenate([first, side * y[:1] + diagonal * y[1:]])
+    # joining what is as wide as y takes a CPU thrice as long as zeros below the first row
+    diagonal = stored(jnp.concatenate([tip, diagonal]))
+    side = stored(jnp.concatenate([jnp.zeros_like(tip), side]))
+    first = jnp.pad(_total(side[1:] * y[1:])[None], [(0, y.shape[0] - 1)] + [(0, 0)] * (y.ndim - 1))
+    return diagonal * y + side * y[:1] + first
+
+
+def _total(parts: Array) -> Array:
+    """Sum over the leading axis, written out."""
+    return functools.reduce(operator.add, list(parts))
 
 
 Product = Callable[[Array, Array], Array]

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from diffsim.constraint import laws
-from diffsim.constraint.springs import SPRINGS
 from diffsim.math.linalg import blocks_of, columns_of
 from diffsim.solver import iteration
-from diffsim.solver.line_rows import line_rows
-from diffsim.solver.line_search import FEW, line_search
+from diffsim.solver.line_search import FEW, line_rows, line_search
 from diffsim.solver.objective import Objective
 from diffsim.types.constraints import Constraints, Law
 from tests.constraint.cases import PYRAMIDAL, cases
@@ -56,10 +54,6 @@ def test_a_direction_that_does_not_descend_is_no_convergence(full_step: bool) ->
     end = iteration.iterate(Objective(inertia, force, constraints), lambda *_: iteration.Rule(uphill), settings, start)
     assert end.stuck and end.done and end.iterations == 1
     assert (end.point.qacc == start).all()
-
-
-def test_all_laws_are_springs_but_cones() -> None:
-    assert {*SPRINGS, Law.CONE} == set(Law)
 
 
 @pytest.mark.parametrize(("law", "dim"), KINDS)
