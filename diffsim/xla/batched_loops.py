@@ -409,29 +409,37 @@ def run_in_slots(loop: Loop, arguments: tuple, slots: int) -> Any:
     return with_batch_rule(whole, of_a_batch)((constants, more_constants), arguments)
 
 
-def in_turn(function: Callable[..., Any], arguments: tuple, width: int) -> Any:
-    """The function's result; under `jax.vmap` those of a batch, a few side by side, one group after another.
+def in_turn(function: Callable[..., Any], arguments: tuple, width: int, needed: Array) -> Any:
+    """The function's result where it is needed, zeros elsewhere, which cost nothing but on a GPU.
+
+    Under `jax.vmap` those of a batch, a few side by side, one group after another.
 
     Args:
       function: of the arguments, pytrees, batched or not; it may hold values of transformations outside.
       width: how many are computed side by side; 0 for all.
+      needed: (), batched or not.
     """
     whole, constants = _explicit(function, *arguments)
+    shapes = jax.eval_shape(function, *arguments)
 
-    def of_a_batch(size: int, batched: Any, *problem: Any) -> Any:
-        leaves, tree = jax.tree.flatten(problem)
-        has_axis = jax.tree.leaves(tuple(batched))
+    def alone(needed: Array, constants: list[Array], arguments: tuple) -> Any:
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.lax.cond(needed, lambda: whole(constants, *arguments), lambda: zeros)
 
-        def one(of_member: list[Array]) -> Any:
-            rest = iter(of_member)
-            parts = [next(rest) if axis else x for x, axis in zip(leaves, has_axis, strict=True)]
-            constants, arguments = tree.unflatten(parts)
-            return whole(constants, *arguments)
+    def of_a_batch(size: int, batched: Any, needed: Array, *problem: Any) -> Any:
+        if not 0 < width < size:
+            return jax.vmap(alone, _axes(tuple(batched)))(needed, *problem)
 
-        members = [x for x, axis in zip(leaves, has_axis, strict=True) if axis]
-        return jax.lax.map(one, members, batch_size=width) if 0 < width < size else jax.vmap(one)(members)
+        def work(places: Array, results: Any) -> Any:
+            chosen = jnp.minimum(places, size - 1)
+            members = jax.tree.map(lambda x, axis: x[chosen] if axis else x, problem, tuple(batched[1:]))
+            computed = jax.vmap(lambda c, a: whole(c, *a), _axes(tuple(batched[1:])))(*members)
+            return jax.tree.map(lambda all, new: all.at[places].set(new, mode="drop"), results, computed)
 
-    return with_batch_rule(lambda constants, arguments: whole(constants, *arguments), of_a_batch)(constants, arguments)
+        start = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), shapes)
+        return fold_wanted(spread(size, needed, batched[0]), width, work, start)
+
+    return with_batch_rule(alone, of_a_batch)(needed, constants, arguments)
 
 
 def _explicit(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], list[Array]]:

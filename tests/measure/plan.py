@@ -1,17 +1,24 @@
 """Plans through contact by the default call, judged by C MuJoCo that plays the controls: one line a run, then counts.
 
-    make measure WHAT=plan                                   # eight tasks of mujodico, seed 0, and four of ours
-    .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2   # some task, some seeds
+    make measure WHAT=plan                                        # eight tasks of mujodico, seeds 0 to 9, four minutes
+    .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2        # some task, some seeds
+    .venv/bin/python -m tests.measure.plan held minutes=5         # the eight tasks of ours, as far as five minutes go
+    .venv/bin/python -m tests.measure.plan report                 # what is known so far, a line a task
 
-The eight planar tasks of MuJoDiCo 3.17.0 (PyPI `mujodico`: models, starts, goals and weights by seed) are what the
-defaults of `optimize.plan` were chosen on; the four of ours were never looked at for that. A wheel is downloaded, and
-read, not installed. The goal error is (x_T - goal)' Q (x_T - goal), as a share of that of the start; under noise it is
-the median of 32 worlds of C MuJoCo with noise of 0.3% on controls and of 5% on each friction and mass.
+A run is a line of JSON in /tmp/diffsim_measure/plan.jsonl, with its controls beside it; runs of the same text of the
+planner are not repeated, so that a long table is made of many short calls. The eight planar tasks of MuJoDiCo 3.17.0
+(PyPI `mujodico`: models, starts, goals and weights by seed) are what the defaults of `optimize.plan` were chosen on;
+the eight of ours were never looked at for that. A wheel is downloaded, and read, not installed. The goal error is
+(x_T - goal)' Q (x_T - goal), as a share of that of the start; under noise it is the median of 32 worlds of C MuJoCo
+with noise of 0.3% on controls and of 5% on each friction and mass. The seed is the key of the search as well, so that
+tasks whose start is fixed are ten searches.
 """
 
 import enum
+import hashlib
 import importlib
 import inspect
+import json
 import pathlib
 import subprocess
 import sys
@@ -27,6 +34,7 @@ import numpy as np
 
 import diffsim
 from diffsim import optimize
+from tests.measure.plan_models import OURS
 
 WHEELS = pathlib.Path("/tmp/diffsim_measure")
 THEIRS = (
@@ -39,42 +47,6 @@ THEIRS = (
     "FingerCircularKnob",
     "FingersSphere2d",
 )
-
-PUSHER = """<joint name="x" type="slide" axis="1 0 0"/><joint name="y" type="slide" axis="0 1 0"/>
-<geom type="sphere" size=".03" mass="1"/></body>"""
-MOTORS = """<actuator><velocity joint="x" kv="30" ctrlrange="-.5 .5"/>
-<velocity joint="y" kv="30" ctrlrange="-.5 .5"/></actuator>"""
-HEAD = """<option timestep=".02" integrator="implicitfast" gravity="0 0 0"/>
-<default><geom condim="3" friction=".5"/></default>"""
-# a puck behind a wall; a T to a pose; a ball that two pads squeeze and lift; a leg that hops forward
-OURS = {
-    "PuckAroundWall": f"""<mujoco>{HEAD}<worldbody><geom type="box" size=".2 .02 .05"/><body pos="-.1 -.25 0">{PUSHER}
-<body pos="0 -.12 0"><joint type="slide" axis="1 0 0" damping="8"/><joint type="slide" axis="0 1 0" damping="8"/>
-<geom type="sphere" size=".05" mass=".5"/></body></worldbody>{MOTORS}</mujoco>""",
-    "PushT": f"""<mujoco>{HEAD}<worldbody><body pos="-.2 -.2 0">{PUSHER}<body>
-<joint type="slide" axis="1 0 0" damping="15"/><joint type="slide" axis="0 1 0" damping="15"/><joint damping=".2"/>
-<geom type="box" size=".12 .03 .03" mass=".5"/><geom type="box" size=".03 .08 .03" pos="0 -.1 0" mass=".3"/></body>
-</worldbody>{MOTORS}</mujoco>""",
-    "SqueezeAndLift": """<mujoco><option timestep=".01" integrator="implicitfast"/><default><geom condim="3"/></default>
-<worldbody><geom type="plane" size="1 1 .1"/><body pos="-.2 0 .08"><joint name="lx" type="slide" axis="1 0 0"/>
-<joint name="lz" type="slide" axis="0 0 1"/><geom type="box" size=".02 .05 .05" mass=".5"/></body><body pos=".2 0 .08">
-<joint name="rx" type="slide" axis="1 0 0"/><joint name="rz" type="slide" axis="0 0 1"/>
-<geom type="box" size=".02 .05 .05" mass=".5"/></body><body pos="0 0 .08"><joint type="slide" axis="1 0 0"/>
-<joint type="slide" axis="0 0 1"/><joint axis="0 1 0"/><geom type="sphere" size=".08" mass=".3"/></body></worldbody>
-<actuator><position joint="lx" kp="200" kv="20" ctrlrange="0 .2"/>
-<position joint="lz" kp="200" kv="20" ctrlrange="-.05 .3"/><position joint="rx" kp="200" kv="20" ctrlrange="-.2 0"/>
-<position joint="rz" kp="200" kv="20" ctrlrange="-.05 .3"/></actuator></mujoco>""",
-    "HopForward": """<mujoco><option timestep=".01" integrator="implicitfast"/>
-<worldbody><geom type="plane" size="2 1 .1"/>
-<body pos="0 0 .62"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
-<joint axis="0 1 0" damping="1"/>
-<geom type="sphere" size=".1" mass="3"/><body><joint name="hip" axis="0 1 0" range="-60 60" damping="1"/>
-<geom type="capsule" size=".03" fromto="0 0 0 0 0 -.3" mass=".5"/><body pos="0 0 -.3">
-<joint name="knee" type="slide" axis="0 0 1" range="-.02 .2" damping="2" stiffness="400"/>
-<geom type="capsule" size=".03" fromto="0 0 0 0 0 -.26" mass=".3"/></body></body></body></worldbody>
-<actuator><position joint="hip" kp="60" kv="3" ctrlrange="-.8 .8"/>
-<motor joint="knee" gear="150" ctrlrange="-1 1"/></actuator></mujoco>""",
-}
 
 
 class Case(NamedTuple):
@@ -117,20 +89,13 @@ def theirs(name: str, seed: int) -> Case:
 
 
 def ours(name: str, seed: int) -> Case:
-    """A task of ours."""
-    model, rng = mujoco.MjModel.from_xml_string(OURS[name]), np.random.default_rng(seed)
-    start, goal = np.zeros((2, model.nq + model.nv))
-    running, effort, steps = np.zeros(model.nq + model.nv), np.full(model.nu, 0.01), 150
-    if name == "PuckAroundWall":
-        goal[2:4], running[2:4] = (rng.uniform(-0.1, 0.1), 0.27), 1.0
-    elif name == "PushT":
-        start[2:5] = rng.uniform([0.0, 0.0, -1.5], [0.2, 0.2, 1.5])
-        running[2:5] = 5.0, 5.0, 0.1
-    elif name == "SqueezeAndLift":
-        goal[4:6], running[4:6] = (rng.uniform(-0.05, 0.05), 0.2), 1.0
-    else:
-        goal[0], running[:3] = rng.uniform(0.5, 0.7), (1.0, 0.0, 0.5)
-    return Case(OURS[name], model, steps, start, goal, running, steps * running, effort)
+    """A task of ours: starts differ by seed, goals do not, since they are a part of the program."""
+    xml, steps, start, scatter, goal, running = OURS[name]
+    model, rng = mujoco.MjModel.from_xml_string(xml), np.random.default_rng(seed)
+    begin, end, weights = np.zeros((3, model.nq + model.nv))
+    begin[: model.nq] = np.asarray(start) + np.asarray(scatter) * rng.uniform(-1, 1, model.nq)
+    end[: model.nq], weights[: model.nq] = goal, running
+    return Case(xml, model, steps, begin, end, weights, steps * weights, np.full(model.nu, 0.01))
 
 
 def problem(case: Case, model: diffsim.Model) -> tuple[optimize.Task, diffsim.State]:
@@ -169,38 +134,77 @@ def played(case: Case, ctrl: np.ndarray, noise: np.random.Generator | None = Non
     return case.error(np.concatenate([data.qpos, data.qvel])) / case.error(case.start)
 
 
+def planner() -> str:
+    """Which text of the planner runs."""
+    files = sorted((pathlib.Path(diffsim.__file__).parent / "optimize/trajectory").glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
+
+
+def run(name: str, seed: int, task: optimize.Task | None) -> tuple[dict[str, Any], optimize.Task]:
+    """One plan, and how it fares in C; the task, which is made once."""
+    case = theirs(name, seed) if name in THEIRS else ours(name, seed)
+    line: dict[str, Any] = {"planner": planner(), "task": name, "seed": seed}
+    if task is None:
+        task, state = problem(case, diffsim.load(case.xml))
+        began = time.process_time()
+        optimize.plan(task, state, case.steps, seconds=0, ctrl=jnp.zeros((case.steps, task.model.nu)))
+        line["compile"] = round(time.process_time() - began, 1)
+    state = problem(case, task.model)[1]
+    began = time.process_time()
+    found = optimize.plan(task, state, case.steps, key=seed, show=lambda text: print("   ", text, flush=True))
+    ctrl, rng = np.asarray(found.ctrl, float), np.random.default_rng(seed)
+    np.save(WHEELS / f"plan_{line['planner']}_{name}_{seed}.npy", ctrl)
+    line |= {
+        "cpu": round(time.process_time() - began, 1),
+        "share": played(case, ctrl),
+        "noisy": float(np.median([played(case, ctrl, rng) for _ in range(32)])),
+        "cost": float(found.cost),
+        "noisy cost": float(jnp.mean(found.noisy)),
+        "rest": float(found.idle),
+        "steps": int(found.steps),
+        "advice": found.advice,
+    }
+    return line, task
+
+
+def report(lines: list[dict[str, Any]]) -> None:
+    """A line a task, and the counts."""
+    for name in dict.fromkeys(line["task"] for line in lines):
+        of_task = [line for line in lines if line["task"] == name]
+        share, noisy, cpu = (np.array([line[key] for line in of_task]) for key in ("share", "noisy", "cpu"))
+        text = f"{name:<20}{sum(share <= 0.01):>3} of {len(share):>2} within 1%: median {np.median(share):.2%}, "
+        text += f"worst {max(share):.2%}; in noise {np.median(noisy):.2%}; CPU s {np.median(cpu):.1f}, {max(cpu):.1f}"
+        print(text + f" at most; compilation {max(line.get('compile', 0) for line in of_task):.0f}")
+    share, noisy, cpu = (np.array([line[key] for line in lines]) for key in ("share", "noisy", "cpu"))
+    counts = f"{sum(share <= 0.01)} of {len(share)} end within 1% of the start's error in C MuJoCo"
+    print(f"plan: {counts}, in noise the median is {np.median(noisy):.2%}; median {np.median(cpu):.1f} CPU s a plan")
+
+
 def main() -> None:
-    """Runs the tasks named, for the seeds named; all, for seed 0, if none are."""
-    names = [word for word in sys.argv[1:] if not word.isdigit()] or [*THEIRS, *OURS]
-    seeds = [int(word) for word in sys.argv[1:] if word.isdigit()] or [0]
-    shares, seconds = [], []
-    print(f"{'task':<20}{'seed':>4}{'error in C':>12}{'in noise':>10}{'cost':>10}{'rest':>9}{'steps':>9}{'CPU s':>8}")
-    for name in names:
-        goal = None
+    """Runs what is named and not yet known; prints what is known of it."""
+    words = sys.argv[1:]
+    seeds = [int(word) for word in words if word.isdigit()] or list(range(10))
+    minutes = next((float(word[8:]) for word in words if word.startswith("minutes=")), 4.0)
+    names = [word for word in words if word in THEIRS or word in OURS] or list(OURS if "held" in words else THEIRS)
+    book = WHEELS / "plan.jsonl"
+    WHEELS.mkdir(exist_ok=True)
+    known = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
+    known = [line for line in known if line["planner"] == planner() and line["task"] in names]
+    done, began = {(line["task"], line["seed"]) for line in known}, time.monotonic()
+    for name in names if "report" not in words else []:
+        task = None
         for seed in seeds:
-            case = theirs(name, seed) if name in THEIRS else ours(name, seed)
-            if goal is None or np.any(goal != case.goal):
-                # goals are part of the program; the first run compiles it
-                goal, (task, state), began = case.goal, problem(case, diffsim.load(case.xml)), time.process_time()
-                optimize.plan(task, state, case.steps, seconds=0, ctrl=jnp.zeros((case.steps, task.model.nu)))
-                print(
-                    f"{name:<20}{'compilation and polish of rest':>44}{time.process_time() - began:>36.1f}", flush=True
-                )
-            state = problem(case, task.model)[1]
-            began = time.process_time()
-            found = optimize.plan(task, state, case.steps, show=lambda line: print("   ", line, flush=True))
-            spent = time.process_time() - began
-            ctrl = np.asarray(found.ctrl, float)
-            share, rng = played(case, ctrl), np.random.default_rng(seed)
-            noisy = float(np.median([played(case, ctrl, rng) for _ in range(32)]))
-            shares.append((share, noisy))
-            seconds.append(spent)
-            line = f"{name:<20}{seed:>4}{share:>12.2%}{noisy:>10.2%}{float(found.cost):>10.3g}{float(found.idle):>9.3g}"
-            print(f"{line}{int(found.steps) / 1e6:>8.1f}M{spent:>8.1f}   {found.advice}", flush=True)
-    good = sum(share <= 0.01 for share, _ in shares)
-    calm = sum(noisy <= 0.05 for _, noisy in shares)
-    counts = f"{good} of {len(shares)} end within 1% of the start's error in C MuJoCo, {calm} within 5% under noise"
-    print(f"plan: {counts}; median {np.median(seconds):.1f} CPU s a plan")
+            if (name, seed) in done or time.monotonic() - began > 60 * minutes:
+                continue
+            line, task = run(name, seed, task)
+            known.append(line)
+            with book.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            print(
+                f"{name} {seed}: {line['share']:.2%} in C, {line['noisy']:.2%} in noise, {line['cpu']} CPU s",
+                flush=True,
+            )
+    report(known)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ import pytest
 
 import diffsim
 from diffsim import optimize
-from tests.optimize.problems import HORIZON, RAIL, exact, reach
+from tests.optimize.problems import HORIZON, exact, reach
 
 FEW = optimize.Sampling(samples=128, elites=12)
+# one task, one program for all tests
+TASK = reach((-1, 1))
 
 # a pusher on the wrong side of a ball
 WRONG_SIDE = """<mujoco><option timestep=".05" gravity="0 0 0" integrator="implicitfast"/>
@@ -20,7 +22,7 @@ WRONG_SIDE = """<mujoco><option timestep=".05" gravity="0 0 0" integrator="impli
 
 
 def test_a_plan_finds_the_best_controls_and_tells_the_truth() -> None:
-    task = reach((-1, 1))
+    task = TASK
     lines: list[str] = []
     state = diffsim.make_state(task.model)
     found = optimize.plan(task, state, HORIZON, settings=FEW, show=lines.append)
@@ -38,7 +40,7 @@ def test_a_plan_finds_the_best_controls_and_tells_the_truth() -> None:
 
 
 def test_a_plan_ends_when_it_is_told_to() -> None:
-    task = reach((-1, 1))
+    task = TASK
     state = diffsim.make_state(task.model)
     lines: list[str] = []
     short = optimize.plan(
@@ -69,10 +71,10 @@ def test_a_plan_goes_around() -> None:
 
 
 def test_plans_refuse_what_they_cannot_do() -> None:
-    state = diffsim.make_state(diffsim.load(RAIL))
+    state = diffsim.make_state(TASK.model)
     with pytest.raises(diffsim.ArgumentError, match="bounds of all controls"):
         optimize.plan(reach(), state, HORIZON)
     with pytest.raises(diffsim.ArgumentError, match="no multiple of 8"):
-        optimize.plan(reach((-1, 1)), state, HORIZON, settings=optimize.Sampling(samples=100))
+        optimize.plan(TASK, state, HORIZON, settings=optimize.Sampling(samples=100))
     with pytest.raises(diffsim.ArgumentError, match="expected 1 or more"):
-        optimize.plan(reach((-1, 1)), state, 0)
+        optimize.plan(TASK, state, 0)

@@ -25,11 +25,12 @@ from diffsim.math.linalg import cho_solve, cholesky
 from diffsim.math.vector import inner, matmul
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
-from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, evaluate, follow, residuals
+from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of, follow, residuals
 from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.barriers import for_cpu
 from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
+from diffsim.xla.compiled import jit
 
 Array = jax.Array
 
@@ -131,6 +132,8 @@ class _Model(NamedTuple):
 class _Progress(NamedTuple):
     """The first motion and the best so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
 
+    Before the first motion, `iterations` is -1 and the step is nothing, from one that costs more than any: all motions
+    are simulated by the same part of the program.
     `expected` is what the step would gain if the model were exact to first order, `promised` the most of it since the
     motion last changed: mu makes steps small that lead nowhere. `unreached` is the cost that no control has a part in.
     """
@@ -149,14 +152,15 @@ class _Progress(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """How many step sizes were tried, in pairs; the best of the last; and the cost that is to be lowered."""
+    """How many pairs of step sizes were tried, and may be; the best of the last; and the cost that is to be lowered."""
 
     turn: Array
+    most: Array
     trial: Trial
     cost: Array
 
 
-@jax.jit
+@jit
 def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) -> Plan:
     """The motion of least cost near given controls. Batch it with `jax.vmap` over states and controls.
 
@@ -177,7 +181,7 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     return _descend(task, state, ctrl, Ilqr() if settings is None else settings)[1]
 
 
-@jax.jit
+@jit
 def polished(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
     """The motion under given controls, and what `ilqr` makes of it, by one program."""
     return _descend(task, state, ctrl, settings)
@@ -218,24 +222,26 @@ def _search(task: Task, progress: _Progress, count: int) -> Trial:
     sizes = jnp.asarray(0.5**exponents, progress.path.ctrl.dtype)
 
     def start(task: Task, progress: _Progress) -> _Search:
-        return _Search(jnp.asarray(0), (progress.path, sizes[0, 0]), progress.path.cost)
+        most = jnp.where(progress.iterations < 0, 1, len(sizes))
+        return _Search(jnp.asarray(0), most, (progress.path, sizes[0, 0]), progress.path.cost)
 
     def further(search: _Search, task: Task, progress: _Progress) -> _Search:
         return search._replace(turn=search.turn + 1, trial=_try(task, progress, sizes[search.turn]))
 
     def ended(search: _Search) -> Array:
-        return (search.turn >= len(sizes)) | (search.trial[0].cost < search.cost)
+        return (search.turn >= search.most) | (search.trial[0].cost < search.cost)
 
     return run_in_slots(Loop(start, further, ended), (task, progress), SEARCHES if for_cpu() else 0).trial
 
 
 def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
-    """The guess, evaluated, with no step and no feedback yet."""
-    path = evaluate(task, state, ctrl)
-    gains = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype)
-    mu, zero = jnp.full((), settings.regularization, ctrl.dtype), jnp.zeros((), ctrl.dtype)
-    no, bad = jnp.zeros((), bool), ~jnp.isfinite(path.cost)
-    return _Progress(path, path, jnp.zeros_like(ctrl), gains, zero, zero, zero, mu, jnp.zeros((), jnp.int32), bad, no)
+    """The guess, not yet simulated, with no step and no feedback."""
+    zero, count = jnp.zeros((), ctrl.dtype), jnp.zeros((), jnp.int32)
+    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(ctrl) + 1, *leaf.shape)), state)
+    path = Trajectory(states=states, ctrl=ctrl, cost=zero + jnp.inf, status=count)
+    gains, no = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype), jnp.zeros((), bool)
+    mu = zero + settings.regularization
+    return _Progress(path, path, jnp.zeros_like(ctrl), gains, zero, zero, zero, mu, count - 1, no, no)
 
 
 def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
@@ -259,8 +265,8 @@ def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
 
 def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr) -> _Progress:
     """The new motion if it is better; mu by the size of the step that was taken, if any."""
-    old = progress.path
-    better = tried.cost < old.cost
+    old, first = progress.path, progress.iterations < 0
+    better = first | (tried.cost < old.cost)
     gain = old.cost - tried.cost
     least = settings.tolerance * jnp.abs(old.cost)
     # a failed step is tried again with more regularization, unless nothing was to be gained
@@ -268,10 +274,11 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
     ended = ~(gain > least) & jnp.isfinite(old.cost) & over
     believed = (progress.promised <= PROMISED * old.cost) & (progress.unreached <= UNREACHED * old.cost)
     change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
-    mu = jnp.clip(progress.mu * change, SMALLEST, LARGEST)
+    mu = jnp.clip(progress.mu * jnp.where(first, 1.0, change), SMALLEST, LARGEST)
     path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
     failed = ~jnp.isfinite(path.cost)
     return progress._replace(
+        first=jax.tree.map(lambda a, b: jnp.where(first, a, b), tried, progress.first),
         path=path,
         promised=jnp.where(better & (gain > least), 0, progress.promised),
         mu=mu,
@@ -284,7 +291,8 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
 def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
     """The next step and gains, from the linear-quadratic model about the motion."""
     expand = functools.partial(_expand, together=together)
-    system = in_turn(expand, (task, progress.path), LINEARIZED if for_cpu() else 0)
+    width, simulated = LINEARIZED if for_cpu() else 0, progress.iterations >= 0
+    system = in_turn(expand, (task, progress.path), width, simulated)
     step, gains, gain = _backward(task, system, progress.path.ctrl, progress.mu)
     expected = jnp.sum(gain)
     return progress._replace(

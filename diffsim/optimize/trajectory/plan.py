@@ -6,9 +6,10 @@ A search over controls (search.py) finds such ways, of two kinds, since each fai
     whole      few pieces of control over the whole horizon, then twice as many, and again: detours
     receding   a plan over a quarter of the horizon drives a few steps, then the next: long chains of short deeds
 
-The best is refined by more pieces that scatter less, and for `robust` plans steadied in a set of worlds with noise of
-controls, friction, masses and start. Of those that reach the goal, what costs least under noise is polished by iLQR,
-which is kept only if that costs less under noise: a little can be bought with a grip that the least noise loses.
+The best is refined by more pieces that scatter less; where it ends near the goal but not at it, the goal counts ten
+times for a while. For `robust` plans it is steadied in a set of worlds with noise of controls, friction, masses and
+start. Of those that reach the goal, what costs least under noise is polished by iLQR, which is kept only if that
+reaches it too, and costs less under noise: a little can be bought with a grip that the least noise loses.
 """
 
 import dataclasses
@@ -42,9 +43,10 @@ from diffsim.optimize.trajectory.search import (
 )
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
 from diffsim.simulate.randomize import Scale, leaf, varied_leaves
-from diffsim.types import State
+from diffsim.types import Model, State
 from diffsim.types.record import leaf as field
 from diffsim.types.record import record
+from diffsim.xla.compiled import jit
 
 Array = jax.Array
 Robust = Literal["mean", "worst quarter"]
@@ -58,7 +60,9 @@ REFINED = ((32, 12, 0.2), (64, 12, 0.12))
 # a stage ends when so many rounds gain less than this share of the cost, and controls scatter by less than NARROW
 PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
 # the goal counts as reached at this share of the final cost at the start; else there are so many tries
-REACHED, TRIES = 1e-2, 3
+REACHED, TRIES = 5e-3, 3
+# nearer than this share the goal is pressed for: its part of the cost counts so many times more in a search
+NEAR, PRESSED = 0.2, 9.0
 # worlds of robust planning, and how many times as much the cost may be under noise before a motion is called fragile
 SET, FRAGILE = 8, 1.25
 # stages of robust planning about the best motion
@@ -192,6 +196,12 @@ class _Find(NamedTuple):
     noisy: Array
 
 
+@functools.partial(jit, static_argnames=("fields", "count"))
+def _varied(model: Model, key: Array, fields: tuple[tuple[str, Any], ...], count: int) -> dict[str, Array]:
+    """Leaves of worlds, compiled once."""
+    return varied_leaves(model, key, dict(fields), count)
+
+
 _draw = jax.jit(draw, static_argnums=3)
 _learn = jax.jit(learn)
 _displaced = jax.jit(jax.vmap(integrate, in_axes=(None, None, 0)))
@@ -219,10 +229,10 @@ class _Hunt:
         self.task, self.state, self.steps, self.settings, self.robust = task, state, steps, settings, robust
         self.attempts, self.doubt, self.show, self.key = attempts(vmap), doubt, show, key
         self.began, self.seconds, self.simulated = time.monotonic(), seconds, 0
-        self.room, self.finds, self.steadying = min(ROOM, steps), [], False
+        self.room, self.finds, self.steadying, self.pressing = min(ROOM, steps), [], False, 0.0
         size, dtype = settings.samples, task.lower.dtype
         # the same worlds for every motion that is compared; the first is the model itself
-        varied = varied_leaves(task.model, self.next_key(), doubt.scatter(), size)
+        varied = _varied(task.model, self.next_key(), fields=tuple(doubt.scatter().items()), count=size)
         self.even = {name: _repeated(leaf(task.model, name), size) for name in varied}
         self.varied = {name: x.at[0].set(self.even[name][0]) for name, x in varied.items()}
         noise = jax.random.normal(self.next_key(), (size, steps, task.model.nu), dtype).at[0].set(0)
@@ -249,15 +259,16 @@ class _Hunt:
 
     @property
     def best(self) -> _Find:
-        """The motion of least cost in the model."""
-        return min(self.finds, key=lambda find: find.cost)
+        """The motion of least cost in the model, as the search counts it."""
+        return min(self.finds, key=lambda find: find.cost + self.pressing * find.final)
 
-    @property
-    def steadiest(self) -> _Find:
-        """The motion that costs least under noise; if not robust, of those that reach the goal in the model, if any."""
-        reached = [find for find in self.finds if find.final < REACHED * self.goal and self.robust is None]
-        there = reached or self.finds
-        return min(there, key=lambda find: float(self.over_worlds(find.noisy)))
+    def reached(self, find: _Find) -> bool:
+        """Whether a motion reaches the goal in the model, if the task has one."""
+        return self.goal > 0 and find.final < REACHED * self.goal
+
+    def demerit(self, find: _Find) -> tuple[bool, float]:
+        """What the better motion has less of: a goal that is missed, if not robust; and the cost under noise."""
+        return self.robust is None and not self.reached(find), float(self.over_worlds(find.noisy))
 
     def worlds(self, state: State) -> Worlds:
         """Worlds of the model, that begin in one state."""
@@ -316,7 +327,8 @@ class _Hunt:
             if self.steadying:
                 costs.append(self.over_worlds(self.doubtful(state, ctrl, length, SET)[0]))
             else:
-                costs.append(self.costs(self.worlds(state), ctrl, length)[0])
+                cost, final, _ = self.costs(self.worlds(state), ctrl, length)
+                costs.append(cost + self.pressing * final)
         return _learn(self.task, proposal, jnp.concatenate(drawn), jnp.concatenate(costs), self.settings)
 
     def stage(self, ctrl: Array, pieces: int, rounds: int, deviation: float, batches: int = 1) -> Array:
@@ -338,16 +350,24 @@ class _Hunt:
         kinds = [self.receding, self.whole] if self.steps >= LONG else [self.whole, self.receding]
         for turn in range(TRIES if self.goal > 0 else len(kinds)):
             kinds[turn % len(kinds)]()
-            for pieces, rounds, deviation in REFINED:
-                pieces = min(self.room, pieces)
-                self.offer(self.stage(self.best.ctrl, pieces, rounds, deviation), f"refined, {pieces} pieces")
-            if self.goal > 0 and self.best.final < REACHED * self.goal:
+            self.refine(REFINED, "refined")
+            if not self.reached(self.best) and self.best.final < NEAR * self.goal:
+                self.pressing = PRESSED
+                self.refine(REFINED, "pressed")
+                self.pressing = 0.0
+            if any(map(self.reached, self.finds)):
                 break
         if self.robust is not None:
-            self.steadying, ctrl = True, self.best.ctrl
-            for pieces, rounds, deviation in STEADIED:
-                ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
-                self.offer(ctrl, f"steadied, {pieces} pieces")
+            self.steadying = True
+            self.refine(STEADIED, "steadied")
+
+    def refine(self, stages: tuple, source: str) -> None:
+        """Searches about the best, of ever more pieces that scatter less."""
+        ctrl = self.best.ctrl
+        for pieces, rounds, deviation in stages:
+            ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
+            self.offer(ctrl, f"{source}, {min(self.room, pieces)} pieces")
+            ctrl = ctrl if self.steadying else self.best.ctrl
 
     def whole(self) -> None:
         """A search over the whole horizon."""
@@ -379,12 +399,15 @@ class _Hunt:
     def conclude(self) -> Solution:
         """Polishes the best, keeps what costs less under noise, and says how it fares."""
         self.seconds = None
-        best = self.steadiest if self.finds else self.idle
+        best = min(self.finds, key=self.demerit, default=self.idle)
         before, after = polished(self.task, self.state, best.ctrl, Ilqr(iterations=50, quick_compile=True))
         finds = [self.value(path.ctrl, self.steps) for path in (before, after)]
-        keep = bool(self.over_worlds(finds[1].noisy) <= self.over_worlds(finds[0].noisy))
+        keep = self.demerit(finds[1]) <= self.demerit(finds[0])
         chosen: Trajectory = after if keep else before
-        self.say(f"polished to {float(after.cost):.4g}, " + ("kept" if keep else "not kept: it costs more under noise"))
+        self.say(
+            f"polished to {float(after.cost):.4g}, "
+            + ("kept" if keep else "not kept: under noise it costs more, or it misses the goal")
+        )
         return Solution(
             states=chosen.states,
             ctrl=chosen.ctrl,

@@ -25,6 +25,7 @@ from diffsim.simulate.randomize import with_leaves
 from diffsim.simulate.step import step_data
 from diffsim.types import Model, State
 from diffsim.types.record import Record, record, static, whole_number
+from diffsim.xla.compiled import jit
 
 Array = jax.Array
 
@@ -150,7 +151,7 @@ def attempts(vmap: Callable = jax.vmap) -> Callable[[Task, Worlds, Array, Array 
         return attempt(task.replace(model=with_leaves(task.model, leaves)), state, ctrl, length)
 
     many = vmap(one, in_axes=(None, 0, 0, 0, None))
-    return jax.jit(lambda task, worlds, ctrl, length: many(task, *worlds, ctrl, jnp.asarray(length)))
+    return jit(lambda task, worlds, ctrl, length: many(task, *worlds, ctrl, jnp.asarray(length)))
 
 
 def improve(
