@@ -6,6 +6,10 @@ import time
 from typing import Any
 
 import jax
+import numpy as np
+
+import diffsim
+from diffsim import optimize, viz
 
 MODELS = pathlib.Path(__file__).parent / "models"
 
@@ -32,3 +36,15 @@ def timed(function: Any, *args: Any) -> tuple[Any, float]:
     start = time.perf_counter()
     value = jax.block_until_ready(function(*args))
     return value, time.perf_counter() - start
+
+
+def planned(task: optimize.Task, state: diffsim.State, options: Any, name: str, camera: viz.View) -> None:
+    """Finds a motion through contact (`--seconds` at most), prints how it fares, and films it."""
+    begin = time.perf_counter()
+    found = optimize.plan(task, state, options.steps, seconds=options.seconds, show=print)
+    seconds = time.perf_counter() - begin
+    print(found.advice)
+    viz.video(task.model, found.states, options.out / f"{name}.gif", camera, fps=20, size=(320, 180))
+    noisy = np.asarray(found.noisy)
+    result(seconds=seconds, cost=float(found.cost), rest=float(found.idle), noisy=float(noisy.mean()))
+    result(worst=float(noisy.max()), left=float(found.goal[1] / found.goal[0]))

@@ -39,6 +39,8 @@ from diffsim.optimize.linearize import lqr as lqr
 from diffsim.optimize.tangent import difference as difference
 from diffsim.optimize.tangent import integrate as integrate
 from diffsim.optimize.tangent import tangent_gradient as tangent_gradient
+from diffsim.optimize.trajectory.constrained import Constrained as Constrained
+from diffsim.optimize.trajectory.constrained import constrained as constrained
 from diffsim.optimize.trajectory.ilqr import Ilqr as Ilqr
 from diffsim.optimize.trajectory.ilqr import Plan as Plan
 from diffsim.optimize.trajectory.ilqr import ilqr as ilqr

@@ -9,7 +9,7 @@ work of all, and each member goes through the trips that it would go through by 
 - `run`: a loop, a quarter of the batch at a time, and what is left of all quarters at the end.
 - `run_short`: a loop whose trips are too short to pay for copies: all go on until an eighth of them is left.
 - `run_in_slots`: a few slots side by side; what has ended leaves, and the next takes its place.
-- `in_turn`: no loop; a few members are computed side by side, one group after another.
+- `in_turn`: no loop; a few members are computed side by side, one group after another, those that need it.
 
 Most of it is for CPUs: a GPU, which works on all at once, has the whole batch. None of the loops is differentiated.
 """
@@ -410,34 +410,27 @@ def run_in_slots(loop: Loop, arguments: tuple, slots: int) -> Any:
 
 
 def in_turn(function: Callable[..., Any], arguments: tuple, width: int, needed: Array) -> Any:
-    """The function's result where it is needed, zeros elsewhere, which cost nothing but on a GPU.
-
-    Under `jax.vmap` those of a batch, a few side by side, one group after another.
-
-    Args:
-      function: of the arguments, pytrees, batched or not; it may hold values of transformations outside.
-      width: how many are computed side by side; 0 for all.
-      needed: (), batched or not.
-    """
+    """The result where it is `needed` (), else zeros; under `jax.vmap` by groups of `width`, or (0) all, needed or not."""
     whole, constants = _explicit(function, *arguments)
-    shapes = jax.eval_shape(function, *arguments)
+    shapes = jax.eval_shape(whole, constants, *arguments)
 
-    def alone(needed: Array, constants: list[Array], arguments: tuple) -> Any:
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return jax.lax.cond(needed, lambda: whole(constants, *arguments), lambda: zeros)
+    def zeros(*sizes: int) -> Any:
+        return jax.tree.map(lambda x: jnp.zeros((*sizes, *x.shape), x.dtype), shapes)
+
+    def alone(needed: Array, held: list[Array], own: tuple) -> Any:
+        return jax.lax.cond(needed, lambda: whole(held, *own), zeros)
 
     def of_a_batch(size: int, batched: Any, needed: Array, *problem: Any) -> Any:
         if not 0 < width < size:
             return jax.vmap(alone, _axes(tuple(batched)))(needed, *problem)
 
         def work(places: Array, results: Any) -> Any:
-            chosen = jnp.minimum(places, size - 1)
-            members = jax.tree.map(lambda x, axis: x[chosen] if axis else x, problem, tuple(batched[1:]))
-            computed = jax.vmap(lambda c, a: whole(c, *a), _axes(tuple(batched[1:])))(*members)
-            return jax.tree.map(lambda all, new: all.at[places].set(new, mode="drop"), results, computed)
+            axes = tuple(batched[1:])
+            members = jax.tree.map(lambda x, axis: x.at[places].get(mode="clip") if axis else x, problem, axes)
+            new = jax.vmap(lambda held, own: whole(held, *own), _axes(axes))(*members)
+            return jax.tree.map(lambda all, some: all.at[places].set(some, mode="drop"), results, new)
 
-        start = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), shapes)
-        return fold_wanted(spread(size, needed, batched[0]), width, work, start)
+        return fold_wanted(spread(size, needed, batched[0]), width, work, zeros(size))
 
     return with_batch_rule(alone, of_a_batch)(needed, constants, arguments)
 
@@ -445,11 +438,12 @@ def in_turn(function: Callable[..., Any], arguments: tuple, width: int, needed: 
 def _explicit(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], list[Array]]:
     """The function, with what it holds from outside as its first argument; and what it holds.
 
-    A rule for batches must be told of everything that may have a batch axis.
+    A rule for batches must be told of everything that may have a batch axis. Traced once, however often called.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
     tree = jax.tree.structure(shape)
 
+    @jax.jit
     def call(constants: list[Array], *arguments: Any) -> Any:
         return jax.tree.unflatten(tree, jax.core.eval_jaxpr(closed.jaxpr, constants, *jax.tree.leaves(arguments)))
 

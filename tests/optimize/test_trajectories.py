@@ -98,6 +98,37 @@ def test_what_no_derivative_reaches_is_not_converged() -> None:
     assert plan.converged and plan.unreached == 0 and plan.advice.startswith("A minimum")
 
 
+def test_limits_and_goals_are_kept() -> None:
+    """A speed limit and an exact end, beside the same quadratic program by another method."""
+
+    def end(state: diffsim.State, data: diffsim.Data) -> jax.Array:
+        return jnp.concatenate([state.qpos - 1, state.qvel])
+
+    free = optimize.make_task(TASK.model, TASK.running, bounds=(-10, 10))
+    limits = lambda state, data, ctrl: jnp.abs(state.qvel) - 0.6  # noqa: E731
+    plan = optimize.constrained(free, diffsim.make_state(TASK.model), NOTHING, limits=limits, goal=end)
+    h, left = 0.1, np.arange(HORIZON, 0, -1)
+    ends = np.stack([h * h * left, np.full(HORIZON, h)])
+    speeds = h * np.tri(HORIZON)[:-1]
+    best = scipy.optimize.minimize(
+        lambda u: 0.5 * 0.01 * u @ u,
+        np.zeros(HORIZON),
+        jac=lambda u: 0.01 * u,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 200},
+        constraints=[
+            {"type": "eq", "fun": lambda u: ends @ u - [1, 0]},
+            {"type": "ineq", "fun": lambda u: 0.6 - speeds @ u},
+        ],
+    )
+    assert float(plan.violation) < 1e-5
+    np.testing.assert_allclose(plan.ctrl[:, 0], best.x, atol=1e-3)
+    assert float(plan.cost) == pytest.approx(best.fun, rel=1e-3)
+    # prices are paid at the speed limit alone
+    fast = np.asarray(plan.states.qvel[:-1, 0]) > 0.6 - 1e-4
+    assert np.any(fast) and np.all(np.asarray(plan.price[:, 0])[~fast] < 1e-6) and np.any(plan.price > 1e-3)
+
+
 def test_shooting_takes_the_best_of_many_starts() -> None:
     starts = jnp.stack([NOTHING, NOTHING + 0.3])
     solve = jax.jit(

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.checked import checked
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky
 from diffsim.math.vector import inner, matmul
@@ -30,7 +31,7 @@ from diffsim.types import State
 from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.barriers import for_cpu
 from diffsim.xla.batched_loops import Loop, in_turn, run_in_slots
-from diffsim.xla.compiled import jit
+from diffsim.xla.compiled import by_hand, jit
 
 Array = jax.Array
 
@@ -54,8 +55,9 @@ class Ilqr(Record):
     """Settings: when to stop, how many step sizes 1, 1/2, 1/4 ... are tried at most, and the first mu.
 
     It ends when an iteration gains less than `tolerance` times the cost. `slots` is how many problems of a batch run
-    side by side; 0 for 32 on a CPU, and for all of them elsewhere. With `quick_compile` derivatives by all coordinates
-    are one pass, which compiles in three quarters of the time and runs as fast with contacts, slower without.
+    side by side; 0 for 32 on a CPU, and for all of them elsewhere. With `quick_compile` the program compiles in half of
+    the time and runs three times as long; None for this where `ilqr` is called by hand. Within a program of yours,
+    whose options are yours, it means that derivatives by all coordinates are one pass.
     """
 
     iterations: int = static(whole_number, default=100)
@@ -63,7 +65,7 @@ class Ilqr(Record):
     tolerance: float = static(default=1e-7)
     regularization: float = static(default=1e-6)
     slots: int = static(whole_number, default=0)
-    quick_compile: bool = static(default=False)
+    quick_compile: bool | None = static(default=None)
 
 
 @record
@@ -160,7 +162,7 @@ class _Search(NamedTuple):
     cost: Array
 
 
-@jit
+@checked
 def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) -> Plan:
     """The motion of least cost near given controls. Batch it with `jax.vmap` over states and controls.
 
@@ -176,19 +178,21 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     Raises:
       UnsupportedError: a model with delays. ValueError: controls of a wrong shape.
     """
+    settings = Ilqr() if settings is None else settings
+    if settings.quick_compile is None:
+        settings = settings.replace(quick_compile=by_hand(task, state, ctrl))
+    return (_descend_soon if settings.quick_compile else _descend)(task, state, ctrl, settings)[1]
+
+
+def polished(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
+    """The motion under given controls, and what `ilqr` makes of it, by one program that compiles quickly."""
+    return _descend_soon(task, state, ctrl, settings.replace(quick_compile=True))
+
+
+def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
+    """The first motion and the plan."""
     ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
-    return _descend(task, state, ctrl, Ilqr() if settings is None else settings)[1]
-
-
-@jit
-def polished(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
-    """The motion under given controls, and what `ilqr` makes of it, by one program."""
-    return _descend(task, state, ctrl, settings)
-
-
-def _descend(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
-    """The first motion and the plan."""
     loop = Loop(
         start=lambda task, state, ctrl: _start(task, state, ctrl, settings),
         advance=lambda progress, task, *_: _advance(task, progress, settings),
@@ -210,9 +214,12 @@ def _descend(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Tra
     return end.first, plan
 
 
+_descend, _descend_soon = jit(_solve), jit(_solve, quick=True)
+
+
 def _advance(task: Task, progress: _Progress, settings: Ilqr) -> _Progress:
     """One iteration."""
-    ready = _prepare(task, progress, settings.quick_compile)
+    ready = _prepare(task, progress, bool(settings.quick_compile))
     return _accept(ready, *_search(task, ready, settings.step_sizes), settings)
 
 

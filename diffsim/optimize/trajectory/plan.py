@@ -43,7 +43,7 @@ from diffsim.optimize.trajectory.search import (
 )
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
 from diffsim.simulate.randomize import Scale, leaf, varied_leaves
-from diffsim.types import Model, State
+from diffsim.types import State
 from diffsim.types.record import leaf as field
 from diffsim.types.record import record
 from diffsim.xla.compiled import jit
@@ -196,12 +196,11 @@ class _Find(NamedTuple):
     noisy: Array
 
 
-@functools.partial(jit, static_argnames=("fields", "count"))
-def _varied(model: Model, key: Array, fields: tuple[tuple[str, Any], ...], count: int) -> dict[str, Array]:
-    """Leaves of worlds, compiled once."""
-    return varied_leaves(model, key, dict(fields), count)
-
-
+# as one program, which is kept
+_varied = jit(
+    lambda model, key, fields, count: varied_leaves(model, key, dict(fields), count),
+    static_argnames=("fields", "count"),
+)
 _draw = jax.jit(draw, static_argnums=3)
 _learn = jax.jit(learn)
 _displaced = jax.jit(jax.vmap(integrate, in_axes=(None, None, 0)))
@@ -400,7 +399,7 @@ class _Hunt:
         """Polishes the best, keeps what costs less under noise, and says how it fares."""
         self.seconds = None
         best = min(self.finds, key=self.demerit, default=self.idle)
-        before, after = polished(self.task, self.state, best.ctrl, Ilqr(iterations=50, quick_compile=True))
+        before, after = polished(self.task, self.state, best.ctrl, Ilqr(iterations=50))
         finds = [self.value(path.ctrl, self.steps) for path in (before, after)]
         keep = self.demerit(finds[1]) <= self.demerit(finds[0])
         chosen: Trajectory = after if keep else before
