@@ -410,7 +410,7 @@ def run_in_slots(loop: Loop, arguments: tuple, slots: int) -> Any:
 
 
 def in_turn(function: Callable[..., Any], arguments: tuple, width: int, needed: Array) -> Any:
-    """The result where it is `needed` (), else zeros; under `jax.vmap` by groups of `width`, or (0) all, needed or not."""
+    """The result where it is `needed` (), else zeros; under `jax.vmap` by groups of `width`; 0: all, needed or not."""
     whole, constants = _explicit(function, *arguments)
     shapes = jax.eval_shape(whole, constants, *arguments)
 

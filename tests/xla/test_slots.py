@@ -11,7 +11,7 @@ COUNT = 7
 
 
 def _sum_of_halvings(start: jax.Array, scale: jax.Array, slots: tuple[int, int], width: int) -> jax.Array:
-    """Counts down from `start`; each step adds how often the number can be halved, and a square."""
+    """Counts down from `start`; each step adds how often the number can be halved, and the square of an odd one."""
 
     def halvings(number: jax.Array) -> jax.Array:
         inner = Loop(
@@ -23,7 +23,7 @@ def _sum_of_halvings(start: jax.Array, scale: jax.Array, slots: tuple[int, int],
 
     def advance(now: tuple[jax.Array, jax.Array], start: jax.Array) -> tuple[jax.Array, jax.Array]:
         number, total = now
-        square = in_turn(lambda number: scale * number**2, (number,), width)
+        square = in_turn(lambda number: scale * number**2, (number,), width, number % 2 == 1)
         return number - 1, total + halvings(number) + square
 
     outer = Loop(lambda start: (start, jnp.zeros_like(start)), advance, lambda now: now[0] <= 0)
@@ -36,7 +36,7 @@ def test_loops_within_loops(slots: tuple[int, int], width: int) -> None:
     found = jax.jit(jax.vmap(lambda start, scale: _sum_of_halvings(start, scale, slots, width)))(starts, scales)
     halvings = [0, 0, *(int(np.log2(n)) for n in range(2, 3 * COUNT))]
     expected = [
-        sum(halvings[n] + s * n**2 for n in range(1, x + 1))
+        sum(halvings[n] + s * n**2 * (n % 2) for n in range(1, x + 1))
         for x, s in zip(starts.tolist(), scales.tolist(), strict=True)
     ]
     np.testing.assert_array_equal(found, expected)
