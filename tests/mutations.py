@@ -59,7 +59,7 @@ MUTATIONS = {
         f"{SOLVER}::test_unrolled_iterations_equal_differences",
     ),
     "edges of a pyramid cancel in the reference acceleration": Mutation(
-        "constraint/assemble.py", "-side * vel[i] for", f"{held('-side * vel[i]')} for", PYRAMID
+        "constraint/rows.py", "-side * vel[i] for", f"{held('-side * vel[i]')} for", PYRAMID
     ),
     "friction coefficients carry no derivative": Mutation(
         "constraint/contact.py",
@@ -68,19 +68,19 @@ MUTATIONS = {
         PYRAMID,
     ),
     "equalities do not depend on the state": Mutation(
-        "constraint/assemble.py",
+        "constraint/rows.py",
         "ref.stiffness * ref.impedance * violation",
         f"ref.stiffness * ref.impedance * {held('violation')}",
         WELD,
     ),
     "Jdot v has no derivative": Mutation(
-        "constraint/assemble.py",
+        "constraint/rows.py",
         "aref - raw.jacobian_dot_v",
         f"aref - {held('raw.jacobian_dot_v')}",
         WELD,
     ),
     "Jdot v is missing": Mutation(
-        "constraint/assemble.py",
+        "constraint/rows.py",
         "aref - raw.jacobian_dot_v",
         "aref - 0 * raw.jacobian_dot_v",
         "tests/constraint/test_rows.py::test_rows_match",
@@ -118,13 +118,13 @@ MUTATIONS = {
         IMPLICIT,
     ),
     "impratio has no derivative": Mutation(
-        "constraint/assemble.py",
+        "constraint/rows.py",
         "    impratio = at_least(model.opt.impratio, MINVAL)\n",
         f"    impratio = {held('at_least(model.opt.impratio, MINVAL)')}\n",
         CONE,
     ),
     "impratio is ignored": Mutation(
-        "constraint/assemble.py",
+        "constraint/rows.py",
         "    impratio = at_least(model.opt.impratio, MINVAL)\n",
         "    impratio = jnp.ones_like(model.opt.impratio)\n",
         "tests/constraint/test_options.py",

@@ -34,15 +34,15 @@ RECIPES = {
     "sensor": [
         Place("mjcf/elements/sensor.py", 'Sensor: "e_potential e_kinetic clock', " halftime"),
         Place(
-            "sensor/world.py",
+            "sensor/joint.py",
             "Array = jax.Array\n",
             '\n\ndef half_time(readings: Readings, group: Group) -> Array:\n    """Half the time, s, (n, 1)."""\n'
             "    return 0.5 * readings.state.time.reshape(1, 1).repeat(group.size, 0)\n",
         ),
         Place(
             "sensor/table.py",
-            "    SensorType.CLOCK: Sensor(POS, 1, world.clock),\n",
-            "    SensorType.HALFTIME: Sensor(POS, 1, world.half_time),\n",
+            "    SensorType.CLOCK: Sensor(POS, 1, readings.clock),\n",
+            "    SensorType.HALFTIME: Sensor(POS, 1, joint.half_time),\n",
         ),
     ],
     "contact pair": [
@@ -56,7 +56,7 @@ RECIPES = {
         ),
         Place(
             "geometry/colliders.py",
-            "    (PLANE, MESH): Collider(plane.plane_mesh, 3),\n",
+            "    (PLANE, MESH): Collider(primitives.plane_mesh, 3),\n",
             "    (SPHERE, MESH): Collider(primitives.sphere_mesh, 1),\n",
         ),
     ],

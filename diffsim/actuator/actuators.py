@@ -1,8 +1,9 @@
 """What a law of actuation sees: n actuators that share the law, in one state of the world; clamps of control and force.
 
 Positions and lengths are m along slides and tendons, rad about hinges, times the gear; velocities are per second, and
-forces N or N m. Controls and activations have the units that the law gives them. Source: MuJoCo documentation,
-"Computation", "Actuation model", "Force limits".
+forces N or N m. Controls and activations have the units that the law gives them. Laws of type `user`, and passive
+forces, may be hooks of the user's; an actuator that needs a hook which the model has not raises when the step is
+traced. Source: MuJoCo documentation, "Computation", "Actuation model", "Force limits".
 """
 
 import dataclasses
@@ -13,10 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import DisableBit, TrnType
+from diffsim.base.enums import BiasType, DisableBit, DynType, GainType, TrnType
+from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.math import safe
 from diffsim.math.vector import matmul
+from diffsim.types.data import Data, Passive
 from diffsim.types.model import Model
+from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
 from diffsim.xla.select import where
@@ -191,3 +195,53 @@ def limit_on_joints(model: Model, force: Array) -> Array:
     """(nv,) generalized forces, N or N m, within jnt_actfrcrange."""
     limited, joint = _limited_dofs(model.topology)
     return clamp(force, model.jnt_actfrcrange[joint], limited)
+
+
+def user_rate(actuators: Actuators) -> Array:
+    """(n, k) d act / dt by the hook `act_dyn`, per second."""
+    if actuators.user is None:
+        return jnp.zeros_like(actuators.act)
+    return at_places(actuators.user.rate, actuators.places)
+
+
+def user_gain(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) force per signal by the hook `act_gain`."""
+    return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.gain, actuators.ids)
+
+
+def user_bias(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) force by the hook `act_bias`, N or N m."""
+    return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.bias, actuators.ids)
+
+
+def add_user_force(model: Model, state: State, data: Data, passive: Passive) -> Passive:
+    """Passive forces with those of the hook, which stops with all other passive forces."""
+    off = model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER)
+    if model.hooks.passive is None or off:
+        return passive
+    return passive.replace(qfrc_passive=passive.qfrc_passive + model.hooks.passive(model, state, data))
+
+
+def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaws:
+    """What the hooks say of actuators of type `user`; zero for others.
+
+    Raises:
+      UnsupportedError: an actuator is of type `user` and the model has no hook for it.
+    """
+    topology, hooks = model.topology, model.hooks
+    owner = np.repeat(np.arange(topology.nu), topology.actuator_actnum)
+    kinds = (
+        (hooks.act_dyn, "act_dyn", topology.actuator_dyntype[owner] == DynType.USER),
+        (hooks.act_gain, "act_gain", topology.actuator_gaintype == GainType.USER),
+        (hooks.act_bias, "act_bias", topology.actuator_biastype == BiasType.USER),
+    )
+    values = []
+    for hook, name, wanted in kinds:
+        value = jnp.zeros((len(wanted),), state.qvel.dtype)
+        if wanted.any():
+            if hook is None:
+                reason = f"an actuator is of type 'user': model.replace(hooks=Hooks({name}=...)) says what it does"
+                raise UnsupportedError([Problem("", 0, "<general>", reason, unsupported=True)])
+            value = jnp.where(wanted, hook(model, state, inputs, data), 0)
+        values.append(value)
+    return UserLaws(*values)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from diffsim.actuator import dcmotor, filters_and_affine, muscle, pid, user
-from diffsim.actuator.actuators import Actuators
+from diffsim.actuator import dcmotor, filters_and_affine, muscle, pid
+from diffsim.actuator.actuators import Actuators, user_bias, user_gain, user_rate
 from diffsim.base.enums import BiasType, DynType, GainType
 
 Array = jax.Array
@@ -106,9 +106,9 @@ LAWS: dict[str, Law] = {
         inseparable=True,
     ),
     "user": Law(
-        Dynamics(user.rate, states=None),
-        gain=Force(user.gain),
-        bias=Force(user.bias),
+        Dynamics(user_rate, states=None),
+        gain=Force(user_gain),
+        bias=Force(user_bias),
     ),
 }
 

@@ -19,9 +19,8 @@ import numpy as np
 from diffsim.base.enums import DisableBit, GeomType
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.collision.layout import layout_of
-from diffsim.collision.parameters import PairParameters, completed, mixed, side_of
-from diffsim.geometry.assets import Poses, gather
-from diffsim.geometry.colliders import data_bucket, look
+from diffsim.collision.pairs import PairParameters, completed, mixed, side_of
+from diffsim.geometry.colliders import Poses, data_bucket, gather, look
 from diffsim.geometry.elements import element_collider
 from diffsim.geometry.shapes import Candidates
 from diffsim.math.rotation import frame_from_z

@@ -24,8 +24,7 @@ from diffsim.collision.pairs import (
     shared_kinds,
     unsupported_pairs,
 )
-from diffsim.geometry.assets import Bucket
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Collider, hull_bucket, joint_sizes, look, pair_bucket
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Bucket, Collider, hull_bucket, joint_sizes, look, pair_bucket
 from diffsim.geometry.hull.tables import lesser_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model

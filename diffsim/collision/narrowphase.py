@@ -16,8 +16,8 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.collision.layout import ContactLayout, Grid, layout_of
-from diffsim.collision.parameters import PairParameters, pair_parameters
-from diffsim.geometry.assets import GeomFrames, Poses, frames_at, gather, row_axes
+from diffsim.collision.pairs import PairParameters, pair_parameters
+from diffsim.geometry.colliders import GeomFrames, Poses, frames_at, gather, row_axes
 from diffsim.geometry.shapes import Candidates, choose, negligible, unit_x
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe

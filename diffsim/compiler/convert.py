@@ -14,7 +14,7 @@ from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.elements.sleep import first_sleepers
 from diffsim.compiler.model_fields import field_columns
 from diffsim.compiler.pack import pack
-from diffsim.geometry.hull.hull_facets import facet_fields
+from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic

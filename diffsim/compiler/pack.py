@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.actuator.laws import state_slots
 from diffsim.base.enums import Cone, EnableBit, Integrator, Jacobian, Solver, WrapType
 from diffsim.compiler.elements.plugins import own_states
-from diffsim.geometry.hfield.prisms import cells_spanned
+from diffsim.geometry.hfield import cells_spanned
 from diffsim.simulate.sleep import AWAKE
 from diffsim.types.model import Model, Option, Statistic, switch_fields
 from diffsim.types.topology import Topology

@@ -2,7 +2,17 @@
 
 Slots are grouped by contact dimension (1, 3, 4, 6). J is the velocity of body 2 relative to body 1 in the contact
 frame. The inverse weights of the two bodies give the weight of the normal row, and that those of the friction rows
-(assemble.py). Source: MuJoCo documentation, "Computation", friction cones.
+(rows.py). Source: MuJoCo documentation, "Computation", friction cones.
+
+Before touch a contact has no force and no derivative, and an optimizer that has to make a contact learns nothing. With
+contact_reach, and for derivatives only, a slot at distance 0 < dist < reach has one more row, along its normal and
+without friction: the same contact, whose surface lies `reach` further out and whose impedance rises far more slowly,
+over SLOWER reaches. At r = reach - dist that is d = 2 dmax (r / (SLOWER reach))^2, 1% at touch. Stiffness K and
+damping B stay those of the contact, so that bodies of mass m push each other by about m d (K d r - B v): weak beside
+the forces that the motion has, as it must be, since the motion knows nothing of it. (With a dmax of 1%, K and B would
+be 10^4 and 10^2 times as large, and edges of pyramids are stiffer by 1 / mu^2: derivatives then grow exponentially.)
+The forward pass never sees these rows (solver/adjoint.py). Source: Paulus et al. 2025, "Hard contacts with soft
+gradients" (contacts from distance).
 """
 
 from typing import NamedTuple
@@ -12,12 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import Cone
+from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.collision.layout import contact_layout
 from diffsim.constraint import flex_rows
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.kinematics.blocks import articulated_blocks, dof_blocks
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
-from diffsim.kinematics.tree import body_dof_mask, chain_mask, last_dof
+from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.math.linalg import BlockColumns, columns_of
 from diffsim.types import Model
 from diffsim.types.data import Contacts
@@ -172,3 +182,32 @@ def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots:
         return stored(block * jnp.broadcast_to(own, (count, slots.dim, *own.shape[2:])).reshape(block.shape))
 
     return BlockColumns(mask.blocks, tuple(masked(*pair) for pair in zip(rows.parts, mask.parts, strict=True)))
+
+
+# reaches over which the impedance rises to its own dmax, the midpoint and the power of this rise
+SLOWER, MIDPOINT, POWER = 14.0, 0.5, 2.0
+
+
+def distant(contacts: RawRows, reach: float) -> RawRows:
+    """The normal rows of slots that do not act and are nearer than `reach` (m), as weak contacts without friction.
+
+    Raises:
+      UnsupportedError: contacts of flexes.
+    """
+    if not isinstance(contacts.jacobian, BlockColumns):
+        reason = "contacts of flexes are not felt from a distance; set contact_reach to 0"
+        raise UnsupportedError([Problem("", 0, "<option contact_reach>", reason, unsupported=True)])
+    surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
+    width, midpoint, power = (jnp.full_like(dmax, value) for value in (SLOWER * reach, MIDPOINT, POWER))
+    count, blocks = contacts.pos.size, contacts.jacobian.blocks
+    return RawRows(
+        pos=contacts.pos,
+        margin=surface,
+        active=~contacts.active & (contacts.pos < surface),
+        diagonal=contacts.diagonal,
+        solref=contacts.solref,
+        solimp=jnp.stack([jnp.zeros_like(dmax), dmax, width, midpoint, power], axis=1),
+        joins=contacts.joins,
+        # normals come first
+        jacobian=BlockColumns(blocks, tuple(part[:, :count] for part in contacts.jacobian.parts)),
+    )

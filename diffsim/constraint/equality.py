@@ -1,7 +1,12 @@
-"""Equalities between joints or between tendons: y1 - y1_0 = polynomial(y2 - y2_0), one row each.
+"""Equalities, as functions of the ids of those of one type: connect, weld, and couplings of joints or tendons.
 
-The polynomial is quartic (eq_data[0:5]); without a second object y1 is held at its reference plus eq_data[0].
-Functions of the equalities with the given ids. Source: MuJoCo XML reference, "equality/joint".
+Connect: two bodies share a point; weld: they keep a relative pose. Residuals are anchor1 - anchor2 (3 rows) and, for a
+weld, torquescale * vec(q2^-1 q1 relpose) (3 more). The impedance is measured with the norm of the whole residual. The
+rows are component-major: x of all, y of all, ... Their aref contains the velocity-product term Jdot v.
+
+Coupling: y1 - y1_0 = polynomial(y2 - y2_0), one row each. The polynomial is quartic (eq_data[0:5]); without a second
+object y1 is held at its reference plus eq_data[0].
+Source: MuJoCo XML reference, "equality/connect", "equality/weld", "equality/joint".
 """
 
 from typing import NamedTuple
@@ -10,12 +15,201 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import ObjType
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.math.vector import scale
+from diffsim.kinematics.jacobian import Axes, about, along, axes, body_mask, wrench_rows
+from diffsim.kinematics.tree import sum_chain
+from diffsim.math import safe
+from diffsim.math.rotation import quat_conj, quat_mul
+from diffsim.math.vector import cross, mul_vec, scale
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
 
 Array = jax.Array
+
+
+class BodyPairs(NamedTuple):
+    """Equalities: ids (n,), bodies (n, 2), sites (n, 2) (0 where bodies are meant), and which use sites (n,)."""
+
+    id: np.ndarray
+    body: np.ndarray
+    site: np.ndarray
+    uses_site: np.ndarray
+
+
+def body_pairs(topology: Topology, ids: np.ndarray) -> BodyPairs:
+    """The bodies that some equalities hold together."""
+    objects = np.stack([topology.eq_obj1id[ids], topology.eq_obj2id[ids]], axis=1)
+    uses_site = topology.eq_objtype[ids] == ObjType.SITE
+    site = np.where(uses_site[:, None], objects, 0)
+    of_site = topology.site_bodyid if topology.nsite else np.zeros(1, np.int32)
+    return BodyPairs(ids, np.where(uses_site[:, None], of_site[site], objects), site, uses_site)
+
+
+class Ends(NamedTuple):
+    """World anchors (n, 2, 3), in m, on the two bodies of each equality."""
+
+    pairs: BodyPairs
+    anchor: Array
+
+
+def _ends(source: Sources, ids: np.ndarray, local: Array) -> Ends:
+    """Anchors from the bodies' frames and anchors `local` (n, 2, 3) in them, or from the sites' positions."""
+    pairs, poses = body_pairs(source.model.topology, ids), source.kinematics
+    anchor = poses.xpos[pairs.body] + mul_vec(poses.xmat[pairs.body], local)
+    if pairs.uses_site.any():
+        anchor = jnp.where(jnp.asarray(pairs.uses_site)[:, None, None], poses.site_xpos[pairs.site], anchor)
+    return Ends(pairs, anchor)
+
+
+def _difference(source: Sources, motion: Axes, pairs: BodyPairs, wrench1: Array, wrench2: Array) -> Array:
+    """(3 n, nv) rows of body 1 minus rows of body 2, from wrenches (3, n, 6)."""
+    topology, dtype = source.model.topology, wrench1.dtype
+    rows = [wrench_rows(motion, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
+    masks = [body_mask(topology, pairs.body[:, i], dtype)[None] for i in range(2)]
+    return (rows[0] * masks[0] - rows[1] * masks[1]).reshape(-1, source.model.nv)
+
+
+def _translation(source: Sources, motion: Axes, ends: Ends) -> Array:
+    """Jacobian of anchor1 - anchor2, component-major."""
+    count = len(ends.pairs.id)
+    unit = jnp.eye(3, dtype=ends.anchor.dtype)[:, None, :]
+    direction = jnp.broadcast_to(unit, (3, count, 3))
+    point = [jnp.broadcast_to(ends.anchor[None, :, i], direction.shape) for i in range(2)]
+    return _difference(
+        source, motion, ends.pairs, along(motion, point[0], direction), along(motion, point[1], direction)
+    )
+
+
+class BiasMotion(NamedTuple):
+    """Angular velocity, angular and linear (of the anchor) acceleration at qacc = 0; each (n, 2, 3)."""
+
+    omega: Array
+    angular: Array
+    linear: Array
+
+
+def _bias_motion(source: Sources, ends: Ends) -> BiasMotion:
+    """Accelerations of the anchors that come from velocity alone: Jdot v of each body."""
+    topology, rates = source.model.topology, source.velocities
+    body = ends.pairs.body
+    spatial = sum_chain(topology, (rates.cdof_dot, source.state.qvel))[body]
+    cvel = rates.cvel[body]
+    arm = ends.anchor - pick(source.com.subtree_com, topology.body_rootid[body])
+    omega, angular = cvel[..., :3], spatial[..., :3]
+    point_velocity = cvel[..., 3:] + cross(omega, arm)
+    linear = spatial[..., 3:] + cross(angular, arm) + cross(omega, point_velocity)
+    return BiasMotion(omega, angular, linear)
+
+
+def _raw_rows(source: Sources, ends: Ends, residual: Array, jacobian: Array, weight: Array, rate: Array) -> RawRows:
+    """Component-major rows (dim * n) from a residual (n, dim), J, inverse weights (dim * n,) and Jdot v (n, dim)."""
+    model, ids, dim = source.model, ends.pairs.id, residual.shape[1]
+    pos = residual.T.reshape(-1)
+    return RawRows(
+        pos=pos,
+        margin=jnp.zeros_like(pos),
+        active=jnp.tile(source.inputs.eq_active[ids], dim),
+        diagonal=weight,
+        solref=jnp.tile(model.eq_solref[ids], (dim, 1)),
+        solimp=jnp.tile(model.eq_solimp[ids], (dim, 1)),
+        jacobian=jacobian,
+        size=jnp.tile(safe.norm(residual), dim),
+        jacobian_dot_v=rate.T.reshape(-1),
+        anchor=ends.anchor,
+    )
+
+
+def connect(source: Sources, ids: np.ndarray) -> RawRows:
+    """Two bodies share a point (a ball joint outside the tree)."""
+    ends = _ends(source, ids, source.model.eq_data[ids, :6].reshape(-1, 2, 3))
+    weight = source.model.body_invweight0[ends.pairs.body, 0]
+    motion = axes(source.model.topology, source.com)
+    bias = _bias_motion(source, ends)
+    return _raw_rows(
+        source,
+        ends,
+        ends.anchor[:, 0] - ends.anchor[:, 1],
+        _translation(source, motion, ends),
+        jnp.tile(weight[:, 0] + weight[:, 1], 3),
+        bias.linear[:, 0] - bias.linear[:, 1],
+    )
+
+
+class Frames(NamedTuple):
+    """q1 relpose, and q2: orientations of the two frames that a weld makes equal, (n, 4)."""
+
+    first: Array
+    second: Array
+
+
+def _frames(source: Sources, pairs: BodyPairs) -> Frames:
+    model, quat = source.model, source.kinematics.xquat[pairs.body]
+    first, second = quat_mul(quat[:, 0], model.eq_data[pairs.id, 6:10]), quat[:, 1]
+    if not pairs.uses_site.any():
+        return Frames(first, second)
+    of_site = quat_mul(quat, model.site_quat[pairs.site])
+    choice = jnp.asarray(pairs.uses_site)[:, None]
+    return Frames(jnp.where(choice, of_site[:, 0], first), jnp.where(choice, of_site[:, 1], second))
+
+
+def _pure(v: Array) -> Array:
+    """The quaternion (0, v)."""
+    return jnp.concatenate([jnp.zeros_like(v[..., :1]), v], axis=-1)
+
+
+def _sandwich(left: Array, v: Array, right: Array) -> Array:
+    """Vector part of left (0, v) right."""
+    return quat_mul(quat_mul(left, _pure(v)), right)[..., 1:]
+
+
+def weld(source: Sources, ids: np.ndarray) -> RawRows:
+    """Two bodies keep their relative pose."""
+    # a weld stores the anchor of body 2 first
+    ends = _ends(source, ids, source.model.eq_data[ids, :6].reshape(-1, 2, 3)[:, ::-1])
+    model, pairs = source.model, ends.pairs
+    motion, bias, frames = axes(model.topology, source.com), _bias_motion(source, ends), _frames(source, pairs)
+    torquescale, inverse = model.eq_data[pairs.id, 10], quat_conj(frames.second)
+    rotation = scale(quat_mul(inverse, frames.first)[:, 1:], torquescale)
+    jacobian = jnp.concatenate(
+        [_translation(source, motion, ends), _rotation_jacobian(source, motion, pairs, frames, torquescale)]
+    )
+    weight = model.body_invweight0[pairs.body]
+    weight = (weight[:, 0] + weight[:, 1]).T
+    swing = scale(_rotation_dot_v(bias, frames), torquescale)
+    return _raw_rows(
+        source,
+        ends,
+        jnp.concatenate([ends.anchor[:, 0] - ends.anchor[:, 1], rotation], axis=1),
+        jacobian,
+        jnp.repeat(weight, 3, axis=0).reshape(-1),
+        jnp.concatenate([bias.linear[:, 0] - bias.linear[:, 1], swing], axis=1),
+    )
+
+
+def _rotation_jacobian(source: Sources, motion: Axes, pairs: BodyPairs, frames: Frames, torquescale: Array) -> Array:
+    """1/2 torquescale vec(q2^-1 (0, omega1 - omega2) q1 relpose), component-major."""
+    inverse = quat_conj(frames.second)
+    unit = np.eye(3)
+    axis = [jnp.broadcast_to(jnp.asarray(unit[k], inverse.dtype), (len(pairs.id), 3)) for k in range(3)]
+    columns = [0.5 * _sandwich(inverse, axis[k], frames.first) for k in range(3)]
+    # (3 residual components, n, 3 axes)
+    direction = jnp.swapaxes(jnp.stack(columns, axis=-1), 0, 1) * torquescale[None, :, None]
+    wrench = about(direction)
+    return _difference(source, motion, pairs, wrench, wrench)
+
+
+def _rotation_dot_v(bias: BiasMotion, frames: Frames) -> Array:
+    """Time derivative of the rotation Jacobian, times velocity, for torquescale 1: the product rule on q2^-1 w q1."""
+    inverse, relative = quat_conj(frames.second), bias.omega[:, 0] - bias.omega[:, 1]
+    first_rate = 0.5 * quat_mul(_pure(bias.omega[:, 0]), frames.first)
+    second_rate = quat_conj(0.5 * quat_mul(_pure(bias.omega[:, 1]), frames.second))
+    terms = (
+        _sandwich(second_rate, relative, frames.first)
+        + _sandwich(inverse, bias.angular[:, 0] - bias.angular[:, 1], frames.first)
+        + _sandwich(inverse, relative, first_rate)
+    )
+    return 0.5 * terms
 
 
 class Coupling(NamedTuple):

@@ -4,7 +4,7 @@ A row of FAMILIES is all that is said of a family: what switches it off, its law
 what MuJoCo calls its constraints. The order is that of the row forces and of J: what has no rows of J first (friction
 and limits of single dofs), then dense rows, contacts, and rows by points. views.py lists them in MuJoCo's order.
 
-An equality type is a function of its ids (weld.py, equality.py), one row here, and one row of the compiler's table.
+An equality type is a function of its ids (equality.py), one row here, and one row of the compiler's table.
 """
 
 import functools
@@ -17,15 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import ConstraintType, DisableBit, EqType, Solver
-from diffsim.constraint import contact, equality, flex_rows, friction, limit, weld
+from diffsim.constraint import contact, equality, flex_rows, limit
 from diffsim.constraint.active_set import INEQUALITIES, as_held, hold, of_awake
-from diffsim.constraint.assemble import assemble, prepare
-from diffsim.constraint.contact import slot_body_ids
-from diffsim.constraint.contact_reach import distant
+from diffsim.constraint.contact import distant, slot_body_ids
+from diffsim.constraint.equality import body_pairs
 from diffsim.constraint.islands import Partition, partition
-from diffsim.constraint.rows import RawRows, Sources
-from diffsim.constraint.weld import body_pairs
-from diffsim.kinematics.blocks import dof_blocks, free_points
+from diffsim.constraint.rows import RawRows, Sources, assemble, prepare
+from diffsim.kinematics.tree import dof_blocks, free_points
 from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types import Model
@@ -71,19 +69,19 @@ def _equality(kind: EqType, raw_rows: Callable[[Sources, np.ndarray], RawRows], 
 
 Kind, Bit = ConstraintType, DisableBit
 FAMILIES = {
-    "dof_friction": Family(Bit.FRICTIONLOSS, Law.BOUNDED, friction.dof_friction, Kind.FRICTION_DOF, friction.all_dofs),
+    "dof_friction": Family(Bit.FRICTIONLOSS, Law.BOUNDED, limit.dof_friction, Kind.FRICTION_DOF, limit.all_dofs),
     "limit_lower": Family(Bit.LIMIT, Law.ONE_SIDED, limit.joint_lower, Kind.LIMIT_JOINT, limit.dof_joints),
     "limit_upper": Family(Bit.LIMIT, Law.ONE_SIDED, limit.joint_upper, Kind.LIMIT_JOINT, limit.dof_joints, 1),
-    "connect": _equality(EqType.CONNECT, weld.connect, 3),
-    "weld": _equality(EqType.WELD, weld.weld, 6),
+    "connect": _equality(EqType.CONNECT, equality.connect, 3),
+    "weld": _equality(EqType.WELD, equality.weld, 6),
     "joint_equality": _equality(EqType.JOINT, equality.joint_equality),
     "tendon_equality": _equality(EqType.TENDON, equality.tendon_equality),
     "tendon_friction": Family(
-        Bit.FRICTIONLOSS, Law.BOUNDED, friction.tendon_friction, Kind.FRICTION_TENDON, friction.tendons
+        Bit.FRICTIONLOSS, Law.BOUNDED, limit.tendon_friction, Kind.FRICTION_TENDON, limit.friction_tendons
     ),
-    "limit_ball": Family(Bit.LIMIT, Law.ONE_SIDED, limit.ball, Kind.LIMIT_JOINT, limit.balls),
-    "tendon_lower": Family(Bit.LIMIT, Law.ONE_SIDED, limit.tendon_lower, Kind.LIMIT_TENDON, limit.tendons),
-    "tendon_upper": Family(Bit.LIMIT, Law.ONE_SIDED, limit.tendon_upper, Kind.LIMIT_TENDON, limit.tendons, 1),
+    "limit_ball": Family(Bit.LIMIT, Law.ONE_SIDED, limit.ball, Kind.LIMIT_JOINT, limit.limited_balls),
+    "tendon_lower": Family(Bit.LIMIT, Law.ONE_SIDED, limit.tendon_lower, Kind.LIMIT_TENDON, limit.limited_tendons),
+    "tendon_upper": Family(Bit.LIMIT, Law.ONE_SIDED, limit.tendon_upper, Kind.LIMIT_TENDON, limit.limited_tendons, 1),
     "frictionless_contact": Family(Bit.CONTACT, Law.ONE_SIDED, contact.frictionless, Kind.CONTACT_FRICTIONLESS),
     "pyramidal_contact": Family(Bit.CONTACT, Law.PYRAMID, contact.pyramidal, Kind.CONTACT_PYRAMIDAL),
     "elliptic_contact": Family(Bit.CONTACT, Law.CONE, contact.elliptic, Kind.CONTACT_ELLIPTIC),

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_body_ids
+from diffsim.constraint.equality import body_pairs
 from diffsim.constraint.families import FAMILIES
-from diffsim.constraint.weld import body_pairs
 from diffsim.math.spatial import spatial_vector
 from diffsim.math.vector import cross, matmul, mul_vec_t
 from diffsim.types import Model

@@ -1,7 +1,12 @@
-"""Limits of joints and tendons: one-sided rows, active where the distance to the bound is below the margin.
+"""Limits and dry friction of joints and tendons.
 
-A hinge or slide has a lower row (dist = q - range0, J = +1) and an upper row (dist = range1 - q, J = -1); both may be
-active. A ball joint has one row on its rotation angle. Source: MuJoCo documentation, "Computation", limits.
+Limits are one-sided rows, active where the distance to the bound is below the margin. A hinge or slide has a lower row
+(dist = q - range0, J = +1) and an upper row (dist = range1 - q, J = -1); both may be active. A ball joint has one row
+on its rotation angle.
+
+Rows of dry friction oppose motion with a force of at most `frictionloss`. They exist where frictionloss was not zero
+when the model was compiled; a value of zero at run time gives no force, and has the derivative that it has to more
+friction. Source: MuJoCo documentation, "Computation", limits and friction loss.
 """
 
 from typing import NamedTuple
@@ -57,12 +62,12 @@ def dof_joints(topology: Topology) -> np.ndarray:
     return topology.dof_jntid
 
 
-def balls(topology: Topology) -> np.ndarray:
+def limited_balls(topology: Topology) -> np.ndarray:
     """Ids of the limited ball joints."""
     return limit_layout(topology).ball
 
 
-def tendons(topology: Topology) -> np.ndarray:
+def limited_tendons(topology: Topology) -> np.ndarray:
     """Ids of the limited tendons."""
     return limit_layout(topology).tendon
 
@@ -148,3 +153,52 @@ def tendon_lower(source: Sources) -> list[RawRows]:
 def tendon_upper(source: Sources) -> list[RawRows]:
     """Upper limits of tendons."""
     return _tendon_side(source, 1)
+
+
+def all_dofs(topology: Topology) -> np.ndarray:
+    """Ids of all dofs (nv,)."""
+    return np.arange(topology.nv)
+
+
+def dof_friction(source: Sources) -> list[RawRows]:
+    """Dry friction on all dofs; J is the identity."""
+    model, topology = source.model, source.model.topology
+    if not topology.has("dof_frictionloss"):
+        return []
+    none = jnp.zeros_like(source.state.qvel)
+    raw = RawRows(
+        pos=none,
+        margin=none,
+        active=jnp.asarray(topology.present["dof_frictionloss"]),
+        diagonal=model.dof_invweight0,
+        solref=model.dof_solref,
+        solimp=model.dof_solimp,
+        sign=1,
+        frictionloss=model.dof_frictionloss,
+    )
+    return [raw]
+
+
+def friction_tendons(topology: Topology) -> np.ndarray:
+    """Ids of the tendons with dry friction."""
+    return np.flatnonzero(topology.present["tendon_frictionloss"])
+
+
+def tendon_friction(source: Sources) -> list[RawRows]:
+    """Dry friction along tendons."""
+    model = source.model
+    tendon = friction_tendons(model.topology)
+    if not len(tendon):
+        return []
+    loss = model.tendon_frictionloss[tendon]
+    raw = RawRows(
+        pos=jnp.zeros_like(loss),
+        margin=jnp.zeros_like(loss),
+        active=jnp.ones(loss.shape, bool),
+        diagonal=model.tendon_invweight0[tendon],
+        solref=model.tendon_solref_fri[tendon],
+        solimp=model.tendon_solimp_fri[tendon],
+        jacobian=source.tendons.ten_J[tendon],
+        frictionloss=loss,
+    )
+    return [raw]

@@ -1,16 +1,131 @@
-"""What a family says of its rows, before impedance and weight: the arguments of assemble.py."""
+"""Rows of a group of constraints: from what a family says of them to velocity, reference acceleration and weight.
 
+solref and solimp give stiffness K, damping B and the impedance d(pos - margin) in [1e-4, 0.9999] of a row:
+aref = -B v - K d (pos - margin) - Jdot v, and D = 1 / R with R = (1 - d) / d * diagonal. Friction rows have no position
+to return to. The weights of a contact's friction rows follow from opt.impratio: elliptic R_1 = R_0 / impratio,
+R_j friction_j^2 = R_1 friction_1^2; pyramidal edges share R = 2 mu^2 R_0 with mu = friction_1 / sqrt(impratio).
+Source: MuJoCo documentation, "Computation", constraint model and friction cones; "Modeling", solver parameters.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+from diffsim.base.enums import DisableBit
+from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns
+from diffsim.math.safe import clip
 from diffsim.math.stencil_rows import Segment
+from diffsim.math.vector import matmul
 from diffsim.types import Inputs, Model, State
-from diffsim.types.constraints import Held
+from diffsim.types.constraints import Held, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Flexes, Kinematics, Tendons, Velocities
+from diffsim.xla.barriers import for_cpu, for_gpu, stored
+from diffsim.xla.select import where
 
 Array = jax.Array
+
+MINVAL, MINIMP, MAXIMP = 1e-15, 1e-4, 0.9999
+DEFAULT_SOLREF = (0.02, 1.0)
+# numbers that a CPU raises to a power at once
+VECTOR = 8
+
+
+class Reference(NamedTuple):
+    """Stiffness K (1/s^2), damping B (1/s) and impedance d of each row."""
+
+    stiffness: Array
+    damping: Array
+    impedance: Array
+
+
+def at_least(x: Array, lower: Array | float) -> Array:
+    """max(x, lower); the derivative at a tie is that of x."""
+    return where(x < lower, lower, x)
+
+
+def reference(solref: Array, solimp: Array, violation: Array, timestep: Array, refsafe: bool) -> Reference:
+    """K, B and d of n rows.
+
+    Args:
+      solref: (n, 2) (time constant, damping ratio), or (-stiffness, -damping).
+      solimp: (n, 5) (d0, dmax, width, midpoint, power).
+      violation: (n,) pos - margin.
+      timestep: seconds; with `refsafe` the time constant is at least twice the timestep.
+    """
+    solref = usable_solref(solref, DEFAULT_SOLREF, timestep, refsafe)
+    dmax = clip(solimp[..., 1], MINIMP, MAXIMP)
+    return Reference(stiffness(solref, dmax), damping(solref, dmax), impedance(solimp, violation))
+
+
+def usable_solref(solref: Array, default: tuple[float, float], timestep: Array, refsafe: bool) -> Array:
+    """solref with mixed formats replaced by `default`, and with a safe time constant."""
+    first, second = solref[..., 0], solref[..., 1]
+    mixed = (first > 0) != (second > 0)
+    first, second = where(mixed, default[0], first), where(mixed, default[1], second)
+    if refsafe:
+        first = where(first > 0, at_least(first, 2 * timestep), first)
+    return jnp.stack([first, second], axis=-1)
+
+
+def stiffness(solref: Array, dmax: Array) -> Array:
+    """K = 1 / (dmax tc ratio)^2, or -solref[0] / dmax^2 in the direct format."""
+    standard = solref[..., 0] > 0
+    period = where(standard, dmax * solref[..., 0] * solref[..., 1], 1)
+    return where(standard, 1 / at_least(period * period, MINVAL), -solref[..., 0] / (dmax * dmax))
+
+
+def damping(solref: Array, dmax: Array) -> Array:
+    """B = 2 / (dmax tc), or -solref[1] / dmax in the direct format."""
+    standard = solref[..., 1] > 0
+    period = where(standard, dmax * solref[..., 0], 1)
+    return where(standard, 2 / at_least(period, MINVAL), -solref[..., 1] / dmax)
+
+
+def impedance(solimp: Array, violation: Array) -> Array:
+    """d: from d0 at zero violation to dmax at `width`, along two power curves that meet at `midpoint`.
+
+    With x = |violation| / width and m = midpoint: y = m (x/m)^p below m, and y = 1 - (1-m) ((1-x)/(1-m))^p above.
+    """
+    d0, dmax = clip(solimp[..., 0], MINIMP, MAXIMP), clip(solimp[..., 1], MINIMP, MAXIMP)
+    width, power = at_least(solimp[..., 2], 0.0), at_least(solimp[..., 4], 1.0)
+    midpoint = clip(solimp[..., 3], MINIMP, MAXIMP)
+    constant = (d0 == dmax) | (width <= MINVAL)
+    x = jnp.abs(violation) / where(constant, 1, width)
+    inside = (x > 0) & (x < 1)
+    x = where(inside, x, 0.5)
+    # both halves are the same power curve, seen from either end
+    rising = x <= midpoint
+    span = where(rising, midpoint, 1 - midpoint)
+    arc = span * _power(where(rising, x, 1 - x) / span, power)
+    y = where(rising, arc, 1 - arc)
+    saturated = where(jnp.abs(violation) >= width, dmax, d0)
+    curve = where(inside, d0 + y * (dmax - d0), saturated)
+    return where(constant, 0.5 * (d0 + dmax), curve)
+
+
+def _power(base: Array, exponent: Array) -> Array:
+    """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long."""
+    n = base.shape[-1]
+    rest = -n % VECTOR if for_cpu() and n > VECTOR // 2 else 0
+    if not rest:
+        return jnp.exp(exponent * jnp.log(base))
+    base, exponent = (stored(jnp.pad(x, (0, rest), constant_values=1)) for x in (base, exponent))
+    return stored(jnp.exp(exponent * jnp.log(base)))[:n]
+
+
+def bends(solimp: Array) -> Array:
+    """(2, n) the violations at which the rise of the impedance turns and ends, m or rad; 0 where it is constant."""
+    width = where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
+    return jnp.stack([clip(solimp[..., 3], MINIMP, MAXIMP) * width, width])
+
+
+def regularization(impedance: Array, diagonal: Array) -> Array:
+    """R = (1 - d) / d * diagonal, at least 1e-15."""
+    return at_least((1 - impedance) * diagonal / impedance, MINVAL)
 
 
 class Sources(NamedTuple):
@@ -26,7 +141,7 @@ class Sources(NamedTuple):
     contacts: Contacts
     # which rows act and push, where the state does not decide
     held: Held | None = None
-    # m, how far apart contacts have soft rows (contact_reach.py); None for none
+    # m, how far apart contacts have soft rows (contact.py); None for none
     reach: float | None = None
     # of models that have some
     flexes: Flexes | None = None
@@ -67,3 +182,137 @@ class RawRows(NamedTuple):
     joins: Array | None = None
     friction: Array | None = None
     solref_friction: Array | None = None
+
+
+class Prepared(NamedTuple):
+    """Of the rows of a group: violation (n,), m or rad, stiffness, damping, impedance, and where that bends (2, n)."""
+
+    violation: Array
+    ref: Reference
+    bends: Array
+
+
+def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
+    """Violation and impedance of each group: on a GPU by one formula for all rows, which a CPU would copy together.
+
+    Where a row is inactive its violation counts as zero, so that nothing far away can overflow.
+    """
+    together = [groups] if groups and for_gpu() else [[raw] for raw in groups]
+    return [own for some in together for own in _prepared(model, some)]
+
+
+def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
+    """The same of groups side by side."""
+    violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in groups]
+    pairs = zip(groups, violations, strict=True)
+    sizes = [own if raw.size is None else where(raw.active, raw.size, 0) for raw, own in pairs]
+    solref, solimp = (jnp.concatenate(each) for each in zip(*((raw.solref, raw.solimp) for raw in groups), strict=True))
+    ref = reference(solref, solimp, jnp.concatenate(sizes), model.opt.timestep, _refsafe(model))
+    ends = np.cumsum([len(own) for own in violations])[:-1]
+    columns = [jnp.split(each, ends, axis=-1) for each in (*ref, bends(solimp))]
+    parts = zip(violations, *columns, strict=True)
+    return [Prepared(own, Reference(*of_row), bend) for own, *of_row, bend in parts]
+
+
+def assemble(source: Sources, family: str, law: Law, raw: RawRows, own: Prepared, start: int) -> RowGroup:
+    """Velocity, reference acceleration and weight of a group whose rows of J begin at `start`."""
+    model, active, ref = source.model, raw.active, own.ref
+    vel = _velocity(raw, source.state.qvel)
+    aref = _reference_acceleration(model, law, raw, ref, vel, own.violation)
+    weight = WEIGHTS[law](model, raw, ref)
+    none = jnp.zeros((0,), vel.dtype)
+    return RowGroup(
+        family=family,
+        law=law,
+        dim=raw.dim,
+        sign=raw.sign,
+        start=start,
+        slot=raw.slot,
+        pos=raw.pos,
+        margin=raw.margin,
+        bends=own.bends,
+        vel=vel,
+        aref=stored(where(active[None], aref, 0)),
+        D=stored(weight.D if law == Law.BOUNDED else where(active[None], weight.D, 0)),
+        until=jnp.zeros((0, *vel.shape[1:]), vel.dtype),
+        frictionloss=none if raw.frictionloss is None else where(active, raw.frictionloss, 0),
+        friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,
+        mu=none if weight.mu is None else weight.mu,
+        joins=none if raw.joins is None else raw.joins,
+        anchor=jnp.zeros((0, 2, 3), vel.dtype) if raw.anchor is None else raw.anchor,
+    )
+
+
+def _refsafe(model: Model) -> bool:
+    """Whether time constants are kept above twice the timestep."""
+    return not model.opt.disabled(DisableBit.REFSAFE)
+
+
+def _velocity(raw: RawRows, qvel: Array) -> Array:
+    """J qvel (dim, n)."""
+    if raw.vel is not None:
+        return raw.vel
+    jacobian = raw.jacobian
+    if jacobian is None:
+        return raw.sign * qvel[None]
+    vel = matmul(jacobian, qvel) if isinstance(jacobian, jax.Array) else jacobian.mul_vec(qvel)
+    return vel.reshape(raw.dim, -1)
+
+
+def _reference_acceleration(
+    model: Model, law: Law, raw: RawRows, ref: Reference, vel: Array, violation: Array
+) -> Array:
+    """aref (dim, n) of active rows: the first row of a constraint is pulled back, the others are slowed down."""
+    # dry friction has no position to return to
+    spring = jnp.zeros_like(violation) if law == Law.BOUNDED else ref.stiffness * ref.impedance * violation
+    aref = -ref.damping * vel[0] - spring
+    if raw.jacobian_dot_v is not None:
+        aref = aref - raw.jacobian_dot_v
+    side = _side_damping(model, raw, ref) if law == Law.CONE else ref.damping
+    return jnp.stack([aref, *[-side * vel[i] for i in range(1, raw.dim)]])
+
+
+def _side_damping(model: Model, raw: RawRows, ref: Reference) -> Array:
+    """B of elliptic friction rows, 1/s: from their own solref where it is set, else that of the normal row."""
+    assert raw.solref_friction is not None
+    own = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
+    is_set = (own[:, 0] != 0) | (own[:, 1] != 0)
+    dmax = safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)
+    return where(is_set, damping(own, dmax), ref.damping)
+
+
+class Weights(NamedTuple):
+    """(dim or 1, n) weights and (n,) coefficient of the regularized cone, if there is one."""
+
+    D: Array
+    mu: Array | None
+
+
+def _one_row(model: Model, raw: RawRows, ref: Reference) -> Weights:
+    return Weights(1 / regularization(ref.impedance, raw.diagonal)[None], None)
+
+
+def _pyramid(model: Model, raw: RawRows, ref: Reference) -> Weights:
+    assert raw.friction is not None
+    first = raw.friction[0]
+    normal = regularization(ref.impedance, raw.diagonal * (1 + first * first))
+    mu = first / jnp.sqrt(at_least(model.opt.impratio, MINVAL))
+    return Weights(safe.divide(jnp.ones_like(mu), 2 * mu * mu * normal)[None], mu)
+
+
+def _cone(model: Model, raw: RawRows, ref: Reference) -> Weights:
+    assert raw.friction is not None
+    impratio = at_least(model.opt.impratio, MINVAL)
+    normal = 1 / regularization(ref.impedance, raw.diagonal)
+    first = raw.friction[0]
+    sides = [impratio * normal * jnp.square(safe.divide(side, first)) for side in raw.friction]
+    return Weights(jnp.stack([normal, *sides]), first / jnp.sqrt(impratio))
+
+
+WEIGHTS: dict[Law, Callable[[Model, RawRows, Reference], Weights]] = {
+    Law.QUADRATIC: _one_row,
+    Law.BOUNDED: _one_row,
+    Law.ONE_SIDED: _one_row,
+    Law.PYRAMID: _pyramid,
+    Law.CONE: _cone,
+}

@@ -1,8 +1,10 @@
-"""Views: all constraint rows as MuJoCo lists them (efc_*), for people who look inside.
+"""Constraint rows (efc_*), contacts (mjContact) and islands as MuJoCo lists them, for people who look inside.
 
 The simulator keeps rows by family, rows on single dofs without a Jacobian, and pyramids by their basis. Here every row
 stands for itself, in MuJoCo's order: equalities, dry friction of dofs and of tendons, limits of joints and of tendons,
-contacts. The shape is fixed: rows that are there come first, `nefc` of them, then those that are not. Source: mjData.
+contacts. The contact buffer has a slot for every contact that can be, ordered by dimension; here contacts are in
+MuJoCo's order, each with its dimension, why it has no rows, and where its rows begin. Shapes are fixed: what is there
+comes first, `nefc` rows or `ncon` contacts, then what is not. Source: mjData; mj_instantiateContact.
 """
 
 from typing import NamedTuple
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import ConstraintState, ConstraintType, DisableBit, Jacobian
+from diffsim.collision.flex_contacts import slot_dims
 from diffsim.collision.layout import layout_of
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_bodies
@@ -242,3 +245,61 @@ def _state(model: Model, rows: RowGroup, x: Array, force: Array) -> Array:
         slips = laws.at_bound(rows, force) if model.opt.noslip_iterations else laws.slips(rows, x)
         return jnp.where(slips & (force[0] > 0), int(state.CONE), loaded[0])[None]
     return loaded
+
+
+# why a contact has no rows: it has some, it is in a gap, nothing moves it
+INCLUDED, IN_GAP, WITHOUT_DOFS = 0, 1, 3
+
+
+class ContactList(NamedTuple):
+    """Contacts with mjContact's names, n rows each of which the first `ncon` are there; the rest is zero, ids are -1.
+
+    `exclude` is 0 for contacts with rows, 1 for those in a gap, 3 for those that no degree of freedom moves;
+    `efc_address` is the first row in `efc` or -1, `slot` the place in `data.contact`.
+    """
+
+    ncon: Array
+    dist: Array
+    pos: Array
+    frame: Array
+    includemargin: Array
+    friction: Array
+    solref: Array
+    solreffriction: Array
+    solimp: Array
+    dim: Array
+    geom: Array
+    exclude: Array
+    efc_address: Array
+    slot: Array
+
+
+COPIED = ("dist", "pos", "frame", "includemargin", "friction", "solref", "solreffriction", "solimp", "geom")
+IDS = ("geom", "efc_address", "slot")
+
+
+def contact_list(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> ContactList:
+    """The contacts of one state."""
+    count = len(contacts.dist)
+    there = contacts.dist <= contacts.margin
+    order = jnp.argsort(jnp.where(there, contacts.sort_key, jnp.iinfo(jnp.int32).max))
+    rows = efc_rows(model, contacts, constraints, solution)
+    touching = jnp.where(rows.efc_type >= ConstraintType.CONTACT_FRICTIONLESS, rows.efc_id, -1)
+    own = touching[None] == jnp.arange(count)[:, None]
+    included = jnp.any(own, axis=1)
+    address = jnp.where(included, jnp.argmax(own, axis=1), -1) if own.size else jnp.full((count,), -1)
+    reason = jnp.where(contacts.dist < contacts.includemargin, WITHOUT_DOFS, IN_GAP)
+    columns = {name: getattr(contacts, name) for name in COPIED} | {
+        "dim": jnp.asarray(slot_dims(model)),
+        "exclude": jnp.where(included, INCLUDED, reason).astype(jnp.int32),
+        "efc_address": address.astype(jnp.int32),
+        "slot": jnp.arange(count, dtype=jnp.int32),
+    }
+    listed = {name: _first(column, there, order, -1 if name in IDS else 0) for name, column in columns.items()}
+    return ContactList(ncon=jnp.sum(there, dtype=jnp.int32), **listed)
+
+
+def _first(column: Array, there: Array, order: Array, blank: int) -> Array:
+    """A column in order, with `blank` where nothing is there."""
+    shown = there.reshape(-1, *[1] * (column.ndim - 1))
+    return jnp.where(shown, column, jnp.asarray(blank, column.dtype))[order]

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.base.enums import DisableBit, Integrator
-from diffsim.dynamics.reflected import dof_armature, has_tendon_armature, is_damped, tendon_armature
+from diffsim.dynamics.inertia import dof_armature, has_tendon_armature, is_damped, tendon_armature
 from diffsim.kinematics.tree import sum_chain, sum_subtree
 from diffsim.math.spatial import cross_force, inertia_mul
 from diffsim.math.vector import dot, matmul

@@ -1,24 +1,26 @@
-"""Composite inertias of subtrees and the joint-space inertia matrix M.
+"""Composite inertias of subtrees and the joint-space inertia matrix M; armature and damping reflected through gears.
 
 M_ij = cdof_i . (crb of the deeper of the two bodies) cdof_j for dofs of one chain, zero otherwise; armature adds to
 the diagonal, tendon armature adds a J J^T. Source: Featherstone 2008, ch. 6 (composite rigid body algorithm).
+
+An actuator with rotor inertia a (or damping b) and gear g adds g^2 a (or g^2 b) to the joint or tendon that it drives.
+What can be non-zero is static (`Topology.present`), so models without it carry no code for it.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from diffsim.dynamics.reflected import dof_armature, has_tendon_armature, tendon_armature
-from diffsim.kinematics.blocks import dof_blocks
-from diffsim.kinematics.tree import dof_mask, sum_subtree
+from diffsim.base.enums import TrnType
+from diffsim.kinematics.tree import dof_blocks, dof_mask, sum_subtree
 from diffsim.math.linalg import BlockDiagonal, columns_of, each, gram
 from diffsim.math.spatial import inertia_mul, pair_products
 from diffsim.math.vector import scale
 from diffsim.types.data import ComFrame, Inertia, Tendons
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology
+from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import stage, stage_for_cpu, transposed
 from diffsim.xla.gather import pick
-from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -26,7 +28,7 @@ Array = jax.Array
 def compute_inertia(model: Model, com: ComFrame, tendons: Tendons) -> Inertia:
     """crb (nbody, 10) as `cinert`, and M, kg m^2 and kg; armature of joints, actuators and tendons included."""
     topology = model.topology
-    crb = where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)
+    crb = jnp.where(np.arange(topology.nbody)[:, None] > 0, sum_subtree(topology, com.cinert), 0)
     momentum = dof_momenta(pick(crb, topology.dof_bodyid), com.cdof)
     return Inertia(crb=crb, M=joint_space_inertia(model, momentum, com.cdof, tendons))
 
@@ -55,7 +57,7 @@ def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) 
     def one(lower: Array, upper: Array, force: Array, motion: Array) -> Array:
         products = pair_products(force, motion)
         mirrored = transposed(products, lambda: pair_products(motion, force))
-        return where(lower, products, where(upper, mirrored, 0))
+        return jnp.where(lower, products, jnp.where(upper, mirrored, 0))
 
     return each(one, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
 
@@ -74,4 +76,105 @@ def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> Blo
     rows = (columns_of(blocks, part) for part in (tendons.ten_J, scale(tendons.ten_J, tendon_armature(model))))
     masks = (np.logical_or(*coupled(model.topology, index)) for index in blocks.index)
     parts = zip(inertia.parts, gram(*rows).parts, masks, strict=True)
-    return BlockDiagonal(blocks, tuple(part + where(mask, more, 0) for part, more, mask in parts))
+    return BlockDiagonal(blocks, tuple(part + jnp.where(mask, more, 0) for part, more, mask in parts))
+
+
+@per_topology
+def _driven_dofs(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
+    """(actuators, dofs): each dof of each joint that an actuator with `field` drives."""
+    drives = np.isin(topology.actuator_trntype, (TrnType.JOINT, TrnType.JOINTINPARENT))
+    pairs = [
+        (int(actuator), int(dof))
+        for actuator in np.flatnonzero(drives & _has(topology, field))
+        for dof in np.flatnonzero(topology.dof_jntid == topology.actuator_trnid[actuator, 0])
+    ]
+    return _columns(pairs)
+
+
+@per_topology
+def _driven_tendons(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
+    """(actuators, tendons): the tendon of each actuator with `field` that drives one."""
+    drives = (topology.actuator_trntype == TrnType.TENDON) & _has(topology, field)
+    return _columns([(int(k), int(topology.actuator_trnid[k, 0])) for k in np.flatnonzero(drives)])
+
+
+def _has(topology: Topology, field: str) -> np.ndarray:
+    """(nu,) whether an actuator's switch field can be non-zero."""
+    present = topology.present[field]
+    return np.any(present.reshape(len(present), -1), axis=1) if present.size else np.zeros(len(present), dtype=bool)
+
+
+def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def _add_reflected(model: Model, own: Array, values: Array, ids: tuple[np.ndarray, np.ndarray]) -> Array:
+    """own + gear^2 values, summed over the actuators of each target."""
+    actuators, targets = ids
+    if not actuators.size:
+        return own
+    gear = model.actuator_gear[actuators, 0].reshape(-1, *[1] * (own.ndim - 1))
+    return own.at[targets].add(gear * gear * values[actuators])
+
+
+def dof_armature(model: Model) -> Array:
+    """(nv,) armature, kg m^2 or kg."""
+    ids = _driven_dofs(model.topology, "actuator_armature")
+    return _add_reflected(model, model.dof_armature, model.actuator_armature, ids)
+
+
+def tendon_armature(model: Model) -> Array:
+    """(ntendon,) armature, kg."""
+    ids = _driven_tendons(model.topology, "actuator_armature")
+    return _add_reflected(model, model.tendon_armature, model.actuator_armature, ids)
+
+
+def dof_damping(model: Model) -> tuple[Array, Array]:
+    """Linear damping (nv,) and the coefficients of its higher terms (nv, 2)."""
+    linear, higher = (_driven_dofs(model.topology, f) for f in ("actuator_damping", "actuator_dampingpoly"))
+    return (
+        _add_reflected(model, model.dof_damping, model.actuator_damping, linear),
+        _add_reflected(model, model.dof_dampingpoly, model.actuator_dampingpoly, higher),
+    )
+
+
+def tendon_damping(model: Model) -> tuple[Array, Array]:
+    """Linear damping (ntendon,) and the coefficients of its higher terms (ntendon, 2)."""
+    linear, higher = (_driven_tendons(model.topology, f) for f in ("actuator_damping", "actuator_dampingpoly"))
+    return (
+        _add_reflected(model, model.tendon_damping, model.actuator_damping, linear),
+        _add_reflected(model, model.tendon_dampingpoly, model.actuator_dampingpoly, higher),
+    )
+
+
+@per_topology
+def has_dof_damping(topology: Topology, poly: bool = False) -> bool:
+    """Whether any dof can have damping (its higher terms, if `poly`), its own or an actuator's."""
+    suffix = "poly" if poly else ""
+    return topology.has(f"dof_damping{suffix}") or bool(_driven_dofs(topology, f"actuator_damping{suffix}")[0].size)
+
+
+@per_topology
+def has_tendon_damping(topology: Topology, poly: bool = False) -> bool:
+    """Whether any tendon can have damping (its higher terms, if `poly`), its own or an actuator's."""
+    suffix = "poly" if poly else ""
+    return topology.has(f"tendon_damping{suffix}") or bool(
+        _driven_tendons(topology, f"actuator_damping{suffix}")[0].size
+    )
+
+
+def is_damped(topology: Topology) -> bool:
+    """Whether any dof can have damping of any order, its own or an actuator's."""
+    return has_dof_damping(topology) or has_dof_damping(topology, poly=True)
+
+
+def has_any_tendon_damping(topology: Topology) -> bool:
+    """Whether any tendon can have damping of any order, its own or an actuator's."""
+    return has_tendon_damping(topology) or has_tendon_damping(topology, poly=True)
+
+
+@per_topology
+def has_tendon_armature(topology: Topology) -> bool:
+    """Whether any tendon can have armature, its own or an actuator's."""
+    return topology.has("tendon_armature") or bool(_driven_tendons(topology, "actuator_armature")[0].size)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import DisableBit, EnableBit, SensorType
-from diffsim.dynamics import reflected
+from diffsim.dynamics import inertia
 from diffsim.dynamics.fluid import fluid_force
 from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching
 from diffsim.kinematics.jacobian import joint_force
@@ -110,24 +110,24 @@ def _joint_springs(model: Model, qpos: Array) -> Array:
 def _dof_dampers(model: Model, qvel: Array) -> Array:
     """(nv,) damping of dofs, reflected actuator damping included."""
     topology = model.topology
-    if reflected.has_dof_damping(topology, poly=True):
-        linear, higher = reflected.dof_damping(model)
+    if inertia.has_dof_damping(topology, poly=True):
+        linear, higher = inertia.dof_damping(model)
         return -qvel * stiffness(linear, higher, jnp.abs(qvel))
-    if reflected.has_dof_damping(topology):
-        return -qvel * reflected.dof_damping(model)[0]
+    if inertia.has_dof_damping(topology):
+        return -qvel * inertia.dof_damping(model)[0]
     return jnp.zeros_like(qvel)
 
 
 def damping_derivative(model: Model, qvel: Array) -> Array:
     """(nv,) -d qfrc_damper / d qvel of the dofs' own dampers: b + 2 p0 |v| + 3 p1 v^2."""
-    linear, higher = reflected.dof_damping(model)
+    linear, higher = inertia.dof_damping(model)
     weight = jnp.array([[2, 3]], dtype=qvel.dtype)
     return jnp.broadcast_to(stiffness(linear, higher * weight, jnp.abs(qvel)), qvel.shape)
 
 
 def tendon_damping_derivative(model: Model, velocity: Array) -> Array:
     """(ntendon,) -d force / d velocity of tendon dampers at tendon velocities (ntendon,)."""
-    linear, higher = reflected.tendon_damping(model)
+    linear, higher = inertia.tendon_damping(model)
     weight = jnp.array([[2, 3]], dtype=velocity.dtype)
     return stiffness(linear, higher * weight, jnp.abs(velocity))
 
@@ -154,9 +154,9 @@ def _tendon_springs(model: Model, tendons: Tendons) -> Array:
 def _tendon_dampers(model: Model, tendons: Tendons, velocities: Velocities) -> Array:
     """(nv,) forces of tendon dampers, reflected actuator damping included."""
     topology = model.topology
-    if not reflected.has_any_tendon_damping(topology):
+    if not inertia.has_any_tendon_damping(topology):
         return jnp.zeros((model.nv,), tendons.ten_J.dtype)
-    linear, higher = reflected.tendon_damping(model)
+    linear, higher = inertia.tendon_damping(model)
     v = velocities.ten_velocity
     return matmul(tendons.ten_J.T, -v * stiffness(linear, higher, jnp.abs(v)))
 

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.kinematics.blocks import articulated_blocks, free_points
 from diffsim.kinematics.jacobian import about, along, axes, columns
-from diffsim.kinematics.tree import chain_mask, last_dof
+from diffsim.kinematics.tree import articulated_blocks, chain_mask, free_points, last_dof
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
 from diffsim.math.vector import dot, mul_vec, total

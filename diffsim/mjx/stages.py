@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.actuator.actuation import compute_actuation
-from diffsim.actuator.actuators import Command
+from diffsim.actuator.actuators import Command, add_user_force, user_laws
 from diffsim.actuator.transmission import compute_transmission
-from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.base.enums import DisableBit, EnableBit, Integrator, Stage
 from diffsim.collision import collide, colliding_frames
 from diffsim.collision.layout import layout_of

@@ -18,8 +18,7 @@ from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
 from diffsim.sensor.frame import position
-from diffsim.sensor.readings import Group, Ints, Readings
-from diffsim.sensor.world import descendants
+from diffsim.sensor.readings import Group, Ints, Readings, descendants
 from diffsim.types import Topology
 from diffsim.xla.gather import pick
 

@@ -14,15 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType, ObjType
-from diffsim.geometry.assets import Bucket, gather, row_axes
 from diffsim.geometry.colliders import (
     NEVER_COLLIDE,
     NO_DISTANCE,
+    Bucket,
     Collider,
     distance_collider,
     distance_sizes,
+    gather,
     look,
     pair_bucket,
+    row_axes,
 )
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jax
 
 from diffsim.base.enums import DataType, ObjType, SensorType, Stage
-from diffsim.sensor import camera, contact, distance, frame, joint, touch_grid, world
+from diffsim.sensor import camera, contact, distance, frame, joint, readings, touch_grid
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
@@ -116,9 +116,9 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.FRAMEANGVEL: Sensor(VEL, 3, frame.frame_angular_velocity),
     SensorType.FRAMELINACC: Sensor(ACC, 3, frame.frame_linear_acceleration),
     SensorType.FRAMEANGACC: Sensor(ACC, 3, frame.frame_angular_acceleration),
-    SensorType.SUBTREECOM: Sensor(POS, 3, world.subtree_centre),
-    SensorType.SUBTREELINVEL: Sensor(VEL, 3, world.subtree_velocity),
-    SensorType.SUBTREEANGMOM: Sensor(VEL, 3, world.subtree_momentum),
+    SensorType.SUBTREECOM: Sensor(POS, 3, readings.subtree_centre),
+    SensorType.SUBTREELINVEL: Sensor(VEL, 3, readings.subtree_velocity),
+    SensorType.SUBTREEANGMOM: Sensor(VEL, 3, readings.subtree_momentum),
     SensorType.INSIDESITE: Sensor(POS, 1, contact.inside_site, DataType.POSITIVE, variant=_reference_site_type),
     SensorType.GEOMDIST: Sensor(POS, 1, distance.geom_distance, refusal=unsupported_distance),
     SensorType.GEOMNORMAL: Sensor(
@@ -128,10 +128,10 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.CONTACT: Sensor(
         ACC, None, contact.contact, fields=contact.WIDTH, variant=_contact_site_type, clipped=False
     ),
-    SensorType.E_POTENTIAL: Sensor(POS, 1, world.potential_energy),
-    SensorType.E_KINETIC: Sensor(POS, 1, world.kinetic_energy),
-    SensorType.CLOCK: Sensor(POS, 1, world.clock),
-    SensorType.USER: Sensor(None, None, world.user_sensor, datatype=None),
+    SensorType.E_POTENTIAL: Sensor(POS, 1, readings.potential_energy),
+    SensorType.E_KINETIC: Sensor(POS, 1, readings.kinetic_energy),
+    SensorType.CLOCK: Sensor(POS, 1, readings.clock),
+    SensorType.USER: Sensor(None, None, readings.user_sensor, datatype=None),
     SensorType.PLUGIN: Sensor(ACC, None, touch_grid.touch_grid, variant=lambda t, k: int(t.sensor_plugin[k])),
 }
 

@@ -21,16 +21,14 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
 from diffsim.base.enums import EqType, GeomType, ObjType
 from diffsim.base.joints import dofs_angular, dofs_block
-from diffsim.dynamics.inertia import compute_inertia
-from diffsim.dynamics.reflected import has_tendon_armature
+from diffsim.dynamics.inertia import compute_inertia, has_tendon_armature
 from diffsim.flex.material import material_fields
 from diffsim.flex.rest_shape import edge_ends, edge_rows, edge_weights, rest_shape, shape_fields
 from diffsim.geometry.rays.bvh import around, trees
-from diffsim.kinematics.blocks import dof_blocks
 from diffsim.kinematics.com import compute_com_frame
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons
-from diffsim.kinematics.tree import dof_mask, last_dof, sum_subtree
+from diffsim.kinematics.tree import dof_blocks, dof_mask, last_dof, sum_subtree
 from diffsim.math.linalg import BlockDiagonal, Blocks, assemble, block_factor, columns_of
 from diffsim.math.rotation import quat_conj, quat_mul, quat_normalize, quat_to_mat, rotate, rotate_inv
 from diffsim.math.safe import divide, norm, sqrt

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.actuator.actuation import compute_actuation
-from diffsim.actuator.actuators import Command
+from diffsim.actuator.actuators import Command, add_user_force, user_laws
 from diffsim.actuator.transmission import compute_transmission
-from diffsim.actuator.user import add_user_force, user_laws
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
 from diffsim.collision import collide_flexes, colliding_frames
@@ -32,7 +31,7 @@ from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.sleep import resting_actuators, resting_readings, still, wake_and_collide
 from diffsim.simulate.status import status
 from diffsim.solver import Aids, smooth_acceleration, solve
-from diffsim.solver.contact_reach import felt
+from diffsim.solver.adjoint import felt
 from diffsim.solver.objective import Objective, constraint_force
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import Held

@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 from diffsim.base.checked import checked
 from diffsim.base.enums import GeomType
 from diffsim.base.errors import ArgumentError
-from diffsim.geometry.bounds import bounding_boxes, bounding_radii
+from diffsim.geometry.shapes import bounding_boxes, bounding_radii
 from diffsim.math.safe import divide
 from diffsim.simulate.arguments import declared_ranks, model_axes
 from diffsim.simulate.constants import constants

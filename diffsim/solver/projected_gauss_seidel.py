@@ -19,13 +19,14 @@ from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import block_factor, block_solve
 from diffsim.math.vector import inner, matmul
-from diffsim.solver.friction_cone import Cones, nearest_in_cone
 from diffsim.solver.gauss_seidel import (
     MINVAL,
+    Cones,
     best_in_ball,
     best_in_interval,
     from_axes,
     gain,
+    nearest_in_cone,
     spectrum,
     sweep,
     to_axes,

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from diffsim.base.checked import checked
 from diffsim.constraint import contact_forces
 from diffsim.constraint.contact import slot_body_ids
-from diffsim.constraint.contact_list import ContactList, contact_list
-from diffsim.constraint.views import EfcRows, IslandList, efc_rows, island_list
+from diffsim.constraint.views import ContactList, EfcRows, IslandList, contact_list, efc_rows, island_list
 from diffsim.math.vector import mul_vec_t, scale
 from diffsim.types import Data, Model
 

@@ -18,15 +18,16 @@ import numpy as np
 from diffsim.base.checked import checked
 from diffsim.base.enums import GeomType
 from diffsim.base.errors import Problem, UnsupportedError
-from diffsim.geometry.assets import gather, row_axes
 from diffsim.geometry.colliders import (
     NEVER_COLLIDE,
     NO_DISTANCE,
     Types,
     distance_collider,
     distance_sizes,
+    gather,
     look,
     pair_bucket,
+    row_axes,
 )
 from diffsim.geometry.rays.ray import RayHits, Rays, cast, rgba
 from diffsim.geometry.shapes import Candidates

@@ -97,7 +97,7 @@ class Option(Record):
     solver_gradient: str = static(_solver_gradient, default="auto")
     # ours: at how many times in a step contacts may begin or end; 0: at its beginning only (simulate/events.py)
     events: int = static(whole_number, default=0)
-    # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/contact_reach.py)
+    # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/contact.py)
     contact_reach: float = static(_length, default=0.0)
 
     @property
@@ -209,7 +209,7 @@ class Model(Record):
     # ours: triangles in the leaves of trees, and the boxes around them, for rays (geometry/rays/bvh.py)
     mesh_leafvert: Array = leaf("nmeshleaf", 9, 8, derived=True)
     mesh_boxes: Array = leaf("nmeshbox", 6, 8, derived=True)
-    # cells of octrees, and the signed distance at their corners (geometry/sdf/octree.py)
+    # cells of octrees, and the signed distance at their corners (geometry/sdf/data.py)
     oct_aabb: Array = leaf("noct", 6)
     oct_coeff: Array = leaf("noct", 8)
 

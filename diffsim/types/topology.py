@@ -200,7 +200,7 @@ class Topology:
     mesh_polymap: Ints
     # ours: the triangles in the leaves of the trees that rays search, mesh by mesh (geometry/rays/bvh.py)
     mesh_leafface: Ints
-    # ours: for each triangle of each hull which one stands for all that it is flat with (geometry/hull/hull_facets.py)
+    # ours: for each triangle of each hull which one stands for all that it is flat with (geometry/hull/polytope.py)
     mesh_facet: Ints
     # octrees of meshes that geoms of type sdf collide with (noct): their cells, mesh by mesh
     mesh_octadr: Ints

@@ -6,7 +6,7 @@ import numpy as np
 
 import diffsim
 from diffsim.collision import collide, colliding_frames
-from diffsim.geometry.assets import GeomFrames
+from diffsim.geometry.colliders import GeomFrames
 from diffsim.kinematics.poses import compute_kinematics
 
 # geoms that collide with nothing before, between and after those that do; of three kept pairs of boxes two are examined

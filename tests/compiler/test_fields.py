@@ -9,8 +9,8 @@ from compiler.compare import differences
 from geometry.field_scenes import OCTREE, RING, SETTINGS, extension, field_geom
 
 from diffsim import MjcfError, Model, UnsupportedError, compile, from_mujoco, load, mjcf
+from diffsim.geometry.sdf.data import OCTREE as OCTREE_FIELD
 from diffsim.geometry.sdf.functions import FUNCTIONS
-from diffsim.geometry.sdf.octree import OCTREE as OCTREE_FIELD
 
 SEEN = "contype='0' conaffinity='0' euler='10 20 30'"
 ALL = f"""<mujoco>{extension(*SETTINGS)}<worldbody>

@@ -13,7 +13,7 @@ from diffsim.compiler.assets.octree import cells_of, neighbours
 from diffsim.compiler.assets.octree_field import octree_of
 from diffsim.compiler.assets.point_triangle import nearest
 from diffsim.compiler.assets.triangle_order import box_order
-from diffsim.geometry.sdf.octree import OCTREE
+from diffsim.geometry.sdf.data import OCTREE
 from diffsim.types import Model
 
 BOX = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])

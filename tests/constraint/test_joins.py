@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import diffsim
-from diffsim.kinematics.blocks import dof_blocks
+from diffsim.kinematics.tree import dof_blocks
 from diffsim.solver.objective import may_join
 
 COUNT = 20

@@ -6,7 +6,7 @@ from geometry.hulls import BOX, cloud, column
 from geometry.test_sides import DODECAHEDRON, SLIVERS, TURN
 
 from diffsim.compiler.assets.hull import convex_hull
-from diffsim.geometry.hull.hull_facets import facet_fields, outline_of
+from diffsim.geometry.hull.tables import facet_fields, outline_of
 
 CASES = {
     "box": (BOX, 6, 12),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.geometry.hull.polygon_clip import widest
+from diffsim.geometry.hull.pairs import widest
 
 WIDEST = jax.jit(widest)
 

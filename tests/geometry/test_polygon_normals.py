@@ -8,7 +8,7 @@ from geometry.hulls import column
 
 import diffsim
 from diffsim.compiler.convert import from_mujoco
-from diffsim.geometry.hull import hull_facets, tables
+from diffsim.geometry.hull import tables
 from diffsim.geometry.hull.tables import hull_sizes
 
 
@@ -72,11 +72,11 @@ def test_normals_are_those_from_before_vertices_were_kept_in_float32() -> None:
 def test_of_a_polygon_with_very_many_corners_some_are_kept() -> None:
     angle = 2 * np.pi * np.arange(500) / 500
     corner = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    side, joined = hull_facets.polygons_of([list(range(500)), [0, 1, 2]], 500)
+    side, joined = tables.polygons_of([list(range(500)), [0, 1, 2]], 500)
     kept = side[0][side[0] >= 0]
     x, y = corner[kept].T
     area = 0.5 * np.sum(x * np.roll(y, -1) - y * np.roll(x, -1))
-    assert len(kept) <= hull_facets.MOST_CORNERS and abs(area / np.pi - 1) < 1e-3
+    assert len(kept) <= tables.MOST_CORNERS and abs(area / np.pi - 1) < 1e-3
     np.testing.assert_array_equal(kept[:3], [0, 1, 2])
     np.testing.assert_array_equal(side[1, :4], [0, 1, 2, -1])
     assert np.all(joined[:, 0] == (np.arange(500) + 1) % 500)

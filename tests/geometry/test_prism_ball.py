@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.geometry.hfield.pairs import Nearest, nearest_of_prism
+from diffsim.geometry.hfield import Nearest, nearest_of_prism
 from diffsim.geometry.hull.polytope import PRISM, HullPair, separation, with_polygons
 from diffsim.geometry.hull.sat import facets, nearest_part
 

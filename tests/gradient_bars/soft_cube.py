@@ -15,7 +15,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.colliders import COLLIDERS, Collider
-from diffsim.geometry.primitive.plane import plane_point
+from diffsim.geometry.primitive.primitives import plane_point
 from diffsim.geometry.shapes import Candidates, Shape, stack
 
 Array = jax.Array

@@ -7,7 +7,7 @@ import oracle
 import pytest
 
 from diffsim.kinematics import joints, poses, tree
-from diffsim.kinematics.blocks import dof_blocks
+from diffsim.kinematics.tree import dof_blocks
 from diffsim.xla import tree_sums
 
 

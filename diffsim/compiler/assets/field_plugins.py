@@ -16,8 +16,8 @@ from diffsim.base.errors import near_match
 from diffsim.compiler.assets.marching_cubes import marching_cubes
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.host.interpret import interpret
+from diffsim.geometry.sdf.data import OCTREE
 from diffsim.geometry.sdf.functions import FUNCTIONS, FieldFunction
-from diffsim.geometry.sdf.octree import OCTREE
 from diffsim.mjcf.elements.deformable import MUJOCO, Config, Plugin, PluginInstance
 from diffsim.mjcf.files.limits import AssetError
 from diffsim.mjcf.files.surface import Surface

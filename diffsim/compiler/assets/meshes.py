@@ -21,7 +21,7 @@ from diffsim.compiler.assets.mesh_source import mesh_source
 from diffsim.compiler.assets.octree_field import Octree
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses, or_minus_one
-from diffsim.geometry.hull.hull_facets import facet_fields
+from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.mjcf.elements.deformable import Plugin
 from diffsim.mjcf.files.limits import (

@@ -1,10 +1,17 @@
-"""The point of M closest to the origin where two hulls are apart, and whether they overlap: the method of Gilbert,
-Johnson and Keerthi.
+"""The feature of the Minkowski difference M of two hulls that is closest to the origin: by GJK, and by EPA in overlap.
 
-A simplex of up to three corners of M comes closer to the origin step by step: its closest point x tells the next
-corner, the one furthest along -x, and of all simplices that hold the new corner the closest is kept. The search ends
-when no corner is closer, or when a tetrahedron holds the origin.
-Source: Gilbert et al. 1988; van den Bergen 2003, ch. 4.3.
+GJK (Gilbert, Johnson and Keerthi): a simplex of up to three corners of M comes closer to the origin step by step. Its
+closest point x tells the next corner, the one furthest along -x; of all simplices that hold the new corner the closest
+is kept. The search ends when no corner is closer, or when a tetrahedron holds the origin.
+
+EPA (expanding polytope): a polytope inside of M, at first a tetrahedron, grows. Its face closest to the origin, by the
+signed distance of its plane, gets the corner of M furthest beyond it, which replaces all faces that it sees. The
+distance of that face is a lower bound of the depth, and that of the corner an upper bound; where they meet the face
+belongs to M. Planes with the origin on their outer side count as negative, so that the first tetrahedron may lie
+anywhere. There is room for as many corners as hulls of their size need.
+
+What several operations must agree on is `decided` once.
+Source: Gilbert et al. 1988; van den Bergen 2003, ch. 4.3; van den Bergen 2001 (depth).
 """
 
 from typing import NamedTuple
@@ -15,8 +22,10 @@ import numpy as np
 
 from diffsim.geometry.hull.polytope import Corner, Feature, HullPair, resolution, size_of, support, with_corner
 from diffsim.math import safe
+from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, scale
 from diffsim.xla.barriers import decided
+from diffsim.xla.batched_loops import where_needed
 
 Array = jax.Array
 
@@ -27,7 +36,7 @@ KEPT = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1
 PAIRS = np.array([[0, 1], [0, 2], [1, 2]])
 
 
-class _Search(NamedTuple):
+class _SimplexSearch(NamedTuple):
     """Corners (3), of which those `used` (3,) span the simplex; its closest point `x` (3,); whether it is over."""
 
     corners: Corner
@@ -44,12 +53,12 @@ def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
     begin = support(pair, -pair.offset)
     corners = Corner(*(jnp.stack([part] * 3) for part in begin))
     none = jnp.asarray(False)
-    start = _Search(corners, jnp.array([True, False, False]), begin.point, none, none, jnp.asarray(0))
+    start = _SimplexSearch(corners, jnp.array([True, False, False]), begin.point, none, none, jnp.asarray(0))
 
-    def unfinished(search: _Search) -> Array:
+    def unfinished(search: _SimplexSearch) -> Array:
         return ~search.done & (search.steps < ITERATIONS)
 
-    found = jax.lax.while_loop(unfinished, lambda search: _step(pair, search, size), start)
+    found = jax.lax.while_loop(unfinished, lambda search: _closer(pair, search, size), start)
     # used corners first
     order = jnp.argsort(~found.used, stable=True)
     count = jnp.sum(found.used)
@@ -60,7 +69,7 @@ def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
     return Feature(first, second, count, safe.normalize(found.x)), found.overlap | touching
 
 
-def _step(pair: HullPair, search: _Search, size: Array) -> _Search:
+def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSearch:
     """One more corner."""
     new = support(pair, -search.x)
     squared = dot(search.x, search.x)
@@ -75,7 +84,7 @@ def _step(pair: HullPair, search: _Search, size: Array) -> _Search:
     place = jnp.argmin(kept)
     here = jnp.arange(3) == place
     corners = with_corner(search.corners, here, new)
-    moved = _Search(corners, kept | here, x, overlap, overlap, search.steps + 1)
+    moved = _SimplexSearch(corners, kept | here, x, overlap, overlap, search.steps + 1)
     stays = search._replace(done=jnp.asarray(True))
     return jax.tree.map(lambda a, b: jnp.where(ends, a, b), stays, moved)
 
@@ -107,3 +116,152 @@ def _closest(points: Array, used: Array, new: Array) -> tuple[Array, Array, Arra
     squared = jnp.where(exists, dot(candidates, candidates), jnp.inf)
     choice = jnp.argmin(squared)
     return candidates[choice], jnp.asarray(KEPT)[choice], overlap
+
+
+# how many corners a polytope has room for, by the vertices of the larger hull
+ROOM = ((32, 32), (128, 64), (float("inf"), 96))
+# the distance of a face without area, which is never the closest
+FLAT = 1e18
+
+
+class _Polytope(NamedTuple):
+    """Corners (c); faces `face` (f, 3) by numbers of corners, counterclockwise from outside, with their planes.
+
+    Planes: `normal` (f, 3) outward, `distance` (f,) m, infinite where there is no face. A closed surface of
+    triangles with c corners has f = 2 c - 4 of them.
+    """
+
+    corners: Corner
+    face: Array
+    normal: Array
+    distance: Array
+
+
+class _FaceSearch(NamedTuple):
+    """The polytope, how many corners it has, the best face so far, the upper bound of the depth, whether it is over."""
+
+    polytope: _Polytope
+    number: Array
+    best: Feature
+    depth: Array
+    done: Array
+
+
+def deepest_feature(pair: HullPair, overlap: Array) -> Feature:
+    """The face of M that is closest to the origin; anything unless the hulls `overlap` ()."""
+    return where_needed(_expand, overlap, pair)
+
+
+def _expand(overlap: Array, pair: HullPair) -> Feature:
+    """`deepest_feature`, of a batch step by step until the last is done."""
+    size = size_of(pair)
+    polytope = _tetrahedron(pair)
+    nothing = Feature(polytope.corners.first[:3], polytope.corners.second[:3], jnp.asarray(3), polytope.normal[0])
+    start = _FaceSearch(polytope, jnp.asarray(4), nothing, jnp.full_like(size, jnp.inf), ~overlap)
+
+    def unfinished(search: _FaceSearch) -> Array:
+        return ~search.done & (search.number < room_for(pair))
+
+    found = jax.lax.while_loop(unfinished, lambda search: _larger(pair, search, size), start)
+    return found.best
+
+
+def room_for(pair: HullPair) -> int:
+    """How many corners a polytope in the difference of two hulls has room for."""
+    largest = max(len(pair.first), len(pair.second))
+    return next(room for most, room in ROOM if largest <= most)
+
+
+def _tetrahedron(pair: HullPair) -> _Polytope:
+    """Four corners of M that span a volume."""
+    axis = safe.normalize(pair.offset)
+    ends = [support(pair, -axis), support(pair, axis)]
+    line = safe.normalize(ends[1].point - ends[0].point)
+    across = frame_from_z(line)[1]
+    third = _further(pair, ends[0].point, across)
+    normal = safe.normalize(cross(line, third.point - ends[0].point))
+    fourth = _further(pair, ends[0].point, normal)
+    corners = [*ends, third, fourth]
+    # the fourth lies above the first three, seen counterclockwise
+    above = decided(dot(fourth.point - ends[0].point, normal) > 0)
+    base = jnp.where(above, jnp.array([0, 2, 1, 3]), jnp.array([0, 1, 2, 3]))
+    most = room_for(pair)
+    faces = 2 * most - 4
+    table = Corner(*(jnp.stack([*parts] + [parts[0]] * (most - 4)) for parts in zip(*corners, strict=True)))
+    local = np.array([[0, 1, 2], [0, 3, 1], [1, 3, 2], [2, 3, 0]])
+    face = jnp.zeros((faces, 3), jnp.int32).at[:4].set(base[local].astype(jnp.int32))
+    normals, distances = _planes(table.point[face[:4, 0]], table.point[face[:4, 1]], table.point[face[:4, 2]])
+    none = jnp.full((faces - 4,), jnp.inf, normals.dtype)
+    normal = jnp.concatenate([normals, jnp.zeros((faces - 4, 3), normals.dtype)])
+    return _Polytope(table, face, normal, jnp.concatenate([distances, none]))
+
+
+def _further(pair: HullPair, origin: Array, direction: Array) -> Corner:
+    """The corner of M furthest from a point along a direction, forth or back."""
+    forth, back = support(pair, direction), support(pair, -direction)
+    farther = decided(dot(forth.point - origin, direction) >= -dot(back.point - origin, direction))
+    return jax.tree.map(lambda a, b: jnp.where(farther, a, b), forth, back)
+
+
+def _planes(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Unit normals (n, 3) and distances (n,) of the planes of triangles."""
+    normal = cross(b - a, c - a)
+    squared = dot(normal, normal)
+    longest = jnp.maximum(dot(b - a, b - a), dot(c - a, c - a))
+    solid = squared > (1e-3 * resolution(a) * longest) ** 2
+    unit = scale(normal, jax.lax.rsqrt(jnp.where(solid, squared, 1)))
+    return unit, jnp.where(solid, dot(unit, a), FLAT)
+
+
+def _larger(pair: HullPair, search: _FaceSearch, size: Array) -> _FaceSearch:
+    """The polytope with one more corner."""
+    polytope = search.polytope
+    closest = jnp.argmin(polytope.distance)
+    normal, lower = polytope.normal[closest], polytope.distance[closest]
+    new = support(pair, normal)
+    upper = dot(normal, new.point)
+    at = polytope.face[closest]
+    face = Feature(polytope.corners.first[at], polytope.corners.second[at], jnp.asarray(3), -normal)
+    better = decided(upper < search.depth)
+    best, depth = jax.tree.map(lambda a, b: jnp.where(better, a, b), (face, upper), (search.best, search.depth))
+    known = jnp.any((polytope.corners.first == new.first) & (polytope.corners.second == new.second))
+    done = known | (upper - lower <= resolution(size) * size)
+    grown = _grown(polytope, new, search.number, 1e-2 * resolution(size) * size)
+    return _FaceSearch(grown, search.number + 1, best, depth, done)
+
+
+def _grown(polytope: _Polytope, new: Corner, number: Array, limit: Array) -> _Polytope:
+    """The hull of the polytope and a new corner, which gets a number."""
+    table, face = polytope.corners, polytope.face
+    most = len(table.first)
+    seen = decided(dot(polytope.normal, new.point[None]) > polytope.distance - limit)
+    following = _rim(face, seen, most)
+    on_rim = following >= 0
+    here = jnp.arange(most) == number
+    corners = with_corner(table, here, new)
+    apex = jnp.broadcast_to(new.point, table.point.shape)
+    normals, distances = _planes(table.point, table.point[jnp.maximum(following, 0)], apex)
+    # new faces take places that are free, one after another
+    free = seen | (polytope.distance == jnp.inf)
+    place, counts = jnp.cumsum(free) - 1, jnp.cumsum(on_rim)
+    filled = free & (place < counts[-1])
+    source = jnp.minimum(jnp.sum(counts[None] <= place[:, None], axis=1), most - 1)
+    fresh = jnp.stack([source, following[source], jnp.full_like(source, number)], axis=1)
+    return _Polytope(
+        corners,
+        jnp.where(filled[:, None], fresh.astype(jnp.int32), face),
+        jnp.where(filled[:, None], normals[source], polytope.normal),
+        jnp.where(filled, distances[source], jnp.where(free, jnp.inf, polytope.distance)),
+    )
+
+
+def _rim(face: Array, seen: Array, most: int) -> Array:
+    """For each corner (c,) the next one along the rim of the faces (f, 3) that are `seen` (f,); -1 off the rim.
+
+    An edge is on the rim if the face on its other side, along which it runs backwards, is not seen.
+    """
+    # what is not seen goes to a row of its own
+    start = jnp.where(seen[:, None], face, most)
+    edges = jnp.zeros((most + 1, most), bool).at[start, jnp.roll(face, -1, axis=1)].set(True)[:most]
+    rim = edges & ~edges.T
+    return jnp.where(jnp.any(rim, axis=1), jnp.argmax(rim, axis=1), -1).astype(jnp.int32)

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.hull.hull_facets import FLAT, outline_of, polygons_of
-from diffsim.geometry.hull.tables import Hull, Sizes, hull_sizes, hulls, polygon_normals
+from diffsim.geometry.hull.tables import FLAT, Hull, Sizes, hull_sizes, hulls, outline_of, polygon_normals, polygons_of
 from diffsim.geometry.shapes import Shape, relative_pose
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale, total, unpack

@@ -7,7 +7,7 @@ closest points are a corner of one and a point of an edge of the other, the near
 between them is the distance. So the greatest of these gaps is right, overlapping or apart, whatever the others are. For
 a point (`nearest_part`) sides are the hull's facets and edges themselves.
 
-A few wide operations, where `gjk.py` and `epa.py` search step by step; they grow with the product of the numbers of
+A few wide operations, where `gjk.py` searches step by step; they grow with the product of the numbers of
 edges. All arrays have the components first, so that formulas run over corners, facets or edges. What comes of a
 division is computed once, where XLA for CPU would repeat sums and products for each of their uses: that is what lengths
 in units of the pair's size are good for beside small numbers. Where several points are as close as one another, of flat

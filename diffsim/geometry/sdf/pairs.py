@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.bounds import bounding_boxes
 from diffsim.geometry.sdf.data import repeated
-from diffsim.geometry.sdf.primitives import PRIMITIVES, Field
-from diffsim.geometry.shapes import Candidates, Shape, relative_pose
+from diffsim.geometry.sdf.functions import PRIMITIVES, Field
+from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, relative_pose
 from diffsim.math import safe
 from diffsim.math.vector import dot, mul_vec, mul_vec_t, scale
 

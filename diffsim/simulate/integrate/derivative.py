@@ -19,7 +19,7 @@ import numpy as np
 
 from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
-from diffsim.dynamics import reflected
+from diffsim.dynamics import inertia
 from diffsim.dynamics.fluid import fluid_wrenches, has_medium
 from diffsim.dynamics.inertia import coupled
 from diffsim.dynamics.passive import damping_derivative, tendon_damping_derivative
@@ -49,7 +49,7 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
     for rows, slope in _slopes_along_rows(model, state, inputs, data):
         total = total.plus(gram(columns_of(blocks, rows), columns_of(blocks, scale(rows, slope))))
     if not model.opt.disabled(DisableBit.DAMPER):
-        if reflected.is_damped(topology):
+        if inertia.is_damped(topology):
             total = total.plus_diagonal(-damping_derivative(model, state.qvel))
         live = elastic_edges(topology)
         if len(live):
@@ -67,7 +67,7 @@ def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -
         actuators, slope = velocity_slopes(model, state, inputs, data)
         if actuators.size:
             slopes.append((data.actuator_moment[actuators], slope))
-    if not model.opt.disabled(DisableBit.DAMPER) and reflected.has_any_tendon_damping(model.topology):
+    if not model.opt.disabled(DisableBit.DAMPER) and inertia.has_any_tendon_damping(model.topology):
         slopes.append((data.ten_J, -tendon_damping_derivative(model, data.ten_velocity)))
     return slopes
 

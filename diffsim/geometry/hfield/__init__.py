@@ -1,1 +1,0 @@
-"""Height fields as prisms, against every convex body."""
