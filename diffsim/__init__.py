@@ -22,7 +22,7 @@ from diffsim.base.errors import MjcfError as MjcfError
 from diffsim.base.errors import UnsupportedError as UnsupportedError
 from diffsim.compiler import compile as compile
 from diffsim.compiler.convert import from_mujoco as from_mujoco
-from diffsim.compiler.inertials import save_inertials as save_inertials
+from diffsim.compiler.passes import save_inertials as save_inertials
 from diffsim.geometry.rays.ray import RayHits as RayHits
 from diffsim.load import load as load
 from diffsim.simulate.arguments import model_axes as model_axes

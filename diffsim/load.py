@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from diffsim.base.errors import ArgumentError
-from diffsim.compiler.capacities import check_capacities
+from diffsim.compiler.budget import check_capacities
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.types.model import Model

@@ -2,13 +2,24 @@
 
 Models are input from strangers: a short file can ask for more memory or time than any machine has, by macros, sizes or
 counts that are legal one by one. The limits are well above what the engine simulates at any useful speed.
+
+Then the contacts and pairs that a model is packed for: what the caller gives, else what its custom numerics ask for.
+Those numerics are MJX's and cut contacts that MuJoCo would keep; where they do, a warning says so as the model loads.
+The rule for models that ask for nothing is in `diffsim.collision`.
 """
+
+import dataclasses
+import warnings
+from numbers import Integral
 
 import numpy as np
 
+from diffsim.base.errors import ArgumentError, CapacityWarning
 from diffsim.base.joints import dof_widths, qpos_widths
+from diffsim.collision import capacities_of_numerics, contact_layout
 from diffsim.compiler.draft import Draft
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
+from diffsim.types.model import Model
 
 # masks of dofs and bodies: about 3 tables of nv x nv truths
 MOST_DOFS = 12_000
@@ -84,3 +95,39 @@ def check_pairs(draft: Draft) -> None:
         node = draft.nodes["geom"][int(np.argmax(touched))]
         message = f"{touched.sum() // 2} pairs of geoms could touch, {touched.max()} of them with this one"
         draft.problems.add(node.source, f"{message}; more than {MOST_PAIRS}", "use contype and conaffinity")
+
+
+MOST_CONTACTS = 10_000_000
+
+
+def check_capacities(max_contacts: object, max_pairs: object) -> None:
+    """Raises ArgumentError unless both are None or a number of contacts or pairs."""
+    for name, number in {"max_contacts": max_contacts, "max_pairs": max_pairs}.items():
+        legal = isinstance(number, Integral) and not isinstance(number, bool) and 0 <= int(number) <= MOST_CONTACTS
+        if number is not None and not legal:
+            expected = f"an integer from 0 to {MOST_CONTACTS}, or None, is expected"
+            raise ArgumentError(f"{name}: {expected}, {number!r} was given")
+
+
+def asked_capacities(draft: Draft) -> dict[str, int]:
+    """What the custom numerics of a model ask for, by the name of the argument of `load`; MOST_CONTACTS at the most."""
+    names = tuple(node.name for node in draft.nodes["numeric"])
+    first = draft.fields["numeric_data"][draft.fields["numeric_adr"]]
+    return capacities_of_numerics(names, first.clip(max=MOST_CONTACTS))
+
+
+def warn_of_cuts(model: Model) -> None:
+    """Warn where the capacities that a model asks for keep fewer contacts than the default rule."""
+    topology = model.topology
+    if topology.max_contacts is None and topology.max_pairs is None:
+        return
+    free = dataclasses.replace(topology, max_contacts=None, max_pairs=None)
+    asked = (model.opt.disableflags, None, model.opt.sdf_initpoints)
+    kept, usual = contact_layout(topology, *asked).ncon, contact_layout(free, *asked).ncon
+    if kept < usual:
+        warnings.warn(
+            f"the model's custom numerics (max_contact_points, max_geom_pairs) keep at most {kept} contacts, where "
+            f"{usual} would be kept without them; give max_contacts and max_pairs to choose",
+            CapacityWarning,
+            stacklevel=2,
+        )

@@ -1,21 +1,31 @@
 """from_mujoco: a compiled `mujoco.MjModel` as a Model, for people who already have one.
 
 Reads attributes only, so `mujoco` itself is never imported.
+
+Geoms of type sdf without a plugin have the octrees of their meshes. Of a plugin an MjModel keeps the settings, in the
+order in which the plugin declares them, and of its name only a number that it got in its process. So it is told by what
+it makes: of MuJoCo's functions that read as many settings it is the one that vanishes on the mesh of the geom.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
+from diffsim.base.enums import GeomType
 from diffsim.base.errors import Problem, UnsupportedError, expect
+from diffsim.compiler.assets.field_plugins import SAMPLED, FieldUse
 from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.elements.sleep import first_sleepers
-from diffsim.compiler.model_fields import field_columns
+from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.pack import pack
 from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
+from diffsim.geometry.sdf.functions import FUNCTIONS
+from diffsim.mjcf.orientation import matrix
 from diffsim.types.kinds import KINDS
 from diffsim.types.model import Model, Option, Statistic
 from diffsim.types.topology import Topology
@@ -51,9 +61,10 @@ def from_mujoco(
     fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5))}
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: names_of(mjmodel, row.prefix) for kind, row in KINDS.items()}
+    texts = tuple(_string(bytes(mjmodel.text_data), start) for start in np.asarray(mjmodel.text_adr))
 
     def packed(fields: dict[str, Any]) -> Model:
-        return pack(fields, names, _texts(mjmodel), max_contacts, max_pairs, keep)
+        return pack(fields, names, texts, max_contacts, max_pairs, keep)
 
     return packed(fields | first_sleepers(fields, packed)[0])
 
@@ -88,9 +99,59 @@ def names_of(mjmodel: Any, prefix: str) -> tuple[str, ...]:
     return tuple(_string(mjmodel.names, start) for start in np.asarray(addresses))
 
 
-def _texts(mjmodel: Any) -> tuple[str, ...]:
-    return tuple(_string(bytes(mjmodel.text_data), start) for start in np.asarray(mjmodel.text_adr))
-
-
 def _string(buffer: bytes, start: int) -> str:
     return buffer[start : buffer.index(b"\0", start)].decode()
+
+
+# vertices that are looked at, and how far from zero a field may be there on average, in radii of the mesh
+LOOKED_AT, NEAR = 500, 0.02
+
+
+def field_columns(fields: Mapping[str, Any], mjmodel: Any) -> dict[str, Any]:
+    """Names of the fields of a model, and each geom's number and parameters.
+
+    Raises:
+      UnsupportedError: a plugin is none of MuJoCo's, or the mesh of its geom is no surface of its field.
+    """
+    sdf = np.flatnonzero(fields["geom_type"] == GeomType.SDF).tolist()
+    uses = {geom: _field_of(fields, mjmodel, geom) for geom in sdf}
+    names = sorted({use.name for use in uses.values()})
+    most = max((len(use.parameters) for use in uses.values()), default=0)
+    number, parameters = np.full(len(fields["geom_type"]), -1), np.zeros((len(fields["geom_type"]), most))
+    for geom, use in uses.items():
+        number[geom] = names.index(use.name)
+        parameters[geom, : len(use.parameters)] = use.parameters
+    return {"geom_sdf": number, "geom_sdfparam": parameters, "nsdfparam": most, "sdf_names": tuple(names)}
+
+
+def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
+    """The field of one geom of type sdf."""
+    instance = int(mjmodel.geom_plugin[geom])
+    if instance < 0:
+        return SAMPLED
+    # settings are empty where they are as by default
+    start, rest = int(mjmodel.plugin_attradr[instance]), mjmodel.plugin_attradr[instance + 1 :]
+    stop = int(rest[0]) if len(rest) else len(mjmodel.plugin_attr)
+    settings = bytes(np.asarray(mjmodel.plugin_attr, np.uint8)[start:stop]).decode().split("\0")[:-1]
+    uses: list[FieldUse] = []
+    for name, function in FUNCTIONS.items():
+        pairs = zip(settings, function.defaults, strict=False)
+        with contextlib.suppress(ValueError):
+            if len(settings) == len(function.names):
+                uses.append(FieldUse(name, np.array([float(text) if text else usual for text, usual in pairs])))
+
+    # some vertices of the mesh, in the frame in which its field is sampled
+    mesh = int(fields["geom_dataid"][geom])
+    first, count = int(fields["mesh_vertadr"][mesh]), int(fields["mesh_vertnum"][mesh])
+    vertex = np.asarray(fields["mesh_vert"][first : first + count], float)
+    pos, quat = (np.asarray(fields[name][mesh], float) for name in ("mesh_pos", "mesh_quat"))
+    point = vertex[np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int)] @ matrix(quat).T + pos
+    radius = float(np.linalg.norm(vertex, axis=1).max())
+    with jax.enable_x64(True):
+        values = [interpret(use.function.distance, use.parameters, point) for use in uses]
+    off = [float(np.mean(np.abs(value))) / radius for value in values]
+    if not uses or min(off) > NEAR:
+        message = f"from_mujoco cannot tell which distance field geom {geom} has: none of MuJoCo's is zero on its mesh"
+        hint = "use diffsim.load, or give the geom the mesh of its plugin"
+        raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
+    return uses[int(np.argmin(off))]

@@ -2,10 +2,17 @@
 
 Inverse weights, mean inertia, extents and reference lengths are our own physics in JAX, computed once per load on the
 host, in float64, without XLA (interpret.py says why and how); springs given by time constant and ranges of actuator
-lengths follow from these. Source: mj_setConst and set0 of MuJoCo 3.8.1.
+lengths follow from these.
+
+An inertia matrix that has no inverse is refused, with the joints that move the same thing: every constant that is
+divided by it would be no number, also of bodies that have nothing to do with it, and so would accelerations. Where it
+has none at qpos0 alone (three hinges in line, as a gimbal may be there), motion from elsewhere is sound: MuJoCo's
+inverse weights are no numbers then, ours are those of a pose nearby, with a warning.
+Source: mj_setConst and set0 of MuJoCo 3.8.1.
 """
 
 import functools
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -20,10 +27,10 @@ from diffsim.compiler.draft import Draft
 from diffsim.compiler.elements.sleep import check_sleepers
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.lengthrange import length_ranges
-from diffsim.compiler.singular import check_inertia
 from diffsim.flex.cells import cell_nodes, cell_stiffness
 from diffsim.flex.material import STRAIN
-from diffsim.simulate.constants import MINIMUM, constants
+from diffsim.simulate.constants import MINIMUM, constants, inverse_weights, position
+from diffsim.simulate.status import motions_without_inertia
 from diffsim.types.model import Model
 
 # Young's modulus and Poisson's ratio of the cells whose modes strain constraints hold
@@ -40,10 +47,8 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
     """
     with jax.enable_x64(True), _on_host():
         model = packed(draft.fields)
-        found = interpret(constants, model)
-        check_inertia(draft, model, found)
+        draft.fields.update(_sound_constants(draft, model))
         draft.problems.raise_if_any()
-        draft.fields.update(found)
         _strain_modes(draft, model)
         _spring_dampers(draft)
         length_ranges(draft, packed)
@@ -111,3 +116,32 @@ def _spring_dampers(draft: Draft) -> None:
         inertia = width / max(MINIMUM, fields["dof_invweight0"][dofs].sum())
         fields["jnt_stiffness"][node.id] = inertia / max(MINIMUM, (timeconst * dampratio) ** 2)
         fields["dof_damping"][dofs] = 2 * inertia / max(MINIMUM, timeconst)
+
+
+DIVIDED = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
+
+
+def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
+    """The constants of the model; notes where inverse weights are no finite numbers, at qpos0 and near it."""
+    result = interpret(constants, model)
+    if all(np.isfinite(result[name]).all() for name in DIVIDED):
+        return result
+    # a third of a radian or metre from qpos0, by scalar joints
+    address = model.topology.jnt_qposadr[dof_widths(model.topology.jnt_type) == 1]
+    nearby = model.qpos0.at[address].add(np.where(np.arange(len(address)) % 2, 0.37, -0.29))
+    if not motions_without_inertia(interpret(lambda m: position(m, nearby)[3].qM, model)):
+        result.update(interpret(lambda m: inverse_weights(m, *position(m, nearby)), model))
+        warnings.warn(
+            "the inertia matrix is singular at qpos0; inverse weights are those of a pose nearby", stacklevel=2
+        )
+        return result
+    joints = [node for node in draft.nodes["joint"] for _ in range(int(dof_widths(node.e.type)))]
+    inertia = interpret(lambda m: position(m, m.qpos0)[3].qM, model)
+    for dofs in motions_without_inertia(inertia):
+        places = dict.fromkeys(joints[dof].source for dof in dofs)
+        names = " and ".join(f"{place.label} (line {place.line})" for place in places)
+        message = (
+            f"the inertia matrix is singular at qpos0: nothing resists degrees of freedom {dofs.tolist()} of {names}"
+        )
+        draft.problems.add(joints[dofs[-1]].source, message, "remove a joint, or give armature")
+    return result

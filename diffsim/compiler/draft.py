@@ -87,8 +87,8 @@ class Draft:
 
     def optional(self, node: Node, kind: str, name: str | None) -> int:
         """The index of the object that an attribute names, -1 if it names none."""
-        found = self.find(node.source, kind, name) if name else None
-        return found.id if found else -1
+        target = self.find(node.source, kind, name) if name else None
+        return target.id if target else -1
 
     def _names(self, kind: str) -> dict[str, Node]:
         nodes = self.nodes[kind]

@@ -40,11 +40,16 @@ def fuse_static(draft: Draft) -> None:
         return
     bodies = draft.nodes["body"]
     before = {body.id: body for body in bodies}
-    named = set(_named(draft, "body"))
-    felt = set(_felt(draft))
+    needed = set(_named(draft, "body"))
+    # a sensor of force or torque feels the load of its body on the parent
+    sites = {site.name: site for site in draft.nodes["site"]}
+    for node in draft.nodes["sensor"]:
+        site = sites.get(getattr(node.e, "site", None) or "")
+        if node.e.type in (SensorType.FORCE, SensorType.TORQUE) and site is not None and site.body is not None:
+            needed.add(site.body.name)
+    needed.discard("")
     for body in bodies[1:]:
-        needed = body.name and (body.name in named or body.name in felt)
-        if not body.under.get("joint") and not body.e.mocap and not needed:
+        if not body.under.get("joint") and not body.e.mocap and body.name not in needed:
             _fuse(body)
             bodies.remove(body)
     _renumber(draft, before)
@@ -60,10 +65,6 @@ def discard_visual(draft: Draft) -> None:
         kept = [geom for geom in geoms if geom.e.contype or geom.e.conaffinity or geom.name in named]
         body.under["geom"] = kept
     _renumber(draft, {body.id: body for body in draft.nodes["body"]})
-    _discard_meshes(draft)
-
-
-def _discard_meshes(draft: Draft) -> None:
     users = [geom for geom in draft.nodes["geom"] if geom.e.mesh]
     used = {geom.e.mesh for geom in users}
     draft.nodes["mesh"] = [mesh for mesh in draft.nodes["mesh"] if mesh.name in used]
@@ -79,16 +80,7 @@ def _named(draft: Draft, space: str) -> Iterator[str]:
     for kind in REFERRING:
         for node in draft.nodes[kind]:
             for part in node.source.walk():
-                yield from (name for _, found, name in references(part) if found == space)
-
-
-def _felt(draft: Draft) -> Iterator[str]:
-    """Names of the bodies whose load on their parent a sensor feels."""
-    sites = {site.name: site for site in draft.nodes["site"]}
-    for node in draft.nodes["sensor"]:
-        site = sites.get(getattr(node.e, "site", None) or "")
-        if node.e.type in (SensorType.FORCE, SensorType.TORQUE) and site is not None and site.body is not None:
-            yield site.body.name
+                yield from (name for _, target, name in references(part) if target == space)
 
 
 def _fuse(body: Node) -> None:
@@ -117,14 +109,14 @@ def _fuse(body: Node) -> None:
 
 def _add_mass(parent: Node, body: Node) -> None:
     """Add the mass and inertia of a body to its parent's, about the common center of mass."""
-    row, own = parent.row, body.row
-    pos, quat = compose(own["body_ipos"], own["body_iquat"], own["body_pos"], own["body_quat"])
-    mass = row["body_mass"] + own["body_mass"]
-    center = (row["body_mass"] * row["body_ipos"] + own["body_mass"] * pos) / mass
+    row, part = parent.row, body.row
+    pos, quat = compose(part["body_ipos"], part["body_iquat"], part["body_pos"], part["body_quat"])
+    mass = row["body_mass"] + part["body_mass"]
+    center = (row["body_mass"] * row["body_ipos"] + part["body_mass"] * pos) / mass
     total = rotated_inertia(row["body_inertia"], matrix(row["body_iquat"]))
-    total = total + rotated_inertia(own["body_inertia"], matrix(quat))
+    total = total + rotated_inertia(part["body_inertia"], matrix(quat))
     total = total + offset_inertia(row["body_mass"], row["body_ipos"] - center)
-    total = total + offset_inertia(own["body_mass"], pos - center)
+    total = total + offset_inertia(part["body_mass"], pos - center)
     inertia, turn = diagonalize(total)
     row.update(body_mass=mass, body_ipos=center, body_inertia=inertia, body_iquat=turn)
 

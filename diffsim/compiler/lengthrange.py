@@ -54,38 +54,23 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
         return
     settings = draft.lengthrange
     timestep = settings.timestep if settings.timestep > 0 else draft.spec.option.timestep
-    counted = _window(settings, timestep)
-    if counted is None:
+    if settings.inttotal > MOST_STEPS * timestep:
         message = f"inttotal / timestep asks for more than {MOST_STEPS} steps"
         draft.problems.add(draft.spec.compiler.first(LengthRange), message)
         return
-    model = _prepared(packed(draft.fields), timestep)
-    lower, upper = _simulate(model, settings, np.array(wanted), counted)
-    for row, actuator in enumerate(wanted):
-        draft.fields["actuator_lengthrange"][actuator] = lower[0, row], upper[1, row]
-        _check(draft, actuator, lower[:, row], upper[:, row], settings.tolrange)
-
-
-def _window(settings: LengthRange, timestep: float) -> np.ndarray | None:
-    """For each step, whether its length counts; None if there are too many."""
-    if settings.inttotal > MOST_STEPS * timestep:
-        return None
+    # for each step, whether its length counts
     time, counted = 0.0, []
     while time < settings.inttotal:
         time += timestep
         counted.append(time > settings.inttotal - settings.interval)
-    return np.array(counted, bool)
-
-
-def _prepared(model: Model, timestep: float) -> Model:
-    """The model as it is simulated here."""
+    model = packed(draft.fields)
     integrator = Integrator.EULER if model.opt.integrator == Integrator.RK4 else model.opt.integrator
-    changed = {
-        "disableflags": OFF,
-        "integrator": integrator,
-        "timestep": jax.device_put(np.asarray(timestep, model.qpos0.dtype)),
-    }
-    return model.replace(opt=model.opt.replace(**changed))
+    step = jax.device_put(np.asarray(timestep, model.qpos0.dtype))
+    model = model.replace(opt=model.opt.replace(disableflags=OFF, integrator=integrator, timestep=step))
+    lower, upper = _simulate(model, settings, np.array(wanted), np.array(counted, bool))
+    for row, actuator in enumerate(wanted):
+        draft.fields["actuator_lengthrange"][actuator] = lower[0, row], upper[1, row]
+        _check(draft, actuator, lower[:, row], upper[:, row], settings.tolrange)
 
 
 def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counted: np.ndarray) -> Any:
@@ -117,26 +102,19 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
         (_, lower, upper), _ = jax.lax.scan(advance, (make_state(model), huge, -huge), jnp.asarray(counted))
         return lower, upper
 
+    def run_in_turn(model: Model, *rows: Array) -> tuple[Array, Array]:
+        return jax.lax.map(lambda row: run(model, *row), rows)
+
     signs = np.repeat(np.array([-1.0, 1.0], model.qpos0.dtype), len(actuators))
     few = len(signs) * len(counted) <= MOST_IN_TURN
-    every = _in_turn(run) if few else jax.vmap(run, in_axes=(None, 0, 0))
-    both = _run_once(every, model, np.tile(actuators, 2), signs)
-    return tuple(np.asarray(each).reshape(2, len(actuators)) for each in both)
-
-
-def _in_turn(run: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for each row of its arguments but the first, one after the other."""
-    return lambda model, *rows: jax.lax.map(lambda row: run(model, *row), rows)
-
-
-def _run_once(function: Callable[..., Any], *arguments: Any) -> Any:
-    """function(*arguments), compiled."""
-    program = jax.jit(function).lower(*arguments)
+    arguments = model, np.tile(actuators, 2), signs
+    program = jax.jit(run_in_turn if few else jax.vmap(run, in_axes=(None, 0, 0))).lower(*arguments)
     try:
-        return program.compile(compiler_options=QUICKLY)(*arguments)
+        compiled = program.compile(compiler_options=QUICKLY)
     except RuntimeError:
         # this version of XLA calls its options something else
-        return program.compile()(*arguments)
+        compiled = program.compile()
+    return tuple(np.asarray(lengths).reshape(2, len(actuators)) for lengths in compiled(*arguments))
 
 
 def _check(draft: Draft, actuator: int, lower: np.ndarray, upper: np.ndarray, tolerance: float) -> None:

@@ -22,8 +22,7 @@ Fields = Mapping[str, Any]
 
 # fields of Topology that are ours, not mjModel's
 OWN = {"names", "texts", "max_contacts", "max_pairs", "present", "actuator_actslots", "wrap_sideid", "geom_fieldcells"}
-OWN |= {"sdf_names", "plugins"}
-OWN |= {"sdf_names", "nsleep", "nfrozen", "tree_asleep0", "sensordata_asleep0"}
+OWN |= {"sdf_names", "plugins", "nsleep", "nfrozen", "tree_asleep0", "sensordata_asleep0"}
 
 CHOICES = {"integrator": Integrator, "cone": Cone, "jacobian": Jacobian, "solver": Solver}
 
@@ -45,16 +44,30 @@ def pack(
       texts: contents of the custom texts.
       max_contacts, max_pairs: capacities; None for the rule of `diffsim.collision`.
       keep: switch fields that stay in the program although they are zero.
+
+    Returns:
+      The Model, its floats on the default device and in the default precision.
+
+    Raises:
+      ValueError: `keep` names something else than a switch field.
     """
+    integers = {f.name: fields[f.name] for f in dataclasses.fields(Topology) if f.name not in OWN}
+    sequences = np.ndarray | list | tuple
+    # which activation of an actuator holds each state of its law
+    kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
+    prms = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
+    # side sites, which mjModel keeps among numbers
+    around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
+    sides = np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
     topology = Topology(
-        **{f.name: _integer(fields[f.name]) for f in dataclasses.fields(Topology) if f.name not in OWN},
+        **{name: np.array(x) if isinstance(x, sequences) else int(x) for name, x in integers.items()},
         names=dict(names),
         texts=tuple(texts),
         max_contacts=max_contacts,
         max_pairs=max_pairs,
         present=present(fields, keep),
-        actuator_actslots=_state_slots(fields),
-        wrap_sideid=_side_sites(fields),
+        actuator_actslots=state_slots(kinds, numbers, *prms, own_states(fields)),
+        wrap_sideid=sides,
         geom_fieldcells=cells_spanned(fields),
         sdf_names=fields["sdf_names"],
         plugins=tuple(fields["plugins"]),
@@ -65,8 +78,16 @@ def pack(
     )
     if int(fields["opt"]["enableflags"]) & EnableBit.SLEEP:
         topology = topology.sleeping()
-    leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
-    return Model(topology=topology, opt=_option(fields["opt"]), stat=_numbers(Statistic, fields["stat"]), **leaves)
+    opt, stat = fields["opt"], fields["stat"]
+    static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
+    choices: dict[str, Any] = {name: int(opt[name]) for name in static if name in opt}
+    choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
+    return Model(
+        topology=topology,
+        opt=Option(**{f.name: _on_device(opt[f.name]) for f in _leaves(Option)}, **choices),
+        stat=Statistic(**{f.name: _on_device(stat[f.name]) for f in _leaves(Statistic)}),
+        **{f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)},
+    )
 
 
 def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
@@ -79,25 +100,8 @@ def present(fields: Fields, keep: Collection[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray((value != 0) | (name in keep)) for name, value in values.items()}
 
 
-def _state_slots(fields: Fields) -> np.ndarray:
-    """(nu, k) which activation of an actuator holds each state of its law; -1 for none."""
-    kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
-    dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
-    return state_slots(kinds, numbers, dynprm, gainprm, own_states(fields))
-
-
-def _side_sites(fields: Fields) -> np.ndarray:
-    """(nwrap,) side sites, which mjModel keeps among numbers."""
-    around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
-    return np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
-
-
 def _leaves(cls: type) -> list[dataclasses.Field]:
     return [f for f in dataclasses.fields(cls) if "shape" in f.metadata]
-
-
-def _integer(value: Any) -> Any:
-    return np.array(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
 
 
 def _floats(field: dataclasses.Field, value: Any, topology: Topology) -> jax.Array:
@@ -113,15 +117,3 @@ def _on_device(array: Any) -> jax.Array:
     # what overflows here is a range without end: numbers have been checked
     with np.errstate(over="ignore"):
         return jax.device_put(np.array(array, jax.dtypes.canonicalize_dtype(float)))
-
-
-def _numbers(cls: type, values: Fields) -> Any:
-    return cls(**{f.name: _on_device(values[f.name]) for f in _leaves(cls)})
-
-
-def _option(values: Fields) -> Option:
-    leaves = {f.name: _on_device(values[f.name]) for f in _leaves(Option)}
-    static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
-    choices: dict[str, Any] = {name: int(values[name]) for name in static if name in values}
-    choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
-    return Option(**leaves, **choices)

@@ -16,27 +16,27 @@ from diffsim.compiler import budget, sizes_and_defaults
 from diffsim.compiler.assets.heightfields import hfield_rows
 from diffsim.compiler.assets.meshes import mesh_fields, mesh_rows
 from diffsim.compiler.assets.textures import texture_rows
-from diffsim.compiler.capacities import asked_capacities, check_capacities, warn_of_cuts
+from diffsim.compiler.budget import asked_capacities, check_capacities, warn_of_cuts
 from diffsim.compiler.derive import derive
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.elements import settings, sleep
 from diffsim.compiler.elements.actuators import actuator_rows
 from diffsim.compiler.elements.attachments import attachment_rows
-from diffsim.compiler.elements.bodies import body_inertias, body_poses, total_mass
-from diffsim.compiler.elements.contacts import exclude_rows, pair_rows
-from diffsim.compiler.elements.equality import equality_rows
+from diffsim.compiler.elements.bodies import MINIMUM, body_inertias, body_poses, inertial_row, total_mass
+from diffsim.compiler.elements.constraints import equality_rows, exclude_rows, pair_rows
 from diffsim.compiler.elements.flexes import flex_rows
 from diffsim.compiler.elements.geoms import geom_rows
 from diffsim.compiler.elements.joints import configuration, joint_rows
-from diffsim.compiler.elements.keyframes import key_rows
 from diffsim.compiler.elements.plugins import plugin_rows
 from diffsim.compiler.elements.sensors import sensor_rows
+from diffsim.compiler.elements.settings import key_rows
 from diffsim.compiler.elements.skins import skin_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import flatten
 from diffsim.compiler.fusestatic import discard_visual, forget_materials, fuse_static
 from diffsim.compiler.pack import pack
 from diffsim.compiler.unsupported import check_elements, check_model
+from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
 from diffsim.types.model import Model
@@ -129,8 +129,8 @@ def compile_all(
     run_passes(draft, refuse)
     names, texts = sizes_and_defaults.names(draft), settings.texts(draft)
     asked = asked_capacities(draft)
-    given = {"max_contacts": max_contacts, "max_pairs": max_pairs}
-    capacities = asked | {name: number for name, number in given.items() if number is not None}
+    arguments = {"max_contacts": max_contacts, "max_pairs": max_pairs}
+    capacities = asked | {name: number for name, number in arguments.items() if number is not None}
 
     def packed(fields: dict[str, Any]) -> Model:
         return pack(fields, names, texts, **capacities, keep=keep)
@@ -145,21 +145,42 @@ def compile_all(
     return packed(draft.fields)
 
 
-def run_passes(draft: Draft, refuse: bool = True) -> None:
-    """All passes over the elements, then the check that the numbers of the file have led to numbers."""
-    _run(draft, PASSES, refuse)
-
-
-def passes_before_inertias(draft: Draft) -> None:
-    """The passes up to shapes and poses of all geoms."""
-    _run(draft, PASSES[: PASSES.index(body_inertias)], refuse=False)
-
-
-def _run(draft: Draft, passes: Sequence[Callable[[Draft], None]], refuse: bool) -> None:
+def run_passes(draft: Draft, refuse: bool = True, passes: Sequence[Callable[[Draft], None]] = PASSES) -> None:
+    """Passes over the elements, all by default; the last checks that the numbers of the file have led to numbers."""
     # what overflows is found by the last pass, and told with its place
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for each in passes:
-            each(draft)
-            if each is flatten and refuse:
+        for run in passes:
+            run(draft)
+            if run is flatten and refuse:
                 check_elements(draft)
             draft.problems.raise_if_any()
+
+
+@checked
+def save_inertials(spec: Spec) -> None:
+    """Gives every body of a Spec that has mass an `<inertial>`, in place, also where one says the same already.
+
+    What MuJoCo's compiler setting `saveinertial` does when it saves a model. Here saving and compiling are apart: call
+    it before `mjcf.write`. A model that is compiled from the Spec is the same, unless `inertiafromgeom="auto"` and
+    geoms change afterwards: bodies then keep what was saved.
+
+    Args:
+      spec: the model as read.
+
+    Raises:
+      MjcfError: the model is wrong.
+    """
+    check(spec)
+    draft = Draft(spec)
+    run_passes(draft, refuse=False, passes=PASSES[: PASSES.index(body_inertias)])
+    rows = [(node, inertial_row(draft, node)) for node in draft.nodes["body"][1:]]
+    draft.problems.raise_if_any()
+    for node, row in rows:
+        if row["body_mass"] < MINIMUM:
+            continue
+        # in place of those that are there, also inside of frames
+        for old in [child for child in standing_in(node.source) if isinstance(child, Inertial)]:
+            assert old.parent is not None
+            old.parent.children.remove(old)
+        values = {"mass": row["body_mass"], "diaginertia": row["body_inertia"]}
+        node.source.add("inertial", pos=row["body_ipos"], quat=row["body_iquat"], **values)

@@ -4,7 +4,6 @@ Source: topology.py for the rules; diffsim/types declares which fields a model h
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -96,15 +95,12 @@ def empty_fields(draft: Draft) -> None:
     fields = draft.fields
     for field in dataclasses.fields(Model):
         if "shape" in field.metadata and field.name not in fields:
-            fields[field.name] = np.zeros([_count(fields, size) for size in field.metadata["shape"]])
+            shape = field.metadata["shape"]
+            fields[field.name] = np.zeros([n if isinstance(n, int) else int(fields.get(n, 0)) for n in shape])
     for field in dataclasses.fields(Topology):
         if field.type is np.ndarray and field.name not in fields:
             fields[field.name] = np.zeros((0, COLUMNS[field.name]) if field.name in COLUMNS else 0, int)
     fields["stat"] = dict(STATISTIC)
-
-
-def _count(fields: dict[str, Any], size: str | int) -> int:
-    return size if isinstance(size, int) else int(fields.get(size, 0))
 
 
 # what a model in float32 can hold
@@ -153,6 +149,6 @@ def relations(draft: Draft) -> None:
 
 def names(draft: Draft) -> dict[str, tuple[str, ...]]:
     """Names by kind, one per object."""
-    found = {kind: tuple(node.name for node in draft.nodes[kind]) for kind in KINDS}
-    spare = draft.fields["nkey"] - len(found["key"])
-    return found | {"key": found["key"] + spare * ("",)}
+    result = {kind: tuple(node.name for node in draft.nodes[kind]) for kind in KINDS}
+    spare = draft.fields["nkey"] - len(result["key"])
+    return result | {"key": result["key"] + spare * ("",)}

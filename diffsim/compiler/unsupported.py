@@ -79,7 +79,11 @@ def check_model(draft: Draft, model: Model) -> None:
         draft.problems.unsupported(draft.nodes["equality"][equality].source, reason, SLEEPLESS)
     for sensor, reason in unsupported_sensors(model.topology):
         draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
-    _check_pairs(draft, model)
+    # one finding for each two types of geoms that may touch and that diffsim cannot collide
+    for pair in unsupported_pairs(model.topology, model.opt.disableflags):
+        first, second = (draft.nodes["geom"][geom].source for geom in (pair.geom1, pair.geom2))
+        message = f"contact with {second.label} at line {second.line}: {pair.reason}"
+        draft.problems.unsupported(first, message, pair.hint)
     _check_flexes(draft, model)
 
 
@@ -98,11 +102,3 @@ def _check_flexes(draft: Draft, model: Model) -> None:
     except UnsupportedError as error:
         for problem in error.problems:
             draft.problems.unsupported(nodes[0].source, problem.message, HINT)
-
-
-def _check_pairs(draft: Draft, model: Model) -> None:
-    """One finding for each two types of geoms that may touch and that diffsim cannot collide."""
-    for pair in unsupported_pairs(model.topology, model.opt.disableflags):
-        first, second = (draft.nodes["geom"][geom].source for geom in (pair.geom1, pair.geom2))
-        message = f"contact with {second.label} at line {second.line}: {pair.reason}"
-        draft.problems.unsupported(first, message, pair.hint)

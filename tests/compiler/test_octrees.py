@@ -10,9 +10,7 @@ from compiler.compare import differences
 
 from diffsim import MjcfError, UnsupportedError, from_mujoco, load
 from diffsim.compiler.assets.octree import cells_of, neighbours
-from diffsim.compiler.assets.octree_field import octree_of
-from diffsim.compiler.assets.point_triangle import nearest
-from diffsim.compiler.assets.triangle_order import box_order
+from diffsim.compiler.assets.octree_field import box_order, nearest, octree_of
 from diffsim.geometry.sdf.data import OCTREE
 from diffsim.types import Model
 

@@ -1,7 +1,11 @@
-"""A mesh in its own inertial frame: moved by refpos, refquat and scale, then to its center and principal axes.
+"""A mesh from its element to its own inertial frame.
 
-The surface of a distance field stays where the field is. As in MuJoCo its moments, the largest first, are taken to be
-about x, y and z of that frame all the same.
+Its surface is checked, moved by refpos, refquat and scale, then to its center and principal axes.
+
+The surface comes from a file, from numbers in the XML, from a builtin shape or from a distance field. Files are input
+from strangers: counts, indices and coordinates are checked before anything is computed from them. The surface of a
+distance field stays where the field is. As in MuJoCo its moments, the largest first, are taken to be about x, y and z
+of that frame all the same.
 
 Meshes that may collide get their convex hull. Vertices and normals are rounded to float32, as MuJoCo stores them.
 Source: MuJoCo "XML reference", mesh; user_mesh.cc (3.8.1) for the order of the steps.
@@ -13,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.compiler.assets.field_plugins import field_of, field_surface
 from diffsim.compiler.assets.hull import (
     Hull,
     Polygons,
@@ -20,12 +25,18 @@ from diffsim.compiler.assets.hull import (
     polygon_normals,
     polygons,
 )
-from diffsim.compiler.assets.mesh_source import check_reach
+from diffsim.compiler.assets.mesh_shapes import builtin_surface
 from diffsim.compiler.assets.octree_field import Octree, octree_of
+from diffsim.compiler.draft import Draft, Node
 from diffsim.mjcf.elements.deformable import Plugin
 from diffsim.mjcf.files.limits import (
+    MOST_FACES,
+    MOST_VERTICES,
     AssetError,
+    check_count,
+    kind_of,
 )
+from diffsim.mjcf.files.mesh_files import KINDS, read_mesh
 from diffsim.mjcf.files.surface import (
     SMALLEST,
     Surface,
@@ -39,6 +50,76 @@ from diffsim.mjcf.files.surface import (
 from diffsim.mjcf.orientation import IDENTITY, diagonalize, matrix, unit
 
 Array = np.ndarray
+
+
+# arrays of an element: what they are called in Surface, and their width
+INLINE = {"vertex": 3, "face": 3, "normal": 3, "texcoord": 2}
+SEEN = ("normal", "texcoord")
+
+# coordinates may be as large as everywhere in MuJoCo (mjMAXVAL)
+FURTHEST = 1e10
+
+
+def mesh_source(draft: Draft, node: Node) -> Surface:
+    """The surface as the element gives it. Raises AssetError."""
+    e = node.e
+    surface = Surface(np.zeros((0, 3), np.float32))
+    content = kind_of(e.file_, e.content_type, KINDS) if e.file_ else ""
+    field = field_of(draft, node)
+    if field is not None:
+        if e.file_ or e.builtin != "none":
+            raise AssetError("a mesh with a plugin has its surface from there", "remove its file or builtin")
+        if not (e.scale == 1).all():
+            raise AssetError("attribute 'scale' does not apply to a distance field")
+        surface = field_surface(field)
+    elif e.file_:
+        surface = read_mesh(e.file_, draft.contents(node), e.content_type)
+        if content == KINDS[".msh"] and e.scale.prod() <= 0:
+            # triangles of a mirrored MSH are turned once by the file, and once more later
+            surface = replace(surface, face=surface.face[:, [0, 2, 1]])
+    elif e.builtin != "none":
+        surface = builtin_surface(e.builtin, e.params if e.params is not None else np.zeros(0))
+    inline = {name: values for name in INLINE if (values := getattr(e, name)) is not None}
+    for name, values in inline.items():
+        if len(getattr(surface, name)):
+            raise AssetError(f"attribute '{name}' is given, but the mesh has one already")
+        if len(values) % INLINE[name]:
+            raise AssetError(f"attribute '{name}': {len(values)} numbers are no multiple of {INLINE[name]}")
+        kind = np.int32 if name == "face" else np.float32
+        with np.errstate(over="ignore"):
+            values = np.clip(values, -(2**31), 2**31 - 1).astype(kind) if name == "face" else values.astype(kind)
+        inline[name] = values.reshape(-1, INLINE[name])
+    surface = replace(surface, **inline)
+    # what is only seen may be damaged: a normal that is no number will point up
+    seen = {name: np.where(np.isfinite(array), array, 0) for name in SEEN if len(array := getattr(surface, name))}
+    surface = replace(surface, **seen)
+    _check_surface(surface, obj=content == "model/obj")
+    return surface
+
+
+def _check_surface(surface: Surface, obj: bool) -> None:
+    """Raises AssetError where a surface is too small, too large, or refers to what is not there."""
+    nvert = len(surface.vertex)
+    if nvert < 4:
+        raise AssetError(f"a mesh has at least 4 vertices, not {nvert}")
+    check_count(nvert, MOST_VERTICES, "vertices")
+    check_count(len(surface.face), MOST_FACES, "triangles")
+    check_reach(surface.vertex)
+    if len(surface.face) and not (surface.face.min() >= 0 and surface.face.max() < nvert):
+        wrong = np.argmax(((surface.face < 0) | (surface.face >= nvert)).any(axis=1))
+        raise AssetError(f"triangle {wrong} uses vertices {surface.face[wrong].tolist()}, of which there are {nvert}")
+    if len(surface.texcoord) not in (0, nvert) and not len(surface.facetexcoord) and not obj:
+        raise AssetError(f"{len(surface.texcoord)} texture coordinates for {nvert} vertices")
+
+
+def check_reach(vertex: Array) -> None:
+    """Raises AssetError where a vertex is so far out that products of coordinates lose their meaning."""
+    fits = np.abs(vertex) <= FURTHEST
+    if not fits.all():
+        message = f"vertex {np.argmax(~fits.all(axis=1))} is not finite, or further out than {FURTHEST:g}"
+        raise AssetError(message, "is its scale right? lengths are in metres")
+
+
 Fields = dict[str, Any]
 
 
@@ -90,17 +171,24 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     vertex = source.vertex.astype(float)
     edge = repeated_edge(vertex, source.face) if kind == "exact" else None
     if edge:
-        found = f"triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientation"
-        raise AssetError(found, 'list the corners of all triangles counterclockwise, or give inertia="convex"')
-    rim = sides = None
+        message = f"triangles at vertices {edge[0] + 1} and {edge[1] + 1} have inconsistent orientation"
+        raise AssetError(message, 'list the corners of all triangles counterclockwise, or give inertia="convex"')
+    hull = sides = None
     if collides or kind == "convex" or not len(source.face):
-        rim = convex_hull(vertex, e.maxhullvert)
-        sides = polygons(vertex, rim)
-    surface = _completed(source, vertex, rim, e.smoothnormal)
-    surface = _mirrored(surface) if e.scale.prod() <= 0 else surface
-    vertex, normal = _placed(e, vertex, surface.normal.astype(float))
+        hull = convex_hull(vertex, e.maxhullvert)
+        sides = polygons(vertex, hull)
+    surface = _completed(source, vertex, hull, e.smoothnormal)
+    if e.scale.prod() <= 0:
+        # mirrored: triangles the other way round
+        mirrored = {name: getattr(surface, name)[:, [0, 2, 1]] for name in ("face", "facenormal", "facetexcoord")}
+        surface = replace(surface, **mirrored)
+    vertex, normal = vertex - e.refpos, surface.normal.astype(float)
+    if tuple(e.refquat) != IDENTITY:
+        axes = matrix(unit(e.refquat)[0])
+        vertex, normal = _turned(vertex, axes), _turned(normal, axes)
+    vertex, normal = vertex * e.scale, unit_or_up(normal * e.scale)
     check_reach(vertex)
-    solid = rim.face if kind == "convex" and rim else surface.face
+    solid = hull.face if kind == "convex" and hull else surface.face
     pos, quat, volume, box = _inertial_frame(vertex, surface.face, solid, kind)
     if stays:
         pos, quat = np.zeros(3), np.array(IDENTITY)
@@ -110,12 +198,12 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     low, high = vertex.min(axis=0), vertex.max(axis=0)
     octree = octree_of(vertex, surface.face) if sampled else None
     surface = replace(surface, vertex=vertex.astype(np.float32), normal=_turned(normal, axes).astype(np.float32))
-    return Mesh(surface, pos, quat, e.scale, volume, box, low, high, rim, sides, polynormal, octree)
+    return Mesh(surface, pos, quat, e.scale, volume, box, low, high, hull, sides, polynormal, octree)
 
 
-def _completed(source: Surface, vertex: Array, rim: Hull | None, smooth: bool) -> Surface:
+def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) -> Surface:
     """A surface with triangles and normals: where the source has none, those of the hull, and means of the faces'."""
-    face = source.face if len(source.face) or rim is None else rim.face
+    face = source.face if len(source.face) or hull is None else hull.face
     normal, facenormal, facetexcoord = source.normal, source.facenormal, source.facetexcoord
     if not len(normal):
         normal, facenormal = vertex_normals(vertex, face, smooth).astype(np.float32), face
@@ -126,21 +214,6 @@ def _completed(source: Surface, vertex: Array, rim: Hull | None, smooth: bool) -
     if not len(facetexcoord):
         facetexcoord = np.zeros_like(face)
     return Surface(source.vertex, face, normal, source.texcoord, facenormal, facetexcoord)
-
-
-def _mirrored(surface: Surface) -> Surface:
-    """Triangles the other way round, for a scale that mirrors."""
-    turned = {name: getattr(surface, name)[:, [0, 2, 1]] for name in ("face", "facenormal", "facetexcoord")}
-    return replace(surface, **turned)
-
-
-def _placed(e: Any, vertex: Array, normal: Array) -> tuple[Array, Array]:
-    """Vertices and normals moved back by refpos, turned back by refquat, then scaled."""
-    vertex = vertex - e.refpos
-    if tuple(e.refquat) != IDENTITY:
-        axes = matrix(unit(e.refquat)[0])
-        vertex, normal = _turned(vertex, axes), _turned(normal, axes)
-    return vertex * e.scale, unit_or_up(normal * e.scale)
 
 
 def _turned(vectors: Array, axes: Array) -> Array:
@@ -170,15 +243,11 @@ def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tupl
             raise AssetError("the volume of the mesh is too small", 'try inertia="shell"')
     volume, full = inertia(vertex - center, solid, shell, absolute)
     moments, quat = diagonalize(full)
-    _check_moments(moments)
-    # a solid box of unit density with these moments
-    sides = (moments.sum() - 2 * moments) * 6 / volume
-    return center, quat, volume, np.array([sqrt(max(0.0, side)) / 2 for side in sides])
-
-
-def _check_moments(moments: Array) -> None:
     if not np.isfinite(moments).all() or moments[2] <= 0:
         raise AssetError("the inertia of the mesh has no positive eigenvalues", "is it flat?")
     allowed = moments * (1 - TRIANGLE_RELATIVE) - TRIANGLE_ABSOLUTE
     if (moments.sum() - moments < allowed).any():
         raise AssetError("the inertia of the mesh violates A + B >= C", 'mend its triangles, or try inertia="convex"')
+    # a solid box of unit density with these moments
+    sides = (moments.sum() - 2 * moments) * 6 / volume
+    return center, quat, volume, np.array([sqrt(max(0.0, side)) / 2 for side in sides])

@@ -52,10 +52,10 @@ def convex_hull(vertex: Array, most: int = -1) -> Hull:
     _check_spread(vertex)
     options = "Qt" if most < 0 else f"Qt TA{most - 4}"
     try:
-        found = ConvexHull(vertex, qhull_options=options)
+        qhull = ConvexHull(vertex, qhull_options=options)
     except QhullError as error:
         raise AssetError(f"has no convex hull: {str(error).splitlines()[0]}") from None
-    face, plane = found.simplices, found.equations[:, :3]
+    face, plane = qhull.simplices, qhull.equations[:, :3]
     corner = vertex[face]
     outward = cross_product(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0])
     turned = (outward * plane).sum(axis=1) < 0
@@ -102,7 +102,9 @@ def polygons(vertex: Array, hull: Hull) -> Polygons:
     key = _direction_keys(vertex, hull.face)
     side = _sides(hull.face, key, len(vertex))
     edges, owner = directed_edges(hull.face), np.repeat(side, 3)
-    rim = (key[np.repeat(np.arange(len(key)), 3)] >= 0) & ~_inner(edges, owner, len(vertex))
+    # an edge between two triangles of one polygon is met in both directions
+    inner = _find(*_edge_keys(edges, owner, len(vertex))) >= 0
+    rim = (key[np.repeat(np.arange(len(key)), 3)] >= 0) & ~inner
     return _paths(edges[rim], owner[rim])
 
 
@@ -120,11 +122,11 @@ def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
     """
     vertex = np.reshape(fields["mesh_vert"], (-1, 3)).astype(np.float32).astype(float)
     first = np.repeat(np.ravel(fields["mesh_vertadr"]), np.ravel(fields["mesh_polynum"]))
-    count, given = (np.ravel(fields[name]) for name in ("mesh_polyvertnum", "mesh_polyvert"))
-    sides = Polygons(given + np.repeat(first, count), count)
-    kept = _normals(vertex, sides, lambda n, one, other: squares(n) <= 1e-14 * squares(one) * squares(other))
-    own = np.reshape(fields["mesh_polynormal"], (-1, 3))
-    return {"mesh_polyrounding": np.where(squares(kept)[:, None] > 0, own - kept, 0)}
+    count, corner = (np.ravel(fields[name]) for name in ("mesh_polyvertnum", "mesh_polyvert"))
+    sides = Polygons(corner + np.repeat(first, count), count)
+    rounded = _normals(vertex, sides, lambda n, one, other: squares(n) <= 1e-14 * squares(one) * squares(other))
+    normal = np.reshape(fields["mesh_polynormal"], (-1, 3))
+    return {"mesh_polyrounding": np.where(squares(rounded)[:, None] > 0, normal - rounded, 0)}
 
 
 def _normals(vertex: Array, sides: Polygons, on_a_line: Callable[[Array, Array, Array], Array]) -> Array:
@@ -190,11 +192,6 @@ def _sides(face: Array, key: Array, nvert: int) -> Array:
     return np.argsort(np.argsort(first))[inverse]
 
 
-def _inner(edges: Array, owner: Array, nvert: int) -> Array:
-    """Which edges lie between two triangles of the same polygon."""
-    return _find(*_edge_keys(edges, owner, nvert)) >= 0
-
-
 def _find(keys: Array, wanted: Array) -> Array:
     """For each number wanted its first place among the keys; -1 where it is none of them."""
     order = np.argsort(keys, kind="stable")
@@ -208,7 +205,9 @@ def _paths(edges: Array, owner: Array) -> Polygons:
     edges, owner = edges[order].astype(np.int64), owner[order].astype(np.int64)
     count = np.bincount(owner)
     start, length = np.cumsum(count) - count, np.zeros_like(count)
-    follow = _successors(edges, owner)
+    # the first edge of the same owner that begins where an edge ends; -1 where there is none
+    span = edges.max(initial=0) + 1
+    follow = _find(owner * span + edges[:, 0], owner * span + edges[:, 1])
     vertex = np.zeros(len(edges), np.int32)
     # all sides take one step along their rim at a time
     side = np.flatnonzero(count)
@@ -223,9 +222,3 @@ def _paths(edges: Array, owner: Array) -> Polygons:
     length[length < 3] = 0
     kept = np.arange(len(edges)) - start[owner] < length[owner]
     return Polygons(vertex[kept], length[length > 0].astype(np.int32))
-
-
-def _successors(edges: Array, owner: Array) -> Array:
-    """For each edge the first edge of its owner that begins where it ends; -1 where there is none."""
-    span = edges.max(initial=0) + 1
-    return _find(owner * span + edges[:, 0], owner * span + edges[:, 1])

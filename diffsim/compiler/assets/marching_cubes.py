@@ -66,11 +66,20 @@ def marching_cubes(values: Array, low: Array, high: Array) -> Surface:
     """
     values = values.astype(np.float32)
     cubes, corners = _cubes(values)
-    vertex, number = _vertices(values, cubes)
+    edge, vertex, key = map(np.concatenate, zip(*(_crossed_edges(values, axis) for axis in range(3)), strict=True))
+    order = np.argsort(key)
+    # by axis and first corner, the vertex on each edge of the grid
+    number = np.full((3, *values.shape), -1)
+    number[tuple(edge[order].T)] = np.arange(len(edge))
+    vertex = vertex[order].astype(float)
     face = _triangles(cubes, corners, number)
-    last = np.array(values.shape) - 1
-    placed = 2 * ((high - low) / 2) * vertex.astype(float) / last + low
-    return Surface(placed.astype(np.float32), face, _normals(vertex.astype(float), face).astype(np.float32))
+    # normals of the triangles at each vertex, by area
+    a, b, c = (vertex[face[:, corner]] for corner in range(3))
+    normal = np.zeros_like(vertex)
+    for corner in range(3):
+        np.add.at(normal, face[:, corner], np.cross(c - b, a - b))
+    place = 2 * ((high - low) / 2) * vertex / (np.array(values.shape) - 1) + low
+    return Surface(place.astype(np.float32), face, unit_or_up(normal).astype(np.float32))
 
 
 def _cubes(values: Array) -> tuple[Array, Array]:
@@ -84,36 +93,27 @@ def _cubes(values: Array) -> tuple[Array, Array]:
     return np.stack([x, y, z], axis=1), corners[x, y, z]
 
 
-def _vertices(values: Array, cubes: Array) -> tuple[Array, Array]:
-    """Vertices (m, 3) in grid units, and their numbers on the grid's edges (3, nx, ny, nz) by axis and first corner."""
-    parts = [_on_edges(values, axis) for axis in range(3)]
-    edge, vertex, key = (np.concatenate(part) for part in zip(*parts, strict=True))
-    order = np.argsort(key)
-    number = np.full((3, *values.shape), -1)
-    number[tuple(edge[order].T)] = np.arange(len(edge))
-    return vertex[order], number
+def _crossed_edges(values: Array, axis: int) -> tuple[Array, Array, Array]:
+    """The edges of the grid along an axis that the surface crosses.
 
-
-def _on_edges(values: Array, axis: int) -> tuple[Array, Array, Array]:
-    """The edges (k, 4) along an axis that are crossed, as (axis, first corner), where (k, 3), and what orders them."""
+    Returns (axis, first corner) (k, 4) of each, the vertex (k, 3) on it in grid units, and a number (k,) that grows in
+    the order in which the cubes meet them.
+    """
     ahead = np.roll(values, -1, axis)
     crossed = (values < 0) != (ahead < 0)
-    crossed[tuple(-1 if each == axis else slice(None) for each in range(3))] = False
+    np.moveaxis(crossed, axis, 0)[-1] = False
     place = np.stack(np.nonzero(crossed), axis=1)
     start, end = values[crossed], ahead[crossed]
     vertex = place.astype(np.float32)
     vertex[:, axis] += start / (start - end)
     edge = np.concatenate([np.full((len(place), 1), axis), place], axis=1)
-    return edge, vertex, _first_met(axis, place, values.shape)
-
-
-def _first_met(axis: int, place: Array, shape: tuple[int, ...]) -> Array:
-    """A number for each edge along an axis that grows in the order in which the cubes meet them."""
-    others = [each for each in range(3) if each != axis]
+    # the first cube that has an edge lies behind it along both other axes, if there is one
+    others = [other for other in range(3) if other != axis]
     behind = np.minimum(place[:, others], 1)
     cube = place.copy()
     cube[:, others] -= behind
-    return ((cube[:, 2] * shape[1] + cube[:, 1]) * shape[0] + cube[:, 0]) * 12 + 4 * axis + behind @ [1, 2]
+    nx, ny, _ = values.shape
+    return edge, vertex, ((cube[:, 2] * ny + cube[:, 1]) * nx + cube[:, 0]) * 12 + 4 * axis + behind @ [1, 2]
 
 
 def _triangles(cubes: Array, corners: Array, number: Array) -> Array:
@@ -127,13 +127,3 @@ def _triangles(cubes: Array, corners: Array, number: Array) -> Array:
     place = cubes[:, None] + starts[edge]
     rows = number[edge // 4, place[..., 0], place[..., 1], place[..., 2]]
     return rows[np.arange(table.shape[1]) < length[corners][:, None]].reshape(-1, 3).astype(np.int32)
-
-
-def _normals(vertex: Array, face: Array) -> Array:
-    """Unit normals (m, 3): of the triangles at each vertex, by area."""
-    a, b, c = (vertex[face[:, corner]] for corner in range(3))
-    outward = np.cross(c - b, a - b)
-    total = np.zeros_like(vertex)
-    for corner in range(3):
-        np.add.at(total, face[:, corner], outward)
-    return unit_or_up(total)

@@ -1,4 +1,4 @@
-"""mesh_rows: all mesh assets, from their sources (mesh_source.py, compiled_mesh.py) to the fields of the model.
+"""mesh_rows: all mesh assets, from their elements (compiled_mesh.py) to the fields of the model.
 
 Every mesh is in its own inertial frame; mesh_pos and mesh_quat say where that was, and the geoms that use the mesh move
 with it. Lengths are in the model's unit (m).
@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.compiler.assets.compiled_mesh import Mesh, compile_mesh
+from diffsim.compiler.assets.compiled_mesh import Mesh, compile_mesh, mesh_source
 from diffsim.compiler.assets.hull import (
     Polygons,
     graph,
     polygons_of_vertices,
     rounding_fields,
 )
-from diffsim.compiler.assets.mesh_source import mesh_source
 from diffsim.compiler.assets.octree_field import Octree
 from diffsim.compiler.draft import Draft
 from diffsim.compiler.topology import addresses, or_minus_one
@@ -29,9 +28,6 @@ from diffsim.mjcf.files.limits import (
     AssetError,
     check_count,
 )
-from diffsim.mjcf.files.surface import (
-    Surface,
-)
 
 Array = np.ndarray
 Fields = dict[str, Any]
@@ -39,7 +35,13 @@ Fields = dict[str, Any]
 
 def mesh_rows(draft: Draft) -> None:
     """Compile all meshes: `node.row["mesh"]` of each."""
-    hulls, fields, total = _colliding(draft), _sampled(draft), 0
+    geoms = [node for node in draft.nodes["geom"] if node.e.type in (GeomType.MESH, GeomType.SDF)]
+    paired = {name for node in draft.nodes["pair"] for name in (node.e.geom1, node.e.geom2)}
+    # of geoms that may touch something; planes touch the hull of a distance field's surface
+    hulls = {node.e.mesh for node in geoms if node.e.contype or node.e.conaffinity or node.name in paired}
+    # of geoms that collide with the signed distance of their mesh: of type sdf, and without a plugin
+    fields = {node.e.mesh for node in geoms if node.e.type == GeomType.SDF and node.e.first(Plugin) is None}
+    total = 0
     for node in draft.nodes["mesh"]:
         try:
             source = mesh_source(draft, node)
@@ -54,31 +56,13 @@ def mesh_rows(draft: Draft) -> None:
 
 def mesh_fields(draft: Draft) -> None:
     """The mesh fields of the model."""
-    compiled = _fields([node.row["mesh"] for node in draft.nodes["mesh"]])
-    draft.fields.update(compiled | tree_fields(compiled) | facet_fields(compiled) | rounding_fields(compiled))
-
-
-def _colliding(draft: Draft) -> set[str]:
-    """Names of the meshes of geoms that may touch something; planes touch the hull of a distance field's surface."""
-    paired = {name for node in draft.nodes["pair"] for name in (node.e.geom1, node.e.geom2)}
-    geoms = [node for node in draft.nodes["geom"] if node.e.type in (GeomType.MESH, GeomType.SDF)]
-    return {node.e.mesh for node in geoms if node.e.contype or node.e.conaffinity or node.name in paired}
-
-
-def _sampled(draft: Draft) -> set[str]:
-    """Names of the meshes whose signed distance geoms collide with: of type sdf, and without a plugin."""
-    geoms = [node.e for node in draft.nodes["geom"] if node.e.type == GeomType.SDF]
-    return {e.mesh for e in geoms if e.first(Plugin) is None}
-
-
-def _fields(meshes: list[Mesh]) -> Fields:
-    """The mesh fields of the model."""
+    meshes: list[Mesh] = [node.row["mesh"] for node in draft.nodes["mesh"]]
     surfaces = [mesh.surface for mesh in meshes]
-    return {
+    fields = {
         **_blocks("mesh_vert", "nmeshvert", [s.vertex for s in surfaces], 3),
         **_blocks("mesh_normal", "nmeshnormal", [s.normal for s in surfaces], 3),
         **_blocks("mesh_face", "nmeshface", [s.face for s in surfaces], 3),
-        **_texcoords(surfaces),
+        **_blocks("mesh_texcoord", "nmeshtexcoord", [s.texcoord for s in surfaces], 2),
         "mesh_facenormal": _stacked([s.facenormal for s in surfaces], 3),
         "mesh_facetexcoord": _stacked([s.facetexcoord for s in surfaces], 3),
         "mesh_pos": _stacked([mesh.pos[None] for mesh in meshes], 3),
@@ -88,6 +72,8 @@ def _fields(meshes: list[Mesh]) -> Fields:
         **_octree_fields([mesh.octree for mesh in meshes]),
         "nmesh": len(meshes),
     }
+    fields["mesh_texcoordadr"] = or_minus_one(fields["mesh_texcoordadr"], fields["mesh_texcoordnum"])
+    draft.fields.update(fields | tree_fields(fields) | facet_fields(fields) | rounding_fields(fields))
 
 
 def _stacked(arrays: list[Array], width: int) -> Array:
@@ -101,25 +87,18 @@ def _blocks(name: str, size: str, arrays: list[Array], width: int) -> Fields:
     return {name: rows, name + "num": number, name + "adr": addresses(number), size: len(rows)}
 
 
-def _texcoords(surfaces: list[Surface]) -> Fields:
-    fields = _blocks("mesh_texcoord", "nmeshtexcoord", [s.texcoord for s in surfaces], 2)
-    fields["mesh_texcoordadr"] = or_minus_one(fields["mesh_texcoordadr"], fields["mesh_texcoordnum"])
-    return fields
-
-
 def _hull_fields(meshes: list[Mesh]) -> Fields:
     """Graphs and polygons of all hulls; polygons of vertices and vertices of polygons are numbered within a mesh."""
     graphs = [graph(mesh.hull) if mesh.hull else np.zeros(0, int) for mesh in meshes]
-    length = np.array([len(each) for each in graphs], int)
-    none = Polygons(np.zeros(0, int), np.zeros(0, int))
-    sides = [mesh.polygons or none for mesh in meshes]
-    number = np.array([len(each.count) for each in sides], int)
-    vertices = [len(mesh.surface.vertex) for mesh in meshes]
-    around = [polygons_of_vertices(each, nvert) for each, nvert in zip(sides, vertices, strict=True)]
+    length = np.array([len(numbers) for numbers in graphs], int)
+    empty = Polygons(np.zeros(0, int), np.zeros(0, int))
+    sides = [mesh.polygons or empty for mesh in meshes]
+    number = np.array([len(polygons.count) for polygons in sides], int)
+    around = [polygons_of_vertices(mesh.polygons or empty, len(mesh.surface.vertex)) for mesh in meshes]
     joined = {
         "mesh_graph": graphs,
-        "mesh_polyvertnum": [each.count for each in sides],
-        "mesh_polyvert": [each.vertex for each in sides],
+        "mesh_polyvertnum": [polygons.count for polygons in sides],
+        "mesh_polyvert": [polygons.vertex for polygons in sides],
         "mesh_polymapnum": [count for count, _ in around],
         "mesh_polymap": [owners for _, owners in around],
     }
@@ -140,14 +119,14 @@ def _hull_fields(meshes: list[Mesh]) -> Fields:
 
 def _octree_fields(octrees: list[Octree | None]) -> Fields:
     """Cells of all octrees; children are numbered within a mesh."""
-    own = [each for each in octrees if each is not None]
-    number = np.array([len(each.depth) if each is not None else 0 for each in octrees], int)
+    sampled = [octree for octree in octrees if octree is not None]
+    number = np.array([len(octree.depth) if octree is not None else 0 for octree in octrees], int)
     return {
         "noct": int(number.sum()),
         "mesh_octnum": number,
         "mesh_octadr": or_minus_one(addresses(number), number),
-        "oct_depth": np.concatenate([np.zeros(0, int), *(each.depth for each in own)]),
-        "oct_child": _stacked([each.child for each in own], 8),
-        "oct_aabb": _stacked([each.aabb for each in own], 6),
-        "oct_coeff": _stacked([each.coeff for each in own], 8),
+        "oct_depth": np.concatenate([np.zeros(0, int), *(octree.depth for octree in sampled)]),
+        "oct_child": _stacked([octree.child for octree in sampled], 8),
+        "oct_aabb": _stacked([octree.aabb for octree in sampled], 6),
+        "oct_coeff": _stacked([octree.coeff for octree in sampled], 8),
     }

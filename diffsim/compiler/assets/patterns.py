@@ -1,7 +1,8 @@
 """Builtin textures: gradients, checkers and flat colours, with marks on them, byte for byte as MuJoCo makes them.
 
 A colour c in [0, 1] is the byte floor(255 c). The faces of a cube are right, left, up, down, front, back.
-Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1.
+Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1. Matsumoto and Nishimura 2000 and ISO C++,
+[rand.eng.mers], mt19937_64, for the numbers that place random marks.
 """
 
 import functools
@@ -9,8 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-
-from diffsim.compiler.assets.twister import uniform
 
 Array = np.ndarray
 Colour = tuple[float, ...]
@@ -126,3 +125,32 @@ MARKS: dict[str, Callable[[Array, Pattern], None]] = {
     "cross": _mark_cross,
     "random": _mark_random,
 }
+
+
+# the 64-bit Mersenne twister, as the C++ library has it; numpy has the 32-bit one
+WORDS, MIDDLE = 312, 156
+TWIST = np.uint64(0xB5026F5AA96619E9)
+LOW = np.uint64((1 << 31) - 1)
+ONE = np.uint64(1)
+# shift to the left (negative) or right, mask
+TEMPER = ((29, 0x5555555555555555), (-17, 0x71D67FFFEDA60000), (-37, 0xFFF7EEE000000000), (43, 2**64 - 1))
+
+
+def uniform(seed: int, count: int) -> Array:
+    """(count,) numbers in [0, 1), as `uniform_real_distribution<double>` draws them."""
+    start = [seed]
+    for k in range(1, WORDS):
+        start.append((6364136223846793005 * (start[-1] ^ (start[-1] >> 62)) + k) % 2**64)
+    words = np.empty(WORDS + -(-count // MIDDLE) * MIDDLE, np.uint64)
+    words[:WORDS] = start
+    # a word follows from those WORDS, WORDS - 1 and WORDS - MIDDLE before it: MIDDLE of them at once
+    for first in range(0, count, MIDDLE):
+        joined = (words[first : first + MIDDLE] & ~LOW) | (words[first + 1 : first + MIDDLE + 1] & LOW)
+        mixed = (joined >> ONE) ^ ((joined & ONE) * TWIST)
+        target = words[first + WORDS : first + WORDS + MIDDLE]
+        np.bitwise_xor(words[first + MIDDLE : first + 2 * MIDDLE], mixed, out=target)
+    words = words[WORDS : WORDS + count]
+    for shift, mask in TEMPER:
+        moved = words >> np.uint64(shift) if shift > 0 else words << np.uint64(-shift)
+        words = words ^ (moved & np.uint64(mask))
+    return np.minimum(words.astype(float) * 2.0**-64, np.nextafter(1, 0))

@@ -133,10 +133,10 @@ def _cube_of_six(draft: Draft, node: Node) -> tuple[Array, ColorSpace]:
     if e.type == TextureType.TWO_D:
         raise AssetError("a 2d texture needs attribute 'file' or 'builtin'")
     for face in FACES:
-        image, found = _image(draft, node, face) if getattr(e, face) else (None, space)
+        image, space_of_face = _image(draft, node, face) if getattr(e, face) else (None, space)
         faces.append(image)
         # that of the first image
-        space = found if space == ColorSpace.AUTO else space
+        space = space_of_face if space == ColorSpace.AUTO else space
     shapes = {face.shape for face in faces if face is not None}
     if not shapes:
         raise AssetError("needs attribute 'builtin', 'file', or a file for each face")

@@ -57,12 +57,19 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
     target = draft.find(node.source, KIND[transmission], name)
     if transmission not in REFLECTING and (e.damping.any() or e.armature):
         draft.problems.add(node.source, "damping and armature need a joint or tendon as the target")
+    # the slider site of a crank, the reference site of a site
+    second = {TrnType.SLIDERCRANK: e.slidersite, TrnType.SITE: e.refsite}.get(transmission)
+    if transmission == TrnType.SLIDERCRANK and e.cranklength <= 0:
+        draft.problems.add(node.source, "cranklength must be positive")
     lengthrange = _length_range(draft, node, transmission, target)
     ranges = _inherited_ranges(draft, node, transmission, target)
+    act_limited = check_limits(draft, node, "act", e.actlimited, ranges["actrange"])
+    if act_limited and e.dyntype == DynType.NONE:
+        draft.problems.add(node.source, "actrange is given but dyntype is 'none'")
     _check(draft, node)
     return {
         "actuator_trntype": transmission,
-        "actuator_trnid": (target.id if target else -1, _second_target(draft, node, transmission)),
+        "actuator_trnid": (target.id if target else -1, draft.optional(node, "site", second)),
         "actuator_dyntype": e.dyntype,
         "actuator_gaintype": e.gaintype,
         "actuator_biastype": e.biastype,
@@ -71,7 +78,7 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
         "actuator_delay": e.delay,
         "actuator_ctrllimited": check_limits(draft, node, "ctrl", e.ctrllimited, ranges["ctrlrange"]),
         "actuator_forcelimited": check_limits(draft, node, "force", e.forcelimited, e.forcerange),
-        "actuator_actlimited": _activation_limited(draft, node, ranges["actrange"]),
+        "actuator_actlimited": act_limited,
         "actuator_actearly": e.actearly,
         "actuator_cranklength": e.cranklength,
         "actuator_gear": e.gear,
@@ -86,15 +93,6 @@ def _actuator_row(draft: Draft, node: Node) -> Fields:
         "actuator_actrange": ranges["actrange"],
         "actuator_lengthrange": lengthrange,
     }
-
-
-def _second_target(draft: Draft, node: Node, transmission: TrnType) -> int:
-    """The slider site of a crank, the reference site of a site, otherwise -1."""
-    if transmission == TrnType.SLIDERCRANK:
-        if node.e.cranklength <= 0:
-            draft.problems.add(node.source, "cranklength must be positive")
-        return draft.optional(node, "site", node.e.slidersite)
-    return draft.optional(node, "site", node.e.refsite) if transmission == TrnType.SITE else -1
 
 
 def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> dict[str, Array]:
@@ -123,24 +121,17 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
     """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by lengthrange.py."""
-    e, given, settings = node.e, np.array(node.e.lengthrange), draft.lengthrange
+    e, lengthrange, settings = node.e, np.array(node.e.lengthrange), draft.lengthrange
     muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
     user = e.gaintype == GainType.USER or e.biastype == BiasType.USER
     wanted = {LRMode.NONE: False, LRMode.MUSCLE: muscle, LRMode.MUSCLEUSER: muscle or user, LRMode.ALL: True}
-    if not wanted[settings.mode] or (settings.useexisting and given[0] < given[1]):
-        return given
+    if not wanted[settings.mode] or (settings.useexisting and lengthrange[0] < lengthrange[1]):
+        return lengthrange
     kind = {TrnType.JOINT: "jnt", TrnType.JOINTINPARENT: "jnt", TrnType.TENDON: "tendon"}.get(transmission)
     if settings.uselimit and kind and target and target.row[f"{kind}_limited"]:
         return np.array(target.row[f"{kind}_range"])
     draft.unmeasured.add(node.id)
-    return given
-
-
-def _activation_limited(draft: Draft, node: Node, limits: Array) -> bool:
-    limited = check_limits(draft, node, "act", node.e.actlimited, limits)
-    if limited and node.e.dyntype == DynType.NONE:
-        draft.problems.add(node.source, "actrange is given but dyntype is 'none'")
-    return limited
+    return lengthrange
 
 
 def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
@@ -149,8 +140,8 @@ def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
     dyntype, actdim, *parameters = (np.array([getattr(node.e, name) for node in nodes]) for name in names)
     parameters = (prm.reshape(len(nodes), PARAMETERS) for prm in parameters)
     of_plugin = own_states(draft.fields).sum(axis=1)
-    own = has_states(dyntype, np.abs(actdim) - of_plugin, *parameters).sum(axis=1)
-    counts = (own + of_plugin).tolist()
+    of_law = has_states(dyntype, np.abs(actdim) - of_plugin, *parameters).sum(axis=1)
+    counts = (of_law + of_plugin).tolist()
     for node, count in zip(nodes, counts, strict=True):
         if draft.fields["actuator_plugin"][node.id] < 0:
             _check_actdim(draft, node, count)
@@ -160,21 +151,17 @@ def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
 
 
 def _check_actdim(draft: Draft, node: Node, count: int) -> None:
-    e, given, states = node.e, node.e.actdim, DYNAMICS[node.e.dyntype].states
-    misfit = f"actdim {given} does not go with dyntype '{e.dyntype.name.lower()}'"
+    actdim, states = node.e.actdim, DYNAMICS[node.e.dyntype].states
+    misfit = f"actdim {actdim} does not go with dyntype '{node.e.dyntype.name.lower()}'"
     if states is None:
-        if given == 0:
+        if actdim == 0:
             draft.problems.add(node.source, misfit)
-    elif given > 1 and len(states) <= 1:
-        draft.problems.add(node.source, f"actdim > 1 is only for dyntype {_with_several_states()}")
-    elif given >= 0 and given != count:
+    elif actdim > 1 and len(states) <= 1:
+        several = [kind for kind, law in DYNAMICS.items() if law.states is None or len(law.states) > 1]
+        names = " and ".join(f"'{kind.name.lower()}'" for kind in sorted(several, reverse=True))
+        draft.problems.add(node.source, f"actdim > 1 is only for dyntype {names}")
+    elif actdim >= 0 and actdim != count:
         draft.problems.add(node.source, misfit, f"it has {count} states" if len(states) > 1 else "")
-
-
-def _with_several_states() -> str:
-    """The dyntypes that may have more than one activation."""
-    several = [kind for kind, law in DYNAMICS.items() if law.states is None or len(law.states) > 1]
-    return " and ".join(f"'{kind.name.lower()}'" for kind in sorted(several, reverse=True))
 
 
 def _check(draft: Draft, node: Node) -> None:

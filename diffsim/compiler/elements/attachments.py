@@ -53,7 +53,12 @@ def _camera_row(draft: Draft, node: Node) -> dict:
         draft.problems.add(node.source, "focal and principal require sensorsize")
     if sized and (e.resolution <= 0).any():
         draft.problems.add(node.source, "sensorsize requires a positive resolution")
-    fovy = _field_of_view(e) if sized else e.fovy
+    fovy, znear = e.fovy, (draft.spec.visual.first(Map) or Map()).filled().znear
+    intrinsic = np.array([znear, znear, 0.0, 0.0])
+    if sized:
+        focal = _lengths(e, "focal", "focalpixel")
+        fovy = atan2(e.sensorsize[1] / 2, focal[1]) * 360.0 / pi
+        intrinsic = np.concatenate([focal, _lengths(e, "principal", "principalpixel")])
     if fovy >= 180:
         draft.problems.add(node.source, f"fovy must be less than 180 degrees, not {fovy:g}")
     return {
@@ -68,7 +73,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
         "cam_resolution": e.resolution,
         "cam_output": sum(set(e.output)),
         "cam_sensorsize": e.sensorsize if e.sensorsize is not None else np.zeros(2),
-        "cam_intrinsic": _intrinsic(draft, e, sized),
+        "cam_intrinsic": intrinsic,
     }
 
 
@@ -79,19 +84,6 @@ def _lengths(e: Any, length: str, pixel: str) -> np.ndarray:
     if pixels is None:
         return value
     return np.where(pixels != 0, pixels * e.sensorsize / e.resolution, value)
-
-
-def _intrinsic(draft: Draft, e: Any, sized: bool) -> np.ndarray:
-    """Focal lengths and principal point in length units."""
-    if not sized:
-        near = (draft.spec.visual.first(Map) or Map()).filled().znear
-        return np.array([near, near, 0.0, 0.0])
-    return np.concatenate([_lengths(e, "focal", "focalpixel"), _lengths(e, "principal", "principalpixel")])
-
-
-def _field_of_view(e: Any) -> float:
-    """Vertical field of view in degrees of a camera with a sensor size."""
-    return atan2(e.sensorsize[1] / 2, _lengths(e, "focal", "focalpixel")[1]) * 360.0 / pi
 
 
 def _light_row(draft: Draft, node: Node) -> dict:

@@ -68,10 +68,10 @@ def inertial_row(draft: Draft, node: Node) -> dict:
     """Mass and inertia of a body, in kg and kg m^2, and its inertial frame, as given or inferred."""
     settings = draft.settings(node)
     # also from inside of a frame, which does not move it
-    given = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
-    infer = settings.inertiafromgeom == Tristate.TRUE or (settings.inertiafromgeom == Tristate.AUTO and given is None)
-    row = _given(draft, node, given) if given is not None else _massless(node)
-    if infer:
+    inertial = next((child for child in standing_in(node.source) if isinstance(child, Inertial)), None)
+    row = _massless(node) if inertial is None else _inertial(draft, node, inertial)
+    infer = settings.inertiafromgeom
+    if infer == Tristate.TRUE or (infer == Tristate.AUTO and inertial is None):
         row.update(_from_geoms(draft, node))
     row["body_mass"] = max(row["body_mass"], settings.boundmass)
     row["body_inertia"] = _bounded(draft, node, np.maximum(row["body_inertia"], settings.boundinertia))
@@ -80,19 +80,19 @@ def inertial_row(draft: Draft, node: Node) -> dict:
     return row
 
 
-def _given(draft: Draft, node: Node, given: Inertial) -> dict:
+def _inertial(draft: Draft, node: Node, source: Inertial) -> dict:
     """What `<inertial>` says."""
-    e = given.filled()
+    e = source.filled()
     inertia, quat = np.zeros(3), orientation(draft, node, e)
     if e.diaginertia is not None:
         inertia = np.array(e.diaginertia, float)
     if e.fullinertia is not None:
         if e.diaginertia is not None and np.any(e.diaginertia):
-            draft.problems.add(given, "fullinertia and diaginertia cannot both be given")
+            draft.problems.add(source, "fullinertia and diaginertia cannot both be given")
         xx, yy, zz, xy, xz, yz = e.fullinertia
         inertia, quat = diagonalize(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
         if inertia[2] < TINY:
-            draft.problems.add(given, "fullinertia must have positive eigenvalues")
+            draft.problems.add(source, "fullinertia must have positive eigenvalues")
             # one message is enough
             inertia = np.ones(3)
     return {"body_ipos": np.array(e.pos, float), "body_iquat": quat, "body_mass": e.mass, "body_inertia": inertia}
@@ -120,17 +120,13 @@ def _from_geoms(draft: Draft, node: Node) -> dict:
 
 def _bounded(draft: Draft, node: Node, inertia: Array) -> Array:
     """Principal moments that satisfy A + B >= C, made equal if the compiler may balance them."""
-    if _triangle(inertia):
+    a, b, c = inertia
+    if a + b >= c and a + c >= b and b + c >= a:
         return inertia
     if draft.settings(node).balanceinertia:
         return np.full(3, inertia.sum() / 3)
     draft.problems.add(node.source, "inertia must satisfy A + B >= C", "set balanceinertia to mend it")
     return inertia
-
-
-def _triangle(inertia: Array) -> bool:
-    a, b, c = inertia
-    return a + b >= c and a + c >= b and b + c >= a
 
 
 def _canmove(node: Node) -> bool:

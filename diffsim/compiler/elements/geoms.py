@@ -1,10 +1,17 @@
 """Geoms: pose, size, bounds, mass and inertia. One row per geom; mass and inertia go to the body.
 
 fromto gives center, half length and a z axis that points from the second point to the first. Mass is given, or density
-times the volume (times the surface for shells). Source: MuJoCo "Modeling", geom; their formulas in mass_properties.py.
+times the volume (times the surface for shells); the formulas stand in mass_properties.py.
+
+A mesh geom stands where its mesh's inertial frame is. A primitive that is fitted to a mesh takes its sizes from the box
+of equal inertia, or with the compiler setting `fitaabb` from the bounding box, and keeps nothing else of the mesh but
+its place and its number.
+Source: MuJoCo "Modeling", geom; "XML reference", geom, mesh and fitscale.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -13,20 +20,74 @@ from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh
 from diffsim.compiler.assets.field_plugins import NO_FIELD, SAMPLED, FieldUse, field_of
 from diffsim.compiler.draft import Draft, Node
-from diffsim.compiler.elements.contacts import CONDIMS
-from diffsim.compiler.elements.fluid import fluid_coefficients
-from diffsim.compiler.elements.geom_assets import FITTED, fitted, hfield_shape, hfield_size, mesh_place, mesh_shape
-from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties, bounding_box
+from diffsim.compiler.elements.constraints import CONDIMS
+from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties, bounding_box, fluid_coefficients
 from diffsim.mjcf.files.limits import AssetError
 from diffsim.mjcf.orientation import (
     TINY,
     compose,
     from_z_axis,
     orientation_of,
+    rotate,
     unit,
 )
 
 Array = np.ndarray
+Fit = Callable[[Array], list[float]]
+
+# sizes from the half sizes of the box of equal inertia
+BY_INERTIA: dict[GeomType, Fit] = {
+    GeomType.SPHERE: lambda box: [box.sum() / 3],
+    GeomType.CAPSULE: lambda box: [(box[0] + box[1]) / 2, max(0.0, box[2] - (box[0] + box[1]) / 4)],
+    GeomType.CYLINDER: lambda box: [(box[0] + box[1]) / 2, box[2]],
+    GeomType.ELLIPSOID: lambda box: list(box),
+    GeomType.BOX: lambda box: list(box),
+}
+
+# sizes from the half sizes of the bounding box
+BY_BOUNDS: dict[GeomType, Fit] = {
+    GeomType.SPHERE: lambda box: [box.max()],
+    GeomType.CAPSULE: lambda box: [max(box[0], box[1]), box[2] - max(box[0], box[1])],
+    GeomType.CYLINDER: lambda box: [max(box[0], box[1]), box[2]],
+    GeomType.ELLIPSOID: lambda box: list(box),
+    GeomType.BOX: lambda box: list(box),
+}
+
+
+def mesh_shape(mesh: Mesh) -> MassProperties:
+    """What a mesh geom weighs and how far it reaches; its sizes are the half sizes of a box around the origin."""
+    box = mesh.box
+
+    def moments(size: Array) -> Array:
+        return ((box**2).sum() - box**2) / 3
+
+    return MassProperties(
+        sizes=0,
+        volume=lambda size: mesh.volume,
+        solid=moments,
+        area=lambda size: mesh.volume,
+        shell=moments,
+        radius=lambda size: sqrt(mesh.reach @ mesh.reach),
+        half=lambda size: (mesh.high - mesh.low) / 2,
+        center=lambda size: (mesh.high + mesh.low) / 2,
+    )
+
+
+def hfield_shape(field: Array) -> MassProperties:
+    """What a height field's geom weighs and how far it reaches, by its hfield_size (4,); it weighs as a box does."""
+    x, y, top, base = field
+    box = MASS_PROPERTIES[GeomType.BOX]
+    return MassProperties(
+        sizes=0,
+        volume=box.volume,
+        solid=box.solid,
+        area=box.area,
+        shell=box.shell,
+        radius=lambda size: sqrt(x * x + y * y + max(top * top, base * base)),
+        half=lambda size: np.array([x, y, (top + base) / 2]),
+        center=lambda size: np.array([0.0, 0.0, (top - base) / 2]),
+    )
+
 
 EXTENDED = (GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID, GeomType.BOX)
 
@@ -137,7 +198,8 @@ def _form(draft: Draft, node: Node, kind: GeomType) -> _Form | None:
         form = _Form(pos, quat, size, MASS_PROPERTIES[GeomType.BOX], -1, e.material)
         return _mesh_form(draft, node, kind, mesh, form)
     if kind == GeomType.HFIELD and field is not None:
-        size = hfield_size(field.e.size)
+        x, y, top, base = field.e.size
+        size = np.array([x, y, 0.25 * top + 0.5 * base])
         return _Form(pos, quat, size, hfield_shape(field.e.size), field.id, e.material)
     if kind not in MASS_PROPERTIES:
         return None
@@ -155,14 +217,16 @@ def _mesh_form(draft: Draft, node: Node, kind: GeomType, asset: Node, form: _For
         if node.e.shellinertia:
             hint = 'give the mesh inertia="shell"'
             draft.problems.add(node.source, "shellinertia does not apply to a mesh geom", hint)
-    elif kind in FITTED:
-        size, center = fitted(draft, node, kind, mesh, form.size)
-        shape = MASS_PROPERTIES[kind]
+    elif kind in BY_INERTIA:
+        by_bounds = draft.spec.compiler.fitaabb
+        sizes = BY_BOUNDS[kind]((mesh.high - mesh.low) / 2) if by_bounds else BY_INERTIA[kind](mesh.box)
+        size = np.concatenate([sizes, form.size[len(sizes) :]]) * node.e.fitscale
+        center, shape = (mesh.high + mesh.low) / 2 if by_bounds else np.zeros(3), MASS_PROPERTIES[kind]
         check_size(draft, node, kind, size)
     else:
         draft.problems.add(node.source, f"a {kind.name.lower()} cannot be fitted to a mesh")
         return None
-    pos, quat = compose(form.pos, form.quat, *mesh_place(mesh, center))
+    pos, quat = compose(form.pos, form.quat, mesh.pos + rotate(mesh.quat, center), mesh.quat)
     field = _field(draft, node, mesh) if kind == GeomType.SDF else NO_FIELD
     return _Form(pos, quat, size, shape, asset.id, form.material or asset.e.material, field)
 

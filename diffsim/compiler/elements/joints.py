@@ -28,6 +28,9 @@ def _joint_row(draft: Draft, node: Node) -> dict:
     if e.springdamper.any() and (e.springdamper <= 0).any():
         draft.problems.add(node.source, "springdamper takes two positive numbers")
     limited, limits = _limits(draft, node, kind)
+    axis, length = unit(rotate(node.frame[1], e.axis))
+    if kind.scalar and not length:
+        draft.problems.add(node.source, "the axis is zero")
     force_limited = kind.scalar and check_limits(draft, node, "actuatorfrc", e.actuatorfrclimited, e.actuatorfrcrange)
     to_radians = pi / 180 if kind.scalar and kind.angular[0] and draft.settings(node).degree else 1.0
     return {
@@ -42,7 +45,7 @@ def _joint_row(draft: Draft, node: Node) -> dict:
         "jnt_solref": e.solreflimit,
         "jnt_solimp": e.solimplimit,
         "jnt_pos": np.zeros(3) if kind.free else compose(*node.frame, e.pos, IDENTITY)[0],
-        "jnt_axis": _axis(draft, node, kind),
+        "jnt_axis": axis if kind.scalar else np.array([0.0, 0.0, 1.0]),
         "jnt_stiffness": e.stiffness[0],
         "jnt_stiffnesspoly": e.stiffness[1:],
         "jnt_margin": e.margin,
@@ -74,18 +77,8 @@ def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
     return limited, limits
 
 
-def _axis(draft: Draft, node: Node, kind: JointKind) -> Array:
-    """Unit axis in the body frame; balls and free joints have (0, 0, 1)."""
-    if not kind.scalar:
-        return np.array([0.0, 0.0, 1.0])
-    axis, length = unit(rotate(node.frame[1], node.e.axis))
-    if not length:
-        draft.problems.add(node.source, "the axis is zero")
-    return axis
-
-
 def _check_stack(draft: Draft, body: Node) -> None:
-    """At most 6 dofs, no rotation after a ball, a free joint alone (complete.tree: and at the top of the tree)."""
+    """At most 6 dofs, no rotation after a ball, a free joint alone (`sizes_and_defaults.tree`: and at the top)."""
     joints = body.under.get("joint", [])
     kinds = [kind_of(joint.e.type) for joint in joints]
     if sum(kind.nv for kind in kinds) > 6:

@@ -3,7 +3,12 @@
 A row of `MASS_PROPERTIES` says all that the compiler has to know of a geom type: how many sizes it has (m), its volume
 (m^3; or area, m^2, for shells, where density is per area), the inertia of 1 kg of it about its center (m^2), its
 bounding radius and box (m). Host only.
-Source: MuJoCo "Modeling" (geom sizes, shellinertia); Thomsen's formula for the area of an ellipsoid.
+
+Last, the coefficients of a geom with fluidshape="ellipsoid", geom_fluid [12]: it is taken as an ellipsoid; the added
+(virtual) mass and inertia follow from the kappa integrals of potential flow, done by Gauss-Kronrod quadrature on
+[0, inf) with l = x^3 / (1 - x)^2.
+Source: MuJoCo "Modeling" (geom sizes, shellinertia) and "Computation" (fluid forces, ellipsoid model); Thomsen's
+formula for the area of an ellipsoid; Lamb 1932, art. 114 and 115.
 """
 
 from collections.abc import Callable
@@ -13,6 +18,7 @@ from math import pi, sqrt
 import numpy as np
 
 from diffsim.base.enums import GeomType
+from diffsim.mjcf.orientation import TINY
 
 Vector = np.ndarray
 
@@ -50,16 +56,15 @@ def _capsule_shell(size: Vector) -> Vector:
     ball = 2 * radius / (2 * radius + height)
     rod = 1 - ball
     # a hemisphere shell has its center of mass at half the radius
-    own, far = radius / 2, size[1] + radius / 2
-    across = rod * (6 * radius**2 + height**2) / 12 + ball * (2 * radius**2 / 3 + far**2 - own**2)
+    near, far = radius / 2, size[1] + radius / 2
+    across = rod * (6 * radius**2 + height**2) / 12 + ball * (2 * radius**2 / 3 + far**2 - near**2)
     along = rod * radius**2 + 2 * ball * radius**2 / 3
     return np.array([across, across, along])
 
 
 def _cylinder_solid(size: Vector) -> Vector:
-    radius, height = size[0], 2 * size[1]
-    across = (3 * radius**2 + height**2) / 12
-    return np.array([across, across, radius**2 / 2])
+    across = (3 * size[0] ** 2 + (2 * size[1]) ** 2) / 12
+    return np.array([across, across, size[0] ** 2 / 2])
 
 
 def _cylinder_shell(size: Vector) -> Vector:
@@ -82,10 +87,6 @@ def _box_shell(size: Vector) -> Vector:
     return inertia
 
 
-def _origin(size: Vector) -> Vector:
-    return np.zeros(3)
-
-
 @dataclass(frozen=True)
 class MassProperties:
     """What the compiler knows of one geom type; every function takes the three sizes."""
@@ -97,25 +98,17 @@ class MassProperties:
     shell: Callable[[Vector], Vector]
     radius: Callable[[Vector], float]
     half: Callable[[Vector], Vector]
-    center: Callable[[Vector], Vector] = _origin
-
-
-def _nothing(size: Vector) -> float:
-    return 0.0
-
-
-def _no_inertia(size: Vector) -> Vector:
-    return np.zeros(3)
+    center: Callable[[Vector], Vector] = lambda size: np.zeros(3)
 
 
 MASS_PROPERTIES: dict[GeomType, MassProperties] = {
     GeomType.PLANE: MassProperties(
         sizes=3,
-        volume=_nothing,
-        solid=_no_inertia,
-        area=_nothing,
-        shell=_no_inertia,
-        radius=_nothing,
+        volume=lambda s: 0.0,
+        solid=lambda s: np.zeros(3),
+        area=lambda s: 0.0,
+        shell=lambda s: np.zeros(3),
+        radius=lambda s: 0.0,
         half=lambda s: np.array([1e10, 1e10, 5e9]),
         center=lambda s: np.array([0.0, 0.0, -5e9]),
     ),
@@ -180,3 +173,51 @@ def rotated_inertia(inertia: Vector, axes: Vector) -> Vector:
 def offset_inertia(mass: float, offset: Vector) -> Vector:
     """Inertia matrix of a point mass at `offset` (parallel axis theorem)."""
     return mass * (float(offset @ offset) * np.eye(3) - np.outer(offset, offset))
+
+
+_HALF_NODES = np.array(
+    [
+        0.991455371120812639, 0.949107912342758525, 0.864864423359769073, 0.741531185599394440,
+        0.586087235467691130, 0.405845151377397167, 0.207784955007898468,
+    ]
+)  # fmt: skip
+_HALF_WEIGHTS = np.array(
+    [0.01146766, 0.03154605, 0.05239501, 0.07032663, 0.08450236, 0.09517529, 0.10221647]
+)  # fmt: skip
+_NODES = (1 + np.concatenate([-_HALF_NODES, [0.0], _HALF_NODES[::-1]])) / 2
+_WEIGHTS = np.concatenate([_HALF_WEIGHTS, [0.10474107], _HALF_WEIGHTS[::-1]])
+_LENGTHS = _NODES**3 / (1 - _NODES) ** 2
+_SLOPES = _NODES**2 * (3 - _NODES) / (1 - _NODES) ** 3
+
+
+def semiaxes(kind: GeomType, size: Vector) -> Vector:
+    """Half axes of the equivalent ellipsoid."""
+    if kind == GeomType.SPHERE:
+        return np.full(3, size[0])
+    if kind == GeomType.CAPSULE:
+        return np.array([size[0], size[0], size[0] + size[1]])
+    if kind == GeomType.CYLINDER:
+        return np.array([size[0], size[0], size[1]])
+    return size.copy()
+
+
+def _kappa(a: float, b: float, c: float) -> float:
+    """a b c times the integral over l of 1 / sqrt((a^2 + l)^3 (b^2 + l) (c^2 + l)), made dimensionless."""
+    scale = (a**3 * b * c) ** 0.4
+    along, side, other = (1 + scale * _LENGTHS / x**2 for x in (a, b, c))
+    return float(np.sum(scale * _SLOPES * _WEIGHTS / (along * np.sqrt(along * side * other)))) / a**2
+
+
+def fluid_coefficients(kind: GeomType, size: Vector, drag: Vector) -> Vector:
+    """(1, the five drag and lift coefficients, virtual mass [3], virtual inertia [3])."""
+    axes = semiaxes(kind, size)
+    x, y, z = axes
+    kappa = np.array([_kappa(x, y, z), _kappa(y, z, x), _kappa(z, x, y)])
+    volume = 4.0 / 3.0 * pi * x * y * z
+    square = axes**2
+    following, last = np.roll(square, -1), np.roll(square, -2)
+    difference, total = following - last, following + last
+    spread = np.roll(kappa, -2) - np.roll(kappa, -1)
+    factor = difference**2 * np.abs(spread) / np.maximum(TINY, np.abs(2 * difference - total * spread))
+    mass = volume * kappa / np.maximum(TINY, 2 - kappa)
+    return np.concatenate([[1.0], drag, mass, volume * factor / 5])

@@ -1,6 +1,9 @@
-"""Settings of the model and its custom data: options, materials, numerics, texts, tuples.
+"""What belongs to no body: options, materials, custom numerics, texts and tuples, keyframes.
 
-Source: MuJoCo XML reference, option, statistic, custom.
+A keyframe is a state to start from. What it does not say, breaks off, or gives as not a number is the initial value. A
+pose of a mocap body that breaks off in the middle counts as not said. A broken-off qpos goes on with qpos0; MuJoCo
+means the same, but reads it before angles are in radians and bodies in place.
+Source: MuJoCo XML reference, option, statistic, custom, keyframe.
 """
 
 import dataclasses
@@ -9,10 +12,13 @@ from typing import Any
 import numpy as np
 
 from diffsim.base.enums import TextureRole
-from diffsim.compiler.draft import Draft, Node
+from diffsim.base.joints import kind_of
+from diffsim.compiler.draft import Draft, Fields, Node, columns
 from diffsim.compiler.topology import addresses
 from diffsim.mjcf.elements.asset import Layer
 from diffsim.mjcf.elements.custom import TupleElement
+from diffsim.mjcf.elements.settings import MOST_NUMBERS
+from diffsim.mjcf.orientation import unit
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.model import Option
 
@@ -24,42 +30,36 @@ MATERIAL += ("metallic", "roughness")
 def options(draft: Draft) -> None:
     """fields["opt"]: mjOption, the flags as bit masks."""
     settings = draft.spec.option
-    found: dict[str, Any] = {
-        f.name: getattr(settings, f.name) for f in dataclasses.fields(Option) if hasattr(settings, f.name)
-    }
+    names = [field.name for field in dataclasses.fields(Option) if hasattr(settings, field.name)]
+    option: dict[str, Any] = {name: getattr(settings, name) for name in names}
     flags = draft.spec.flags
-    found["disableflags"], found["enableflags"] = int(flags.disableflags), int(flags.enableflags)
-    draft.fields["opt"] = found
+    option["disableflags"], option["enableflags"] = int(flags.disableflags), int(flags.enableflags)
+    draft.fields["opt"] = option
 
 
 def materials(draft: Draft) -> None:
     """mat_rgba and the other fields of looks; mat_texid: a texture for each role, -1 for none."""
     for node in draft.nodes["material"]:
         numbers = {f"mat_{name}": getattr(node.e, name) for name in MATERIAL}
-        node.row = {**numbers, "mat_texid": _textures(draft, node)}
+        textures = np.full(len(TextureRole), -1)
+        textures[TextureRole.RGB] = draft.optional(node, "texture", node.e.texture)
+        for layer in node.source.each(Layer):
+            textures[layer.role] = draft.optional(node, "texture", layer.texture)
+        node.row = {**numbers, "mat_texid": textures}
     draft.columns("material")
-
-
-def _textures(draft: Draft, node: Node) -> np.ndarray:
-    """(roles,) textures of a material, from its attribute or its layers."""
-    found = np.full(len(TextureRole), -1)
-    found[TextureRole.RGB] = draft.optional(node, "texture", node.e.texture)
-    for layer in node.source.each(Layer):
-        found[layer.role] = draft.optional(node, "texture", layer.texture)
-    return found
 
 
 def numerics(draft: Draft) -> None:
     """numeric_adr, numeric_size, numeric_data."""
     data, sizes = [], []
     for node in draft.nodes["numeric"]:
-        given = node.e.data if node.e.data is not None else np.zeros(0)
-        size = node.e.size if node.e.size is not None else len(given)
+        numbers = node.e.data if node.e.data is not None else np.zeros(0)
+        size = node.e.size if node.e.size is not None else len(numbers)
         if not 1 <= size <= 500:
             draft.problems.add(node.source, f"a custom numeric holds 1 to 500 numbers, not {size}")
-        if size < len(given):
-            draft.problems.add(node.source, f"size {size} is smaller than the {len(given)} numbers given")
-        data.append(np.append(given[:size], np.zeros(max(0, size - len(given)))))
+        if size < len(numbers):
+            draft.problems.add(node.source, f"size {size} is smaller than the {len(numbers)} numbers given")
+        data.append(np.append(numbers[:size], np.zeros(max(0, size - len(numbers)))))
         sizes.append(size)
     draft.fields.update(
         numeric_size=np.array(sizes, int),
@@ -80,8 +80,8 @@ def tuples(draft: Draft) -> None:
         elements = [element.filled() for element in node.source.each(TupleElement)]
         for element in elements:
             kind = element.objtype
-            found = draft.find(element, OBJECT_KIND[kind], element.objname)
-            rows.append((int(kind), found.id if found else -1, element.prm))
+            target = draft.find(element, OBJECT_KIND[kind], element.objname)
+            rows.append((int(kind), target.id if target else -1, element.prm))
         sizes.append(len(elements))
         if not elements:
             draft.problems.add(node.source, "a tuple needs at least one element")
@@ -92,3 +92,58 @@ def tuples(draft: Draft) -> None:
         tuple_objid=np.array([row[1] for row in rows], int),
         tuple_objprm=np.array([row[2] for row in rows], float),
     )
+
+
+def key_rows(draft: Draft) -> None:
+    """Rows of all keyframes; `<size nkey>` may ask for more than the file has."""
+    fields = draft.fields
+    mocap = fields["body_mocapid"] >= 0
+    initial = {
+        "qpos": fields["qpos0"],
+        "qvel": np.zeros(int(fields["nv"])),
+        "act": np.zeros(int(fields["na"])),
+        "mpos": fields["body_pos"][mocap].ravel(),
+        "mquat": fields["body_quat"][mocap].ravel(),
+        "ctrl": np.zeros(int(fields["nu"])),
+    }
+    for node in draft.nodes["key"]:
+        node.row = {"key_time": node.e.time} | {
+            f"key_{name}": _key_values(draft, node, name, value) for name, value in initial.items()
+        }
+        _normalize(draft, node.row)
+    missing = max(0, draft.spec.size.nkey - len(draft.nodes["key"]))
+    width = 1 + sum(len(value) for value in initial.values())
+    if (missing + len(draft.nodes["key"])) * width > MOST_NUMBERS:
+        draft.problems.add(draft.spec.size, f"all keyframes together hold more than {MOST_NUMBERS} numbers")
+        return
+    spare = {"key_time": 0.0} | {f"key_{name}": value for name, value in initial.items()}
+    draft.fields.update(columns([node.row for node in draft.nodes["key"]] + missing * [spare]))
+    draft.fields["nkey"] = len(draft.nodes["key"]) + missing
+
+
+# numbers that only count together
+WHOLE = {"mpos": 3, "mquat": 4}
+
+
+def _key_values(draft: Draft, node: Node, name: str, initial: np.ndarray) -> np.ndarray:
+    """The numbers that the key gives, followed by the initial ones that it does not reach."""
+    value = getattr(node.e, name)
+    if value is None:
+        return initial
+    if len(value) > len(initial):
+        draft.problems.add(node.source, f"{name} takes {len(initial)} numbers, {len(value)} given")
+    value = value[: len(value) - len(value) % WHOLE.get(name, 1)]
+    whole = np.append(value, initial[len(value) :])[: len(initial)]
+    return np.where(np.isnan(whole), initial, whole)
+
+
+def _normalize(draft: Draft, row: Fields) -> None:
+    """Make the quaternions of qpos and mquat unit ones."""
+    for kind, address in zip(draft.fields.get("jnt_type", ()), draft.fields["jnt_qposadr"], strict=True):
+        start = kind_of(kind).quaternion
+        if start is not None:
+            part = slice(address + start, address + start + 4)
+            row["key_qpos"] = row["key_qpos"].copy()
+            row["key_qpos"][part] = unit(row["key_qpos"][part])[0]
+    quats = [unit(quat)[0] for quat in row["key_mquat"].reshape(-1, 4)]
+    row["key_mquat"] = np.concatenate(quats) if quats else np.zeros(0)

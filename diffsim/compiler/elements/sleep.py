@@ -28,11 +28,11 @@ def tree_rows(draft: Draft) -> None:
     fields = draft.fields
     for kind in ("body", "dof"):
         tree, trees = fields[f"{kind}_treeid"], np.arange(fields["ntree"])
-        fields[f"tree_{kind}adr"] = np.array([np.flatnonzero(tree == own)[0] for own in trees], int)
-        fields[f"tree_{kind}num"] = np.array([np.count_nonzero(tree == own) for own in trees], int)
+        fields[f"tree_{kind}adr"] = np.array([np.flatnonzero(tree == number)[0] for number in trees], int)
+        fields[f"tree_{kind}num"] = np.array([np.count_nonzero(tree == number) for number in trees], int)
     along = [_trees_of_wraps(fields, tendon) for tendon in range(len(fields["tendon_adr"]))]
-    fields["tendon_treenum"] = np.array([len(own) for own in along], int)
-    fields["tendon_treeid"] = np.array([[*own, -1, -1][:2] for own in along], int).reshape(-1, 2)
+    fields["tendon_treenum"] = np.array([len(trees) for trees in along], int)
+    fields["tendon_treeid"] = np.array([[*trees, -1, -1][:2] for trees in along], int).reshape(-1, 2)
 
 
 def sleep_policies(draft: Draft) -> None:
@@ -106,8 +106,8 @@ def _trees_of_actuator(fields: Fields, actuator: int) -> list[int]:
 
 def check_sleepers(draft: Draft, packed: Callable[[Fields], Model]) -> None:
     """Complete the fields with what begins asleep, and note if not all that should can."""
-    found, failed = first_sleepers(draft.fields, packed)
-    draft.fields.update(found)
+    asleep, failed = first_sleepers(draft.fields, packed)
+    draft.fields.update(asleep)
     if failed:
         wanted = int(np.sum(draft.fields["tree_sleep_policy"] == SleepPolicy.INIT))
         body = draft.nodes["body"][failed[0]]

@@ -72,20 +72,12 @@ def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> Non
         if isinstance(child, Body):
             _add_body(draft, child, body, frame)
         elif isinstance(child, Frame):
-            _add_children(draft, body, child, _frame_pose(draft, child, frame))
+            node = Node(child.filled(), child, -1)
+            _add_children(draft, body, child, compose(*frame, node.e.pos, orientation(draft, node)))
         elif type(child) in ON_BODY:
-            kind = ON_BODY[type(child)]
-            node = Node(_filled(draft, child), child, -1, body=body, frame=frame)
+            kind, e = ON_BODY[type(child)], draft.spec.resolve(child)
+            if isinstance(child, FreeJoint):
+                # a joint without default class
+                e = Joint(name=child.name, type=child.type, group=child.group).filled()
+            node = Node(e, child, -1, body=body, frame=frame)
             body.under.setdefault(kind, []).append(node)
-
-
-def _filled(draft: Draft, source: Element) -> Element:
-    """The element with all attributes; a freejoint becomes a free joint without default class."""
-    if isinstance(source, FreeJoint):
-        return Joint(name=source.name, type=source.type, group=source.group).filled()
-    return draft.spec.resolve(source)
-
-
-def _frame_pose(draft: Draft, source: Frame, outer: Pose) -> Pose:
-    node = Node(source.filled(), source, -1)
-    return compose(*outer, node.e.pos, orientation(draft, node))

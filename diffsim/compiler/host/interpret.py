@@ -7,7 +7,7 @@ function in `NUMPY`, or by JAX itself where the table has none. The result is th
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,16 +15,8 @@ from jax.extend.core import (
     ClosedJaxpr,  # pyright: ignore[reportPrivateImportUsage]
     Literal,
 )
+from scipy.linalg import solve_triangular
 
-from diffsim.compiler.host.matrices import (
-    cholesky,
-    cholesky_solve,
-    cholesky_solve_gram,
-    cholesky_solve_sum,
-    dot_general,
-    triangular_solve,
-)
-from diffsim.compiler.host.windows import gather, scatter
 from diffsim.xla.bilinear import FORMULAS
 from diffsim.xla.gather import numpy_gather_rows
 
@@ -36,7 +28,7 @@ Rule = Callable[..., Any]
 def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments) as numpy arrays; arguments are pytrees of arrays."""
     # jax keeps what it traced for as long as the function lives: this one goes with the call
-    closed, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments)
+    closed, shape = jax.make_jaxpr(lambda *inputs: function(*inputs), return_shape=True)(*arguments)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
     results = run_jaxpr(closed, leaves)
     return jax.tree.unflatten(jax.tree.structure(shape), results)
@@ -76,7 +68,7 @@ def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
     result = NotImplemented if rule is None else rule(*inputs, **params)
     if result is NotImplemented:
         result = primitive.bind(*map(jax.numpy.asarray, inputs), **params)
-    return [np.asarray(each) for each in (result if primitive.multiple_results else [result])]
+    return [np.asarray(output) for output in (result if primitive.multiple_results else [result])]
 
 
 @functools.cache
@@ -100,32 +92,28 @@ def _while(
             state = after
             continue
         here = (goes_on.reshape(goes_on.shape + (1,) * (np.ndim(new) - goes_on.ndim)) for new in after)
-        state = [np.where(*each) for each in zip(here, after, state, strict=True)]
+        state = [np.where(go, new, old) for go, new, old in zip(here, after, state, strict=True)]
     return state
 
 
 def _scan(inputs: Values, *, jaxpr: Any, length: int, reverse: bool, **params: Any) -> Values:
     """`lax.scan`: constants come first, then what is carried, then arrays that are read row by row."""
-    num_consts, num_carry = _scan_numbers(**params)
+    if "ft_in" in params:
+        # jax 0.12 keeps the numbers of constants and of what is carried in a tree of the inputs
+        num_consts, num_carry, _ = map(len, params["ft_in"].unpack())
+    else:
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
     constants, carried = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
     rows = inputs[num_consts + num_carry :]
-    made: list[Values] = []
+    steps: list[Values] = []
     for k in reversed(range(length)) if reverse else range(length):
-        results = run_jaxpr(jaxpr, [*constants, *carried, *(each[k] for each in rows)])
+        results = run_jaxpr(jaxpr, [*constants, *carried, *(array[k] for array in rows)])
         carried, outputs = results[:num_carry], results[num_carry:]
-        made.append(outputs)
-    if not made:
+        steps.append(outputs)
+    if not steps:
         return [*carried, *(np.zeros((0, *aval.shape), aval.dtype) for aval in jaxpr.out_avals[num_carry:])]
-    columns = zip(*(reversed(made) if reverse else made), strict=True)
+    columns = zip(*(reversed(steps) if reverse else steps), strict=True)
     return [*carried, *map(np.stack, columns)]
-
-
-def _scan_numbers(ft_in: Any = None, num_consts: int = 0, num_carry: int = 0, **params: Any) -> tuple[int, int]:
-    """Numbers of constants and of what is carried; jax 0.12 keeps them in a tree of the inputs."""
-    if ft_in is None:
-        return num_consts, num_carry
-    constants, carried, _ = ft_in.unpack()
-    return len(constants), len(carried)
 
 
 LOOPS: dict[str, Callable[..., Values]] = {"while": _while, "scan": _scan}
@@ -138,10 +126,6 @@ def _plain(operation: Callable[..., Any]) -> Rule:
 
 def _over_axes(operation: Callable[..., Any]) -> Rule:
     return lambda operand, *, axes, **params: operation(operand, axis=tuple(axes))
-
-
-def _select(which: Array, *cases: Array, **params: Any) -> Array:
-    return np.choose(which.astype(int), np.broadcast_arrays(*cases))
 
 
 def _slice(
@@ -158,23 +142,9 @@ def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, *
     return np.broadcast_to(operand.reshape(spread), shape)
 
 
-def _iota(*, dtype: Any, shape: Values, dimension: int, **params: Any) -> Array:
-    line = np.arange(shape[dimension], dtype=dtype)
-    return np.broadcast_to(line.reshape([-1 if axis == dimension else 1 for axis in range(len(shape))]), shape)
-
-
 def _pad(x: Array, value: Array, *, padding_config: Values) -> Any:
     plain = all(low >= 0 and high >= 0 and not inside for low, high, inside in padding_config)
     return np.pad(x, [ends[:2] for ends in padding_config], constant_values=value) if plain else NotImplemented
-
-
-def _round(x: Array, *, rounding_method: Any) -> Any:
-    return np.round(x) if rounding_method == jax.lax.RoundingMethod.TO_NEAREST_EVEN else NotImplemented
-
-
-def _cpu(*, platforms: Sequence[Sequence[str] | None]) -> int:
-    """Which of the variants of an operation is the one for the CPU; None is for all other platforms."""
-    return next(index for index, names in enumerate(platforms) if names is None or "cpu" in names)
 
 
 def _quiet(operation: Callable[..., Any]) -> Rule:
@@ -186,6 +156,151 @@ def _quiet(operation: Callable[..., Any]) -> Rule:
 
     return rule
 
+
+class _Axes(NamedTuple):
+    """What the axes of a gather or scatter mean.
+
+    mapped: axes of the operand that the indices are for. dropped: axes of the operand that the result lacks. batching:
+    axes of the operand that run together with one of the indices. windows: axes of the result that run inside a window.
+    """
+
+    mapped: Values
+    dropped: Values
+    batching: dict[int, int]
+    windows: Values
+
+
+def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
+    """Index arrays that pick the windows of a gather or scatter, one per axis of the operand; they have `shape`.
+
+    indices: first element of each window. None where an index lies outside of the operand.
+    """
+    left = [axis for axis in range(operand.ndim) if axis not in axes.dropped and axis not in axes.batching]
+    kept = dict(zip(left, axes.windows, strict=True))
+    outer = [axis for axis in range(len(shape)) if axis not in axes.windows]
+
+    def along(axis: int) -> Array:
+        return np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+
+    result = []
+    for axis in range(operand.ndim):
+        index = np.zeros([1] * len(shape), int)
+        if axis in kept:
+            index = index + along(kept[axis])
+        if axis in axes.batching:
+            index = index + along(outer[axes.batching[axis]])
+        if axis in axes.mapped:
+            spread = [1] * len(shape)
+            for place, size in zip(outer, indices.shape[:-1], strict=True):
+                spread[place] = size
+            index = index + indices[..., list(axes.mapped).index(axis)].reshape(spread)
+        if np.any((index < 0) | (index >= operand.shape[axis])):
+            return None
+        result.append(index)
+    return tuple(result)
+
+
+def gather(operand: Array, indices: Array, *, dimension_numbers: Any, slice_sizes: Values, **params: Any) -> Any:
+    """Windows of the operand; anything out of the ordinary is left to JAX."""
+    numbers = dimension_numbers
+    windows, rank = numbers.offset_dims, indices.ndim - 1 + len(numbers.offset_dims)
+    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    gone = (*numbers.collapsed_slice_dims, *batching)
+    sizes = [size for axis, size in enumerate(slice_sizes) if axis not in gone]
+    batch = iter(indices.shape[:-1])
+    shape = [sizes[list(windows).index(axis)] if axis in windows else next(batch) for axis in range(rank)]
+    axes = _Axes(numbers.start_index_map, numbers.collapsed_slice_dims, batching, windows)
+    index = _window(operand, indices, axes, shape)
+    return NotImplemented if index is None else operand[index]
+
+
+def scatter(combine: Callable[[Array, Any, Array], None]) -> Callable[..., Any]:
+    """operand.at[...].set, add or max."""
+
+    def rule(operand: Array, indices: Array, updates: Array, *, dimension_numbers: Any, **params: Any) -> Any:
+        numbers, result = dimension_numbers, operand.copy()
+        mapped, dropped = numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims
+        batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+        axes = _Axes(mapped, dropped, batching, numbers.update_window_dims)
+        index = _window(operand, indices, axes, updates.shape)
+        if index is None:
+            return NotImplemented
+        combine(result, index, updates)
+        return result
+
+    return rule
+
+
+def dot_general(a: Array, b: Array, *, dimension_numbers: Any, **params: Any) -> Array:
+    """`lax.dot_general`: a product over some axes, side by side over others."""
+    (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
+    if not batch_a:
+        return np.tensordot(a, b, axes=(contract_a, contract_b))
+    left = [axis for axis in range(a.ndim) if axis not in (*contract_a, *batch_a)]
+    right = [axis for axis in range(b.ndim) if axis not in (*contract_b, *batch_b)]
+    batch, rows, columns = ([x.shape[i] for i in axes] for x, axes in ((a, batch_a), (a, left), (b, right)))
+    inner = int(np.prod([a.shape[axis] for axis in contract_a]))
+    first = a.transpose(*batch_a, *left, *contract_a).reshape(*batch, int(np.prod(rows)), inner)
+    second = b.transpose(*batch_b, *contract_b, *right).reshape(*batch, inner, int(np.prod(columns)))
+    return (first @ second).reshape(*batch, *rows, *columns)
+
+
+def triangular_solve(
+    a: Array, b: Array, *, left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool, **params: Any
+) -> Any:
+    """`lax.linalg.triangular_solve` from the left; anything else is left to JAX."""
+    if not left_side:
+        return NotImplemented
+    if not b.size:
+        return b
+    if a.size > a.shape[-1] ** 2 and lower and not transpose_a and not unit_diagonal:
+        # row by row for many matrices side by side; a call of LAPACK for each would take longer
+        x = np.zeros_like(b)
+        for row in range(a.shape[-1]):
+            known = a[..., row : row + 1, :row] @ x[..., :row, :]
+            x[..., row : row + 1, :] = (b[..., row : row + 1, :] - known) / a[..., row, row, None, None]
+        return x
+    options = {"lower": lower, "trans": int(transpose_a), "unit_diagonal": unit_diagonal, "check_finite": False}
+    pairs = zip(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), strict=True)
+    return np.stack([solve_triangular(*pair, **options) for pair in pairs]).reshape(b.shape)
+
+
+def cholesky(matrix: Array, **params: Any) -> Array:
+    """The lower factor; not a number, as in JAX, where there is none."""
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return np.stack([cholesky(one) for one in matrix]) if matrix.ndim > 2 else np.full_like(matrix, np.nan)
+
+
+def cholesky_solve(lower: Array, b: Array) -> Array:
+    """x with L L^T x = b, of lower factors (..., n, n) and b (..., n, k)."""
+    options = {"left_side": True, "lower": True, "unit_diagonal": False}
+    half = triangular_solve(lower, b, transpose_a=False, **options)
+    return triangular_solve(lower, half, transpose_a=True, **options)
+
+
+def cholesky_solve_sum(*arguments: Array) -> Array:
+    """x (..., n) with A x = b, the last argument; A is the sum of matrices (..., n, n) and, after them, a diagonal."""
+    *matrices, diagonal, b = arguments
+    total = sum(matrices, np.eye(b.shape[-1], dtype=b.dtype) * diagonal[..., None, :])
+    return cholesky_solve(cholesky(total), b[..., None])[..., 0]
+
+
+def cholesky_solve_gram(matrix: Array, diagonal: Array, jacobian: Array, *others: Array) -> Array:
+    """x (..., n) with (M + diagonal + J^T K J) x = b: rows of J, K (..., dim, count, dim) of all of them, and b."""
+    *weights, b = others
+    products, start = [], 0
+    for weight in weights:
+        dim, count, _ = weight.shape[-3:]
+        rows = jacobian[..., start : start + dim * count, :]
+        apart = rows.reshape(*rows.shape[:-2], dim, count, rows.shape[-1])
+        products.append(np.einsum("...icn,...ick,...kcm->...nm", apart, weight, apart))
+        start += dim * count
+    return cholesky_solve_sum(matrix, *products, diagonal, b)
+
+
+TO_EVEN = jax.lax.RoundingMethod.TO_NEAREST_EVEN
 
 # operations that only call a function, and the parameter that holds it
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr", "custom_vmap_call": "call"}
@@ -216,7 +331,7 @@ NUMPY: dict[str, Rule] = {
     "ge": _plain(np.greater_equal),
     "gt": _plain(np.greater),
     "integer_pow": lambda x, *, y, **params: x**y,
-    "iota": _iota,
+    "iota": lambda *, dtype, shape, dimension, **params: np.indices(shape, dtype)[dimension],
     "le": _plain(np.less_equal),
     "lt": _plain(np.less),
     "max": _plain(np.maximum),
@@ -228,7 +343,8 @@ NUMPY: dict[str, Rule] = {
     "optimization_barrier": lambda *inputs, **params: inputs,
     "or": _plain(np.bitwise_or),
     "pad": _pad,
-    "platform_index": _cpu,
+    # of the variants of an operation the one for the CPU; None is for all other platforms
+    "platform_index": lambda *, platforms: next(i for i, names in enumerate(platforms) if not names or "cpu" in names),
     "reduce_and": _over_axes(np.all),
     "reduce_max": _over_axes(np.max),
     "reduce_min": _over_axes(np.min),
@@ -236,12 +352,12 @@ NUMPY: dict[str, Rule] = {
     # numpy sums small integers as large ones
     "reduce_sum": _over_axes(lambda x, axis: np.sum(x, axis, dtype=x.dtype)),
     "reshape": lambda x, *, new_sizes, dimensions, **_: x.transpose(dimensions or [*range(x.ndim)]).reshape(new_sizes),
-    "round": _round,
+    "round": lambda x, *, rounding_method: np.round(x) if rounding_method == TO_EVEN else NotImplemented,
     "rsqrt": _quiet(lambda x: 1 / np.sqrt(x)),
     "scatter": scatter(lambda target, where, rows: target.__setitem__(where, rows)),
     "scatter-add": scatter(np.add.at),
     "scatter-max": scatter(np.maximum.at),
-    "select_n": _select,
+    "select_n": lambda which, *cases, **params: np.choose(which.astype(int), np.broadcast_arrays(*cases)),
     "sign": _plain(np.sign),
     "sin": _plain(np.sin),
     "slice": _slice,

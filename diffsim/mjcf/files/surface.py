@@ -144,6 +144,11 @@ def repeated_edge(vertex: Array, face: Array) -> tuple[int, int] | None:
     return (int(repeated[0] // len(vertex)), int(repeated[0] % len(vertex))) if len(repeated) else None
 
 
+def dot(a: Array, b: Array) -> Array:
+    """a . b over the last axis, term by term."""
+    return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] + a[..., 2] * b[..., 2]
+
+
 def cross_product(a: Array, b: Array) -> Array:
     """a x b over the last axis."""
     x = a[..., 1] * b[..., 2] - a[..., 2] * b[..., 1]
