@@ -61,7 +61,7 @@ RECIPES = {
         ),
     ],
     "equality": [
-        Place("mjcf/elements/equality.py", '    "joint": JointEquality,\n', '    "mirror": JointEquality,\n'),
+        Place("mjcf/elements/constraints.py", '    "joint": JointEquality,\n', '    "mirror": JointEquality,\n'),
         Place(
             "constraint/equality.py",
             "Array = jax.Array\n",

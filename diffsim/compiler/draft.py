@@ -15,9 +15,8 @@ import numpy as np
 from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.settings import Compiler, LengthRange
-from diffsim.mjcf.files.limits import AssetError
 from diffsim.mjcf.orientation import IDENTITY
-from diffsim.mjcf.resources import ResourceError
+from diffsim.mjcf.resources import AssetError, ResourceError
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 from diffsim.types.kinds import KINDS

@@ -15,7 +15,7 @@ from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.bodies import MINIMUM, move
 from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
 from diffsim.mjcf.orientation import compose, diagonalize, matrix
-from diffsim.mjcf.references import references
+from diffsim.mjcf.schema import references
 
 # what hangs on a body: its kind and the prefix of its fields
 HANGING = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}

@@ -1,6 +1,6 @@
 """MJCF: XML text to a typed, checked Spec. `diffsim.mjcf.read("humanoid.xml")`.
 
-schema.py has the kinds of attributes, elements/ one class per element, reader.py the passes, spec.py what they make.
+kinds.py has the kinds of attributes, elements/ one class per element, reader.py the passes, spec.py what they make.
 """
 
 from diffsim.mjcf.attributes import Tristate as Tristate

@@ -5,20 +5,36 @@
         size: Vector = Reals(3, (0.005, 0.005, 0.005), fewest=1)
 
 The first argument is MJCF's default (None where it has none); `required`, `defaultable`, `unsupported` and the bounds
-of a kind follow by name. Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML reference.
+of a kind follow by name. At the end stand attributes that several elements share: orientations, parameters of soft
+constraints. Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc, and the XML reference ("Frame
+orientations", "Solver parameters").
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import Any
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
 
 import numpy as np
 
-from diffsim.mjcf.kinds import FileKind, KeywordKind, KeywordsKind, Kind, NameKind, ReferenceKind, TextKind
+from diffsim.mjcf.kinds import (
+    FileKind,
+    IntegerKind,
+    IntegersKind,
+    KeywordKind,
+    KeywordsKind,
+    Kind,
+    NameKind,
+    RealKind,
+    RealsKind,
+    ReferenceKind,
+    TextKind,
+    frozen,
+)
+from diffsim.mjcf.kinds import IntVector as IntVector
 from diffsim.mjcf.kinds import Tristate as Tristate
-from diffsim.mjcf.numbers import IntegerKind, IntegersKind, RealKind, RealsKind, frozen
-from diffsim.mjcf.numbers import IntVector as IntVector
-from diffsim.mjcf.numbers import Vector as Vector
+from diffsim.mjcf.kinds import Vector as Vector
+from diffsim.mjcf.schema import Element
 
 
 def _attribute(kind: Kind) -> Any:
@@ -94,3 +110,47 @@ def Text(default: str | None = None, **options: Any) -> Any:
 def File(folder: str = "", **options: Any) -> Any:
     """An attribute that names a file below the folder of the compiler setting `folder`."""
     return _attribute(FileKind(folder=folder, defaultable=False, **options))
+
+
+ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
+
+SOLREF = (0.02, 1.0)
+SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
+GRAY = (0.5, 0.5, 0.5, 1.0)
+
+
+E = TypeVar("E", bound=Enum)
+
+
+def keywords(enum: type[E], **spelled: str) -> dict[str, E]:
+    """The words for the members of an enum: their names in lower case, or as `spelled`."""
+    return {spelled.get(member.name, member.name.lower()): member for member in enum}
+
+
+def Solref(default: tuple[float, float] = SOLREF) -> Any:
+    """Time constant and damping ratio, or minus stiffness and minus damping, of a soft constraint."""
+    return Reals(2, default, fewest=1)
+
+
+def Solimp() -> Any:
+    """Impedance: smallest, largest, width, midpoint, power."""
+    return Reals(5, SOLIMP, fewest=1)
+
+
+def Polynomial() -> Any:
+    """Linear, quadratic and cubic coefficient of a spring or damper."""
+    return Reals(3, (0.0, 0.0, 0.0), fewest=1)
+
+
+@dataclass(eq=False)
+class Oriented(Element):
+    """An element with a frame: `quat`, or one of its alternatives, which wins (angles as the compiler settings say)."""
+
+    alternatives = (ORIENTATIONS,)
+    supersede = (ORIENTATIONS[1:],)
+
+    quat: Vector = Reals(4, (1.0, 0.0, 0.0, 0.0), nonzero=True)
+    axisangle: Vector | None = Reals(4)
+    xyaxes: Vector | None = Reals(6)
+    zaxis: Vector | None = Reals(3)
+    euler: Vector | None = Reals(3)

@@ -61,9 +61,9 @@ class Defaults:
     @staticmethod
     def class_of(element: Element) -> str:
         """The class of an element: its own, else the childclass of the nearest body or frame around it, else main."""
-        own = getattr(element, "class_", None)
+        name = getattr(element, "class_", None)
         around = element.parent
-        while own is None and around is not None:
-            own = getattr(around, "childclass", None)
+        while name is None and around is not None:
+            name = getattr(around, "childclass", None)
             around = around.parent
-        return own or MAIN
+        return name or MAIN

@@ -161,25 +161,14 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
         cosine = 1 / sqrt(1 + tangent * tangent)
         if cosine > 1 - EIGEN_TINY:
             break
-        quat = unit(multiply(quat, _jacobi_turn(3 - row - column, tau, cosine)))[0]
-    return _sort_axes(np.diag(d).copy(), quat)
-
-
-def _product(a: Vector, b: Vector) -> Vector:
-    """a b, summed in order: where eigenvalues are equal, rounding decides which axes come out."""
-    return a[:, :1] * b[:1] + a[:, 1:2] * b[1:2] + a[:, 2:] * b[2:]
-
-
-def _jacobi_turn(axis: int, tau: float, cosine: float) -> Vector:
-    """Quaternion of the plane rotation that zeroes one off-diagonal element."""
-    half_sine = sqrt(0.5 - 0.5 * cosine) * (-1 if tau >= 0 else 1) * (-1 if axis == 1 else 1)
-    turn = np.zeros(4)
-    turn[0], turn[1 + axis] = sqrt(1 - half_sine * half_sine), half_sine
-    return unit(turn)[0]
-
-
-def _sort_axes(values: Vector, quat: Vector) -> tuple[Vector, Vector]:
-    """Eigenvalues in decreasing order by three exchanges, each a quarter turn of the axes."""
+        # the rotation in the plane of both axes that makes the element zero
+        axis = 3 - row - column
+        half_sine = sqrt(0.5 - 0.5 * cosine) * (-1 if tau >= 0 else 1) * (-1 if axis == 1 else 1)
+        turn = np.zeros(4)
+        turn[0], turn[1 + axis] = sqrt(1 - half_sine * half_sine), half_sine
+        quat = unit(multiply(quat, unit(turn)[0]))[0]
+    # three exchanges, each a quarter turn of the axes, make the eigenvalues decrease
+    values = np.diag(d).copy()
     for lead in (0, 1, 0):
         if values[lead] + EIGEN_TINY < values[lead + 1]:
             values[[lead, lead + 1]] = values[[lead + 1, lead]]
@@ -187,6 +176,11 @@ def _sort_axes(values: Vector, quat: Vector) -> tuple[Vector, Vector]:
             turn[0] = turn[(lead + 2) % 3 + 1] = 0.707106781186548
             quat = unit(multiply(quat, turn))[0]
     return values, quat
+
+
+def _product(a: Vector, b: Vector) -> Vector:
+    """a b, summed in order: where eigenvalues are equal, rounding decides which axes come out."""
+    return a[:, :1] * b[:1] + a[:, 1:2] * b[1:2] + a[:, 2:] * b[2:]
 
 
 def orientation_of(e: Any, settings: Any) -> Vector:

@@ -3,7 +3,9 @@
 Passes: parse the XML; put included files in their place; turn every node into an element of its class, attribute by
 attribute; merge settings, build default classes; check each element; expand macros; check names and references.
 Sections may stand in any order and may be repeated: settings merge, the last value wins, everything else is appended,
-and since names are looked up at the end, references may point forward.
+and since names are looked up at the end, references may point forward. Every name is unique among its kind, every
+reference points to something that is there; references are checked on resolved elements, so that a material that comes
+from a default class is looked up too.
 Source: MuJoCo XML reference; mjXReader::Parse and mjXSchema::Check (3.8.1).
 """
 
@@ -13,17 +15,18 @@ from typing import Any
 
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf import versions
-from diffsim.mjcf.assemble import assemble, merge
 from diffsim.mjcf.defaults import Defaults
-from diffsim.mjcf.elements.asset import ModelAsset
+from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
+from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
-from diffsim.mjcf.kinds import BadValue
+from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
+from diffsim.mjcf.elements.visual import Visual
+from diffsim.mjcf.kinds import BadValue, NameKind
 from diffsim.mjcf.macros.expand import expand
-from diffsim.mjcf.macros.include import expand_includes
-from diffsim.mjcf.names import check_references, index_names
 from diffsim.mjcf.resources import ResourceError, Resources
 from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name, xml_names
-from diffsim.mjcf.source import Node, parse
+from diffsim.mjcf.schema import references as references
+from diffsim.mjcf.source import Node, expand_includes, parse
 from diffsim.mjcf.spec import Spec
 from diffsim.mjcf.urdf import translate
 
@@ -37,11 +40,20 @@ MOST_ELEMENTS = 25_000
 def read(
     source: str | bytes | Path, assets: Mapping[str, bytes] | None = None, allow_outside: bool | None = None
 ) -> Spec:
-    """Read a model, MJCF or URDF, from a path, or from XML text (what begins with `<`).
+    """Reads a model, MJCF or URDF.
 
-    assets: files in memory by name. allow_outside: whether files outside of the model's folder may be read; by default
-    those that a file on the disk names are, and text opens none. Pass False for a file that came from a stranger.
-    Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
+    Args:
+      source: a path, or XML text (what begins with `<`, or bytes).
+      assets: files in memory by name; they come before files on disk.
+      allow_outside: whether files outside of the model's folder may be read; by default those that a file on the disk
+        names are, and text opens none. Pass False for a file that came from a stranger.
+
+    Returns:
+      The Spec, checked.
+
+    Raises:
+      MjcfError: the model is wrong; the message has everything that is.
+      UnsupportedError: the model is right but needs what diffsim lacks.
     """
     root, resources = _open(source, assets, allow_outside)
     return _read(root, resources, {root.file: None}, True)
@@ -53,12 +65,19 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
     complete: False for a model that is only there to be attached, whose references may lead out of it.
     """
     problems = Problems()
-    _check_root(root)
+    if root.tag not in ROOTS:
+        message = "the root of a model is <mujoco> or, of a URDF, <robot>"
+        raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
     if root.tag == "robot":
         root = translate(root, resources, problems)
     else:
         expand_includes(root, resources, problems)
-    _check_count(root, problems)
+    count, waiting = 0, [root]
+    while waiting:
+        count += 1
+        waiting += waiting.pop().children
+    if count > MOST_ELEMENTS:
+        problems.add(root, f"the model has {count} elements, more than {MOST_ELEMENTS}")
     problems.raise_if_any()
     model = _element(root, Mujoco, None, problems, False)
     spec = assemble(model, resources, problems)
@@ -69,7 +88,14 @@ def _read(root: Node, resources: Resources, files: "dict[str, Spec | None]", com
 
 
 def new(model: str = "MuJoCo Model") -> Spec:
-    """An empty model, to be filled by a program."""
+    """An empty model, to be filled by a program.
+
+    Args:
+      model: its name.
+
+    Returns:
+      A Spec with an empty world.
+    """
     spec = read("<mujoco/>")
     spec.root.model = model
     return spec
@@ -121,22 +147,6 @@ def _open(
     return parse(data, name), resources
 
 
-def _check_root(root: Node) -> None:
-    if root.tag not in ROOTS:
-        message = "the root of a model is <mujoco> or, of a URDF, <robot>"
-        raise MjcfError([Problem(root.file, root.line, root.label, message, near_match(root.tag, ROOTS))])
-
-
-def _check_count(root: Node, problems: Problems) -> None:
-    count, waiting = 0, [root]
-    while waiting:
-        node = waiting.pop()
-        count += 1
-        waiting += node.children
-    if count > MOST_ELEMENTS:
-        problems.add(root, f"the model has {count} elements, more than {MOST_ELEMENTS}")
-
-
 # ------------------------------------------------------------------------------------------------- nodes to elements
 
 
@@ -153,15 +163,15 @@ def _element(
         problems.add(element, f"elements are nested more than {DEEPEST} deep")
         return element
     legal = children_of(cls)
-    found: set[str] = set()
+    tags: set[str] = set()
     for child in node.children:
         rule = legal.get(child.tag)
         if rule is None:
             _unknown_element(child, element, problems)
             continue
-        if rule.once and child.tag in found:
+        if rule.once and child.tag in tags:
             problems.add(child, f"stands more than once in {element.label}")
-        found.add(child.tag)
+        tags.add(child.tag)
         inside = in_default or isinstance(element, Default)
         element.children.append(_element(child, rule.cls, element, problems, inside, depth + 1))
     return element
@@ -221,15 +231,20 @@ def _unknown_element(node: Node, parent: Element, problems: Problems) -> None:
 
 def _check_alternatives(element: Element, problems: Problems) -> None:
     for group in element.alternatives:
-        given = [xml_name(name) for name in group if getattr(element, name) is not None]
-        if len(given) > 1:
-            problems.add(element, f"attributes {' and '.join(given)} cannot both be given")
+        names = [xml_name(name) for name in group if getattr(element, name) is not None]
+        if len(names) > 1:
+            problems.add(element, f"attributes {' and '.join(names)} cannot both be given")
 
 
 def check(spec: Spec) -> None:
-    """Check a Spec that a program may have changed, as `read` checks files; expand macros, index names.
+    """Checks a Spec that a program may have changed, as `read` checks files; expands macros, indexes names, in place.
 
-    Raises MjcfError with everything that is wrong, UnsupportedError if the model is right but needs what diffsim lacks.
+    Args:
+      spec: the model.
+
+    Raises:
+      MjcfError: the model is wrong; the message has everything that is.
+      UnsupportedError: the model is right but needs what diffsim lacks.
     """
     problems = Problems()
     _recheck(spec, True, problems)
@@ -243,13 +258,13 @@ def _recheck(spec: Spec, complete: bool, problems: Problems) -> None:
         spec.homes |= {id(child.compiler): child.resources, **child.homes}
     spec.defaults = Defaults(spec.root.each(Default), problems)
     for section in spec.root.children:
-        _check_given(section, isinstance(section, Default), problems)
+        _check_section(section, isinstance(section, Default), problems)
     for name in ("compiler", "option", "size", "visual", "statistic"):
         setattr(spec, name, merge([getattr(spec, name)], type(getattr(spec, name))))
     _check(spec, complete, problems)
 
 
-def _check_given(section: Element, in_default: bool, problems: Problems) -> None:
+def _check_section(section: Element, in_default: bool, problems: Problems) -> None:
     """What reading a section would have found: missing, illegal and contradicting attributes, children out of place."""
     for element in section.walk():
         legal = element.legal(in_default)
@@ -276,3 +291,77 @@ def _check(spec: Spec, complete: bool, problems: Problems) -> None:
     spec.names = index_names(spec, problems)
     if complete and not any(problem.unsupported for problem in problems):  # what is not read may hold the names
         check_references(spec, problems)
+
+
+SETTING_TAGS: dict[type[Element], str] = {cls: tag for tag, cls in SECTIONS.items()}
+
+
+def assemble(root: Mujoco, resources: Resources, problems: Problems) -> Spec:
+    """The model as views of its elements: settings merged, one world body, default classes built."""
+    # all world bodies become one, the last section
+    worlds = root.each(Body)
+    place = worlds[0] if worlds else root
+    world = Body(tag="worldbody", name="world", parent=root, file=place.file, line=place.line)
+    world.children = [child for part in worlds for child in part.children]
+    for child in world.children:
+        child.parent = world
+    root.children = [section for section in root.children if not isinstance(section, Body)] + [world]
+    return Spec(
+        root=root,
+        compiler=merge(root.each(Compiler), Compiler),
+        option=merge(root.each(Option), Option),
+        size=merge(root.each(Size), Size),
+        visual=merge(root.each(Visual), Visual),
+        statistic=merge(root.each(Statistic), Statistic),
+        worldbody=world,
+        defaults=Defaults(root.each(Default), problems),
+        resources=resources,
+    )
+
+
+def merge(sections: Iterable[AnyElement], cls: type[AnyElement]) -> AnyElement:
+    """Repeated settings as one, filled: the last value wins, for the sub-elements too."""
+    sections = list(sections)
+    last = sections[-1] if sections else cls(tag=SETTING_TAGS.get(cls, ""))
+    merged = cls(tag=last.tag, file=last.file, line=last.line, parent=last.parent)
+    for section in sections:
+        for name, value in section.given().items():
+            setattr(merged, name, section.attributes()[name].over(getattr(merged, name), value))
+    parts = [child for section in sections for child in section.children]
+    merged.children = [
+        merge([part for part in parts if type(part) is rule.cls], rule.cls) for rule in children_of(cls).values()
+    ]
+    return merged.filled()
+
+
+def index_names(spec: Spec, problems: Problems) -> dict[str, dict[str, Element]]:
+    """Elements by kind and name; names that are used twice are noted."""
+    names: dict[str, dict[str, Element]] = {}
+    for element in spec.walk():
+        for attribute, kind in element.attributes().items():
+            if isinstance(kind, NameKind):
+                name = getattr(element, attribute)
+                known = names.setdefault(kind.space, {})
+                if name in known:
+                    first = known[name]
+                    problems.add(element, f"the name is already used by {first.label} at {first.file}:{first.line}")
+                elif name:
+                    known[name] = element
+                elif isinstance(element, FileAsset) and element.known_as:
+                    known.setdefault(element.known_as, element)
+    return names
+
+
+def check_references(spec: Spec, problems: Problems) -> None:
+    """Note every reference that leads nowhere."""
+    for element in spec.walk():
+        filled = element.resolved(spec.defaults.inherited(element), problems)
+        for attribute, space, name in references(filled):
+            known = spec.defaults.classes if space == "default" else spec.names.get(space, {})
+            if name in known:
+                continue
+            what = "default class" if space == "default" else space
+            inherited = not getattr(element, attribute, None)
+            origin = f" (from default class '{spec.defaults.class_of(element)}')" if inherited else ""
+            message = f"attribute '{xml_name(attribute)}'{origin}: there is no {what} '{name}'"
+            problems.add(element, message, near_match(name, known))

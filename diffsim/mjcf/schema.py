@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
 
+from diffsim.base.enums import ObjType
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
-from diffsim.mjcf.kinds import BadValue, Kind
+from diffsim.mjcf.kinds import BadValue, Kind, NameKind, ReferenceKind
 
 # -------------------------------------------------------------------------------------------------------- elements
 
@@ -156,14 +157,14 @@ class Element:
 
     def over(self, inherited: "Element") -> Self:
         """A copy laid over `inherited`: what it does not say itself, it takes from there, else from MJCF's defaults."""
-        own, below = self.__dict__, inherited.__dict__
+        said, below = self.__dict__, inherited.__dict__
         values: dict[str, Any] = {}
         for name, kind in self.attributes().items():
-            value, under = own[name], below.get(name, kind.default)
+            value, under = said[name], below.get(name, kind.default)
             values[name] = under if value is None else kind.over(under, value)
         for group in self.supersede:
-            own = [name for name in group if getattr(self, name) is not None]
-            values.update({name: None for name in group if own and name not in own})
+            chosen = [name for name in group if said[name] is not None]
+            values.update({name: None for name in group if chosen and name not in chosen})
         return self.replace(**values, children=self.children or inherited.children)
 
     def filled(self) -> Self:
@@ -181,22 +182,18 @@ class Element:
 AnyElement = TypeVar("AnyElement", bound=Element)
 
 # the fields of an element that are not attributes
-_PLACE = frozenset(each.name for each in dataclasses.fields(Element))
-
-_cache: dict[type[Element], dict[str, Kind]] = {}
+_PLACE = frozenset(field.name for field in dataclasses.fields(Element))
 
 
+@functools.cache
 def _attributes(cls: type[Element]) -> dict[str, Kind]:
-    if cls not in _cache:
-        fields = dataclasses.fields(cls)
-        _cache[cls] = {each.name: each.metadata["kind"] for each in fields if "kind" in each.metadata}
-    return _cache[cls]
+    return {field.name: field.metadata["kind"] for field in dataclasses.fields(cls) if "kind" in field.metadata}
 
 
 @functools.cache
 def _blank(cls: type[Element]) -> dict[str, Any]:
     """The fields of an element that says nothing."""
-    return {each.name: each.default for each in dataclasses.fields(cls) if each.name != "children"}
+    return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "children"}
 
 
 @functools.cache
@@ -241,3 +238,32 @@ def allow(parent: type[Element], tags: Mapping[str, type[Element]], once: Iterab
 def children_of(parent: type[Element]) -> Mapping[str, Child]:
     """The legal sub-elements of a class by tag."""
     return _children.get(parent, {})
+
+
+_SPACE_OF = {ObjType.XBODY: "body"}
+
+
+def references(element: Element) -> list[tuple[str, str, str]]:
+    """What an element refers to: (field, kind of the other element, its name)."""
+    result = []
+    for attribute, kind in element.attributes().items():
+        if isinstance(kind, ReferenceKind):
+            value, space = getattr(element, attribute), kind.space
+            if kind.by:
+                # the kind of the object that another attribute names
+                objtype = getattr(element, kind.by)
+                space = "" if objtype is None else _SPACE_OF.get(objtype) or str(objtype.name).lower()
+            if value and space:
+                result.append((attribute, space, value))
+    return result
+
+
+def own_names(element: Element) -> set[tuple[str, str]]:
+    """The names by which others may refer to an element: (kind, name). A file is a name where there is no other."""
+    names = set()
+    for attribute, kind in element.attributes().items():
+        if isinstance(kind, NameKind) and (name := getattr(element, attribute) or getattr(element, "known_as", None)):
+            names.add((kind.space, name))
+    if element.tag == "default":
+        names.add(("default", getattr(element, "class_", None) or "main"))
+    return names

@@ -1,10 +1,16 @@
-"""XML text as a plain tree of tags, attributes and places. Hardened: the text may come from anybody.
+"""XML text as a plain tree of tags, attributes and places, with included files in theirs.
+
+Hardened: the text may come from anybody.
 
 Document types are refused before the parser sees the text, so there are no entities to expand and nothing to fetch;
 resources.py bounds the size of files and reader.py the depth of nesting (so that `huge_tree`, which kinematic chains of
 more than 256 links need, lets nothing else in). Comments are blanked out first, because MJCF in the wild has comments
 that strict XML forbids (`<!-- -- -->`). What else MuJoCo's parser forgives is put right in a document that is refused
 as it stands: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
+
+Every `<include file="..."/>` is replaced by the children of the root of that file. A file may be included once, and the
+file that includes may not include itself. Settings in an included file hold for the whole model, as if they stood in
+its place. Source: MuJoCo XML reference, "include"; IncludeXML of xml.cc (3.8.1).
 """
 
 import codecs
@@ -13,7 +19,8 @@ from dataclasses import dataclass, field
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
-from diffsim.base.errors import MjcfError, Problem
+from diffsim.base.errors import MjcfError, Problem, Problems
+from diffsim.mjcf.resources import ResourceError, Resources
 
 # characters that begin the value of an attribute
 _ASSIGNED = re.compile(r"=\s*[\"']")
@@ -47,7 +54,10 @@ class Node:
 
 def parse(text: bytes | str, file: str) -> Node:
     """The tree of an XML document; `file` is what messages call it. Raises MjcfError if it is not sound XML."""
-    plain = _without_declaration(_without_comments(_decoded(text, file), file))
+    plain = _without_comments(_decoded(text, file), file)
+    declaration = _DECLARATION.match(plain)
+    if declaration:
+        plain = "\n" * declaration.group().count("\n") + plain[declaration.end() :]
     if not plain.strip():
         raise _refused(file, 0, "the file is empty")
     doctype = plain.find("<!DOCTYPE")
@@ -57,7 +67,9 @@ def parse(text: bytes | str, file: str) -> Node:
     try:
         return _node(_tree(plain, file), file)
     except MjcfError:
-        return _node(_tree(_forgiven(plain), file), file)
+        # values as XML wants them, a blank behind each, on as many lines
+        escaped = _VALUE.sub(lambda m: _AMPERSAND.sub("&amp;", m.group()).replace("<", "&lt;") + " ", plain)
+        return _node(_tree(escaped, file), file)
 
 
 def _tree(text: str, file: str) -> "etree._Element":
@@ -81,15 +93,6 @@ def _tree(text: str, file: str) -> "etree._Element":
         raise _refused(file, line, f"not sound XML: {reason}") from None
 
 
-def _forgiven(text: str) -> str:
-    """The text with values as XML wants them, a blank behind each, on as many lines."""
-
-    def sound(found: "re.Match[str]") -> str:
-        return _AMPERSAND.sub("&amp;", found.group()).replace("<", "&lt;") + " "
-
-    return _VALUE.sub(sound, text)
-
-
 def _node(element: "etree._Element", file: str) -> Node:
     root = Node(str(element.tag), _texts(element), file, element.sourceline or 0)
     waiting = [(element, root)]
@@ -97,9 +100,8 @@ def _node(element: "etree._Element", file: str) -> Node:
         source, node = waiting.pop()
         for child in source:
             if isinstance(child.tag, str):
-                made = Node(child.tag, _texts(child), file, child.sourceline or 0)
-                node.children.append(made)
-                waiting.append((child, made))
+                node.children.append(Node(child.tag, _texts(child), file, child.sourceline or 0))
+                waiting.append((child, node.children[-1]))
     return root
 
 
@@ -145,15 +147,67 @@ def _check_attributes(text: str, file: str) -> None:
         line += piece.count("\n")
 
 
-def _without_declaration(text: str) -> str:
-    found = _DECLARATION.match(text)
-    return _blank(found) + text[found.end() :] if found else text
-
-
-def _blank(found: "re.Match[str]") -> str:
-    """Nothing, on as many lines."""
-    return "\n" * found.group().count("\n")
-
-
 def _refused(file: str, line: int, message: str, hint: str = "") -> MjcfError:
     return MjcfError([Problem(file, line, "", message, hint)])
+
+
+DEEPEST = 64
+
+
+def expand_includes(root: Node, resources: Resources, problems: Problems) -> None:
+    """Replace every include below `root`, in place; what cannot be included is noted in `problems`."""
+    seen = {root.file: 0}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        children: list[Node] = []
+        for child in node.children:
+            included = child.tag.lower() == "include"
+            children.extend(_included(child, resources, problems, seen) if included else [child])
+        node.children = children
+        if any(child.tag.lower() == "include" for child in children):
+            waiting.append(node)
+        else:
+            waiting.extend(reversed(children))
+
+
+def _included(node: Node, resources: Resources, problems: Problems, seen: dict[str, int]) -> list[Node]:
+    """What stands in place of an include; nothing where there is a problem. `seen`: how deep each file was found."""
+    name = node.attributes.get("file")
+    unknown = [attribute for attribute in node.attributes if attribute != "file"]
+    if not name:
+        problems.add(node, "attribute 'file' is required")
+        return []
+    if unknown:
+        problems.add(node, f"unknown attribute '{unknown[0]}'", "include has only 'file'")
+    if node.children:
+        problems.add(node, "include cannot have children")
+        return []
+    try:
+        file, data = resources.xml(name, near=node.file)
+    except ResourceError as problem:
+        problems.add(node, str(problem), problem.hint)
+        return []
+    if file in seen:
+        problems.add(node, f"file '{name}' is already included", "a file can be included once")
+        return []
+    seen[file] = seen.get(node.file, 0) + 1
+    if seen[file] > DEEPEST:
+        problems.add(node, f"includes are nested more than {DEEPEST} deep")
+        return []
+    try:
+        root = parse(data, file)
+    except MjcfError as error:
+        for problem in error.problems:
+            problems.add(_At(problem), problem.message, problem.hint)
+        return []
+    if not root.children:
+        problems.add(node, f"file '{file}' contains no elements")
+    return root.children
+
+
+class _At:
+    """The place of a problem that was found elsewhere."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.file, self.line, self.label = problem.file, problem.line, problem.element

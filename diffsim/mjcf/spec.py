@@ -28,19 +28,17 @@ from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Skin, Texture
 from diffsim.mjcf.elements.body import Body, FreeJoint, Geom, Joint, Site
 from diffsim.mjcf.elements.camera import Camera, Light
-from diffsim.mjcf.elements.contact import Exclude, Pair
+from diffsim.mjcf.elements.constraints import Equality, Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Flex
-from diffsim.mjcf.elements.equality import Equality
 from diffsim.mjcf.elements.sections import REFERRING, Default, Mujoco
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.elements.settings import Compiler, Flags, Option, Size, Statistic
 from diffsim.mjcf.elements.tendon import Tendon
 from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.kinds import FileKind
-from diffsim.mjcf.references import own_names, references
 from diffsim.mjcf.resources import Resources
-from diffsim.mjcf.schema import AnyElement, Element, xml_name
+from diffsim.mjcf.schema import AnyElement, Element, own_names, references, xml_name
 
 
 @dataclass(eq=False)
@@ -108,9 +106,9 @@ class Spec:
         """
         known: dict[str, dict[str, Element]] = {}
         for element in self.root.walk():
-            for space, own in own_names(element):
+            for space, of_element in own_names(element):
                 if isinstance(kind, str) or isinstance(element, kind):
-                    known.setdefault(space if isinstance(kind, str) else "", {}).setdefault(own, element)
+                    known.setdefault(space if isinstance(kind, str) else "", {}).setdefault(of_element, element)
         named = known.get(kind if isinstance(kind, str) else "", {})
         if name in named:
             return named[name]
@@ -120,8 +118,8 @@ class Spec:
 
     def section(self, tag: str) -> Any:
         """The section to which elements are added (`spec.section("asset").add("mesh", ...)`); made if there is none."""
-        found = [section for section in self.root.children if section.tag == tag]
-        return found[-1] if found else self.root.add(tag)
+        sections = [section for section in self.root.children if section.tag == tag]
+        return sections[-1] if sections else self.root.add(tag)
 
     def delete(self, element: Element, cascade: bool = False) -> None:
         """Remove an element and everything in it.

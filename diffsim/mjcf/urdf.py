@@ -13,7 +13,6 @@ for it; velocity limits, safety, calibration, transmissions, and elements of oth
 Source: http://wiki.ros.org/urdf/XML; MuJoCo "URDF extensions"; mjXURDF (3.8.1).
 """
 
-import math
 import warnings
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -21,8 +20,8 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from diffsim.base.errors import Problems, near_match
-from diffsim.mjcf.kinds import BadValue
-from diffsim.mjcf.numbers import RealsKind, Vector, number
+from diffsim.mjcf.kinds import BadValue, RealsKind, Vector, number
+from diffsim.mjcf.orientation import from_euler, from_z_axis, matrix
 from diffsim.mjcf.resources import OutsideError, ResourceError, Resources
 from diffsim.mjcf.source import Node
 
@@ -92,11 +91,11 @@ class _Robot:
                 self.problems.add(same[0], "is not read in a URDF", f"expected one of: {', '.join(EXTENSION)}")
             elif len(same) > 1:
                 self.problems.add(same[1], f"there is more than one <{tag}>")
-        given = next((section for section in self.sections if section.tag == "compiler"), None)
-        place = given or self.root
-        attributes = {"fusestatic": "true", **(given.attributes if given else {}), "angle": "radian"}
+        compiler = next((section for section in self.sections if section.tag == "compiler"), None)
+        place = compiler or self.root
+        attributes = {"fusestatic": "true", **(compiler.attributes if compiler else {}), "angle": "radian"}
         self.discards = attributes.pop("discardvisual", "true") == "true"
-        return Node("compiler", attributes, place.file, place.line, given.children if given else [])
+        return Node("compiler", attributes, place.file, place.line, compiler.children if compiler else [])
 
     def _colors(self) -> dict[str, str]:
         """Colors by the name of their material; the first one counts."""
@@ -300,29 +299,27 @@ class _Robot:
             self.problems.add(source, f"attribute 'type': unknown keyword '{kind}'", hint)
             return []
         axis = self.one(source, "axis")
-        given = self.numbers(axis, "xyz", 3, required=True) if axis is not None else "1 0 0"
-        frame = _frame([float(value) for value in given.split()])
-        made = []
+        along = self.numbers(axis, "xyz", 3, required=True) if axis is not None else "1 0 0"
+        direction = np.array([float(value) for value in along.split()])
+        frame = matrix(from_z_axis(direction)) if direction.any() else np.eye(3)
+        joints = []
         for suffix, joint_type, column in JOINTS[kind]:
             attributes = {"name": name + suffix, "type": joint_type}
             if joint_type != "free":
-                attributes["axis"] = given if column == 2 else " ".join(map(number, frame[:, column]))
-            made.append(Node("joint", attributes | self._dynamics(source), source.file, source.line))
-        if made:
-            made[0].attributes.update(self._limits(source))
-        if len(made) == 1:
+                attributes["axis"] = along if column == 2 else " ".join(map(number, frame[:, column]))
+            joints.append(Node("joint", attributes | self._dynamics(source), source.file, source.line))
+        if joints:
+            joints[0].attributes.update(self._limits(source))
+        if len(joints) == 1:
             self._warn_of_mimic(source)
-        return made
+        return joints
 
     def _dynamics(self, joint: Node) -> dict[str, str]:
         dynamics = self.one(joint, "dynamics")
         if dynamics is None:
             return {}
-        found = {
-            "damping": self.numbers(dynamics, "damping", 1),
-            "frictionloss": self.numbers(dynamics, "friction", 1),
-        }
-        return {name: value for name, value in found.items() if value}
+        names = {"damping": "damping", "frictionloss": "friction"}
+        return {name: value for name, said in names.items() if (value := self.numbers(dynamics, said, 1))}
 
     def _limits(self, joint: Node) -> dict[str, str]:
         limit = self.one(joint, "limit")
@@ -330,23 +327,23 @@ class _Robot:
             return {}
         lower, upper = self.numbers(limit, "lower", 1), self.numbers(limit, "upper", 1)
         effort = abs(float(self.numbers(limit, "effort", 1) or 0))
-        found = {"range": f"{lower or 0} {upper or 0}"} if lower or upper else {}
+        limits = {"range": f"{lower or 0} {upper or 0}"} if lower or upper else {}
         if bool(lower) != bool(upper) or float(lower or 0) > float(upper or 0):
-            found["limited"] = "false"
+            limits["limited"] = "false"
         if effort > 0:
-            found["actuatorfrcrange"] = f"{number(-effort)} {number(effort)}"
-        return found
+            limits["actuatorfrcrange"] = f"{number(-effort)} {number(effort)}"
+        return limits
 
     # ----------------------------------------------------------------------------------------------- parts of elements
 
     def one(self, node: Node, tag: str, required: bool = False) -> Node | None:
         """The only sub-element with a tag."""
-        found = [child for child in node.children if child.tag == tag]
-        if len(found) > 1:
-            self.problems.add(found[1], f"stands more than once in {node.label}")
-        if required and not found:
+        children = [child for child in node.children if child.tag == tag]
+        if len(children) > 1:
+            self.problems.add(children[1], f"stands more than once in {node.label}")
+        if required and not children:
             self.problems.add(node, f"needs a <{tag}>")
-        return found[0] if found else None
+        return children[0] if children else None
 
     def text(self, node: Node, name: str) -> str:
         """An attribute that must be there."""
@@ -373,29 +370,6 @@ class _Robot:
         origin = self.one(node, "origin")
         xyz = self.numbers(origin, "xyz", 3) if origin is not None else ""
         rpy = self.numbers(origin, "rpy", 3) if origin is not None else ""
-        quat = _quaternion([float(angle) for angle in (rpy or "0 0 0").split()])
+        # roll, pitch and yaw about the fixed axes x, y, z, in this order
+        quat = from_euler([float(angle) for angle in (rpy or "0 0 0").split()], "XYZ", degree=False)
         return {"pos": xyz or "0 0 0", "quat": " ".join(map(number, quat))}
-
-
-def _quaternion(angles: list[float]) -> list[float]:
-    """Roll, pitch and yaw about the fixed axes x, y, z, in this order."""
-    (cr, sr), (cp, sp), (cy, sy) = ((math.cos(angle / 2), math.sin(angle / 2)) for angle in angles)
-    return [
-        cr * cp * cy + sr * sp * sy,
-        sr * cp * cy - cr * sp * sy,
-        cr * sp * cy + sr * cp * sy,
-        cr * cp * sy - sr * sp * cy,
-    ]
-
-
-def _frame(axis: list[float]) -> Vector:
-    """The matrix of the smallest rotation that takes z to `axis`; x and y where there is no axis."""
-    length = math.sqrt(sum(entry * entry for entry in axis))
-    if length == 0:
-        return np.eye(3)
-    x, y, z = (entry / length for entry in axis)
-    if z <= -1 + 1e-15:
-        return np.diag([1.0, -1.0, -1.0])
-    return np.array(
-        [[1 - x * x / (1 + z), -x * y / (1 + z), x], [-x * y / (1 + z), 1 - y * y / (1 + z), y], [-x, -y, z]]
-    )

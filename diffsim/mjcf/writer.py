@@ -46,14 +46,29 @@ Inherited = Callable[[Element], Mapping[str, Any]]
 
 @checked
 def write(spec: Spec, path: str | Path | None = None) -> str:
-    """The MJCF text of a Spec, also written to `path` if that is given.
+    """The MJCF text of a Spec; reading it gives the same model.
 
-    Reading the text gives the same model. Names of asset files stay relative to the model's own folder: write beside
-    them, or give the files in `assets` when reading. Raises MjcfError if the model is wrong. Inertias that geoms imply
-    are not said; where the setting `saveinertial` asks for them, a warning names `diffsim.save_inertials`.
+    Names of asset files stay relative to the model's own folder: write beside them, or give the files in `assets` when
+    reading. Inertias that geoms imply are not said; where the setting `saveinertial` asks for them, a warning names
+    `diffsim.save_inertials`.
+
+    Args:
+      spec: the model.
+      path: a file to which the text is written besides.
+
+    Returns:
+      The text.
+
+    Raises:
+      MjcfError: the model is wrong.
+      UnsupportedError: an attached model has what one file cannot say.
     """
     check(spec)
-    _warn_of_inertias(spec)
+    bodies = spec.bodies[1:] if spec.compiler.saveinertial else []
+    lacking = [body for body in bodies if not any(isinstance(child, Inertial) for child in standing_in(body))]
+    if lacking:
+        message = f"the compiler setting saveinertial asks for inertias, which {lacking[0].label} does not give"
+        warnings.warn(f"{message}; call diffsim.save_inertials(spec) before writing", stacklevel=3)
     _check_one_file(spec)
     root = etree.Element("mujoco")
     if spec.root.model is not None:
@@ -83,10 +98,17 @@ def _append(parent: "etree._Element", spec: Spec, element: Element, tag: str, in
     while waiting:
         source, node = waiting.pop()
         for child in source.children:
-            made = etree.SubElement(node, child.tag or _tag(source, child), _texts(spec, child, inherited))
-            waiting.append((child, made))
+            # a part of the settings that no file has mentioned has no tag
+            rules = children_of(type(source)).items()
+            name = child.tag or next(tag for tag, rule in rules if rule.cls is type(child))
+            waiting.append((child, etree.SubElement(node, name, _texts(spec, child, inherited))))
     if isinstance(element, Section) or tag in (*SETTINGS, "worldbody"):
-        _prune(root, inherited is _mjcf_defaults)
+        # a section that says nothing goes, and the empty parts of settings
+        for child in list(root) if inherited is _mjcf_defaults else ():
+            if not len(child) and not child.attrib:
+                root.remove(child)
+        if not len(root) and not root.attrib:
+            parent.remove(root)
 
 
 def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> None:
@@ -100,9 +122,9 @@ def _append_foreign(parent: "etree._Element", spec: Spec, section: Default) -> N
             if not np.array_equal(getattr(ours[key], name), getattr(plain, name))
         }
         if undone:
-            found = node.find(key)
-            first = etree.Element(key) if found is None else found
-            if found is None:
+            first = node.find(key)
+            if first is None:
+                first = etree.Element(key)
                 node.insert(0, first)
             first.attrib.update({**undone, **first.attrib})
 
@@ -124,15 +146,6 @@ def _check_one_file(spec: Spec) -> None:
     problems.raise_if_any()
 
 
-def _warn_of_inertias(spec: Spec) -> None:
-    """Says what to do where the file asks for inertias that are not there."""
-    bodies = spec.bodies[1:] if spec.compiler.saveinertial else []
-    lacking = [body for body in bodies if not any(isinstance(child, Inertial) for child in standing_in(body))]
-    if lacking:
-        message = f"the compiler setting saveinertial asks for inertias, which {lacking[0].label} does not give"
-        warnings.warn(f"{message}; call diffsim.save_inertials(spec) before writing", stacklevel=4)
-
-
 def _cannot_undo(spec: Spec) -> bool:
     """Whether our class `main` gives an attribute that has no value to go back to."""
     ours = spec.defaults.classes[MAIN]
@@ -143,20 +156,6 @@ def _cannot_undo(spec: Spec) -> bool:
     )
 
 
-def _prune(root: "etree._Element", deep: bool) -> None:
-    """Remove a section that says nothing; `deep`: also its empty parts."""
-    for child in list(root) if deep else ():
-        if not len(child) and not child.attrib:
-            root.remove(child)
-    if not len(root) and not root.attrib:
-        root.getparent().remove(root)
-
-
-def _tag(parent: Element, part: Element) -> str:
-    """The tag of a part of the settings that no file has mentioned."""
-    return next(tag for tag, rule in children_of(type(parent)).items() if rule.cls is type(part))
-
-
 # --------------------------------------------------------------------------------------------------------- attributes
 
 
@@ -164,22 +163,23 @@ def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]
     """What has to be written of an element, by attribute."""
     if element.tag == "worldbody":
         return {}
-    before, found = inherited(element), {}
+    before, texts = inherited(element), {}
     alone = {name for group in element.supersede for name in group}
     kinds = element.attributes()
     for name in sorted(element.legal(), key=lambda name: name not in LEADING):
         kind, value = kinds[name], getattr(element, name)
         if value is None:
             continue
-        implied = name in before and not kind.required and name not in alone and _same(kind, before[name], value)
-        if not implied:
-            found[xml_name(name)] = _file_name(spec, element, kind, value) or kind.text(value)
-    return _without_gaps(element, found) if isinstance(element, Key) else found
+        under = None if kind.required or name in alone else before.get(name)
+        # what the element would have without saying it is left out
+        if under is None or not np.array_equal(kind.over(under, value), under):
+            texts[xml_name(name)] = _file_name(spec, element, kind, value) or kind.text(value)
+    return _without_gaps(element, texts) if isinstance(element, Key) else texts
 
 
 def _without_gaps(key: Element, texts: dict[str, str]) -> dict[str, str]:
     """A keyframe's numbers up to the last one that it says: one that was attached may leave out the others."""
-    found = {}
+    result = {}
     for name, text in texts.items():
         said = " ".join(text.split()).removesuffix(" nan")
         while said.endswith(" nan"):
@@ -188,13 +188,8 @@ def _without_gaps(key: Element, texts: dict[str, str]) -> dict[str, str]:
             message = "is a keyframe of an attached model, which leaves out numbers before others"
             raise UnsupportedError([Problem(key.file, key.line, key.label, message, "delete it, or fill it in")])
         if name == "name" or said != "nan":
-            found[name] = text if name == "name" else said
-    return found
-
-
-def _same(kind: Kind, inherited: Any, own: Any) -> bool:
-    """Whether an attribute says what it would be without it."""
-    return inherited is not None and np.array_equal(kind.over(inherited, own), inherited)
+            result[name] = text if name == "name" else said
+    return result
 
 
 def _nothing(element: Element) -> Mapping[str, Any]:

@@ -283,7 +283,7 @@ def _fixed_views(model: Model, kinematics: Kinematics, com: ComFrame) -> Fields:
 
 
 def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
-    """eq_data with what connect and weld constraints take from qpos0; see mjcf/elements/equality.py for the layout."""
+    """eq_data with what connect and weld constraints take from qpos0; layout: mjcf/elements/constraints.py."""
     topology, data = model.topology, model.eq_data
     on_bodies = topology.eq_objtype == ObjType.BODY
     connect = (topology.eq_type == EqType.CONNECT) & on_bodies

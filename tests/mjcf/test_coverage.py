@@ -1,31 +1,79 @@
-"""Every attribute of MJCF is read by the compiler, or stands in a table that says why not."""
+"""Every attribute of MJCF is read by the compiler, or stands in a table here that says why not.
+
+So nothing is read from a file and then forgotten. Whole elements are refused by `Element.unsupported`.
+"""
 
 import dataclasses
 import re
 from pathlib import Path
 
 import diffsim
-from diffsim.mjcf.coverage import KEPT, kept
-from diffsim.mjcf.elements import Flags, Mujoco
+from diffsim.mjcf.elements import Mujoco, visual
+from diffsim.mjcf.elements.asset import Bone, FileAsset, Mesh, Skin
+from diffsim.mjcf.elements.camera import Light
+from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element, children_of
 from diffsim.types import Option
 
 ROOT = Path(diffsim.__file__).parent
-READERS = [
-    *sorted((ROOT / "compiler").rglob("*.py")),
-    *(
-        path
-        for path in sorted((ROOT / "mjcf").glob("*.py"))
-        if path.stem in ("spec", "defaults", "reader", "names", "orientation")
-    ),
-    *sorted((ROOT / "mjcf" / "macros").glob("*.py")),
-    *(
-        ROOT / "mjcf" / "elements" / f"{name}.py"
-        for name in ("actuator", "shortcuts", "muscle", "dcmotor", "sensor", "equality", "settings")
-    ),
+READERS = [*sorted((ROOT / "compiler").rglob("*.py")), *sorted((ROOT / "mjcf" / "macros").glob("*.py"))]
+READERS += [ROOT / "mjcf" / f"{name}.py" for name in ("spec", "defaults", "reader", "orientation")]
+READERS += [
+    ROOT / "mjcf" / "elements" / f"{name}.py"
+    for name in ("actuator", "shortcuts", "dcmotor", "sensor", "constraints", "settings")
 ]
 TEXT = "\n".join(path.read_text() for path in READERS)
 OPTIONS = {field.name for field in dataclasses.fields(Option)} | set(Flags.DISABLE) | set(Flags.ENABLE)
+
+# elements that say only how things look: read, checked, kept for rendering and writing
+VISUAL: tuple[type[Element], ...] = (*visual.PARTS.values(), Skin, Bone)
+
+_LOOKS = "only rendering reads it"
+_MEMORY = "sizes of MuJoCo's own memory; ours follows from the model"
+_USER = "user data stays on the elements; the longest list counts"
+_UNITS = "read by way of Compiler.degree and Compiler.folder"
+_BY_NAME = "files are told apart by their contents and names"
+
+# attributes that the compiler does not read, with the reason
+KEPT: dict[type[Element], dict[str, str]] = {
+    Compiler: {
+        "coordinate": "local is the only value that is left",
+        "angle": _UNITS,
+        "meshdir": _UNITS,
+        "texturedir": _UNITS,
+        "assetdir": _UNITS,
+        "usethread": "the compiler has one thread",
+        "saveinertial": "concerns writing only (save_inertials)",
+    },
+    Size: {
+        **dict.fromkeys(("memory", "njmax", "nconmax", "nstack"), _MEMORY),
+        **dict.fromkeys(
+            (
+                *("nuser_body", "nuser_jnt", "nuser_geom", "nuser_site"),
+                *("nuser_cam", "nuser_tendon", "nuser_actuator", "nuser_sensor"),
+            ),
+            _USER,
+        ),
+    },
+    Flags: {
+        "midphase": "a way of searching that only changes the order of contacts",
+        "island": "a way of solving that does not change the solution",
+        "nativeccd": "there is one convex search; the depths that MuJoCo's other one finds are not the least",
+        "autoreset": "a state that diverged is reported, not reset",
+    },
+    Light: dict.fromkeys(
+        ("bulbradius", "intensity", "attenuation", "exponent", "ambient", "diffuse", "specular", "texture"), _LOOKS
+    ),
+    FileAsset: {"content_type": _BY_NAME},
+    Mesh: {"smoothnormal": _LOOKS, "normal": _LOOKS, "texcoord": _LOOKS},
+}
+
+
+def kept(cls: type[Element], attribute: str) -> str:
+    """Why the compiler does not read an attribute; empty if it has to."""
+    if issubclass(cls, VISUAL):
+        return _LOOKS
+    return next((KEPT[base][attribute] for base in cls.__mro__ if attribute in KEPT.get(base, {})), "")
 
 
 def classes(cls: type[Element], seen: set[type[Element]]) -> set[type[Element]]:
@@ -52,6 +100,6 @@ def test_no_attribute_is_forgotten() -> None:
 
 def test_the_tables_name_attributes_that_exist() -> None:
     for cls, reasons in KEPT.items():
-        having = [each for each in ALL if issubclass(each, cls)]
+        having = [other for other in ALL if issubclass(other, cls)]
         for name in reasons:
-            assert any(name in each.legal() for each in having), f"{cls.__name__}.{name}"
+            assert any(name in other.legal() for other in having), f"{cls.__name__}.{name}"

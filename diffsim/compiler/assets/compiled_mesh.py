@@ -29,13 +29,6 @@ from diffsim.compiler.assets.mesh_shapes import builtin_surface
 from diffsim.compiler.assets.octree_field import Octree, octree_of
 from diffsim.compiler.draft import Draft, Node
 from diffsim.mjcf.elements.deformable import Plugin
-from diffsim.mjcf.files.limits import (
-    MOST_FACES,
-    MOST_VERTICES,
-    AssetError,
-    check_count,
-    kind_of,
-)
 from diffsim.mjcf.files.mesh_files import KINDS, read_mesh
 from diffsim.mjcf.files.surface import (
     SMALLEST,
@@ -48,6 +41,13 @@ from diffsim.mjcf.files.surface import (
     volume_and_center,
 )
 from diffsim.mjcf.orientation import IDENTITY, diagonalize, matrix, unit
+from diffsim.mjcf.resources import (
+    MOST_FACES,
+    MOST_VERTICES,
+    AssetError,
+    check_count,
+    kind_of,
+)
 
 Array = np.ndarray
 

@@ -19,8 +19,8 @@ from diffsim.compiler.host.interpret import interpret
 from diffsim.geometry.sdf.data import OCTREE
 from diffsim.geometry.sdf.functions import FUNCTIONS, FieldFunction
 from diffsim.mjcf.elements.deformable import MUJOCO, Config, Plugin, PluginInstance
-from diffsim.mjcf.files.limits import AssetError
 from diffsim.mjcf.files.surface import Surface
+from diffsim.mjcf.resources import AssetError
 
 # grid points along all three sides together, less one or two for each
 POINTS = 300

@@ -10,7 +10,7 @@ import numpy as np
 from diffsim.compiler.assets.images import png_gray
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses
-from diffsim.mjcf.files.limits import MOST_IN_ALL, MOST_PIXELS, AssetError, check_count, kind_of
+from diffsim.mjcf.resources import MOST_IN_ALL, MOST_PIXELS, AssetError, check_count, kind_of
 
 Array = np.ndarray
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.mjcf.files.limits import AssetError
 from diffsim.mjcf.files.surface import SMALLEST, cross_product, directed_edges, squares
+from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 from PIL import Image
 
-from diffsim.mjcf.files.limits import MOST_PIXELS, AssetError, check_count
+from diffsim.mjcf.resources import MOST_PIXELS, AssetError, check_count
 
 Array = np.ndarray
 

@@ -10,8 +10,8 @@ from math import pi, sqrt
 
 import numpy as np
 
-from diffsim.mjcf.files.limits import MOST_VERTICES, AssetError, check_count
 from diffsim.mjcf.files.surface import Surface, cross_product, directed_edges
+from diffsim.mjcf.resources import MOST_VERTICES, AssetError, check_count
 
 Array = np.ndarray
 

@@ -23,7 +23,7 @@ from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.mjcf.elements.deformable import Plugin
-from diffsim.mjcf.files.limits import (
+from diffsim.mjcf.resources import (
     MOST_IN_ALL,
     AssetError,
     check_count,

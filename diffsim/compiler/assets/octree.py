@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.mjcf.files.limits import AssetError
 from diffsim.mjcf.files.surface import cross_product, dot
+from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 

@@ -15,8 +15,7 @@ from diffsim.compiler.assets.images import SIGNATURE, png_is_srgb, png_pixels
 from diffsim.compiler.assets.patterns import Pattern, pattern_pixels
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses
-from diffsim.mjcf.files.limits import MOST_PIXELS, MOST_TEXELS, AssetError, check_count, kind_of
-from diffsim.mjcf.resources import OutsideError
+from diffsim.mjcf.resources import MOST_PIXELS, MOST_TEXELS, AssetError, OutsideError, check_count, kind_of
 
 Array = np.ndarray
 

@@ -1,14 +1,14 @@
 """Explicit contact pairs and exclusions, in the order of their signature (body1 << 16) + body2; equality constraints.
 
 What a pair does not say comes from the pair default, not from its geoms (3.8.1). The numbers of an equality stand in
-`mjcf/elements/equality.py`.
+`mjcf/elements/constraints.py`.
 Source: MuJoCo "Modeling", pair, exclude and equality.
 """
 
 from diffsim.base.enums import ObjType
 from diffsim.base.joints import is_scalar
 from diffsim.compiler.draft import Draft
-from diffsim.mjcf.elements.equality import JointEquality
+from diffsim.mjcf.elements.constraints import JointEquality
 
 CONDIMS = (1, 3, 4, 6)
 

@@ -14,8 +14,8 @@ from diffsim.base.enums import Elastic2D, EqType, FlexSelf
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.flex_tables import borders, flaps, incident_edges, number_edges
 from diffsim.compiler.topology import addresses
+from diffsim.mjcf.elements.constraints import FlexEquality
 from diffsim.mjcf.elements.deformable import FlexContact, FlexEdge, FlexElasticity
-from diffsim.mjcf.elements.equality import FlexEquality
 from diffsim.mjcf.macros.flex_cells import empty_cells
 from diffsim.mjcf.orientation import compose, matrix
 

@@ -22,7 +22,6 @@ from diffsim.compiler.assets.field_plugins import NO_FIELD, SAMPLED, FieldUse, f
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.constraints import CONDIMS
 from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties, bounding_box, fluid_coefficients
-from diffsim.mjcf.files.limits import AssetError
 from diffsim.mjcf.orientation import (
     TINY,
     compose,
@@ -31,6 +30,7 @@ from diffsim.mjcf.orientation import (
     rotate,
     unit,
 )
+from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 Fit = Callable[[Array], list[float]]

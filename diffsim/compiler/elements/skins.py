@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.mjcf.elements.asset import Bone
-from diffsim.mjcf.files.limits import MOST_FACES, MOST_VERTICES, AssetError, check_count
+from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_count
 
 Array = np.ndarray
 

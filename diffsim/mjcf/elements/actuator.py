@@ -1,4 +1,4 @@
-"""The general actuator, and what its shortcuts (shortcuts.py, muscle.py, dcmotor.py) have in common.
+"""The general actuator, and what its shortcuts (shortcuts.py, dcmotor.py) have in common.
 
 Each shortcut (motor, position, ...) is a set of values of the general actuator, computed by its `law`.
 
@@ -20,13 +20,14 @@ from diffsim.mjcf.attributes import (
     Integer,
     Keyword,
     Name,
+    Polynomial,
     Real,
     Reals,
     Reference,
     Tristate,
     Vector,
+    keywords,
 )
-from diffsim.mjcf.elements.common import Polynomial, keywords
 from diffsim.mjcf.elements.sensor import INTERPOLATIONS
 from diffsim.mjcf.schema import Element
 
@@ -103,8 +104,8 @@ class Actuator(Element):
     @property
     def target(self) -> tuple[TrnType, str | None]:
         """The transmission and the name of its target."""
-        found = [(kind, getattr(self, name)) for name, kind in TARGETS.items() if getattr(self, name) is not None]
-        return found[0] if found else (TrnType.UNDEFINED, None)
+        targets = ((kind, getattr(self, name)) for name, kind in TARGETS.items() if getattr(self, name) is not None)
+        return next(targets, (TrnType.UNDEFINED, None))
 
     def law(self, base: "Actuator", problems: Problems) -> dict[str, Any]:
         """The general fields that this shortcut sets.
@@ -146,9 +147,9 @@ def with_entries(vector: Vector, entries: dict[int, float]) -> Vector:
     return changed
 
 
-def own_or(own: float | None, inherited: float) -> float:
-    """The element's own number, the inherited one where it gives none."""
-    return float(inherited) if own is None else own
+def own_or(number: float | None, inherited: float) -> float:
+    """The number that an element says, the inherited one where it says none."""
+    return float(inherited) if number is None else number
 
 
 def check_not_negative(element: Element, problems: Problems, *names: str) -> None:

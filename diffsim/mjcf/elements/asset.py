@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from diffsim.base.enums import ColorSpace, TextureRole, TextureType
 from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
+    GRAY,
     Class,
     File,
     Flag,
@@ -23,7 +24,6 @@ from diffsim.mjcf.attributes import (
     Text,
     Vector,
 )
-from diffsim.mjcf.elements.common import GRAY
 from diffsim.mjcf.schema import Element, allow
 
 MESH_INERTIAS = {"convex": "convex", "legacy": "legacy", "exact": "exact", "shell": "shell"}

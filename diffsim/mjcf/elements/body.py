@@ -10,20 +10,24 @@ from dataclasses import dataclass
 from diffsim.base.enums import GeomType, JointType, SleepPolicy
 from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
+    GRAY,
     AutoFlag,
     Class,
     Flag,
     Integer,
     Keyword,
     Name,
+    Oriented,
+    Polynomial,
     Real,
     Reals,
     Reference,
+    Solimp,
+    Solref,
     Text,
     Tristate,
     Vector,
 )
-from diffsim.mjcf.elements.common import GRAY, Oriented, Polynomial, Solimp, Solref
 from diffsim.mjcf.schema import Element
 
 SLEEP_POLICIES = {

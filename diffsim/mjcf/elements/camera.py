@@ -15,12 +15,12 @@ from diffsim.mjcf.attributes import (
     Keyword,
     Keywords,
     Name,
+    Oriented,
     Real,
     Reals,
     Reference,
     Vector,
 )
-from diffsim.mjcf.elements.common import Oriented
 from diffsim.mjcf.schema import Element
 
 CAMLIGHT_MODES = {

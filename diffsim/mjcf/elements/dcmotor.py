@@ -23,10 +23,10 @@ from diffsim.mjcf.elements.actuator import MOTOR_INPUTS, MOTOR_OMITS, Actuator, 
 Entries = dict[str, dict[int, float]]
 
 
-def _laid_over(own: Vector | None, inherited: list[float]) -> list[float]:
-    """The element's own numbers, then the inherited ones that it does not reach."""
-    given = [] if own is None else own.tolist()
-    return given + inherited[len(given) :]
+def _laid_over(vector: Vector | None, inherited: list[float]) -> list[float]:
+    """The numbers that an element says, then the inherited ones that it does not reach."""
+    said = [] if vector is None else vector.tolist()
+    return said + inherited[len(said) :]
 
 
 def _back_emf_constant(nominal: list[float], known: float, resistance: float, viscosity: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from diffsim.base.enums import Elastic2D, FlexSelf
 from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import (
+    GRAY,
     File,
     Flag,
     Integer,
@@ -17,15 +18,18 @@ from diffsim.mjcf.attributes import (
     IntVector,
     Keyword,
     Name,
+    Oriented,
     Real,
     Reals,
     Reference,
+    Solimp,
+    Solref,
     Text,
     Vector,
+    keywords,
 )
 from diffsim.mjcf.elements.asset import Mesh
 from diffsim.mjcf.elements.body import Geom, Joint, Site
-from diffsim.mjcf.elements.common import GRAY, Oriented, Solimp, Solref, keywords
 from diffsim.mjcf.schema import Element, allow
 
 NO_PLUGIN = "plugins are not supported, but for distance fields"

@@ -11,7 +11,8 @@ from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, ModelAsset, Skin, Texture
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Geom, Inertial, Joint, Replicate, Site
 from diffsim.mjcf.elements.camera import Camera, Light
-from diffsim.mjcf.elements.contact import Exclude, Pair
+from diffsim.mjcf.elements.constraints import TAGS as EQUALITIES
+from diffsim.mjcf.elements.constraints import Equality, Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.dcmotor import DCMotor
 from diffsim.mjcf.elements.deformable import (
@@ -23,9 +24,6 @@ from diffsim.mjcf.elements.deformable import (
     Plugin,
     PluginDeclaration,
 )
-from diffsim.mjcf.elements.equality import TAGS as EQUALITIES
-from diffsim.mjcf.elements.equality import Equality
-from diffsim.mjcf.elements.muscle import Muscle
 from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
 from diffsim.mjcf.elements.shortcuts import (
     Adhesion,
@@ -33,6 +31,7 @@ from diffsim.mjcf.elements.shortcuts import (
     Damper,
     IntVelocity,
     Motor,
+    Muscle,
     PluginActuator,
     Position,
     Velocity,

@@ -18,11 +18,13 @@ from diffsim.mjcf.attributes import (
     Keyword,
     Real,
     Reals,
+    Solimp,
+    Solref,
     Text,
     Tristate,
     Vector,
+    keywords,
 )
-from diffsim.mjcf.elements.common import Solimp, Solref, keywords
 from diffsim.mjcf.schema import Element, allow
 
 LENGTHRANGE_MODES = keywords(LRMode)

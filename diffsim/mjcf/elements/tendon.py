@@ -5,8 +5,21 @@ Source: MuJoCo XML reference, "tendon".
 
 from dataclasses import dataclass
 
-from diffsim.mjcf.attributes import AutoFlag, Class, Integer, Name, Real, Reals, Reference, Tristate, Vector
-from diffsim.mjcf.elements.common import GRAY, Polynomial, Solimp, Solref
+from diffsim.mjcf.attributes import (
+    GRAY,
+    AutoFlag,
+    Class,
+    Integer,
+    Name,
+    Polynomial,
+    Real,
+    Reals,
+    Reference,
+    Solimp,
+    Solref,
+    Tristate,
+    Vector,
+)
 from diffsim.mjcf.schema import Element, allow
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.mjcf.files.limits import MOST_FACES, MOST_VERTICES, AssetError, check_count
+from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_count
 
 Array = np.ndarray
 

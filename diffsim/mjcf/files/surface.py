@@ -26,14 +26,6 @@ def _no_corners() -> Array:
     return np.zeros((0, 3), np.int32)
 
 
-def _no_vectors() -> Array:
-    return np.zeros((0, 3), np.float32)
-
-
-def _no_points() -> Array:
-    return np.zeros((0, 2), np.float32)
-
-
 @dataclass(frozen=True)
 class Surface:
     """A triangulated surface as its source has it; arrays without rows where the source has nothing.
@@ -45,8 +37,8 @@ class Surface:
 
     vertex: Array
     face: Array = field(default_factory=_no_corners)
-    normal: Array = field(default_factory=_no_vectors)
-    texcoord: Array = field(default_factory=_no_points)
+    normal: Array = field(default_factory=lambda: np.zeros((0, 3), np.float32))
+    texcoord: Array = field(default_factory=lambda: np.zeros((0, 2), np.float32))
     facenormal: Array = field(default_factory=_no_corners)
     facetexcoord: Array = field(default_factory=_no_corners)
 
@@ -79,7 +71,7 @@ def triangles(vertex: Array, face: Array) -> Triangles:
 def volume_and_center(parts: Triangles, apex: Array, absolute: bool) -> tuple[float, Array]:
     """Volume of the pyramids over triangles and its center of mass; `absolute`: every one counts as positive."""
     spoke = parts.center - apex
-    volume = _dots(spoke, parts.normal) * parts.area / 3
+    volume = dot(spoke, parts.normal) * parts.area / 3
     volume = np.abs(volume) if absolute else volume
     middle = parts.center * 0.75 + apex * 0.25
     *center, total = _total(np.column_stack([volume[:, None] * middle, volume]))
@@ -93,7 +85,7 @@ def inertia(vertex: Array, face: Array, shell: bool, absolute: bool) -> tuple[fl
     x y^T + y x^T, pairs of equals among them; of a triangle a, b, c it is the same with A/12.
     """
     parts = triangles(vertex, face)
-    weight = parts.area if shell else _dots(parts.center, parts.normal) * parts.area / 3
+    weight = parts.area if shell else dot(parts.center, parts.normal) * parts.area / 3
     weight = np.abs(weight) if absolute else weight
     scaled = weight / (12 if shell else 20)
     a, b, c = (vertex[face[:, corner]].T for corner in range(3))
@@ -168,11 +160,6 @@ def _total(rows: Array) -> Array:
     Where a mesh is symmetric, rounding decides which of its equivalent axes come out; in this order it is as in MuJoCo.
     """
     return np.add.reduce(np.ascontiguousarray(rows), axis=0)
-
-
-def _dots(a: Array, b: Array) -> Array:
-    """a . b over the last axis, term by term."""
-    return a[:, 0] * b[:, 0] + a[:, 1] * b[:, 1] + a[:, 2] * b[:, 2]
 
 
 def _unit(vectors: Array) -> Array:

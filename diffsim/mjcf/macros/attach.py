@@ -14,7 +14,7 @@ from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.body import Body, Frame
-from diffsim.mjcf.elements.contact import Exclude, Pair
+from diffsim.mjcf.elements.constraints import Exclude, Pair
 from diffsim.mjcf.elements.custom import CustomText, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Attach
 from diffsim.mjcf.elements.sections import (
@@ -28,8 +28,7 @@ from diffsim.mjcf.elements.sections import (
 from diffsim.mjcf.elements.sensor import Sensor
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.keys import Keys
-from diffsim.mjcf.references import own_names, references
-from diffsim.mjcf.schema import Element
+from diffsim.mjcf.schema import Element, own_names, references
 from diffsim.mjcf.spec import Spec
 
 # may refer to what does not come along

@@ -22,7 +22,15 @@ MOST_COPIES = 20_000
 
 def expand(spec: Spec, problems: Problems) -> None:
     """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
-    macros, keys, made = _macros(spec.root), Keys(spec, problems), Made()
+    macros, keys, made = [], Keys(spec, problems), Made()
+    waiting: list[Element] = [spec.root]
+    while waiting:
+        element = waiting.pop()
+        if isinstance(element, Replicate | Attach | FlexComp):
+            macros.append(element)
+        waiting.extend(element.children)
+    # this walk has the last child first and parents before children: its reverse is file order, innermost first
+    macros.reverse()
     sizes = _sizes(spec, macros)
     for element in macros:
         if sizes[id(element)] > MOST_COPIES:
@@ -46,36 +54,19 @@ def expand(spec: Spec, problems: Problems) -> None:
     keys.place()
 
 
-def _macros(root: Element) -> list[Element]:
-    """Every macro, what stands in another one first."""
-    found, waiting = [], [root]
-    while waiting:
-        element = waiting.pop()
-        if isinstance(element, Replicate | Attach | FlexComp):
-            found.append(element)
-        waiting.extend(element.children)
-    # the walk above has the last child first and parents before children: its reverse is file order, innermost first
-    return found[::-1]
-
-
 def _sizes(spec: Spec, macros: list[Element]) -> dict[int, int]:
     """How many elements have been made when a macro is done, by identity: by it, and by all before it."""
     grown, sizes, total = dict[int, int](), dict[int, int](), 0
     # parents come before their children in a walk
     for element in reversed(list(spec.root.walk())):
         size = 1 + sum(grown[id(child)] for child in element.children)
-        if isinstance(element, Replicate | Attach):
-            size = _copies(spec, element, size)
+        if isinstance(element, Replicate):
+            size *= element.filled().count or 0
+        elif isinstance(element, Attach):
+            child = spec.models.get(element.model)
+            size = sum(1 for _ in child.root.walk()) if child is not None else 0
         grown[id(element)] = size
     for element in macros:
         total += grown[id(element)]
         sizes[id(element)] = total
     return sizes
-
-
-def _copies(spec: Spec, element: Element, within: int) -> int:
-    """How many elements a macro makes of `within` elements, or of the model that it attaches."""
-    if isinstance(element, Replicate):
-        return (element.filled().count or 0) * within
-    child = spec.models.get(getattr(element, "model", ""))
-    return sum(1 for _ in child.root.walk()) if child is not None else 0

@@ -17,6 +17,7 @@ from diffsim.base.enums import Elastic2D, JointType
 from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import IntVector
 from diffsim.mjcf.elements.body import Body, Frame, Inertial, Joint, Replicate
+from diffsim.mjcf.elements.constraints import FlexEquality, FlexStrain
 from diffsim.mjcf.elements.deformable import (
     Flex,
     FlexComp,
@@ -26,15 +27,13 @@ from diffsim.mjcf.elements.deformable import (
     FlexElasticity,
     FlexPin,
 )
-from diffsim.mjcf.elements.equality import FlexEquality, FlexStrain
 from diffsim.mjcf.elements.sections import DeformableSection, EqualitySection
 from diffsim.mjcf.files.gmsh_file import read_gmsh
-from diffsim.mjcf.files.limits import AssetError, check_count
 from diffsim.mjcf.files.mesh_files import read_mesh, without_repeats
 from diffsim.mjcf.macros.flex_cells import empty_cells, node_places, node_weights, nodes_of_empty_cells
 from diffsim.mjcf.macros.flexcomp_shapes import box, grid
 from diffsim.mjcf.orientation import matrix, orientation_of
-from diffsim.mjcf.resources import ResourceError
+from diffsim.mjcf.resources import AssetError, ResourceError, check_count
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.mjcf.files.limits import AssetError
+from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
 

@@ -23,7 +23,7 @@ from diffsim.base.joints import kind_of
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint, Replicate
 from diffsim.mjcf.elements.custom import Key
 from diffsim.mjcf.elements.sections import KeyframeSection
-from diffsim.mjcf.numbers import Vector, frozen
+from diffsim.mjcf.kinds import Vector, frozen
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 

@@ -17,16 +17,15 @@ import warnings
 
 import numpy as np
 
-from diffsim.mjcf.attributes import Vector
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.body import Frame, Replicate
-from diffsim.mjcf.elements.equality import Equality
+from diffsim.mjcf.elements.constraints import Equality
 from diffsim.mjcf.elements.sections import REFERRING
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.keys import Keys
-from diffsim.mjcf.references import own_names, references
-from diffsim.mjcf.schema import Element
+from diffsim.mjcf.orientation import from_euler, rotate
+from diffsim.mjcf.schema import Element, own_names, references
 
 # names by kind, as (space, name)
 Names = set[tuple[str, str]]
@@ -41,25 +40,27 @@ def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Com
     taken = keys.take(source, filled.count or 0)
     inside = {key for child in source.children for element in child.walk() for key in own_names(element)}
     referring = _take_referring(root, source, inside)
-    suffixes = _suffixes(filled.count or 0, filled.sep)
+    count = filled.count or 0
+    suffixes = [f"{filled.sep}{index:0{len(str(count))}d}" for index in range(count)]
     frames: list[Element] = []
     copies: list[dict[int, Element]] = []
-    for frame, suffix in zip(_frames(filled, compiler), suffixes, strict=True):
-        made: dict[int, Element] = {}
-        frame.children = [_copy(child, frame, suffix, inside, made) for child in source.children]
+    pos = np.zeros(3)
+    for index, suffix in enumerate(suffixes):
+        euler = index * filled.euler
+        place = {"tag": "frame", "file": filled.file, "line": filled.line, "parent": filled.parent}
+        frame = Frame(**place, childclass=filled.childclass, pos=pos, euler=euler)
+        pos = pos + rotate(from_euler(euler, compiler.eulerseq, compiler.degree), filled.offset)
+        copied: dict[int, Element] = {}
+        frame.children = [_copy(child, frame, suffix, inside, copied) for child in source.children]
         frames.append(frame)
-        copies.append(made)
+        copies.append(copied)
         for element in referring:
             section = root.each(type(element.parent or root))[-1]
-            section.children.append(_copy(element, section, suffix, inside, made))
+            section.children.append(_copy(element, section, suffix, inside, copied))
     siblings = source.parent.children
     place = next(index for index, sibling in enumerate(siblings) if sibling is source)
     siblings[place : place + 1] = frames
     keys.replicated(taken, suffixes, copies)
-
-
-def _suffixes(count: int, separator: str) -> list[str]:
-    return [f"{separator}{index:0{len(str(count))}d}" for index in range(count)]
 
 
 def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Element]:
@@ -92,41 +93,7 @@ def _copy(element: Element, parent: Element, suffix: str, inside: Names, copies:
     for name, kind in element.attributes().items():
         if isinstance(kind, NameKind) and getattr(element, name):
             renamed[name] = getattr(element, name) + suffix
-    made = element.replace(parent=parent, children=[], **renamed)
-    made.children = [_copy(child, made, suffix, inside, copies) for child in element.children]
-    copies[id(element)] = made
-    return made
-
-
-# ------------------------------------------------------------------------------------------------- poses of the copies
-
-
-def _frames(source: Replicate, compiler: Compiler) -> list[Frame]:
-    """The frame of each copy, empty."""
-    position = np.zeros(3)
-    frames = []
-    for index in range(source.count or 0):
-        turn = index * source.euler
-        place = {"tag": "frame", "file": source.file, "line": source.line, "parent": source.parent}
-        frames.append(Frame(**place, childclass=source.childclass, pos=position, euler=turn))
-        position = position + _rotation(turn, compiler) @ source.offset
-    return frames
-
-
-def _rotation(euler: Vector, compiler: Compiler) -> Vector:
-    """The matrix of Euler angles: lower case letters of `eulerseq` turn about moving axes, upper about fixed ones."""
-    angles = np.deg2rad(euler) if compiler.degree else euler
-    result = np.eye(3)
-    for letter, angle in zip(compiler.eulerseq, angles, strict=True):
-        turn = _about_axis("xyz".index(letter.lower()), angle)
-        result = result @ turn if letter.islower() else turn @ result
-    return result
-
-
-def _about_axis(axis: int, angle: float) -> Vector:
-    first, second = (axis + 1) % 3, (axis + 2) % 3
-    matrix = np.eye(3)
-    matrix[first, first] = matrix[second, second] = np.cos(angle)
-    matrix[second, first] = np.sin(angle)
-    matrix[first, second] = -np.sin(angle)
-    return matrix
+    copy = element.replace(parent=parent, children=[], **renamed)
+    copy.children = [_copy(child, copy, suffix, inside, copies) for child in element.children]
+    copies[id(element)] = copy
+    return copy

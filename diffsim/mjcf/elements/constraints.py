@@ -1,10 +1,11 @@
-"""Equality constraints: what they hold together, and their numbers. A default class keeps only what all share.
+"""What constrains: pairs of geoms that are always, and of bodies that are never, checked for contact; equalities.
 
-A new one is a class with its tag in `TAGS` (or its tag beside a class that fits): here, as `data`, stands what it
-writes into eq_data (11,). Of a connect: [0:3] anchor on the first body, [3:6] on the second. Of a weld, the other way
-round: [0:3] anchor on the second body, [3:6] on the first, [6:10] relative orientation (all zero: take it from qpos0),
-[10] torque scale. Of a joint or tendon: [0:5] polynomial. What depends on poses is completed by set_const.
-Source: MuJoCo XML reference, "equality"; mjModel's eq_data.
+A default class keeps only what all equality constraints share. A new one is a class with its tag in `TAGS` (or its tag
+beside a class that fits): here, as `data`, stands what it writes into eq_data (11,). Of a connect: [0:3] anchor on the
+first body, [3:6] on the second. Of a weld, the other way round: [0:3] anchor on the second body, [3:6] on the first,
+[6:10] relative orientation (all zero: take it from qpos0), [10] torque scale. Of a joint or tendon: [0:5] polynomial.
+What depends on poses is completed by set_const.
+Source: MuJoCo XML reference, "contact" and "equality"; mjModel's eq_data.
 """
 
 from collections.abc import Sequence
@@ -14,9 +15,50 @@ import numpy as np
 
 from diffsim.base.enums import EqType, ObjType
 from diffsim.base.errors import Problems
-from diffsim.mjcf.attributes import Class, Flag, Integers, IntVector, Name, Real, Reals, Reference, Vector
-from diffsim.mjcf.elements.common import Solimp, Solref
+from diffsim.mjcf.attributes import (
+    Class,
+    Flag,
+    Integer,
+    Integers,
+    IntVector,
+    Name,
+    Real,
+    Reals,
+    Reference,
+    Solimp,
+    Solref,
+    Vector,
+)
 from diffsim.mjcf.schema import Element
+
+
+@dataclass(eq=False)
+class Pair(Element):
+    """Two geoms that collide whatever their masks say, with parameters of their own."""
+
+    default_key = "pair"
+
+    name: str | None = Name("pair")
+    class_: str | None = Class()
+    geom1: str = Reference("geom", required=True, defaultable=False)
+    geom2: str = Reference("geom", required=True, defaultable=False)
+    condim: int = Integer(3)
+    friction: Vector = Reals(5, (1, 1, 0.005, 0.0001, 0.0001), fewest=1)
+    solref: Vector = Solref()
+    solreffriction: Vector = Solref((0, 0))
+    solimp: Vector = Solimp()
+    gap: float = Real(0)
+    margin: float = Real(0)
+
+
+@dataclass(eq=False)
+class Exclude(Element):
+    """Two bodies whose geoms do not collide."""
+
+    name: str | None = Name("exclude")
+    body1: str = Reference("body", required=True)
+    body2: str = Reference("body", required=True)
+
 
 # object type, kind, and the names of the two ends
 Ends = tuple[ObjType, str, str | None, str | None]
