@@ -53,21 +53,21 @@ def load(
     return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)
 
 
-def _source(given: object) -> str | bytes | Path:
+def _source(source: object) -> str | bytes | Path:
     """What a model is loaded from, if it can be one."""
-    if isinstance(given, str) and given.isidentifier() and not Path(given).exists():
+    if isinstance(source, str) and source.isidentifier() and not Path(source).exists():
         bundled = sorted(path.stem for path in MODELS.glob("*.xml"))
-        if given not in bundled:
-            known = near(given, bundled, listed=len(bundled))
-            raise FileNotFoundError(f"there is no file {given!r}, and no model of this name comes with diffsim{known}")
-        return MODELS / f"{given}.xml"
-    if isinstance(given, str | bytes):
-        return given
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    path = os.fspath(given) if isinstance(given, os.PathLike) else None
+        if source not in bundled:
+            known = near(source, bundled, listed=len(bundled))
+            raise FileNotFoundError(f"there is no file {source!r}, and no model of this name comes with diffsim{known}")
+        return MODELS / f"{source}.xml"
+    if isinstance(source, str | bytes):
+        return source
+    if isinstance(source, bytearray | memoryview):
+        return bytes(source)
+    path = os.fspath(source) if isinstance(source, os.PathLike) else None
     if not isinstance(path, str):
-        kind = type(given).__name__
+        kind = type(source).__name__
         raise ArgumentError(f"a model is loaded from a path, XML text or bytes; {kind} was given")
     return Path(path)
 
@@ -77,6 +77,6 @@ def _saved(path: str | Path, max_contacts: int | None, max_pairs: int | None, ke
     if keep:
         raise ValueError("keep is for models from XML: a saved model keeps what it had when it was compiled")
     model = restore(Model, path)
-    given = {"max_contacts": max_contacts, "max_pairs": max_pairs}
-    changed = {name: number for name, number in given.items() if number is not None}
+    arguments = {"max_contacts": max_contacts, "max_pairs": max_pairs}
+    changed = {name: number for name, number in arguments.items() if number is not None}
     return model.replace(topology=dataclasses.replace(model.topology, **changed)) if changed else model

@@ -1,21 +1,25 @@
 """The engines that are compared: each makes a batch, a rollout under random controls, and its gradient.
 
 Every engine is a row of `ENGINES`: a class with `rollout(states, ctrl)` and, where it can, `gradient(states, ctrl)`.
-MJX and C MuJoCo are imported here, and only when asked for.
+MJX and C MuJoCo are imported here, and only when asked for. `Spread` shares the worlds of an engine out over devices,
+each of which runs the engine's own programs on its part. Clocks compile a jitted function apart from running it, and
+take the best of several runs.
 """
 
 import dataclasses
 import importlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from diffsim import parallel
 from diffsim.bench.made import MADE
-from diffsim.bench.timing import best_seconds
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.simulate.forward import forward
@@ -24,6 +28,53 @@ from diffsim.simulate.step import step
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import compiler_options
+
+# how long a run is repeated, s
+LASTING = 4.0
+
+
+class Compiled(NamedTuple):
+    """A compiled function and the seconds that tracing, lowering and compiling took."""
+
+    call: Callable[..., Any]
+    seconds: float
+
+
+def compile_cold(options: dict[str, Any], function: Callable[..., Any], *args: Any) -> Compiled:
+    """Traces and compiles with options of XLA, all caches empty or off. Measures it."""
+    cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.clear_caches()
+    start = time.perf_counter()
+    call = jax.jit(function).lower(*args).compile(compiler_options=options)
+    seconds = time.perf_counter() - start
+    jax.config.update("jax_enable_compilation_cache", cached)
+    return Compiled(call, seconds)
+
+
+def best_seconds(call: Callable[..., Any], *args: Any, repeats: int = 3, lasting: float = LASTING) -> float:
+    """The shortest of several runs, each waited for: at least so many, and those that begin within `lasting` s.
+
+    Machines that are shared are slow for seconds at a time.
+    """
+    times, begun = [], time.perf_counter()
+    while len(times) < repeats or time.perf_counter() - begun < lasting:
+        start = time.perf_counter()
+        jax.block_until_ready(call(*args))
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def best_seconds_in_turn(
+    calls: Sequence[Callable[..., Any]], starts: Sequence[Any], ctrl: Any, repeats: int
+) -> list[float]:
+    """The shortest of several runs of each call on its own start, all of them one after the other each time."""
+    times = [
+        [best_seconds(call, start, ctrl, repeats=1) for call, start in zip(calls, starts, strict=True)]
+        for _ in range(repeats)
+    ]
+    return [min(column) for column in zip(*times, strict=True)]
+
 
 Array = jax.Array
 
@@ -57,10 +108,10 @@ class Workload:
     def mjmodel(self, mujoco: Any) -> Any:
         """C MuJoCo's model, compiled from the same source."""
         make = mujoco.MjModel.from_xml_string if self.path in MADE else mujoco.MjModel.from_xml_path
-        found = make(self.source)
+        model = make(self.source)
         for name, value in {**self.options(), "noslip_iterations": self.noslip_iterations}.items():
-            setattr(found.opt, name, value)
-        return found
+            setattr(model.opt, name, value)
+        return model
 
     def controls(self, steps: int, batch: int, nu: int) -> np.ndarray:
         """Uniform random controls in [-1, 1], (steps, batch, nu)."""
@@ -247,3 +298,31 @@ def c_steps_per_second(workload: Workload, steps: int, warmup: int) -> dict[str,
 
 
 ENGINES = {"diffsim": Ours, "mjx": Mjx, "mjx-tuned": TunedMjx}
+
+
+WORLDS = PartitionSpec(parallel.AXIS)
+# controls of a rollout are (steps, worlds, nu)
+STEPS_OF_WORLDS = PartitionSpec(None, parallel.AXIS)
+
+
+class Spread:
+    """Step, rollout and gradient of an engine over the devices of a mesh, with states and controls to begin with."""
+
+    def __init__(self, engine: Batched, mesh: Mesh) -> None:
+        self.engine, self.mesh = engine, mesh
+        self.step = self._over(engine.step, WORLDS, WORLDS)
+        self.rollout = self._over(engine.rollout, STEPS_OF_WORLDS, WORLDS)
+        self.gradient = self._over(engine.gradient, STEPS_OF_WORLDS, STEPS_OF_WORLDS)
+
+    def start(self, batch: int) -> Any:
+        """A batch of starting states, a part on each device."""
+        return parallel.spread(self.engine.start(batch), self.mesh)
+
+    def controls(self, steps: int, batch: int) -> jax.Array:
+        """Random controls (steps, batch, nu), those of a world where it is."""
+        drawn = self.engine.workload.controls(steps, batch, self.engine.nu)
+        return jax.device_put(drawn, NamedSharding(self.mesh, STEPS_OF_WORLDS))
+
+    def _over(self, function: Callable[[Any, Any], Any], ctrl: PartitionSpec, result: PartitionSpec) -> Callable:
+        specs = {"in_specs": (WORLDS, ctrl), "out_specs": result}
+        return jax.shard_map(function, mesh=self.mesh, **specs, check_vma=False)

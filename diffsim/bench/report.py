@@ -1,15 +1,94 @@
-"""The report of `python -m diffsim bench`: one table per batch size, ratios last."""
+"""The report of `python -m diffsim bench`: one table per batch size, ratios last, and where the time of a step goes.
+
+For that, prefixes of the pipeline are timed, ours and MJX's in turn. `forward` is compiled for the fields of one stage
+at a time; XLA removes what they do not need, so each prefix holds the stages up to that one, and the difference between
+neighbours is what a stage adds, fusion included. The smooth part comes first, so that one prefix is all of it.
+"""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
 from diffsim import parallel
-from diffsim.bench.engines import ENGINES, Workload, c_steps_per_second
-from diffsim.bench.spread import Spread
-from diffsim.bench.stages import stage_table
-from diffsim.bench.timing import best_seconds, compile_cold
+from diffsim.bench.engines import (
+    ENGINES,
+    Batched,
+    Spread,
+    Workload,
+    best_seconds,
+    best_seconds_in_turn,
+    c_steps_per_second,
+    compile_cold,
+)
+
+Array = jax.Array
+
+
+class Stage(NamedTuple):
+    """A stage's name and the fields that need it, ours and MJX's."""
+
+    name: str
+    ours: tuple[str, ...]
+    mjx: tuple[str, ...]
+
+
+POSES = ("xpos", "xquat", "xipos", "geom_xpos", "geom_xmat", "site_xpos")
+INERTIA = ("cinert", "cdof")
+MOMENTS = ("ten_length", "ten_J", "actuator_length", "actuator_moment")
+
+# a stage's prefix has the fields of all rows up to its own
+STAGES = (
+    Stage("kinematics", POSES, POSES),
+    Stage("com, inertia", (*INERTIA, "M"), (*INERTIA, "qM")),
+    Stage("tendons, transmission", MOMENTS, MOMENTS),
+    Stage("velocity, bias, passive, actuation", ("qfrc_smooth",), ("qfrc_smooth",)),
+    Stage("collision", ("contact",), ("contact",)),
+    # together: written out, the rows would cost more than they do
+    Stage("constraint rows, solver", ("qacc", "qfrc_constraint"), ("qacc", "qfrc_constraint")),
+)
+SMOOTH = 4
+
+Rows = Iterator[tuple[str, list[float]]]
+
+
+def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, repeats: int = 30) -> Rows:
+    """(stage, added microseconds per world) for each prefix, one number per engine, sums, and seconds to compile.
+
+    Args:
+      engines: ours first; the same clock runs over all of them in turn, so that they share what else the machine does.
+      starts: for each engine a batch of states.
+      ctrl: controls, (batch, nu).
+      repeats: runs of which the fastest counts.
+    """
+    before = [0.0] * len(engines)
+    for number, stage in enumerate(STAGES):
+        programs = []
+        for engine, start in zip(engines, starts, strict=True):
+            fields = tuple(name for prefix in STAGES[: number + 1] for name in getattr(prefix, engine.names))
+            programs.append(compile_cold(engine.options, functools.partial(engine.read, fields=fields), start, ctrl))
+        seconds = best_seconds_in_turn([program.call for program in programs], starts, ctrl, repeats)
+        yield stage.name, _microseconds(ctrl, seconds, before)
+        before = seconds
+        if number == SMOOTH - 1:
+            yield "= smooth part", _microseconds(ctrl, seconds)
+            yield "compile the smooth part, s", [program.seconds for program in programs]
+    programs = [
+        compile_cold(engine.options, engine.step, start, ctrl) for engine, start in zip(engines, starts, strict=True)
+    ]
+    yield "compile the step, s", [program.seconds for program in programs]
+    whole = best_seconds_in_turn([program.call for program in programs], starts, ctrl, repeats)
+    yield "integration", _microseconds(ctrl, whole, before)
+    yield "= whole step", _microseconds(ctrl, whole)
+
+
+def _microseconds(ctrl: Array, seconds: list[float], before: list[float] | None = None) -> list[float]:
+    """Added time per world."""
+    start = before or [0.0] * len(seconds)
+    return [1e6 * (now - then) / ctrl.shape[0] for now, then in zip(seconds, start, strict=True)]
+
 
 Printer = Callable[[str], None]
 
@@ -69,7 +148,7 @@ def _stages(workload: Workload, names: Sequence[str], batch: int, warmup: int, s
     engines = [ENGINES[name](workload) for name in names]
     ctrl = jax.numpy.asarray(workload.controls(warmup + 1, batch, engines[0].nu))
     warm = jax.block_until_ready(jax.jit(engines[0].rollout)(engines[0].start(batch), ctrl[:warmup]))
-    starts = [each.resume(warm) for each in engines]
+    starts = [engine.resume(warm) for engine in engines]
     show(f"stages, batch {batch}, us a step{'':>17}" + "".join(f"{name:>10}" for name in names))
     figures = {}
     for stage, values in stage_table(engines, starts, ctrl[warmup]):

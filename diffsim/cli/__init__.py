@@ -11,7 +11,7 @@ import jax
 
 from diffsim.base.errors import DiffsimError
 from diffsim.cli import bench, info, render, view
-from diffsim.cli.command import Command
+from diffsim.cli.models import Command
 from diffsim.cli.models import find_model as find_model
 from diffsim.version import VERSION
 
@@ -42,12 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="diffsim", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--version", action="version", version=_versions())
+    # what a report of a problem should say
+    python = ".".join(map(str, sys.version_info[:3]))
+    parser.add_argument(
+        "--version", action="version", version=f"diffsim {VERSION} (jax {jax.__version__}, Python {python})"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        own = commands.add_parser(name, help=command.about, description=command.about)
-        command.declare(own)
-        own.set_defaults(run=command.run)
+        arguments_of = commands.add_parser(name, help=command.about, description=command.about)
+        command.declare(arguments_of)
+        arguments_of.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
     if "run" not in options:
         parser.print_help()
@@ -58,9 +62,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     return 0
-
-
-def _versions() -> str:
-    """What a report of a problem should say."""
-    python = ".".join(map(str, sys.version_info[:3]))
-    return f"diffsim {VERSION} (jax {jax.__version__}, Python {python})"

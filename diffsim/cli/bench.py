@@ -5,14 +5,12 @@ Besides models of files there are made ones, `made:chain` and `made:hand`.
 
 import argparse
 import importlib.util
-from collections.abc import Sequence
 
 import jax
 
 from diffsim import parallel
 from diffsim.base.errors import ArgumentError
-from diffsim.cli.command import Command
-from diffsim.cli.models import declare_model, find_model, loading_options
+from diffsim.cli.models import Command, declare_model, find_model, loading_options
 
 # modules of the engines of `--against`, outer ones first, and the package that has them
 MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx")
@@ -37,24 +35,14 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stages", action="store_true", help="only the table of stages")
 
 
-def _check_engines(names: Sequence[str]) -> None:
-    """Raises ArgumentError for an engine that is not installed."""
-    for name in names:
+def _run(options: argparse.Namespace) -> None:
+    for name in options.against:
         modules, package = PACKAGES[name]
         if not all(importlib.util.find_spec(module) for module in modules):
             raise ArgumentError(f"--against {name} needs the package {package}: pip install {package}==3.8.1")
-
-
-def _choose_devices(cores: int | None) -> None:
-    """All devices of the default backend, or some cores of the CPU."""
-    if cores is not None:
+    if options.cores is not None:
         jax.config.update("jax_platforms", "cpu")
-        parallel.use_cores(cores)
-
-
-def _run(options: argparse.Namespace) -> None:
-    _check_engines(options.against)
-    _choose_devices(options.cores)
+        parallel.use_cores(options.cores)
     from diffsim.bench.engines import Workload
     from diffsim.bench.report import Schedule, report
 

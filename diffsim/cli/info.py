@@ -2,8 +2,7 @@
 
 import argparse
 
-from diffsim.cli.command import Command
-from diffsim.cli.models import declare_model, load_model
+from diffsim.cli.models import Command, declare_model, load_model
 from diffsim.support.describe import print_model
 from diffsim.types.kinds import KINDS
 

@@ -1,9 +1,10 @@
-"""The model of a command: the arguments that say which it is and how it is loaded, the same for all commands."""
+"""What all commands share: a row of their table, and the arguments that say which model and how it is loaded."""
 
 import argparse
 import pathlib
 import site
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,15 @@ from diffsim.mjcf import read
 from diffsim.types import Model
 from diffsim.types.record import is_saved
 from diffsim.types.state import make_state
-from diffsim.viz.poses import poses_of
+from diffsim.viz.view import poses_of
+
+
+class Command(NamedTuple):
+    """What a command is for, in a line; how it declares its arguments; what it does with them."""
+
+    about: str
+    declare: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
 
 
 def declare_model(parser: argparse.ArgumentParser) -> None:

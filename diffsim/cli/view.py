@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim import viewer, viz
-from diffsim.cli.command import Command
-from diffsim.cli.models import declare_floor, declare_model, load_on_floor
+from diffsim.cli.models import Command, declare_floor, declare_model, load_on_floor
 from diffsim.cli.render import found
 from diffsim.types.state import make_inputs, make_state
 

@@ -7,19 +7,19 @@
 `VectorEnv`, for Gymnasium, is in `diffsim.envs.vector` (extra `gym`).
 """
 
-from diffsim.envs.autoreset import AutoResetWrapper as AutoResetWrapper
-from diffsim.envs.batch import RandomizedVmapWrapper as RandomizedVmapWrapper
-from diffsim.envs.batch import VmapWrapper as VmapWrapper
-from diffsim.envs.controls import around_keyframe as around_keyframe
-from diffsim.envs.controls import over_range as over_range
 from diffsim.envs.env import Env as Env
 from diffsim.envs.env import EnvState as EnvState
 from diffsim.envs.env import Moment as Moment
 from diffsim.envs.env import Task as Task
-from diffsim.envs.episode import EpisodeWrapper as EpisodeWrapper
-from diffsim.envs.starts import near as near
+from diffsim.envs.env import around_keyframe as around_keyframe
+from diffsim.envs.env import near as near
+from diffsim.envs.env import over_range as over_range
 from diffsim.envs.table import MODELS as MODELS
 from diffsim.envs.table import TASKS as TASKS
 from diffsim.envs.table import make as make
-from diffsim.envs.training import wrap as wrap
-from diffsim.envs.wrapper import Wrapper as Wrapper
+from diffsim.envs.wrappers import AutoResetWrapper as AutoResetWrapper
+from diffsim.envs.wrappers import EpisodeWrapper as EpisodeWrapper
+from diffsim.envs.wrappers import RandomizedVmapWrapper as RandomizedVmapWrapper
+from diffsim.envs.wrappers import VmapWrapper as VmapWrapper
+from diffsim.envs.wrappers import Wrapper as Wrapper
+from diffsim.envs.wrappers import wrap as wrap

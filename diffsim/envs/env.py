@@ -7,7 +7,8 @@
 
 A `Task` says how to begin, what is seen, what is good and what is the end; `Env` adds what all tasks share: controls
 from actions, several physics steps for each action, an end to worlds whose numbers went bad. Everything can be jitted,
-vmapped and differentiated; `env.model` can be differentiated and batched too (`Env` is a pytree).
+vmapped and differentiated; `env.model` can be differentiated and batched too (`Env` is a pytree). `over_range`,
+`around_keyframe` and `near` are what many tasks have as controls and as a beginning.
 """
 
 import dataclasses
@@ -18,13 +19,49 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from diffsim.envs.controls import over_range
+from diffsim.math import safe
 from diffsim.simulate.forward import forward
 from diffsim.simulate.rollout import rollout
 from diffsim.simulate.status import is_bad
+from diffsim.support.motion import integrate_pos
 from diffsim.types import Data, Inputs, Model, State
+from diffsim.types.state import make_inputs, make_state
 
 Array = jax.Array
+
+
+def over_range(model: Model, action: Array) -> Array:
+    """Controls (nu,) for actions in [-1, 1]: -1 and 1 are the ends of the control range; without a range the action.
+
+    Args:
+      model: the model.
+      action: (nu,).
+
+    Returns:
+      Controls (nu,), in the units of the actuators.
+    """
+    lower, upper = model.actuator_ctrlrange[:, 0], model.actuator_ctrlrange[:, 1]
+    inside = lower + 0.5 * (safe.clip(action, -1, 1) + 1) * (upper - lower)
+    return jnp.where(jnp.asarray(model.topology.actuator_ctrllimited, bool), inside, action)
+
+
+def around_keyframe(keyframe: str, scale: float) -> Callable[[Model, Array], Array]:
+    """Controls of a keyframe, plus `scale` times the action, within the control range: for `Task.control`.
+
+    Args:
+      keyframe: its name.
+      scale: units of control for an action of 1.
+
+    Returns:
+      (model, action (nu,)) -> controls (nu,).
+    """
+
+    def control(model: Model, action: Array) -> Array:
+        ctrl = make_inputs(model, keyframe).ctrl + scale * safe.clip(action, -1, 1)
+        lower, upper = model.actuator_ctrlrange[:, 0], model.actuator_ctrlrange[:, 1]
+        return jnp.where(jnp.asarray(model.topology.actuator_ctrllimited, bool), safe.clip(ctrl, lower, upper), ctrl)
+
+    return control
 
 
 class Moment(NamedTuple):
@@ -154,7 +191,8 @@ class Env:
         result = rollout(self.model, state.physics, ctrl, lambda state, data: None, inputs)
         moment, kept = self._moment(result.final, inputs, state.physics, action, state.info)
         bad = is_bad(result)
-        obs, metrics = _zero_where(bad, (self.task.observe(moment), self.task.reward(moment)))
+        seen = self.task.observe(moment), self.task.reward(moment)
+        obs, metrics = jax.tree.map(lambda value: jnp.where(bad, jnp.zeros_like(value), value), seen)
         return EnvState(
             physics=result.final,
             inputs=inputs,
@@ -204,5 +242,20 @@ class Env:
         return dataclasses.replace(self, **fields)
 
 
-def _zero_where(bad: Array, values: Any) -> Any:
-    return jax.tree.map(lambda value: jnp.where(bad, jnp.zeros_like(value), value), values)
+def near(model: Model, key: Array, spread: float, keyframe: str | None = None) -> tuple[State, Inputs]:
+    """A state near qpos0 or a keyframe, to begin an episode at, and the inputs there.
+
+    Args:
+      model: the model.
+      key: of `jax.random`.
+      spread: largest deviation of each position (m, rad) and of each velocity (m/s, rad/s), drawn evenly; quaternions
+        are turned by small angles.
+      keyframe: by name; None for qpos0.
+
+    Returns:
+      State and inputs.
+    """
+    state = make_state(model, keyframe)
+    shift, speed = jax.random.uniform(key, (2, model.nv), state.qpos.dtype, -spread, spread)
+    qpos = integrate_pos(model, state.qpos, shift, 1.0)
+    return state.replace(qpos=qpos, qvel=state.qvel + speed), make_inputs(model, keyframe)

@@ -1,7 +1,7 @@
-"""The table of tasks: one row each, a module of `tasks/` and a model of `models/`, mostly with the row's name."""
+"""The table of tasks: one row each, a `Task` of `tasks/` and a model of `models/`, mostly with the row's name."""
 
 from diffsim.envs.env import Env, Task
-from diffsim.envs.tasks import cartpole, hand, hopper, humanoid, joystick, quadruped, reacher, walker
+from diffsim.envs.tasks import cartpole, hand, humanoid, joystick, planar, quadruped, reacher
 from diffsim.load import MODELS as MODELS
 from diffsim.load import load
 from diffsim.types.record import near
@@ -9,8 +9,8 @@ from diffsim.types.record import near
 TASKS: dict[str, Task] = {
     "cartpole": cartpole.TASK,
     "reacher": reacher.TASK,
-    "hopper": hopper.TASK,
-    "walker": walker.TASK,
+    "hopper": planar.HOPPER,
+    "walker": planar.WALKER,
     "quadruped": quadruped.TASK,
     "humanoid": humanoid.TASK,
     "hand": hand.TASK,

@@ -18,10 +18,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from diffsim import viz
-from diffsim.envs.batch import VmapWrapper
 from diffsim.envs.env import Env, EnvState
-from diffsim.envs.episode import EpisodeWrapper
-from diffsim.envs.select import where
+from diffsim.envs.wrappers import EpisodeWrapper, VmapWrapper, where
 
 Array = jax.Array
 Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -172,7 +170,7 @@ def _numpy(tree: Any) -> Any:
 
 def _objects(obs: Any, done: np.ndarray) -> np.ndarray:
     """(num_envs,) observations where `done`, None elsewhere, as Gymnasium hands them over."""
-    found = np.full(len(done), None, dtype=object)
+    observations = np.full(len(done), None, dtype=object)
     for world in np.flatnonzero(done):
-        found[world] = _numpy(jax.tree.map(lambda leaf, world=world: leaf[world], obs))
-    return found
+        observations[world] = _numpy(jax.tree.map(lambda leaf, world=world: leaf[world], obs))
+    return observations

@@ -5,6 +5,6 @@ from diffsim.types.model import Model as Model
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
 from diffsim.types.state import Inputs as Inputs
+from diffsim.types.state import Rollout as Rollout
 from diffsim.types.state import State as State
 from diffsim.types.topology import Topology as Topology
-from diffsim.types.trajectory import Rollout as Rollout

@@ -52,8 +52,6 @@ class Kind(NamedTuple):
 
 _DOFS = ("dof_bodyid", "dof_jntid", "dof_parentid", "dof_treeid")
 _FACES = ("mesh_face", "mesh_facenormal", "mesh_facetexcoord")
-
-
 _VERTICES = ("flex_vertbodyid", "flex_vertedgeadr", "flex_vertedgenum")
 _EDGES = ("flex_vertedge", "flex_edge", "flex_edgeflap", "flexedge_rigid")
 _BONES = ("skin_bonevertadr", "skin_bonevertnum", "skin_bonebodyid")
@@ -75,10 +73,6 @@ def _until_next(first: str, size: str) -> Callable[[Any], np.ndarray]:
 def _flex_block(what: str, size: str, *integers: str) -> Block:
     first = f"flex_{what}adr"
     return Block(size, first, _until_next(first, size), integers)
-
-
-def _texture_bytes(topology: Any) -> np.ndarray:
-    return topology.tex_height * topology.tex_width * topology.tex_nchannel
 
 
 # in MuJoCo's order; the keys are what users call them, in capitals the names of `ObjType`
@@ -140,7 +134,11 @@ KINDS: dict[str, Kind] = {
         ("hfield_",),
         (Block("nhfielddata", "hfield_adr", lambda topology: topology.hfield_nrow * topology.hfield_ncol),),
     ),
-    "texture": Kind("ntex", ("tex_",), (Block("ntexdata", "tex_adr", _texture_bytes, ("tex_data",)),)),
+    "texture": Kind(
+        "ntex",
+        ("tex_",),
+        (Block("ntexdata", "tex_adr", lambda t: t.tex_height * t.tex_width * t.tex_nchannel, ("tex_data",)),),
+    ),
     "material": Kind("nmat", ("mat_",)),
     "pair": Kind("npair", ("pair_",)),
     "exclude": Kind("nexclude", ("exclude_",)),

@@ -371,11 +371,16 @@ class Model(Record):
         changed = super().replace(**fields)
         if changed.opt.enabled(EnableBit.SLEEP) and changed.topology.nsleep != changed.topology.ntree:
             changed = dataclasses.replace(changed, topology=changed.topology.sleeping())
-        absent = [name for name, value in _switches(fields) if _needs_code(changed.topology, name, value)]
-        if not absent:
+        present = {}
+        for name, cls in switch_fields().items():
+            holder = fields.get("opt") if cls is Option else None
+            value = fields.get(name, getattr(holder, name, None))
+            if value is not None and _needs_code(changed.topology, name, value):
+                present[name] = np.ones_like(changed.topology.present[name])
+        if not present:
             return changed
-        present = {**changed.topology.present, **{name: _everywhere(changed.topology, name) for name in absent}}
-        return dataclasses.replace(changed, topology=dataclasses.replace(changed.topology, present=present))
+        topology = dataclasses.replace(changed.topology, present={**changed.topology.present, **present})
+        return dataclasses.replace(changed, topology=topology)
 
     # one object, by name or index, with its fields
     body, joint, geom, site, camera, light = map(named, ("body", "joint", "geom", "site", "camera", "light"))
@@ -421,22 +426,9 @@ def switch_fields() -> dict[str, type]:
     return {f.name: cls for cls in (Model, Option) for f in dataclasses.fields(cls) if f.metadata.get("switch")}
 
 
-def _switches(fields: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The switch fields among what a `replace` changes, options included."""
-    names = switch_fields()
-    found = [(name, value) for name, value in fields.items() if name in names]
-    if "opt" in fields:
-        found += [(name, getattr(fields["opt"], name)) for name, cls in names.items() if cls is Option]
-    return found
-
-
 def _needs_code(topology: Topology, name: str, value: Any) -> bool:
     """Whether a switch field may have values that the program has no code for."""
     absent = ~topology.present[name]
     if not np.any(absent) or not isinstance(value, jax.Array | np.ndarray | float | int | list):
         return False
     return isinstance(value, jax.core.Tracer) or bool(np.any((np.asarray(value) != 0) & absent))
-
-
-def _everywhere(topology: Topology, name: str) -> np.ndarray:
-    return np.ones_like(topology.present[name])

@@ -99,8 +99,12 @@ class Record:
             )
 
     def __repr__(self) -> str:
-        shown = [f"  {f.name}: {_describe(getattr(self, f.name))}" for f in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return "\n".join([f"{type(self).__name__}(", *shown, ")"])
+        def shown(value: Any) -> str:
+            array = isinstance(value, jax.Array | np.ndarray)
+            return f"{value.dtype}{list(value.shape)}" if array else repr(value).replace("\n", "\n  ")
+
+        lines = [f"  {f.name}: {shown(getattr(self, f.name))}" for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"])
 
     def replace(self, **fields: Any) -> Self:
         """A copy with some fields changed; names, shapes (trailing) and dtypes are checked against the old values.
@@ -157,7 +161,11 @@ def held_as(variable: str) -> Callable[[C], C]:
 def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
     """`new` as a legal value of a field that holds `old`: array of the same dtype and trailing shape."""
     if field.metadata.get("static"):
-        return _legal(field, new)
+        legal = field.metadata.get("legal")
+        try:
+            return new if legal is None else legal(new)
+        except ValueError as error:
+            raise ValueError(f"{field.name}: {error}") from None
     if field.metadata.get("child"):
         if type(new) is not type(old):
             raise TypeError(f"{field.name} must be a {type(old).__name__}, got {type(new).__name__}")
@@ -175,25 +183,10 @@ def conform(field: dataclasses.Field, old: Any, new: Any) -> Any:
     return jnp.asarray(array, dtype=old.dtype)
 
 
-def _legal(field: dataclasses.Field, value: Any) -> Any:
-    """What a user gave for a static field, made legal."""
-    legal = field.metadata.get("legal")
-    try:
-        return value if legal is None else legal(value)
-    except ValueError as error:
-        raise ValueError(f"{field.name}: {error}") from None
-
-
 def near(name: str, known: Iterable[str], listed: int = 0) -> str:
     """The near match of a misspelt name, or all names if they are few, as the end of a message; empty if neither."""
     hint = near_match(name, known, listed)
     return f"; {hint}" if hint else ""
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, jax.Array | np.ndarray):
-        return f"{value.dtype}{list(value.shape)}"
-    return repr(value).replace("\n", "\n  ")
 
 
 VERSION = 5
@@ -254,32 +247,28 @@ def save(record: Any, path: str | Path) -> None:
 def restore(cls: type[T], path: str | Path) -> T:
     """Reads what `save` wrote. Raises MjcfError if the file is damaged, or of another version or program."""
     try:
-        arrays = _arrays(Path(path))
+        with zipfile.ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+            if size > LARGEST:
+                raise ValueError(f"it claims {size} bytes, more than {LARGEST}")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("facts").tobytes())
-        found, version = str(header["format"]), header["version"]
+        kind, version = str(header["format"]), header["version"]
     except DAMAGED as problem:
         raise _refused(path, f"not a saved {cls.__name__}, or damaged ({problem})") from None
-    if found != _format(cls):
-        raise _refused(path, f"not a saved {cls.__name__}: it says {found!r}")
+    if kind != _format(cls):
+        raise _refused(path, f"not a saved {cls.__name__}: it says {kind!r}")
     if version != VERSION:
         raise _refused(path, f"saved in format {version}, this diffsim reads format {VERSION}")
     try:
-        made = _put_together(cls, "", arrays, header["facts"])
-        _check(made, header["digest"], path)
+        result = _put_together(cls, "", arrays, header["facts"])
+        _check(result, header["digest"], path)
     except MjcfError:
         raise
     except DAMAGED as problem:
         raise _refused(path, f"does not fit this diffsim ({problem})") from None
-    return made
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    with zipfile.ZipFile(path) as archive:
-        size = sum(info.file_size for info in archive.infolist())
-        if size > LARGEST:
-            raise ValueError(f"it claims {size} bytes, more than {LARGEST}")
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    return result
 
 
 def _refused(path: str | Path, message: str) -> MjcfError:
@@ -352,9 +341,9 @@ def _check(record: Any, digest: str | None, path: str | Path) -> None:
     topology = getattr(record, "topology", None)
     for field in dataclasses.fields(record):
         declared = field.metadata.get("shape")
-        found = np.shape(getattr(record, field.name)) if declared else ()
+        shape = np.shape(getattr(record, field.name)) if declared else ()
         wanted = [getattr(topology, size, None) if isinstance(size, str) else size for size in declared or ()]
-        tail = found[len(found) - len(wanted) :]
+        tail = shape[len(shape) - len(wanted) :]
         fits = len(tail) == len(wanted) and all(w in (None, t) for w, t in zip(wanted, tail, strict=True))
         if not fits:
-            raise _refused(path, f"damaged: {field.name} has shape {found}")
+            raise _refused(path, f"damaged: {field.name} has shape {shape}")

@@ -1,5 +1,9 @@
-"""State and Inputs: what is integrated, and what the user sets. Together they are MuJoCo's mjtState."""
+"""State and Inputs: what is integrated, and what the user sets. Together they are MuJoCo's mjtState.
 
+Rollout is what many steps in a row give.
+"""
+
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +15,7 @@ from diffsim.base.checked import checked
 from diffsim.types.data import Sleepers
 from diffsim.types.history import empty_history
 from diffsim.types.model import Model
-from diffsim.types.record import Record, held_as, leaf, record, restore, save
+from diffsim.types.record import Record, child, held_as, leaf, record, restore, save
 from diffsim.types.views import viewed
 
 Array = jax.Array
@@ -95,7 +99,14 @@ class Inputs(Saved, Record):
 
 @checked
 def make_state(model: Model, keyframe: int | str | None = None) -> State:
-    """The state at qpos0, or at a keyframe given by index or name, at rest where the keyframe is silent.
+    """The state at qpos0, or at a keyframe, at rest where the keyframe is silent.
+
+    Args:
+      model: the model.
+      keyframe: by index or name; None for qpos0.
+
+    Returns:
+      The State of one world.
 
     Raises:
       KeyError: no keyframe of this name; the message lists near matches. IndexError: no keyframe of this index.
@@ -138,7 +149,15 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
 def make_inputs(model: Model, keyframe: int | str | None = None) -> Inputs:
     """Inputs at rest: zero controls and forces, mocap poses of the model, equalities as the model starts them.
 
-    With a keyframe, controls and mocap poses are the keyframe's.
+    Args:
+      model: the model.
+      keyframe: by index or name: controls and mocap poses are the keyframe's; None for none.
+
+    Returns:
+      The Inputs of one world.
+
+    Raises:
+      KeyError: no keyframe of this name; the message lists near matches. IndexError: no keyframe of this index.
     """
     topology, dtype = model.topology, model.qpos0.dtype
     mocap = np.flatnonzero(topology.body_mocapid >= 0)
@@ -165,3 +184,24 @@ def _keyframe(model: Model, keyframe: int | str) -> int:
     if not -model.nkey <= keyframe < model.nkey:
         raise IndexError(f"the model has {model.nkey} keyframes, keyframe {keyframe} is not one of them")
     return keyframe % model.nkey
+
+
+@record
+class Rollout(Record):
+    """The final state and the readouts of all steps, which it unpacks to: `final, readouts = diffsim.rollout(...)`.
+
+    `status` has the bits of `diffsim.base.enums.Status` that any of the steps has set, explained by `diffsim.check`.
+    """
+
+    final: State = child()
+    readouts: Any = child()
+    status: Array = leaf(dtype=int)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.final, self.readouts))
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.final, self.readouts)[index]
+
+    def __len__(self) -> int:
+        return 2

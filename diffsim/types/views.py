@@ -78,7 +78,8 @@ class View:
             raise AttributeError(word)
         field = _find(self.kind, word)
         if field.owner is Topology:
-            return _plain(getattr(self.model.topology, field.name)[self.rows(word)])
+            value = getattr(self.model.topology, field.name)[self.rows(word)]
+            return value if np.ndim(value) else int(value)
         if isinstance(self.model, field.owner):
             return self.read(self.model, word)
         return functools.partial(self.read, field=word)
@@ -180,12 +181,11 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
     for which, value in values.items():
         view = View(model, kind, which)
         rows = np.atleast_1d(np.arange(array.shape[axis])[view.rows(field)])
-        own = view.read(record, field).shape
+        shape = view.read(record, field).shape
         try:
-            part = jnp.broadcast_to(jnp.asarray(value, array.dtype), own)
+            part = jnp.broadcast_to(jnp.asarray(value, array.dtype), shape)
         except ValueError:
-            given = tuple(np.shape(value))
-            raise ValueError(f"{name} of {kind} {which!r} has shape {own}, got {given}") from None
+            raise ValueError(f"{name} of {kind} {which!r} has shape {shape}, got {tuple(np.shape(value))}") from None
         indices.append(rows)
         parts.append(part.reshape(*array.shape[:axis], len(rows), *array.shape[axis + 1 :]))
     place = (..., np.concatenate(indices), *[slice(None)] * (rank - 1))
@@ -194,11 +194,11 @@ def write_named(model: Any, kind: str, record: R, field: str, values: Mapping[An
 
 def _declared(record: Record, kind: str, field: str) -> dataclasses.Field:
     """How a record declares a field of views of a kind."""
-    found = _find(kind, field)
+    name, owner, _ = _find(kind, field)
     declared = {f.name: f for f in dataclasses.fields(record)} if isinstance(record, Record) else {}  # type: ignore[arg-type]
-    if found.name not in declared:
-        raise TypeError(f"{found.name} is a field of {found.owner.__name__}, {type(record).__name__} was given")
-    return declared[found.name]
+    if name not in declared:
+        raise TypeError(f"{name} is a field of {owner.__name__}, {type(record).__name__} was given")
+    return declared[name]
 
 
 @functools.cache
@@ -206,24 +206,19 @@ def fields_of(kind: str) -> dict[str, Field]:
     """Fields by short and by full name; where two have the same short name it is that of the first."""
     row = KINDS[kind]
     blocks: dict[str, Block | None] = {row.size: None, **{block.size: block for block in row.blocks}}
-    found = [*_integers(kind)]
-    for cls in _VIEWED:
-        sizes = {f.name: f.metadata["shape"][:1] for f in dataclasses.fields(cls) if f.metadata.get("shape")}
-        found += [Field(name, cls, blocks[size]) for name, (size,) in sizes.items() if size in blocks]
-    short: dict[str, Field] = {}
-    for field in found:
-        prefix = next((p for p in row.prefixes if field.name.startswith(p)), "")
-        short.setdefault(field.name.removeprefix(prefix), field)
-    return short | {field.name: field for field in found}
-
-
-def _integers(kind: str) -> list[Field]:
-    """The integer fields of a kind."""
-    row = KINDS[kind]
+    # the integer fields, which declare no shapes
     inside = {name: block for block in row.blocks for name in block.integers}
     arrays = [f.name for f in dataclasses.fields(Topology) if f.type is np.ndarray and f.name not in SHARED]
-    own = [name for name in arrays if name.startswith(row.prefixes[0]) and name not in inside]
-    return [Field(name, Topology, inside.get(name)) for name in [*own, *inside]]
+    names = [name for name in arrays if name.startswith(row.prefixes[0]) and name not in inside]
+    fields = [Field(name, Topology, inside.get(name)) for name in [*names, *inside]]
+    for cls in _VIEWED:
+        sizes = {f.name: f.metadata["shape"][:1] for f in dataclasses.fields(cls) if f.metadata.get("shape")}
+        fields += [Field(name, cls, blocks[size]) for name, (size,) in sizes.items() if size in blocks]
+    short: dict[str, Field] = {}
+    for field in fields:
+        prefix = next((p for p in row.prefixes if field.name.startswith(p)), "")
+        short.setdefault(field.name.removeprefix(prefix), field)
+    return short | {field.name: field for field in fields}
 
 
 def _find(kind: str, word: str) -> Field:
@@ -231,10 +226,6 @@ def _find(kind: str, word: str) -> Field:
     if word not in fields:
         raise AttributeError(f"a {kind} has no field {word!r}{near(word, fields)}")
     return fields[word]
-
-
-def _plain(value: np.ndarray) -> Any:
-    return value if value.ndim else int(value)
 
 
 def sensor(model: Any, data: Record, name: str | int) -> Array:

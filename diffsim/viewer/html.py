@@ -15,8 +15,7 @@ from diffsim.types.data import Kinematics
 from diffsim.viewer.scene import scene
 from diffsim.viewer.session import Session
 from diffsim.viz.film import at_frames
-from diffsim.viz.poses import poses_of
-from diffsim.viz.view import View
+from diffsim.viz.view import View, poses_of
 
 HERE = pathlib.Path(__file__).parent
 
@@ -62,8 +61,17 @@ def page(
     fps: float = 60.0,
     title: str = "diffsim",
 ) -> str:
-    """The text of `to_html`."""
-    return _filled(*scene(model, _frames(model, states, fps), fps, camera or View()), title)
+    """The text of `to_html`.
+
+    Raises:
+      ValueError: states without a time axis.
+    """
+    poses = poses_of(model, at_frames(states, fps)) if isinstance(states, State) else states
+    if poses.xpos.ndim == 3:
+        poses = jax.tree.map(lambda leaf: leaf[:, None], poses)
+    if poses.xpos.ndim != 4:
+        raise ValueError(f"give states (T, ...) or (T, worlds, ...); xpos has shape {poses.xpos.shape}")
+    return _filled(*scene(model, poses, fps, camera or View()), title)
 
 
 def live_page(session: Session, camera: View | None = None, title: str = "diffsim") -> str:
@@ -87,16 +95,6 @@ def _filled(header: dict[str, Any], numbers: bytes, title: str, extra: str | Non
     for name, value in parts.items():
         text = text.replace(f"@{name}@", value)
     return text
-
-
-def _frames(model: Model, states: State | Kinematics, fps: float) -> Kinematics:
-    """Poses (T, worlds, ...) at the times of frames."""
-    poses = poses_of(model, at_frames(states, fps)) if isinstance(states, State) else states
-    if poses.xpos.ndim == 3:
-        poses = jax.tree.map(lambda leaf: leaf[:, None], poses)
-    if poses.xpos.ndim != 4:
-        raise ValueError(f"give states (T, ...) or (T, worlds, ...); xpos has shape {poses.xpos.shape}")
-    return poses
 
 
 class Player:
@@ -125,5 +123,16 @@ class Player:
 def play(
     model: Model, states: State | Kinematics, camera: View | None = None, fps: float = 60.0, height: int = 480
 ) -> Player:
-    """A player of a trajectory: the last line of a notebook's cell shows it, `height` pixels high."""
+    """A player of a trajectory: the last line of a notebook's cell shows it.
+
+    Args:
+      model, states, camera, fps: as for `to_html`.
+      height: of the player, in pixels.
+
+    Returns:
+      The player; `save` writes it to a file.
+
+    Raises:
+      ValueError: states without a time axis.
+    """
     return Player(model, states, camera, fps, height)

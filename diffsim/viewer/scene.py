@@ -1,19 +1,58 @@
-"""scene: what a player needs of a trajectory: shapes, and poses of bodies and cameras for every frame."""
+"""scene: what a player needs of a trajectory: shapes, and poses of bodies and cameras for every frame.
 
+Geoms and sites are shapes in the frames of their bodies, meshes are their triangles. Straight pieces, those of spatial
+tendons and what else is a line, move their ends every frame. Arrays stand in one buffer of bytes, to which a header of
+plain values points.
+"""
+
+import dataclasses
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from diffsim.base.enums import GeomType
 from diffsim.math import mat_to_quat
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
-from diffsim.viewer.numbers import Numbers
-from diffsim.viewer.pieces import Pieces, put, tendons
-from diffsim.viewer.shapes import shapes
-from diffsim.viz.scene import tile_size
+from diffsim.viz.material import HIDDEN_GROUPS, colours, drawn_type, visible_geoms
+from diffsim.viz.scene import tendon_ids, tendon_lines, tile_size
 from diffsim.viz.view import View, sight
+
+
+@dataclasses.dataclass
+class Numbers:
+    """A buffer that arrays are put into, one after another."""
+
+    parts: list[bytes] = dataclasses.field(default_factory=list)
+    size: int = 0
+
+    def put(self, array: np.ndarray) -> dict[str, Any]:
+        """Appends an array; says where it is: its type, first byte and number of elements."""
+        place = {"kind": str(array.dtype), "start": self.size, "count": int(array.size)}
+        data = np.ascontiguousarray(array).tobytes()
+        # typed arrays of a browser begin at multiples of their element's size
+        data += bytes(-len(data) % 4)
+        self.parts.append(data)
+        self.size += len(data)
+        return place
+
+    def put_quaternions(self, quat: np.ndarray) -> dict[str, Any]:
+        """Appends unit quaternions, as int16."""
+        return self.put(np.round(32767 * np.clip(quat, -1, 1)).astype(np.int16))
+
+
+class Pieces(NamedTuple):
+    """Colours (n, 4), and of each frame and world both ends and the radius, (T, worlds, n, 7), m.
+
+    A radius below 0 where there is no piece.
+    """
+
+    rgba: np.ndarray
+    lines: np.ndarray
+
 
 # between worlds side by side, in extents of the model
 SPACING = 0.8
@@ -34,7 +73,12 @@ def scene(
     numbers, (frames, worlds, bodies, _) = Numbers(), poses.xpos.shape
     extent = float(model.stat.extent)
     middle, seen = sight(model, jax.tree.map(lambda leaf: leaf[0, 0], poses))
-    follow = model.body(camera.follow).id if camera.follow else _first_moving(model)
+    # the body that the camera follows: the first that moves, -1 for none
+    movable = np.flatnonzero(model.topology.body_weldid > 0)
+    first_moving = int(movable[0]) if len(movable) else -1
+    follow = model.body(camera.follow).id if camera.follow else first_moving
+    # from where all worlds can be seen
+    away = 1.5 * seen + SPACING * extent * (math.ceil(math.sqrt(worlds)) - 1)
     center = middle if camera.lookat is None else camera.lookat
     header = {
         "fps": fps,
@@ -43,7 +87,7 @@ def scene(
         "bodies": bodies,
         **moving(model, poses, tendons(model, poses) if pieces is None else pieces, numbers),
         "center": np.asarray(center, float).tolist(),
-        "distance": _distance(seen, extent, worlds) if camera.distance is None else camera.distance,
+        "distance": away if camera.distance is None else camera.distance,
         "azimuth": camera.azimuth,
         "elevation": camera.elevation,
         "extent": extent,
@@ -63,19 +107,8 @@ def moving(model: Model, poses: Kinematics, pieces: Pieces, numbers: Numbers) ->
         "positions": numbers.put(np.asarray(poses.xpos, np.float32)),
         "quaternions": numbers.put_quaternions(np.asarray(poses.xquat)),
         "cameras": [_camera(model, poses, index, numbers) for index in range(model.ncam)],
-        "pieces": put(pieces, numbers),
+        "pieces": put_pieces(pieces, numbers),
     }
-
-
-def _distance(seen: float, extent: float, worlds: int) -> float:
-    """From where all worlds can be seen."""
-    return 1.5 * seen + SPACING * extent * (math.ceil(math.sqrt(worlds)) - 1)
-
-
-def _first_moving(model: Model) -> int:
-    """The body that a camera follows: the first that moves, -1 for none."""
-    moving = np.flatnonzero(model.topology.body_weldid > 0)
-    return int(moving[0]) if len(moving) else -1
 
 
 def _camera(model: Model, poses: Kinematics, index: int, numbers: Numbers) -> dict[str, Any]:
@@ -87,3 +120,116 @@ def _camera(model: Model, poses: Kinematics, index: int, numbers: Numbers) -> di
         "pos": numbers.put(np.asarray(poses.cam_xpos[:, 0, index], np.float32)),
         "quat": numbers.put_quaternions(np.asarray(mat_to_quat(matrix))),
     }
+
+
+def tendons(model: Model, poses: Kinematics) -> Pieces:
+    """The pieces of all spatial tendons; poses (T, worlds, ...)."""
+    ids = tendon_ids(model)
+    if not len(ids):
+        return Pieces(np.zeros((0, 4)), np.zeros((*poses.xpos.shape[:2], 0, 7), np.float32))
+    lines = jax.jit(jax.vmap(jax.vmap(tendon_lines, (None, 0)), (None, 0)))(model, poses)
+    start, end, radius = (np.asarray(x, np.float32) for x in lines)
+    rgba = np.asarray(colours(model, "tendon"), float)[ids]
+    rgba[np.isin(model.topology.tendon_group[ids], HIDDEN_GROUPS), 3] = 0
+    shown = np.concatenate([start, end, np.where(rgba[:, 3] > 0, radius, -1)[..., None]], axis=-1)
+    return Pieces(rgba, shown)
+
+
+def put_pieces(pieces: Pieces, numbers: Numbers) -> dict[str, Any]:
+    """The header's "pieces"."""
+    return {
+        "rgba": [_rounded(row) for row in pieces.rgba],
+        "lines": numbers.put(pieces.lines.astype(np.float32)),
+    }
+
+
+KINDS = {
+    GeomType.PLANE: "plane",
+    GeomType.HFIELD: "mesh",
+    GeomType.SPHERE: "sphere",
+    GeomType.CAPSULE: "capsule",
+    GeomType.ELLIPSOID: "ellipsoid",
+    GeomType.CYLINDER: "cylinder",
+    GeomType.BOX: "box",
+    GeomType.MESH: "mesh",
+    GeomType.SDF: "mesh",
+}
+# half side of a plane that has no end, in extents of the model
+ENDLESS = 100.0
+
+
+def shapes(model: Model, numbers: Numbers) -> dict[str, list[dict[str, Any]]]:
+    """The header's "shapes" and "meshes"; a distance field is drawn by the triangles of its surface."""
+    meshes = [model.mesh(index) for index in range(model.nmesh)]
+    triangles = {
+        "mesh": [(np.asarray(mesh.vert), np.asarray(mesh.face)) for mesh in meshes],
+        "hfield": [_hfield_triangles(model.hfield(index)) for index in range(model.nhfield)],
+    }
+    drawn = [*_geoms(model), *_sites(model)]
+    used = sorted({shape["mesh"] for shape in drawn if "mesh" in shape})
+    place = {name: k for k, name in enumerate(used)}
+    surfaces = [
+        {"vertex": numbers.put(vertex.astype(np.float32)), "face": numbers.put(face.astype(np.uint32))}
+        for vertex, face in (triangles[kind][index] for kind, index in used)
+    ]
+    return {"meshes": surfaces, "shapes": [s | ({"mesh": place[s["mesh"]]} if "mesh" in s else {}) for s in drawn]}
+
+
+def _geoms(model: Model) -> Iterator[dict[str, Any]]:
+    """One shape for each geom that can be drawn."""
+    topology, rgba = model.topology, np.asarray(colours(model), float)
+    visible = visible_geoms(model)
+    for geom in range(model.ngeom):
+        kind = drawn_type(model, geom)
+        if kind in KINDS and rgba[geom, 3] > 0:
+            size = np.asarray(model.geom_size[geom], float)
+            if kind == GeomType.PLANE:
+                size = np.where(size > 0, size, ENDLESS * float(model.stat.extent))
+            shape = {
+                "kind": KINDS[kind],
+                "body": int(topology.geom_bodyid[geom]),
+                "size": _rounded(size),
+                "rgba": _rounded(rgba[geom]),
+                "hidden": not bool(visible[geom]),
+                "tinted": bool(topology.geom_matid[geom] >= 0),
+                "site": False,
+            }
+            asset = {GeomType.MESH: "mesh", GeomType.SDF: "mesh", GeomType.HFIELD: "hfield"}.get(kind)
+            shape |= {"mesh": (asset, int(topology.geom_dataid[geom]))} if asset else {}
+            yield shape | _pose(model.geom_pos[geom], model.geom_quat[geom])
+
+
+def _sites(model: Model) -> Iterator[dict[str, Any]]:
+    """One shape for each site."""
+    topology, rgba = model.topology, colours(model, "site")
+    for site, kind in enumerate(map(GeomType, topology.site_type.tolist())):
+        yield {
+            "kind": KINDS[kind],
+            "body": int(topology.site_bodyid[site]),
+            "size": _rounded(model.site_size[site]),
+            "rgba": _rounded(rgba[site]),
+            "hidden": int(topology.site_group[site]) in HIDDEN_GROUPS,
+            "tinted": False,
+            "site": True,
+            **_pose(model.site_pos[site], model.site_quat[site]),
+        }
+
+
+def _pose(pos: Any, quat: Any) -> dict[str, list[float]]:
+    return {"pos": _rounded(pos), "quat": _rounded(quat)}
+
+
+def _rounded(values: Any) -> list[float]:
+    """Numbers short enough for a header."""
+    return [float(f"{value:.6g}") for value in np.asarray(values, float).tolist()]
+
+
+def _hfield_triangles(hfield: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices (n, 3), m, and triangles (m, 3) of the surface of a height field."""
+    rows, columns, (x, y, height, _) = hfield.nrow, hfield.ncol, np.asarray(hfield.size, float)
+    across, along = np.meshgrid(np.linspace(-x, x, columns), np.linspace(-y, y, rows))
+    vertex = np.stack([across.ravel(), along.ravel(), height * np.asarray(hfield.data).ravel()], axis=-1)
+    corner = (np.arange(rows - 1)[:, None] * columns + np.arange(columns - 1)).ravel()
+    lower = np.stack([corner, corner + 1, corner + columns + 1], axis=-1)
+    upper = np.stack([corner, corner + columns + 1, corner + columns], axis=-1)
+    return vertex, np.concatenate([lower, upper])

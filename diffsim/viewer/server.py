@@ -147,12 +147,19 @@ def launch_passive(
     port: int = 0,
     browser: bool = True,
 ) -> Live:
-    """A view of a simulation that runs elsewhere: call `sync(state)` of what this returns. Arguments as `launch`."""
+    """A view of a simulation that runs elsewhere: call `sync(state)` of what this returns.
+
+    Args:
+      model, state, inputs, camera, port, browser: as for `launch`.
+
+    Returns:
+      The view; `close` ends it, as does `with`.
+    """
     state = make_state(model) if state is None else state
-    given = make_inputs(model) if inputs is None else inputs
-    if given.ctrl.ndim < state.qpos.ndim:
-        given = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*state.qpos.shape[:-1], *jnp.shape(leaf))), given)
-    session = Session(model, state, given)
+    inputs = make_inputs(model) if inputs is None else inputs
+    if inputs.ctrl.ndim < state.qpos.ndim:
+        inputs = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*state.qpos.shape[:-1], *jnp.shape(leaf))), inputs)
+    session = Session(model, state, inputs)
     session.running = False
     live = Live(session, camera, port, "diffsim")
     if browser:

@@ -1,4 +1,7 @@
-"""Session: a simulation that somebody looks at; it runs, stops, and does what it is told."""
+"""Session: a simulation that somebody looks at; it runs, stops, and does what it is told.
+
+Beside the bodies it draws marks: contact forces, frames of bodies, and the spring that pulls one.
+"""
 
 import dataclasses
 import threading
@@ -10,22 +13,86 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import Status
+from diffsim.base.enums import ObjType, Status
+from diffsim.math.vector import cross
 from diffsim.simulate.forward import forward
 from diffsim.simulate.step import step
+from diffsim.support.contacts import contact_force
+from diffsim.support.motion import object_velocity, total_mass
 from diffsim.support.rays import ray
-from diffsim.types import Inputs, Model, State
+from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs, make_state
-from diffsim.viewer.marks import Grip, Shown, colours_of_marks, marks, pull
-from diffsim.viewer.numbers import Numbers
-from diffsim.viewer.pieces import Pieces
-from diffsim.viewer.scene import moving, scene
+from diffsim.viewer.scene import Numbers, Pieces, moving, scene
 from diffsim.viz.material import colours
-from diffsim.viz.tendon import tendon_ids
+from diffsim.viz.scene import Lines, tendon_ids, tendon_lines
 from diffsim.viz.view import View
 
 Array = jax.Array
+
+
+FORCE, SPRING = (0.95, 0.45, 0.15, 1.0), (0.95, 0.1, 0.1, 1.0)
+AXES = ((0.9, 0.1, 0.1, 1.0), (0.1, 0.8, 0.1, 1.0), (0.1, 0.2, 0.9, 1.0))
+# square of the frequency of the spring, 1/s^2
+SPRING_STIFFNESS = 100.0
+# of lines, in extents of the model; of a force that is the model's weight
+THIN, AXIS, WEIGHT = 0.003, 0.05, 0.3
+
+
+class Grip(NamedTuple):
+    """A point of a body (3,), in its frame, m, that is pulled to a target (3,), world, m; no body is index 0."""
+
+    body: Array
+    point: Array
+    target: Array
+
+
+class Shown(NamedTuple):
+    """Which marks are drawn."""
+
+    forces: Array
+    frames: Array
+
+
+def colours_of_marks(model: Model, count: int) -> np.ndarray:
+    """(count, 4) of the pieces of `marks` that are no tendons."""
+    axes = [*AXES] * (model.nbody - 1)
+    return np.asarray([FORCE] * (count - len(axes) - 1) + axes + [SPRING])
+
+
+def marks(model: Model, data: Data, grip: Grip, shown: Shown) -> Lines:
+    """Lines of tendons, of contact forces on their second geoms, of body frames, and of the spring; one world."""
+    extent, thin = model.stat.extent, THIN * model.stat.extent
+
+    force = jnp.einsum("ci,cij->cj", contact_force(model, data)[:, :3], data.contact.frame)
+    weight = total_mass(model) * jnp.linalg.norm(model.opt.gravity) + 1e-9
+    acts = shown.forces & (jnp.linalg.norm(force, axis=-1) > 1e-3 * weight)
+    place = data.contact.pos
+    forces = Lines(place, place + WEIGHT * extent / weight * force, jnp.where(acts, thin, -1))
+
+    start = jnp.repeat(data.xpos[1:], 3, axis=0)
+    end = start + AXIS * extent * jnp.swapaxes(data.xmat[1:], -1, -2).reshape(-1, 3)
+    frames = Lines(start, end, jnp.full(len(start), jnp.where(shown.frames, thin, -1)))
+
+    point = data.xpos[grip.body] + data.xmat[grip.body] @ grip.point
+    spring = Lines(point[None], grip.target[None], jnp.where(grip.body > 0, thin, -1)[None])
+    parts = [tendon_lines(model, data)] if len(tendon_ids(model)) else []
+    return Lines(*(jnp.concatenate(columns) for columns in zip(*parts, forces, frames, spring, strict=True)))
+
+
+def pull(model: Model, data: Data, grip: Grip) -> Array:
+    """xfrc_applied (nbody, 6), N and N m, of a damped spring from the point of a body to its target.
+
+    With the mass m of what hangs on the body and k = SPRING_STIFFNESS: f = m (k (target - point) - 2 sqrt(k) velocity).
+    """
+    point = data.xpos[grip.body] + data.xmat[grip.body] @ grip.point
+    arm = point - data.xipos[grip.body]
+    motion = object_velocity(model, data, ObjType.BODY, grip.body)
+    velocity = motion[3:] + cross(motion[:3], arm)
+    mass = model.body_subtreemass[grip.body] * (grip.body > 0)
+    force = mass * (SPRING_STIFFNESS * (grip.target - point) - 2 * SPRING_STIFFNESS**0.5 * velocity)
+    return jnp.zeros((model.nbody, 6), point.dtype).at[grip.body].set(jnp.concatenate([force, cross(arm, force)]))
+
 
 # of computing at one go, s: what is told is then done soon
 SLICE = 0.05
@@ -105,10 +172,10 @@ class Session:
                 dt = float(self.model.opt.timestep)
                 self._behind = min(self._behind + self.speed * seconds, 0.1 * max(self.speed, 1))
                 count = int(self._behind / dt)
-                made = min(count, max(1, int(SLICE / self._cost)))
-                self._steps(made)
+                affordable = min(count, max(1, int(SLICE / self._cost)))
+                self._steps(affordable)
                 self._behind -= count * dt
-                self._rate = 0.9 * self._rate + 0.1 * made * dt / max(seconds, 1e-6)
+                self._rate = 0.9 * self._rate + 0.1 * affordable * dt / max(seconds, 1e-6)
             self._see()
 
     def _steps(self, count: int) -> None:
@@ -166,7 +233,7 @@ class Session:
 
     def _grab(self, rays: list[dict[str, list[float]]]) -> None:
         """Takes hold of what the nearest of the rays meets, one for each world, if it moves."""
-        points, along = (np.asarray([each[name] for each in rays], float) for name in ("point", "direction"))
+        points, along = (np.asarray([ray[name] for ray in rays], float) for name in ("point", "direction"))
         distance, geom = map(np.asarray, _hits(self.model, self._seen.poses, points, along))
         distance = np.where(geom >= 0, distance, np.inf)
         world = int(np.argmin(distance))
@@ -183,7 +250,7 @@ class Session:
 
     def _drag(self, rays: list[dict[str, list[float]]]) -> None:
         """Moves the target of the spring to the same depth on another ray."""
-        points, along = (jnp.asarray([each[name] for each in rays]) for name in ("point", "direction"))
+        points, along = (jnp.asarray([ray[name] for ray in rays]) for name in ("point", "direction"))
         self._grip = self._grip._replace(target=(points + self._depth * along).astype(self._grip.target.dtype))
 
     def _let_go(self, _: Any) -> None:

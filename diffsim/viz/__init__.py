@@ -4,10 +4,10 @@ For README figures and for a look at a rollout: `render` returns an image array,
 writes PNG, animated GIF or mp4.
 """
 
-from diffsim.viz.files import save as save
 from diffsim.viz.film import frames as frames
+from diffsim.viz.film import save as save
 from diffsim.viz.film import video as video
-from diffsim.viz.poses import poses_of as poses_of
+from diffsim.viz.material import HIDDEN_GROUPS as HIDDEN_GROUPS
 from diffsim.viz.render import render as render
 from diffsim.viz.view import View as View
-from diffsim.viz.visible import HIDDEN_GROUPS as HIDDEN_GROUPS
+from diffsim.viz.view import poses_of as poses_of

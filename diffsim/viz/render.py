@@ -1,6 +1,6 @@
 """render: a picture of a model in a state, by casting rays; runs on any device that JAX has.
 
-Squares of pixels are bundles of rays (trace.py). Bundles are worked on in chunks, so that memory stays small; several
+Squares of pixels are bundles of rays (surface.py). Bundles are worked on in chunks, so that memory stays small; several
 samples per pixel smooth the edges, and each sample has its own direction to the light, so that shadows are soft. On a
 CPU each core draws a share of the bundles.
 """
@@ -19,12 +19,10 @@ from diffsim.base.checked import checked
 from diffsim.geometry.rays.ray import BundledRays
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
-from diffsim.viz.poses import poses_of
+from diffsim.viz.material import HIDDEN_GROUPS
 from diffsim.viz.scene import Plan, Scene, plan_of, scene_of
-from diffsim.viz.shade import Light, radiance
-from diffsim.viz.sky import developed
-from diffsim.viz.view import Pose, View, directions, pose
-from diffsim.viz.visible import HIDDEN_GROUPS
+from diffsim.viz.shade import Light, developed, radiance
+from diffsim.viz.view import Pose, View, directions, pose, poses_of
 
 Array = jax.Array
 
@@ -74,14 +72,19 @@ def render(
     """
     poses = state if isinstance(state, Kinematics) else poses_of(model, state)
     plan = plan_of(model, hidden_groups)
-    views = pose(model, poses, camera) if poses.xpos.ndim == 2 else _views(model, poses, camera)
+    if poses.xpos.ndim == 2:
+        views = pose(model, poses, camera)
+    else:
+        moments = (jax.tree.map(lambda leaf, k=k: leaf[k], poses) for k in range(len(poses.xpos)))
+        views = Pose(*map(np.stack, zip(*(pose(model, moment, camera) for moment in moments), strict=True)))
     return picture(scene_of(model, plan, poses), plan, views, Frame(*size, samples))
 
 
 def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
     """uint8 image (height, width, 3) of a scene, or of several; compiled once for all poses of a model."""
     eye = Pose(*(np.asarray(number, np.float32) for number in eye))
-    shares = _cores()
+    # XLA runs the loops of one program on one core
+    shares = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
     # of JAX's settings that belong to a thread a program reads these
     wide, device = (getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_device"))
 
@@ -91,11 +94,6 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
 
     with ThreadPoolExecutor(shares) as pool:
         return _joined(list(pool.map(draw, range(shares))), frame)
-
-
-def _cores() -> int:
-    """How many shares of a picture are drawn at a time: XLA runs the loops of one program on one core."""
-    return (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
 
 
 def _joined(shares: list[np.ndarray], frame: Frame) -> np.ndarray:
@@ -108,20 +106,15 @@ def _joined(shares: list[np.ndarray], frame: Frame) -> np.ndarray:
     return rows.reshape(*several, down * SIDE, across * SIDE, 3)[..., : frame.height, : frame.width, :]
 
 
-def _views(model: Model, poses: Kinematics, camera: View | str | int | None) -> Pose:
-    """A camera for each of the poses (T, ...)."""
-    each = [pose(model, jax.tree.map(lambda leaf, k=k: leaf[k], poses), camera) for k in range(len(poses.xpos))]
-    return Pose(*(np.stack([np.asarray(part) for part in parts]) for parts in zip(*each, strict=True)))
-
-
 @functools.partial(jax.jit, static_argnums=(1, 3, 4))
 def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
     """uint8 colours (chunks, bundles, pixels, 3) of bundles with numbers `share` modulo `shares`; or of several."""
     if jnp.ndim(eye.position) == 1:
         return _chunks(scene, plan, eye, frame, (shares, share))
 
-    def one(each: tuple) -> Array:
-        return _chunks(scene._replace(places=each[0]), plan, each[1], frame, (shares, share))
+    def one(moment: tuple) -> Array:
+        places, eye = moment
+        return _chunks(scene._replace(places=places), plan, eye, frame, (shares, share))
 
     return jax.lax.map(one, (scene.places, eye))
 
@@ -138,7 +131,11 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, 
     angle = jnp.asarray(2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / frame.samples, jnp.float32)
 
     def chunk(first: Array) -> Array:
-        corner = _corners(frame, share + shares * (first + jnp.arange(number, dtype=jnp.int32)))
+        # columns and rows of the pixels of bundles
+        bundle, lane = share + shares * (first + jnp.arange(number, dtype=jnp.int32)), np.arange(SIDE * SIDE)
+        start = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
+        corner = start[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]
+        corner = corner.astype(jnp.float32)
         inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
@@ -153,14 +150,6 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, 
         return jnp.round(255 * developed(light / len(offsets))).astype(jnp.uint8)
 
     return jax.lax.map(chunk, number * jnp.arange(chunks, dtype=jnp.int32))
-
-
-def _corners(frame: Frame, bundle: Array) -> Array:
-    """(b, l, 2) columns and rows of the pixels of bundles (b,)."""
-    across, _ = frame.squares
-    lane = np.arange(SIDE * SIDE)
-    first = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
-    return (first[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]).astype(jnp.float32)
 
 
 def _sun(matrix: Array, offset: Array) -> Array:

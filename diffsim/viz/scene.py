@@ -1,7 +1,9 @@
 """Scenes: what rays can meet, where it is, and how it looks. Objects of one type follow one another.
 
 Objects are the geoms that are visible and the pieces of tendons. What a model looks like is found once; where its
-objects are follows from the poses of each frame (`placed`).
+objects are follows from the poses of each frame (`places_of`). A spatial tendon is capsules along its path: a line
+between sites, or to a geom, through it and on from it. As in MuJoCo's pictures, what is inside of a geom has half the
+width. Source: `addTendonGeoms` of 3.8.1.
 """
 
 import dataclasses
@@ -16,14 +18,13 @@ import numpy as np
 from diffsim.base.enums import GeomType, TextureType
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED
-from diffsim.math.vector import pack
+from diffsim.kinematics.tendon import spatial_paths, touches
+from diffsim.math import safe
+from diffsim.math.vector import cross, pack
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
-from diffsim.viz.mapping import factors
-from diffsim.viz.material import Looks, looks
-from diffsim.viz.tendon import along, tendon_ids, tendon_lines
-from diffsim.viz.texture import Atlas, atlas_of
-from diffsim.viz.visible import HIDDEN_GROUPS, drawn_type, visible_geoms
+from diffsim.viz.material import HIDDEN_GROUPS, Looks, drawn_type, looks, visible_geoms
+from diffsim.viz.texture import Atlas, atlas_of, factors
 from diffsim.xla.gather import pick
 
 Array = jax.Array
@@ -110,7 +111,7 @@ def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     geoms, order = np.array(plan.geoms, int), np.array(plan.order, int)
     kinds = np.concatenate([np.zeros(0, int), *(np.full(group.number, group.kind) for group in plan.groups)])
     parts = [looks(model, "geom", geoms), looks(model, "tendon", tendon_ids(model)[list(plan.pieces)])]
-    both = Looks(*(np.concatenate(each)[order] for each in zip(*parts, strict=True)))
+    both = Looks(*(np.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
     size = np.concatenate([np.asarray(model.geom_size)[geoms], np.ones((len(plan.pieces), 3))])[order]
     asset = np.append(model.topology.geom_dataid[geoms], np.full(len(plan.pieces), -1))[order]
     extent = float(model.stat.extent)
@@ -138,14 +139,14 @@ def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
 def _placed(model: Model, plan: Plan, poses: Kinematics) -> Places:
     geoms, pieces, order = (np.array(ids, int) for ids in (plan.geoms, plan.pieces, plan.order))
     reach = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.inf)
-    found = [Places(*(pick(each, geoms) for each in (poses.geom_xpos, poses.geom_xmat, model.geom_size, reach)))]
+    parts = [Places(*(pick(x, geoms) for x in (poses.geom_xpos, poses.geom_xmat, model.geom_size, reach)))]
     if len(pieces):
-        start, end, radius = (pick(each, pieces) for each in tendon_lines(model, poses))
+        start, end, radius = (pick(x, pieces) for x in tendon_lines(model, poses))
         middle, matrix, half = along(start, end)
         size = pack([radius, half, jnp.zeros_like(half)])
         # no ray meets what reaches less than nothing
-        found.append(Places(middle, matrix, size, jnp.where(radius >= 0, radius + half, -jnp.inf)))
-    return Places(*(pick(jnp.concatenate(each), order) for each in zip(*found, strict=True)))
+        parts.append(Places(middle, matrix, size, jnp.where(radius >= 0, radius + half, -jnp.inf)))
+    return Places(*(pick(jnp.concatenate(columns), order) for columns in zip(*parts, strict=True)))
 
 
 def tile_size(extent: float) -> float:
@@ -153,3 +154,46 @@ def tile_size(extent: float) -> float:
     length = extent / 5
     power = 10.0 ** np.floor(np.log10(max(length, 1e-6)))
     return float(power * max(step for step in (1, 2, 5) if step * power <= length * 1.0001))
+
+
+class Lines(NamedTuple):
+    """Straight pieces of paths: both ends (n, 3), m, and radius (n,), m, below 0 where there is no piece."""
+
+    start: Array
+    end: Array
+    radius: Array
+
+
+def tendon_ids(model: Model) -> np.ndarray:
+    """(n,) the tendon of each piece."""
+    ids = [np.zeros(0, int)]
+    for path in spatial_paths(model.topology):
+        ids += [path.tendon] * (1 if path.geom is None else 3)
+    return np.concatenate(ids)
+
+
+def tendon_lines(model: Model, kinematics: Kinematics) -> Lines:
+    """The pieces of all spatial tendons; what touches no geom is one piece."""
+    pieces = [Lines(jnp.zeros((0, 3)), jnp.zeros((0, 3)), jnp.zeros(0))]
+    for path in spatial_paths(model.topology):
+        start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
+        width = model.tendon_width[path.tendon]
+        if path.geom is None:
+            pieces.append(Lines(start, end, width))
+            continue
+        touch = touches(model, kinematics, path)
+        active = touch.active[:, None]
+        pieces.append(Lines(start, jnp.where(active, touch.first, end), width))
+        pieces.append(Lines(touch.first, touch.last, jnp.where(touch.active, 0.5 * width, -1)))
+        pieces.append(Lines(touch.last, end, jnp.where(touch.active, width, -1)))
+    return Lines(*(jnp.concatenate(columns) for columns in zip(*pieces, strict=True)))
+
+
+def along(start: Array, end: Array) -> tuple[Array, Array, Array]:
+    """Middles (n, 3), rotations (n, 3, 3) and half lengths (n,) of capsules between points, with z along them."""
+    offset = end - start
+    z = safe.normalize(offset)
+    # any direction that is not along z
+    other = jnp.where(jnp.abs(z[:, :1]) < 0.9, jnp.asarray([[1.0, 0, 0]]), jnp.asarray([[0, 1.0, 0]])).astype(z.dtype)
+    x = safe.normalize(cross(other, z))
+    return (start + end) / 2, jnp.stack([x, cross(z, x), z], axis=2), safe.norm(offset) / 2

@@ -1,6 +1,8 @@
 """Light along rays: one sun with its shadow, light from the sky, highlights, floors that fade away, mirrors.
 
-All colours are linear inside; the caller develops them. Shading after Blinn and Phong.
+All colours are linear inside; the caller develops them. Shading after Blinn and Phong. What meets nothing sees the
+model's skybox, or a plain sky. Source of the skybox's orientation: MuJoCo "XML reference", texture (type skybox); the
+cube is turned by 90 degrees about x, so that its upper face is above.
 """
 
 from typing import NamedTuple
@@ -12,11 +14,10 @@ import numpy as np
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.ray import BundledRays
 from diffsim.math import safe
-from diffsim.math.vector import dot
+from diffsim.math.vector import dot, pack, unpack
 from diffsim.viz.scene import Plan, Scene
-from diffsim.viz.sky import sky_colour
-from diffsim.viz.surface import Met, Surface, surface_of
-from diffsim.viz.trace import ends, trace
+from diffsim.viz.surface import Met, Surface, ends, surface_of, trace
+from diffsim.viz.texture import Atlas, Spot, on_cube, sample
 
 Array = jax.Array
 
@@ -77,9 +78,45 @@ def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, ligh
     ground, sky, bright = (jnp.asarray(colour, normal.dtype)[None] for colour in (GROUND, SKY, SUN))
     ambient = 0.6 * (ground + (sky - ground) * upward)
     direct = bright * (jnp.maximum(dot(normal, sun), 0) * lit)[:, None]
-    emission, specular, shininess = (
-        jnp.asarray(each)[thing][:, None] for each in (look.emission, look.specular, look.shininess)
-    )
+    numbers = look.emission, look.specular, look.shininess
+    emission, specular, shininess = (jnp.asarray(values)[thing][:, None] for values in numbers)
     halfway = jnp.maximum(dot(normal, safe.normalize(sun - direction)), 0)[:, None]
     shine = HIGHLIGHT * specular * halfway ** jnp.maximum(SHARPNESS * shininess, 1)
     return surface.colour * (ambient + direct + emission) + shine * lit[:, None] * bright
+
+
+ZENITH = np.array([0.12, 0.30, 0.65])
+HORIZON = np.array([0.58, 0.70, 0.85])
+
+
+def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
+    """Linear colours (k, 3) along unit directions (k, 3).
+
+    Args:
+      atlas: textures of the model.
+      sky: that of the sky, -1 for none.
+      direction: where to look, world.
+      angle: of a pixel, rad.
+    """
+    if sky < 0:
+        height = jnp.clip(direction[:, 2:], 0, 1) ** 0.6
+        zenith, horizon = (jnp.asarray(colour, direction.dtype)[None] for colour in (ZENITH, HORIZON))
+        return horizon + (zenith - horizon) * height
+    x, y, z = unpack(direction)
+    face, place, largest = on_cube(pack([x, z, -y]))
+    texture = jnp.full(face.shape, sky)
+    side = atlas.width[sky, 0]
+    return exposed(sample(atlas, Spot(texture, face, place, 0.5 * side * angle / largest)))
+
+
+def developed(light: Array) -> Array:
+    """Amounts of light as colours on a screen in [0, 1]: a filmic shoulder, then the gamma curve."""
+    bright = jnp.clip(light, 0, None)
+    return jnp.clip(bright * (1 + bright / 9) / (1 + 0.55 * bright), 0, 1) ** (1 / 2.2)
+
+
+def exposed(colour: Array) -> Array:
+    """The amounts of light that `developed` makes these colours of."""
+    wanted = colour**2.2
+    slope = 1 - 0.55 * wanted
+    return 4.5 * (jnp.sqrt(slope * slope + 4 * wanted / 9) - slope)

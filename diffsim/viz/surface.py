@@ -1,4 +1,9 @@
-"""The surface that a ray has met: its normal, smooth over the triangles of a mesh, and its colour from the texture."""
+"""What each of many rays meets first, and the surface there: its normal, and its colour from the texture.
+
+Rays lie in bundles: the pixels of a small square of a picture. Objects whose bounding balls a bundle misses are not
+looked at. The bundles and objects that remain are pairs, of which a block at a time is worked on, type after type, so
+that the work follows what is there and not rays times objects. Normals are smooth over the triangles of a mesh.
+"""
 
 from typing import NamedTuple
 
@@ -8,14 +13,23 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.bvh import trees
+from diffsim.geometry.rays.ray import (
+    ROOM,
+    BundledHits,
+    BundledRays,
+    bundles_of,
+    may_meet_ball,
+    nearest,
+    no_hits,
+)
 from diffsim.geometry.rays.surfaces import SURFACES
-from diffsim.geometry.rays.triangle_surfaces import FACETED, outside
+from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, outside
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
-from diffsim.viz.mapping import on_cube, on_image
 from diffsim.viz.scene import Group, Scene
-from diffsim.viz.texture import Spot, sample
+from diffsim.viz.texture import Spot, on_cube, on_image, sample
+from diffsim.xla.batched_loops import fold_wanted
 
 Array = jax.Array
 
@@ -50,26 +64,29 @@ class _Corners(NamedTuple):
 def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
     """What the rays have met; arbitrary where `thing` is -1."""
     thing = jnp.maximum(met.thing, 0)
-    xpos, xmat, size = (each[thing] for each in scene.places[:3])
+    xpos, xmat, size = (values[thing] for values in scene.places[:3])
     point = mul_vec_t(xmat, met.point - xpos)
     normal, uv = jnp.zeros_like(point), jnp.full_like(point, -1)
     plane = jnp.zeros(len(point), bool)
     for group in groups:
-        own = (thing >= group.first) & (thing < group.first + group.number)
+        inside = (thing >= group.first) & (thing < group.first + group.number)
         if group.kind in FACETED:
-            facet, asset = jnp.where(own, met.facet, 0), jnp.where(own, scene.asset[thing], 0)
+            facet, asset = jnp.where(inside, met.facet, 0), jnp.where(inside, scene.asset[thing], 0)
             corners = FACETED[group.kind].corners(scene.model, asset, facet)
-            found = outside(corners)
+            outward = outside(corners)
             if group.kind == GeomType.MESH:
-                found, own_uv = _on_triangle(scene, facet, corners, point, found)
-                uv = jnp.where(own[:, None], own_uv, uv)
+                outward, on_mesh = _on_triangle(scene, facet, corners, point, outward)
+                uv = jnp.where(inside[:, None], on_mesh, uv)
         else:
-            found = SURFACES[group.kind].normal(jnp.where(own[:, None], size, 1), point)
-        normal = jnp.where(own[:, None], found, normal)
-        plane = plane | own if group.kind == GeomType.PLANE else plane
+            outward = SURFACES[group.kind].normal(jnp.where(inside[:, None], size, 1), point)
+        normal = jnp.where(inside[:, None], outward, normal)
+        plane = plane | inside if group.kind == GeomType.PLANE else plane
     colour = scene_colour(scene, thing, point, met.width, uv)
     bare = plane & (jnp.asarray(scene.looks.texture)[thing] < 0)
-    tiles = jnp.where(jnp.asarray(scene.looks.plain)[thing][:, None], 1, colour) * _tiles(scene, point)
+    # the checker of a floor without texture
+    odd = jnp.mod(jnp.floor(point[:, 0] / scene.tile) + jnp.floor(point[:, 1] / scene.tile), 2)[:, None]
+    first, second = (jnp.asarray(tile, point.dtype)[None] for tile in TILES)
+    tiles = jnp.where(jnp.asarray(scene.looks.plain)[thing][:, None], 1, colour) * (first + (second - first) * odd)
     return Surface(mul_vec(xmat, normal), jnp.where(bare[:, None], tiles, colour), plane)
 
 
@@ -89,10 +106,8 @@ def scene_colour(scene: Scene, thing: Array, point: Array, width: Array, uv: Arr
     face, on_face, largest = on_cube(factor * point)
     steep = 0.5 * jnp.max(factor, axis=1) / jnp.maximum(largest, 1e-9)
     sides = [table[texture, 0] for table in (scene.atlas.width, scene.atlas.height)]
-    texels = [
-        jnp.where(flat, each, steep) * side
-        for each, side in zip(unpack(jnp.broadcast_to(density, place.shape)), sides, strict=True)
-    ]
+    per_metre = unpack(jnp.broadcast_to(density, place.shape))
+    texels = [jnp.where(flat, repeats, steep) * side for repeats, side in zip(per_metre, sides, strict=True)]
     spot = Spot(
         texture,
         jnp.where(flat, 0, face),
@@ -110,15 +125,15 @@ def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat:
     area = dot(whole, whole)
     second, third = (safe.divide(dot(cross(*edges), whole), area) for edges in ((point - a, c - a), (b - a, point - a)))
     weights = [1 - second - third, second, third]
-    own = scene.model.mesh_normal[jnp.asarray(rows.normal)[facet]]
-    smooth = safe.normalize(sum((scale(each, w) for each, w in zip(unpack(own, axis=1), weights, strict=True)), 0 * a))
+    normals = unpack(scene.model.mesh_normal[jnp.asarray(rows.normal)[facet]], axis=1)
+    smooth = safe.normalize(sum((scale(n, w) for n, w in zip(normals, weights, strict=True)), 0 * a))
     # a normal that points inwards is the file's mistake
     normal = jnp.where((dot(smooth, flat) > 0.2)[:, None], smooth, flat)
     if not len(scene.model.mesh_texcoord):
         return normal, jnp.full_like(a, -1)
     row = jnp.asarray(rows.texcoord)[facet]
     p, q, r = unpack(scene.model.mesh_texcoord[jnp.maximum(row, 0)], axis=1)
-    place = sum((scale(each, w) for each, w in zip((p, q, r), weights, strict=True)), 0 * p)
+    place = sum((scale(corner, w) for corner, w in zip((p, q, r), weights, strict=True)), 0 * p)
     covered = jnp.abs((q - p)[:, 0] * (r - p)[:, 1] - (q - p)[:, 1] * (r - p)[:, 0])
     density = jnp.sqrt(safe.divide(covered, jnp.sqrt(area)))
     return normal, jnp.where((row[:, :1] >= 0), jnp.concatenate([place, density[:, None]], axis=1), -1.0)
@@ -133,8 +148,52 @@ def _corners(topology: Topology) -> _Corners:
     return _Corners(normal, np.where(first >= 0, topology.mesh_facetexcoord[faces] + first, -1))
 
 
-def _tiles(scene: Scene, point: Array) -> Array:
-    """The checker (k, 3) of a floor without texture."""
-    odd = jnp.mod(jnp.floor(point[:, 0] / scene.tile) + jnp.floor(point[:, 1] / scene.tile), 2)[:, None]
-    first, second = (jnp.asarray(tile, point.dtype)[None] for tile in TILES)
-    return first + (second - first) * odd
+# pairs of a bundle and an object that are worked on at once; searches of meshes work on many rays at a time
+BLOCK, FACETED_BLOCK = 256, 1024
+
+
+def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> BundledHits:
+    """The first object that each ray meets."""
+    hits, bundles = no_hits(rays), bundles_of(rays)
+    for group in groups:
+        members = slice(group.first, group.first + group.number)
+        near = may_meet_ball(bundles, scene.places.xpos[members], scene.places.reach[members])
+        hits = _trace_group(scene, group, rays, near, hits)
+    return hits
+
+
+def _trace_group(scene: Scene, group: Group, rays: BundledRays, near: Array, hits: BundledHits) -> BundledHits:
+    """Hits with those of one group; near (b, n): which of its objects bundles may meet."""
+
+    def work(pair: Array, hits: BundledHits) -> BundledHits:
+        exists, pair = pair < near.size, jnp.minimum(pair, near.size - 1)
+        bundle, number = pair // group.number, pair % group.number
+        members = BundledRays(*(values[bundle] for values in rays))
+        members = members._replace(wanted=members.wanted & exists[:, None])
+        return nearest(hits, bundle, _on_objects(scene, group, number, members, hits.distance[bundle]))
+
+    return fold_wanted(near.reshape(-1), FACETED_BLOCK if group.kind in FACETED else BLOCK, work, hits)
+
+
+def _on_objects(scene: Scene, group: Group, number: Array, rays: BundledRays, limit: Array) -> BundledHits:
+    """What the rays of p bundles meet of an object (p,) of a group each, nearer than `limit` (p, l)."""
+    thing = group.first + number
+    xpos, xmat, size, reach = (values[thing][:, None] for values in scene.places)
+    offset = rays.origin - xpos
+    ahead, reach = -dot(offset, rays.direction), ROOM * reach
+    meets = (ahead >= -reach) & (ahead - reach <= limit) & (dot(offset, offset) - ahead * ahead <= reach * reach)
+    wanted = rays.wanted & (meets | (reach == jnp.inf))
+    origin, direction = mul_vec_t(xmat, offset), mul_vec_t(xmat, rays.direction)
+    facet = jnp.zeros(wanted.shape, jnp.int32)
+    if group.kind in FACETED:
+        lines = Lines(*(jnp.swapaxes(values, 0, 1) for values in (origin, direction, wanted)))
+        distance, facet = (x.T for x in FACETED[group.kind].search(scene.model, scene.asset[thing], lines))
+    else:
+        distance = SURFACES[group.kind].distance(jnp.broadcast_to(size, origin.shape), origin, direction)
+    distance = jnp.where(wanted & (distance >= 0), distance, jnp.inf)
+    return BundledHits(distance, jnp.broadcast_to(thing[:, None], facet.shape), facet)
+
+
+def ends(rays: BundledRays, hits: BundledHits) -> Array:
+    """Points (b, l, 3) where rays end; their origins where they meet nothing."""
+    return rays.origin + scale(rays.direction, jnp.where(hits.thing >= 0, hits.distance, 0))

@@ -2,6 +2,10 @@
 
 What a pixel shows is the mean of the texels that it covers: it is read between the two sizes whose texels are about as
 large as the pixel, and between the four texels nearest to its middle. Source: Williams 1983 (mipmaps).
+
+An image is laid on an object from above, repeated over the plane of x and y: from edge to edge of the object, or every
+metre where the material is `texuniform`. A cube is seen from the object's middle. A mesh with texture coordinates has
+these. Source: MuJoCo "XML reference", texture and material; OpenGL 4.6, section 8.13 (faces of cubes).
 """
 
 from typing import NamedTuple
@@ -10,8 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import TextureType
+from diffsim.base.enums import GeomType, TextureType
+from diffsim.math import safe
+from diffsim.math.vector import dot, pack, unpack
 from diffsim.types.topology import Topology, per_topology
+from diffsim.viz.material import Looks
 
 Array = jax.Array
 
@@ -65,14 +72,14 @@ def atlas_of(topology: Topology) -> Atlas:
 
 def images(topology: Topology) -> list[np.ndarray]:
     """Pixels (faces, height, width, 3) of each texture; gray is three equal channels, a fourth is left out."""
-    found = []
+    result = []
     columns = (topology.tex_adr, topology.tex_height, topology.tex_width, topology.tex_nchannel, topology.tex_type)
     for start, height, width, channels, kind in zip(*(column.tolist() for column in columns), strict=True):
         pixels = topology.tex_data[start : start + height * width * channels].reshape(height, width, channels)
         pixels = np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[:, :, :3]
         faces = 6 if kind != TextureType.TWO_D and height == 6 * width else 1
-        found.append(pixels.reshape(faces, height // faces, width, 3))
-    return found
+        result.append(pixels.reshape(faces, height // faces, width, 3))
+    return result
 
 
 def _pyramid(image: np.ndarray) -> list[np.ndarray]:
@@ -116,5 +123,47 @@ def _two(place: Array, count: Array, repeats: Array) -> tuple[tuple[Array, Array
     """The two texels next to a place along one side, and how far it is from the first to the second."""
     exact = place * count - 0.5
     first = jnp.floor(exact).astype(jnp.int32)
-    both = tuple(jnp.where(repeats, jnp.mod(each, count), jnp.clip(each, 0, count - 1)) for each in (first, first + 1))
+    both = tuple(jnp.where(repeats, jnp.mod(k, count), jnp.clip(k, 0, count - 1)) for k in (first, first + 1))
     return both, exact - first  # type: ignore[return-value]
+
+
+# sizes (x, y, z) of an object, by columns of geom_size
+EXTENTS = {
+    GeomType.SPHERE: (0, 0, 0),
+    GeomType.CAPSULE: (0, 0, 1),
+    GeomType.CYLINDER: (0, 0, 1),
+}
+# objects whose coordinates MuJoCo does not scale by their size
+METRIC = (GeomType.PLANE, GeomType.MESH, GeomType.HFIELD)
+# of each face: what of (x, y, z) is the place to the right and down, and their signs
+RIGHT = np.array([[0, 0, -1], [0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [-1, 0, 0]])
+DOWN = np.array([[0, -1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1], [0, -1, 0], [0, -1, 0]])
+
+
+def factors(kinds: np.ndarray, size: np.ndarray, looks: Looks) -> tuple[np.ndarray, np.ndarray]:
+    """What points (m) are multiplied by: (n, 2) to the repeats of an image, (n, 3) to a direction in a cube."""
+    columns = np.array([EXTENTS.get(GeomType(kind), (0, 1, 2)) for kind in kinds.tolist()], int).reshape(-1, 3)
+    extent = np.take_along_axis(size, columns, axis=1)
+    extent = np.where(extent > 0, extent, 1)
+    uniform, metric = looks.uniform[:, None], np.isin(kinds, METRIC)[:, None]
+    flat = 0.5 * looks.repeat * np.where(uniform, 1, 1 / extent[:, :2]) * (1, -1)
+    cube = np.where(metric, np.where(uniform, extent, 1), np.where(uniform, 1, 1 / extent))
+    return flat.astype(np.float32), cube.astype(np.float32)
+
+
+def on_image(factor: Array, point: Array) -> tuple[Array, Array]:
+    """Places (k, 2) on an image, in repeats of it, and repeats per metre (k, 2), of points (k, 3), m."""
+    return factor * point[:, :2] - 0.5, jnp.abs(factor)
+
+
+def on_cube(direction: Array) -> tuple[Array, Array, Array]:
+    """Faces (k,), places (k, 2) on them in [0, 1], and lengths of the directions' largest components (k,)."""
+    x, y, z = unpack(direction)
+    a, b, c = jnp.abs(x), jnp.abs(y), jnp.abs(z)
+    first, second = (a >= b) & (a >= c), b >= c
+    largest = jnp.where(first, a, jnp.where(second, b, c))
+    axis, signed = jnp.where(first, 0, jnp.where(second, 1, 2)), jnp.where(first, x, jnp.where(second, y, z))
+    face = 2 * axis + (signed < 0)
+    right, down = (dot(jnp.asarray(table, direction.dtype)[face], direction) for table in (RIGHT, DOWN))
+    place = pack([0.5 + 0.5 * safe.divide(along, largest) for along in (right, down)])
+    return face, place, largest

@@ -1,6 +1,7 @@
-"""Where a picture is taken from: a free view round a point, or a camera of the model."""
+"""Where everything is in a picture, and from where it is taken: a free view round a point, or a camera of the model."""
 
 import dataclasses
+import functools
 import math
 from typing import NamedTuple
 
@@ -8,9 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.checked import checked
+from diffsim.kinematics.poses import compute_kinematics
 from diffsim.math.vector import mul_vec, pack
-from diffsim.types import Model
+from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
+from diffsim.types.state import make_inputs
 
 Array = jax.Array
 
@@ -65,26 +69,20 @@ def settled(model: Model, kinematics: Kinematics, view: View) -> View:
 def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) -> Pose:
     """The pose of a view, or of a camera given by name or index."""
     if camera is None or isinstance(camera, View):
-        return _free(model, kinematics, camera or View())
+        view = settled(model, kinematics, camera or View())
+        azimuth, elevation = math.radians(view.azimuth), math.radians(view.elevation)
+        flat = math.cos(elevation)
+        forward = np.array([flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)])
+        right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
+        matrix = np.stack([right, np.cross(right, forward), -forward], axis=1)
+        # the point in the middle of the picture
+        lookat = np.asarray((0.0, 0.0, 0.0) if view.lookat is None else view.lookat, float)
+        if view.follow is not None:
+            lookat = np.asarray(model.body(view.follow).xpos(kinematics)) + lookat
+        return Pose(lookat - view.distance * forward, matrix, view.fovy)
     index = model.id("camera", camera) if isinstance(camera, str) else camera
     place, matrix = np.asarray(kinematics.cam_xpos[index]), np.asarray(kinematics.cam_xmat[index])
     return Pose(place, matrix, float(model.cam_fovy[index]))
-
-
-def _free(model: Model, kinematics: Kinematics, view: View) -> Pose:
-    view = settled(model, kinematics, view)
-    azimuth, elevation = math.radians(view.azimuth), math.radians(view.elevation)
-    flat = math.cos(elevation)
-    forward = np.array([flat * math.cos(azimuth), flat * math.sin(azimuth), math.sin(elevation)])
-    right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
-    matrix = np.stack([right, np.cross(right, forward), -forward], axis=1)
-    return Pose(_lookat(model, kinematics, view) - view.distance * forward, matrix, view.fovy)
-
-
-def _lookat(model: Model, kinematics: Kinematics, view: View) -> np.ndarray:
-    """(3,) the point in the middle of the picture, m."""
-    beside = np.asarray((0.0, 0.0, 0.0) if view.lookat is None else view.lookat, float)
-    return beside if view.follow is None else np.asarray(model.body(view.follow).xpos(kinematics)) + beside
 
 
 def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:
@@ -94,3 +92,30 @@ def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:
     local = pack([x, y, -jnp.broadcast_to(focal, x.shape)])
     along = mul_vec(jnp.asarray(eye.matrix)[None], local)
     return along / jnp.sqrt(x * x + y * y + focal * focal)[:, None]
+
+
+@checked
+def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinematics:
+    """Where bodies, geoms, sites and cameras are.
+
+    Args:
+      model: the model.
+      states: one state, or stacked ones with leading axes, such as readouts of a rollout (T, ...).
+      inputs: where mocap bodies are, with the same leading axes or none; None for where the model has them.
+
+    Returns:
+      Kinematics with the leading axes of `states`.
+    """
+    inputs = make_inputs(model) if inputs is None else inputs
+    batch = states.qpos.shape[:-1]
+    spread = [jnp.broadcast_to(leaf, (*batch, *leaf.shape[-2:])) for leaf in (inputs.mocap_pos, inputs.mocap_quat)]
+    return _batched_kinematics(len(batch), model, states.qpos, *spread)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _batched_kinematics(axes: int, model: Model, *positions: jax.Array) -> Kinematics:
+    """Poses of states with a number of leading axes."""
+    function = compute_kinematics
+    for _ in range(axes):
+        function = jax.vmap(function, in_axes=(None, 0, 0, 0))
+    return function(model, *positions)

@@ -8,8 +8,7 @@ import numpy as np
 
 import diffsim
 from diffsim import envs, parallel
-from diffsim.bench.engines import Ours, Workload
-from diffsim.bench.spread import Spread
+from diffsim.bench.engines import Ours, Spread, Workload
 
 MODEL = """
 <mujoco>

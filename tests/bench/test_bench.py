@@ -9,7 +9,7 @@ import pytest
 from diffsim import cli
 from diffsim.bench.engines import Ours, Workload
 from diffsim.bench.made import MADE
-from diffsim.bench.stages import STAGES, stage_table
+from diffsim.bench.report import STAGES, stage_table
 from diffsim.load import load
 
 

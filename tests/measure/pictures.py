@@ -25,7 +25,7 @@ from diffsim.geometry.rays.ray import BundledRays
 from diffsim.viz import View, poses_of, render
 from diffsim.viz.render import SIDE
 from diffsim.viz.scene import plan_of, scene_of
-from diffsim.viz.trace import trace
+from diffsim.viz.surface import trace
 from diffsim.viz.view import directions, pose
 
 MJX, SUITE, GYM = "mujoco/mjx/test_data", "dm_control/suite", "gymnasium/envs/mujoco/assets"

@@ -18,7 +18,7 @@ from PIL import Image
 import diffsim
 from diffsim import viewer, viz
 from diffsim.base.enums import GeomType
-from diffsim.viewer.shapes import KINDS
+from diffsim.viewer.scene import KINDS
 from tests.viewer.browser import CHROMIUM, FLAGS
 
 XML = """<mujoco>

@@ -12,8 +12,7 @@ from PIL import Image
 
 import diffsim
 from diffsim import viz
-from diffsim.viz.files import ffmpeg
-from diffsim.viz.film import at_frames, cameras, smooth
+from diffsim.viz.film import at_frames, cameras, ffmpeg, smooth
 
 XML = """<mujoco><worldbody>
   <geom type='plane' size='0 0 .1'/>

@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from diffsim.envs.env import Moment, Task
-from diffsim.envs.starts import near
+from diffsim.envs.env import Moment, Task, near
 
 Array = jax.Array
 

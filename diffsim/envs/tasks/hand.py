@@ -3,9 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from diffsim.envs.controls import around_keyframe
-from diffsim.envs.env import Moment, Task
-from diffsim.envs.starts import near
+from diffsim.envs.env import Moment, Task, around_keyframe, near
 from diffsim.math import quat_normalize, quat_sub, safe
 from diffsim.types import Inputs, Model, State
 

@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from diffsim.envs.env import Moment, Task
-from diffsim.envs.starts import near
+from diffsim.envs.env import Moment, Task, near
 from diffsim.envs.tasks.floating import falls, gravity_direction, observe_floating
 from diffsim.math import safe
 
