@@ -38,7 +38,14 @@ EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; without one says what there is. Returns the exit status (2 for a model that does not load)."""
+    """Runs a command; without one says what there is.
+
+    Args:
+      arguments: of the command line; None for those of the process.
+
+    Returns:
+      The exit status, 2 for a model that does not load.
+    """
     parser = argparse.ArgumentParser(
         prog="diffsim", description=ABOUT, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )

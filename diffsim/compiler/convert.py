@@ -44,6 +44,9 @@ def from_mujoco(
       max_contacts, max_pairs: contact capacities, as for `diffsim.load`.
       keep: switch fields that stay in the program although they are zero.
 
+    Returns:
+      The Model.
+
     Raises:
       TypeError: another kind of object, such as a path or an `MjSpec`.
       UnsupportedError: the field of a geom of type sdf is a plugin that is none of MuJoCo's.

@@ -161,7 +161,18 @@ class Env:
         return self.begin(*self.task.start(self.model, begins), goes_on)
 
     def begin(self, state: State, inputs: Inputs, key: Array | None = None) -> EnvState:
-        """The beginning of an episode at a given state of the physics; the key is for tasks that are noisy."""
+        """The beginning of an episode at a state of the physics.
+
+        Args:
+          state, inputs: where it begins.
+          key: of `jax.random`, for tasks that are noisy.
+
+        Returns:
+          The first EnvState.
+
+        Raises:
+          ValueError: no key, and the task draws noise.
+        """
         if self.task.noisy and key is None:
             raise ValueError("this task draws noise: begin needs a key of jax.random")
         idle, info = jnp.zeros(self.model.nu, state.qpos.dtype), {"status": jnp.zeros((), jnp.int32)}

@@ -71,9 +71,9 @@ class Kind:
         """The text that `parse` turns into `value`; numbers in as many digits as they need."""
         return str(value)
 
-    def over(self, inherited: Any, own: Any) -> Any:
-        """The value when `own` is written on an element that inherits `inherited`."""
-        return own if own is not None else inherited
+    def over(self, inherited: Any, value: Any) -> Any:
+        """The value when `value` is written on an element that inherits `inherited`."""
+        return value if value is not None else inherited
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,8 +238,8 @@ class IntegersKind(Kind):
     def text(self, value: Any) -> str:
         return " ".join(map(str, value.tolist()))
 
-    def over(self, inherited: Any, own: Any) -> Any:
-        return _overlay(inherited, own) if self.length else super().over(inherited, own)
+    def over(self, inherited: Any, value: Any) -> Any:
+        return _overlay(inherited, value) if self.length else super().over(inherited, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,8 +310,8 @@ class RealsKind(Kind):
     def text(self, value: Any) -> str:
         return " ".join(map(number, value.tolist()))
 
-    def over(self, inherited: Any, own: Any) -> Any:
-        return _overlay(inherited, own) if self.length else super().over(inherited, own)
+    def over(self, inherited: Any, value: Any) -> Any:
+        return _overlay(inherited, value) if self.length else super().over(inherited, value)
 
 
 def number(value: float) -> str:
@@ -369,8 +369,8 @@ def frozen(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return array
 
 
-def _overlay(inherited: Any, own: Any) -> Any:
-    """`own` over the first entries of `inherited`: a short vector leaves the rest as it was."""
-    if own is None or inherited is None or len(own) >= len(inherited):
-        return own if own is not None else inherited
-    return frozen(np.concatenate([own, inherited[len(own) :]]), own.dtype)
+def _overlay(inherited: Any, value: Any) -> Any:
+    """`value` over the first entries of `inherited`: a short vector leaves the rest as it was."""
+    if value is None or inherited is None or len(value) >= len(inherited):
+        return value if value is not None else inherited
+    return frozen(np.concatenate([value, inherited[len(value) :]]), value.dtype)

@@ -59,9 +59,9 @@ class Element:
     @classmethod
     def of(cls, values: Mapping[str, Any], **place: Any) -> Self:
         """An element of values that are known to be legal, as parsing or another element gives them."""
-        made = object.__new__(cls)
-        made.__dict__.update(_blank(cls), children=[], **place, **values)
-        return made
+        element = object.__new__(cls)
+        element.__dict__.update(_blank(cls), children=[], **place, **values)
+        return element
 
     def __init_subclass__(cls) -> None:
         # else every dataclass would make its own, with all that is not set
@@ -104,11 +104,11 @@ class Element:
             raise self._refused(f"<{tag}> is not allowed here", hint)
         if rule.once and any(child.tag == tag for child in self.children):
             raise self._refused(f"<{tag}> can stand here only once", "change the one that is there")
-        made = rule.cls(tag=tag, file=self.file, parent=self)
+        part = rule.cls(tag=tag, file=self.file, parent=self)
         for name, value in attributes.items():
-            setattr(made, f"{name}_" if f"{name}_" in made.attributes() else name, value)
-        self.children.append(made)
-        return made
+            setattr(part, f"{name}_" if f"{name}_" in part.attributes() else name, value)
+        self.children.append(part)
+        return part
 
     def _refused(self, message: str, hint: str = "") -> MjcfError:
         return MjcfError([Problem(self.file, self.line, self.label, message, hint)])
@@ -151,9 +151,9 @@ class Element:
 
     def replace(self, **values: Any) -> Self:
         """A copy with other values; it stands at the same place and shares its children."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, **values)
-        return made
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **values)
+        return copy
 
     def over(self, inherited: "Element") -> Self:
         """A copy laid over `inherited`: what it does not say itself, it takes from there, else from MJCF's defaults."""

@@ -101,6 +101,13 @@ class Spec:
         Kinds: body, frame, joint, geom, site, camera, light, default, mesh, hfield, texture, material, pair, exclude,
         equality, tendon, actuator, sensor, numeric, text, tuple, key, or a class of `diffsim.mjcf.elements`.
 
+        Args:
+          kind: a word or a class.
+          name: of the element.
+
+        Returns:
+          The element, which can be changed.
+
         Raises:
           KeyError: there is none; the message has the nearest name.
         """
@@ -122,10 +129,12 @@ class Spec:
         return sections[-1] if sections else self.root.add(tag)
 
     def delete(self, element: Element, cascade: bool = False) -> None:
-        """Remove an element and everything in it.
+        """Removes an element and everything in it.
 
-        cascade: also remove the pairs, tendons, equalities, actuators, sensors and tuples that refer to it, and what
-        refers to these; other elements forget what they referred to (a geom its material).
+        Args:
+          element: of this model.
+          cascade: also remove the pairs, tendons, equalities, actuators, sensors and tuples that refer to it, and what
+            refers to these; other elements forget what they referred to (a geom its material).
 
         Raises:
           MjcfError: something refers to it, and `cascade` is not set; the message names all that does.
@@ -145,7 +154,7 @@ class Spec:
             self._forget(user, attribute)
 
     def attach(self, model: "Spec", to: Element | None = None, body: str = "", prefix: str = "") -> None:
-        """Put a copy of another model's body, or of all that stands in its world, into this one.
+        """Puts a copy of another model's body, or of all that stands in its world, into this one.
 
         It comes with the assets, default classes, actuators, sensors, keyframes that belong to it, all with `prefix`
         before their names, and with the compiler settings of its own model. The copy is made by `diffsim.compile`, or
@@ -197,7 +206,11 @@ class Spec:
         return element.settings if isinstance(element.settings, Compiler) else self.compiler
 
     def read_file(self, element: Element, attribute: str = "file_") -> bytes:
-        """The contents of the file that an attribute of `element` names. Raises ResourceError if it cannot be had."""
+        """The contents of the file that an attribute of an element names.
+
+        Raises:
+          ResourceError: it cannot be had.
+        """
         name = getattr(element, attribute)
         kind = element.attributes()[attribute]
         compiler = self.compiler_of(element)

@@ -52,6 +52,9 @@ def put_model(
       graph_mode, keepalive_refs: of other implementations; without meaning here.
       max_contacts, max_pairs, keep: as for `diffsim.load`.
 
+    Returns:
+      The Model.
+
     Raises:
       UnsupportedError: a feature that diffsim lacks; it says which. ValueError: another `impl`.
     """
@@ -70,9 +73,18 @@ def make_data(
     njmax: int | None = None,
     keepalive_refs: Any = None,
 ) -> Data:
-    """Data at qpos0 with all that is computed zero, and no contacts; of an `MjModel` or a model from `put_model`.
+    """Data at qpos0 with all that is computed zero, and no contacts.
 
-    The other arguments are those of `put_model` and sizes of buffers that there are none of here.
+    Args:
+      m: an `MjModel`, or a model from `put_model`.
+      device, impl: as for `put_model`.
+      nconmax, naconmax, naccdmax, njmax, keepalive_refs: of other implementations; without meaning here.
+
+    Returns:
+      The Data of one world.
+
+    Raises:
+      ValueError: another `impl`.
     """
     _only_jax(impl)
     model = cast(Model, m) if isinstance(m, models.Model) else put_model(m)
@@ -101,6 +113,18 @@ def put_data(
     """The Data of an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
 
     The constraint rows `efc_*` are made from the rest, by numpy: their forces are those at `qacc`.
+
+    Args:
+      m: the `MjModel`.
+      d: the `MjData`.
+      device, impl: as for `put_model`.
+      nconmax, naconmax, njmax, dummy_arg_for_batching, keepalive_refs: without meaning here.
+
+    Returns:
+      The Data of one world.
+
+    Raises:
+      ValueError: another `impl`, or more contacts than slots.
     """
     _only_jax(impl)
     model = put_model(m)
@@ -126,7 +150,16 @@ def put_data(
 
 
 def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
-    """An `mujoco.MjData` with what Data holds, or, of a batch, a list of them."""
+    """An `mujoco.MjData` with what Data holds.
+
+    Args:
+      m: the `MjModel`.
+      d: of one world, or a batch.
+      keepalive_refs: without meaning here.
+
+    Returns:
+      An `MjData`, or, of a batch, a list of them.
+    """
     new = sys.modules["mujoco"].MjData
     result = [new(m) for _ in range(d.qpos.shape[0])] if d.qpos.ndim > 1 else new(m)
     get_data_into(result, m, d)

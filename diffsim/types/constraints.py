@@ -106,8 +106,8 @@ class RowGroup(Record):
 
     def select(self, values: Array) -> Array:
         """The part (dim, n, ...) of an array (nrow, ...) over the rows of J that belongs to the group."""
-        own = values[self.start : self.start + self.height]
-        return own.reshape(self.dim, self.count, *values.shape[1:])
+        part = values[self.start : self.start + self.height]
+        return part.reshape(self.dim, self.count, *values.shape[1:])
 
 
 @record

@@ -21,8 +21,8 @@ from diffsim.types.record import (
     elsewhere,
     held_as,
     leaf,
-    near,
     one_of,
+    one_word,
     record,
     save,
     static,
@@ -39,12 +39,6 @@ NREF, NIMP, NPOLY, NEQDATA, NDYN, NGAIN, NBIAS, NFLUID = 2, 5, 2, 11, 10, 10, 10
 SOLVER_GRADIENTS = ("auto", "implicit", "unroll")
 # iterations up to which "auto" differentiates them: fewer often end before the optimum is reached
 FEW_ITERATIONS = 8
-
-
-def _solver_gradient(value: str) -> str:
-    if value not in SOLVER_GRADIENTS:
-        raise ValueError(f"{value!r} is none of {', '.join(SOLVER_GRADIENTS)}{near(str(value), SOLVER_GRADIENTS)}")
-    return value
 
 
 def _length(value: Any) -> float:
@@ -94,7 +88,7 @@ class Option(Record):
     sdf_initpoints: int = static(whole_number)
     sdf_iterations: int = static(whole_number)
     # ours: "implicit" differentiates the optimum, "unroll" the iterations, "auto" those if there are few of them
-    solver_gradient: str = static(_solver_gradient, default="auto")
+    solver_gradient: str = static(one_word(SOLVER_GRADIENTS), default="auto")
     # ours: at how many times in a step contacts may begin or end; 0: at its beginning only (simulate/events.py)
     events: int = static(whole_number, default=0)
     # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/contact.py)
@@ -343,6 +337,13 @@ class Model(Record):
 
     def id(self, kind: str, name: str) -> int:
         """Index of a named object: `model.id("body", "torso")`.
+
+        Args:
+          kind: a key of `diffsim.types.kinds.KINDS`.
+          name: of the object.
+
+        Returns:
+          Its index.
 
         Raises:
           KeyError: no such kind or name; the message lists near matches.

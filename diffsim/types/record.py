@@ -11,7 +11,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, dataclass_transform, get_type_hints
@@ -56,6 +56,17 @@ def one_of(enum: type[Enum]) -> Callable[[Any], Any]:
                 return members[value.lower()]
             raise ValueError(f"{value!r} is none of {', '.join(enum.__members__)}{near(value.lower(), members)}")
         return enum(value)
+
+    return legal
+
+
+def one_word(words: Collection[str]) -> Callable[[Any], str]:
+    """Legal values of a choice that is a word."""
+
+    def legal(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"{value!r} is none of {', '.join(words)}{near(str(value), words)}")
+        return value
 
     return legal
 

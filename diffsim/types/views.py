@@ -88,8 +88,8 @@ class View:
         return [*super().__dir__(), *fields_of(self.kind)]
 
     def __repr__(self) -> str:
-        own = [f for f in dict.fromkeys(fields_of(self.kind).values()) if isinstance(self.model, f.owner)]
-        shown = [f"  {f.name}: {getattr(self, f.name)}".replace("\n", "\n    ") for f in own]
+        fields = [f for f in dict.fromkeys(fields_of(self.kind).values()) if isinstance(self.model, f.owner)]
+        shown = [f"  {f.name}: {getattr(self, f.name)}".replace("\n", "\n    ") for f in fields]
         return "\n".join([f"{self.kind} {self.id} {self.name!r}", *shown])
 
     def read(self, record: Record, field: str) -> Array:
@@ -106,9 +106,9 @@ class View:
         Raises:
           AttributeError: no such field; the message lists near matches. TypeError: it is not in this record.
         """
-        rank = len(_declared(record, self.kind, field).metadata["shape"])
-        found = _find(self.kind, field)
-        return getattr(record, found.name)[(..., self.rows(field), *[slice(None)] * (rank - 1))]
+        declared = _declared(record, self.kind, field)
+        rank = len(declared.metadata["shape"])
+        return getattr(record, declared.name)[(..., self.rows(field), *[slice(None)] * (rank - 1))]
 
     def write(self, record: R, **values: Any) -> R:
         """A copy of a record in which the object's parts of some fields have other values.

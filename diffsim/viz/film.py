@@ -172,7 +172,7 @@ def ffmpeg(path: str | pathlib.Path) -> str:
     """The program ffmpeg, of the package imageio-ffmpeg or of the system."""
     if importlib.util.find_spec("imageio_ffmpeg") is not None:
         return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
-    found = shutil.which("ffmpeg")
-    if found is None:
+    program = shutil.which("ffmpeg")
+    if program is None:
         raise ArgumentError(f"{path}: films need ffmpeg or the package imageio-ffmpeg (extra viz); a .gif does not")
-    return found
+    return program

@@ -40,7 +40,14 @@ def pattern_pixels(pattern: Pattern) -> Array:
     """Pixels (faces, height, width, 3) uint8, top row first; read-only."""
     with np.errstate(all="ignore"):
         pixels = np.ascontiguousarray(FACES[pattern.builtin, pattern.faces](pattern))
-    MARKS[pattern.mark](pixels, pattern)
+    mark = _bytes(pattern.markrgb)
+    if pattern.mark == "edge":
+        pixels[:, [0, -1]] = pixels[:, :, [0, -1]] = mark
+    elif pattern.mark == "cross":
+        pixels[:, pattern.height // 2] = pixels[:, :, pattern.width // 2] = mark
+    elif pattern.mark == "random" and pattern.random > 0:
+        # single pixels, each with a probability
+        pixels[uniform(SEED, pixels[..., 0].size).reshape(pixels.shape[:3]) < pattern.random] = mark
     pixels.flags.writeable = False
     return pixels
 
@@ -95,21 +102,6 @@ def _flat(pattern: Pattern) -> Array:
     return pixels
 
 
-def _mark_edge(pixels: Array, pattern: Pattern) -> None:
-    pixels[:, [0, -1]] = pixels[:, :, [0, -1]] = _bytes(pattern.markrgb)
-
-
-def _mark_cross(pixels: Array, pattern: Pattern) -> None:
-    pixels[:, pattern.height // 2] = pixels[:, :, pattern.width // 2] = _bytes(pattern.markrgb)
-
-
-def _mark_random(pixels: Array, pattern: Pattern) -> None:
-    """Single pixels, each with a probability."""
-    if pattern.random > 0:
-        drawn = uniform(SEED, pixels[..., 0].size).reshape(pixels.shape[:3])
-        pixels[drawn < pattern.random] = _bytes(pattern.markrgb)
-
-
 FACES: dict[tuple[str, int], Callable[[Pattern], Array]] = {
     ("gradient", 1): _radial,
     ("gradient", 6): _sky,
@@ -117,13 +109,6 @@ FACES: dict[tuple[str, int], Callable[[Pattern], Array]] = {
     ("checker", 6): _checker,
     ("flat", 1): _flat,
     ("flat", 6): _flat,
-}
-
-MARKS: dict[str, Callable[[Array, Pattern], None]] = {
-    "none": lambda pixels, pattern: None,
-    "edge": _mark_edge,
-    "cross": _mark_cross,
-    "random": _mark_random,
 }
 
 

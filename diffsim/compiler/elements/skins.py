@@ -108,8 +108,8 @@ def _from_numbers(node: Node) -> _Skin:
 
 def _from_file(draft: Draft, node: Node) -> _Skin:
     """A skin from a file."""
-    given = [name for name in ("vertex", "texcoord", "face") if getattr(node.e, name) is not None]
-    if given or node.source.each(Bone):
+    inline = [name for name in ("vertex", "texcoord", "face") if getattr(node.e, name) is not None]
+    if inline or node.source.each(Bone):
         raise AssetError("a skin has a file, or vertices and bones, not both")
     if not node.e.file_.lower().endswith(".skn"):
         raise AssetError("is not a kind of skin file", "use SKN")

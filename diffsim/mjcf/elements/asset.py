@@ -99,8 +99,8 @@ class Mesh(FileAsset):
         if self.builtin is not None:
             if self.params is None:
                 problems.add(self, "a builtin mesh needs attribute 'params'")
-            for source, given in (("file", self.file_), ("vertex", self.vertex)):
-                if given is not None:
+            for source, value in (("file", self.file_), ("vertex", self.vertex)):
+                if value is not None:
                     problems.add(self, f"builtin and {source} cannot both be given")
 
 
@@ -119,8 +119,8 @@ class HField(FileAsset):
     def check(self, problems: Problems) -> None:
         rows, columns = self.nrow or 0, self.ncol or 0
         if self.elevation is not None and self.file_ is None and len(self.elevation) != rows * columns:
-            found = len(self.elevation)
-            problems.add(self, f"attribute 'elevation': needs nrow*ncol = {rows * columns} numbers, {found} given")
+            count = len(self.elevation)
+            problems.add(self, f"attribute 'elevation': needs nrow*ncol = {rows * columns} numbers, {count} given")
 
 
 @dataclass(eq=False)

@@ -29,8 +29,8 @@ DATATYPES = {
     "axis": DataType.AXIS,
     "quaternion": DataType.QUATERNION,
 }
-CONTACT_DATA = {each.name.lower(): each for each in ConDataField}
-RAY_DATA = {each.name.lower(): each for each in RayDataField}
+CONTACT_DATA = {field.name.lower(): field for field in ConDataField}
+RAY_DATA = {field.name.lower(): field for field in RayDataField}
 
 # tags whose name in SensorType is not simply the tag in capitals
 _OTHER_NAMES = {
@@ -73,8 +73,8 @@ class Sensor(Element):
 
 def _either(element: Element, **names: ObjType) -> End:
     """The first of the named attributes that is given, with the type of object that it names."""
-    given = _given(element, tuple(names))
-    return (names[given[0]], getattr(element, given[0])) if given else NOTHING
+    present = _present(element, tuple(names))
+    return (names[present[0]], getattr(element, present[0])) if present else NOTHING
 
 
 def _mask(fields: Sequence[int]) -> int:
@@ -82,13 +82,13 @@ def _mask(fields: Sequence[int]) -> int:
     return sum(1 << field for field in fields)
 
 
-def _given(element: Element, names: Sequence[str]) -> list[str]:
+def _present(element: Element, names: Sequence[str]) -> list[str]:
     return [name for name in names if getattr(element, name) is not None]
 
 
 def _exactly_one(element: Element, problems: Problems, *names: str) -> None:
-    given = _given(element, names)
-    if not given:
+    present = _present(element, names)
+    if not present:
         problems.add(element, "give exactly one of " + ", ".join(names))
 
 
@@ -206,10 +206,10 @@ class FrameSensor(FrameAcceleration):
 
 
 def _together(element: Element, problems: Problems, first: str, second: str) -> None:
-    given = _given(element, (first, second))
-    if len(given) == 1:
-        missing = second if given[0] == first else first
-        problems.add(element, f"attribute '{given[0]}' is given but '{missing}' is missing")
+    present = _present(element, (first, second))
+    if len(present) == 1:
+        missing = second if present[0] == first else first
+        problems.add(element, f"attribute '{present[0]}' is given but '{missing}' is missing")
 
 
 @dataclass(eq=False)

@@ -48,18 +48,18 @@ def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
         return
     body = child.worldbody
     if place.body:
-        found = child.names.get("body", {}).get(place.body)
-        if not isinstance(found, Body) or found is child.worldbody:
+        element = child.names.get("body", {}).get(place.body)
+        if not isinstance(element, Body) or element is child.worldbody:
             hint = near_match(place.body, child.names.get("body", {}))
             problems.add(place, f"attribute 'body': model '{place.model}' has no body '{place.body}'", hint)
             return
-        body = found
+        body = element
     for section in child.root.each(DeformableSection):
         for deformable in section.children:
             problems.unsupported(deformable, "soft bodies and skins of attached models do not come along yet")
     copier = _Copier(spec, child, place, problems)
     frame = copier.run(body)
-    keys.attached(child, copier.prefix, copier.made)
+    keys.attached(child, copier.prefix, copier.copies)
     keys.attached_at(frame)
 
 
@@ -71,7 +71,7 @@ class _Copier:
         self.prefix = place.prefix or ""
         self.inside = {("default", name) for name in child.defaults.classes}
         self.classes = self._class_names()
-        self.made: dict[int, Element] = {}
+        self.copies: dict[int, Element] = {}
 
     def run(self, body: Body) -> Frame:
         """Everything that comes along with `body`, which stands in the frame that this returns.
@@ -100,20 +100,20 @@ class _Copier:
                 known = element.known_as if isinstance(element, FileAsset) else getattr(element, name)
                 changed |= {name: self.prefix + known} if known else {}
         settings = element.settings or self.child.compiler
-        made = element.replace(parent=parent, children=[], settings=settings, **changed)
-        made.children = [self.copy(part, made) for part in element.children]
-        self.made[id(element)] = made
-        return made
+        copied = element.replace(parent=parent, children=[], settings=settings, **changed)
+        copied.children = [self.copy(part, copied) for part in element.children]
+        self.copies[id(element)] = copied
+        return copied
 
     def _classed(self, element: Element, section: Element) -> Element:
         """A copy of an element outside the tree, of class main of its own model if it says nothing else."""
-        made = self.copy(element, section)
-        if "class_" in made.attributes() and getattr(made, "class_", None) is None:
-            made = made.replace(class_=self.classes[MAIN])
-            for part in made.children:
-                part.parent = made
-            self.made[id(element)] = made
-        return made
+        copied = self.copy(element, section)
+        if "class_" in copied.attributes() and getattr(copied, "class_", None) is None:
+            copied = copied.replace(class_=self.classes[MAIN])
+            for part in copied.children:
+                part.parent = copied
+            self.copies[id(element)] = copied
+        return copied
 
     def _class_names(self) -> dict[str, str]:
         """What each default class of the other model is called here; a name that is taken gets a number."""
@@ -133,7 +133,8 @@ class _Copier:
         MuJoCo has one table of names, in which the last class of a name stands; only what names its own class gets the
         first one.
         """
-        shadowed = {self.prefix + name: made for name, made in self.classes.items() if made != self.prefix + name}
+        names = {self.prefix + name: ours for name, ours in self.classes.items()}
+        shadowed = {name: ours for name, ours in names.items() if name != ours}
         inside, after = {id(element) for element in frame.walk()}, False
         for element in self.spec.worldbody.walk() if shadowed else ():
             after = after or element is frame
@@ -157,11 +158,11 @@ class _Copier:
             sections = [Default(tag="default", file=self.place.file, line=self.place.line), *sections]
         for section in sections:
             self.inside |= {key for element in section.walk() for key in own_names(element)}
-            made = self.copy(section, root)
-            for part in made.walk():
+            copied = self.copy(section, root)
+            for part in copied.walk():
                 if isinstance(part, Default):
                     part.class_ = self.classes[part.class_ or MAIN]
-            root.children.insert(len(root.children) - 1, made)
+            root.children.insert(len(root.children) - 1, copied)
 
     def _assets(self) -> None:
         sections = [(section, self._section(AssetSection, section)) for section in self.child.root.each(AssetSection)]
@@ -211,10 +212,10 @@ class _Copier:
         if all(present) and (present or not isinstance(element, Tuple)):
             return True
         # what stays behind although this model has it
-        own = [name != "world" and name in self.child.names.get(space, {}) for space, name in wanted]
+        in_child = [name != "world" and name in self.child.names.get(space, {}) for space, name in wanted]
         if isinstance(element, LOOSE):
-            return any(present) and not any(mine and not here for mine, here in zip(own, present, strict=True))
-        for (space, name), mine in zip(wanted, own, strict=True):
+            return any(present) and not any(mine and not here for mine, here in zip(in_child, present, strict=True))
+        for (space, name), mine in zip(wanted, in_child, strict=True):
             if not mine and name != "world":
                 hint = near_match(name, self.child.names.get(space, {}))
                 self.problems.add(element, f"there is no {space} '{name}' in its model", hint)

@@ -107,8 +107,8 @@ class Keys:
         """Hand the numbers of what was replicated to its copies: a keyframe that stood becomes one for each copy."""
         first = copies[0] if copies else {}
         self.pending = [key.moved(key.name, first) for key in self.pending]
-        for suffix, made in zip(suffixes, copies, strict=True):
-            self.pending += [key.moved(key.name + suffix, made) for key in taken]
+        for suffix, of_copy in zip(suffixes, copies, strict=True):
+            self.pending += [key.moved(key.name + suffix, of_copy) for key in taken]
         self.pending += [key.without(first) for key in taken]
 
     def place(self) -> None:
@@ -129,8 +129,8 @@ class Keys:
                 numbers = [next(unused.get(id(owner), iter(())), np.nan) for owner in owners[name]]
                 values[name] = frozen(np.array(numbers, float), np.float64)
             empty = {name: None for name in owners if name not in values}
-            made = key.source.replace(name=key.name or None, parent=sections[-1], **values, **empty)
-            sections[-1].children.append(made)
+            element = key.source.replace(name=key.name or None, parent=sections[-1], **values, **empty)
+            sections[-1].children.append(element)
 
     def _by_owner(self, key: Key, owners: Owners, least: Owners, where: str) -> _Pending:
         """A keyframe with its numbers by owner. One that is shorter than `least` is completed to that first."""
