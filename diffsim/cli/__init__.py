@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import jax
 
 from diffsim.base.errors import DiffsimError
-from diffsim.cli import bench, info, render, view
+from diffsim.cli import bench, info, render
 from diffsim.cli.models import Command
 from diffsim.cli.models import find_model as find_model
 from diffsim.version import VERSION
 
 COMMANDS: dict[str, Command] = {
     "info": info.COMMAND,
-    "view": view.COMMAND,
+    "view": render.VIEW,
     "render": render.COMMAND,
     "bench": bench.COMMAND,
 }

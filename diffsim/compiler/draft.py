@@ -147,3 +147,13 @@ def check_flag(draft: Draft, node: Node, name: str, flag: str, limited: Tristate
     if limited == Tristate.AUTO and not draft.settings(node).autolimits and np.any(limits):
         message = f"'{name}' without '{flag}' while autolimits is false"
         draft.problems.add(node.source, message, f"set {flag} or autolimits")
+
+
+def addresses(counts: Array) -> Array:
+    """First index of each block of the given lengths."""
+    return np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32) if len(counts) else np.zeros(0, np.int32)
+
+
+def or_minus_one(address: Array, count: Array) -> Array:
+    """The address, or -1 where the block is empty."""
+    return np.where(count > 0, address, -1).astype(np.int32)

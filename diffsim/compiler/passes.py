@@ -32,8 +32,7 @@ from diffsim.compiler.elements.sensors import sensor_rows
 from diffsim.compiler.elements.settings import key_rows
 from diffsim.compiler.elements.skins import skin_rows
 from diffsim.compiler.elements.tendons import tendon_rows
-from diffsim.compiler.elements.tree import flatten
-from diffsim.compiler.fusestatic import discard_visual, forget_materials, fuse_static
+from diffsim.compiler.elements.tree import discard_visual, flatten, forget_materials, fuse_static
 from diffsim.compiler.pack import pack
 from diffsim.compiler.unsupported import check_elements, check_model
 from diffsim.mjcf.elements.body import Inertial, standing_in

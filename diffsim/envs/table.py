@@ -1,7 +1,7 @@
 """The table of tasks: one row each, a `Task` of `tasks/` and a model of `models/`, mostly with the row's name."""
 
 from diffsim.envs.env import Env, Task
-from diffsim.envs.tasks import cartpole, hand, humanoid, joystick, planar, quadruped, reacher
+from diffsim.envs.tasks import cartpole, floating, hand, joystick, planar, reacher
 from diffsim.load import MODELS as MODELS
 from diffsim.load import load
 from diffsim.types.record import near
@@ -11,8 +11,8 @@ TASKS: dict[str, Task] = {
     "reacher": reacher.TASK,
     "hopper": planar.HOPPER,
     "walker": planar.WALKER,
-    "quadruped": quadruped.TASK,
-    "humanoid": humanoid.TASK,
+    "quadruped": floating.QUADRUPED,
+    "humanoid": floating.HUMANOID,
     "hand": hand.TASK,
     "joystick": joystick.TASK,
 }

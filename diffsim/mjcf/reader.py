@@ -15,7 +15,6 @@ from typing import Any
 
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf import versions
-from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.body import Body
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Mujoco
@@ -27,7 +26,7 @@ from diffsim.mjcf.resources import ResourceError, Resources
 from diffsim.mjcf.schema import AnyElement, Element, children_of, xml_name, xml_names
 from diffsim.mjcf.schema import references as references
 from diffsim.mjcf.source import Node, expand_includes, parse
-from diffsim.mjcf.spec import Spec
+from diffsim.mjcf.spec import Defaults, Spec
 from diffsim.mjcf.urdf import translate
 
 TEXT_NAME = "<xml>"

@@ -16,29 +16,87 @@ A program changes a Spec through its elements:
 
 Values are checked as they are set, links between elements by `diffsim.compile` (or `diffsim.mjcf.check`). Numbers are
 in the units of the file: angles in degrees unless `spec.compiler.angle` is "radian".
+
+Default classes are a tree of named sets of values that elements inherit. A nested class starts as a copy of the class
+around it, taken when it is opened; the elements of a class are laid over that copy before any class nested in it is
+opened, wherever they stand. A class keeps one complete element of each kind: one for all actuators, one for all
+equality constraints, one for all tendons. A later `<default>` section goes on with `main`, and does not reach the
+classes that were made before. The classes of an attached model stand apart: its `main`, under a name of its own, starts
+from MJCF's values again. Source: MuJoCo XML reference, "default"; mjXReader::Default (3.8.1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, overload
 
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
-from diffsim.mjcf.defaults import Defaults
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, Skin, Texture
-from diffsim.mjcf.elements.body import Body, FreeJoint, Geom, Joint, Site
-from diffsim.mjcf.elements.camera import Camera, Light
+from diffsim.mjcf.elements.body import Body, Camera, FreeJoint, Geom, Joint, Light, Site
 from diffsim.mjcf.elements.constraints import Equality, Exclude, Pair
-from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Flex
-from diffsim.mjcf.elements.sections import REFERRING, Default, Mujoco
+from diffsim.mjcf.elements.sections import DEFAULTS, REFERRING, Default, Mujoco
 from diffsim.mjcf.elements.sensor import Sensor
-from diffsim.mjcf.elements.settings import Compiler, Flags, Option, Size, Statistic
+from diffsim.mjcf.elements.settings import Compiler, CustomText, Flags, Key, Numeric, Option, Size, Statistic, Tuple
 from diffsim.mjcf.elements.tendon import Tendon
 from diffsim.mjcf.elements.visual import Visual
 from diffsim.mjcf.kinds import FileKind
 from diffsim.mjcf.resources import Resources
 from diffsim.mjcf.schema import AnyElement, Element, own_names, references, xml_name
+
+MAIN = "main"
+
+# what one class says: a complete element of each kind, by Element.default_key
+Values = dict[str, Element]
+
+
+class Defaults:
+    """Every default class of a model, by name."""
+
+    def __init__(self, sections: Iterable[Default], problems: Problems) -> None:
+        kinds = {cls.default_key: DEFAULTS[cls.default_key] for cls in DEFAULTS.values()}
+        first = {key: cls().filled() for key, cls in kinds.items()}
+        self.classes: dict[str, Values] = {MAIN: dict(first)}
+        for section in sections:
+            if section.settings is not None and section.class_:
+                self._fill(section, self.classes.setdefault(section.class_, dict(first)), problems)
+                continue
+            if section.class_ not in (None, "", MAIN):
+                problems.add(
+                    section, f"the outermost default class is '{MAIN}'", f"nest class '{section.class_}' in it"
+                )
+            self._fill(section, self.classes[MAIN], problems)
+
+    def _fill(self, section: Default, values: Values, problems: Problems) -> None:
+        """Lay the elements of `section` over `values`, then open the classes nested in it."""
+        nested = section.each(Default)
+        for element in section.children:
+            if element.default_key:
+                inherited = values[element.default_key]
+                values[element.default_key] = element.resolved(inherited, problems).replace(name=None, class_=None)
+        for child in nested:
+            if not child.class_:
+                problems.add(child, "a nested default class needs attribute 'class'")
+            elif child.class_ in self.classes:
+                problems.add(child, f"default class '{child.class_}' already exists")
+            else:
+                self.classes[child.class_] = dict(values)
+                self._fill(child, self.classes[child.class_], problems)
+
+    def inherited(self, element: Element) -> Element:
+        """The complete element from which `element` takes what it does not say."""
+        values = self.classes.get(self.class_of(element), self.classes[MAIN])
+        return values.get(element.default_key) or Element()
+
+    @staticmethod
+    def class_of(element: Element) -> str:
+        """The class of an element: its own, else the childclass of the nearest body or frame around it, else main."""
+        name = getattr(element, "class_", None)
+        around = element.parent
+        while name is None and around is not None:
+            name = getattr(around, "childclass", None)
+            around = around.parent
+        return name or MAIN
 
 
 @dataclass(eq=False)

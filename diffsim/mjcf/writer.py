@@ -20,14 +20,13 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import Problem, Problems, UnsupportedError
-from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.body import Inertial, standing_in
-from diffsim.mjcf.elements.custom import Key
 from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
+from diffsim.mjcf.elements.settings import Key
 from diffsim.mjcf.kinds import FileKind, Kind
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.schema import Element, children_of, xml_name
-from diffsim.mjcf.spec import Spec
+from diffsim.mjcf.spec import MAIN, Defaults, Spec
 
 # settings that belong to the elements of a file, not to the whole model
 OWN_SETTINGS = (

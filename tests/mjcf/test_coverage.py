@@ -10,7 +10,7 @@ from pathlib import Path
 import diffsim
 from diffsim.mjcf.elements import Mujoco, visual
 from diffsim.mjcf.elements.asset import Bone, FileAsset, Mesh, Skin
-from diffsim.mjcf.elements.camera import Light
+from diffsim.mjcf.elements.body import Light
 from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element, children_of
 from diffsim.types import Option

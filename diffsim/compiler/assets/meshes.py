@@ -18,8 +18,7 @@ from diffsim.compiler.assets.hull import (
     rounding_fields,
 )
 from diffsim.compiler.assets.octree_field import Octree
-from diffsim.compiler.draft import Draft
-from diffsim.compiler.topology import addresses, or_minus_one
+from diffsim.compiler.draft import Draft, addresses, or_minus_one
 from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.mjcf.elements.deformable import Plugin

@@ -2,19 +2,25 @@
 
 A cube has six faces one below the other (right, left, up, down, front, back), or one that is repeated. A file outside
 of the model's folder, where that is not allowed, gives one white pixel and a warning.
-Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1.
+Patterns are gradients, checkers and flat colours, with marks on them, byte for byte as MuJoCo makes them: a colour c in
+[0, 1] is the byte floor(255 c). Of PNG images nothing is inflated before the size that the header declares is known to
+be small; values are as MuJoCo's decoder makes them: 8 bits, one channel is the first one.
+
+Source: MuJoCo "XML reference", texture; `mjCTexture` of 3.8.1. The PNG specification (header, sRGB chunk). Matsumoto
+and Nishimura 2000 and ISO C++, [rand.eng.mers], mt19937_64, for the numbers that place random marks.
 """
 
+import functools
+import io
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from diffsim.base.enums import ColorSpace, TextureType
-from diffsim.compiler.assets.images import SIGNATURE, png_is_srgb, png_pixels
-from diffsim.compiler.assets.patterns import Pattern, pattern_pixels
-from diffsim.compiler.draft import Draft, Node
-from diffsim.compiler.topology import addresses
+from diffsim.compiler.draft import Draft, Node, addresses
 from diffsim.mjcf.resources import MOST_PIXELS, MOST_TEXELS, AssetError, OutsideError, check_count, kind_of
 
 Array = np.ndarray
@@ -155,3 +161,193 @@ def _joined(e: Any, faces: list[Array | None], side: int) -> Array:
     """Six faces one below the other; those that are missing have the colour rgb1."""
     plain = np.broadcast_to((255 * np.asarray(e.rgb1, float)).astype(np.uint8), (side, side, 3))
     return np.concatenate([plain if face is None else face for face in faces])
+
+
+Colour = tuple[float, ...]
+
+UP, DOWN = 2, 3
+# of these two faces the colours of a checker are exchanged
+FRONT_AND_BACK = (4, 5)
+# MuJoCo's seed of random marks
+SEED = 42
+
+
+class Pattern(NamedTuple):
+    """What a builtin texture is made from; `faces` is 1 for an image and 6 for a cube."""
+
+    builtin: str
+    mark: str
+    rgb1: Colour
+    rgb2: Colour
+    markrgb: Colour
+    random: float
+    faces: int
+    width: int
+    height: int
+
+
+@functools.lru_cache(maxsize=16)
+def pattern_pixels(pattern: Pattern) -> Array:
+    """Pixels (faces, height, width, 3) uint8, top row first; read-only."""
+    with np.errstate(all="ignore"):
+        pixels = np.ascontiguousarray(PATTERNS[pattern.builtin, pattern.faces](pattern))
+    mark = _bytes(pattern.markrgb)
+    if pattern.mark == "edge":
+        pixels[:, [0, -1]] = pixels[:, :, [0, -1]] = mark
+    elif pattern.mark == "cross":
+        pixels[:, pattern.height // 2] = pixels[:, :, pattern.width // 2] = mark
+    elif pattern.mark == "random" and pattern.random > 0:
+        # single pixels, each with a probability
+        pixels[uniform(SEED, pixels[..., 0].size).reshape(pixels.shape[:3]) < pattern.random] = mark
+    pixels.flags.writeable = False
+    return pixels
+
+
+def _bytes(colour: Array | Colour) -> Array:
+    """Colours in [0, 1] as bytes; what is no number is 0."""
+    return np.nan_to_num(255 * np.asarray(colour, float), nan=0.0).astype(np.int64).astype(np.uint8)
+
+
+def _blend(first: Colour, second: Colour, place: Array) -> Array:
+    """Colours from `second` at place -1 to `first` at 1, along a sigmoid."""
+    alpha = np.clip(0.5 * (1 + place / np.sqrt(1 + place * place) / (1.0 / np.sqrt(2.0))), 0, 1)[..., None]
+    return _bytes(alpha * np.asarray(first) + (1 - alpha) * np.asarray(second))
+
+
+def _pixel_grid(pattern: Pattern) -> tuple[Array, Array]:
+    """x (width,) and y (height, 1), from -1 to 1, to the right and upwards."""
+    x = 2 * np.arange(pattern.width) / np.float64(pattern.width - 1) - 1
+    y = 1 - 2 * np.arange(pattern.height) / np.float64(pattern.height - 1)
+    return x, y[:, None]
+
+
+def _radial(pattern: Pattern) -> Array:
+    """rgb1 in the middle, rgb2 at the rim."""
+    x, y = _pixel_grid(pattern)
+    return _blend(pattern.rgb2, pattern.rgb1, 2 * np.sqrt(x * x + y * y) - 1)[None]
+
+
+def _sky(pattern: Pattern) -> Array:
+    """rgb1 above, rgb2 below, by the elevation of a pixel seen from the middle of the cube."""
+    x, y = _pixel_grid(pattern)
+    length = np.sqrt(1 + x * x + y * y)
+    side = _blend(pattern.rgb1, pattern.rgb2, np.arcsin(y / length) / (0.5 * np.pi))
+    up = 1 - np.arccos(1.0 / length) / (0.5 * np.pi)
+    faces = [side] * 6
+    faces[UP], faces[DOWN] = (_blend(pattern.rgb1, pattern.rgb2, sign * up) for sign in (1, -1))
+    return np.stack(faces)
+
+
+def _checker(pattern: Pattern) -> Array:
+    """Two squares by two."""
+    right, low = np.arange(pattern.width) >= pattern.width // 2, np.arange(pattern.height) >= pattern.height // 2
+    second = np.repeat((right != low[:, None])[None], pattern.faces, axis=0)
+    second[FRONT_AND_BACK[0] :] ^= True
+    return np.where(second[..., None], _bytes(pattern.rgb2), _bytes(pattern.rgb1))
+
+
+def _flat(pattern: Pattern) -> Array:
+    """rgb1; on the lower face of a cube rgb2."""
+    pixels = np.tile(_bytes(pattern.rgb1), (pattern.faces, pattern.height, pattern.width, 1))
+    pixels[DOWN : DOWN + 1] = _bytes(pattern.rgb2)
+    return pixels
+
+
+PATTERNS: dict[tuple[str, int], Callable[[Pattern], Array]] = {
+    ("gradient", 1): _radial,
+    ("gradient", 6): _sky,
+    ("checker", 1): _checker,
+    ("checker", 6): _checker,
+    ("flat", 1): _flat,
+    ("flat", 6): _flat,
+}
+
+
+# the 64-bit Mersenne twister, as the C++ library has it; numpy has the 32-bit one
+WORDS, MIDDLE = 312, 156
+TWIST = np.uint64(0xB5026F5AA96619E9)
+LOW = np.uint64((1 << 31) - 1)
+ONE = np.uint64(1)
+# shift to the left (negative) or right, mask
+TEMPER = ((29, 0x5555555555555555), (-17, 0x71D67FFFEDA60000), (-37, 0xFFF7EEE000000000), (43, 2**64 - 1))
+
+
+def uniform(seed: int, count: int) -> Array:
+    """(count,) numbers in [0, 1), as `uniform_real_distribution<double>` draws them."""
+    start = [seed]
+    for k in range(1, WORDS):
+        start.append((6364136223846793005 * (start[-1] ^ (start[-1] >> 62)) + k) % 2**64)
+    words = np.empty(WORDS + -(-count // MIDDLE) * MIDDLE, np.uint64)
+    words[:WORDS] = start
+    # a word follows from those WORDS, WORDS - 1 and WORDS - MIDDLE before it: MIDDLE of them at once
+    for first in range(0, count, MIDDLE):
+        joined = (words[first : first + MIDDLE] & ~LOW) | (words[first + 1 : first + MIDDLE + 1] & LOW)
+        mixed = (joined >> ONE) ^ ((joined & ONE) * TWIST)
+        target = words[first + WORDS : first + WORDS + MIDDLE]
+        np.bitwise_xor(words[first + MIDDLE : first + 2 * MIDDLE], mixed, out=target)
+    words = words[WORDS : WORDS + count]
+    for shift, mask in TEMPER:
+        moved = words >> np.uint64(shift) if shift > 0 else words << np.uint64(-shift)
+        words = words ^ (moved & np.uint64(mask))
+    return np.minimum(words.astype(float) * 2.0**-64, np.nextafter(1, 0))
+
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# what an image is converted to, by the number of channels that are wanted
+MODES = {3: "RGB", 4: "RGBA"}
+
+
+def png_size(data: bytes) -> tuple[int, int]:
+    """Width and height that the header of a PNG file declares. Raises AssetError without one, or if it is too large."""
+    if len(data) < 24 or data[:8] != SIGNATURE or data[12:16] != b"IHDR":
+        raise AssetError("is not a PNG file")
+    width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    if not width or not height:
+        raise AssetError(f"is not a PNG file: it is {width} by {height} pixels")
+    check_count(width * height, MOST_PIXELS, f"pixels ({width} by {height})")
+    return width, height
+
+
+def png_gray(data: bytes) -> Array:
+    """Gray values (rows, columns) uint8, top row first. Raises AssetError where the file is damaged."""
+    return _gray(_decoded(data))
+
+
+def png_pixels(data: bytes, channels: int) -> Array:
+    """Pixels (rows, columns, channels) uint8, top row first; 1, 3 or 4 channels. Raises AssetError as `png_gray`."""
+    image = _decoded(data)
+    if channels == 1:
+        return _gray(image)[:, :, None]
+    if image.mode.startswith("I"):
+        image = Image.fromarray(_gray(image))
+    return np.asarray(image.convert(MODES[channels]))
+
+
+def png_is_srgb(data: bytes) -> bool:
+    """Whether a PNG file says, before its pixels, that its colours are sRGB."""
+    place = len(SIGNATURE)
+    while place + 8 <= len(data) and (kind := data[place + 4 : place + 8]) != b"IDAT":
+        if kind == b"sRGB":
+            return True
+        place += 12 + int.from_bytes(data[place : place + 4], "big")
+    return False
+
+
+def _decoded(data: bytes) -> Image.Image:
+    png_size(data)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            image = Image.open(io.BytesIO(data), formats=("PNG",))
+            image.load()
+    except Exception as error:  # a damaged file makes the decoder raise almost anything
+        raise AssetError(f"is a damaged PNG file: {str(error)[:80]}") from None
+    return image
+
+
+def _gray(image: Image.Image) -> Array:
+    if image.mode.startswith("I"):
+        return (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+    if image.mode in ("1", "P"):
+        image = image.convert("RGB")
+    return np.asarray(image.getchannel(0))

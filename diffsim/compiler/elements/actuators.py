@@ -9,9 +9,8 @@ import numpy as np
 from diffsim.actuator.laws import DYNAMICS, has_states
 from diffsim.base.enums import BiasType, DynType, GainType, LRMode, TrnType
 from diffsim.base.joints import is_scalar
-from diffsim.compiler.draft import Draft, Fields, Node, check_limits
+from diffsim.compiler.draft import Draft, Fields, Node, addresses, check_limits, or_minus_one
 from diffsim.compiler.elements.plugins import own_states
-from diffsim.compiler.topology import addresses, or_minus_one
 from diffsim.mjcf.elements.actuator import PARAMETERS
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
 from diffsim.types.history import buffer_size
@@ -120,7 +119,7 @@ def _inherited_ranges(draft: Draft, node: Node, transmission: TrnType, target: N
 
 
 def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node | None) -> Array:
-    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by lengthrange.py."""
+    """lengthrange as given, or as the limits of the target where `<lengthrange>` says so, else by derive.py."""
     e, lengthrange, settings = node.e, np.array(node.e.lengthrange), draft.lengthrange
     muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
     user = e.gaintype == GainType.USER or e.biastype == BiasType.USER

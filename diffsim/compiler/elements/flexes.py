@@ -11,12 +11,11 @@ from typing import Any, cast
 import numpy as np
 
 from diffsim.base.enums import Elastic2D, EqType, FlexSelf
-from diffsim.compiler.draft import Draft, Node
+from diffsim.compiler.draft import Draft, Node, addresses
 from diffsim.compiler.elements.flex_tables import borders, flaps, incident_edges, number_edges
-from diffsim.compiler.topology import addresses
 from diffsim.mjcf.elements.constraints import FlexEquality
 from diffsim.mjcf.elements.deformable import FlexContact, FlexEdge, FlexElasticity
-from diffsim.mjcf.macros.flex_cells import empty_cells
+from diffsim.mjcf.macros.flexcomp_shapes import empty_cells
 from diffsim.mjcf.orientation import compose, matrix
 
 Array = np.ndarray

@@ -13,11 +13,9 @@ import numpy as np
 
 from diffsim.base.enums import TextureRole
 from diffsim.base.joints import kind_of
-from diffsim.compiler.draft import Draft, Fields, Node, columns
-from diffsim.compiler.topology import addresses
+from diffsim.compiler.draft import Draft, Fields, Node, addresses, columns
 from diffsim.mjcf.elements.asset import Layer
-from diffsim.mjcf.elements.custom import TupleElement
-from diffsim.mjcf.elements.settings import MOST_NUMBERS
+from diffsim.mjcf.elements.settings import MOST_NUMBERS, TupleElement
 from diffsim.mjcf.orientation import unit
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.model import Option

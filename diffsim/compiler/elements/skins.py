@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diffsim.compiler.draft import Draft, Node
-from diffsim.compiler.topology import addresses, or_minus_one
+from diffsim.compiler.draft import Draft, Node, addresses, or_minus_one
 from diffsim.mjcf.elements.asset import Bone
 from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_count
 

@@ -9,8 +9,7 @@ import itertools
 import numpy as np
 
 from diffsim.base.enums import GeomType, WrapType
-from diffsim.compiler.draft import Draft, Fields, Node, check_limits, columns
-from diffsim.compiler.topology import addresses
+from diffsim.compiler.draft import Draft, Fields, Node, addresses, check_limits, columns
 from diffsim.mjcf.elements.tendon import Fixed, Pulley, WrapGeom, WrapJoint, WrapSite
 from diffsim.mjcf.schema import Element
 

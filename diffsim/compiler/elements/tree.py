@@ -1,17 +1,26 @@
-"""flatten: the tree of elements as lists of objects, in the order of mjModel, every attribute filled.
+"""flatten: the tree of elements as lists of objects, in the order of mjModel, every attribute filled; what leaves it.
 
 Bodies come depth first, their joints, geoms, sites, cameras and lights body by body. A `<frame>` dissolves: its pose is
 handed down to what stands in it.
+
+fusestatic: a body without joints that nothing refers to by name gives what hangs on it, its children and its mass to
+its parent (the world takes no mass). discardvisual: a geom that cannot collide and that no pair, tendon, sensor or
+tuple names is dropped after its body has taken its mass, and then the meshes that no geom has.
+Source: MuJoCo XML reference, compiler; mjCModel::FuseStatic, IndexAssets (3.8.1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
+from diffsim.base.enums import SensorType
 from diffsim.compiler.draft import Draft, Node, Pose, origin
+from diffsim.compiler.elements.bodies import MINIMUM, move
 from diffsim.compiler.elements.geoms import orientation
-from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Geom, Joint, Site
-from diffsim.mjcf.elements.camera import Camera, Light
-from diffsim.mjcf.orientation import compose
-from diffsim.mjcf.schema import Element
+from diffsim.compiler.elements.mass_properties import offset_inertia, rotated_inertia
+from diffsim.mjcf.elements.body import Body, Camera, Frame, FreeJoint, Geom, Joint, Light, Site
+from diffsim.mjcf.orientation import compose, diagonalize, matrix
+from diffsim.mjcf.schema import Element, references
 from diffsim.mjcf.spec import Spec
 
 # what hangs on a body, by class
@@ -81,3 +90,124 @@ def _add_children(draft: Draft, body: Node, source: Element, frame: Pose) -> Non
                 e = Joint(name=child.name, type=child.type, group=child.group).filled()
             node = Node(e, child, -1, body=body, frame=frame)
             body.under.setdefault(kind, []).append(node)
+
+
+# what hangs on a body: its kind and the prefix of its fields
+HANGING = {"joint": "jnt", "geom": "geom", "site": "site", "camera": "cam", "light": "light"}
+# what may name a body or geom from elsewhere
+REFERRING = ("camera", "light", "skin", "pair", "exclude", "equality", "tendon", "actuator", "sensor", "tuple")
+
+
+def forget_materials(draft: Draft) -> None:
+    """discardvisual: there are no materials and no textures."""
+    if not draft.spec.compiler.discardvisual:
+        return
+    draft.nodes["material"].clear()
+    draft.nodes["texture"].clear()
+    for kind in ("geom", "site", "tendon", "flex", "skin"):
+        for node in draft.nodes[kind]:
+            node.e = node.e.replace(material=None)
+
+
+def fuse_static(draft: Draft) -> None:
+    """Merge every body that does not move into its parent."""
+    if not draft.spec.compiler.fusestatic:
+        return
+    bodies = draft.nodes["body"]
+    before = {body.id: body for body in bodies}
+    needed = set(_named(draft, "body"))
+    # a sensor of force or torque feels the load of its body on the parent
+    sites = {site.name: site for site in draft.nodes["site"]}
+    for node in draft.nodes["sensor"]:
+        site = sites.get(getattr(node.e, "site", None) or "")
+        if node.e.type in (SensorType.FORCE, SensorType.TORQUE) and site is not None and site.body is not None:
+            needed.add(site.body.name)
+    needed.discard("")
+    for body in bodies[1:]:
+        if not body.under.get("joint") and not body.e.mocap and body.name not in needed:
+            _fuse(body)
+            bodies.remove(body)
+    _renumber(draft, before)
+
+
+def discard_visual(draft: Draft) -> None:
+    """Drop every geom that only shows, and then the meshes that no geom has."""
+    if not draft.spec.compiler.discardvisual:
+        return
+    named = set(_named(draft, "geom"))
+    for body in draft.nodes["body"]:
+        geoms = body.under.get("geom", [])
+        kept = [geom for geom in geoms if geom.e.contype or geom.e.conaffinity or geom.name in named]
+        body.under["geom"] = kept
+    _renumber(draft, {body.id: body for body in draft.nodes["body"]})
+    users = [geom for geom in draft.nodes["geom"] if geom.e.mesh]
+    used = {geom.e.mesh for geom in users}
+    draft.nodes["mesh"] = [mesh for mesh in draft.nodes["mesh"] if mesh.name in used]
+    number = {mesh.name: index for index, mesh in enumerate(draft.nodes["mesh"])}
+    for mesh in draft.nodes["mesh"]:
+        mesh.id = number[mesh.name]
+    for geom in users:
+        geom.row["geom_dataid"] = number[geom.e.mesh]
+
+
+def _named(draft: Draft, space: str) -> Iterator[str]:
+    """Names of a kind that something refers to."""
+    for kind in REFERRING:
+        for node in draft.nodes[kind]:
+            for part in node.source.walk():
+                yield from (name for _, target, name in references(part) if target == space)
+
+
+def _fuse(body: Node) -> None:
+    """Give all that a body has to its parent."""
+    parent = body.parent
+    assert parent is not None
+    pose = body.row["body_pos"], body.row["body_quat"]
+    if parent.id and body.row["body_mass"] >= MINIMUM:
+        _add_mass(parent, body)
+    for child in body.under.get("body", []):
+        child.parent = parent
+        place = child.row["body_pos"], child.row["body_quat"]
+        child.row["body_pos"], child.row["body_quat"] = compose(*pose, *place)
+    siblings = parent.under["body"]
+    index = siblings.index(body)
+    siblings[index : index + 1] = body.under.get("body", [])
+    for kind, prefix in HANGING.items():
+        for node in body.under.get(kind, []):
+            node.body = parent
+            if kind not in ("camera", "light"):
+                move(node, prefix, *pose)
+            parent.under.setdefault(kind, []).append(node)
+    for name, combine in (("contype", np.bitwise_or), ("conaffinity", np.bitwise_or), ("margin", max)):
+        parent.row[f"body_{name}"] = combine(parent.row[f"body_{name}"], body.row[f"body_{name}"])
+
+
+def _add_mass(parent: Node, body: Node) -> None:
+    """Add the mass and inertia of a body to its parent's, about the common center of mass."""
+    row, part = parent.row, body.row
+    pos, quat = compose(part["body_ipos"], part["body_iquat"], part["body_pos"], part["body_quat"])
+    mass = row["body_mass"] + part["body_mass"]
+    center = (row["body_mass"] * row["body_ipos"] + part["body_mass"] * pos) / mass
+    total = rotated_inertia(row["body_inertia"], matrix(row["body_iquat"]))
+    total = total + rotated_inertia(part["body_inertia"], matrix(quat))
+    total = total + offset_inertia(row["body_mass"], row["body_ipos"] - center)
+    total = total + offset_inertia(part["body_mass"], pos - center)
+    inertia, turn = diagonalize(total)
+    row.update(body_mass=mass, body_ipos=center, body_inertia=inertia, body_iquat=turn)
+
+
+def _renumber(draft: Draft, before: dict[int, Node]) -> None:
+    """Lists and indices after something was removed; `before`: bodies by their old index."""
+    bodies = draft.nodes["body"]
+    for index, body in enumerate(bodies):
+        body.id = index
+    for body in bodies:
+        body.row["body_parentid"] = body.parent.id if body.parent else 0
+    for kind, prefix in HANGING.items():
+        nodes = draft.nodes[kind] = [node for body in bodies for node in body.under.get(kind, [])]
+        for index, node in enumerate(nodes):
+            node.id = index
+            node.row[f"{prefix}_bodyid"] = node.body.id if node.body else 0
+            target = node.row.get(f"{prefix}_targetbodyid", -1)
+            if target >= 0:
+                node.row[f"{prefix}_targetbodyid"] = before[target].id

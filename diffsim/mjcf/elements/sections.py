@@ -9,11 +9,9 @@ from diffsim.mjcf.attributes import Text
 from diffsim.mjcf.elements import sensor as sensors
 from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import HField, Material, Mesh, ModelAsset, Skin, Texture
-from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Geom, Inertial, Joint, Replicate, Site
-from diffsim.mjcf.elements.camera import Camera, Light
+from diffsim.mjcf.elements.body import Body, Camera, Frame, FreeJoint, Geom, Inertial, Joint, Light, Replicate, Site
 from diffsim.mjcf.elements.constraints import TAGS as EQUALITIES
 from diffsim.mjcf.elements.constraints import Equality, Exclude, Pair
-from diffsim.mjcf.elements.custom import CustomText, Key, Numeric, Tuple
 from diffsim.mjcf.elements.dcmotor import DCMotor
 from diffsim.mjcf.elements.deformable import (
     Attach,
@@ -24,7 +22,7 @@ from diffsim.mjcf.elements.deformable import (
     Plugin,
     PluginDeclaration,
 )
-from diffsim.mjcf.elements.settings import Compiler, Option, Size, Statistic
+from diffsim.mjcf.elements.settings import Compiler, CustomText, Key, Numeric, Option, Size, Statistic, Tuple
 from diffsim.mjcf.elements.shortcuts import (
     Adhesion,
     Cylinder,

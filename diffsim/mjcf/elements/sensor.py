@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from diffsim.base.enums import ConDataField, DataType, ObjType, RayDataField, SensorType, Stage
 from diffsim.base.errors import Problems
 from diffsim.mjcf.attributes import Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector
-from diffsim.mjcf.elements.custom import OBJECTS
+from diffsim.mjcf.elements.settings import OBJECTS
 from diffsim.mjcf.schema import Element
 
 # the type of an object, and its name where it is given

@@ -11,11 +11,9 @@ Source: MuJoCo XML reference, "attach"; mjCModel::operator+= (3.8.1).
 """
 
 from diffsim.base.errors import Problems, near_match
-from diffsim.mjcf.defaults import MAIN, Defaults
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.body import Body, Frame
 from diffsim.mjcf.elements.constraints import Exclude, Pair
-from diffsim.mjcf.elements.custom import CustomText, Numeric, Tuple
 from diffsim.mjcf.elements.deformable import Attach
 from diffsim.mjcf.elements.sections import (
     REFERRING,
@@ -26,10 +24,11 @@ from diffsim.mjcf.elements.sections import (
     ExtensionSection,
 )
 from diffsim.mjcf.elements.sensor import Sensor
+from diffsim.mjcf.elements.settings import CustomText, Numeric, Tuple
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.schema import Element, own_names, references
-from diffsim.mjcf.spec import Spec
+from diffsim.mjcf.spec import MAIN, Defaults, Spec
 
 # may refer to what does not come along
 LOOSE = (Pair, Exclude, Sensor)

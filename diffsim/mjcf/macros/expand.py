@@ -2,20 +2,38 @@
 frames, `<flexcomp>` becomes bodies and a flex.
 
 What macros make is bounded, so that a short file cannot ask for a model without end.
+
+Copy i of a `<replicate>` stands in a frame turned by i times `euler` and moved by the sum of the offsets so far, each
+turned as its copy is. Names get the suffix `sep` + i, written with as many digits as `count` has; innermost replicates
+come first, so that their suffix does. Elements that refer to something inside (pairs, tendons, actuators, sensors) are
+copied with it, to the end of their kind, and references inside follow the copy; what only refers to things outside
+stays as it is. A constraint or actuator that besides refers to something outside has no copies: MuJoCo drops it, and so
+do we, with a warning.
+
+MuJoCo 3.8.1 also copies sensors that refer to nothing (clock, energies), and doubles them with every further copy; we
+leave them alone. It refuses tuples that refer to what is copied; ours get copies.
+Source: MuJoCo XML reference, "replicate"; mjXReader::Body and mjCBody::operator+= (3.8.1).
 """
 
+import warnings
+
+import numpy as np
+
 from diffsim.base.errors import Problems
-from diffsim.mjcf.defaults import Defaults
+from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import ModelAsset
-from diffsim.mjcf.elements.body import Replicate
+from diffsim.mjcf.elements.body import Frame, Replicate
+from diffsim.mjcf.elements.constraints import Equality
 from diffsim.mjcf.elements.deformable import Attach, FlexComp
-from diffsim.mjcf.elements.sections import AssetSection, Default
+from diffsim.mjcf.elements.sections import REFERRING, AssetSection, Default
+from diffsim.mjcf.elements.settings import Compiler
+from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.attach import attach
 from diffsim.mjcf.macros.flexcomp import Made, flexcomp
 from diffsim.mjcf.macros.keys import Keys
-from diffsim.mjcf.macros.replicate import replicate
-from diffsim.mjcf.schema import Element
-from diffsim.mjcf.spec import Spec
+from diffsim.mjcf.orientation import from_euler, rotate
+from diffsim.mjcf.schema import Element, own_names, references
+from diffsim.mjcf.spec import Defaults, Spec
 
 MOST_COPIES = 20_000
 
@@ -70,3 +88,75 @@ def _sizes(spec: Spec, macros: list[Element]) -> dict[int, int]:
         total += grown[id(element)]
         sizes[id(element)] = total
     return sizes
+
+
+# names by kind, as (space, name)
+Names = set[tuple[str, str]]
+
+
+def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Compiler, keys: Keys) -> None:
+    """Replace `source`, which is `filled` with all its attributes, by one frame for each copy, in place.
+
+    Keyframes that it changes are left in `keys`.
+    """
+    assert source.parent is not None
+    taken = keys.take(source, filled.count or 0)
+    inside = {key for child in source.children for element in child.walk() for key in own_names(element)}
+    referring = _take_referring(root, source, inside)
+    count = filled.count or 0
+    suffixes = [f"{filled.sep}{index:0{len(str(count))}d}" for index in range(count)]
+    frames: list[Element] = []
+    copies: list[dict[int, Element]] = []
+    pos = np.zeros(3)
+    for index, suffix in enumerate(suffixes):
+        euler = index * filled.euler
+        place = {"tag": "frame", "file": filled.file, "line": filled.line, "parent": filled.parent}
+        frame = Frame(**place, childclass=filled.childclass, pos=pos, euler=euler)
+        pos = pos + rotate(from_euler(euler, compiler.eulerseq, compiler.degree), filled.offset)
+        copied: dict[int, Element] = {}
+        frame.children = [_copy(child, frame, suffix, inside, copied) for child in source.children]
+        frames.append(frame)
+        copies.append(copied)
+        for element in referring:
+            section = root.each(type(element.parent or root))[-1]
+            section.children.append(_copy(element, section, suffix, inside, copied))
+    siblings = source.parent.children
+    place = next(index for index, sibling in enumerate(siblings) if sibling is source)
+    siblings[place : place + 1] = frames
+    keys.replicated(taken, suffixes, copies)
+
+
+def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Element]:
+    """Remove from their sections the elements that refer to names `inside`, to which their own names are added.
+
+    Returns: those of which copies are made.
+    """
+    taken: list[Element] = []
+    for cls in REFERRING:
+        for section in root.each(cls):
+            staying: list[Element] = []
+            for element in section.children:
+                named = [key for part in element.walk() for _, *key in references(part) if key[0] != "default"]
+                outside = [name for space, name in named if (space, name) not in inside]
+                if len(outside) == len(named):
+                    staying.append(element)
+                elif outside and isinstance(element, Equality | Actuator):
+                    message = f"{element.label} is left out: it refers to '{outside[0]}' outside of <replicate>"
+                    warnings.warn(f"{element.file}:{element.line} {message}", stacklevel=2)
+                else:
+                    taken.append(element)
+                    inside |= own_names(element)
+            section.children = staying
+    return taken
+
+
+def _copy(element: Element, parent: Element, suffix: str, inside: Names, copies: dict[int, Element]) -> Element:
+    """A copy with everything in it, its names and its references to names `inside` with a suffix; noted in `copies`."""
+    renamed = {name: value + suffix for name, space, value in references(element) if (space, value) in inside}
+    for name, kind in element.attributes().items():
+        if isinstance(kind, NameKind) and getattr(element, name):
+            renamed[name] = getattr(element, name) + suffix
+    copy = element.replace(parent=parent, children=[], **renamed)
+    copy.children = [_copy(child, copy, suffix, inside, copies) for child in element.children]
+    copies[id(element)] = copy
+    return copy

@@ -3,8 +3,8 @@
 Points and elements come from counts (flexcomp_shapes.py), a mesh, a Gmsh file, or numbers. Those of the last three are
 scaled and, where no element uses them, removed; pins are counted before that. Every point that is not pinned gets a
 body `name_i` with slides: three (`full`), two (`2d`), or one along the line from the middle (`radial`). A flex that is
-interpolated (`trilinear`, `quadratic`) hangs on a grid of nodes instead, with bodies `name_i_j_k` (flex_cells.py). What
-flexcomps make comes after what stands in the sections of the file.
+interpolated (`trilinear`, `quadratic`) hangs on a grid of nodes instead, with bodies `name_i_j_k`. What flexcomps make
+comes after what stands in the sections of the file.
 Source: MuJoCo "XML reference", flexcomp; mjCFlexcomp::Make, mjXReader::OneFlexcomp (3.8.1).
 """
 
@@ -30,8 +30,7 @@ from diffsim.mjcf.elements.deformable import (
 from diffsim.mjcf.elements.sections import DeformableSection, EqualitySection
 from diffsim.mjcf.files.gmsh_file import read_gmsh
 from diffsim.mjcf.files.mesh_files import read_mesh, without_repeats
-from diffsim.mjcf.macros.flex_cells import empty_cells, node_places, node_weights, nodes_of_empty_cells
-from diffsim.mjcf.macros.flexcomp_shapes import box, grid
+from diffsim.mjcf.macros.flexcomp_shapes import box, empty_cells, grid, node_places, node_weights, nodes_of_empty_cells
 from diffsim.mjcf.orientation import matrix, orientation_of
 from diffsim.mjcf.resources import AssetError, ResourceError, check_count
 from diffsim.mjcf.schema import Element

@@ -21,8 +21,8 @@ from diffsim.base.enums import DynType
 from diffsim.base.errors import Problems
 from diffsim.base.joints import kind_of
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint, Replicate
-from diffsim.mjcf.elements.custom import Key
 from diffsim.mjcf.elements.sections import KeyframeSection
+from diffsim.mjcf.elements.settings import Key
 from diffsim.mjcf.kinds import Vector, frozen
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
