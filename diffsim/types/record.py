@@ -271,7 +271,8 @@ def restore(cls: type[T], path: str | Path) -> T:
     if kind != _format(cls):
         raise _refused(path, f"not a saved {cls.__name__}: it says {kind!r}")
     if version != VERSION:
-        raise _refused(path, f"saved in format {version}, this diffsim reads format {VERSION}")
+        hint = "make it anew from its XML; numpy.load reads the arrays of the file"
+        raise _refused(path, f"saved in format {version}, this diffsim reads format {VERSION}", hint)
     try:
         result = _put_together(cls, "", arrays, header["facts"])
         _check(result, header["digest"], path)
@@ -282,8 +283,8 @@ def restore(cls: type[T], path: str | Path) -> T:
     return result
 
 
-def _refused(path: str | Path, message: str) -> MjcfError:
-    return MjcfError([Problem(str(path), 0, "", message, "save it again, or make it anew from its XML")])
+def _refused(path: str | Path, message: str, hint: str = "save it again, or make it anew from its XML") -> MjcfError:
+    return MjcfError([Problem(str(path), 0, "", message, hint)])
 
 
 def _format(cls: type) -> str:
