@@ -57,7 +57,12 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
     Raises:
       MjcfError: some constant is no finite number, most often because the inertia matrix is singular.
     """
-    with jax.enable_x64(True), _on_host():
+    # arrays stay on the CPU, where JAX has been told that there is one
+    try:
+        on_host: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        on_host = nullcontext()
+    with jax.enable_x64(True), on_host:
         model = packed(draft.fields)
         draft.fields.update(_sound_constants(draft, model))
         draft.problems.raise_if_any()
@@ -71,14 +76,6 @@ def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
         value = getattr(draft.spec.statistic, name)
         if value is not None:
             draft.fields["stat"][name] = value
-
-
-def _on_host() -> AbstractContextManager[Any]:
-    """Arrays stay on the CPU, where JAX has been told that there is one."""
-    try:
-        return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:
-        return nullcontext()
 
 
 def _strain_modes(draft: Draft, model: Model) -> None:

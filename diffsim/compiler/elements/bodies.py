@@ -74,7 +74,13 @@ def inertial_row(draft: Draft, node: Node) -> dict:
     if infer == Tristate.TRUE or (infer == Tristate.AUTO and inertial is None):
         row.update(_from_geoms(draft, node))
     row["body_mass"] = max(row["body_mass"], settings.boundmass)
-    row["body_inertia"] = _bounded(draft, node, np.maximum(row["body_inertia"], settings.boundinertia))
+    row["body_inertia"] = np.maximum(row["body_inertia"], settings.boundinertia)
+    a, b, c = row["body_inertia"]
+    if not (a + b >= c and a + c >= b and b + c >= a):
+        if settings.balanceinertia:
+            row["body_inertia"] = np.full(3, row["body_inertia"].sum() / 3)
+        else:
+            draft.problems.add(node.source, "inertia must satisfy A + B >= C", "set balanceinertia to mend it")
     if row["body_mass"] < 0 or (row["body_inertia"] < 0).any():
         draft.problems.add(node.source, "mass and inertia cannot be negative")
     return row
@@ -116,17 +122,6 @@ def _from_geoms(draft: Draft, node: Node) -> dict:
     if inertia[2] < TINY:
         draft.problems.add(node.source, "the geoms' inertia must have positive eigenvalues")
     return {"body_ipos": center, "body_iquat": quat, "body_mass": mass, "body_inertia": inertia}
-
-
-def _bounded(draft: Draft, node: Node, inertia: Array) -> Array:
-    """Principal moments that satisfy A + B >= C, made equal if the compiler may balance them."""
-    a, b, c = inertia
-    if a + b >= c and a + c >= b and b + c >= a:
-        return inertia
-    if draft.settings(node).balanceinertia:
-        return np.full(3, inertia.sum() / 3)
-    draft.problems.add(node.source, "inertia must satisfy A + B >= C", "set balanceinertia to mend it")
-    return inertia
 
 
 def _canmove(node: Node) -> bool:

@@ -154,11 +154,7 @@ def geom_rows(draft: Draft) -> None:
         if form is not None:
             node.row = _geom_row(draft, node, kind, form)
     draft.problems.raise_if_any()
-    _number_fields(draft)
-
-
-def _number_fields(draft: Draft) -> None:
-    """Names of distance fields become numbers, and all have as many parameters."""
+    # names of distance fields become numbers, and all have as many parameters
     rows = [node.row for node in draft.nodes["geom"]]
     names = sorted({row["geom_sdf"] for row in rows} - {""})
     most = max((len(row["geom_sdfparam"]) for row in rows), default=0)
