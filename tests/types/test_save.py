@@ -145,16 +145,6 @@ def test_names_both_ways(name: str) -> None:
             assert not expected or model.id(kind, expected) == index
 
 
-def test_near_matches() -> None:
-    model = feature("servos")
-    with pytest.raises(KeyError, match="no body is called 'onee'; did you mean 'one'"):
-        model.id("body", "onee")
-    with pytest.raises(KeyError, match="no objects of kind 'bodi'; did you mean 'body'"):
-        model.id("bodi", "one")
-    with pytest.raises(IndexError):
-        model.name("body", 99)
-
-
 def test_states_and_inputs_come_back(tmp_path) -> None:
     model = feature("joints")
     state, inputs = diffsim.make_state(model), diffsim.make_inputs(model)

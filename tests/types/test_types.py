@@ -35,6 +35,8 @@ def test_names_go_both_ways_and_errors_list_near_matches(model: diffsim.Model) -
         model.id("joint", "sholder")
     with pytest.raises(KeyError, match="did you mean 'joint'"):
         model.id("joints", "shoulder")
+    with pytest.raises(IndexError):
+        model.name("body", 99)
 
 
 def test_replace_checks_names_shapes_and_presence(model: diffsim.Model) -> None:
