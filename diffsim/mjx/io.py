@@ -3,8 +3,7 @@
 What other implementations of MJX take is accepted where it means the same or nothing here: `impl` ("jax", or None),
 `device`, and the sizes of Warp's buffers (`nconmax`, `naconmax`, `naccdmax`, `njmax`), which have no counterpart: the
 contact buffer has the size that the model asks for (`diffsim.load`), and what does not fit is counted in
-`data.ncon_dropped`. MuJoCo's lists of contacts and constraint rows are as long as there are any: they are read into,
-and written from, buffers of fixed size.
+`data.ncon_dropped`.
 """
 
 import dataclasses
@@ -16,11 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.collision.layout import layout_of
 from diffsim.compiler.convert import from_mujoco
 from diffsim.compiler.host.interpret import run_jaxpr
 from diffsim.math.linalg import diagonal_of
-from diffsim.mjx.rows import COLUMNS, column, first_rows
+from diffsim.mjx.lists import contacts_from, write_constraints
 from diffsim.mjx.stages import contact_buffer, inputs_of, make_constraint, state_of
 from diffsim.mjx.types import Contact, Data, Impl, Model
 from diffsim.simulate.forward import forward
@@ -52,9 +50,6 @@ def put_model(
       graph_mode, keepalive_refs: of other implementations; without meaning here.
       max_contacts, max_pairs, keep: as for `diffsim.load`.
 
-    Returns:
-      The Model.
-
     Raises:
       UnsupportedError: a feature that diffsim lacks; it says which. ValueError: another `impl`.
     """
@@ -73,18 +68,9 @@ def make_data(
     njmax: int | None = None,
     keepalive_refs: Any = None,
 ) -> Data:
-    """Data at qpos0 with all that is computed zero, and no contacts.
+    """Data at qpos0 with all that is computed zero, and no contacts; of an `MjModel` or a model from `put_model`.
 
-    Args:
-      m: an `MjModel`, or a model from `put_model`.
-      device, impl: as for `put_model`.
-      nconmax, naconmax, naccdmax, njmax, keepalive_refs: of other implementations; without meaning here.
-
-    Returns:
-      The Data of one world.
-
-    Raises:
-      ValueError: another `impl`.
+    The other arguments are those of `put_model` and sizes of buffers that there are none of here.
     """
     _only_jax(impl)
     model = cast(Model, m) if isinstance(m, models.Model) else put_model(m)
@@ -113,18 +99,6 @@ def put_data(
     """The Data of an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
 
     The constraint rows `efc_*` are made from the rest, by numpy: their forces are those at `qacc`.
-
-    Args:
-      m: the `MjModel`.
-      d: the `MjData`.
-      device, impl: as for `put_model`.
-      nconmax, naconmax, njmax, dummy_arg_for_batching, keepalive_refs: without meaning here.
-
-    Returns:
-      The Data of one world.
-
-    Raises:
-      ValueError: another `impl`, or more contacts than slots.
     """
     _only_jax(impl)
     model = put_model(m)
@@ -145,21 +119,13 @@ def put_data(
     if key not in _ROWS:
         _ROWS[key] = jax.make_jaxpr(make_constraint, return_shape=True)(model, data)
     program, shape = _ROWS[key]
-    results = map(jnp.asarray, run_jaxpr(program, [np.asarray(leaf) for leaf in leaves]))
-    return _on(device, jax.tree.unflatten(jax.tree.structure(shape), results))
+    made = jax.tree.unflatten(jax.tree.structure(shape), run_jaxpr(program, [np.asarray(leaf) for leaf in leaves]))
+    data = jax.tree.map(jnp.asarray, made)
+    return _on(device, data)
 
 
 def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
-    """An `mujoco.MjData` with what Data holds.
-
-    Args:
-      m: the `MjModel`.
-      d: of one world, or a batch.
-      keepalive_refs: without meaning here.
-
-    Returns:
-      An `MjData`, or, of a batch, a list of them.
-    """
+    """An `mujoco.MjData` with what Data holds, or, of a batch, a list of them."""
     new = sys.modules["mujoco"].MjData
     result = [new(m) for _ in range(d.qpos.shape[0])] if d.qpos.ndim > 1 else new(m)
     get_data_into(result, m, d)
@@ -177,8 +143,8 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     if isinstance(result, list) != (d.qpos.ndim > 1):
         raise ValueError("a batch of Data goes into a list of MjData, and one world into one MjData")
     if isinstance(result, list):
-        for index, world in enumerate(result):
-            get_data_into(world, m, d[index])
+        for index, each in enumerate(result):
+            get_data_into(each, m, d[index])
         return
     host: Any = jax.device_get(d)
     for field in d.fields():
@@ -252,62 +218,3 @@ def _write_sparse(to: Any, matrix: np.ndarray, start: Any, count: Any, column: A
     """The entries of a matrix (n, width) that MuJoCo stores."""
     for row, (first, number) in enumerate(zip(start, count, strict=True)):
         to[first : first + number] = matrix[row, column[first : first + number]]
-
-
-def contacts_from(contacts: Any, model: Model, blank: Contact) -> Contact:
-    """The buffer with the contacts of an `mujoco.MjData`, each in a slot of its dimension and, if that has any, pair.
-
-    Raises:
-      ValueError: there are more contacts of a dimension than slots.
-    """
-    layout = layout_of(model)
-    free: dict[tuple[int, ...], list[int]] = {}
-    for slot, (dim, geoms) in enumerate(zip(layout.dim, layout.geom, strict=True)):
-        free.setdefault((int(dim), *sorted(map(int, geoms))), []).append(slot)
-    slots = []
-    for index, (dim, geoms) in enumerate(zip(contacts.dim, contacts.geom, strict=True)):
-        places = free.get((int(dim), *sorted(map(int, geoms)))) or free.get((int(dim), -1, -1))
-        if not places:
-            raise ValueError(f"no slot is left for contact {index}, of dimension {dim}; see max_contacts of put_model")
-        slots.append(places.pop(0))
-    changed: dict[str, Any] = {"margin": contacts.includemargin}
-    changed |= {f.name: getattr(contacts, f.name) for f in blank.fields() if hasattr(contacts, f.name)}
-    fields = {}
-    for name, values in changed.items():
-        old = np.array(getattr(blank, name))
-        if len(old) != len(blank.dims):
-            continue
-        old[slots] = np.reshape(values, (len(slots), *old.shape[1:]))
-        fields[name] = jnp.asarray(old)
-    # MuJoCo lists contacts in the order of their keys
-    key = np.arange(len(blank.dims), dtype=np.int32) + len(slots)
-    key[slots] = np.arange(len(slots))
-    return blank.replace(**fields, sort_key=jnp.asarray(key, blank.sort_key.dtype))
-
-
-def write_constraints(result: Any, m: Any, d: Data) -> None:
-    """Writes the contacts that are there and the rows that act, each in the order in which Data has them."""
-    mujoco, contact, kinds = sys.modules["mujoco"], cast(Contact, d.contact), d.efc_type
-    columns = {name: np.asarray(column(d, name)) for name in COLUMNS}
-    acts = np.any(columns["efc_J"] != 0, axis=1)
-    there = np.flatnonzero((contact.geom[:, 0] >= 0) & (contact.dist < contact.margin))
-    sparse = bool(mujoco.mj_isSparse(m))
-    counts = {"ncon": len(there), "nefc": int(acts.sum())}
-    entries = int(np.sum(columns["efc_J"] != 0)) if sparse else counts["nefc"] * m.nv
-    mujoco._functions._realloc_con_efc(result, **counts, nJ=entries)
-    result.ne, result.nf, result.nl = (int(np.sum(acts & np.isin(kinds, types))) for types in ((0,), (1, 2), (3, 4)))
-    jacobian = columns.pop("efc_J")[acts].astype(float)
-    if sparse:
-        mujoco.mju_dense2sparse(result.efc_J, jacobian, result.efc_J_rownnz, result.efc_J_rowadr, result.efc_J_colind)
-    else:
-        result.efc_J[:] = jacobian.reshape(result.efc_J.shape)
-    result.efc_type[:] = kinds[acts]
-    for name, values in columns.items():
-        getattr(result, name)[:] = values[acts]
-    for name in ("dist", "pos", "frame", "includemargin", "friction", "solref", "solreffriction", "solimp", "dim"):
-        to = getattr(result.contact, name)
-        to[:] = getattr(contact, name)[there].reshape(to.shape)
-    result.contact.geom[:] = contact.geom[there]
-    first = first_rows(d.efc, d.ncon)[there]
-    acting = (first >= 0) & acts[first]
-    result.contact.efc_address[:] = np.where(acting, np.cumsum(acts)[first] - 1, -1)
