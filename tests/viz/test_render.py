@@ -1,7 +1,5 @@
 """Pictures: the right thing in the right place, shadows, hidden geoms, files."""
 
-import importlib
-
 import jax
 import numpy as np
 import pytest
@@ -50,7 +48,7 @@ def test_shares_of_a_picture_are_the_picture(monkeypatch: pytest.MonkeyPatch) ->
     two = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), state)
     alone, shared = [], []
     for cores, images in ((1, alone), (5, shared)):
-        monkeypatch.setattr(importlib.import_module("diffsim.viz.render"), "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
         images += [render(model, each, "top", **SMALL) for each in (state, two)]
     for one, other in zip(alone, shared, strict=True):
         np.testing.assert_array_equal(one, other)
