@@ -51,22 +51,23 @@ def pack(
     Raises:
       ValueError: `keep` names something else than a switch field.
     """
-    integers = {f.name: fields[f.name] for f in dataclasses.fields(Topology) if f.name not in OWN}
-    sequences = np.ndarray | list | tuple
+    integers: dict[str, Any] = {f.name: fields[f.name] for f in dataclasses.fields(Topology) if f.name not in OWN}
+    for name, value in integers.items():
+        integers[name] = np.array(value) if isinstance(value, np.ndarray | list | tuple) else int(value)
     # which activation of an actuator holds each state of its law
     kinds, numbers = (np.asarray(fields[f"actuator_{name}"]).reshape(-1) for name in ("dyntype", "actnum"))
-    prms = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
+    dynprm, gainprm = (np.asarray(fields[f"actuator_{name}"]).reshape(-1, 10) for name in ("dynprm", "gainprm"))
     # side sites, which mjModel keeps among numbers
     around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
     sides = np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
     topology = Topology(
-        **{name: np.array(x) if isinstance(x, sequences) else int(x) for name, x in integers.items()},
+        **integers,
         names=dict(names),
         texts=tuple(texts),
         max_contacts=max_contacts,
         max_pairs=max_pairs,
         present=present(fields, keep),
-        actuator_actslots=state_slots(kinds, numbers, *prms, own_states(fields)),
+        actuator_actslots=state_slots(kinds, numbers, dynprm, gainprm, own_states(fields)),
         wrap_sideid=sides,
         geom_fieldcells=cells_spanned(fields),
         sdf_names=fields["sdf_names"],
@@ -82,11 +83,12 @@ def pack(
     static = [f.name for f in dataclasses.fields(Option) if f.metadata.get("static")]
     choices: dict[str, Any] = {name: int(opt[name]) for name in static if name in opt}
     choices.update({name: kind(choices[name]) for name, kind in CHOICES.items()})
+    leaves: dict[str, Any] = {f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)}
     return Model(
         topology=topology,
         opt=Option(**{f.name: _on_device(opt[f.name]) for f in _leaves(Option)}, **choices),
         stat=Statistic(**{f.name: _on_device(stat[f.name]) for f in _leaves(Statistic)}),
-        **{f.name: _floats(f, fields[f.name], topology) for f in _leaves(Model)},
+        **leaves,
     )
 
 

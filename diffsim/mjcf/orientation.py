@@ -132,7 +132,7 @@ def from_matrix(m: Vector) -> Vector:
     return unit(quat)[0]
 
 
-def from_euler(euler: Sequence[float], sequence: str, degree: bool) -> Vector:
+def from_euler(euler: Sequence[float] | Vector, sequence: str, degree: bool) -> Vector:
     """Quaternion of three rotations: a lower case letter turns about the moving axis, upper case about the fixed."""
     quat = np.array(IDENTITY)
     for angle, letter in zip(euler, sequence, strict=True):

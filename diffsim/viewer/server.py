@@ -156,10 +156,10 @@ def launch_passive(
       The view; `close` ends it, as does `with`.
     """
     state = make_state(model) if state is None else state
-    inputs = make_inputs(model) if inputs is None else inputs
-    if inputs.ctrl.ndim < state.qpos.ndim:
-        inputs = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*state.qpos.shape[:-1], *jnp.shape(leaf))), inputs)
-    session = Session(model, state, inputs)
+    acting = make_inputs(model) if inputs is None else inputs
+    if acting.ctrl.ndim < state.qpos.ndim:
+        acting = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*state.qpos.shape[:-1], *jnp.shape(leaf))), acting)
+    session = Session(model, state, acting)
     session.running = False
     live = Live(session, camera, port, "diffsim")
     if browser:

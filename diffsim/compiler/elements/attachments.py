@@ -55,7 +55,7 @@ def _camera_row(draft: Draft, node: Node) -> dict:
         draft.problems.add(node.source, "sensorsize requires a positive resolution")
     fovy, znear = e.fovy, (draft.spec.visual.first(Map) or Map()).filled().znear
     intrinsic = np.array([znear, znear, 0.0, 0.0])
-    if sized:
+    if sized and e.sensorsize is not None:
         focal = _lengths(e, "focal", "focalpixel")
         fovy = atan2(e.sensorsize[1] / 2, focal[1]) * 360.0 / pi
         intrinsic = np.concatenate([focal, _lengths(e, "principal", "principalpixel")])
