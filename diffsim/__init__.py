@@ -27,6 +27,9 @@ from diffsim.geometry.rays.ray import RayHits as RayHits
 from diffsim.load import load as load
 from diffsim.simulate.arguments import model_axes as model_axes
 from diffsim.simulate.constants import set_const as set_const
+from diffsim.simulate.export import Program as Program
+from diffsim.simulate.export import export as export
+from diffsim.simulate.export import load_program as load_program
 from diffsim.simulate.forward import forward as forward
 from diffsim.simulate.randomize import Scale as Scale
 from diffsim.simulate.randomize import Shift as Shift
@@ -58,6 +61,7 @@ from diffsim.types.views import sensor as sensor
 from diffsim.version import VERSION as __version__  # noqa: F401
 from diffsim.xla.compiled import compiler_options as compiler_options
 from diffsim.xla.compiled import jit as jit
+from diffsim.xla.compiled import use_cache as use_cache
 
 if typing.TYPE_CHECKING:
     from diffsim import bench as bench

@@ -14,12 +14,14 @@ from diffsim.cli import bench, info, render
 from diffsim.cli.models import Command
 from diffsim.cli.models import find_model as find_model
 from diffsim.version import VERSION
+from diffsim.xla.compiled import use_cache
 
 COMMANDS: dict[str, Command] = {
     "info": info.COMMAND,
     "view": render.VIEW,
     "render": render.COMMAND,
     "bench": bench.COMMAND,
+    "selftest": bench.SELFTEST,
 }
 
 ABOUT = """Differentiable, batched rigid-body simulation on JAX, with MuJoCo's semantics.
@@ -33,6 +35,7 @@ EXAMPLES = """examples:
   diffsim render robot.xml --out drop.gif --seconds 3  simulates, and films it (also .mp4)
   diffsim render robot.xml --out drop.html             the same, to turn and scrub in a browser
   diffsim bench hopper --batch 512 4096                compile time and steps per second
+  diffsim selftest                                     whether this device computes right: a page for reports
 
 `diffsim COMMAND --help` shows the options of a command."""
 
@@ -63,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "run" not in options:
         parser.print_help()
         return 0
+    use_cache()
     try:
         options.run(options)
     except DiffsimError as error:

@@ -1,16 +1,18 @@
-"""`diffsim bench MODEL`: compile time and throughput, beside MJX and C MuJoCo.
+"""`diffsim bench MODEL`: compile time and throughput, beside MJX and C MuJoCo; `diffsim selftest`: a page for reports.
 
 Besides models of files there are made ones, `made:chain` and `made:hand`.
 """
 
 import argparse
 import importlib.util
+import sys
 
 import jax
 
 from diffsim import parallel
 from diffsim.base.errors import ArgumentError
 from diffsim.cli.models import Command, declare_model, find_model, loading_options
+from diffsim.load import MODELS
 
 # modules of the engines of `--against`, outer ones first, and the package that has them
 MJX = (("mujoco", "mujoco.mjx"), "mujoco-mjx")
@@ -54,3 +56,20 @@ def _run(options: argparse.Namespace) -> None:
 
 
 COMMAND = Command("compile time and throughput, beside MJX and C MuJoCo", _declare, _run)
+
+
+def _declare_selftest(parser: argparse.ArgumentParser) -> None:
+    names = sorted(path.stem for path in MODELS.glob("*.xml"))
+    parser.add_argument("--models", nargs="+", choices=names, help="default: four of them, in one or two minutes")
+
+
+def _run_selftest(options: argparse.Namespace) -> None:
+    from diffsim.bench.selftest import MODELS_MOVED, selftest
+
+    if not selftest(options.models or MODELS_MOVED):
+        sys.exit(1)
+
+
+SELFTEST = Command(
+    "whether diffsim computes right on this device: a page for reports", _declare_selftest, _run_selftest
+)

@@ -7,8 +7,10 @@ program is compiled; the collector goes through them again and again, a third of
 
 import functools
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -62,6 +64,28 @@ def compiler_options(model: Any = None) -> dict[str, Any]:
 
 # compiles in three fifths of the time, and runs three times as long: for programs that run a few times
 QUICK = {"xla_backend_optimization_level": 0}
+
+
+def use_cache(folder: str | Path | None = None) -> Path:
+    """Keeps compiled programs on disk, so that the next process reads what this one has compiled.
+
+    What is not kept is tracing, one or two seconds for a step (`diffsim.export` keeps that too). Programs that compile
+    in less than half a second are not kept.
+
+    Args:
+      folder: where; None for what JAX was told (`JAX_COMPILATION_CACHE_DIR`), else `diffsim` in the user's cache.
+
+    Returns:
+      The folder.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    told = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    path = Path(folder or told or home / "diffsim")
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    return path
+
+
 # the option of jax.disable_jit
 WITHOUT = "jax_disable_jit"
 

@@ -1,6 +1,7 @@
 """The command line: what it says without a command, and pictures, films and pages of models by name."""
 
 import argparse
+import itertools
 import pathlib
 import re
 
@@ -10,7 +11,9 @@ from PIL import Image
 
 import diffsim
 from diffsim import cli, envs
+from diffsim.bench import selftest
 from diffsim.cli.models import declare_floor, declare_model, find_model, load_model, load_on_floor
+from diffsim.xla.kernels.probe import Check
 
 
 def test_without_a_command_it_helps(capsys: pytest.CaptureFixture) -> None:
@@ -76,7 +79,7 @@ def test_models_are_found_by_the_name_of_a_task_and_in_packages() -> None:
 
 
 def test_all_commands_take_the_options_of_load(capsys: pytest.CaptureFixture) -> None:
-    for command in cli.COMMANDS:
+    for command in cli.COMMANDS.keys() - {"selftest"}:
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         shown = capsys.readouterr().out
@@ -99,3 +102,25 @@ def test_a_robot_without_ground_stands_on_a_floor(tmp_path: pathlib.Path) -> Non
     np.testing.assert_allclose(model.geom_pos[model.topology.geom_type == 0], [[0, 0, 1.8]], atol=1e-6)
     assert load_on_floor(parser.parse_args([str(robot), "--no-floor"])).ngeom == 1
     assert load_on_floor(parser.parse_args(["hopper"])).topology == diffsim.load("hopper").topology
+
+
+def test_selftest_says_what_passed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    for name, small in (("WORLDS", 4), ("STEPS", 2), ("COMPARED", 2)):
+        monkeypatch.setattr(selftest, name, small)
+    monkeypatch.setattr(selftest, "check_kernels", lambda *_, **__: [Check("solve", 6, 1e-7)])
+    assert cli.main(["selftest", "--models", "cartpole"]) == 0
+    said = capsys.readouterr().out
+    assert "solve          6 rows   error 1.0e-07       ok" in said and said.endswith("all checks passed\n")
+    # a device that computes something else
+    measure = selftest._measure
+    wrong = itertools.count()
+
+    def off(*arguments):
+        values, *timing = measure(*arguments)
+        return [value * (1 + 0.01 * next(wrong)) for value in values], *timing
+
+    monkeypatch.setattr(selftest, "_measure", off)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["selftest", "--models", "cartpole"])
+    assert left.value.code == 1
+    assert "1 checks FAILED" in capsys.readouterr().out

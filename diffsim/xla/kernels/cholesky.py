@@ -24,6 +24,7 @@ from jax.interpreters import ad, batching, mlir
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.kernels import cpu_cholesky
 from diffsim.xla.kernels.cpu_cholesky import in_shares, solve_bordered
+from diffsim.xla.kernels.probe import triton
 
 Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
@@ -121,15 +122,6 @@ def _solve_kernel(lower: Array, b: Array) -> Array:
     if kernels is None or max(x.size for x in flat) > MOST or not is_small(lower):
         return plain_solve(lower, b)
     return kernels.solve(*flat).reshape(b.shape)
-
-
-def triton() -> Any:
-    """The module of kernels; None where this jax has no Triton."""
-    try:
-        from diffsim.xla.kernels import triton_kernels
-    except ImportError:
-        return None
-    return triton_kernels
 
 
 def _batch_factor(arguments: Sequence[Array], dims: Sequence[int]) -> tuple[Array, int]:

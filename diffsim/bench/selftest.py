@@ -1,0 +1,126 @@
+"""`diffsim selftest`: whether diffsim is right on the device that is there, and how fast; one page for reports.
+
+Kernels are run beside numpy, and of some models the step, a rollout and its gradient in float32 on the default device
+beside float64 on the CPU. Contacts that begin a step sooner or later move the last digits: what is allowed is
+twenty times what a CPU shows.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.load import load
+from diffsim.simulate.rollout import rollout
+from diffsim.types import Model, State
+from diffsim.types.state import make_inputs, make_state
+from diffsim.version import VERSION
+from diffsim.xla.compiled import compiler_options
+from diffsim.xla.kernels.probe import check_kernels, find_gpu
+
+MODELS_MOVED = ("cartpole", "hopper", "quadruped", "humanoid")
+# worlds and steps; worlds that float64 computes too
+WORLDS, STEPS, COMPARED = 256, 20, 4
+
+
+class Bound(NamedTuple):
+    """A quantity that is compared, and the largest relative error that passes."""
+
+    name: str
+    allowed: float
+
+
+BOUNDS = (Bound("step", 2e-5), Bound("rollout", 1e-4), Bound("gradient", 1e-3))
+
+
+def selftest(names: Sequence[str] = MODELS_MOVED, show: Callable[[str], None] = print) -> bool:
+    """Prints the page.
+
+    Args:
+      names: models to move, as `diffsim.load` takes them.
+      show: prints a line.
+
+    Returns:
+      Whether all checks passed.
+    """
+    device = jax.devices()[0]
+    show(f"diffsim {VERSION}, jax {jax.__version__}, Python {platform.python_version()}, {platform.platform()}")
+    show(f"device {device.platform}: {len(jax.devices())} x {device.device_kind}")
+    checks = _show_kernels(show)
+    show(f"models: {WORLDS} worlds, {STEPS} steps, random controls; float32 here beside float64 on the CPU")
+    results = [_show_model(name, show) for name in names]
+    failed = checks.count(False) + results.count(False)
+    show("all checks passed" if not failed else f"{failed} checks FAILED: please send this page to the issue tracker")
+    return not failed
+
+
+def _show_kernels(show: Callable[[str], None]) -> list[bool]:
+    """Each kernel on the GPU, or by Pallas' interpreter where there is none: what of them can be checked here."""
+    try:
+        from diffsim.xla.kernels import triton_kernels
+    except ImportError as error:
+        show(f"kernels: this jax has no Triton ({error}); programs use jax's own operations")
+        return []
+    if find_gpu() is None:
+        show("kernels: no CUDA device; their definition by the interpreter, small sizes only")
+        found = check_kernels(triton_kernels, (1, 6), interpret=True)
+    else:
+        show("kernels: compiled for this GPU")
+        found = check_kernels(triton_kernels)
+    for check in found:
+        show(
+            f"  {check.kernel:<12}{check.rows:4d} rows   {check.failure or f'error {check.error:.1e}':<20}{_say(check)}"
+        )
+    return [check.passed for check in found]
+
+
+def _show_model(name: str, show: Callable[[str], None]) -> bool:
+    """Compares one model and times it."""
+    with jax.enable_x64(False):
+        single, seconds, speed = _measure(name, WORLDS, jax.devices()[0])
+    with jax.enable_x64(True):
+        double, _, _ = _measure(name, COMPARED, jax.devices("cpu")[0])
+    said, passed = [], True
+    for bound, here, there in zip(BOUNDS, single, double, strict=True):
+        error = np.max(np.abs(here[:COMPARED] - there)) / max(np.max(np.abs(there)), 1e-12)
+        # a nan is no pass
+        fine = bool(error < bound.allowed)
+        said.append(f"{bound.name} {error:.1e}{'' if fine else ' FAILED'}")
+        passed &= fine
+    show(f"  {name:<12}{', '.join(said)}; compiled in {seconds:.1f} s, {speed:,.0f} steps/s with gradient")
+    return passed
+
+
+def _measure(name: str, worlds: int, device: Any) -> tuple[list[np.ndarray], float, float]:
+    """Of each world qvel after a step, qpos after the last and the gradient; seconds of compiling; steps per second."""
+    with jax.default_device(device):
+        model = load(name)
+        starts = _starts(model, worlds)
+        controls = np.random.default_rng(0).uniform(-1, 1, (WORLDS, STEPS, model.nu))[:worlds]
+        ctrl = jnp.asarray(controls, model.qpos0.dtype)
+
+        def loss(ctrl: jax.Array, start: State) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            final, qvel = rollout(model, start, ctrl, lambda state, data: state.qvel, make_inputs(model))
+            return jnp.sum(final.qpos**2), (qvel[1], final.qpos)
+
+        run = jax.jit(jax.vmap(jax.grad(loss, has_aux=True)), compiler_options=compiler_options() or None)
+        begun = time.perf_counter()
+        compiled = run.lower(ctrl, starts).compile()
+        seconds = time.perf_counter() - begun
+        gradient, (qvel, qpos) = jax.block_until_ready(compiled(ctrl, starts))
+        begun = time.perf_counter()
+        jax.block_until_ready(compiled(ctrl, starts))
+        speed = worlds * STEPS / (time.perf_counter() - begun)
+    return [np.asarray(x, float) for x in (qvel, qpos, gradient)], seconds, speed
+
+
+def _starts(model: Model, worlds: int) -> State:
+    """Worlds at rest, at the first keyframe if there is one, each with small velocities of its own."""
+    one = make_state(model, 0 if model.topology.nkey else None)
+    push = 0.1 * np.random.default_rng(1).normal(size=(WORLDS, model.nv))[:worlds]
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), one)
+    return many.replace(qvel=many.qvel + push.astype(one.qvel.dtype))

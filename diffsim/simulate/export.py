@@ -1,0 +1,157 @@
+"""A step as a file: traced once, then run by any process of that jax, which traces nothing.
+
+What is left of the first call is XLA's part, and with the persistent cache (docs, "First call") reading a file. The
+program is StableHLO by `jax.export`, whose files later releases of jax read for half a year.
+"""
+
+import importlib.util
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import jax
+import jax.export
+import jax.numpy as jnp
+
+from diffsim.base.errors import MjcfError, Problem
+from diffsim.simulate.step import step
+from diffsim.types import Inputs, Model, State
+from diffsim.types.record import DAMAGED, restore
+from diffsim.types.state import make_inputs, make_state
+from diffsim.version import VERSION
+from diffsim.xla.compiled import compiler_options
+
+# entries of the file
+ABOUT, MODEL, PROGRAM = "about.json", "model.npz", "program.bin"
+
+
+class Program(NamedTuple):
+    """A step that `load_program` has read.
+
+    Attributes:
+      model: the model that was exported; its numbers may be replaced, its structure is the program's.
+      step: (model, states, inputs) -> states, differentiable if it was exported so.
+      batch: number of worlds; None for one world without a batch axis.
+      steps: timesteps of a call.
+    """
+
+    model: Model
+    step: Callable[[Model, State, Inputs], State]
+    batch: int | None
+    steps: int
+
+
+def export(
+    model: Model,
+    path: str | Path,
+    batch: int | None = None,
+    steps: int = 1,
+    platforms: Sequence[str] | None = None,
+    differentiable: bool = False,
+) -> None:
+    """Writes a model and the program of its step to a file, for `load_program`.
+
+    Args:
+      model: the compiled model. Only its structure is fixed: numbers are arguments of the program.
+      path: the file.
+      batch: number of worlds, which share the model; None for one world without a batch axis.
+      steps: timesteps of one call, during which inputs stay the same.
+      platforms: such as `("cpu", "cuda")`, one program for each; None for the default backend.
+      differentiable: whether the file has the derivative (reverse mode) too; of a program that has it, jit what you
+        differentiate, so that derivatives that nobody asks for, by the model's fields, are not computed.
+
+    Raises:
+      ValueError: no worlds or steps, or a model with functions in it (hooks).
+    """
+    for name, count in (("batch", 1 if batch is None else batch), ("steps", steps)):
+        if count < 1:
+            raise ValueError(f"{name} is {count}, expected at least 1")
+
+    def one(model: Model, state: State, inputs: Inputs) -> State:
+        return (
+            jax.lax.fori_loop(0, steps, lambda _, s: step(model, s, inputs), state)
+            if steps > 1
+            else step(model, state, inputs)
+        )
+
+    example = _example(model, batch)
+    structure = jax.tree.structure(example)
+
+    def flat(*leaves: jax.Array) -> list[jax.Array]:
+        function = one if batch is None else jax.vmap(one, in_axes=(None, 0, 0))
+        return jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
+
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ImportError("programs are written and read by flatbuffers: pip install 'diffsim-jax[export]'")
+    exported = jax.export.export(jax.jit(flat), platforms=platforms)(*jax.tree.leaves(example))
+    about = {"diffsim": VERSION, "batch": batch, "steps": steps}
+    with TemporaryDirectory() as folder, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        model.save(Path(folder) / MODEL)
+        archive.write(Path(folder) / MODEL, MODEL)
+        archive.writestr(ABOUT, json.dumps(about))
+        archive.writestr(PROGRAM, exported.serialize(vjp_order=1 if differentiable else 0))
+
+
+def load_program(path: str | Path) -> Program:
+    """Reads what `export` wrote.
+
+        program = diffsim.load_program("humanoid.step")
+        states = program.step(program.model, states, inputs)
+
+    Args:
+      path: the file. Nothing in it is Python; like a compiled program it should come from someone you trust.
+
+    Returns:
+      The model and its step.
+
+    Raises:
+      MjcfError: a file that is damaged, or of another version of diffsim or jax.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive, TemporaryDirectory() as folder:
+            about = json.loads(archive.read(ABOUT))
+            if about["diffsim"] != VERSION:
+                raise ValueError(f"of diffsim {about['diffsim']}, this is {VERSION}")
+            model = restore(Model, archive.extract(MODEL, folder))
+            exported = jax.export.deserialize(bytearray(archive.read(PROGRAM)))
+            batch, steps = about["batch"], about["steps"]
+    except MjcfError:
+        raise
+    except DAMAGED as problem:
+        hint = "export it again with this diffsim and jax"
+        raise MjcfError([Problem(str(path), 0, "", f"not an exported program, or damaged ({problem})", hint)]) from None
+    example = _example(model, batch)
+    run = jax.jit(exported.call, compiler_options=compiler_options() or None)
+
+    def call(model: Model, state: State, inputs: Inputs) -> State:
+        given = (model, state, inputs)
+        _check(given, example)
+        leaves = jax.tree.leaves(given)
+        inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        return jax.tree.unflatten(jax.tree.structure(state), (exported.call if inside else run)(*leaves))
+
+    return Program(model, call, batch, steps)
+
+
+def _example(model: Model, batch: int | None) -> tuple[Model, State, Inputs]:
+    """Arguments of the program; their numbers do not matter."""
+    one = make_state(model), make_inputs(model)
+    if batch is not None:
+        one = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
+    return model, *one
+
+
+def _check(given: tuple[Any, ...], example: tuple[Any, ...]) -> None:
+    """Raises ValueError where a leaf is not as the program expects it."""
+    if jax.tree.structure(given) != jax.tree.structure(example):
+        raise ValueError("the model has another structure than the exported one: export the changed model")
+    for (path, leaf), wanted in zip(jax.tree.leaves_with_path(given), jax.tree.leaves(example), strict=True):
+        if leaf.shape != wanted.shape or leaf.dtype != wanted.dtype:
+            name = ("model", "state", "inputs")[path[0].idx] + jax.tree_util.keystr(path[1:])
+            raise ValueError(
+                f"{name} is {leaf.dtype}{list(leaf.shape)}, the program was exported for "
+                f"{wanted.dtype}{list(wanted.shape)}"
+            )
