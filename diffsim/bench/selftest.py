@@ -16,7 +16,7 @@ import numpy as np
 
 from diffsim.load import load
 from diffsim.simulate.rollout import rollout
-from diffsim.types import Model, State
+from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
 from diffsim.xla.compiled import compiler_options
@@ -50,32 +50,26 @@ def selftest(names: Sequence[str] = MODELS_MOVED, show: Callable[[str], None] = 
     device = jax.devices()[0]
     show(f"diffsim {VERSION}, jax {jax.__version__}, Python {platform.python_version()}, {platform.platform()}")
     show(f"device {device.platform}: {len(jax.devices())} x {device.device_kind}")
-    checks = _show_kernels(show)
-    show(f"models: {WORLDS} worlds, {STEPS} steps, random controls; float32 here beside float64 on the CPU")
-    results = [_show_model(name, show) for name in names]
-    failed = checks.count(False) + results.count(False)
-    show("all checks passed" if not failed else f"{failed} checks FAILED: please send this page to the issue tracker")
-    return not failed
-
-
-def _show_kernels(show: Callable[[str], None]) -> list[bool]:
-    """Each kernel on the GPU, or by Pallas' interpreter where there is none: what of them can be checked here."""
+    checks = []
     try:
         from diffsim.xla.kernels import triton_kernels
     except ImportError as error:
         show(f"kernels: this jax has no Triton ({error}); programs use jax's own operations")
-        return []
-    if find_gpu() is None:
-        show("kernels: no CUDA device; their definition by the interpreter, small sizes only")
-        found = check_kernels(triton_kernels, (1, 6), interpret=True)
     else:
-        show("kernels: compiled for this GPU")
-        found = check_kernels(triton_kernels)
-    for check in found:
-        show(
-            f"  {check.kernel:<12}{check.rows:4d} rows   {check.failure or f'error {check.error:.1e}':<20}{_say(check)}"
-        )
-    return [check.passed for check in found]
+        if find_gpu() is None:
+            show("kernels: no CUDA device; their definition by the interpreter, small sizes only")
+            checks = check_kernels(triton_kernels, (1, 6), interpret=True)
+        else:
+            show("kernels: compiled for this GPU")
+            checks = check_kernels(triton_kernels)
+    for check in checks:
+        answer = check.failure or f"error {check.error:.1e}"
+        show(f"  {check.kernel:<12}{check.rows:4d} rows   {answer:<20}{'ok' if check.passed else 'FAILED'}")
+    show(f"models: {WORLDS} worlds, {STEPS} steps, random controls; float32 here beside float64 on the CPU")
+    results = [_show_model(name, show) for name in names]
+    failed = sum(not check.passed for check in checks) + results.count(False)
+    show("all checks passed" if not failed else f"{failed} checks FAILED: please send this page to the issue tracker")
+    return not failed
 
 
 def _show_model(name: str, show: Callable[[str], None]) -> bool:
@@ -99,7 +93,11 @@ def _measure(name: str, worlds: int, device: Any) -> tuple[list[np.ndarray], flo
     """Of each world qvel after a step, qpos after the last and the gradient; seconds of compiling; steps per second."""
     with jax.default_device(device):
         model = load(name)
-        starts = _starts(model, worlds)
+        # at the first keyframe if there is one, each world with small velocities of its own
+        one = make_state(model, 0 if model.topology.nkey else None)
+        starts = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), one)
+        push = 0.1 * np.random.default_rng(1).normal(size=(WORLDS, model.nv))[:worlds]
+        starts = starts.replace(qvel=starts.qvel + push.astype(one.qvel.dtype))
         controls = np.random.default_rng(0).uniform(-1, 1, (WORLDS, STEPS, model.nu))[:worlds]
         ctrl = jnp.asarray(controls, model.qpos0.dtype)
 
@@ -116,11 +114,3 @@ def _measure(name: str, worlds: int, device: Any) -> tuple[list[np.ndarray], flo
         jax.block_until_ready(compiled(ctrl, starts))
         speed = worlds * STEPS / (time.perf_counter() - begun)
     return [np.asarray(x, float) for x in (qvel, qpos, gradient)], seconds, speed
-
-
-def _starts(model: Model, worlds: int) -> State:
-    """Worlds at rest, at the first keyframe if there is one, each with small velocities of its own."""
-    one = make_state(model, 0 if model.topology.nkey else None)
-    push = 0.1 * np.random.default_rng(1).normal(size=(WORLDS, model.nv))[:worlds]
-    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (worlds, *x.shape)), one)
-    return many.replace(qvel=many.qvel + push.astype(one.qvel.dtype))

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.export
@@ -127,9 +127,17 @@ def load_program(path: str | Path) -> Program:
     run = jax.jit(exported.call, compiler_options=compiler_options() or None)
 
     def call(model: Model, state: State, inputs: Inputs) -> State:
-        given = (model, state, inputs)
-        _check(given, example)
-        leaves = jax.tree.leaves(given)
+        arguments = model, state, inputs
+        if jax.tree.structure(arguments) != jax.tree.structure(example):
+            raise ValueError("the model has another structure than the exported one: export the changed model")
+        for (place, leaf), wanted in zip(jax.tree.leaves_with_path(arguments), jax.tree.leaves(example), strict=True):
+            if leaf.shape != wanted.shape or leaf.dtype != wanted.dtype:
+                name = ("model", "state", "inputs")[place[0].idx] + jax.tree_util.keystr(place[1:])
+                raise ValueError(
+                    f"{name} is {leaf.dtype}{list(leaf.shape)}, the program was exported for "
+                    f"{wanted.dtype}{list(wanted.shape)}"
+                )
+        leaves = jax.tree.leaves(arguments)
         inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
         return jax.tree.unflatten(jax.tree.structure(state), (exported.call if inside else run)(*leaves))
 
@@ -142,16 +150,3 @@ def _example(model: Model, batch: int | None) -> tuple[Model, State, Inputs]:
     if batch is not None:
         one = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
     return model, *one
-
-
-def _check(given: tuple[Any, ...], example: tuple[Any, ...]) -> None:
-    """Raises ValueError where a leaf is not as the program expects it."""
-    if jax.tree.structure(given) != jax.tree.structure(example):
-        raise ValueError("the model has another structure than the exported one: export the changed model")
-    for (path, leaf), wanted in zip(jax.tree.leaves_with_path(given), jax.tree.leaves(example), strict=True):
-        if leaf.shape != wanted.shape or leaf.dtype != wanted.dtype:
-            name = ("model", "state", "inputs")[path[0].idx] + jax.tree_util.keystr(path[1:])
-            raise ValueError(
-                f"{name} is {leaf.dtype}{list(leaf.shape)}, the program was exported for "
-                f"{wanted.dtype}{list(wanted.shape)}"
-            )

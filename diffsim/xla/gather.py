@@ -204,14 +204,6 @@ def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
     return np.where(there, np.take(values, np.maximum(given, 0), axis), np.zeros((), values.dtype))
 
 
-def _shape(values: ShapedArray, *, ids: Ids, axis: int) -> ShapedArray:
-    return values.update(shape=(*values.shape[:axis], len(ids), *values.shape[axis + 1 :]))
-
-
-def _transpose(cotangent: Array, values: ad.UndefinedPrimal, *, ids: Ids, axis: int) -> list[Array]:
-    return [sum_gathered(cotangent, ids, values.aval.shape[axis], axis)]
-
-
 def _batch(arguments: Sequence[Array], dims: Sequence[int], *, ids: Ids, axis: int) -> tuple[Array, int]:
     """Where the batch axis is, it stays."""
     (values,), (batch,) = arguments, dims
@@ -220,7 +212,12 @@ def _batch(arguments: Sequence[Array], dims: Sequence[int], *, ids: Ids, axis: i
 
 gather_rows_p = Primitive("gather_rows")
 run_alone(gather_rows_p, _plain, ("ids", "axis"))
-gather_rows_p.def_abstract_eval(_shape)
-ad.deflinear2(gather_rows_p, _transpose)
+gather_rows_p.def_abstract_eval(
+    lambda values, *, ids, axis: values.update(shape=(*values.shape[:axis], len(ids), *values.shape[axis + 1 :]))
+)
+ad.deflinear2(
+    gather_rows_p,
+    lambda cotangent, values, *, ids, axis: [sum_gathered(cotangent, ids, values.aval.shape[axis], axis)],
+)
 batching.primitive_batchers[gather_rows_p] = _batch
 mlir.register_lowering(gather_rows_p, mlir.lower_fun(_plain, multiple_results=False))

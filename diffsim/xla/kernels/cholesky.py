@@ -102,14 +102,6 @@ def product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def _factor_on_cpu(matrix: Array) -> Array:
-    return (cpu_cholesky.factor if is_tiny(matrix) else plain_factor)(matrix)
-
-
-def _solve_on_cpu(lower: Array, b: Array) -> Array:
-    return (cpu_cholesky.solve if is_tiny(lower) else plain_solve)(lower, b)
-
-
 def _factor_kernel(matrix: Array) -> Array:
     kernels, flat = triton(), matrix.reshape(-1, *matrix.shape[-2:])
     if kernels is None or flat.size > MOST or not is_small(matrix):
@@ -162,10 +154,16 @@ def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]
 
 
 factor_p = primitive(
-    "small_cholesky", plain_factor, Kernels(_factor_kernel, _factor_on_cpu), (_factor_jvp, _batch_factor)
+    "small_cholesky",
+    plain_factor,
+    Kernels(_factor_kernel, lambda a: (cpu_cholesky.factor if is_tiny(a) else plain_factor)(a)),
+    (_factor_jvp, _batch_factor),
 )
 solve_p = primitive(
-    "small_cholesky_solve", plain_solve, Kernels(_solve_kernel, _solve_on_cpu), (_solve_jvp, _batch_solve)
+    "small_cholesky_solve",
+    plain_solve,
+    Kernels(_solve_kernel, lambda lower, b: (cpu_cholesky.solve if is_tiny(lower) else plain_solve)(lower, b)),
+    (_solve_jvp, _batch_solve),
 )
 ad.primitive_transposes[solve_p] = _transpose_solve
 

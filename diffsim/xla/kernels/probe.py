@@ -77,16 +77,15 @@ def _check_size(kernels: Any, n: int, settings: dict[str, Any]) -> list[Check]:
             solved(gram),
         ),
     }
-    return [_check(name, n, *case) for name, case in cases.items()]
-
-
-def _check(name: str, n: int, run: Callable[[], Any], expected: np.ndarray) -> Check:
-    try:
-        result = np.asarray(run(), float)
-    # a compiler of kernels fails in many ways, each of which means the same
-    except Exception as error:
-        return Check(name, n, np.nan, f"{type(error).__name__}: {error}".splitlines()[0])
-    return Check(name, n, float(np.max(np.abs(result - expected)) / np.max(np.abs(expected))))
+    checks = []
+    for name, (run, expected) in cases.items():
+        try:
+            error = np.max(np.abs(np.asarray(run(), float) - expected)) / np.max(np.abs(expected))
+            checks.append(Check(name, n, float(error)))
+        # a compiler of kernels fails in many ways, each of which means the same
+        except Exception as problem:
+            checks.append(Check(name, n, np.nan, f"{type(problem).__name__}: {problem}".splitlines()[0]))
+    return checks
 
 
 @functools.cache
