@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import jax
+import jax.core
 import jax.export
 import jax.numpy as jnp
 
@@ -146,7 +147,8 @@ def load_program(path: str | Path) -> Program:
 
 def _example(model: Model, batch: int | None) -> tuple[Model, State, Inputs]:
     """Arguments of the program; their numbers do not matter."""
-    one = make_state(model), make_inputs(model)
-    if batch is not None:
-        one = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), one)
-    return model, *one
+    state, inputs = make_state(model), make_inputs(model)
+    if batch is None:
+        return model, state, inputs
+    states, inputs = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), (state, inputs))
+    return model, states, inputs
