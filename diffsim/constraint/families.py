@@ -7,8 +7,6 @@ and limits of single dofs), then dense rows, contacts, and rows by points. views
 An equality type is a function of its ids (equality.py), one row here, and one row of the compiler's table.
 """
 
-import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,16 +17,13 @@ import numpy as np
 from diffsim.base.enums import ConstraintType, DisableBit, EqType, Solver
 from diffsim.constraint import contact, equality, flex_rows, limit
 from diffsim.constraint.active_set import INEQUALITIES, as_held, hold, of_awake
-from diffsim.constraint.contact import distant, slot_body_ids
-from diffsim.constraint.equality import body_pairs
-from diffsim.constraint.islands import Partition, partition
+from diffsim.constraint.contact import distant
 from diffsim.constraint.rows import RawRows, Sources, assemble, prepare
 from diffsim.kinematics.tree import dof_blocks, free_points
 from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
-from diffsim.types.data import Contacts
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import for_gpu
 
@@ -110,23 +105,6 @@ def make_constraints(source: Sources) -> Constraints:
         groups.append(group if source.held is None or name == DISTANT else hold(group, source.held, len(groups)))
         start += group.height
     return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
-
-
-def tree_partition(model: Model, contacts: Contacts, constraints: Constraints) -> Partition:
-    """The trees by islands, as in MuJoCo: contacts, connects and welds tie the trees of both bodies, moved or not."""
-    topology = model.topology
-    of_body = np.append(topology.body_treeid, -1)[:, None] == np.arange(topology.ntree)
-    members = []
-    for rows in constraints.groups:
-        bodies: tuple[Array | np.ndarray, ...] = ()
-        if rows.family in ("connect", "weld"):
-            ids = FAMILIES[rows.family].ids
-            bodies = () if ids is None else tuple(body_pairs(topology, ids(topology)).body.T)
-        elif rows.slot is not None:
-            bodies = tuple(body[rows.slot : rows.slot + rows.count] for body in slot_body_ids(model, contacts))
-        none = jnp.zeros((rows.count, topology.ntree), bool)
-        members.append(functools.reduce(operator.or_, (jnp.asarray(of_body)[body] for body in bodies), none))
-    return partition(model, constraints, tuple(members))
 
 
 def _moved(

@@ -7,6 +7,8 @@ MuJoCo's order, each with its dimension, why it has no rows, and where its rows 
 comes first, `nefc` rows or `ncon` contacts, then what is not. Source: mjData; mj_instantiateContact.
 """
 
+import functools
+import operator
 from typing import NamedTuple
 
 import jax
@@ -17,9 +19,10 @@ from diffsim.base.enums import ConstraintState, ConstraintType, DisableBit, Jaco
 from diffsim.collision.flex_contacts import slot_dims
 from diffsim.collision.layout import layout_of
 from diffsim.constraint import laws
-from diffsim.constraint.contact import slot_bodies
-from diffsim.constraint.families import FAMILIES, tree_partition
-from diffsim.constraint.islands import Partition
+from diffsim.constraint.contact import slot_bodies, slot_body_ids
+from diffsim.constraint.equality import body_pairs
+from diffsim.constraint.families import FAMILIES
+from diffsim.constraint.islands import Partition, partition
 from diffsim.math.vector import matmul
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
@@ -124,6 +127,23 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
         map_efc2iefc=jnp.where(there, map_efc2iefc, -1),
         map_iefc2efc=jnp.where(there, map_iefc2efc, -1),
     )
+
+
+def tree_partition(model: Model, contacts: Contacts, constraints: Constraints) -> Partition:
+    """The trees by islands, as in MuJoCo: contacts, connects and welds tie the trees of both bodies, moved or not."""
+    topology = model.topology
+    of_body = np.append(topology.body_treeid, -1)[:, None] == np.arange(topology.ntree)
+    members = []
+    for rows in constraints.groups:
+        bodies: tuple[Array | np.ndarray, ...] = ()
+        if rows.family in ("connect", "weld"):
+            ids = FAMILIES[rows.family].ids
+            bodies = () if ids is None else tuple(body_pairs(topology, ids(topology)).body.T)
+        elif rows.slot is not None:
+            bodies = tuple(body[rows.slot : rows.slot + rows.count] for body in slot_body_ids(model, contacts))
+        none = jnp.zeros((rows.count, topology.ntree), bool)
+        members.append(functools.reduce(operator.or_, (jnp.asarray(of_body)[body] for body in bodies), none))
+    return partition(model, constraints, tuple(members))
 
 
 def _tree_island(model: Model, parts: Partition) -> Array:

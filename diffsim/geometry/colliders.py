@@ -26,8 +26,7 @@ from diffsim.geometry.hull.tables import Sizes, hull_sizes, hulls, rim_sizes, ri
 from diffsim.geometry.primitive import box, box_box, primitives
 from diffsim.geometry.sdf.data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.sdf.distances import field_distance
-from diffsim.geometry.sdf.meshes import ROWS, mesh_field, triangle_sizes, triangles_of
-from diffsim.geometry.sdf.pairs import field_pair
+from diffsim.geometry.sdf.pairs import ROWS, field_pair, mesh_field, triangle_sizes, triangles_of
 from diffsim.geometry.shapes import Candidates, Shape
 from diffsim.geometry.smooth.pairs import convex_pair
 from diffsim.types.data import Data, Kinematics

@@ -21,7 +21,7 @@ from diffsim.geometry.hull.tables import Hull
 from diffsim.geometry.primitive.box import capsule_box
 from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule
 from diffsim.geometry.shapes import Candidates, Shape, ball_ball, candidate, stack, unit_x
-from diffsim.geometry.smooth.round_hull import ROUND, separate_round
+from diffsim.geometry.smooth.pairs import ROUND, separate_round
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack

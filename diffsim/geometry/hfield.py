@@ -32,7 +32,7 @@ from diffsim.geometry.hull.polytope import PRISM, Feature, HullPair, core, diffe
 from diffsim.geometry.hull.sat import deepest_side
 from diffsim.geometry.hull.tables import Hull
 from diffsim.geometry.shapes import Candidates, Shape, bounds, boxed, candidate, lowest, stack
-from diffsim.geometry.smooth.round_hull import ROUND, separate_round
+from diffsim.geometry.smooth.pairs import ROUND, separate_round
 from diffsim.math import safe
 from diffsim.math.vector import (
     cross_components,

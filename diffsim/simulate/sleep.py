@@ -31,8 +31,8 @@ from diffsim.collision.layout import layout_of
 from diffsim.collision.narrowphase import FAR
 from diffsim.constraint.contact import slot_body_ids
 from diffsim.constraint.equality import body_pairs
-from diffsim.constraint.families import tree_partition
 from diffsim.constraint.limit import limit_layout
+from diffsim.constraint.views import tree_partition
 from diffsim.geometry.colliders import Poses
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.data import Actuation, Contacts, Tendons

@@ -16,7 +16,7 @@ from uncompiled import uncompiled
 import diffsim
 from diffsim.collision import collide
 from diffsim.geometry.sdf.data import repeated, spread
-from diffsim.geometry.sdf.meshes import ROWS, TRIANGLES
+from diffsim.geometry.sdf.pairs import ROWS, TRIANGLES
 from diffsim.types.data import Kinematics
 
 # triangles times starts: MuJoCo stops at the 50th point that it finds

@@ -30,8 +30,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.sdf.functions import Field
-from diffsim.geometry.sdf.meshes import mesh_field, seen_from
-from diffsim.geometry.sdf.pairs import field_of, field_pair
+from diffsim.geometry.sdf.pairs import field_of, field_pair, mesh_field, seen_from
 from diffsim.geometry.shapes import Candidates, Shape, relative_pose
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, outer, solve3, total, transpose

@@ -1,249 +1,305 @@
 """Pairs of ellipsoids, cylinders, capsules, boxes and spheres without a closed form, and of the first two with meshes.
 
-The signed distance is the maximum of the gap F (`minkowski.py`) over unit vectors, apart or penetrating. F is smooth
-except on the great circles q . n = 0 of segments q and at the poles of discs, so the maximum is one of
-  - a smooth maximum on the sphere (Newton in two dimensions) or on a circle (Newton in one),
-  - an intersection of two circles, or a pole (closed form).
-Every candidate is a lower bound, so the largest is right, whatever the others converged to. The search is not
-differentiated; at its end one differentiable Newton step on the chosen stratum gives the normal, and with it distance
-and position, the derivative of the implicit function theorem.
+The signed distance is the maximum of the gap F over unit vectors, apart or penetrating. Of two shapes without a mesh it
+is found in minkowski.py. Where both shapes have flat directions (cylinders, capsules, boxes, meshes), MuJoCo runs four
+more times with the shapes tilted against each other and keeps the points that are new (`multiccd`); the same is done
+here, with the four runs side by side.
 
-The support points of both bodies along the normal are closest points, except where segments or discs are normal to it:
-there a line or an area is as near, and the middle of what both bodies share is taken. Closest points of meshes come
-from round_hull.py. Where both shapes have flat directions (cylinders, capsules, boxes, meshes), MuJoCo runs four more
-times with the shapes tilted against each other and keeps the points that are new (`multiccd`); the same is done here,
-with the four runs side by side.
-Source: separation of convex sets (Boyd and Vandenberghe 2004, 8.2); Newton's method on the sphere (Absil et al. 2008).
+Of an ellipsoid or cylinder and a hull: a cylinder is a disc; its axis joins the hull, each of whose corners becomes
+two. The body stands at the origin along its axes; u is a unit vector from it to the hull, whose corners are x. The gap
+is
+
+    F(u) = min over x of u . x - |S u|,        S = diag(half sizes).
+
+Its maximum is searched without derivatives, from several starts. A climb knows up to four corners. Of the sets of them
+that hold the newest, a corner, an edge or a side, each proposes a direction: a Newton step on the sphere, on the great
+circle across the edge, or the normal of the side. The proposal with the greatest gap of these corners is tried; the
+corner that is nearest there becomes the newest. So corners join as in `gjk.py`. What the hull touches with, a corner,
+an edge or a side, is then that part of its nearest corners which is nearest to the body's own point, and closed forms
+follow: of a side its normal, of a corner or an edge one more Newton step, which has the derivative of the implicit
+function.
+Source: Gilbert et al. 1988; Absil et al. 2008 for Newton's method on the sphere.
 """
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
+from diffsim.geometry.hull.polytope import HullPair, shares_of
+from diffsim.geometry.hull.tables import Hull
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.geometry.smooth.minkowski import (
     ConvexPair,
     Ellipsoid,
     Kinds,
-    Segment,
-    Stratum,
-    climb,
-    combine,
-    derivatives,
-    gap,
-    half_at,
     minkowski_sums,
-    newton_step,
+    newton,
+    onto_circle,
     rounding,
-    tangents,
+    separate,
 )
-from diffsim.geometry.smooth.round_hull import separate_round
 from diffsim.math import safe
 from diffsim.math.rotation import axis_angle_to_quat, frame_from_z, quat_to_mat
-from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, scale, transpose
+from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 
 Array = jax.Array
 
+STEPS = 24
+STARTS = 6
+# a first look around: the faces, edges and corners of a cube
+CUBE = np.array([d for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]) - 1
 
-def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Array:
-    """Halfway between the closest points.
 
-    Segments and discs that are normal to n touch with any of their points: they take up what is missing between
-    the two support points, each as near to the middle of the common line or area as it can.
+class Likely(NamedTuple):
+    """Directions (p, 3) to begin with, zero where there is none, and how low corners are along each of them (p,)."""
+
+    normal: Array
+    height: Array
+
+
+class Climb(NamedTuple):
+    """The best direction (3,) and its gap; three corners of which some are `used`, and the newest; the damping."""
+
+    normal: Array
+    value: Array
+    corners: Array
+    used: Array
+    newest: Array
+    damping: Array
+
+
+def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely) -> Array:
+    """The unit vector u (3,) with the greatest gap of a body with half sizes (3,) and corners (n, 3).
+
+    Between equal gaps the axis of a disc is taken.
     """
-    points = [pair.center1 + scale(normal, pair.radius1), pair.center2 - scale(normal, pair.radius2)]
-    level_segments, level_discs = [], []
-    for segment in pair.segments:
-        component = dot(segment.half, normal)
-        level = jnp.abs(component) < rounding(normal) * safe.norm(segment.half)
-        level_segments.append(jax.lax.stop_gradient(level))
-        sign = jnp.where(level, 0, jnp.where(component > 0, 1, -1))
-        points[segment.owner] = points[segment.owner] + (1 - 2 * segment.owner) * scale(segment.half, sign)
-    for ellipsoid in pair.ellipsoids:
-        v = mul_vec_t(ellipsoid.mat, normal) * ellipsoid.size
-        length = safe.norm(v)
-        level = jax.lax.stop_gradient(length < rounding(v) * ellipsoid.size[0])
-        level_discs.append(level)
-        support = mul_vec(ellipsoid.mat, v * ellipsoid.size / jnp.where(level, 1, length))
-        points[ellipsoid.owner] = points[ellipsoid.owner] + (1 - 2 * ellipsoid.owner) * jnp.where(level, 0, support)
-    missing = points[1] - points[0] - scale(normal, dist)
-    shared, missing = _fill_crossing(pair, best, level_segments, level_discs, normal, missing)
-    reach = [_reach_of_segment(*parts) for parts in zip(pair.segments, level_segments, strict=True)]
-    reach += [_reach_of_disc(*parts) for parts in zip(pair.ellipsoids, level_discs, strict=True)]
-    for k, part in enumerate((*pair.segments, *pair.ellipsoids)):
-        axis = safe.normalize(part.half if isinstance(part, Segment) else missing)
-        wanted, own = dot(missing, axis), reach[k](axis)
-        # the middle of what this part can take, given how far the later ones reach
-        later = sum((other(axis) for other in reach[k + 1 :]), jnp.zeros_like(own))
-        middle = 0.5 * (safe.maximum(-own, wanted - later) + safe.minimum(own, wanted + later))
-        taken = scale(axis, jnp.where(own > 0, middle, 0))
-        missing, shared[part.owner] = missing - taken, shared[part.owner] + taken
-    return 0.5 * (points[0] + shared[0] + points[1] - shared[1])
+    look = jnp.asarray(CUBE / np.linalg.norm(CUBE, axis=1, keepdims=True), points.dtype)
+    around = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], look])
+    seeds = jnp.concatenate([around, safe.normalize(likely.normal)])
+    gaps = jax.vmap(lambda u: _lowest(points, size, u)[0])(around)
+    likely_gaps = likely.height - safe.norm(size[None] * likely.normal)
+    exists = dot(likely.normal, likely.normal) > 0
+    gaps = jnp.concatenate([gaps, jnp.where(exists, likely_gaps, -jnp.inf)])
+    # the way to the middle of the hull is a start whatever its gap
+    starts = jnp.append(jax.lax.top_k(gaps, STARTS)[1], 0)
+    climbed = jax.vmap(lambda start: _climb(points, size, is_disc, start))(seeds[starts])
+    values, normals = climbed.value, climbed.normal
+    if is_disc:
+        poles = jnp.asarray([[0, 0, 1], [0, 0, -1]], points.dtype)
+        ends = jax.vmap(lambda u: _lowest(points, size, u)[0])(poles)
+        level = 1e-2 * rounding(points) * (jnp.max(jnp.abs(values)) + size[0])
+        values, normals = jnp.append(values, ends + level), jnp.concatenate([normals, poles])
+    return normals[jnp.argmax(values)]
 
 
-def _reach_of_segment(segment: Segment, level: Array) -> Callable[[Array], Array]:
-    """How far a segment extends along an axis, if it is normal to n."""
-    return lambda axis: jnp.where(level, jnp.abs(dot(segment.half, axis)), 0)
+def _lowest(points: Array, size: Array, normal: Array) -> tuple[Array, Array]:
+    """(gap along a direction (3,), place of the corner that is nearest)."""
+    heights = dot(points, normal[None])
+    return jnp.min(heights) - safe.norm(size * normal), jnp.argmin(heights)
 
 
-def _reach_of_disc(ellipsoid: Ellipsoid, level: Array) -> Callable[[Array], Array]:
-    """How far a disc extends along an axis in its plane, if it is normal to n."""
-    return lambda axis: jnp.where(level, ellipsoid.size[0], 0)
+def _climb(points: Array, size: Array, is_disc: bool, start: Array) -> Climb:
+    """A local maximum of the gap."""
+    value, nearest = _lowest(points, size, start)
+    corner = points[nearest]
+    begin = Climb(start, value, jnp.stack([corner] * 3), jnp.zeros((3,), bool), corner, jnp.zeros_like(value))
+    return jax.lax.fori_loop(0, STEPS, lambda k, climb: _step(points, size, is_disc, climb, k % 3), begin)
 
 
-def _fill_crossing(
-    pair: ConvexPair,
-    best: Stratum,
-    level_segments: list[Array],
-    level_discs: list[Array],
-    normal: Array,
-    missing: Array,
-) -> tuple[list[Array], Array]:
-    """Two crossing edges meet in a point: what each of them takes up, per owner, and what is then still missing.
+def _step(points: Array, size: Array, is_disc: bool, climb: Climb, turn: Array | int) -> Climb:
+    """One more corner, or a shorter step.
 
-    Nothing where another part is normal to n too, for then the bodies touch along a line or over an area.
+    Where a step finds a corner that is known, the corner at place `turn` takes its part as the newest: of a side with
+    many corners, whose lowest is always the same, the edge that leads on may be between others.
     """
-    first, second = half_at(pair, best.first), half_at(pair, best.second)
-    number = sum((level.astype(jnp.int32) for level in (*level_segments, *level_discs)), jnp.zeros((), jnp.int32))
-    cross_only = (best.second >= 0) & (number == 2)
-    # coefficients in the basis (first, second), by vectors normal to the other one
-    across1, across2 = cross(second, normal), cross(first, normal)
-    part1 = safe.clip(safe.divide(dot(missing, across1), dot(first, across1)), -1, 1)
-    part2 = safe.clip(safe.divide(dot(missing, across2), dot(second, across2)), -1, 1)
-    shared = [jnp.zeros_like(missing), jnp.zeros_like(missing)]
-    for i, segment in enumerate(pair.segments):
-        part = jnp.where(best.first == i, part1, jnp.where(best.second == i, part2, 0))
-        taken = jnp.where(cross_only, scale(segment.half, part), 0)
-        missing, shared[segment.owner] = missing - taken, shared[segment.owner] + taken
-    return shared, missing
+    trials, exists = _trials(size, is_disc, climb)
+    corners = jnp.concatenate([climb.newest[None], climb.corners])
+    known = jnp.concatenate([jnp.ones((1,), bool), climb.used])
+    heights = jnp.min(jnp.where(known[None], dot(trials[:, None], corners[None]), jnp.inf), axis=1)
+    best = jnp.argmax(jnp.where(exists, heights - safe.norm(size[None] * trials), -jnp.inf))
+    trial = trials[best]
+    value, nearest = _lowest(points, size, trial)
+    corner = points[nearest]
+    # the side on which it stands is no better than itself, whatever its rounding
+    better = value > climb.value + 4 * jnp.finfo(value.dtype).eps * (jnp.abs(value) + size[0])
+    repeated = jnp.any(known & jnp.all(corners == corner[None], axis=1))
+    relaxed = jnp.where(climb.damping < 0.02 * size[0], 0, 0.1 * climb.damping)
+    growth = jnp.where(repeated, 8.0, 3.0)
+    damped = jnp.maximum(growth * climb.damping, 0.01 * growth * size[0])
+    # the newest takes a place that is free
+    kept = jnp.asarray(KEPT)[best]
+    here = jnp.arange(3) == jnp.argmin(kept)
+    corners, used = jnp.where(here[:, None], climb.newest[None], climb.corners), kept | here
+    taken = repeated & used & (jnp.arange(3) == turn)
+    other = total([jnp.where(taken[k], corners[k], 0) for k in range(3)])
+    return Climb(
+        jnp.where(better, trial, climb.normal),
+        jnp.where(better, value, climb.value),
+        jnp.where(taken[:, None], corner[None], corners),
+        used,
+        jnp.where(jnp.any(taken), other, corner),
+        jnp.where(better, relaxed, damped),
+    )
 
 
-# the gap of a direction that does not exist, m
-NO_GAP = -1e10
-# a first look around: the faces, edges and corners of a cube, one of each opposite pair
-LOOK = np.array([d for d in np.ndindex(3, 3, 3) if d > (1, 1, 1)]) - 1
-# climbs begin a little aside: of bodies with parallel axes these directions are saddles, which Newton does not leave
-ASIDE = 0.03 * np.array([0.55, -0.27, 0.79])
+def _trials(size: Array, is_disc: bool, climb: Climb) -> tuple[Array, Array]:
+    """(directions (7, 3) that sets of corners with the newest propose, which of them exist (7,))."""
+    sweep = climb.corners - climb.newest[None]
+    area = cross(sweep[PAIRS[:, 0]], sweep[PAIRS[:, 1]])
+    circles = jnp.concatenate([jnp.zeros((1, 3), sweep.dtype), safe.normalize(sweep)])
+    pair = pair_of(climb.newest, size, is_disc)
+    steps = jax.vmap(lambda circle: _step_from(pair, climb.normal, circle, climb.damping))(circles)
+    facing = jnp.where(dot(area, climb.normal[None]) < 0, -1, 1).astype(area.dtype)
+    lengths = dot(sweep, sweep)
+    limit = rounding(sweep) ** 2
+    edges = climb.used & (lengths > limit * size[0] ** 2)
+    both = edges[PAIRS[:, 0]] & edges[PAIRS[:, 1]]
+    flat = dot(area, area) > limit * lengths[PAIRS[:, 0]] * lengths[PAIRS[:, 1]]
+    exists = jnp.concatenate([jnp.ones((1,), bool), edges, both & flat])
+    return jnp.concatenate([steps, safe.normalize(scale(area, facing))]), exists
 
 
-def separate(pair: ConvexPair) -> tuple[Array, Array, Array]:
-    """(signed distance, midpoint of the closest points, unit normal from the first body to the second)."""
-    best = jax.lax.stop_gradient(_search(jax.lax.stop_gradient(pair)))
-    normal = _implicit_normal(pair, best)
-    dist = gap(pair, normal)
-    return dist, midpoint(pair, best, normal, dist), normal
+def pair_of(corner: Array, size: Array, is_disc: bool) -> ConvexPair:
+    """The body at the origin and one point."""
+    none = jnp.zeros_like(corner)
+    body = Ellipsoid(mat=jnp.eye(3, dtype=corner.dtype), size=size, disc=is_disc, owner=0)
+    return ConvexPair(center1=none, center2=corner, radius1=none[0], radius2=none[0], ellipsoids=(body,), segments=())
 
 
-def _search(pair: ConvexPair) -> Stratum:
-    """The best direction of all strata; closed forms win ties, then circles."""
-    offset = pair.center2 - pair.center1
-    normals, exists, strata = _closed_forms(pair)
-    starts, circles = _starts(pair, _unit(offset)[0])
-    climbed = jax.vmap(climb, (None, 0, 0))(pair, starts, _circle_axes(pair, circles))
-    strata += [(circle, -1, -1) for circle in circles]
-    normals = _towards_second(pair, jnp.concatenate([jnp.stack(normals), climbed]) if normals else climbed)
-    gaps = jax.vmap(gap, (None, 0))(pair, normals)
-    if exists:
-        gaps = jnp.where(jnp.concatenate([jnp.stack(exists), jnp.ones(len(circles), bool)]), gaps, NO_GAP)
-    # within rounding, the stratum of the lowest dimension
-    prior = np.array([2 if second >= 0 or pole >= 0 else int(first >= 0) for first, second, pole in strata])
-    near = 1e-2 * rounding(gaps) * (jnp.max(jnp.abs(jnp.where(gaps > NO_GAP, gaps, 0))) + safe.norm(offset))
-    best = jnp.argmax(gaps + near * jnp.asarray(prior, gaps.dtype))
-    first, second, pole = (jnp.asarray(column, jnp.int32)[best] for column in zip(*strata, strict=True))
-    return Stratum(normals[best], first, second, pole)
+def _step_from(pair: ConvexPair, normal: Array, circle: Array, damping: Array, flattest: float = 1e-3) -> Array:
+    """A Newton step from the nearest direction of a great circle with this axis, or on the sphere if that is zero."""
+    start = onto_circle(normal, circle)
+    value = dot(pair.center2, start) - safe.norm(pair.ellipsoids[0].size * start)
+    return newton(pair, start, circle, value, damping, flattest)[0]
 
 
-def _closed_forms(pair: ConvexPair) -> tuple[list[Array], list[Array], list[tuple[int, int, int]]]:
-    """Poles of discs and crossings of circles: directions, whether they exist, and their strata."""
-    normals, exists, strata = [], [], []
-    for at, ellipsoid in enumerate(pair.ellipsoids):
-        if ellipsoid.disc:
-            normals.append(ellipsoid.mat[:, 2])
-            exists.append(jnp.asarray(True))
-            strata.append((-1, -1, at))
-    for i, first in enumerate(pair.segments):
-        for j, second in enumerate(pair.segments[:i]):
-            lengths = dot(first.half, first.half), dot(second.half, second.half)
-            normal, crossing = _unit(cross(first.half, second.half), *lengths)
-            normals.append(normal)
-            exists.append(crossing)
-            strata.append((i, j, -1))
-    return normals, exists, strata
+# how wide a triangle is whose plane is known well, by the size of the body
+LEAST_WIDTH = 0.05
+ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
 
 
-def _unit(v: Array, *scales: Array) -> tuple[Array, Array]:
-    """v / |v|, and whether v is more than rounding in a product of vectors with the given squared lengths."""
-    limit = jnp.full_like(v[0], 1e-30)
-    if scales:
-        limit = limit + rounding(v) ** 2 * scales[0] * scales[1]
-    exists = dot(v, v) > limit
-    return safe.normalize(jnp.where(exists, v, jnp.asarray([1, 0, 0], v.dtype))), exists
+class _Corners(NamedTuple):
+    """Corners (n, 3) in the frame of the round body, m, and how far each was moved along the body's axis (n,)."""
+
+    point: Array
+    shift: Array
 
 
-def _towards_second(pair: ConvexPair, normals: Array) -> Array:
-    """Directions (n, 3) to the side of the second body; F of the other side is never greater."""
-    away = mul_vec(normals, pair.center2 - pair.center1) < 0
-    return jnp.where(away[:, None], -normals, normals)
+def separate_round(kind: GeomType, body: Shape, hull: Hull, frame: Shape) -> tuple[Array, Array, Array]:
+    """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull) of a hull in a frame; world."""
+    turn = mul_mat(transpose(body.mat), frame.mat)
+    local = mul_vec(turn[None], hull.vert) + mul_vec_t(body.mat, frame.pos - body.pos)[None]
+    size, corners = _split(kind, body.size, local)
+    is_disc, likely = kind == GeomType.CYLINDER, _against_sides(hull, turn, corners.point)
+    if is_disc:
+        likely = jax.tree.map(lambda *both: jnp.concatenate(both), likely, _around_axis(hull, turn, local))
+    found = furthest_direction(*jax.lax.stop_gradient((corners.point, size)), is_disc, jax.lax.stop_gradient(likely))
+    found = jax.lax.stop_gradient(found)
+    dist, point, normal = _contact(found, size, corners, is_disc)
+    return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
 
 
-def _starts(pair: ConvexPair, toward: Array) -> tuple[Array, list[int]]:
-    """Directions (s, 3) to climb from, and the circle that each stays on (-1: the whole sphere)."""
-    look = jnp.asarray(LOOK / np.linalg.norm(LOOK, axis=1, keepdims=True), toward.dtype)
-    # two boxes have no ellipsoid: any axes do
-    sphere = [mul_vec(ellipsoid.mat[None], look) for ellipsoid in pair.ellipsoids] or [look]
-    sphere = jnp.concatenate(sphere)
-    angles = jnp.asarray(np.pi / 8 * np.arange(8), toward.dtype)[None, :, None]
-    frames = frame_from_z(_circle_axes(pair, list(range(len(pair.segments)))))
-    around = jnp.cos(angles) * frames[:, None, 1] + jnp.sin(angles) * frames[:, None, 2]
-    seeds = _towards_second(pair, jnp.concatenate([sphere, around.reshape(-1, 3)]))
-    gaps = jax.vmap(gap, (None, 0))(pair, seeds)
-    best = _greatest(gaps[: len(sphere)], seeds[: len(sphere)], 4) + jnp.asarray(ASIDE, toward.dtype)[None]
-    starts, circles = [toward[None], safe.normalize(best)], [-1] * 5
-    for i in range(len(pair.segments)):
-        part = slice(len(sphere) + 8 * i, len(sphere) + 8 * i + 8)
-        axis = frames[i, 0]
-        near = safe.normalize(toward - scale(axis, dot(axis, toward)))
-        starts += [near[None], _greatest(gaps[part], seeds[part], 2)]
-        circles += [i, i, i]
-    return jnp.concatenate(starts), circles
+def _split(kind: GeomType, size: Array, local: Array) -> tuple[Array, _Corners]:
+    """(half sizes of the ellipsoid or disc, corners of the hull with the axis of a cylinder added)."""
+    if kind == GeomType.ELLIPSOID:
+        return size, _Corners(local, jnp.zeros_like(local[:, 0]))
+    radius, half, _ = unpack(size)
+    none = jnp.zeros_like(radius)
+    shift = jnp.concatenate([jnp.broadcast_to(end, (len(local),)) for end in (half, -half)])
+    moved = jnp.concatenate([local, local]) - pack([none, none, shift])
+    return pack([radius, radius, none]), _Corners(moved, shift)
 
 
-def _greatest(gaps: Array, seeds: Array, count: int) -> Array:
-    """The directions (count, 3) with the greatest gaps."""
-    return seeds[jax.lax.top_k(gaps, count)[1]]
+def _against_sides(hull: Hull, turn: Array, points: Array) -> Likely:
+    """Against the normals of the hull's sides, along which corners of their own are the nearest.
+
+    Of points (v, 3), or (2v, 3) where a cylinder's axis was added, those of the same corner at its other end too.
+    """
+    normal = -mul_vec(turn[None], hull.normal)
+    ends = points.reshape(-1, *hull.vert.shape)
+    return Likely(normal, jnp.min(dot(normal[None], ends[:, hull.side[:, 0]]), axis=0))
 
 
-def _circle_axes(pair: ConvexPair, circles: list[int]) -> Array:
-    """Unit axes (s, 3) of the circles, zero for the whole sphere."""
-    none = jnp.zeros((1, 3), pair.center1.dtype)
-    halves = [segment.half[None] for segment in pair.segments]
-    axes = jnp.concatenate([none, *(safe.normalize(half) for half in halves)])
-    return axes[np.array(circles, int) + 1]
+def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
+    """The direction (1, 3) square to the axis z and to an edge that has the greatest gap; zero where there is none.
+
+    Where side of cylinder and edge of hull meet, the deepest direction is one of these. An edge is what is nearest
+    along it if it points against a normal that lies between those of the facets on both sides.
+    """
+    ends = local[hull.edge]
+    right, up, _ = unpack(ends[:, 1] - ends[:, 0])
+    across = safe.normalize(pack([up, -right, jnp.zeros_like(up)]))
+    one, other = (mul_vec(turn[None], hull.outward[hull.flank[:, k]]) for k in (0, 1))
+    bend = cross(one, other)
+    after, before = dot(cross(one, across), bend), dot(cross(across, other), bend)
+    against = jnp.where((after > 0) & (before > 0), -1, jnp.where((after < 0) & (before < 0), 1, 0))
+    against = jnp.where(hull.edge[:, 0] >= 0, against, 0)
+    normal = scale(across, against.astype(across.dtype))
+    height = jnp.where(against != 0, dot(normal, ends[:, 0]), -jnp.inf)
+    best = jnp.argmax(height)[None]
+    return Likely(normal[best], height[best])
 
 
-def _implicit_normal(pair: ConvexPair, best: Stratum) -> Array:
-    """The best direction as a differentiable function of the pair, on its stratum."""
-    first, second = half_at(pair, best.first), half_at(pair, best.second)
-    # closed forms: crossing circles and poles
-    crossing = safe.normalize(cross(first, second))
-    pole = best.normal
-    for at, ellipsoid in enumerate(pair.ellipsoids):
-        pole = jnp.where(best.pole == at, ellipsoid.mat[:, 2], pole)
-    closed = jnp.where(best.pole >= 0, pole, crossing)
-    closed = jnp.where(jax.lax.stop_gradient(dot(closed, best.normal)) < 0, -closed, closed)
-    # one Newton step with the Hessian frozen, from the nearest point of the circle
-    on_circle = best.first >= 0
-    axis = safe.normalize(jnp.where(on_circle, first, 1)) * on_circle
-    start = safe.normalize(best.normal - scale(axis, dot(axis, best.normal)))
-    basis = tangents(start, axis)
-    gradient, hessian = derivatives(pair, start, basis, gap(pair, start))
-    step = newton_step(gradient, jax.lax.stop_gradient(hessian), jnp.zeros_like(hessian[0]), rounding(start))
-    free = safe.normalize(start + combine(basis, step))
-    return jnp.where((best.pole >= 0) | (best.second >= 0), closed, free)
+def _contact(found: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
+    """The same three in the frame of the body, given the direction to within rounding."""
+    stretched = size * found
+    pole = safe.norm(jax.lax.stop_gradient(stretched)) < rounding(found) * size[0]
+    own = scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched)))
+    places, count = _touching(*jax.lax.stop_gradient((corners.point, found, jnp.where(pole, 0, own), size)))
+    point, shift = corners.point[places], corners.shift[places]
+    normal = jnp.where(pole, found, _normal(point, count, found, size, is_disc))
+    dist = dot(normal, point[0]) - jnp.where(pole, 0, safe.norm(size * jnp.where(pole, 1, normal)))
+    stretched = jnp.where(pole, 1, size * normal)
+    own = jnp.where(pole, 0, size * scale(stretched, 1 / safe.norm(stretched)))
+    shares = shares_of(point - own[None], count)
+    along = total([shift[k] * shares[k] for k in range(3)])
+    against = total([scale(point[k], shares[k]) for k in range(3)])
+    middle = jnp.where(pole, against - scale(normal, 0.5 * dist), own + scale(normal, 0.5 * dist))
+    return dist, middle + pack([jnp.zeros_like(along), jnp.zeros_like(along), along]), normal
+
+
+def _touching(points: Array, normal: Array, own: Array, size: Array) -> tuple[Array, Array]:
+    """(places (3,) of the corners of the nearest side, edge or corner that are nearest to a point; how many)."""
+    heights = dot(points, normal[None])
+    lowest = jnp.argmin(heights)
+    reach = size[0] + size[1] + size[2]
+    level = heights - heights[lowest] < 1e2 * rounding(points) * reach
+    aside = points - own[None]
+    aside = aside + scale(jnp.broadcast_to(normal, aside.shape), reach - dot(aside, normal[None]))
+    # the others stand where the lowest does
+    aside = jnp.where(level[:, None], aside, aside[lowest])
+    feature = closest_feature(HullPair(jnp.zeros_like(aside[:1]), aside, jnp.eye(3, dtype=aside.dtype), 0 * normal))[0]
+    places = jnp.where(level[feature.second], feature.second, lowest)
+    # over a line between two corners of a side the normal stays, as on the side
+    above = safe.norm(feature.normal - normal) < 1e2 * rounding(points)
+    return _widened(places, feature.corners, aside, level & above, reach)
+
+
+def _widened(places: Array, count: Array, points: Array, level: Array, reach: Array) -> tuple[Array, Array]:
+    """An edge (2 of places (3,)) with the corner of those `level` that is furthest from its line, if one is far."""
+    begin, sweep = points[places[0]], points[places[1]] - points[places[0]]
+    off = jnp.where(level, safe.norm(cross(points - begin[None], sweep[None])), 0)
+    third = jnp.argmax(off)
+    wide = (count == 2) & (off[third] > LEAST_WIDTH * reach * safe.norm(sweep))
+    return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, count)
+
+
+def _normal(point: Array, count: Array, found: Array, size: Array, is_disc: bool) -> Array:
+    """The direction as a function of the corners (3, 3) of a corner, an edge or a side."""
+    area = cross(point[1] - point[0], point[2] - point[0])
+    sign = jnp.where(jax.lax.stop_gradient(dot(area, found)) < 0, -1, 1).astype(area.dtype)
+    axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
+    pair, none = pair_of(point[0], size, is_disc), jnp.zeros_like(size[0])
+    # the search compares gaps, which rounding hides within its root: the step that is differentiated begins nearer
+    nearer = _step_from(*jax.lax.stop_gradient((pair, found, axis, none)), rounding(found))
+    step = _step_from(pair, nearer, axis, none, rounding(found))
+    return jnp.where(count == 3, scale(safe.normalize(area), sign), step)
 
 
 TILT = 1e-3  # rad
