@@ -1,10 +1,10 @@
-"""Rows held as they are: which act and which push stays fixed while a state moves, so that forces are smooth.
+"""Active sets: which constraints act and which rows push, fixed while a state moves, so that forces are smooth.
 
 A contact or limit acts where its distance is below the margin, and a one-sided row (or an edge of a pyramid) pushes
-where x = J qacc - aref < 0. Held, these decisions are those of another state: a row that pushed goes on, pulling if
-need be, and one that did not stays silent. `signals` are positive where the decisions are still right; where one of
-them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only whether
-they act is held.
+where x = J qacc - aref < 0. An active set has these decisions of one state, for others: a row that pushed goes on,
+pulling if need be, and one that did not stays silent. `signals` are positive where the decisions are still right; where
+one of them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only
+whether they act is fixed.
 
 A contact also ends by its distance, and may push to the last: by friction, as edges of the pyramid of one that slides
 do, or because the bodies part slowly. Its force jumps there, as at touch.
@@ -28,19 +28,21 @@ from diffsim.constraint.limit import limit_layout
 from diffsim.constraint.rows import RawRows
 from diffsim.math import safe
 from diffsim.types import Model
-from diffsim.types.constraints import Constraints, Held, Law, PerGroup, RowGroup
+from diffsim.types.constraints import ActiveSet, Constraints, Law, PerGroup, RowGroup
 
 Array = jax.Array
 
-# laws of rows that act at a distance below the margin, and those whose zones are held
+# laws of rows that act at a distance below the margin, and those whose zones can be fixed
 INEQUALITIES = (Law.ONE_SIDED, Law.PYRAMID, Law.CONE)
 ZONED = (Law.ONE_SIDED, Law.PYRAMID)
 
 
 class Signals(NamedTuple):
-    """Positive while nothing begins or ends: distances of what does not act, depths of what pushes (m or rad), of what
-    acts x (m/s^2 or rad/s^2) of rows that are silent and the force (N or N m) of those that push, and how far it is
-    from the depths at which the rise of its impedance ends, and turns (m or rad).
+    """Numbers that are positive while nothing begins or ends.
+
+    `touches`: distances of what does not act (m or rad). `leaves`: depths of what pushes (m or rad). `switches`: of
+    rows that act, x where they are silent (m/s^2 or rad/s^2) and the force where they push (N or N m). `rises` and
+    `turns`: how far constraints that act are from the depths at which the rise of their impedance ends, and turns.
     """
 
     touches: Array
@@ -50,42 +52,44 @@ class Signals(NamedTuple):
     turns: Array
 
 
-def held_as(constraints: Constraints, x: PerGroup) -> Held:
+def active_set_of(constraints: Constraints, x: PerGroup) -> ActiveSet:
     """The decisions of a state, from its rows and their residuals x = J qacc - aref; they bind."""
     groups = list(zip(constraints.groups, x, strict=True))
-    pushes = tuple(laws.dual_rows(rows, part) < 0 for rows, part in groups)
+    pushes = tuple(laws.dual_rows(rows, residual) < 0 for rows, residual in groups)
     deep = tuple((rows.margin - rows.pos)[None] > rows.bends for rows, _ in groups)
-    return Held(tuple(laws.active(rows) for rows, _ in groups), pushes, deep, jnp.ones((), bool))
+    return ActiveSet(tuple(laws.active(rows) for rows, _ in groups), pushes, deep, jnp.ones((), bool))
 
 
-def as_held(raw: RawRows, held: Held, index: int) -> RawRows:
-    """Rows that act as they are held. Impedance does not rise again where what acts has come apart."""
+def fix_activity(raw: RawRows, active_set: ActiveSet, index: int) -> RawRows:
+    """The rows of group `index`, active as the set says. Impedance does not rise again where they have come apart."""
     violation = raw.pos - raw.margin
-    own = violation if raw.size is None else raw.size
-    size = jnp.where(held.binds, safe.minimum(violation, 0), own)
-    return raw._replace(active=jnp.where(held.binds, held.acts[index], raw.active), size=size)
+    size = violation if raw.size is None else raw.size
+    return raw._replace(
+        active=jnp.where(active_set.binds, active_set.acts[index], raw.active),
+        size=jnp.where(active_set.binds, safe.minimum(violation, 0), size),
+    )
 
 
-def hold(rows: RowGroup, held: Held, index: int) -> RowGroup:
-    """The group with the zones of its law fixed: a row pushes whatever its x, or never."""
+def fix_zones(rows: RowGroup, active_set: ActiveSet, index: int) -> RowGroup:
+    """Group `index` with the zones of its law as the set says: a row pushes whatever its x, or never."""
     if rows.law not in ZONED:
         return rows
-    always = jnp.where(held.pushes[index], jnp.inf, -jnp.inf).astype(rows.D.dtype)
-    return dataclasses.replace(rows, until=jnp.where(held.binds, always, 0))
+    always = jnp.where(active_set.pushes[index], jnp.inf, -jnp.inf).astype(rows.D.dtype)
+    return dataclasses.replace(rows, until=jnp.where(active_set.binds, always, 0))
 
 
-def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> Signals:
+def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: ActiveSet) -> Signals:
     """What tells that decisions are no longer right, of all groups; 1 where there is nothing to decide.
 
     Args:
       model: the model.
-      constraints: the rows, held or not, of a state.
+      constraints: the rows of a state, with the set or without.
       x: residuals of the rows at its acceleration.
-      held: the decisions.
+      active_set: the decisions.
     """
     touches, leaves, switches, rises, turns = ([x[0][:0, 0] if x else jnp.zeros(0)] for _ in range(5))
-    decisions = held.acts, held.pushes, held.deep
-    for rows, part, acts, pushes, deep in zip(constraints.groups, x, *decisions, strict=True):
+    decisions = active_set.acts, active_set.pushes, active_set.deep
+    for rows, residual, acts, pushes, deep in zip(constraints.groups, x, *decisions, strict=True):
         if rows.law in INEQUALITIES:
             touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
             pushing = jnp.any(pushes, axis=0) if rows.law in ZONED else True
@@ -96,9 +100,9 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, held: Held) -> 
             turns.append(turn)
         if rows.law in ZONED:
             # the force ends where x does, and is nearer to a straight line in time: x is divided by the impedance
-            side = jnp.where(pushes, laws.dual(rows, part), laws.dual_rows(rows, part))
+            side = jnp.where(pushes, laws.dual(rows, residual), laws.dual_rows(rows, residual))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
-    return Signals(*(jnp.concatenate(each) for each in (touches, leaves, switches, rises, turns)))
+    return Signals(*(jnp.concatenate(parts) for parts in (touches, leaves, switches, rises, turns)))
 
 
 def _may_act(model: Model, rows: RowGroup) -> np.ndarray:

@@ -91,8 +91,10 @@ def slot_bodies(model: Model, contacts: Contacts) -> SlotBodies:
     last = jnp.asarray(last_dof(topology))
 
     def of_size(index: np.ndarray) -> Array:
-        moves, held = (chain_mask(topology, last[body], index).astype(weight.dtype) for body in (second, first))
-        return moves - held
+        second_moves, first_moves = (
+            chain_mask(topology, last[body], index).astype(weight.dtype) for body in (second, first)
+        )
+        return second_moves - first_moves
 
     mask = BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
     return SlotBodies(mask, weight[first] + weight[second])
@@ -188,14 +190,14 @@ def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots:
 SLOWER, MIDPOINT, POWER = 14.0, 0.5, 2.0
 
 
-def distant(contacts: RawRows, reach: float) -> RawRows:
+def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
     """The normal rows of slots that do not act and are nearer than `reach` (m), as weak contacts without friction.
 
     Raises:
       UnsupportedError: contacts of flexes.
     """
     if not isinstance(contacts.jacobian, BlockColumns):
-        reason = "contacts of flexes are not felt from a distance; set contact_reach to 0"
+        reason = "contact_reach knows no contacts of flexes; set it to 0"
         raise UnsupportedError([Problem("", 0, "<option contact_reach>", reason, unsupported=True)])
     surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
     width, midpoint, power = (jnp.full_like(dmax, value) for value in (SLOWER * reach, MIDPOINT, POWER))

@@ -16,8 +16,8 @@ import numpy as np
 
 from diffsim.base.enums import ConstraintType, DisableBit, EqType, Solver
 from diffsim.constraint import contact, equality, flex_rows, limit
-from diffsim.constraint.active_set import INEQUALITIES, as_held, hold, of_awake
-from diffsim.constraint.contact import distant
+from diffsim.constraint.active_set import INEQUALITIES, fix_activity, fix_zones, of_awake
+from diffsim.constraint.contact import rows_within_reach
 from diffsim.constraint.rows import RawRows, Sources, assemble, prepare
 from diffsim.kinematics.tree import dof_blocks, free_points
 from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
@@ -47,17 +47,17 @@ class Family(NamedTuple):
 
 
 def _equality(kind: EqType, raw_rows: Callable[[Sources, np.ndarray], RawRows], components: int = 1) -> Family:
-    """A type of equality, of which each has some components: rows of its own."""
+    """A type of equality, of which each has some components, which are constraints by themselves."""
 
-    def own(topology: Topology) -> np.ndarray:
+    def of_kind(topology: Topology) -> np.ndarray:
         return np.flatnonzero(topology.eq_type == kind)
 
     def rows(source: Sources) -> list[RawRows]:
-        ids = own(source.model.topology)
+        ids = of_kind(source.model.topology)
         return [raw_rows(source, ids)] if len(ids) else []
 
     def ids(topology: Topology) -> np.ndarray:
-        return np.tile(own(topology), components)
+        return np.tile(of_kind(topology), components)
 
     return Family(DisableBit.EQUALITY, Law.QUADRATIC, rows, ConstraintType.EQUALITY, ids)
 
@@ -84,25 +84,41 @@ FAMILIES = {
     "flex_vertex": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.vertices, Kind.EQUALITY, flex_rows.vertex_equalities),
 }
 
-# what the rows of contacts that are felt from a distance are called; they come after all others
-DISTANT = "distant_contact"
+# what the rows of contacts within reach are called; they come after all others
+WITHIN_REACH = "contact_within_reach"
 
 
 def make_constraints(source: Sources) -> Constraints:
     """The rows of all constraints: (qpos, qvel, poses, contacts) -> J, aref, D, bounds and friction coefficients."""
-    groups: list[RowGroup] = []
-    start, model, reach = 0, source.model, source.reach
-    named = [(name, raw) for name, own in FAMILIES.items() if not _off(model, own.flag) for raw in own.rows(source)]
-    named = [(name, of_awake(raw, source.asleep)) for name, raw in named]
-    near = [(name, _as_held(source, name, raw, index)) for index, (name, raw) in enumerate(named)]
-    far = [] if reach is None else [(DISTANT, distant(raw, reach)) for _, raw in near if raw.slot is not None]
+    model, active_set, reach = source.model, source.active_set, source.reach
+    near = [
+        (name, of_awake(raw, source.asleep))
+        for name, family in FAMILIES.items()
+        if not _off(model, family.flag)
+        for raw in family.rows(source)
+    ]
+    if active_set is not None:
+        fixed = [FAMILIES[name].law in INEQUALITIES for name, _ in near]
+        near = [
+            (name, fix_activity(raw, active_set, index) if fixed[index] else raw)
+            for index, (name, raw) in enumerate(near)
+        ]
+    far = (
+        []
+        if reach is None
+        else [(WITHIN_REACH, rows_within_reach(raw, reach)) for _, raw in near if raw.slot is not None]
+    )
     names, all_rows = [name for name, _ in near + far], [raw for _, raw in near + far]
     jacobian = _stack(source, [raw.jacobian for raw in all_rows if raw.jacobian is not None])
     all_rows, warm = _moved(source, jacobian, all_rows)
-    for name, raw, own in zip(names, all_rows, prepare(model, all_rows), strict=True):
-        law = Law.ONE_SIDED if name == DISTANT else FAMILIES[name].law
-        group = assemble(source, name, law, raw, own, start)
-        groups.append(group if source.held is None or name == DISTANT else hold(group, source.held, len(groups)))
+    groups: list[RowGroup] = []
+    start = 0
+    for name, raw, prepared in zip(names, all_rows, prepare(model, all_rows), strict=True):
+        law = Law.ONE_SIDED if name == WITHIN_REACH else FAMILIES[name].law
+        group = assemble(source, name, law, raw, prepared, start)
+        if active_set is not None and name != WITHIN_REACH:
+            group = fix_zones(group, active_set, len(groups))
+        groups.append(group)
         start += group.height
     return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
 
@@ -123,7 +139,7 @@ def _moved(
     heights = [0 if raw.jacobian is None else raw.dim * raw.pos.shape[0] for raw in all_rows]
     parts = jnp.split(vel, np.cumsum(heights)[:-1])
     pairs = zip(all_rows, parts, strict=True)
-    return [raw if raw.jacobian is None else raw._replace(vel=own.reshape(raw.dim, -1)) for raw, own in pairs], warm
+    return [raw if raw.jacobian is None else raw._replace(vel=v.reshape(raw.dim, -1)) for raw, v in pairs], warm
 
 
 @jax.custom_jvp
@@ -139,12 +155,6 @@ def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array],
     (jacobian, qvel, start), (turn, push, _) = primals, tangents
     vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
     return (vel, warm), (turn.mul_vec(qvel) + jacobian.mul_vec(push), jnp.zeros_like(warm))
-
-
-def _as_held(source: Sources, family: str, raw: RawRows, index: int) -> RawRows:
-    """The rows of the group of that index; what acts is as it is held, where it is."""
-    held = source.held
-    return raw if held is None or FAMILIES[family].law not in INEQUALITIES else as_held(raw, held, index)
 
 
 def _off(model: Model, flag: DisableBit) -> bool:

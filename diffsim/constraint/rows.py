@@ -21,7 +21,7 @@ from diffsim.math.safe import clip
 from diffsim.math.stencil_rows import Segment
 from diffsim.math.vector import matmul
 from diffsim.types import Inputs, Model, State
-from diffsim.types.constraints import Held, Law, RowGroup
+from diffsim.types.constraints import ActiveSet, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Flexes, Kinematics, Tendons, Velocities
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.select import where
@@ -140,7 +140,7 @@ class Sources(NamedTuple):
     velocities: Velocities
     contacts: Contacts
     # which rows act and push, where the state does not decide
-    held: Held | None = None
+    active_set: ActiveSet | None = None
     # m, how far apart contacts have soft rows (contact.py); None for none
     reach: float | None = None
     # of models that have some

@@ -4,7 +4,7 @@ The plain step looks at contacts at its own times only. Whether a touch falls ea
 the impulse by more than the motion itself does, and the derivative of the step, which is exact, says nothing of it: two
 elastic balls have an error of 13 at 4 ms where the truth is 0 and 1. Here, with `opt.events` = n:
 
-1. the rest of the step is tried by Runge-Kutta with all decisions held (constraint/active_set.py): smooth, of fourth
+1. the rest of the step is tried by Runge-Kutta with a fixed active set (constraint/active_set.py): smooth, of fourth
    order;
 2. signals are positive while decisions are right. Of those that are negative at the end of a piece each has a zero at
    about that of a parabola through begin, middle and end; the earliest is the first change, touches before all else.
@@ -35,7 +35,7 @@ from jax.flatten_util import ravel_pytree
 from diffsim.base.enums import Solver
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.collision.layout import layout_of
-from diffsim.constraint.active_set import Signals, held_as, signals
+from diffsim.constraint.active_set import Signals, active_set_of, signals
 from diffsim.kinematics.joints import position_difference
 from diffsim.math import safe
 from diffsim.simulate.forward import evaluate
@@ -53,7 +53,7 @@ from diffsim.simulate.integrate.runge_kutta import (
 )
 from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.constraints import Held
+from diffsim.types.constraints import ActiveSet
 from diffsim.xla.barriers import anywhere, entwined, recomputed
 
 Array = jax.Array
@@ -127,7 +127,7 @@ class Seen(NamedTuple):
     """What is found at a point: rates (nv + na,), what holds from there, its signals, velocities of actuators."""
 
     rates: Array
-    held: Held
+    active_set: ActiveSet
     signals: Signals
     actuator_velocity: Array
 
@@ -143,24 +143,24 @@ class Part(NamedTuple):
     event: Array
     change: Change
     known: Array
-    held: Held
+    active_set: ActiveSet
     last: tuple[Array, Array]
 
 
-def seen_in(model: Model, data: Data, held: Held | None = None) -> Seen:
+def seen_in(model: Model, data: Data, active_set: ActiveSet | None = None) -> Seen:
     """What a piece needs of Data; where nothing binds, what holds is what the state decides."""
     x = residuals_at(data.efc, data.qacc)
-    own = held_as(data.efc, x)
-    now = own if held is None else select(held.binds, held, own)
+    own = active_set_of(data.efc, x)
+    now = own if active_set is None else select(active_set.binds, active_set, own)
     rates = jnp.concatenate([data.qacc, data.act_dot])
     return Seen(rates, now, signals(model, data.efc, x, now), data.actuator_velocity)
 
 
 # traced once, wherever it is called, differentiated and computed again
 @jax.jit
-def look(model: Model, state: State, inputs: Inputs, held: Held) -> Seen:
+def look(model: Model, state: State, inputs: Inputs, active_set: ActiveSet) -> Seen:
     """The dynamics at a point."""
-    return seen_in(model, evaluate(model, state, inputs, held), held)
+    return seen_in(model, evaluate(model, state, inputs, active_set), active_set)
 
 
 def begin(model: Model, state: State, nothing: Seen) -> Part:
@@ -172,7 +172,7 @@ def begin(model: Model, state: State, nothing: Seen) -> Part:
         event=jnp.zeros((), bool),
         change=first_change((nothing.signals, nothing.signals, nothing.signals)),
         known=jnp.stack(KNOWN * [zero]),
-        held=nothing.held,
+        active_set=nothing.active_set,
         last=(zero[: model.nv], nothing.actuator_velocity),
     )
 
@@ -181,7 +181,7 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
     """The end of a Runge-Kutta step of h seconds, or its begin `state` with the change that ends it before.
 
     Args:
-      seen: at its nodes; holds: whether decisions are held, so that a change ends it.
+      seen: at its nodes; holds: whether the active set is fixed, so that a change ends it.
     """
     end = row(runge_kutta(seen.rates.dtype), VISITS - 1)
     rates = jnp.concatenate([jnp.zeros_like(seen.rates[:KNOWN]), seen.rates])
@@ -193,7 +193,7 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
         event=event,
         change=change,
         known=jnp.stack([seen.rates[0], mean_rates(rates, end.gain), seen.rates[-1]]),
-        held=seen.held,
+        active_set=seen.active_set,
         last=(seen.rates[-2, : model.nv], seen.actuator_velocity[-2]),
     )
 
@@ -232,10 +232,10 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
     """One timestep.
 
     Args:
-      data: of the state; tells what there is to hold. Its numbers are found again, as those of the first point.
+      data: of the state; tells what there is to fix. Its numbers are found again, as those of the first point.
 
     Raises:
-      UnsupportedError: what cannot be held (see `_check`).
+      UnsupportedError: what no active set can fix (see `_check`).
     """
     _check(model)
     h, end = model.opt.timestep, _Pieces(model, state, inputs, seen_in(model, data)).to_the_end()
@@ -244,7 +244,7 @@ def split_step(model: Model, state: State, inputs: Inputs, data: Data) -> Split:
 
 
 class _Phase(NamedTuple):
-    """A piece, or the way to its change: whether it is that, and at which points (VISITS,) decisions are held."""
+    """A piece, or the way to its change: whether it is that, and at which points (VISITS,) its active set is fixed."""
 
     seeks: Array
     holds: Array
@@ -299,18 +299,18 @@ class _Pieces:
         nodes = select(phase.seeks, quarters(part.change.guess), runge_kutta(flat.dtype))
 
         @recomputed
-        def at(state: State, rest: Array, rates: Array, held: Held, node: Nodes) -> Seen:
-            return look(self.model, at_node(self.model, state, rates, rest, node), self.inputs, held)
+        def at(state: State, rest: Array, rates: Array, active_set: ActiveSet, node: Nodes) -> Seen:
+            return look(self.model, at_node(self.model, state, rates, rest, node), self.inputs, active_set)
 
-        def each(carry: tuple[Array, Held], here: tuple[Array, Nodes, Array]) -> tuple[Any, Any]:
-            (rates, held), (place, node, holds) = carry, here
-            seen = at(part.state, part.rest, rates, held._replace(binds=holds), node)
-            return (rates.at[place].set(seen.rates), seen.held), (seen.signals, seen.actuator_velocity)
+        def each(carry: tuple[Array, ActiveSet], here: tuple[Array, Nodes, Array]) -> tuple[Any, Any]:
+            (rates, active_set), (place, node, holds) = carry, here
+            seen = at(part.state, part.rest, rates, active_set._replace(binds=holds), node)
+            return (rates.at[place].set(seen.rates), seen.active_set), (seen.signals, seen.actuator_velocity)
 
         rates = jnp.concatenate([part.known, jnp.zeros((VISITS, part.known.shape[1]), flat.dtype)])
         places = KNOWN + jnp.arange(VISITS)
-        (rates, held), told = jax.lax.scan(each, (rates, part.held), (places, nodes, phase.holds))
-        return Seen(rates[KNOWN:], held, *told)
+        (rates, active_set), told = jax.lax.scan(each, (rates, part.active_set), (places, nodes, phase.holds))
+        return Seen(rates[KNOWN:], active_set, *told)
 
 
 def _packed(tree: Any) -> Array:
@@ -318,7 +318,7 @@ def _packed(tree: Any) -> Array:
 
 
 def _check(model: Model) -> None:
-    """Refuses what the split step cannot hold."""
+    """Refuses what no active set can fix."""
     opt, reasons = model.opt, []
     if opt.solver == Solver.PGS or opt.noslip_iterations:
         reasons.append("its solver must be Newton or CG, without noslip")

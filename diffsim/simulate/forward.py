@@ -31,10 +31,10 @@ from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.sleep import resting_actuators, resting_readings, still, wake_and_collide
 from diffsim.simulate.status import status
 from diffsim.solver import Aids, smooth_acceleration, solve
-from diffsim.solver.adjoint import felt
+from diffsim.solver.adjoint import derivatives_within_reach
 from diffsim.solver.objective import Objective, constraint_force
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.constraints import Held
+from diffsim.types.constraints import ActiveSet
 from diffsim.types.data import ForwardInverse, Inverse, Sleep
 from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.xla.barriers import stored
@@ -62,8 +62,8 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     return evaluate(model, state, check_arguments(model, state, inputs))
 
 
-def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = None) -> Data:
-    """`forward` of checked arguments; `held` tells which constraints act and push where a motion goes on as it was."""
+def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet | None = None) -> Data:
+    """`forward` of checked arguments; `active_set` tells what acts and pushes where a motion goes on as it was."""
     qpos, qvel = state.qpos, state.qvel
 
     # position
@@ -98,13 +98,13 @@ def evaluate(model: Model, state: State, inputs: Inputs, held: Held | None = Non
     aids = Aids(contacts.sort_key, motion_forces(model, qvel, com, velocities, others))
     asleep = None if rest is None else rest.dofs
     sources = Sources(
-        model, state, inputs, kinematics, com, tendons, velocities, contacts, held, flexes=flexes, asleep=asleep
+        model, state, inputs, kinematics, com, tendons, velocities, contacts, active_set, flexes=flexes, asleep=asleep
     )
     constraints = make_constraints(sources)
     solution = solve(model, inertia.M, smooth_force, still(rest, state.qacc_warmstart), constraints, aids)
     if model.opt.contact_reach:
-        distant = make_constraints(sources._replace(reach=model.opt.contact_reach))
-        solution = felt(model, solution, Objective(inertia.M, smooth_force, distant))
+        rows = make_constraints(sources._replace(reach=model.opt.contact_reach))
+        solution = derivatives_within_reach(model, solution, Objective(inertia.M, smooth_force, rows))
     solution = solution if rest is None else solution.replace(qacc=still(rest, solution.qacc))
     smooth = smooth_acceleration(inertia.M, smooth_force)
 
@@ -135,9 +135,9 @@ def _so_far(*records: Any, **children: Any) -> Data:
 def inverse_dynamics(data: Data, qacc: Array) -> Inverse:
     """Inverse dynamics in continuous time, where position and velocity stages are known:
     qfrc_inverse = M qacc + qfrc_bias - qfrc_passive - J^T f(qacc), (nv,) in N and N m."""
-    held = constraint_force(data.efc, qacc)
-    force = data.M.mul_vec(qacc) + data.qfrc_bias - data.qfrc_passive - held
-    return Inverse(qfrc_inverse=force, qfrc_constraint=held, qacc=qacc)
+    qfrc_constraint = constraint_force(data.efc, qacc)
+    force = data.M.mul_vec(qacc) + data.qfrc_bias - data.qfrc_passive - qfrc_constraint
+    return Inverse(qfrc_inverse=force, qfrc_constraint=qfrc_constraint, qacc=qacc)
 
 
 def compute_forward_inverse(model: Model, data: Data, applied: Array) -> ForwardInverse:
@@ -148,5 +148,5 @@ def compute_forward_inverse(model: Model, data: Data, applied: Array) -> Forward
     if not model.opt.enabled(EnableBit.FWDINV):
         return ForwardInverse(solver_fwdinv=jnp.zeros((2,), data.qacc.dtype))
     back = inverse_dynamics(data, data.qacc)
-    held, force = data.qfrc_constraint - back.qfrc_constraint, applied + data.qfrc_actuator - back.qfrc_inverse
-    return ForwardInverse(solver_fwdinv=jnp.stack([safe.norm(held), safe.norm(force)]))
+    errors = data.qfrc_constraint - back.qfrc_constraint, applied + data.qfrc_actuator - back.qfrc_inverse
+    return ForwardInverse(solver_fwdinv=jnp.stack([safe.norm(error) for error in errors]))

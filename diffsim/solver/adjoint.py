@@ -50,7 +50,7 @@ def _unmet(objective: Objective, motion: MotionForces | None, qacc: Array) -> Ar
     return motion.missing(qacc) - constraint_force(objective.constraints, qacc)
 
 
-def felt(model: Model, solution: Solution, objective: Objective) -> Solution:
+def derivatives_within_reach(model: Model, solution: Solution, objective: Objective) -> Solution:
     """The solution with derivatives of acceleration and constraint force by another objective.
 
     Args:

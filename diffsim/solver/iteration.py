@@ -140,12 +140,12 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
     def each(progress: Progress, _: None) -> tuple[Progress, None]:
         later = advance(progress)
         done = later._replace(done=progress.done | later.done)
-        return done if settings.full_step else _hold(progress, later), None
+        return done if settings.full_step else _unless_done(progress, later), None
 
     return jax.lax.scan(each, start, length=settings.iterations)[0]
 
 
-def _hold(old: Progress, new: Progress) -> Progress:
+def _unless_done(old: Progress, new: Progress) -> Progress:
     """The old state once it is done."""
     return jax.tree.map(lambda a, b: where(old.done, a, b), old, new)
 

@@ -172,12 +172,12 @@ def without_slip(
         return RigidFriction(qacc, forces, jnp.zeros((), jnp.int32))
     rows, start = _all_friction_rows(model, constraints, forces)
     parts = zip(constraints.groups, forces, strict=True)
-    held = qfrc_smooth + row_forces_on_dofs(constraints, tuple(without_friction(*pair) for pair in parts))
+    fixed_force = qfrc_smooth + row_forces_on_dofs(constraints, tuple(without_friction(*pair) for pair in parts))
     # searched for as a constant of all derivatives
     schedule = _schedule(*jax.lax.stop_gradient((model, constraints, forces)), contact_order)
-    y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, held, rows, start)))
-    y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, held, rows)
-    qacc = solve_blocks(qM, held + matmul(y, rows.jacobian))
+    y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, fixed_force, rows, start)))
+    y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, fixed_force, rows)
+    qacc = solve_blocks(qM, fixed_force + matmul(y, rows.jacobian))
     return RigidFriction(qacc, _put_back(model, constraints, forces, y), sweeps)
 
 

@@ -1,4 +1,4 @@
-"""Projected Gauss-Seidel: the dual problem, one constraint after another gets its best force, all others held.
+"""Projected Gauss-Seidel: the dual problem, one constraint after another gets its best force, all others fixed.
 
 minimize 1/2 f^T (A + R) f + f^T (J qacc_smooth - aref) over admissible forces f, with A = J M^-1 J^T and R = 1 / D: any
 force for equalities, an interval for dry friction, f >= 0 for limits, frictionless contacts and the edges of pyramids,

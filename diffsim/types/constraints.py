@@ -24,10 +24,11 @@ Array = jax.Array
 PerGroup = tuple[Array, ...]
 
 
-class Held(NamedTuple):
-    """Which constraints of each group act (n,), which of their rows or edges push (k, n), which constraints are deeper
-    than the bends of their impedance (2, n), and whether all that binds (), or the state decides; bool
-    (constraint/active_set.py).
+class ActiveSet(NamedTuple):
+    """Decisions of a state, bool, as constraint/active_set.py fixes them.
+
+    Of each group: which constraints act (n,), which of their rows or edges push (k, n), and which constraints are
+    deeper than the bends of their impedance (2, n). `binds` (): whether these decisions hold, or the state decides.
     """
 
     acts: tuple[Array, ...]
