@@ -65,14 +65,14 @@ def groups(topology: Topology) -> tuple[Group, ...]:
     """All actuators, by dynamics, gain and bias."""
     kinds = topology.actuator_dyntype, topology.actuator_gaintype, topology.actuator_biastype
     types = np.stack([*kinds, topology.actuator_plugin >= 0], axis=1)
-    found = []
+    runs = []
     for kinds in np.unique(types, axis=0):
         ids = np.flatnonzero((types == kinds).all(axis=1))
         dyntype, gaintype, biastype, controlled = kinds.tolist()
         law = DYNAMICS[DynType(dyntype)], GAINS[GainType(gaintype)], BIASES[BiasType(biastype)]
         law = of_plugin(law[0]) if controlled else law
-        found.append(Group(*law, ids, _places(topology, law[0], ids)))
-    return tuple(found)
+        runs.append(Group(*law, ids, _places(topology, law[0], ids)))
+    return tuple(runs)
 
 
 def _places(topology: Topology, dynamics: Dynamics, ids: np.ndarray) -> np.ndarray:

@@ -121,10 +121,10 @@ BIASES = {BiasType[name.upper()]: law.bias for name, law in LAWS.items() if law.
 
 def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
     """Dynamics, gain and bias of actuators with these dynamics whose force is that of the plugin mujoco.pid."""
-    made = pid.controller(dynamics)
+    controller = pid.controller(dynamics)
     states = (None,) * pid.STATES + (dynamics.states or ())
     return (
-        Dynamics(made.rate, states, made.advance, made.force),
+        Dynamics(controller.rate, states, controller.advance, controller.force),
         Force(pid.one),
         Force(filters_and_affine.nothing),
     )

@@ -37,10 +37,10 @@ def parameters(settings: Mapping[str, str]) -> np.ndarray:
     unknown = sorted(set(settings) - set(SETTINGS))
     if unknown:
         raise ValueError(f"has no setting '{unknown[0]}', only {', '.join(SETTINGS)}")
-    given = {name: text for name, text in settings.items() if text.strip()}
-    numbers = SETTINGS | {name: float(text) for name, text in given.items()}
+    written = {name: text for name, text in settings.items() if text.strip()}
+    numbers = SETTINGS | {name: float(text) for name, text in written.items()}
     for name in ("imax", "slewmax"):
-        if name in given and numbers[name] < 0:
+        if name in written and numbers[name] < 0:
             raise ValueError(f"setting '{name}' cannot be negative")
     return np.array([numbers[name] for name in SETTINGS])
 
@@ -66,14 +66,14 @@ class Controller:
     def advance(self, actuators: Actuators, rate: Array) -> Array:
         """(n, k) activations one timestep later."""
         first = actuators.act[:, :STATES] + rate[:, :STATES] * actuators.timestep
-        own = self.own.advance(_inner(actuators), rate[:, STATES:])  # type: ignore[attr-defined]
-        return jnp.concatenate([actuators.within_range(first), own], axis=1)
+        inner = self.own.advance(_inner(actuators), rate[:, STATES:])  # type: ignore[attr-defined]
+        return jnp.concatenate([actuators.within_range(first), inner], axis=1)
 
     def force(self, actuators: Actuators, act: Array) -> Array:
         """(n,) N or N m; `act` (n, k) is that of the next step where the setpoint is early."""
-        own, prm = self.own.rate(_inner(actuators)), actuators.pidprm  # type: ignore[attr-defined]
+        inner, prm = self.own.rate(_inner(actuators)), actuators.pidprm  # type: ignore[attr-defined]
         error = self._setpoint(actuators, act) - actuators.length
-        change = own[:, -1] if own.shape[1] else jnp.zeros_like(error)
+        change = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
         integral = where(actuators.has[:, 0], _integral(actuators, error), 0)
         return prm[:, 0] * error + prm[:, 1] * integral + prm[:, 2] * (change - actuators.velocity)
 
@@ -98,9 +98,9 @@ def _inner(actuators: Actuators) -> Actuators:
 
 
 @functools.cache
-def controller(own: object) -> Controller:
+def controller(inner: object) -> Controller:
     """One controller for each dynamics."""
-    return Controller(own)
+    return Controller(inner)
 
 
 def one(actuators: Actuators, parameters: Array) -> Array:

@@ -218,13 +218,13 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     geoms, end = np.unique([pairs.geom1, pairs.geom2], return_inverse=True)
     shapes = [look(topology, int(geom)) for geom in geoms]
     listed = sorted(set(shapes))
-    shape = np.array([listed.index(each) for each in shapes], dtype=int)[end.reshape(2, -1)]
+    shape = np.array([listed.index(shape) for shape in shapes], dtype=int)[end.reshape(2, -1)]
     codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
     looks = [(listed[number // len(listed)], listed[number % len(listed)]) for number in codes]
     wanted = [Kind((one.kind, other.kind), joint_sizes(topology, one, other)) for one, other in looks]
     runs = shared_kinds(Counter(wanted[number] for number in code))
     kinds = sorted(set(runs.values()))
-    kind = np.array([kinds.index(runs[each]) for each in wanted], dtype=int)[code]
+    kind = np.array([kinds.index(runs[wish]) for wish in wanted], dtype=int)[code]
     order = np.lexsort((pairs.dim, kind))
     return pairs.take(order), kind[order], kinds
 
@@ -238,17 +238,17 @@ def _groups(
 ) -> tuple[Group, ...]:
     """Sections whose pairs are of one kind."""
     pairs, kind = sorted_pairs
-    numbers = np.array([kind[each.start] for each in sections], int)
+    numbers = np.array([kind[section.start] for section in sections], int)
     # where the examined pairs of each section begin
-    begin = np.cumsum([0, *(each.kept for each in sections)])
+    begin = np.cumsum([0, *(section.kept for section in sections)])
     colliders = COLLIDERS | SINGLE if asked.disableflags & DisableBit.MULTICCD else COLLIDERS
     groups = []
-    for own in itertools.starmap(slice, _starts(numbers)):
-        number = numbers[own.start]
+    for run in itertools.starmap(slice, _starts(numbers)):
+        number = numbers[run.start]
         types, sizes = kinds[number]
         collider, ends = colliders[types], np.stack([pairs.geom1, pairs.geom2])[:, kind == number]
         if types == (GeomType.MESH, GeomType.MESH):
-            first, second = (hull_bucket(topology, *each) for each in zip(ends, sizes, strict=True))
+            first, second = (hull_bucket(topology, *end) for end in zip(ends, sizes, strict=True))
         else:
             first, second = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
         if collider.fitted is not None:
@@ -256,7 +256,7 @@ def _groups(
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
         rows = parts * (collider.rows or asked.searches)
-        groups.append(Group(collider, int(begin[own.start]), int(begin[own.stop]), own, (first, second), rows))
+        groups.append(Group(collider, int(begin[run.start]), int(begin[run.stop]), run, (first, second), rows))
     return tuple(groups)
 
 

@@ -169,8 +169,8 @@ def _examine(
 
 def _joined(chosen: Sequence[Index]) -> Index:
     """Indices one after another, static where all of them are."""
-    if any(isinstance(each, jax.Array) for each in chosen):
-        return jnp.concatenate([jnp.asarray(each) for each in chosen])
+    if any(isinstance(indices, jax.Array) for indices in chosen):
+        return jnp.concatenate([jnp.asarray(indices) for indices in chosen])
     return np.concatenate([np.zeros(0, int), *chosen])
 
 
@@ -201,9 +201,9 @@ def _rows(
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
         geoms = [_at(end, chosen) for end in layout.pairs[:2]]
-        first, second = (gather(model, poses, *each) for each in zip(geoms, group.buckets, strict=True))
+        first, second = (gather(model, poses, *side) for side in zip(geoms, group.buckets, strict=True))
         margin, function = pick_existing(table.margin, chosen), group.collider.function
-        axes = [row_axes(*each) for each in zip((first, second), group.buckets, strict=True)]
+        axes = [row_axes(*side) for side in zip((first, second), group.buckets, strict=True)]
         if model.opt.events and group.collider.steady is not None:
             function = group.collider.steady
         if group.collider.parts is not None:

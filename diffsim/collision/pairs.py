@@ -136,13 +136,13 @@ def unsupported_pairs(
     pairs = candidate_pairs(topology, disableflags, contact_filter)
     type1, type2 = topology.geom_type[pairs.geom1], topology.geom_type[pairs.geom2]
     first = np.unique(type1 * len(GeomType) + type2, return_index=True)[1]
-    found = []
+    unsupported = []
     for index in np.sort(first):
         types = GeomType(type1[index]), GeomType(type2[index])
         if types not in COLLIDERS:
             geoms = int(pairs.geom1[index]), int(pairs.geom2[index])
-            found.append(UnsupportedPair(*geoms, UNSUPPORTED[types]))
-    return found
+            unsupported.append(UnsupportedPair(*geoms, UNSUPPORTED[types]))
+    return unsupported
 
 
 def _dynamic_pairs(topology: Topology, disableflags: int, contact_filter: Filter | None) -> Pairs:
@@ -210,8 +210,8 @@ def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geo
     """
     out = np.asarray(contact_filter(topology, *_by_type(topology, geom1, geom2)))
     if out.shape != geom1.shape or out.dtype != bool:
-        given = f"contact_filter returned {out.dtype}{list(out.shape)}"
-        raise ValueError(f"{given}, expected bool[{len(geom1)}]: True for pairs to leave out")
+        message = f"contact_filter returned {out.dtype}{list(out.shape)}"
+        raise ValueError(f"{message}, expected bool[{len(geom1)}]: True for pairs to leave out")
     return out
 
 
@@ -234,7 +234,7 @@ def shared_kinds(pairs: Mapping[Kind, int]) -> dict[Kind, Kind]:
     """The kind that each kind runs as, given how many pairs there are of each."""
     runs: dict[Kind, Kind] = {}
     for kind in sorted(pairs, key=_work, reverse=True):
-        larger = [each for each in runs.values() if _joins(kind, each, pairs[kind])]
+        larger = [run for run in runs.values() if _joins(kind, run, pairs[kind])]
         runs[kind] = min(larger, key=_work, default=kind)
     return runs
 
@@ -246,8 +246,8 @@ def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
     if kind.types[1] != GeomType.MESH or kind.types[0] == GeomType.HFIELD:
         return False
     # a box has the room of a hull where it runs as one
-    own = kind if kind.types == larger.types else Kind(larger.types, (BOX_SIZES, kind.sizes[1]))
-    fits = all(fitting(*sizes) for sizes in zip(own.sizes, larger.sizes, strict=True))
+    joined = kind if kind.types == larger.types else Kind(larger.types, (BOX_SIZES, kind.sizes[1]))
+    fits = all(fitting(*sizes) for sizes in zip(joined.sizes, larger.sizes, strict=True))
     return fits and _work(larger) <= MOST and pairs * (_work(larger) - _work(kind)) <= WORTH
 
 
@@ -296,10 +296,10 @@ def pair_parameters(model: Model, pairs: Pairs) -> PairParameters:
     """Parameters of all candidate pairs: explicit ones have their own, dynamic ones mix their geoms'."""
     dynamic, explicit = np.flatnonzero(pairs.pair < 0), np.flatnonzero(pairs.pair >= 0)
     sides = [side_of(model, "geom", geoms[dynamic]) for geoms in (pairs.geom1, pairs.geom2)]
-    own = _explicit(model, pairs.pair[explicit])
+    parameters = _explicit(model, pairs.pair[explicit])
     # back to the order of the table
     order = np.argsort(np.concatenate([dynamic, explicit]))
-    both = zip(mixed(*sides), own, strict=True)
+    both = zip(mixed(*sides), parameters, strict=True)
     columns = [jnp.concatenate(column) for column in both]
     if not np.array_equal(order, np.arange(len(order))):
         columns = [column[order] for column in columns]
@@ -346,7 +346,7 @@ def mixed(first: Side, second: Side) -> tuple[Array, ...]:
     friction = safe.greater(first.friction, second.friction)
     # who has a higher priority imposes its own
     columns = zip((friction, solref, solimp), first[3:6], second[3:6], strict=True)
-    friction, solref, solimp = (_prevail(first.priority, second.priority, *each) for each in columns)
+    friction, solref, solimp = (_prevail(first.priority, second.priority, *column) for column in columns)
     # sliding twice, torsion, rolling twice
     friction = friction[:, np.array([0, 0, 1, 2, 2])]
     return first.gap + second.gap, first.margin + second.margin, friction, solref, jnp.zeros_like(solref), solimp

@@ -154,19 +154,19 @@ def _joins(model: Model, contacts: Contacts) -> Array | None:
 def _raw_rows(contacts: Contacts, slots: Slots, motion: Axes, bodies: SlotBodies) -> RawRows:
     """The rows of one dimension, from the contact buffer and the motion axes of the dofs."""
     part, dim = slice(slots.start, slots.stop), slots.dim
-    own = jax.tree.map(lambda leaf: leaf[part] if leaf.ndim else leaf, contacts)
+    group = jax.tree.map(lambda leaf: leaf[part] if leaf.ndim else leaf, contacts)
     return RawRows(
-        pos=own.dist,
-        margin=own.includemargin,
-        active=own.dist < own.includemargin,
+        pos=group.dist,
+        margin=group.includemargin,
+        active=group.dist < group.includemargin,
         diagonal=bodies.invweight[part],
-        solref=own.solref,
-        solimp=own.solimp,
+        solref=group.solref,
+        solimp=group.solimp,
         dim=dim,
-        jacobian=_basis_jacobian(motion, own, bodies.mask, slots),
+        jacobian=_basis_jacobian(motion, group, bodies.mask, slots),
         slot=slots.start,
-        friction=own.friction[:, : dim - 1].T,
-        solref_friction=own.solreffriction,
+        friction=group.friction[:, : dim - 1].T,
+        solref_friction=group.solreffriction,
     )
 
 
@@ -179,9 +179,9 @@ def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots:
 
     def masked(block: Array, moves: Array) -> Array:
         count = moves.shape[0]
-        own = moves[:, None, slots.start : slots.stop]
+        mask = moves[:, None, slots.start : slots.stop]
         # in the shape of the product: it is masked before it is stored
-        return stored(block * jnp.broadcast_to(own, (count, slots.dim, *own.shape[2:])).reshape(block.shape))
+        return stored(block * jnp.broadcast_to(mask, (count, slots.dim, *mask.shape[2:])).reshape(block.shape))
 
     return BlockColumns(mask.blocks, tuple(masked(*pair) for pair in zip(rows.parts, mask.parts, strict=True)))
 

@@ -61,10 +61,10 @@ def partition(model: Model, constraints: Constraints, members: PerGroup | None =
     count, dtype = model.topology.ntree, constraints.jacobian.dtype
     trees = tuple(trees_moved(model, constraints, rows) for rows in constraints.groups)
     if members is not None:
-        trees = tuple(moved | own for moved, own in zip(trees, members, strict=True))
+        trees = tuple(moved | tied for moved, tied in zip(trees, members, strict=True))
     used = [tree & laws.active(rows)[:, None] for tree, rows in zip(trees, constraints.groups, strict=True)]
     # rows on single dofs tie nothing together
-    pairs = [own for own, rows in zip(used, constraints.groups, strict=True) if not rows.sign]
+    pairs = [tree for tree, rows in zip(used, constraints.groups, strict=True) if not rows.sign]
     touched = jnp.any(jnp.concatenate([jnp.zeros((1, count), bool), *used]), axis=0)
     joined = jnp.concatenate([jnp.zeros((1, count), bool), *pairs]).astype(dtype)
     if count == 0:
@@ -88,8 +88,8 @@ def trees_moved(model: Model, constraints: Constraints, rows: RowGroup) -> Array
         jacobian = columns_of(blocks_of(np.zeros(topology.nv, int)), jacobian.dense)
     moves = jnp.zeros((rows.count, topology.ntree), bool)
     for part, index in zip(jacobian.parts, jacobian.blocks.index, strict=True):
-        own = part[:, rows.start : rows.start + rows.height]
-        moved = jnp.any(own.reshape(len(index), rows.dim, rows.count, -1) != 0, axis=1)
+        block = part[:, rows.start : rows.start + rows.height]
+        moved = jnp.any(block.reshape(len(index), rows.dim, rows.count, -1) != 0, axis=1)
         tree = topology.dof_treeid[index]
         if np.all(tree == tree[:, :1]):
             moves = moves.at[:, tree[:, 0]].set(jnp.any(moved, axis=2).T)

@@ -198,27 +198,29 @@ def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
     Where a row is inactive its violation counts as zero, so that nothing far away can overflow.
     """
     together = [groups] if groups and for_gpu() else [[raw] for raw in groups]
-    return [own for some in together for own in _prepared(model, some)]
+    return [prepared for some in together for prepared in _prepared(model, some)]
 
 
 def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
     """The same of groups side by side."""
     violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in groups]
     pairs = zip(groups, violations, strict=True)
-    sizes = [own if raw.size is None else where(raw.active, raw.size, 0) for raw, own in pairs]
-    solref, solimp = (jnp.concatenate(each) for each in zip(*((raw.solref, raw.solimp) for raw in groups), strict=True))
+    sizes = [violation if raw.size is None else where(raw.active, raw.size, 0) for raw, violation in pairs]
+    solref, solimp = (
+        jnp.concatenate(parts) for parts in zip(*((raw.solref, raw.solimp) for raw in groups), strict=True)
+    )
     ref = reference(solref, solimp, jnp.concatenate(sizes), model.opt.timestep, _refsafe(model))
-    ends = np.cumsum([len(own) for own in violations])[:-1]
-    columns = [jnp.split(each, ends, axis=-1) for each in (*ref, bends(solimp))]
+    ends = np.cumsum([len(violation) for violation in violations])[:-1]
+    columns = [jnp.split(column, ends, axis=-1) for column in (*ref, bends(solimp))]
     parts = zip(violations, *columns, strict=True)
-    return [Prepared(own, Reference(*of_row), bend) for own, *of_row, bend in parts]
+    return [Prepared(violation, Reference(*of_row), bend) for violation, *of_row, bend in parts]
 
 
-def assemble(source: Sources, family: str, law: Law, raw: RawRows, own: Prepared, start: int) -> RowGroup:
+def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Prepared, start: int) -> RowGroup:
     """Velocity, reference acceleration and weight of a group whose rows of J begin at `start`."""
-    model, active, ref = source.model, raw.active, own.ref
+    model, active, ref = source.model, raw.active, prepared.ref
     vel = _velocity(raw, source.state.qvel)
-    aref = _reference_acceleration(model, law, raw, ref, vel, own.violation)
+    aref = _reference_acceleration(model, law, raw, ref, vel, prepared.violation)
     weight = WEIGHTS[law](model, raw, ref)
     none = jnp.zeros((0,), vel.dtype)
     return RowGroup(
@@ -230,7 +232,7 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, own: Prepared
         slot=raw.slot,
         pos=raw.pos,
         margin=raw.margin,
-        bends=own.bends,
+        bends=prepared.bends,
         vel=vel,
         aref=stored(where(active[None], aref, 0)),
         D=stored(weight.D if law == Law.BOUNDED else where(active[None], weight.D, 0)),
@@ -275,10 +277,10 @@ def _reference_acceleration(
 def _side_damping(model: Model, raw: RawRows, ref: Reference) -> Array:
     """B of elliptic friction rows, 1/s: from their own solref where it is set, else that of the normal row."""
     assert raw.solref_friction is not None
-    own = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
-    is_set = (own[:, 0] != 0) | (own[:, 1] != 0)
+    solref = usable_solref(raw.solref_friction, (0.0, 0.0), model.opt.timestep, _refsafe(model))
+    is_set = (solref[:, 0] != 0) | (solref[:, 1] != 0)
     dmax = safe.clip(raw.solimp[:, 1], MINIMP, MAXIMP)
-    return where(is_set, damping(own, dmax), ref.damping)
+    return where(is_set, damping(solref, dmax), ref.damping)
 
 
 class Weights(NamedTuple):

@@ -229,8 +229,8 @@ def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray)
     # types come one after another, except that contacts of all types are mixed
     room = stride * (1 + max(model.nv, model.njnt, model.topology.neq, model.topology.ntendon))
     if rows.slot is not None:
-        own = contacts.sort_key[rows.slot : rows.slot + rows.count]
-        return room * int(ConstraintType.CONTACT_FRICTIONLESS) + 16 * own
+        sort_key = contacts.sort_key[rows.slot : rows.slot + rows.count]
+        return room * int(ConstraintType.CONTACT_FRICTIONLESS) + 16 * sort_key
     family = FAMILIES[rows.family]
     # components of connect and weld are constraints of their own
     repeat = np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1 if rows.law == Law.QUADRATIC else 0
@@ -305,9 +305,9 @@ def contact_list(model: Model, contacts: Contacts, constraints: Constraints, sol
     order = jnp.argsort(jnp.where(there, contacts.sort_key, jnp.iinfo(jnp.int32).max))
     rows = efc_rows(model, contacts, constraints, solution)
     touching = jnp.where(rows.efc_type >= ConstraintType.CONTACT_FRICTIONLESS, rows.efc_id, -1)
-    own = touching[None] == jnp.arange(count)[:, None]
-    included = jnp.any(own, axis=1)
-    address = jnp.where(included, jnp.argmax(own, axis=1), -1) if own.size else jnp.full((count,), -1)
+    matches = touching[None] == jnp.arange(count)[:, None]
+    included = jnp.any(matches, axis=1)
+    address = jnp.where(included, jnp.argmax(matches, axis=1), -1) if matches.size else jnp.full((count,), -1)
     reason = jnp.where(contacts.dist < contacts.includemargin, WITHOUT_DOFS, IN_GAP)
     columns = {name: getattr(contacts, name) for name in COPIED} | {
         "dim": jnp.asarray(slot_dims(model)),

@@ -109,13 +109,13 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return table[:, 0], table[:, 1]
 
 
-def _add_reflected(model: Model, own: Array, values: Array, ids: tuple[np.ndarray, np.ndarray]) -> Array:
+def _add_reflected(model: Model, base: Array, values: Array, ids: tuple[np.ndarray, np.ndarray]) -> Array:
     """own + gear^2 values, summed over the actuators of each target."""
     actuators, targets = ids
     if not actuators.size:
-        return own
-    gear = model.actuator_gear[actuators, 0].reshape(-1, *[1] * (own.ndim - 1))
-    return own.at[targets].add(gear * gear * values[actuators])
+        return base
+    gear = model.actuator_gear[actuators, 0].reshape(-1, *[1] * (base.ndim - 1))
+    return base.at[targets].add(gear * gear * values[actuators])
 
 
 def dof_armature(model: Model) -> Array:

@@ -81,15 +81,15 @@ def spring_displacements(model: Model, qpos: Array) -> list[tuple[np.ndarray, np
 
     The extent is signed for scalar joints and a length for ball and free joints.
     """
-    found = []
+    springs = []
     for group, rows in _sprung(model.topology):
         ids = group.qpos[rows]
         moved = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
         for start, stop in group.kind.blocks:
             part = moved[:, start:stop]
             extent = part[:, 0] if stop - start == 1 else safe.norm(part)
-            found.append((group.joints[rows], group.dofs[rows, start:stop], part, extent))
-    return found
+            springs.append((group.joints[rows], group.dofs[rows, start:stop], part, extent))
+    return springs
 
 
 def _joint_springs(model: Model, qpos: Array) -> Array:

@@ -96,8 +96,8 @@ def gather(model: Model, poses: Poses, geoms: Index, bucket: Bucket | None) -> S
     slot = pick_existing(jnp.asarray(bucket.slot), geoms) if isinstance(geoms, jax.Array) else bucket.slot[geoms]
     names = type(rows)._fields  # type: ignore[attr-defined]
     shared = bucket.asset.shared
-    own = (each if name in shared else pick_existing(each, slot) for name, each in zip(names, rows, strict=True))
-    return Shape(*columns, data=type(rows)(*own))
+    data = (part if name in shared else pick_existing(part, slot) for name, part in zip(names, rows, strict=True))
+    return Shape(*columns, data=type(rows)(*data))
 
 
 def row_axes(shape: Shape, bucket: Bucket | None) -> Any:
@@ -264,14 +264,14 @@ def joint_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, S
     """
     if (first.kind, second.kind) in DATA_IN_PAIRS:
         ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
-        one, other = (own.sizes(topology, each.mesh) if own is not None else each.sizes for own, each in ends)
+        one, other = (asset.sizes(topology, side.mesh) if asset is not None else side.sizes for asset, side in ends)
         return one, other
     if first.kind == HFIELD:
         *cells, field = first.grid
         return window_sizes(second.grid[3 * field : 3 * field + 3], tuple(cells)), second.sizes
     if first.kind != second.kind or first.kind == SDF:
         return first.sizes, second.sizes
-    both = tuple(max(each) for each in zip(first.sizes, second.sizes, strict=True))
+    both = tuple(max(sizes) for sizes in zip(first.sizes, second.sizes, strict=True))
     return both, both
 
 
@@ -307,8 +307,9 @@ def _hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
 @per_topology
 def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Bucket | None:
     """`data_bucket` of the first (0) or second (1) geoms of pairs of two types."""
-    own = DATA_IN_PAIRS.get(types, (None, None))[end]
-    return data_bucket(topology, types[end], sizes) if own is None else bucket_of(topology, (types[end],), own, sizes)
+    asset = DATA_IN_PAIRS.get(types, (None, None))[end]
+    kind = types[end]
+    return data_bucket(topology, kind, sizes) if asset is None else bucket_of(topology, (kind,), asset, sizes)
 
 
 def distance_sizes(topology: Topology, types: Types, first: Look, second: Look) -> tuple[Sizes, Sizes]:

@@ -150,8 +150,8 @@ def prisms_of(kind: GeomType) -> Callable[[Shape, Shape, Array], tuple[Shape, Ar
     """For n height fields and bodies of a type: the prisms (n, k) that each may touch, and how many were left out."""
 
     def prisms(field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
-        own = Terrain(*(None if name in SHARED else 0 for name in Terrain._fields))  # type: ignore[arg-type]
-        return jax.vmap(functools.partial(_under, kind), (Shape(0, 0, 0, own), 0, 0))(field, body, margin)  # type: ignore[arg-type]
+        axes = Terrain(*(None if name in SHARED else 0 for name in Terrain._fields))  # type: ignore[arg-type]
+        return jax.vmap(functools.partial(_under, kind), (Shape(0, 0, 0, axes), 0, 0))(field, body, margin)  # type: ignore[arg-type]
 
     return prisms
 
@@ -176,7 +176,7 @@ def _prism(terrain: Terrain, margin: Array, place: Array) -> Array:
     row, column = stored((place[1] + corner[:, 0], place[0] + corner[:, 1]))
     top = stored([*_across(terrain, column, row), _height(terrain, column, row) + margin])
     bottom = [*top[:2], jnp.broadcast_to(-terrain.size[3], row.shape)]
-    return pack([jnp.concatenate(each) for each in zip(bottom, top, strict=True)])
+    return pack([jnp.concatenate(column) for column in zip(bottom, top, strict=True)])
 
 
 def _across(terrain: Terrain, column: Array, row: Array) -> list[Array]:
@@ -251,7 +251,7 @@ def _window(terrain: Terrain, lower: Array, upper: Array) -> _Window:
 
 def _triangles(terrain: Terrain, columns: Array, rows: Array, margin: Array) -> tuple[Array, Array, Array]:
     """Of the triangles (h, w, 2) of a window: unit normal, a point (.., 3) of its plane, greatest height, m."""
-    grid_columns, grid_rows = (jnp.append(each, each[-1] + 1) for each in (columns, rows))
+    grid_columns, grid_rows = (jnp.append(index, index[-1] + 1) for index in (columns, rows))
     z = _height(terrain, grid_columns[None], grid_rows[:, None]) + margin
     x, y = _across(terrain, grid_columns[None], grid_rows[:, None])
     widths, parts = _widths(terrain), []
@@ -314,7 +314,7 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     facet = _greatest([roof, _ground(height), _wall(flat, p)])
     none = jnp.zeros_like(height)
     in_plan, over_roof = stored((_over([none, none, none + 1], top, p), _over(roof.normal, top, p)))
-    flat_away, under = [where(in_plan, 0, each) for each in flat.away], jnp.minimum(height, 0)
+    flat_away, under = [where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
     away = stored([where(below, one, other) for one, other in zip([*flat_away, under], edge.away, strict=True)])
@@ -329,7 +329,7 @@ def _roof(top: list[Vector], p: Vector) -> _Facet:
     """The top, between three corners."""
     area = cross_components(minus_components(top[1], top[0]), minus_components(top[2], top[0]))
     length = stored(safe.sqrt(dot_components(area, area)))
-    normal = stored([safe.divide(each, length) for each in area])
+    normal = stored([safe.divide(component, length) for component in area])
     return _Facet(normal, dot_components(normal, minus_components(p, top[0])))
 
 

@@ -46,8 +46,8 @@ def axes(topology: Topology, com: ComFrame) -> Axes:
     if len(roots) == 1:
         return Axes(centres[0], com.cdof)
     point = jax.lax.stop_gradient(jnp.sum(centres, axis=0) / max(len(roots), 1))
-    own = pick(com.subtree_com, topology.body_rootid[topology.dof_bodyid])
-    return Axes(point, transport_motion(com.cdof, point[None] - own))
+    centre = pick(com.subtree_com, topology.body_rootid[topology.dof_bodyid])
+    return Axes(point, transport_motion(com.cdof, point[None] - centre))
 
 
 def along(motion: Axes, pos: Array, direction: Array) -> Array:

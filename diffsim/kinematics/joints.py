@@ -214,14 +214,14 @@ class JointGroup:
 @per_topology
 def groups(topology: Topology) -> tuple[JointGroup, ...]:
     """The joints by type, in the order of their first joints; types without joints are left out."""
-    found = []
+    groups = []
     for joint_type, motion in MOTIONS.items():
         kind, joints = kind_of(joint_type), np.flatnonzero(topology.jnt_type == joint_type)
         if joints.size:
             qpos = topology.jnt_qposadr[joints][:, None] + np.arange(kind.nq)
             dofs = topology.jnt_dofadr[joints][:, None] + np.arange(kind.nv)
-            found.append(JointGroup(kind, motion, joints, qpos, dofs, topology.jnt_bodyid[joints]))
-    return tuple(sorted(found, key=lambda group: group.joints[0]))
+            groups.append(JointGroup(kind, motion, joints, qpos, dofs, topology.jnt_bodyid[joints]))
+    return tuple(sorted(groups, key=lambda group: group.joints[0]))
 
 
 @per_topology

@@ -99,17 +99,17 @@ def _derivative(
     primals: Sequence[Array], tangents: Sequence[Any], *, topology: Topology, names: tuple[str, ...]
 ) -> tuple[list[Array], list[Any]]:
     """Leading axes are those of batches."""
-    qpos, (change, *own) = primals[0], tangents
+    qpos, (change, *pose_tangents) = primals[0], tangents
     poses = carried_p.bind(*primals, topology=topology, names=names)
     if isinstance(change, ad.Zero):
-        return poses, own
+        return poses, pose_tangents
 
     def rates(qpos: Array, change: Array, *poses: Array) -> list[Array]:
-        found = pose_rates(topology, qpos, change, dict(zip(names, poses, strict=True)))
-        return [found[name] for name in names]
+        rates = pose_rates(topology, qpos, change, dict(zip(names, poses, strict=True)))
+        return [rates[name] for name in names]
 
     batched = functools.reduce(lambda function, _: jax.vmap(function), range(qpos.ndim - 1), rates)
-    return poses, list(map(ad.add_tangents, own, batched(qpos, change, *poses)))
+    return poses, list(map(ad.add_tangents, pose_tangents, batched(qpos, change, *poses)))
 
 
 def _batch(

@@ -162,7 +162,7 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
 
     opening = safe.arctan2(jnp.abs(_cross(ends[0], ends[1])), dot(ends[0], ends[1]))
     ratio = radius / jnp.where(outside, lengths, 2 * radius + 1)
-    sine, found = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINIMUM))
+    sine, touches = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINIMUM))
 
     # turn from one end towards the other; without a solution touch halfway
     ahead = _cross(ends[0], ends[1]) > 0
@@ -170,7 +170,7 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
     angle = jnp.arcsin(sine) - jnp.arcsin(part * sine)
     unit, c, s = safe.normalize(start), jnp.cos(angle), jnp.sin(angle)
     rotated = jnp.stack([c * unit[0] - s * unit[1], s * unit[0] + c * unit[1]])
-    point = radius * jnp.where(found, rotated, safe.normalize(0.5 * (ends[0] + ends[1])))
+    point = radius * jnp.where(touches, rotated, safe.normalize(0.5 * (ends[0] + ends[1])))
     return Planar(active, point, point, jnp.zeros_like(radius))
 
 

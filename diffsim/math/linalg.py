@@ -84,9 +84,9 @@ class Blocks:
         table, start = np.zeros((self.size, self.size), np.int32), 1
         for index in self.index:
             count, size = index.shape
-            own = start + np.arange(count * size * size).reshape(count, size, size)
-            table[index[:, :, None], index[:, None, :]] = own
-            start += own.size
+            numbers = start + np.arange(count * size * size).reshape(count, size, size)
+            table[index[:, :, None], index[:, None, :]] = numbers
+            start += numbers.size
         return table
 
     @functools.cached_property

@@ -155,12 +155,12 @@ def mat_to_quat(matrix: Array) -> Array:
     xx, xy, xz, yx, yy, yz, zx, zy, zz = unpack(matrix.reshape(*matrix.shape[:-2], 9))
     wx, wy, wz, sxy, sxz, syz = zy - yz, xz - zx, yx - xy, xy + yx, xz + zx, yz + zy
     squares = [1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz]
-    found, longest = pack([squares[0], wx, wy, wz]), squares[0]
+    quaternion, longest = pack([squares[0], wx, wy, wz]), squares[0]
     rows = [[wx, squares[1], sxy, sxz], [wy, sxy, squares[2], syz], [wz, sxz, syz, squares[3]]]
     for square, row in zip(squares[1:], rows, strict=True):
         longer = jax.lax.stop_gradient(square > longest)
-        found, longest = jnp.where(longer[..., None], pack(row), found), jnp.where(longer, square, longest)
-    return quat_normalize(found)
+        quaternion, longest = jnp.where(longer[..., None], pack(row), quaternion), jnp.where(longer, square, longest)
+    return quat_normalize(quaternion)
 
 
 def euler_to_quat(euler: Array, sequence: str = "xyz") -> Array:

@@ -30,16 +30,16 @@ def focal_pixels(model: Model, camera: Ints) -> Array:
     from_sensor = safe.divide(intrinsic[:, :2], size) * resolution
     half_angle = pick(model.cam_fovy, camera) * (np.pi / 360)
     from_view = 0.5 / jnp.tan(half_angle) * resolution[:, 1]
-    given = (size[:, 0] != 0) & (size[:, 1] != 0)
-    return jnp.where(given[:, None], from_sensor, from_view[:, None])
+    has_size = (size[:, 0] != 0) & (size[:, 1] != 0)
+    return jnp.where(has_size[:, None], from_sensor, from_view[:, None])
 
 
 def principal_point(model: Model, camera: Ints) -> Array:
     """Pixel coordinates of the optical axis for rays, (n, 2); the middle unless the sensor size is given."""
     resolution = jnp.asarray(model.topology.cam_resolution[camera], model.cam_fovy.dtype)
     size, intrinsic = pick(model.cam_sensorsize, camera), pick(model.cam_intrinsic, camera)
-    given = ((size[:, 0] != 0) & (size[:, 1] != 0))[:, None]
-    return jnp.where(given, safe.divide(intrinsic[:, 2:], size) * resolution, resolution / 2)
+    has_size = ((size[:, 0] != 0) & (size[:, 1] != 0))[:, None]
+    return jnp.where(has_size, safe.divide(intrinsic[:, 2:], size) * resolution, resolution / 2)
 
 
 def camera_projection(readings: Readings, group: Group) -> Array:

@@ -178,9 +178,9 @@ def _selected(readings: Readings, group: Group, sign: Array) -> dict[ConDataFiel
     # turning the normal round is half a turn about the second tangent
     ones = jnp.ones_like(facing)
     turn = jnp.concatenate([ones, ones, facing], axis=-1)
-    found = jnp.sum(sign != 0, axis=1).astype(dtype)[:, None, None]
+    number = jnp.sum(sign != 0, axis=1).astype(dtype)[:, None, None]
     values = {
-        ConDataField.FOUND: jnp.broadcast_to(found, filled.shape),
+        ConDataField.FOUND: jnp.broadcast_to(number, filled.shape),
         ConDataField.FORCE: force[kept, :3] * turn,
         ConDataField.TORQUE: force[kept, 3:] * turn,
         ConDataField.DIST: contacts.dist[kept][..., None],

@@ -93,19 +93,19 @@ def _closest(readings: Readings, group: Group) -> Closest:
     ends = (tuple(group.objid.tolist()), tuple(group.refid.tolist()))
     for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):
         ends = zip((pairs.geom1, pairs.geom2), pairs.buckets, strict=True)
-        first, second = (gather(model, data, *each) for each in ends)
-        axes = [row_axes(*each) for each in zip((first, second), pairs.buckets, strict=True)]
+        first, second = (gather(model, data, *end) for end in ends)
+        axes = [row_axes(*end) for end in zip((first, second), pairs.buckets, strict=True)]
         nearest = jax.vmap(pairs.collider.function, (*axes, 0))(first, second, cutoff[pairs.owner])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
         normal = nearest.normal * jnp.asarray(sign, nearest.normal.dtype)
-        rows.append([each.reshape(-1, *each.shape[2:]) for each in (nearest.dist, nearest.pos, normal, nearest.valid)])
+        rows.append([part.reshape(-1, *part.shape[2:]) for part in (nearest.dist, nearest.pos, normal, nearest.valid)])
         owners.append(np.repeat(pairs.owner, nearest.dist.shape[1]))
     if not rows:
         nowhere = jnp.zeros((group.size, 3), cutoff.dtype)
         return Closest(cutoff, nowhere, nowhere, jnp.zeros(group.size, bool))
     dist, pos, normal, valid = (jnp.concatenate(columns) for columns in zip(*rows, strict=True))
-    own = np.concatenate(owners)[None] == np.arange(group.size)[:, None]
-    counts = own & valid[None] & (dist[None] < cutoff[:, None])
+    owns = np.concatenate(owners)[None] == np.arange(group.size)[:, None]
+    counts = owns & valid[None] & (dist[None] < cutoff[:, None])
     best = jnp.argmin(jnp.where(counts, jax.lax.stop_gradient(dist)[None], jnp.inf), axis=1)
     near = jnp.any(counts, axis=1)
     return Closest(jnp.where(near, dist[best], cutoff), pos[best], normal[best], near)

@@ -78,9 +78,9 @@ def _plan(topology: Topology) -> tuple[list[Group], np.ndarray, list[tuple[int, 
     groups = [_group(topology, np.array(indices)) for indices in members.values()]
     # element k of the concatenated values belongs at address[k]
     address = np.concatenate(
-        [(topology.sensor_adr[each.sensors][:, None] + np.arange(each.dim)).reshape(-1) for each in groups]
+        [(topology.sensor_adr[group.sensors][:, None] + np.arange(group.dim)).reshape(-1) for group in groups]
     )
-    order, lengths = np.argsort(address), [len(each.sensors) * each.dim for each in groups]
+    order, lengths = np.argsort(address), [len(group.sensors) * group.dim for group in groups]
     group = np.repeat(np.arange(len(groups)), lengths)[order]
     place = order - (np.cumsum(lengths) - lengths)[group]
     cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(place) != 1)) + 1
@@ -125,7 +125,7 @@ def _problem(topology: Topology, sensor: int, reason: str) -> Problem:
 def _cut_off(model: Model, values: Array, owner: np.ndarray) -> Array:
     """Clamps readings (n,) of sensors (n,) to sensor_cutoff where it is positive: real values on both sides, positive
     ones from above."""
-    above, below = (each[owner] for each in _clamped(model.topology))
+    above, below = (bound[owner] for bound in _clamped(model.topology))
     cutoff = model.sensor_cutoff[owner]
     active = cutoff > 0
     values = jnp.where(active & above & (values > cutoff), cutoff, values)

@@ -73,7 +73,7 @@ def touch_grid(readings: Readings, group: Group) -> Array:
     """(n, channels * cells) forces, N, and torques, N m, channel after channel, row of cells after row."""
     topology, contacts = readings.topology, readings.data.contact
     grid = grid_of(json.loads(topology.plugins[topology.sensor_plugin[group.sensors[0]]])[1])
-    matrix, place = (pick(each, group.objid)[:, None] for each in (readings.data.site_xmat, readings.data.site_xpos))
+    matrix, place = (pick(frame, group.objid)[:, None] for frame in (readings.data.site_xmat, readings.data.site_xpos))
     # in the frames of the sites, (n, ncon, 3)
     world = [mul_vec_t(contacts.frame, part) for part in jnp.split(readings.contact_force, 2, axis=1)]
     force, torque = (mul_vec_t(matrix, part[None]) for part in world)
@@ -84,10 +84,10 @@ def touch_grid(readings: Readings, group: Group) -> Array:
 
     body = topology.site_bodyid[group.objid]
     of_geom = jnp.asarray(topology.geom_bodyid)[contacts.geom]
-    weld, own = jnp.asarray(topology.body_weldid), topology.body_weldid[body]
-    touches = jnp.any(weld[of_geom][None] == jnp.asarray(topology.body_weldid[own])[:, None, None], axis=2)
+    weld, body_weld = jnp.asarray(topology.body_weldid), topology.body_weldid[body]
+    touches = jnp.any(weld[of_geom][None] == jnp.asarray(topology.body_weldid[body_weld])[:, None, None], axis=2)
     # forces act on the second geom of a contact, mostly that of the higher body
-    sign = jnp.where(jnp.asarray(own)[:, None] < jnp.max(of_geom, axis=1)[None], -1, 1).astype(force.dtype)
+    sign = jnp.where(jnp.asarray(body_weld)[:, None] < jnp.max(of_geom, axis=1)[None], -1, 1).astype(force.dtype)
     inside = touches & (columns >= 0) & (rows >= 0)
     values = jnp.stack([part[..., k] for part in (force, torque) for k in (2, 0, 1)][: grid.channels], axis=1)
     values = jnp.where(inside[:, None], sign[:, None] * values, 0)
@@ -95,8 +95,8 @@ def touch_grid(readings: Readings, group: Group) -> Array:
     index = jnp.where(inside, rows * grid.size[0] + columns, cells)
     numbers = jnp.arange(group.size)[:, None, None]
     channels = jnp.arange(grid.channels)[None, :, None]
-    found = jnp.zeros((group.size, grid.channels, cells + 1), force.dtype)
-    return found.at[numbers, channels, index[:, None]].add(values)[..., :cells].reshape(group.size, -1)
+    image = jnp.zeros((group.size, grid.channels, cells + 1), force.dtype)
+    return image.at[numbers, channels, index[:, None]].add(values)[..., :cells].reshape(group.size, -1)
 
 
 def _cell(angle: Array, count: int, fov: float, gamma: float) -> Array:

@@ -50,9 +50,9 @@ def check_record(name: str, model: Model, record: Record) -> None:
         value, path = getattr(record, field.name), f"{name}.{field.name}"
         sizes = field.metadata["shape"]
         expected = tuple(getattr(model.topology, size) if isinstance(size, str) else size for size in sizes)
-        given = np.shape(value)
-        if given != expected:
-            raise ValueError(f"{path} has shape {given}, expected {expected}: {_advice(field, expected, given)}")
+        shape = np.shape(value)
+        if shape != expected:
+            raise ValueError(f"{path} has shape {shape}, expected {expected}: {_advice(field, expected, shape)}")
         if isinstance(value, jax.Array) and field.metadata["dtype"] is float and value.dtype != model.qpos0.dtype:
             raise TypeError(
                 f"{path} is {value.dtype}, the model is {model.qpos0.dtype}; make both under the same jax_enable_x64"
@@ -69,8 +69,8 @@ def check_shape(name: str, value: jax.Array, *expected: int) -> None:
         raise ValueError(f"{name} has shape {np.shape(value)}, expected {expected}; batch with jax.vmap")
 
 
-def _advice(field: dataclasses.Field, expected: tuple[int, ...], given: tuple[int, ...]) -> str:
-    if len(given) > len(expected) and given[len(given) - len(expected) :] == expected:
+def _advice(field: dataclasses.Field, expected: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    if len(shape) > len(expected) and shape[len(shape) - len(expected) :] == expected:
         return "a batch needs jax.vmap, as in jax.vmap(diffsim.step, in_axes=(None, 0, 0))(model, states, inputs)"
     names = ", ".join(str(size) for size in field.metadata["shape"])
     return f"one world of this model has ({names}) there; is this of another model?"

@@ -78,15 +78,15 @@ def inverse_weights(
         names = ("body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
         return {name: jnp.zeros_like(getattr(model, name)) for name in names}
     factor = inverse_factor(inertia.M)
-    own = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
+    energy = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
     by_mass = 1 / jnp.maximum(model.body_mass, MINIMUM)
     slides = topology.body_simple == 2
     point, turn = _body_weights(model, kinematics, com, factor)
     weight = jnp.stack([jnp.where(slides, by_mass, point), jnp.where(slides, 0.0, turn)], axis=1)
     # slides that are parallel, to rounding, have no weight of their own
-    apart = own * inertia.M.diagonal < 1 / (64 * jnp.finfo(own.dtype).eps)
+    apart = energy * inertia.M.diagonal < 1 / (64 * jnp.finfo(energy.dtype).eps)
     of_slides = jnp.where(apart, by_mass[topology.dof_bodyid], jnp.inf)
-    dof = jnp.where(slides[topology.dof_bodyid], of_slides, own)
+    dof = jnp.where(slides[topology.dof_bodyid], of_slides, energy)
     pulls = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, transmission.actuator_moment), strict=True)]
     moved = [matmul(jnp.swapaxes(part, 1, 2), pull) for part, pull in zip(factor.inverse, pulls, strict=True)]
     lines = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, tendons.ten_J), strict=True)]
@@ -142,7 +142,7 @@ def _jacobians(
     axis = pick(com.cdof, dofs)[:, None]
     offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
     shape = (*moved.shape[:3], 3)
-    turn, slide, arm = (jnp.broadcast_to(each, shape) for each in (axis[..., :3], axis[..., 3:], offset[:, :, None]))
+    turn, slide, arm = (jnp.broadcast_to(part, shape) for part in (axis[..., :3], axis[..., 3:], offset[:, :, None]))
     return jnp.where(moved, jnp.stack([slide + cross(turn, arm), turn]), 0.0)
 
 
@@ -155,9 +155,9 @@ def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
     for dofs in dof_blocks(topology).index:
         block = np.full(topology.nv, -1)
         block[dofs] = np.arange(len(dofs))[:, None]
-        own = [moved[block[last[moved]] == number] for number in range(len(dofs))]
-        table = np.zeros((len(dofs), max(map(len, own), default=0)), int)
-        for row, bodies in zip(table, own, strict=True):
+        members = [moved[block[last[moved]] == number] for number in range(len(dofs))]
+        table = np.zeros((len(dofs), max(map(len, members), default=0)), int)
+        for row, bodies in zip(table, members, strict=True):
             row[: len(bodies)] = bodies
         tables.append(table)
     return tuple(tables)
@@ -188,35 +188,35 @@ def set_const(model: Model) -> Model:
       positive `actuator_biasprm[:, 2]` of a position servo (a damping ratio) becomes damping, a `tendon_lengthspring`
       of -1 the length at `qpos_spring`.
     """
-    found = constants(model)
-    stat = model.stat.replace(**found.pop("stat"))
-    return dataclasses.replace(model, stat=stat, **found)
+    computed = constants(model)
+    stat = model.stat.replace(**computed.pop("stat"))
+    return dataclasses.replace(model, stat=stat, **computed)
 
 
 def constants(model: Model) -> dict[str, Any]:
     """The derived fields alone, by name; `stat` is a dict of its own."""
     kinematics, com, tendons, inertia, transmission = position(model, model.qpos0)
-    found: dict[str, Any] = {"body_subtreemass": sum_subtree(model.topology, model.body_mass[:, None])[:, 0]}
-    found |= inverse_weights(model, kinematics, com, tendons, inertia, transmission)
-    found |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
-    found |= _fixed_views(model, kinematics, com)
-    found["dof_M0"] = _own_inertia(model, com, tendons, inertia)
-    found |= around(trees(model.topology), model.mesh_vert)
-    found["eq_data"] = _relative_poses(model, kinematics)
-    found["actuator_biasprm"] = _damping_from_ratio(model, transmission, found["dof_M0"])
+    computed: dict[str, Any] = {"body_subtreemass": sum_subtree(model.topology, model.body_mass[:, None])[:, 0]}
+    computed |= inverse_weights(model, kinematics, com, tendons, inertia, transmission)
+    computed |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
+    computed |= _fixed_views(model, kinematics, com)
+    computed["dof_M0"] = _own_inertia(model, com, tendons, inertia)
+    computed |= around(trees(model.topology), model.mesh_vert)
+    computed["eq_data"] = _relative_poses(model, kinematics)
+    computed["actuator_biasprm"] = _damping_from_ratio(model, transmission, computed["dof_M0"])
     if model.topology.nflex:
         rest = rest_shape(model, kinematics)
-        found |= shape_fields(model, rest)
-        found |= material_fields(model, rest, found["flex_node0"])
+        computed |= shape_fields(model, rest)
+        computed |= material_fields(model, rest, computed["flex_node0"])
     sizes = _body_sizes(model, kinematics)
-    sizes = _with_flexes(model, kinematics, found, sizes) if model.topology.nflex else sizes
+    sizes = _with_flexes(model, kinematics, computed, sizes) if model.topology.nflex else sizes
     # 1 for translations, the body's size for rotations
     turns, of_body = dofs_angular(model.topology.jnt_type), sizes[model.topology.dof_bodyid]
-    found["dof_length"] = jnp.where(turns, of_body, 1.0)
-    found["tendon_lengthspring"] = _spring_lengths(model)
-    found["stat"] = {name: getattr(model.stat, name) for name in ("meaninertia", "meanmass", "meansize")}
-    found["stat"] |= _statistics(model, kinematics, inertia, sizes)
-    return found
+    computed["dof_length"] = jnp.where(turns, of_body, 1.0)
+    computed["tendon_lengthspring"] = _spring_lengths(model)
+    computed["stat"] = {name: getattr(model.stat, name) for name in ("meaninertia", "meanmass", "meansize")}
+    computed["stat"] |= _statistics(model, kinematics, inertia, sizes)
+    return computed
 
 
 def position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, Inertia, Transmission]:
@@ -240,11 +240,11 @@ def _own_inertia(model: Model, com: ComFrame, tendons: Tendons, inertia: Inertia
     return compute_inertia(model, com, slack).M.diagonal
 
 
-def _damping_from_ratio(model: Model, transmission: Transmission, own: Array) -> Array:
+def _damping_from_ratio(model: Model, transmission: Transmission, inertia: Array) -> Array:
     """Position servos: damping = 2 ratio sqrt(kp m), m the inertia seen through the transmission."""
     gain, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
     square = transmission.actuator_moment**2
-    seen = jnp.where(square > MINIMUM, divide(jnp.broadcast_to(own[None, :], square.shape), square), 0.0)
+    seen = jnp.where(square > MINIMUM, divide(jnp.broadcast_to(inertia[None, :], square.shape), square), 0.0)
     damping = 2 * bias[:, 2] * sqrt(gain * jnp.sum(seen, axis=1))
     ratio = (gain == -bias[:, 1]) & (bias[:, 2] > 0)
     return bias.at[:, 2].set(jnp.where(ratio, -damping, bias[:, 2]))
@@ -294,10 +294,10 @@ def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
     here, there = np.where(weld, second, first), np.where(weld, first, second)
     anchor = kinematics.xpos[here] + rotate(kinematics.xquat[here], data[:, :3])
     opposite = rotate_inv(kinematics.xquat[there], anchor - kinematics.xpos[there])
-    given = jnp.any(data[:, 6:10] != 0, axis=1)
+    has_pose = jnp.any(data[:, 6:10] != 0, axis=1)
     relative = quat_mul(quat_conj(kinematics.xquat[first]), kinematics.xquat[second])
-    quat = jnp.where(given[:, None], quat_normalize(data[:, 6:10]), relative)
-    completed = connect[:, None] | (weld[:, None] & ~given[:, None])
+    quat = jnp.where(has_pose[:, None], quat_normalize(data[:, 6:10]), relative)
+    completed = connect[:, None] | (weld[:, None] & ~has_pose[:, None])
     data = data.at[:, 3:6].set(jnp.where(completed, opposite, data[:, 3:6]))
     data = data.at[:, 6:10].set(jnp.where(weld[:, None], quat, data[:, 6:10]))
     return jnp.where(between_sites[:, None], 0.0, data)
@@ -318,13 +318,13 @@ def _body_sizes(model: Model, kinematics: Kinematics) -> Array:
     return jnp.maximum(size, SMALLEST_SIZE).at[0].set(0.0)
 
 
-def _with_flexes(model: Model, kinematics: Kinematics, found: Fields, size: Array) -> Array:
+def _with_flexes(model: Model, kinematics: Kinematics, fields: Fields, size: Array) -> Array:
     """Body sizes with the edges of flexes that end on a body, and the distances between nodes of one flex."""
     topology = model.topology
     bodies = topology.flex_vertbodyid[edge_ends(topology)]
     held = np.flatnonzero((bodies >= 0).all(axis=1))
     for end in range(2):
-        size = size.at[bodies[held, end]].max(found["flexedge_length0"][held])
+        size = size.at[bodies[held, end]].max(fields["flexedge_length0"][held])
     for first, number in zip(topology.flex_nodeadr, topology.flex_nodenum, strict=True):
         own = topology.flex_nodebodyid[first : first + number]
         if number:

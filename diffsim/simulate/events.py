@@ -80,10 +80,10 @@ class Change(NamedTuple):
 
     def corrected(self, there: Signals) -> Array:
         """The time, from the signals at the guess."""
-        found = jnp.concatenate(there)
-        if not found.size:
+        times = jnp.concatenate(there)
+        if not times.size:
             return self.guess
-        value, part, (first, last) = found[self.signal], self.guess, self.ends
+        value, part, (first, last) = times[self.signal], self.guess, self.ends
         # of the parabola through three points
         slope = (1 - part) * safe.divide(value - first, part) + part * safe.divide(last - value, 1 - part)
         return safe.clip(part - safe.divide(value - self.goal, slope), 0.0, 1.0)
@@ -92,7 +92,7 @@ class Change(NamedTuple):
 def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
     """The first signal to become negative, touches before others, from values at begin, middle and end of a piece."""
     touches, jumps = three[0].touches.size, three[0].touches.size + three[0].leaves.size
-    all_three = [jnp.concatenate(each) for each in three]
+    all_three = [jnp.concatenate(column) for column in three]
     first, middle, end = jax.lax.stop_gradient(all_three)
     if not first.size:
         zero, one = jnp.zeros((), first.dtype), jnp.ones((), first.dtype)
@@ -108,7 +108,7 @@ def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
 
 def _crosses(end: Signals) -> Array:
     """Which signals have become negative; a turn of the rise only where the motion stays within it."""
-    *others, rises, turns = (jax.lax.stop_gradient(each) < 0 for each in end)
+    *others, rises, turns = (jax.lax.stop_gradient(signal) < 0 for signal in end)
     return jnp.concatenate([*others, rises, turns & ~rises])
 
 
@@ -150,8 +150,8 @@ class Part(NamedTuple):
 def seen_in(model: Model, data: Data, active_set: ActiveSet | None = None) -> Seen:
     """What a piece needs of Data; where nothing binds, what holds is what the state decides."""
     x = residuals_at(data.efc, data.qacc)
-    own = active_set_of(data.efc, x)
-    now = own if active_set is None else select(active_set.binds, active_set, own)
+    current = active_set_of(data.efc, x)
+    now = current if active_set is None else select(active_set.binds, active_set, current)
     rates = jnp.concatenate([data.qacc, data.act_dot])
     return Seen(rates, now, signals(model, data.efc, x, now), data.actuator_velocity)
 

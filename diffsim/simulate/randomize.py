@@ -140,11 +140,11 @@ def varied_leaves(model: Model, key: Array, fields: Mapping[str, Sampler], count
 
 def with_leaves(model: Model, leaves: Mapping[str, Array]) -> Model:
     """The model with other values of some leaves, by path: "body_mass", "opt.timestep"."""
-    own = {name: value for name, value in leaves.items() if "." not in name}
+    plain = {name: value for name, value in leaves.items() if "." not in name}
     for child in ("opt", "stat"):
         inside = {name.partition(".")[2]: leaves[name] for name in leaves if name.startswith(f"{child}.")}
-        own |= {child: getattr(model, child).replace(**inside)} if inside else {}
-    return model.replace(**own)
+        plain |= {child: getattr(model, child).replace(**inside)} if inside else {}
+    return model.replace(**plain)
 
 
 def dependents(function: Callable[[Leaves], Leaves], leaves: Leaves) -> list[str]:
@@ -154,17 +154,17 @@ def dependents(function: Callable[[Leaves], Leaves], leaves: Leaves) -> list[str
       function: differentiable, from arrays by name to arrays by name.
       leaves: its arguments, or their shapes and types.
     """
-    found: list[str] = []
+    names: list[str] = []
 
     def tangent(leaves: Leaves) -> Leaves:
-        probed = lambda given: {name: _probe(name, found)(value) for name, value in function(given).items()}  # noqa: E731
+        probed = lambda values: {name: _probe(name, names)(value) for name, value in function(values).items()}  # noqa: E731
         return jax.jvp(probed, (leaves,), (leaves,))[1]
 
     jax.eval_shape(tangent, leaves)
-    return found
+    return names
 
 
-def _probe(name: str, found: list[str]) -> Callable[[Array], Array]:
+def _probe(name: str, names: list[str]) -> Callable[[Array], Array]:
     """The identity, which notes a name where its argument has a derivative."""
     identity = jax.custom_jvp(lambda value: value)
 
@@ -172,7 +172,7 @@ def _probe(name: str, found: list[str]) -> Callable[[Array], Array]:
         (value,), (change,) = primals, tangents
         if isinstance(change, SymbolicZero):
             return value, jnp.zeros_like(value)
-        found.append(name)
+        names.append(name)
         return value, change
 
     identity.defjvp(rule, symbolic_zeros=True)

@@ -184,11 +184,11 @@ def _wake_by_others(tree_asleep: Array, trees: Array, tied: Array, order: Array)
     wakes = tied & jnp.all(trees >= 0, axis=1) & (asleep[:, 0] != asleep[:, 1])
     sleeper, waker = where(asleep[:, 0], trees[:, 0], trees[:, 1]), where(asleep[:, 0], value[:, 1], value[:, 0])
     cycle = _cycles(tree_asleep)
-    own = where(wakes, cycle[sleeper], count)
+    rank = where(wakes, cycle[sleeper], count)
     none = jnp.full((count + 1,), NEVER, jnp.int32)
-    first = none.at[own].min(order)
-    begins = wakes & (order == first[own])
-    of_first = none.at[where(begins, own, count)].min(where(begins, waker, NEVER))
+    first = none.at[rank].min(order)
+    begins = wakes & (order == first[rank])
+    of_first = none.at[where(begins, rank, count)].min(where(begins, waker, NEVER))
     direct = none.at[where(wakes, sleeper, count)].min(where(wakes, waker, NEVER))
     woken = (tree_asleep >= 0) & (first[cycle] < NEVER)
     return where(woken, jnp.minimum(of_first[cycle], direct[:count]), tree_asleep)
@@ -403,8 +403,8 @@ def sleepless_equalities(model: Model) -> list[tuple[int, str]]:
 def _incidence(topology: Topology, trees: list[set[int] | None]) -> np.ndarray:
     """(n, ntree) bool of sets of trees, none for None."""
     table = np.zeros((len(trees), topology.ntree), bool)
-    for row, own in enumerate(trees):
-        table[row, sorted(own or ())] = True
+    for row, members in enumerate(trees):
+        table[row, sorted(members or ())] = True
     return table
 
 
@@ -437,8 +437,8 @@ def _trees_of(topology: Topology, kind: ObjType, index: int) -> set[int] | None:
         ends = topology.actuator_trnid[index][: 2 if transmission == TrnType.SLIDERCRANK else 1]
         return _together([_trees_of(topology, TARGET[transmission], int(end)) for end in ends])
     if kind == ObjType.SENSOR and topology.sensor_type[index] not in WAKEFUL:
-        kinds = [ObjType(int(each[index])) for each in (topology.sensor_objtype, topology.sensor_reftype)]
-        ids = (int(each[index]) for each in (topology.sensor_objid, topology.sensor_refid))
+        kinds = [ObjType(int(kind[index])) for kind in (topology.sensor_objtype, topology.sensor_reftype)]
+        ids = (int(column[index]) for column in (topology.sensor_objid, topology.sensor_refid))
         if topology.sensor_type[index] == SensorType.CONTACT and ObjType.SITE in kinds:
             return None
         return _together([_trees_of(topology, *end) for end in zip(kinds, ids, strict=True) if end[0]])

@@ -154,12 +154,12 @@ def check(data: Any) -> list[str]:
     Raises:
       TypeError: something that carries none.
     """
-    found = getattr(data, "status", None)
-    if found is None:
+    flags = getattr(data, "status", None)
+    if flags is None:
         info = getattr(data, "info", None)
-        found = info.get("status") if isinstance(info, Mapping) else data
+        flags = info.get("status") if isinstance(info, Mapping) else data
     bits: np.ndarray = (
-        np.asarray(found) if isinstance(found, jax.Array | np.ndarray | np.integer | int) else np.zeros(0)
+        np.asarray(flags) if isinstance(flags, jax.Array | np.ndarray | np.integer | int) else np.zeros(0)
     )
     if not np.issubdtype(bits.dtype, np.integer):
         raise TypeError(f"a {type(data).__name__} carries no status; diffsim.step_data and rollout give what does")

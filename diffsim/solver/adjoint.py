@@ -38,7 +38,7 @@ def at_optimum(qacc: Array, objective: Objective, motion: MotionForces | None = 
 def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, objective, motion = primals
     qacc = at_optimum(*primals)
-    _, change = jax.jvp(lambda given, forces: _unmet(given, forces, qacc), (objective, motion), tangents[1:])
+    _, change = jax.jvp(lambda problem, forces: _unmet(problem, forces, qacc), (objective, motion), tangents[1:])
     x = residuals_at(objective.constraints, qacc)
     return qacc, -solve_hessian_linear(objective, x, change)
 

@@ -132,8 +132,8 @@ class _Preconditioned(NamedTuple):
             return block_solve(blocks, self.factor, residual)
         entries = (split(residual, index) for index in blocks.index)
         parts = [
-            each(matmul, part, own) if part.shape[-1] <= POINT else jax.vmap(cho_solve)(part, own)
-            for part, own in zip(self.factor, entries, strict=True)
+            each(matmul, part, entry) if part.shape[-1] <= POINT else jax.vmap(cho_solve)(part, entry)
+            for part, entry in zip(self.factor, entries, strict=True)
         ]
         return assemble(blocks, tuple(parts))
 

@@ -79,15 +79,15 @@ def at_fixed_point(cones: Cones, y: Array, qM: BlockDiagonal, force: Array, rows
 def _at_fixed_point_jvp(cones: Cones, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     y, qM, force, rows = primals
     factor = block_factor(qM.parts)
-    response = matmul(rows.jacobian, jax.vmap(lambda each: solved(block_solve, qM, factor, each))(rows.jacobian).T)
+    response = matmul(rows.jacobian, jax.vmap(lambda row: solved(block_solve, qM, factor, row))(rows.jacobian).T)
     x = residual(factor, y, qM, force, rows)
     zones = jax.lax.stop_gradient(_zones(cones, y, x, response, rows))
     whole = blocks_of(np.zeros(y.shape[0], int))
     matrix = BlockDiagonal(whole, (_matrix(cones, zones, response)[None],))
     decomposed = general_factor(matrix)
-    x, push = jax.jvp(lambda *given: residual(factor, y, *given), (qM, force, rows), tangents[1:])
+    x, push = jax.jvp(lambda *inputs: residual(factor, y, *inputs), (qM, force, rows), tangents[1:])
     rates = (push, tangents[3].limit)
-    _, change = jax.jvp(lambda *given: conditions(cones, zones, y, *given), (x, rows.limit), rates)
+    _, change = jax.jvp(lambda *inputs: conditions(cones, zones, y, *inputs), (x, rows.limit), rates)
     return y, -solved(general_solve, matrix, decomposed, change)
 
 
@@ -116,8 +116,8 @@ def _zones(cones: Cones, y: Array, x: Array, response: Array, rows: FrictionRows
         concatenate([jnp.broadcast_to(safe.norm(part)[:, None], part.shape) for part in cones.split(v)]) for v in (y, x)
     )
     # rows without a body have no diagonal, and no limit
-    own: Array = jnp.diagonal(response)
-    diagonal = jnp.where(own > 0, own, 1)
+    inverse_inertia: Array = jnp.diagonal(response)
+    diagonal = jnp.where(inverse_inertia > 0, inverse_inertia, 1)
     mean = [jnp.broadcast_to(jnp.mean(part, axis=1, keepdims=True), part.shape) for part in cones.split(diagonal)]
     return Zones(
         slips=size >= rows.limit * (1 - rounding),
@@ -207,10 +207,10 @@ def _schedule(model: Model, constraints: Constraints, forces: PerGroup, contact_
     rank, island = [], []
     for rows, label in zip(constraints.groups, separate.label, strict=True):
         if rows.law == Law.BOUNDED:
-            own = members(topology, rows)
+            ids = members(topology, rows)
             # dofs, then tendons, then contacts
-            rank.append(jnp.asarray(own - topology.ntendon - rows.sign * topology.nv, jnp.int32))
-            island.append(label[own])
+            rank.append(jnp.asarray(ids - topology.ntendon - rows.sign * topology.nv, jnp.int32))
+            island.append(label[ids])
         elif rows.slot is not None:
             slots = ranks[rows.slot : rows.slot + rows.count]
             inner = jnp.arange(rows.dim - 1, dtype=jnp.int32)

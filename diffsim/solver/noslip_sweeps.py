@@ -82,8 +82,8 @@ def friction_rows(topology: Topology, constraints: Constraints, rows: RowGroup, 
     """The friction rows of a group that has some, from its row forces (force_count, n)."""
     block = constraints.basis_jacobian(rows)
     if rows.law == Law.BOUNDED:
-        own = members(topology, rows)
-        jacobian, aref, limit, y = (pick(v, own) for v in (block[0], rows.aref[0], rows.frictionloss, forces[0]))
+        ids = members(topology, rows)
+        jacobian, aref, limit, y = (pick(v, ids) for v in (block[0], rows.aref[0], rows.frictionloss, forces[0]))
         return WithForce(FrictionRows(jacobian, aref, limit), y)
     jacobian, aref, coefficient = jnp.swapaxes(block[1:], 0, 1), rows.aref[1:].T, rows.friction.T
     if rows.law == Law.PYRAMID:
@@ -93,8 +93,8 @@ def friction_rows(topology: Topology, constraints: Constraints, rows: RowGroup, 
         jacobian, aref = jacobian * coefficient[:, :, None], aref * coefficient
         limit = jnp.broadcast_to(forces[0][:, None], coefficient.shape)
         y = safe.divide(forces[1:].T, coefficient)
-    own = FrictionRows(jacobian.reshape(-1, jacobian.shape[-1]), aref.reshape(-1), limit.reshape(-1))
-    return WithForce(own, y.reshape(-1))
+    ids = FrictionRows(jacobian.reshape(-1, jacobian.shape[-1]), aref.reshape(-1), limit.reshape(-1))
+    return WithForce(ids, y.reshape(-1))
 
 
 def without_friction(rows: RowGroup, forces: Array) -> Array:
@@ -178,7 +178,7 @@ def sweep_until_converged(
     response, cones = solved[:-1], schedule.cones
     tables = [(np.arange(cones.singles)[:, None], _best_in_symmetric_interval), (cones.table(), best_in_ball)]
     lists = [(_sorted(schedule, rows, response, table), best) for table, best in tables if len(table)]
-    updates = [(own.loaded, functools.partial(_update, own, best, place)) for place, (own, best) in enumerate(lists)]
+    updates = [(part.loaded, functools.partial(_update, part, best, i)) for i, (part, best) in enumerate(lists)]
     padded = jnp.append(start, 0)
 
     def advance(state: tuple[_Point, Array]) -> tuple[_Point, Array]:
@@ -191,10 +191,10 @@ def sweep_until_converged(
 
     acceleration = solved[-1] + matmul(start, response)
     running = jnp.ones(schedule.dropped.shape, bool)
-    first = _Point(tuple(padded[own.row] for own, _ in lists), acceleration, schedule.dropped, running)
+    first = _Point(tuple(padded[part.row] for part, _ in lists), acceleration, schedule.dropped, running)
     final, count = jax.lax.while_loop(unfinished, advance, (first, jnp.zeros((), jnp.int32)))
-    for (own, _), y in zip(lists, final.y, strict=True):
-        padded = padded.at[own.row].set(y)
+    for (part, _), y in zip(lists, final.y, strict=True):
+        padded = padded.at[part.row].set(y)
     return padded[:-1], count
 
 

@@ -114,13 +114,13 @@ def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
 
 def row_weights(constraints: Constraints, x: PerGroup) -> tuple[Array, ...]:
     """K (dim, n, dim) of each group of rows of J, in their order there: for each constraint a symmetric matrix."""
-    own = [(rows, here) for rows, here in zip(constraints.groups, x, strict=True) if not rows.sign]
+    pairs = [(rows, here) for rows, here in zip(constraints.groups, x, strict=True) if not rows.sign]
 
     def weights(rows: RowGroup, here: Array) -> Array:
         unit = jnp.broadcast_to(jnp.eye(rows.dim, dtype=here.dtype)[:, None], (rows.dim, rows.count, rows.dim))
         return laws.hessian_product(rows, here, unit)
 
-    return tuple(weights(*pair) for pair in own)
+    return tuple(weights(*pair) for pair in pairs)
 
 
 class HessianTerms(NamedTuple):

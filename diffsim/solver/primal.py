@@ -39,14 +39,14 @@ ROUNDING = 8.0
 
 class Minimum(NamedTuple):
     """How a solver ended: qacc (nv,), the gradient there (nv,), number of iterations, what the last one gained,
-    whether it found the minimum, and the row forces where the solver has its own.
+    whether it converged, and the row forces where the solver has its own.
     """
 
     qacc: Array
     gradient: Array
     iterations: Array
     improvement: Array
-    found: Array
+    converged: Array
     forces: PerGroup | None
 
 
@@ -147,10 +147,10 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
         unroll=unroll,
     )
     groups = tuple(_lean(rows) for rows in objective.constraints.groups)
-    given = objective._replace(constraints=objective.constraints.replace(groups=groups))
-    end = iterate(given, method.rule, settings, start, method.aid)
-    found = end.done & ~end.stuck
-    return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, found, None)
+    lean = objective._replace(constraints=objective.constraints.replace(groups=groups))
+    end = iterate(lean, method.rule, settings, start, method.aid)
+    converged = end.done & ~end.stuck
+    return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, converged, None)
 
 
 def _lean(rows: RowGroup) -> RowGroup:

@@ -106,7 +106,7 @@ def solve(
         qfrc_constraint=row_forces_on_dofs(constraints, forces),
         row_force=constraints.concatenate(forces),
         solver_niter=iterations,
-        solver_stalled=~minimum.found,
+        solver_stalled=~minimum.converged,
         solver_improvement=stats[0] * scale,
         solver_gradient_norm=stats[1] * scale,
     )
@@ -126,12 +126,12 @@ def through_iterations(qacc: Array, model: Model, objective: Objective, start: A
 
 @through_iterations.defjvp
 def _through_iterations_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    _, model, *given = primals
+    _, model, *inputs = primals
 
     def end(objective: Objective, start: Array) -> Array:
         return SOLVERS[model.opt.solver](model, objective, start, unroll=True).qacc
 
-    return through_iterations(*primals), jax.jvp(end, tuple(given), tangents[2:])[1]
+    return through_iterations(*primals), jax.jvp(end, tuple(inputs), tangents[2:])[1]
 
 
 def _with_value(derivative: Array, value: Array) -> Array:

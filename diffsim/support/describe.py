@@ -36,8 +36,8 @@ def print_model(model: Model, file: TextIO | None = None, rows: int = 100) -> No
         shown = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
         lines += ["", title, *(f"  {name} {_row(value)}" for name, value in shown.items())]
     for kind, row in KINDS.items():
-        own = [f for f in dict.fromkeys(fields_of(kind).values()) if f.owner is Topology and f.block is None]
-        for field in own if getattr(topology, row.size) else ():
+        fields = [f for f in dict.fromkeys(fields_of(kind).values()) if f.owner is Topology and f.block is None]
+        for field in fields if getattr(topology, row.size) else ():
             labels = _labels(topology)[row.size]
             lines += ["", *_table(f"{field.name} ({row.size})", getattr(topology, field.name), labels, rows)]
     lines += _record_lines(topology, model, rows)

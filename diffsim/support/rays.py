@@ -79,7 +79,7 @@ def ray(
       unit normal of the surface, world, zero for nothing. Without a hit the derivatives are zero.
     """
     hits = multi_ray(model, data, point, jnp.asarray(direction)[None], meets)
-    return RayHits(*(each[0] for each in hits))
+    return RayHits(*(column[0] for column in hits))
 
 
 @checked
@@ -161,8 +161,8 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
     types = _types(model.topology, ids)
     sizes = distance_sizes(model.topology, types, *(look(model.topology, geom) for geom in ids))
     buckets = [pair_bucket(model.topology, types, end, sizes[end]) for end in (0, 1)]
-    one, other = (gather(model, data, np.array([geom]), each) for geom, each in zip(ids, buckets, strict=True))
-    axes = [row_axes(*each) for each in zip((one, other), buckets, strict=True)]
+    one, other = (gather(model, data, np.array([geom]), bucket) for geom, bucket in zip(ids, buckets, strict=True))
+    axes = [row_axes(*side) for side in zip((one, other), buckets, strict=True)]
     rows = jax.vmap(distance_collider(types).function, (*axes, 0))(one, other, jnp.zeros_like(one.size[:, 0]))
     dist, pos, normal = _nearest(Candidates(*(column[0] for column in rows)))
     half = scale(normal, 0.5 * dist)

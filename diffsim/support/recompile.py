@@ -53,11 +53,11 @@ def carry_over(old: Model, new: Model, record: State | Inputs) -> State | Inputs
     start = make_state(new) if isinstance(record, State) else make_inputs(new)
     carried = {}
     for field in dataclasses.fields(start):
-        given, first = getattr(record, field.name), getattr(start, field.name)
+        value, first = getattr(record, field.name), getattr(start, field.name)
         if field.metadata["shape"]:
             source, target = _rows(old.topology, new.topology, field.metadata["shape"][0])
-            given = first.at[target].set(given[source])
-        carried[field.name] = given
+            value = first.at[target].set(value[source])
+        carried[field.name] = value
     return start.replace(**carried)
 
 
@@ -83,7 +83,7 @@ def _spans(topology: Topology, kind: str, size: str) -> dict[int, np.ndarray]:
     """The rows of arrays that `size` counts, of each object of a kind that has any."""
     if size == "nhistory":
         buffers = BUFFERS[kind](topology) if kind in BUFFERS else ()
-        return {int(owner): place for each in buffers for owner, place in zip(each.owners, each.places, strict=True)}
+        return {int(owner): place for b in buffers for owner, place in zip(b.owners, b.places, strict=True)}
     if KINDS[kind].size == size:
         return {index: np.asarray([index]) for index in range(getattr(topology, size))}
     block = next((block for block in KINDS[kind].blocks if block.size == size), None)
@@ -98,8 +98,8 @@ def _same(old: Topology, new: Topology, kind: str) -> list[tuple[int, int]]:
     """Indices of the objects that both models have."""
     numbers: dict[Hashable, int] = {}
     known = {key: index for index, key in enumerate(_keys(old, kind, numbers))}
-    found = [(known.get(key), index) for index, key in enumerate(_keys(new, kind, numbers))]
-    return [(a, b) for a, b in found if a is not None]
+    pairs = [(known.get(key), index) for index, key in enumerate(_keys(new, kind, numbers))]
+    return [(a, b) for a, b in pairs if a is not None]
 
 
 def _keys(topology: Topology, kind: str, numbers: dict[Hashable, int]) -> list[int]:

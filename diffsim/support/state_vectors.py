@@ -87,9 +87,9 @@ def from_checkpoint(tree: T, leaves: Mapping[str, Array]) -> T:
     """
     old, structure = jax.tree.flatten(tree)
     expected = {place: np.shape(leaf) for place, leaf in checkpoint_leaves(tree).items()}
-    given = {place: np.shape(leaf) for place, leaf in leaves.items()}
-    if given != expected:
-        odd = sorted((place for place in given | expected if given.get(place) != expected.get(place)), key=int)
+    shapes = {place: np.shape(leaf) for place, leaf in leaves.items()}
+    if shapes != expected:
+        odd = sorted((place for place in shapes | expected if shapes.get(place) != expected.get(place)), key=int)
         raise ValueError(f"the checkpoint is of another tree: leaf {odd[0]} differs")
     return jax.tree.unflatten(structure, [leaves.get(str(place), leaf) for place, leaf in enumerate(old)])
 

@@ -417,8 +417,8 @@ def in_turn(function: Callable[..., Any], arguments: tuple, width: int, needed: 
     def zeros(*sizes: int) -> Any:
         return jax.tree.map(lambda x: jnp.zeros((*sizes, *x.shape), x.dtype), shapes)
 
-    def alone(needed: Array, held: list[Array], own: tuple) -> Any:
-        return jax.lax.cond(needed, lambda: whole(held, *own), zeros)
+    def alone(needed: Array, held: list[Array], rest: tuple) -> Any:
+        return jax.lax.cond(needed, lambda: whole(held, *rest), zeros)
 
     def of_a_batch(size: int, batched: Any, needed: Array, *problem: Any) -> Any:
         if not 0 < width < size:
@@ -427,7 +427,7 @@ def in_turn(function: Callable[..., Any], arguments: tuple, width: int, needed: 
         def work(places: Array, results: Any) -> Any:
             axes = tuple(batched[1:])
             members = jax.tree.map(lambda x, axis: x.at[places].get(mode="clip") if axis else x, problem, axes)
-            new = jax.vmap(lambda held, own: whole(held, *own), _axes(axes))(*members)
+            new = jax.vmap(lambda held, rest: whole(held, *rest), _axes(axes))(*members)
             return jax.tree.map(lambda all, some: all.at[places].set(some, mode="drop"), results, new)
 
         return fold_wanted(spread(size, needed, batched[0]), width, work, zeros(size))

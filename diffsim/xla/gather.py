@@ -139,8 +139,8 @@ def places(ids: Ids, size: int) -> Places | None:
 
     def at(row: np.ndarray, k: np.ndarray | int) -> np.ndarray:
         """Where a row was gathered for the k-th time, or -1."""
-        found = np.append(order, -1)[np.minimum(start[row] + k, len(order))]
-        return np.where(k < counts[row], found, -1)
+        row_ids = np.append(order, -1)[np.minimum(start[row] + k, len(order))]
+        return np.where(k < counts[row], row_ids, -1)
 
     heavy = np.flatnonzero(counts > best)
     rest = at(heavy[:, None], np.arange(best, most)[None])
@@ -149,23 +149,23 @@ def places(ids: Ids, size: int) -> Places | None:
 
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
     """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
-    found = places(ids, size)
-    if found is None:
+    lists = places(ids, size)
+    if lists is None:
         return _added(values, ids, size, axis)
-    if found.single:
-        return gather_rows(values, found.rounds[0], axis)
-    return stored(_sum_at(stored(values), found, axis))
+    if lists.single:
+        return gather_rows(values, lists.rounds[0], axis)
+    return stored(_sum_at(stored(values), lists, axis))
 
 
-def _sum_at(values: Array, found: Places, axis: int) -> Array:
+def _sum_at(values: Array, lists: Places, axis: int) -> Array:
     """The same, given the places."""
-    total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in found.rounds))
-    if not len(found.heavy):
+    total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in lists.rounds))
+    if not len(lists.heavy):
         return total
-    spread = gather_rows(values, found.rest.reshape(-1), axis)
-    sums = jnp.sum(spread.reshape(*values.shape[:axis], *found.rest.shape, *values.shape[axis + 1 :]), axis=axis + 1)
-    row = np.full(len(found.rounds[0]), -1)
-    row[found.heavy] = np.arange(len(found.heavy))
+    spread = gather_rows(values, lists.rest.reshape(-1), axis)
+    sums = jnp.sum(spread.reshape(*values.shape[:axis], *lists.rest.shape, *values.shape[axis + 1 :]), axis=axis + 1)
+    row = np.full(len(lists.rounds[0]), -1)
+    row[lists.heavy] = np.arange(len(lists.heavy))
     return total + gather_rows(sums, row, axis)
 
 
@@ -179,8 +179,8 @@ def _added(values: Array, ids: Ids, size: int, axis: int) -> Array:
 
 def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
     """The definition."""
-    given, rank = np.asarray(ids, np.int32), values.ndim
-    flat, rest = np.maximum(given, 0), tuple(i for i in range(rank) if i != axis)
+    index, rank = np.asarray(ids, np.int32), values.ndim
+    flat, rest = np.maximum(index, 0), tuple(i for i in range(rank) if i != axis)
     rows = jax.lax.gather(
         values,
         flat[:, None],
@@ -190,17 +190,17 @@ def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
         unique_indices=len(np.unique(flat)) == len(flat),
         mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS,
     )
-    if np.all(given >= 0):
+    if np.all(index >= 0):
         return rows
-    there = (given >= 0).reshape([-1 if i == axis else 1 for i in range(rank)])
+    there = (index >= 0).reshape([-1 if i == axis else 1 for i in range(rank)])
     return jax.lax.select(jnp.broadcast_to(there, rows.shape), rows, jnp.zeros_like(rows))
 
 
 def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
     """The same in numpy."""
-    given = np.asarray(ids)
-    there = (given >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
-    return np.where(there, np.take(values, np.maximum(given, 0), axis), np.zeros((), values.dtype))
+    index = np.asarray(ids)
+    there = (index >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
+    return np.where(there, np.take(values, np.maximum(index, 0), axis), np.zeros((), values.dtype))
 
 
 def _batch(arguments: Sequence[Array], dims: Sequence[int], *, ids: Ids, axis: int) -> tuple[Array, int]:

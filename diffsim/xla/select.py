@@ -32,7 +32,7 @@ def where(condition: Array | np.ndarray, x: Array | float, y: Array | float) -> 
     if _is_weak(x) and _is_weak(y):
         return jnp.where(condition, x, y)
     dtype = jnp.result_type(x, y)
-    shape = jnp.broadcast_shapes(*(jnp.shape(each) for each in (condition, x, y)))
+    shape = jnp.broadcast_shapes(*(jnp.shape(part) for part in (condition, x, y)))
     return jax.lax.select(jnp.broadcast_to(condition, shape), _spread(x, shape, dtype), _spread(y, shape, dtype))
 
 
@@ -202,8 +202,8 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
     best, index = jax.lax.top_k(jnp.concatenate([values, padding]).reshape(pieces, PIECE), count)
     # pieces follow one another, so that equal values are still in their order
     index = (index + PIECE * jnp.arange(pieces, dtype=index.dtype)[:, None]).reshape(-1)
-    found, which = jax.lax.top_k(best.reshape(-1), count)
-    return found, index[which]
+    greatest_values, which = jax.lax.top_k(best.reshape(-1), count)
+    return greatest_values, index[which]
 
 
 def extracted(values: Array, count: int) -> Array:
@@ -215,8 +215,8 @@ def extracted(values: Array, count: int) -> Array:
     values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
     # what is below zero falls as its bits go up
-    own = jnp.where(values < 0, number, last - number)
-    keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | own, values.dtype)
+    place_bits = jnp.where(values < 0, number, last - number)
+    keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
     # as many values as the search is faster for
     room = 2 * WINDOW if WINDOW < n < 2 * WINDOW else -(-n // VECTOR) * VECTOR
     keys = jnp.pad(keys, (0, room - n), constant_values=-jnp.inf)
@@ -225,9 +225,9 @@ def extracted(values: Array, count: int) -> Array:
         best = jnp.max(jnp.where(keys < before, keys, -jnp.inf))
         return best, best
 
-    found = jax.lax.scan(next_largest, jnp.full_like(values[0], jnp.inf), length=count)[1]
-    bits = jax.lax.bitcast_convert_type(found, kind) & last
-    index = jnp.where(found < 0, bits, last - bits)
+    largest_keys = jax.lax.scan(next_largest, jnp.full_like(values[0], jnp.inf), length=count)[1]
+    bits = jax.lax.bitcast_convert_type(largest_keys, kind) & last
+    index = jnp.where(largest_keys < 0, bits, last - bits)
     # beyond where there were not as many numbers
     return stored(jnp.minimum(index, n - 1).astype(jnp.int32))
 
@@ -262,14 +262,14 @@ def taken_out(values: Array, count: int) -> Array:
     def take_next(before: _Taken, _: None) -> tuple[_Taken, Array]:
         best, last, index = before
         value = _most(jnp.maximum, jnp.max, best)
-        own = _most(jnp.minimum, jnp.min, jnp.where(best == value, piece, len(best)))
-        row = _ordered(rows.at[own].get(mode="promise_in_bounds", wrap_negative_indices=False))
-        left = (row == value) & ((value < last) | (own * size + place > index))
+        first_piece = _most(jnp.minimum, jnp.min, jnp.where(best == value, piece, len(best)))
+        row = _ordered(rows.at[first_piece].get(mode="promise_in_bounds", wrap_negative_indices=False))
+        left = (row == value) & ((value < last) | (first_piece * size + place > index))
         at = _most(jnp.minimum, jnp.min, jnp.where(left, place, size))
         below = (row < value) | ((row == value) & (place > at))
         rest = _most(jnp.maximum, jnp.max, jnp.where(below, row, -jnp.inf))
-        index = own * size + at
-        return (jnp.where(piece == own, rest, best), value, index), index
+        index = first_piece * size + at
+        return (jnp.where(piece == first_piece, rest, best), value, index), index
 
     start = best, jnp.full_like(best[0], jnp.inf), jnp.full_like(piece[0], -1)
     return jax.lax.scan(take_next, start, length=count)[1]

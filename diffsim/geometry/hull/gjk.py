@@ -58,15 +58,15 @@ def closest_feature(pair: HullPair) -> tuple[Feature, Array]:
     def unfinished(search: _SimplexSearch) -> Array:
         return ~search.done & (search.steps < ITERATIONS)
 
-    found = jax.lax.while_loop(unfinished, lambda search: _closer(pair, search, size), start)
+    end = jax.lax.while_loop(unfinished, lambda search: _closer(pair, search, size), start)
     # used corners first
-    order = jnp.argsort(~found.used, stable=True)
-    count = jnp.sum(found.used)
+    order = jnp.argsort(~end.used, stable=True)
+    count = jnp.sum(end.used)
     # a feature of fewer corners repeats its first one
     order = jnp.where(jnp.arange(3) < count, order, order[0])
-    first, second = found.corners.first[order], found.corners.second[order]
-    touching = dot(found.x, found.x) <= (resolution(size) * size) ** 2
-    return Feature(first, second, count, safe.normalize(found.x)), found.overlap | touching
+    first, second = end.corners.first[order], end.corners.second[order]
+    touching = dot(end.x, end.x) <= (resolution(size) * size) ** 2
+    return Feature(first, second, count, safe.normalize(end.x)), end.overlap | touching
 
 
 def _closer(pair: HullPair, search: _SimplexSearch, size: Array) -> _SimplexSearch:
@@ -162,8 +162,8 @@ def _expand(overlap: Array, pair: HullPair) -> Feature:
     def unfinished(search: _FaceSearch) -> Array:
         return ~search.done & (search.number < room_for(pair))
 
-    found = jax.lax.while_loop(unfinished, lambda search: _larger(pair, search, size), start)
-    return found.best
+    end = jax.lax.while_loop(unfinished, lambda search: _larger(pair, search, size), start)
+    return end.best
 
 
 def room_for(pair: HullPair) -> int:

@@ -114,7 +114,7 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
     start = (diagonals, _aside((x, y), diagonals))
     # of points on a line the first diagonals are the longest, and lines aside of them have no length
     tries = zip(start, short_scan(sweep, start, jnp.zeros(SWEEPS))[0], strict=True)
-    both = [tuple(jnp.concatenate(ends) for ends in zip(*each, strict=True)) for each in tries]
+    both = [tuple(jnp.concatenate(ends) for ends in zip(*column, strict=True)) for column in tries]
     along, across = ([c[b] - c[a] for c in (x, y)] for a, b in both)
     area = jnp.abs(_cross(along, across)) + 1e-6 * jnp.sqrt(dot_components(along, along))
     best = greatest(area, 1)
@@ -124,7 +124,7 @@ def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
     long = length > AREA
     wide = [_cross(way[1], way[0]) < -AREA * length, _cross(way[1], way[2]) > AREA * length]
     places = jnp.stack([begin, end, right, left])
-    needed = jnp.stack([jnp.any(exists), long, *(long & each for each in wide)])
+    needed = jnp.stack([jnp.any(exists), long, *(long & parts for parts in wide)])
     return jnp.where(exists[places], places, lead), needed
 
 
@@ -195,7 +195,7 @@ def convex_hull_pair(
 
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
-    (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
+    (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pair, fixed = difference(hull1, hull2, shape1, shape2), jax.lax.stop_gradient((hull1, hull2))
     at_once = kinds[0] == GeomType.SPHERE and 0 < len(hull2.facet) * len(hull2.vert) <= MOST_HEIGHTS
     feature_of = functools.partial(_of_ball, fixed[1]) if at_once else functools.partial(_on_sides, *fixed)
@@ -204,7 +204,7 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candid
 
 
 def _several(rows: int, lesser: Sizes | None, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
-    (hull1, radius1), (hull2, radius2) = (core(*each) for each in zip(kinds, (shape1, shape2), strict=True))
+    (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pair = difference(hull1, hull2, shape1, shape2)
     contact = closest(pair, lambda fixed: _by_sides(lesser, fixed, *jax.lax.stop_gradient((hull1, hull2))))
     dist = contact.dist - radius1 - radius2
@@ -263,8 +263,8 @@ def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched
 def _of_ball(hull: Hull, pair: HullPair) -> Feature:
     """The feature of M that is closest to the origin, of a ball's center and a hull."""
     center = -mul_vec_t(pair.turn, pair.offset)
-    found = nearest_part(hull, facets(hull, center), center)
-    return Feature(found.second, found.first, found.corners, -mul_vec(pair.turn, found.normal))
+    part = nearest_part(hull, facets(hull, center), center)
+    return Feature(part.second, part.first, part.corners, -mul_vec(pair.turn, part.normal))
 
 
 def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
@@ -273,7 +273,7 @@ def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) ->
     if not 0 < work <= MOST:
         return _on_sides(hull1, hull2, pair)
     search = functools.partial(closest_side_by_size, lesser) if lesser else closest_side
-    return in_parts(lambda given: search(*given), work, (pair, *map(outline_alone, (hull1, hull2))))
+    return in_parts(lambda inputs: search(*inputs), work, (pair, *map(outline_alone, (hull1, hull2))))
 
 
 def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array) -> Candidates:

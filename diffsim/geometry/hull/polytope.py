@@ -96,7 +96,7 @@ def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:
 def with_polygons(vert: Array, polygons: list[list[int]]) -> Hull:
     """The hull of vertices (v, 3) with these polygons, counterclockwise from outside."""
     tables = polygons_of(polygons, len(vert)), outline_of(polygons)
-    (side, joined), (facet, edge, flank) = (jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), each) for each in tables)
+    (side, joined), (facet, edge, flank) = (jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), t) for t in tables)
     normal = polygon_normals(vert, side)
     return Hull(vert, joined, jnp.zeros_like(vert[0, 0]), side, normal, joined, facet, normal, edge, flank)
 
@@ -204,7 +204,7 @@ def widened(pair: HullPair, feature: Feature, hull1: Hull, hull2: Hull) -> Featu
     (a, b, _), (c, d, _) = feature.first, feature.second
     edge, at1, at2 = feature.corners == 2, a == b, c == d
     on1, on2, between = (
-        edge & each for each in (~at1 & at2 & (off1 <= close), at1 & ~at2 & (off2 <= close), off <= close)
+        edge & case for case in (~at1 & at2 & (off1 <= close), at1 & ~at2 & (off2 <= close), off <= close)
     )
     between = between & ~at1 & ~at2
     first = jnp.where(on1, facet1, jnp.where(between, jnp.stack([a, b, a]), feature.first))
@@ -237,8 +237,8 @@ def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> Hull
     boxes = [geom for geom in geoms if topology.geom_type[geom] == GeomType.BOX]
     data = {geom: int(topology.geom_dataid[geom]) for geom in geoms if geom not in boxes}
     meshes = tuple(sorted(set(data.values())))
-    own = jax.vmap(lambda size: _box(size, sizes))(pick(model.geom_size, np.array(boxes, int)))
-    table = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), own, hulls(model, meshes, sizes)) if meshes else own
+    box = jax.vmap(lambda size: _box(size, sizes))(pick(model.geom_size, np.array(boxes, int)))
+    table = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), box, hulls(model, meshes, sizes)) if meshes else box
     row = [len(boxes) + meshes.index(data[geom]) if geom in data else boxes.index(geom) for geom in geoms]
     return jax.tree.map(lambda x: pick(x, np.array(row, int)), table)
 
@@ -264,5 +264,5 @@ def _box(size: Array, sizes: Sizes) -> Hull:
 
 def _padded(table: Array, shape: tuple[int, int], value: int) -> Array:
     return jnp.pad(
-        table, [(0, size - own) for size, own in zip(shape, table.shape, strict=True)], constant_values=value
+        table, [(0, size - length) for size, length in zip(shape, table.shape, strict=True)], constant_values=value
     )

@@ -122,7 +122,7 @@ def closest_side(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
     """The feature of M that is closest to the origin, of hulls that overlap or are apart."""
     body1, body2 = _outlined(pair, hull1, hull2)
     corners = [_nearest(body1, body2), _swapped(_nearest(body2, body1))]
-    apart = [each._replace(gap=jnp.where(each.gap > 0, each.gap, -jnp.inf)) for each in corners]
+    apart = [corner._replace(gap=jnp.where(corner.gap > 0, corner.gap, -jnp.inf)) for corner in corners]
     return _greatest_of([*_sides(body1, body2), *apart])
 
 
@@ -138,13 +138,13 @@ def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull
     """
     turns = jnp.sum(hull1.edge[:, 0] >= 0) < jnp.sum(hull2.edge[:, 0] >= 0)
     larger, smaller = (
-        jax.tree.map(lambda a, b: jnp.where(turns, a, b), *each) for each in ((hull2, hull1), (hull1, hull2))
+        jax.tree.map(lambda a, b: jnp.where(turns, a, b), *hulls) for hulls in ((hull2, hull1), (hull1, hull2))
     )
     back = HullPair(pair.second, pair.first, transpose(pair.turn), -mul_vec_t(pair.turn, pair.offset))
-    found = closest_side(jax.tree.map(lambda a, b: jnp.where(turns, a, b), back, pair), larger, _cut(smaller, lesser))
-    normal = jnp.where(turns, -mul_vec(pair.turn, found.normal), found.normal)
-    one, other = (jnp.where(turns, a, b) for a, b in ((found.second, found.first), (found.first, found.second)))
-    return Feature(one, other, found.corners, normal)
+    side = closest_side(jax.tree.map(lambda a, b: jnp.where(turns, a, b), back, pair), larger, _cut(smaller, lesser))
+    normal = jnp.where(turns, -mul_vec(pair.turn, side.normal), side.normal)
+    one, other = (jnp.where(turns, a, b) for a, b in ((side.second, side.first), (side.first, side.second)))
+    return Feature(one, other, side.corners, normal)
 
 
 def outline_alone(hull: Hull) -> Hull:
@@ -180,16 +180,16 @@ def _sides(body1: Outlined, body2: Outlined) -> list[_Found]:
     return [_facet(body1, body2), _swapped(_facet(body2, body1)), _crossing(body1, body2)]
 
 
-def _greatest_of(found: list[_Found]) -> Feature:
+def _greatest_of(candidates: list[_Found]) -> Feature:
     """What has the greatest gap, the first of those that are equal but for rounding."""
-    best = greatest(jnp.stack([each.gap for each in found]), 1)
-    first, second, corners, normal = one_of(best, [each[:-1] for each in found])
+    best = greatest(jnp.stack([candidate.gap for candidate in candidates]), 1)
+    first, second, corners, normal = one_of(best, [candidate[:-1] for candidate in candidates])
     return Feature(first, second, corners[0], normal)
 
 
-def _swapped(found: _Found) -> _Found:
+def _swapped(candidate: _Found) -> _Found:
     """What was found with the bodies in the other order."""
-    return _Found(found.second, found.first, found.corners, -found.normal, found.gap)
+    return _Found(candidate.second, candidate.first, candidate.corners, -candidate.normal, candidate.gap)
 
 
 def _nearest_of(squared: Array) -> Array:
@@ -271,9 +271,9 @@ def _nearest(body: Outlined, other: Outlined) -> _Found:
     ends = body.edge[edge]
     # both ends of the edge, or twice the one that is nearest
     begin, end = jnp.where(at < length[edge], ends[0], ends[1]), jnp.where(at > 0, ends[1], ends[0])
-    own, count = pack([begin, end, begin]), 1 + (begin != end)[None]
+    corners, count = pack([begin, end, begin]), 1 + (begin != end)[None]
     gap = jnp.where(length[edge] >= 0, _gap_along(body, other, normal), -jnp.inf)
-    return _Found(own, jnp.broadcast_to(corner, (3,)), count, normal, gap)
+    return _Found(corners, jnp.broadcast_to(corner, (3,)), count, normal, gap)
 
 
 def _far(corner: Array, begin: Array, along: Array, length: Array) -> tuple[Array, ...]:

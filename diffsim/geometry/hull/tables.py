@@ -59,7 +59,7 @@ def polygons_of(lists: list[list[int]], vertices: int) -> Polygons:
     for polygon in lists:
         for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
             ends[here].append(there)
-    return Polygons(_ragged([_thinned(each) for each in lists]), _ragged(ends))
+    return Polygons(_ragged([_thinned(corners) for corners in lists]), _ragged(ends))
 
 
 def _thinned(polygon: list[int]) -> list[int]:
@@ -73,15 +73,15 @@ def _thinned(polygon: list[int]) -> list[int]:
 def _ragged(lists: list[list[int]]) -> np.ndarray:
     """Lists as rows of a table, -1 where there are no more."""
     table = np.full((len(lists), max(map(len, lists), default=0)), -1)
-    for row, each in enumerate(lists):
-        table[row, : len(each)] = each
+    for row, entries in enumerate(lists):
+        table[row, : len(entries)] = entries
     return table
 
 
 def outline_of(polygons: Sequence[Sequence[int]], owner: np.ndarray | None = None) -> Outline:
     """The outline of flat polygons, counterclockwise from outside. `owner`: of polygons that are one facet the same."""
     owner = np.arange(len(polygons)) if owner is None else owner
-    edges = [(a, b, k) for k, each in enumerate(polygons) for a, b in zip(each, [*each[1:], each[0]], strict=True)]
+    edges = [(a, b, k) for k, ring in enumerate(polygons) for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
     begin, end, side = (
         (np.array(column, int) for column in zip(*edges, strict=True)) if edges else np.zeros((3, 0), int)
     )
@@ -89,7 +89,7 @@ def outline_of(polygons: Sequence[Sequence[int]], owner: np.ndarray | None = Non
     # an edge that is not between two polygons belongs to no closed hull
     right = np.where(other < 0, -1, owner[side[other]]) if len(edges) else other
     kept = (begin < end) & (other >= 0) & (right != owner[side])
-    facet = np.array([each[:3] for each in polygons], int).reshape(-1, 3)
+    facet = np.array([polygon[:3] for polygon in polygons], int).reshape(-1, 3)
     return Outline(facet, np.stack([begin, end], axis=1)[kept], np.stack([owner[side], right], axis=1)[kept])
 
 
@@ -113,8 +113,9 @@ def facet_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
     vertex = np.reshape(fields["mesh_vert"], (-1, 3)).astype(np.float32).astype(float)
     starts = zip(np.ravel(fields["mesh_graphadr"]).tolist(), np.ravel(fields["mesh_vertadr"]).tolist(), strict=True)
     graph = np.ravel(fields["mesh_graph"])
-    own = [_representatives(vertex[first:], hull_triangles(graph[start:])) for start, first in starts if start >= 0]
-    return {"mesh_facet": np.concatenate([np.zeros(0, int), *own]).astype(np.int32)}
+    graphs = [(first, start) for start, first in starts if start >= 0]
+    parts = [_representatives(vertex[first:], hull_triangles(graph[start:])) for first, start in graphs]
+    return {"mesh_facet": np.concatenate([np.zeros(0, int), *parts]).astype(np.int32)}
 
 
 def _twins(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -135,14 +136,14 @@ def _representatives(vertex: np.ndarray, triangle: np.ndarray) -> np.ndarray:
     # height of points over the plane of a triangle; a triangle without area has none
     unit = normal / np.where(area > 0, area, 1)[:, None]
     links = _flat_edges(triangle, corner, unit, area, limit)
-    found, left = np.arange(len(triangle)), np.ones(len(triangle), bool)
+    standing, left = np.arange(len(triangle)), np.ones(len(triangle), bool)
     for _ in range(ROUNDS):
         largest = _largest_of_parts(links[left[links].all(axis=1)], area, left)
         height = np.abs(((corner - corner[largest][:, :1]) * unit[largest][:, None]).sum(axis=2)).max(axis=1)
         joins = left & (height <= limit)
-        found[joins] = largest[joins]
+        standing[joins] = largest[joins]
         left &= ~joins
-    return found
+    return standing
 
 
 def _flat_edges(
@@ -194,8 +195,8 @@ def _rounded(count: int) -> int:
 
 def hull_sizes(topology: Topology, mesh: int) -> Sizes:
     """Padded sizes of a mesh's hull: vertices, and the largest of all meshes with as many of what its record holds."""
-    count, own = padded(_table_sizes(topology, mesh)[0]), _key(topology, mesh)
-    alike = [_table_sizes(topology, each) for each in _colliding(topology) if _key(topology, each) == own]
+    count, key = padded(_table_sizes(topology, mesh)[0]), _key(topology, mesh)
+    alike = [_table_sizes(topology, other) for other in _colliding(topology) if _key(topology, other) == key]
     _, lists, *others, facets, edges = (max(column) for column in zip(*alike, strict=True))
     return count, count if lists > 1 else 1, *(padded(size) for size in others), _rounded(facets), _rounded(edges)
 
@@ -211,7 +212,7 @@ def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> S
     meshes = np.unique(topology.geom_dataid[np.stack([first, second])], axis=1).T.tolist()
     both = [[_outline_sizes(topology, mesh) for mesh in pair] for pair in meshes]
     # of equal numbers of edges either may be the larger
-    fewer = [each for pair in both for each in pair if each[-1] == min(pair[0][-1], pair[1][-1])]
+    fewer = [sizes for pair in both for sizes in pair if sizes[-1] == min(pair[0][-1], pair[1][-1])]
     vertices, facets, edges = (max(column) for column in zip(*fewer, strict=True))
     # edges are rows of the table of pairs of edges
     return _rounded(vertices), _rounded(facets), edges
@@ -267,16 +268,16 @@ def stacked_hulls(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> 
 def polygon_rows(topology: Topology, meshes: tuple[int, ...], sides: int) -> np.ndarray:
     """Rows of mesh_polynormal (m, p) of so many polygons, with a row for a mesh; -1 where there is no more."""
     number = np.arange(sides)[None]
-    first, count = (np.asarray(each)[list(meshes)][:, None] for each in (topology.mesh_polyadr, topology.mesh_polynum))
+    first, count = (np.asarray(ids)[list(meshes)][:, None] for ids in (topology.mesh_polyadr, topology.mesh_polynum))
     return np.where(number < count, first + number, -1)
 
 
 def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """Rows of mesh_vert (v,) and neighbours (v, n), or (1, n), of a mesh's hull, padded to sizes."""
     count, lists, longest = sizes
-    own, neighbours = _graph(topology, mesh)
-    vertices, around = np.full(count, own[0], np.int32), np.full((lists, longest), -1, np.int32)
-    vertices[: len(own)] = own
+    graph, neighbours = _graph(topology, mesh)
+    vertices, around = np.full(count, graph[0], np.int32), np.full((lists, longest), -1, np.int32)
+    vertices[: len(graph)] = graph
     around[: len(neighbours), : neighbours.shape[1]] = neighbours
     # a list of all vertices is everybody's
     around[len(neighbours) :] = around[:1] if len(neighbours) == 1 else -1
@@ -286,9 +287,9 @@ def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarra
 @per_topology
 def _places(topology: Topology, mesh: int) -> np.ndarray:
     """For each vertex of a mesh its place among those of the hull."""
-    own = _graph(topology, mesh)[0] - int(topology.mesh_vertadr[mesh])
+    vertices = _graph(topology, mesh)[0] - int(topology.mesh_vertadr[mesh])
     place = np.zeros(int(topology.mesh_vertnum[mesh]), int)
-    place[own] = np.arange(len(own))
+    place[vertices] = np.arange(len(vertices))
     return place
 
 
@@ -410,14 +411,14 @@ def _wide_normals(vert: Array, side: np.ndarray) -> Array:
     """The same of static tables (m, p, k) of vertices (m, v, 3), most of whose rows are much shorter than k."""
     count, rows = vert.shape[1], side.shape[1]
     corner = vert.reshape(-1, 3)
-    own = np.where(side >= 0, side + count * np.arange(len(side))[:, None, None], -1).reshape(-1, side.shape[2])
-    polygon, last = np.nonzero(own[:, 2:] >= 0)
-    begin = corner[own[polygon, 0]]
-    areas = cross(corner[own[polygon, last + 1]] - begin, corner[own[polygon, last + 2]] - begin)
-    whole = jax.ops.segment_sum(areas, polygon, len(own), indices_are_sorted=True)
-    ends = corner[np.maximum(own[:, :3], 0)]
+    sides = np.where(side >= 0, side + count * np.arange(len(side))[:, None, None], -1).reshape(-1, side.shape[2])
+    polygon, last = np.nonzero(sides[:, 2:] >= 0)
+    begin = corner[sides[polygon, 0]]
+    areas = cross(corner[sides[polygon, last + 1]] - begin, corner[sides[polygon, last + 2]] - begin)
+    whole = jax.ops.segment_sum(areas, polygon, len(sides), indices_are_sorted=True)
+    ends = corner[np.maximum(sides[:, :3], 0)]
     normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
-    return jnp.where(own[:, :1] >= 0, normal, 0).reshape(-1, rows, 3)
+    return jnp.where(sides[:, :1] >= 0, normal, 0).reshape(-1, rows, 3)
 
 
 def _by_first(one: Array, other: Array, whole: Array) -> Array:

@@ -172,9 +172,9 @@ def _facing_end(center: Vector, half: Vector, size: Vector) -> tuple[Array, Arra
 def _squared_distances(segment: _Segment) -> Array:
     """(12,) of the segment from each edge; those parallel to the segment are far away."""
     signs = list(jnp.asarray(EDGES.T, segment.mc.dtype))
-    own = list(EDGES.T == 0)
-    near = _closest(segment, signs, own)
-    corner = [sign + along * near.position for sign, along in zip(signs, own, strict=True)]
+    parallel = list(EDGES.T == 0)
+    near = _closest(segment, signs, parallel)
+    corner = [sign + along * near.position for sign, along in zip(signs, parallel, strict=True)]
     way = [x * s - c - h * near.along for x, c, h, s in zip(corner, *segment[:3], strict=True)]
     return where(near.parallel, BEYOND, dot_components(way, way))
 
@@ -190,13 +190,13 @@ class _Closest(NamedTuple):
     parallel: Array
 
 
-def _closest(segment: _Segment, signs: Vector, own: Sequence[Array | np.ndarray]) -> _Closest:
+def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.ndarray]) -> _Closest:
     """The closest points, as for two capsules with the edge as first segment.
 
     `signs`: of the coordinates of the edge's middle, zero along the edge; `own`: whether it is along x, y, z.
     """
     center, half, size, inverses, mc, turn = segment
-    c, h, s, inverse = (where(own[0], x, where(own[1], y, z)) for x, y, z in (center, half, size, inverses))
+    c, h, s, inverse = (where(parallel[0], x, where(parallel[1], y, z)) for x, y, z in (center, half, size, inverses))
     ma, mb, u = s * s, -s * h, s * c
     # v = half . (middle of the edge - center)
     v = total([sign * (x * y) for sign, x, y in zip(signs, size, half, strict=True)]) - turn
@@ -255,9 +255,9 @@ def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _
     sign = where(forward, 1, -jnp.ones_like(near.along))
     offset = safe.minimum(1 - sign * near.along, _ratio(2 * _pick(across, size), _pick(across, half)))
     # until the end of the edge
-    own = _pick(near.axis, half)
-    rest = where((own > 0) == forward, 1 - near.position, 1 + near.position)
-    offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, own))
+    half_along = _pick(near.axis, half)
+    rest = where((half_along > 0) == forward, 1 - near.position, 1 + near.position)
+    offset = safe.minimum(offset, _ratio(_pick(near.axis, size) * rest, half_along))
     return offset * sign, _pick(next1, differ) ^ _pick(next2, differ)
 
 

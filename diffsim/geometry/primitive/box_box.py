@@ -380,8 +380,8 @@ def _repeated(point: Array, valid: Array) -> Array:
     parts, number = unpack(jax.lax.stop_gradient(point)), jnp.arange(len(point))
 
     def repeated(some: tuple[Array, ...]) -> Array:
-        own, *coordinates = some
-        same = valid[None] & (number[None] > own[:, None])
+        length, *coordinates = some
+        same = valid[None] & (number[None] > length[:, None])
         for x, others in zip(coordinates, parts, strict=True):
             same &= x[:, None] == others[None]
         return jnp.any(same, axis=1)

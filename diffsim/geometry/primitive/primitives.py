@@ -191,7 +191,7 @@ def capsule_capsule(capsule1: Shape, capsule2: Shape, margin: Array) -> Candidat
     axis1, axis2 = (stored([x * c.size[1] for x in unpack(c.axis)]) for c in (capsule1, capsule2))
     offset = minus_components(start1, start2)
     products = [(axis1, axis1), (axis1, axis2), (axis2, axis2), (axis1, offset), (axis2, offset), (offset, offset)]
-    ma, mb, mc, u, v, squared = (dot_components(*each) for each in products)
+    ma, mb, mc, u, v, squared = (dot_components(*product) for product in products)
     quadratic, squared = stored((_Quadratic(ma, -mb, mc, -u, v), squared))
     ma, mb, mc, u, _ = quadratic
     determinant = ma * mc - mb * mb

@@ -118,10 +118,10 @@ def _plan(fields: Mapping[str, Any]) -> Trees:
     plans = tuple(tree_of(int(count)) for count in fields["mesh_facenum"])
     faces, corners, first = [np.zeros((0, LEAF), np.int32)], [np.zeros((0, LEAF, 3), np.int32)], 0
     for mesh, tree in enumerate(plans):
-        own = fields["mesh_leafface"][first : first + tree.leaves * tree.width].reshape(tree.leaves, tree.width)
-        own = np.pad(own, ((0, 0), (0, LEAF - tree.width)), mode="edge") + fields["mesh_faceadr"][mesh]
-        faces.append(own)
-        corners.append(np.reshape(fields["mesh_face"], (-1, 3))[own] + fields["mesh_vertadr"][mesh])
+        leaf_faces = fields["mesh_leafface"][first : first + tree.leaves * tree.width].reshape(tree.leaves, tree.width)
+        leaf_faces = np.pad(leaf_faces, ((0, 0), (0, LEAF - tree.width)), mode="edge") + fields["mesh_faceadr"][mesh]
+        faces.append(leaf_faces)
+        corners.append(np.reshape(fields["mesh_face"], (-1, 3))[leaf_faces] + fields["mesh_vertadr"][mesh])
         first += tree.leaves * tree.width
     return Trees(plans, np.concatenate(faces).astype(np.int32), np.concatenate(corners).astype(np.int32))
 
@@ -142,14 +142,14 @@ def _boxes(plan: Trees, corners: Floats) -> Floats:
     """`mesh_boxes`, given the corners of leaves (leaves, 8, 9). Trees of one shape are computed together."""
     join: Join = jnp.concatenate if isinstance(corners, jax.Array) else np.concatenate
     first_node, first_leaf = plan.places[:, :2].T
-    found, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
+    levels, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
     for tree in dict.fromkeys(plan.trees):
         same = np.array([mesh for mesh, other in enumerate(plan.trees) if other == tree])
-        own = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
-        levels = join(_levels(tree, join, own.min(axis=2), own.max(axis=2)), axis=1)
-        found.append(levels.reshape(-1, 6, CHILDREN))
+        corner = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
+        levels = join(_levels(tree, join, corner.min(axis=2), corner.max(axis=2)), axis=1)
+        levels.append(levels.reshape(-1, 6, CHILDREN))
         nodes.append((first_node[same][:, None] + np.arange(sum(tree.nodes))).ravel())
-    return join(found)[np.argsort(np.concatenate(nodes))]
+    return join(levels)[np.argsort(np.concatenate(nodes))]
 
 
 def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
@@ -222,8 +222,8 @@ class _Rays(NamedTuple):
 def search_meshes(model: Model, queries: Queries) -> Nearest:
     """The first triangle on each ray, of those that are wanted; triangles are counted through all leaves."""
     corners, boxes, queries = jax.lax.stop_gradient((model.mesh_leafvert, model.mesh_boxes, queries))
-    found = _search(trees(model.topology))(corners, boxes, queries)
-    return Nearest(*jax.lax.stop_gradient(found))
+    hit = _search(trees(model.topology))(corners, boxes, queries)
+    return Nearest(*jax.lax.stop_gradient(hit))
 
 
 def _search(plan: Trees) -> Callable[[Array, Array, Queries], Nearest]:
@@ -332,7 +332,7 @@ def _in_order(entry: Array) -> Array:
     Distances, which are not negative, are in the order of their bits, the last of which give way to the child's number.
     """
     kind, last = INTEGERS[entry.dtype], CHILDREN - 1
-    bits, never = (jax.lax.bitcast_convert_type(each, kind) for each in (entry, jnp.full_like(entry[0, 0], jnp.inf)))
+    bits, never = (jax.lax.bitcast_convert_type(value, kind) for value in (entry, jnp.full_like(entry[0, 0], jnp.inf)))
     keys = unpack(bits & ~last | jnp.arange(CHILDREN, dtype=kind)[None])
     for a, b in SORTING:
         keys[a], keys[b] = jnp.minimum(keys[a], keys[b]), jnp.maximum(keys[a], keys[b])
@@ -364,9 +364,9 @@ def _look_at_triangles(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) 
     rows = _rows(meshes.corners.reshape(-1, 9 * LEAF), leaf)
     distance = _triangle_distances(rows.reshape(-1, 3, 3, LEAF), rays)
     nearest, triangle = lanes.nearest
-    for each, column in enumerate(unpack(distance)):
+    for child, column in enumerate(unpack(distance)):
         better = here & (column < nearest)
-        nearest, triangle = (jnp.where(better, *pair) for pair in ((column, nearest), (leaf * LEAF + each, triangle)))
+        nearest, triangle = (jnp.where(better, *pair) for pair in ((column, nearest), (leaf * LEAF + child, triangle)))
     lanes = lanes._replace(nearest=Nearest(nearest, triangle))
     return _descend(lanes, lanes.level - 1, lanes.node >> BITS, lanes.left, here)
 
@@ -375,7 +375,7 @@ def _look_at_triangles(meshes: Meshes, rays: _Rays, lanes: _Lanes, here: Array) 
 def _triangle_distances(corners: Array, rays: _Rays) -> Array:
     """(b, 8) where rays cross triangles with corners (b, 3, 3, 8), infinite if they do not."""
     origin, direction = unpack(rays.origin[:, :, None], axis=1), unpack(rays.direction[:, :, None], axis=1)
-    a, b, c = (minus_components(unpack(each, axis=1), origin) for each in unpack(corners, axis=1))
+    a, b, c = (minus_components(unpack(corner, axis=1), origin) for corner in unpack(corners, axis=1))
     # volumes of the ray with each edge: of one sign inside, of equal size for the two triangles at an edge
     volumes = [dot_components(direction, cross_components(*edge)) for edge in ((c, b), (a, c), (b, a))]
     whole = volumes[0] + volumes[1] + volumes[2]

@@ -61,12 +61,12 @@ class Bundles(NamedTuple):
 
 def bundles_of(rays: BundledRays) -> Bundles:
     """What encloses the rays that are wanted."""
-    own = rays.wanted[..., None]
-    count = jnp.maximum(jnp.sum(own, axis=1), 1)
-    middle = jnp.sum(jnp.where(own, rays.origin, 0), axis=1) / count
-    axis = safe.normalize(jnp.sum(jnp.where(own, rays.direction, 0), axis=1))
+    wanted = rays.wanted[..., None]
+    count = jnp.maximum(jnp.sum(wanted, axis=1), 1)
+    middle = jnp.sum(jnp.where(wanted, rays.origin, 0), axis=1) / count
+    axis = safe.normalize(jnp.sum(jnp.where(wanted, rays.direction, 0), axis=1))
     away, aside = safe.norm(rays.origin - middle[:, None]), safe.norm(rays.direction - axis[:, None])
-    radius, spread = (ROOM * jnp.max(jnp.where(rays.wanted, each, 0), axis=1) for each in (away, aside))
+    radius, spread = (ROOM * jnp.max(jnp.where(rays.wanted, offset, 0), axis=1) for offset in (away, aside))
     return Bundles(middle, jnp.where(jnp.any(rays.wanted, axis=1), radius, -jnp.inf), axis, spread)
 
 
@@ -96,8 +96,8 @@ def nearest(hits: BundledHits, bundle: Array, new: BundledHits) -> BundledHits:
     lanes = jnp.arange(least.shape[1], dtype=jnp.int32)[None]
     place = jnp.where(better, bundle[:, None] * least.shape[1] + lanes, least.size).reshape(-1)
     put = (
-        into.reshape(-1).at[place].set(found.reshape(-1), mode="drop").reshape(least.shape)
-        for into, found in zip(hits[1:], new[1:], strict=True)
+        into.reshape(-1).at[place].set(hit.reshape(-1), mode="drop").reshape(least.shape)
+        for into, hit in zip(hits[1:], new[1:], strict=True)
     )
     return BundledHits(least, *put)
 
@@ -154,11 +154,11 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     wanted = (seen if seen.ndim == 2 else seen[None]) & ~passed
     all_geoms = _Geoms(geom_xpos, geom_xmat, model.geom_size)
     searched, line = jax.lax.stop_gradient((all_geoms, (rays.origin, rays.direction)))
-    found = [_search(model, kind, geoms, _Scene(searched, *line, wanted)) for kind, geoms in groups]
+    hits = [_search(model, kind, geoms, _Scene(searched, *line, wanted)) for kind, geoms in groups]
     # of equally near geoms the first counts
-    distance, facet = (pick(jnp.concatenate(each, axis=1).T, order).T for each in zip(*found, strict=True))
+    distance, facet = (pick(jnp.concatenate(column, axis=1).T, order).T for column in zip(*hits, strict=True))
     geom = jnp.argmin(distance, axis=1).astype(jnp.int32)
-    distance, facet = (jnp.take_along_axis(each, geom[:, None], 1)[:, 0] for each in (distance, facet))
+    distance, facet = (jnp.take_along_axis(column, geom[:, None], 1)[:, 0] for column in (distance, facet))
     hit = distance < jnp.inf
     met = _Met([each for each, _ in groups], geom, facet, all_geoms.at(geom))
     distance, normal = _refine(model, met, rays, jnp.where(hit, distance, 0))
@@ -198,23 +198,23 @@ class _Met(NamedTuple):
 
     def surfaces(self, model: Model) -> list[tuple[Array, "_Local"]]:
         """For each type, which rays meet a geom of it (k,), and its surface there; arbitrary for the other rays."""
-        topology, found = model.topology, []
-        kind, asset = (jnp.asarray(each)[self.geom] for each in (topology.geom_type, topology.geom_dataid))
-        for each in self.kinds:
-            own = kind == each
-            if each == GeomType.SDF:
-                fields = field_surfaces(model, jnp.where(own, self.geom, 0))
-                found += [(own & each.own, _Local(each.distance, each.slope, each.normal)) for each in fields]
-            elif each in FACETED:
-                corners = FACETED[each].corners(model, jnp.where(own, asset, 0), jnp.where(own, self.facet, 0))
+        topology, surfaces = model.topology, []
+        kind, asset = (jnp.asarray(column)[self.geom] for column in (topology.geom_type, topology.geom_dataid))
+        for shape in self.kinds:
+            mask = kind == shape
+            if shape == GeomType.SDF:
+                fields = field_surfaces(model, jnp.where(mask, self.geom, 0))
+                surfaces += [(mask & field.mask, _Local(field.distance, field.slope, field.normal)) for field in fields]
+            elif shape in FACETED:
+                corners = FACETED[shape].corners(model, jnp.where(mask, asset, 0), jnp.where(mask, self.facet, 0))
                 across = partial(_normal_of_plane, corners)
-                found.append((own, _Local(partial(height_over, corners), across, across)))
+                surfaces.append((mask, _Local(partial(height_over, corners), across, across)))
             else:
                 # a size that a type lacks is 0
-                size = jnp.where(own[:, None], self.geoms.size, 1)
-                across = partial(SURFACES[each].normal, size)
-                found.append((own, _Local(partial(SURFACES[each].surface, size), across, across)))
-        return found
+                size = jnp.where(mask[:, None], self.geoms.size, 1)
+                across = partial(SURFACES[shape].normal, size)
+                surfaces.append((mask, _Local(partial(SURFACES[shape].surface, size), across, across)))
+        return surfaces
 
 
 class _Local(NamedTuple):
@@ -240,22 +240,23 @@ def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array
     local_direction = mul_vec_t(xmat, rays.direction)
     distance = jax.lax.stop_gradient(distance)
     point = local_origin + scale(local_direction, distance)
-    slope = jax.lax.stop_gradient(dot(_of_own([(own, local.slope) for own, local in surfaces], point), local_direction))
+    slopes = [(mask, local.slope) for mask, local in surfaces]
+    slope = jax.lax.stop_gradient(dot(_of_surfaces(slopes, point), local_direction))
     beyond = jnp.zeros_like(distance)
-    for own, local in surfaces:
-        beyond = jnp.where(own, local.surface(point), beyond)
+    for mask, local in surfaces:
+        beyond = jnp.where(mask, local.surface(point), beyond)
     # a ray that grazes has no derivative: it keeps its distance
     distance = distance - safe.divide(beyond, slope)
-    normals = [(own, local.normal) for own, local in surfaces]
-    return distance, mul_vec(xmat, _of_own(normals, local_origin + scale(local_direction, distance)))
+    normals = [(mask, local.normal) for mask, local in surfaces]
+    return distance, mul_vec(xmat, _of_surfaces(normals, local_origin + scale(local_direction, distance)))
 
 
-def _of_own(vectors: list[tuple[Array, Callable[[Array], Array]]], point: Array) -> Array:
+def _of_surfaces(vectors: list[tuple[Array, Callable[[Array], Array]]], point: Array) -> Array:
     """Vectors (k, 3) at points of the geoms, each in its geom's frame."""
-    found = jnp.zeros_like(point)
-    for own, vector in vectors:
-        found = jnp.where(own[:, None], vector(point), found)
-    return found
+    chosen = jnp.zeros_like(point)
+    for mask, vector in vectors:
+        chosen = jnp.where(mask[:, None], vector(point), chosen)
+    return chosen
 
 
 def rgba(model: Model) -> Array:

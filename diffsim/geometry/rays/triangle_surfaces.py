@@ -91,7 +91,7 @@ def _base(field: Field, origin: Array, direction: Array) -> tuple[Array, Array]:
 
 def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, Array]]:
     """The four sides between height 0 and the rim."""
-    start, along, size, found = unpack(origin), unpack(direction), unpack(field.size), []
+    start, along, size, surfaces = unpack(origin), unpack(direction), unpack(field.size), []
     for axis, other in AXES:
         for sign in (-1, 1):
             steep = jnp.where(along[axis] == 0, 1, along[axis])
@@ -100,8 +100,8 @@ def _sides(field: Field, origin: Array, direction: Array) -> list[tuple[Array, A
             below = height <= _rim(field, axis, sign, across + size[other])
             hit = below & (height >= 0) & (jnp.abs(across) <= size[other]) & (distance >= 0) & (along[axis] != 0)
             feature = jnp.full(hit.shape, -1 - 2 * axis - (sign > 0), jnp.int32)
-            found.append((jnp.where(hit, distance, jnp.inf), feature))
-    return found
+            surfaces.append((jnp.where(hit, distance, jnp.inf), feature))
+    return surfaces
 
 
 def _rim(field: Field, axis: int, sign: int, along: Array) -> Array:
@@ -137,8 +137,8 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
         return column, row, *nearest, on & ~hit & (until <= leave) & inside[0] & inside[1]
 
     nothing = jnp.full(enter.shape, jnp.inf, enter.dtype), jnp.zeros(enter.shape, jnp.int32)
-    found = jax.lax.while_loop(going, step, (column, row, *nothing, enter <= leave))
-    return found[2], found[3]
+    end = jax.lax.while_loop(going, step, (column, row, *nothing, enter <= leave))
+    return end[2], end[3]
 
 
 # column and row of the cell, distance and feature that were found, whether the ray goes on
@@ -227,7 +227,7 @@ def mesh_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tuple
     places = trees(model.topology).places[:, 0]
     first = jnp.asarray(places)[assets] if isinstance(assets, jax.Array) else places[assets]
     root = jax.lax.stop_gradient(pick(model.mesh_boxes, first))
-    lower, upper = (unpack(each[None]) for each in (root[:, :3].min(axis=2), root[:, 3:].max(axis=2)))
+    lower, upper = (unpack(corners[None]) for corners in (root[:, :3].min(axis=2), root[:, 3:].max(axis=2)))
     enter, leave = through_box(lower, upper, unpack(lines.origin), unpack(lines.direction))
     shape, wanted = enter.shape, lines.wanted & (enter <= leave)
     mesh = jnp.broadcast_to(jnp.asarray(assets, jnp.int32)[None], shape)

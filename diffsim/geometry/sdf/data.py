@@ -91,7 +91,7 @@ def levels(topology: Topology) -> int:
 @functools.lru_cache(64)
 def octree_function(depth: int) -> FieldFunction:
     """The fields of octrees with so many levels below the root."""
-    distance, direction = (functools.partial(each, depth) for each in (octree_distance, octree_direction))
+    distance, direction = (functools.partial(function, depth) for function in (octree_distance, octree_direction))
     return FieldFunction((), (), distance, _no_sides, direction)
 
 
@@ -257,11 +257,11 @@ def field_parameters(model: Model, geoms: np.ndarray, number: int) -> Parameters
     """Parameters of the fields of geoms (n,), all with one function: numbers (n, k), or octrees."""
     if model.topology.sdf_names[number] == OCTREE:
         return octrees(model, geoms)
-    own = model.geom_sdfparam[geoms]
+    parameters = model.geom_sdfparam[geoms]
     if model.topology.sdf_names[number] in FUNCTIONS:
-        return own
+        return parameters
     mesh = model.topology.geom_dataid[geoms]
-    return jnp.concatenate([own, model.mesh_pos[mesh], model.mesh_quat[mesh]], axis=1)
+    return jnp.concatenate([parameters, model.mesh_pos[mesh], model.mesh_quat[mesh]], axis=1)
 
 
 def parameter_axes(parameters: Parameters) -> Any:
@@ -282,15 +282,15 @@ def _user_distance(hook: DistanceField, parameters: Array, point: Array) -> Arra
     Raises:
       ValueError: the hook returns something else than one number.
     """
-    own, pos, turn = parameters[:-POSE], parameters[-POSE:-4], quat_to_mat(parameters[-4:])
+    numbers, pos, turn = parameters[:-POSE], parameters[-POSE:-4], quat_to_mat(parameters[-4:])
 
     def distance(place: Array) -> Array:
-        return jnp.asarray(hook(mul_vec(turn, place) + pos, own))
+        return jnp.asarray(hook(mul_vec(turn, place) + pos, numbers))
 
-    found = jax.vmap(distance)(point.reshape(-1, 3))
-    if found.ndim != 1:
-        raise ValueError(f"a distance field returned an array of shape {found.shape[1:]}, expected one number")
-    return found.reshape(point.shape[:-1]).astype(point.dtype)
+    distances = jax.vmap(distance)(point.reshape(-1, 3))
+    if distances.ndim != 1:
+        raise ValueError(f"a distance field returned an array of shape {distances.shape[1:]}, expected one number")
+    return distances.reshape(point.shape[:-1]).astype(point.dtype)
 
 
 Sizes = tuple[int, ...]
@@ -363,12 +363,12 @@ def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData | Oc
     index = np.array(geoms)
     starts = jnp.asarray(halton(model.opt.sdf_initpoints), model.geom_aabb.dtype)
     search = (starts, jnp.arange(model.opt.sdf_iterations))
-    each = [jnp.broadcast_to(part, (len(index), *part.shape)) for part in search]
-    each.append(model.mesh_vert[np.stack([_some_vertices(model.topology, geom) for geom in geoms])])
+    per_geom = [jnp.broadcast_to(part, (len(index), *part.shape)) for part in search]
+    per_geom.append(model.mesh_vert[np.stack([_some_vertices(model.topology, geom) for geom in geoms])])
     function, parameters = field_function(model, sizes[0]), field_parameters(model, index, sizes[0])
     if isinstance(parameters, Octree):
-        return record_of(function, OctreeData)(*parameters, model.geom_aabb[index], *each)
-    return record_of(function, FieldData)(parameters, model.geom_aabb[index], *each)
+        return record_of(function, OctreeData)(*parameters, model.geom_aabb[index], *per_geom)
+    return record_of(function, FieldData)(parameters, model.geom_aabb[index], *per_geom)
 
 
 def _some_vertices(topology: Topology, geom: int) -> np.ndarray:

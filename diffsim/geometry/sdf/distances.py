@@ -82,12 +82,12 @@ class FieldBoundary(NamedTuple):
 
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
         """Found by a search; moved by the conditions above, or against the gradient as the field grows there."""
-        place, begin = (mul_vec(self.turn, each) + self.shift for each in (point, start))
-        found = jax.lax.stop_gradient(_search(self.field, *jax.lax.stop_gradient((self.parameters, place, begin))))
-        distance, slope = _value(self.field, self.parameters, found)
+        place, begin = (mul_vec(self.turn, end) + self.shift for end in (point, start))
+        nearest = jax.lax.stop_gradient(_search(self.field, *jax.lax.stop_gradient((self.parameters, place, begin))))
+        distance, slope = _value(self.field, self.parameters, nearest)
         slope = jax.lax.stop_gradient(slope)
-        held = found - slope * safe.divide(_change(distance), dot(slope, slope))
-        return self._back(_moved(self.field, self.parameters, place, found)), self._back(held)
+        held = nearest - slope * safe.divide(_change(distance), dot(slope, slope))
+        return self._back(_moved(self.field, self.parameters, place, nearest)), self._back(held)
 
     def _back(self, place: Array) -> Array:
         return mul_vec_t(self.turn, place - self.shift)
@@ -142,23 +142,23 @@ def _search(field: Field, parameters: Any, point: Array, begin: Array) -> Array:
 
 
 @traced_once
-def _moved(field: Field, parameters: Any, point: Array, found: Array) -> Array:
+def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array:
     """The point that was found, with the derivative that the conditions give it."""
-    slope = jax.lax.stop_gradient(_value(field, parameters, found)[1])
+    slope = jax.lax.stop_gradient(_value(field, parameters, nearest)[1])
     squared = dot(slope, slope)
-    ratio = safe.divide(dot(jax.lax.stop_gradient(point) - found, slope), squared)
-    one, unit = jnp.eye(3, dtype=found.dtype), safe.normalize(slope)
-    hessian = jax.jacfwd(lambda place: _value(field, jax.lax.stop_gradient(parameters), place)[1])(found)
+    ratio = safe.divide(dot(jax.lax.stop_gradient(point) - nearest, slope), squared)
+    one, unit = jnp.eye(3, dtype=nearest.dtype), safe.normalize(slope)
+    hessian = jax.jacfwd(lambda place: _value(field, jax.lax.stop_gradient(parameters), place)[1])(nearest)
     bent, tangent = one + ratio * jnp.asarray(hessian), one - outer(unit, unit)
     block = mul_mat(tangent, mul_mat(bent, tangent)) + outer(unit, unit)
     # where the surface has an edge the conditions are not those of a least distance: it counts as flat
     curved = _positive(block)
     bent, block = jnp.where(curved, bent, one), jnp.where(curved, block, one)
-    distance, moving = _value(field, parameters, found)
+    distance, moving = _value(field, parameters, nearest)
     along = unit * -safe.divide(_change(distance), safe.sqrt(squared))
-    beside = mul_vec(tangent, point - found - ratio * moving)
-    beside = rest(beside, jnp.where(curved, safe.norm(jax.lax.stop_gradient(point) - found), 0))
-    return found + along + solve3(block, beside - mul_vec(tangent, mul_vec(bent, along)))
+    beside = mul_vec(tangent, point - nearest - ratio * moving)
+    beside = rest(beside, jnp.where(curved, safe.norm(jax.lax.stop_gradient(point) - nearest), 0))
+    return nearest + along + solve3(block, beside - mul_vec(tangent, mul_vec(bent, along)))
 
 
 def _positive(matrix: Array) -> Array:
@@ -210,7 +210,7 @@ def _on_plane(corner: Array, point: Array) -> Array:
     """Negative for a triangle without area."""
     b, c, off = corner[1] - corner[0], corner[2] - corner[0], point - corner[0]
     normal = cross(b, c)
-    second, third = (safe.divide(dot(each, normal), dot(normal, normal), -1) for each in (cross(off, c), cross(b, off)))
+    second, third = (safe.divide(dot(v, normal), dot(normal, normal), -1) for v in (cross(off, c), cross(b, off)))
     return jnp.stack([1 - second - third, second, third])
 
 
@@ -271,9 +271,9 @@ def field_distance(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates
 def _gap(kind: GeomType, first: Shape, second: Shape) -> Candidates:
     """One row at the least gap, in the frame of the second until the end."""
     fixed = jax.lax.stop_gradient((first, second))
-    found = _least(_surfaces(kind, *fixed), *_nearest_samples(kind, *fixed))
-    ends = _ends(_surfaces(kind, first, second), found.point, found.one, found.other)
-    moved = -ends.newton(rest(found.point - 0.5 * (ends.one + ends.other), found.gap))
+    nearest = _least(_surfaces(kind, *fixed), *_nearest_samples(kind, *fixed))
+    ends = _ends(_surfaces(kind, first, second), nearest.point, nearest.one, nearest.other)
+    moved = -ends.newton(rest(nearest.point - 0.5 * (ends.one + ends.other), nearest.gap))
     one, other = ends.one + mul_vec(ends.slope_one, moved), ends.other + mul_vec(ends.slope_other, moved)
     normal = mul_vec(second.mat, safe.normalize(other - one))
     pos = second.pos + mul_vec(second.mat, 0.5 * (one + other))
@@ -296,13 +296,13 @@ def _ends(surfaces: tuple[Boundary, Boundary], point: Array, *starts: Array) -> 
 def _surfaces(kind: GeomType, first: Shape, second: Shape) -> tuple[Boundary, Boundary]:
     """Both surfaces in the frame of the second."""
     data, dtype = second.data, second.pos.dtype
-    own = FieldBoundary(data.field, data.parameters, jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype))
+    boundary = FieldBoundary(data.field, data.parameters, jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype))
     if kind == GeomType.MESH:
-        return TriangleBoundary(seen_from(first, second), first.data.real), own
+        return TriangleBoundary(seen_from(first, second), first.data.real), boundary
     # the field of an ellipsoid is a distance only to first order
     inexact = kind in (GeomType.SDF, GeomType.ELLIPSOID)
     surface = FieldBoundary if inexact else ExactBoundary
-    return surface(*field_of(kind, first), *relative_pose(first, second)), own
+    return surface(*field_of(kind, first), *relative_pose(first, second)), boundary
 
 
 def _nearest_samples(kind: GeomType, first: Shape, second: Shape) -> tuple[Array, Array]:
@@ -337,6 +337,6 @@ def _least(surfaces: tuple[Boundary, Boundary], one: Array, other: Array) -> Sea
         begin = Search(middle, one, other, jnp.full((), jnp.inf, one.dtype), middle)
         return jax.lax.scan(step, begin, length=STEPS)[0]
 
-    found = jax.vmap(searched)(one, other)
-    best = jnp.argmin(found.gap)
-    return jax.lax.stop_gradient(Search(*(column[best] for column in found)))
+    points = jax.vmap(searched)(one, other)
+    best = jnp.argmin(points.gap)
+    return jax.lax.stop_gradient(Search(*(column[best] for column in points)))

@@ -257,7 +257,7 @@ def _deepest(data: FieldData, corner: Array) -> tuple[Array, Array]:
     MuJoCo starts at the same points of all triangles; without any iteration these are where searches end.
     """
     one, other = halton(max(1, len(data.starts)) + 1)[1:, :2].T
-    one, other = (np.where(one + other > 1, 1 - each, each) for each in (one, other))
+    one, other = (np.where(one + other > 1, 1 - shares, shares) for shares in (one, other))
     start = jnp.asarray(np.stack([1 - one - other, one, other], axis=1), corner.dtype)
     start = jnp.broadcast_to(start, (len(corner), *start.shape))
     if not len(data.steps):

@@ -40,14 +40,14 @@ def search_fields(model: Model, geoms: np.ndarray, lines: Lines) -> tuple[Array,
     numbers = model.topology.geom_sdf[geoms]
     distance = jnp.full(lines.wanted.shape, jnp.inf, lines.origin.dtype)
     for number in np.unique(numbers).tolist():
-        own = np.flatnonzero(numbers == number)
+        members = np.flatnonzero(numbers == number)
         function = field_function(model, number)
-        part = Lines(*(values[:, own] for values in lines))
-        parameters = jax.lax.stop_gradient(field_parameters(model, geoms[own], number))
+        part = Lines(*(values[:, members] for values in lines))
+        parameters = jax.lax.stop_gradient(field_parameters(model, geoms[members], number))
         met = jax.vmap(partial(_march, function), (parameter_axes(parameters), 1), 1)(parameters, part)
-        size = jnp.broadcast_to(model.geom_size[geoms[own]][None], part.origin.shape)
+        size = jnp.broadcast_to(model.geom_size[geoms[members]][None], part.origin.shape)
         around = box_distance(size, part.origin, part.direction) >= 0
-        distance = distance.at[:, own].set(jnp.where(part.wanted & around, met, jnp.inf))
+        distance = distance.at[:, members].set(jnp.where(part.wanted & around, met, jnp.inf))
     return distance, jnp.zeros(distance.shape, jnp.int32)
 
 
@@ -69,13 +69,13 @@ def _march(function: FieldFunction, parameters: Parameters, lines: Lines) -> Arr
 
 
 class FieldSurface(NamedTuple):
-    """The surfaces of k fields: `own` (k,) which of k geoms have this function; arbitrary for the others.
+    """The surfaces of k fields: `mask` (k,) which of k geoms have this function; arbitrary for the others.
 
     Of points (k, 3) in the geoms' frames: signed `distance` to first order, its `slope` as a unit vector, and `normal`,
     MuJoCo's, which is another where searches for contacts follow another direction.
     """
 
-    own: Array
+    mask: Array
     distance: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     normal: Callable[[Array], Array]
@@ -83,16 +83,16 @@ class FieldSurface(NamedTuple):
 
 def field_surfaces(model: Model, geom: Array) -> list[FieldSurface]:
     """For each function the surfaces of the fields of k geoms (k,)."""
-    numbers, found = model.topology.geom_sdf, []
+    numbers, surfaces = model.topology.geom_sdf, []
     for number in np.unique(numbers[numbers >= 0]).tolist():
         members = np.flatnonzero(numbers == number)
         # other geoms get parameters that this function can have
         slot = np.zeros(len(numbers), np.int32)
         slot[members] = np.arange(len(members))
         parameters = parameter_rows(field_parameters(model, members, number), jnp.asarray(slot)[geom])
-        own = jnp.asarray(numbers)[geom] == number
-        found.append(FieldSurface(own, *_surface(field_function(model, number), parameters)))
-    return found
+        mask = jnp.asarray(numbers)[geom] == number
+        surfaces.append(FieldSurface(mask, *_surface(field_function(model, number), parameters)))
+    return surfaces
 
 
 def _surface(function: FieldFunction, parameters: Parameters) -> tuple[Callable[[Array], Array], ...]:

@@ -253,11 +253,11 @@ def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Arr
     reach += [_reach_of_disc(*parts) for parts in zip(pair.ellipsoids, level_discs, strict=True)]
     for k, part in enumerate((*pair.segments, *pair.ellipsoids)):
         axis = safe.normalize(part.half if isinstance(part, Segment) else missing)
-        wanted, own = dot(missing, axis), reach[k](axis)
+        wanted, reach_here = dot(missing, axis), reach[k](axis)
         # the middle of what this part can take, given how far the later ones reach
-        later = sum((other(axis) for other in reach[k + 1 :]), jnp.zeros_like(own))
-        middle = 0.5 * (safe.maximum(-own, wanted - later) + safe.minimum(own, wanted + later))
-        taken = scale(axis, jnp.where(own > 0, middle, 0))
+        later = sum((other(axis) for other in reach[k + 1 :]), jnp.zeros_like(reach_here))
+        middle = 0.5 * (safe.maximum(-reach_here, wanted - later) + safe.minimum(reach_here, wanted + later))
+        taken = scale(axis, jnp.where(reach_here > 0, middle, 0))
         missing, shared[part.owner] = missing - taken, shared[part.owner] + taken
     return 0.5 * (points[0] + shared[0] + points[1] - shared[1])
 

@@ -199,9 +199,10 @@ def separate_round(kind: GeomType, body: Shape, hull: Hull, frame: Shape) -> tup
     is_disc, likely = kind == GeomType.CYLINDER, _against_sides(hull, turn, corners.point)
     if is_disc:
         likely = jax.tree.map(lambda *both: jnp.concatenate(both), likely, _around_axis(hull, turn, local))
-    found = furthest_direction(*jax.lax.stop_gradient((corners.point, size)), is_disc, jax.lax.stop_gradient(likely))
-    found = jax.lax.stop_gradient(found)
-    dist, point, normal = _contact(found, size, corners, is_disc)
+    fixed = jax.lax.stop_gradient((corners.point, size))
+    direction = furthest_direction(*fixed, is_disc, jax.lax.stop_gradient(likely))
+    direction = jax.lax.stop_gradient(direction)
+    dist, point, normal = _contact(direction, size, corners, is_disc)
     return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
 
 
@@ -246,31 +247,31 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
     return Likely(normal[best], height[best])
 
 
-def _contact(found: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
+def _contact(direction: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
     """The same three in the frame of the body, given the direction to within rounding."""
-    stretched = size * found
-    pole = safe.norm(jax.lax.stop_gradient(stretched)) < rounding(found) * size[0]
-    own = scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched)))
-    places, count = _touching(*jax.lax.stop_gradient((corners.point, found, jnp.where(pole, 0, own), size)))
+    stretched = size * direction
+    pole = safe.norm(jax.lax.stop_gradient(stretched)) < rounding(direction) * size[0]
+    nearest = scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched)))
+    places, count = _touching(*jax.lax.stop_gradient((corners.point, direction, jnp.where(pole, 0, nearest), size)))
     point, shift = corners.point[places], corners.shift[places]
-    normal = jnp.where(pole, found, _normal(point, count, found, size, is_disc))
+    normal = jnp.where(pole, direction, _normal(point, count, direction, size, is_disc))
     dist = dot(normal, point[0]) - jnp.where(pole, 0, safe.norm(size * jnp.where(pole, 1, normal)))
     stretched = jnp.where(pole, 1, size * normal)
-    own = jnp.where(pole, 0, size * scale(stretched, 1 / safe.norm(stretched)))
-    shares = shares_of(point - own[None], count)
+    nearest = jnp.where(pole, 0, size * scale(stretched, 1 / safe.norm(stretched)))
+    shares = shares_of(point - nearest[None], count)
     along = total([shift[k] * shares[k] for k in range(3)])
     against = total([scale(point[k], shares[k]) for k in range(3)])
-    middle = jnp.where(pole, against - scale(normal, 0.5 * dist), own + scale(normal, 0.5 * dist))
+    middle = jnp.where(pole, against - scale(normal, 0.5 * dist), nearest + scale(normal, 0.5 * dist))
     return dist, middle + pack([jnp.zeros_like(along), jnp.zeros_like(along), along]), normal
 
 
-def _touching(points: Array, normal: Array, own: Array, size: Array) -> tuple[Array, Array]:
+def _touching(points: Array, normal: Array, nearest: Array, size: Array) -> tuple[Array, Array]:
     """(places (3,) of the corners of the nearest side, edge or corner that are nearest to a point; how many)."""
     heights = dot(points, normal[None])
     lowest = jnp.argmin(heights)
     reach = size[0] + size[1] + size[2]
     level = heights - heights[lowest] < 1e2 * rounding(points) * reach
-    aside = points - own[None]
+    aside = points - nearest[None]
     aside = aside + scale(jnp.broadcast_to(normal, aside.shape), reach - dot(aside, normal[None]))
     # the others stand where the lowest does
     aside = jnp.where(level[:, None], aside, aside[lowest])
@@ -290,15 +291,15 @@ def _widened(places: Array, count: Array, points: Array, level: Array, reach: Ar
     return jnp.where(wide & (jnp.arange(3) == 2), third, places), jnp.where(wide, 3, count)
 
 
-def _normal(point: Array, count: Array, found: Array, size: Array, is_disc: bool) -> Array:
+def _normal(point: Array, count: Array, direction: Array, size: Array, is_disc: bool) -> Array:
     """The direction as a function of the corners (3, 3) of a corner, an edge or a side."""
     area = cross(point[1] - point[0], point[2] - point[0])
-    sign = jnp.where(jax.lax.stop_gradient(dot(area, found)) < 0, -1, 1).astype(area.dtype)
+    sign = jnp.where(jax.lax.stop_gradient(dot(area, direction)) < 0, -1, 1).astype(area.dtype)
     axis = safe.normalize(jnp.where(count == 2, point[1] - point[0], 1)) * (count == 2)
     pair, none = pair_of(point[0], size, is_disc), jnp.zeros_like(size[0])
     # the search compares gaps, which rounding hides within its root: the step that is differentiated begins nearer
-    nearer = _step_from(*jax.lax.stop_gradient((pair, found, axis, none)), rounding(found))
-    step = _step_from(pair, nearer, axis, none, rounding(found))
+    nearer = _step_from(*jax.lax.stop_gradient((pair, direction, axis, none)), rounding(direction))
+    step = _step_from(pair, nearer, axis, none, rounding(direction))
     return jnp.where(count == 3, scale(safe.normalize(area), sign), step)
 
 

@@ -111,8 +111,8 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
         (path, _, act_dot), qvel, qacc, velocity = split_step(model, state, inputs, data)
         return Motion(qvel, path, act_dot, velocity, qacc, data.sensor_now)
 
-    def read(found: Data) -> tuple[Array, Array, Array]:
-        return found.qacc, found.actuator_velocity, _sample(model, state, inputs, found)
+    def read(stage: Data) -> tuple[Array, Array, Array]:
+        return stage.qacc, stage.actuator_velocity, _sample(model, state, inputs, stage)
 
     h = model.opt.timestep
     slopes, reads = average_slopes(model, state, rates_of(data), h, lambda point: forward(model, point, inputs), read)
@@ -174,11 +174,11 @@ def _with_free_bodies(model: Model, state: State, data: Data, plain: Motion) -> 
     """The motion in which free bodies without constraints move by the midpoint rule."""
     free = free_bodies(model.topology)
     applied = pick(data.qfrc_smooth + data.qfrc_constraint + data.qfrc_bias, free.dofs)
-    own = pick(plain.qvel, free.dofs)
-    half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, own)
+    rates = pick(plain.qvel, free.dofs)
+    half, full = midpoint_velocity(model, pick(data.xquat, free.bodies), pick(state.qvel, free.dofs), applied, rates)
     loose = unconstrained(model, data.efc)[:, None]
-    path = plain.qvel.at[free.dofs].set(jnp.where(loose, half, own))
-    return plain._replace(qvel=plain.qvel.at[free.dofs].set(jnp.where(loose, full, own)), path=path)
+    path = plain.qvel.at[free.dofs].set(jnp.where(loose, half, rates))
+    return plain._replace(qvel=plain.qvel.at[free.dofs].set(jnp.where(loose, full, rates)), path=path)
 
 
 INTEGRATORS: dict[Integrator, Method] = {

@@ -41,7 +41,7 @@ def runge_kutta(dtype: jnp.dtype) -> Nodes:
     path[[2, 3], [0, 1]] = 1 / 2
     path[4], gain[4] = np.asarray([1, 1, 1, 0, 0]) / 6, np.asarray([*WEIGHTS, 0]) / 6
     before = ((0, 0), (KNOWN, 0))
-    return Nodes(*(jnp.asarray(each, dtype) for each in (part, np.pad(path, before), np.pad(gain, before))))
+    return Nodes(*(jnp.asarray(table, dtype) for table in (part, np.pad(path, before), np.pad(gain, before))))
 
 
 def quarters(until: Array) -> Nodes:
@@ -62,8 +62,8 @@ def simpson(until: Array) -> Nodes:
     # each acceleration counts for the position with the time that is left
     path, gain = np.asarray([1, 3, 1, 1, 0]) / 12, np.asarray([1, 4, 2, 4, 1]) / 12
     place = np.asarray([0, *range(KNOWN, KNOWN + 4)])
-    weights = (jnp.zeros(KNOWN + VISITS, until.dtype).at[place].set(each) for each in (path, gain))
-    return Nodes(until, *(until * each for each in weights))
+    weights = (jnp.zeros(KNOWN + VISITS, until.dtype).at[place].set(row) for row in (path, gain))
+    return Nodes(until, *(until * row for row in weights))
 
 
 def mean_rates(rates: Array, weights: Array) -> Array:

@@ -125,8 +125,8 @@ def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tupl
     (lower, b), (of_lower, of_b) = arguments, dims
     if of_lower is None and of_b is not None:
         columns = jnp.moveaxis(b, of_b, -1)
-        found = solve_p.bind(lower, columns.reshape(*columns.shape[:-2], -1))
-        return found.reshape(columns.shape), found.ndim
+        solution = solve_p.bind(lower, columns.reshape(*columns.shape[:-2], -1))
+        return solution.reshape(columns.shape), solution.ndim
     lower = jnp.moveaxis(lower, of_lower or 0, 0)
     b = jnp.broadcast_to(b, (lower.shape[0], *b.shape)) if of_b is None else jnp.moveaxis(b, of_b, 0)
     return solve_p.bind(lower, b), 0
@@ -144,13 +144,13 @@ def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]
       kernels: what computes it on CUDA, and on a CPU.
       rules: of its derivative, and of a batch.
     """
-    made = Primitive(name)
-    run_alone(made, plain)
-    made.def_abstract_eval(lambda *arguments: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
-    ad.primitive_jvps[made], batching.primitive_batchers[made] = rules
+    new = Primitive(name)
+    run_alone(new, plain)
+    new.def_abstract_eval(lambda *arguments: ShapedArray(arguments[-1].shape, arguments[-1].dtype))
+    ad.primitive_jvps[new], batching.primitive_batchers[new] = rules
     for platform, computed in ((None, plain), ("cuda", kernels.cuda), ("cpu", kernels.cpu)):
-        mlir.register_lowering(made, mlir.lower_fun(computed, multiple_results=False), platform=platform)
-    return made
+        mlir.register_lowering(new, mlir.lower_fun(computed, multiple_results=False), platform=platform)
+    return new
 
 
 factor_p = primitive(
@@ -214,8 +214,8 @@ def _plain(assemble: Assemble, arguments: Sequence[Array]) -> Array:
 
 def solve_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array:
     """`plain_solve_sum`, by one kernel on CUDA."""
-    own = is_small(matrices[0]) or is_tiny(matrices[0])
-    solve_terms = solve_sum_p.bind if own else _solve_large_sum
+    in_kernel = is_small(matrices[0]) or is_tiny(matrices[0])
+    solve_terms = solve_sum_p.bind if in_kernel else _solve_large_sum
     return solve_terms(*matrices, diagonal, b)
 
 
@@ -243,7 +243,7 @@ _solve_large_sum = jax.custom_jvp(plain_solve_sum)
 _solve_large_sum.defjvp(_jvp(plain_sum))
 
 
-def _batch(assemble: Assemble, made: Callable[[], Primitive]) -> Rule:
+def _batch(assemble: Assemble, primitive_of: Callable[[], Primitive]) -> Rule:
     """A batch of right sides of the same terms is solved by one factor."""
 
     def rule(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
@@ -253,17 +253,17 @@ def _batch(assemble: Assemble, made: Callable[[], Primitive]) -> Rule:
         size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
         pairs = zip(arguments, dims, strict=True)
         whole = (jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in pairs)
-        return made().bind(*whole), 0
+        return primitive_of().bind(*whole), 0
 
     return rule
 
 
-def _transpose(made: Primitive) -> Rule:
+def _transpose(itself: Primitive) -> Rule:
     """The same solve; linear in b only."""
 
     def rule(cotangent: Array, *arguments: Any) -> list[Array | None]:
         terms = arguments[:-1]
-        return [*(None for _ in terms), made.bind(*terms, ad.instantiate_zeros(cotangent))]
+        return [*(None for _ in terms), itself.bind(*terms, ad.instantiate_zeros(cotangent))]
 
     return rule
 
@@ -311,9 +311,9 @@ def _sum_lapack(*arguments: Array) -> Array:
 
 def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:
     """A solve, linear in its last argument, with what is assembled of the others."""
-    made = primitive(name, plain, kernels, (_jvp(assemble), _batch(assemble, lambda: made)))
-    ad.primitive_transposes[made] = _transpose(made)
-    return made
+    solver = primitive(name, plain, kernels, (_jvp(assemble), _batch(assemble, lambda: solver)))
+    ad.primitive_transposes[solver] = _transpose(solver)
+    return solver
 
 
 solve_sum_p = _assembled("small_cholesky_solve_sum", plain_sum, plain_solve_sum, Kernels(_sum_kernel, _sum_on_cpu))

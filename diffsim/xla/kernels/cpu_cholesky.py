@@ -163,9 +163,9 @@ def solve_bordered(matrix: Array, b: Array) -> Array:
 
 def _factor(matrix: Array) -> tuple[Array, Array]:
     """Upper factors (..., n, n), with what was there below their diagonals, and whether there are none (...)."""
-    found = jax.ShapeDtypeStruct(matrix.shape, matrix.dtype), jax.ShapeDtypeStruct(matrix.shape[:-2], jnp.int32)
+    outputs = jax.ShapeDtypeStruct(matrix.shape, matrix.dtype), jax.ShapeDtypeStruct(matrix.shape[:-2], jnp.int32)
     name = lapack.prepare_lapack_call("potrf_ffi", matrix.dtype)
-    upper, info = jax.ffi.ffi_call(name, found, input_output_aliases={0: 0})(matrix, uplo=LOWER)
+    upper, info = jax.ffi.ffi_call(name, outputs, input_output_aliases={0: 0})(matrix, uplo=LOWER)
     return upper, info
 
 

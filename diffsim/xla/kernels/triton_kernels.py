@@ -115,10 +115,10 @@ def _factor(lanes: _Lanes, read: Callable[[Array], Array], l_ref: Any, barrier: 
 
         value = jax.lax.fori_loop(0, (j + AT_ONCE - 1) // AT_ONCE, minus, value)
         pivot = jnp.sqrt(_at_row(lanes, value, j))
-        found: Any = jnp.where(lanes.row >= j, value / pivot, 0.0)
+        column_j: Any = jnp.where(lanes.row >= j, value / pivot, 0.0)
         # packed ones have no room for the zeros
         mask = lanes.exists if len(l_ref.shape) == 3 else left
-        triton.store(_place(l_ref, lanes.n, j, lanes.row, lanes.world), found, mask=mask)
+        triton.store(_place(l_ref, lanes.n, j, lanes.row, lanes.world), column_j, mask=mask)
         # other threads read it next
         barrier()
 
@@ -136,8 +136,8 @@ def _solve(lanes: _Lanes, l_ref: Any, b: Array) -> Array:
 
     def forward(j: Array, y: Array) -> Array:
         column = _column(lanes, l_ref, j, lanes.exists)
-        found = _at_row(lanes, y, j) / _at_row(lanes, column, j)
-        return jnp.where(lanes.row == j, found, jnp.where(lanes.row > j, y - column * found, y))
+        y_j = _at_row(lanes, y, j) / _at_row(lanes, column, j)
+        return jnp.where(lanes.row == j, y_j, jnp.where(lanes.row > j, y - column * y_j, y))
 
     def backward(step: Array, x: Array) -> Array:
         j = lanes.n - 1 - step
@@ -209,8 +209,8 @@ def factor(matrix: Array, interpret: bool = False) -> Array:
     batch, n, _ = matrix.shape
     out = jax.ShapeDtypeStruct((n, n, batch), matrix.dtype)
     kernel = functools.partial(_factor_kernel, barrier=_barrier(interpret))
-    found = _launch(kernel, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(matrix)
-    return jnp.transpose(found, (2, 1, 0))
+    factor = _launch(kernel, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(matrix)
+    return jnp.transpose(factor, (2, 1, 0))
 
 
 @functools.partial(jax.jit, static_argnames="interpret")
@@ -244,8 +244,8 @@ def _solve_once(kernel: Callable[..., None], arguments: tuple[Array, ...], inter
     b = arguments[-1]
     batch, n = b.shape
     out = jax.ShapeDtypeStruct((packed_size(n), batch), b.dtype), jax.ShapeDtypeStruct(b.shape, b.dtype)
-    own = functools.partial(kernel, barrier=_barrier(interpret))
-    return _launch(own, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(*arguments)[1]
+    with_barrier = functools.partial(kernel, barrier=_barrier(interpret))
+    return _launch(with_barrier, out, n, pl.cdiv(batch, _tile(n)[1]), interpret)(*arguments)[1]
 
 
 # the smallest matrix that Triton multiplies, and the most rows of J that are added at once
