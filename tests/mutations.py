@@ -63,8 +63,8 @@ MUTATIONS = {
     ),
     "friction coefficients carry no derivative": Mutation(
         "constraint/contact.py",
-        "friction=own.friction[:, : dim - 1].T",
-        f"friction={held('own.friction[:, : dim - 1].T')}",
+        "friction=group.friction[:, : dim - 1].T",
+        f"friction={held('group.friction[:, : dim - 1].T')}",
         PYRAMID,
     ),
     "equalities do not depend on the state": Mutation(

@@ -23,15 +23,13 @@ from diffsim.math.vector import matmul
 from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import ActiveSet, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Flexes, Kinematics, Tendons, Velocities
-from diffsim.xla.barriers import for_cpu, for_gpu, stored
+from diffsim.xla.barriers import for_gpu, stored
 from diffsim.xla.select import where
 
 Array = jax.Array
 
 MINVAL, MINIMP, MAXIMP = 1e-15, 1e-4, 0.9999
 DEFAULT_SOLREF = (0.02, 1.0)
-# numbers that a CPU raises to a power at once
-VECTOR = 8
 
 
 class Reference(NamedTuple):
@@ -100,21 +98,11 @@ def impedance(solimp: Array, violation: Array) -> Array:
     # both halves are the same power curve, seen from either end
     rising = x <= midpoint
     span = where(rising, midpoint, 1 - midpoint)
-    arc = span * _power(where(rising, x, 1 - x) / span, power)
+    arc = span * power(where(rising, x, 1 - x) / span, power)
     y = where(rising, arc, 1 - arc)
     saturated = where(jnp.abs(violation) >= width, dmax, d0)
     curve = where(inside, d0 + y * (dmax - d0), saturated)
     return where(constant, 0.5 * (d0 + dmax), curve)
-
-
-def _power(base: Array, exponent: Array) -> Array:
-    """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long."""
-    n = base.shape[-1]
-    rest = -n % VECTOR if for_cpu() and n > VECTOR // 2 else 0
-    if not rest:
-        return jnp.exp(exponent * jnp.log(base))
-    base, exponent = (stored(jnp.pad(x, (0, rest), constant_values=1)) for x in (base, exponent))
-    return stored(jnp.exp(exponent * jnp.log(base)))[:n]
 
 
 def bends(solimp: Array) -> Array:

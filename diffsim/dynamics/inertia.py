@@ -19,7 +19,7 @@ from diffsim.math.vector import scale
 from diffsim.types.data import ComFrame, Inertia, Tendons
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import stage, stage_for_cpu, transposed
+from diffsim.xla.barriers import elementwise_stage, stage, transposed
 from diffsim.xla.gather import pick
 
 Array = jax.Array
@@ -39,7 +39,7 @@ def dof_momenta(crb: Array, cdof: Array) -> Array:
     return inertia_mul(crb, cdof)
 
 
-@stage_for_cpu
+@elementwise_stage
 def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Tendons) -> BlockDiagonal:
     """M by blocks, from momenta of dofs (nv, 6) and their axes (nv, 6)."""
     blocks = dof_blocks(model.topology)

@@ -20,7 +20,7 @@ from diffsim.kinematics.tree import last_dof, sum_dofs
 from diffsim.math.rotation import quat_mul
 from diffsim.math.vector import cross, turn
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.barriers import stage_for_cpu
+from diffsim.xla.barriers import elementwise_stage
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.gather import pick
 
@@ -41,7 +41,7 @@ def carried(topology: Topology, qpos: Array, poses: Poses) -> Poses:
     return dict(zip(poses, carried_p.bind(qpos, *poses.values(), topology=topology, names=tuple(poses)), strict=True))
 
 
-@stage_for_cpu
+@elementwise_stage
 def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
     """How poses change as qpos (nq,) changes by `change` (nq,), all in unit time."""
     count = topology.nbody

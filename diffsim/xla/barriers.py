@@ -151,8 +151,8 @@ def stage(function: Callable[P, T]) -> Callable[P, T]:
     return computed_once(function)
 
 
-def stage_for_cpu(function: Callable[P, T]) -> Callable[P, T]:
-    """A stage whose results are stored one by one on a CPU; a GPU fuses them into the kernels that read them."""
+def elementwise_stage(function: Callable[P, T]) -> Callable[P, T]:
+    """A stage of elementwise operations: a GPU fuses them into the kernels that read them, a CPU stores the results."""
 
     @functools.wraps(function)
     def once(*args: P.args, **kwargs: P.kwargs) -> T:

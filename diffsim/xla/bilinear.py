@@ -1,14 +1,13 @@
-"""How vectors lie in memory: their elements as separate arrays, and one component of all of them after another.
+"""How vectors lie in memory, and products of vectors, linear in both, that JAX sees as single operations.
 
-Arithmetic on vectors (n, k) that lie by components runs for several vectors at once, and sums along trees, which are
-products with a mask from the right, read them as they lie.
-
-
-Products of vectors, linear in both, that JAX sees as single operations.
+The elements of vectors are separate arrays (`unpack`), or one component of all of them lies after another: arithmetic
+on vectors (n, k) that lie by components runs for several vectors at once, and sums along trees, which are products with
+a mask from the right, read them as they lie. Powers are of whole vectors; products with arrow matrices join nothing
+that is as wide as their vectors.
 
 Written out on components, a cross product is some twenty operations, which JAX traces, batches, differentiates and
-transposes one by one; a gradient of a simulation consists of little else. As a primitive it is one, with derivatives
-and transposes that are such products again, and is written out once, where a program is lowered.
+transposes one by one; a gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one, with
+derivatives and transposes that are such products again, and is written out once, where a program is lowered.
 """
 
 import functools
@@ -26,6 +25,8 @@ from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.compiled import run_alone
 
 Array = jax.Array
+# numbers that a CPU raises to a power at once
+VECTOR = 8
 
 
 def unpack(v: Array, axis: int = -1) -> list[Array]:
@@ -46,6 +47,16 @@ def by_components(vectors: Array) -> Array:
 @by_components.defjvp
 def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return by_components(*primals), tangents[0]
+
+
+def power(base: Array, exponent: Array) -> Array:
+    """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long."""
+    n = base.shape[-1]
+    rest = -n % VECTOR if for_cpu() and n > VECTOR // 2 else 0
+    if not rest:
+        return jnp.exp(exponent * jnp.log(base))
+    base, exponent = (stored(jnp.pad(x, (0, rest), constant_values=1)) for x in (base, exponent))
+    return stored(jnp.exp(exponent * jnp.log(base)))[:n]
 
 
 def arrow_product(tip: Array, side: Array, diagonal: Array, y: Array) -> Array:
