@@ -98,7 +98,7 @@ def impedance(solimp: Array, violation: Array) -> Array:
     # both halves are the same power curve, seen from either end
     rising = x <= midpoint
     span = where(rising, midpoint, 1 - midpoint)
-    arc = span * power(where(rising, x, 1 - x) / span, power)
+    arc = span * powers(where(rising, x, 1 - x) / span, power)
     y = where(rising, arc, 1 - arc)
     saturated = where(jnp.abs(violation) >= width, dmax, d0)
     curve = where(inside, d0 + y * (dmax - d0), saturated)

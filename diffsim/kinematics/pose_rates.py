@@ -105,8 +105,8 @@ def _derivative(
         return poses, pose_tangents
 
     def rates(qpos: Array, change: Array, *poses: Array) -> list[Array]:
-        rates = pose_rates(topology, qpos, change, dict(zip(names, poses, strict=True)))
-        return [rates[name] for name in names]
+        tangent = pose_rates(topology, qpos, change, dict(zip(names, poses, strict=True)))
+        return [tangent[name] for name in names]
 
     batched = functools.reduce(lambda function, _: jax.vmap(function), range(qpos.ndim - 1), rates)
     return poses, list(map(ad.add_tangents, pose_tangents, batched(qpos, change, *poses)))

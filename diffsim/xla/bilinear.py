@@ -49,7 +49,7 @@ def _derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
     return by_components(*primals), tangents[0]
 
 
-def power(base: Array, exponent: Array) -> Array:
+def powers(base: Array, exponent: Array) -> Array:
     """base^exponent (n,) of bases above zero; on a CPU of whole vectors, for what is left of one takes as long."""
     n = base.shape[-1]
     rest = -n % VECTOR if for_cpu() and n > VECTOR // 2 else 0

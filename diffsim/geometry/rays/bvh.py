@@ -142,14 +142,14 @@ def _boxes(plan: Trees, corners: Floats) -> Floats:
     """`mesh_boxes`, given the corners of leaves (leaves, 8, 9). Trees of one shape are computed together."""
     join: Join = jnp.concatenate if isinstance(corners, jax.Array) else np.concatenate
     first_node, first_leaf = plan.places[:, :2].T
-    levels, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
+    boxes, nodes = [np.zeros((0, 6, CHILDREN), corners.dtype)], [np.zeros(0, int)]
     for tree in dict.fromkeys(plan.trees):
         same = np.array([mesh for mesh, other in enumerate(plan.trees) if other == tree])
-        corner = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
-        levels = join(_levels(tree, join, corner.min(axis=2), corner.max(axis=2)), axis=1)
-        levels.append(levels.reshape(-1, 6, CHILDREN))
+        leaf = corners[first_leaf[same][:, None] + np.arange(tree.leaves)].reshape(len(same), tree.leaves, -1, 3)
+        levels = join(_levels(tree, join, leaf.min(axis=2), leaf.max(axis=2)), axis=1)
+        boxes.append(levels.reshape(-1, 6, CHILDREN))
         nodes.append((first_node[same][:, None] + np.arange(sum(tree.nodes))).ravel())
-    return join(levels)[np.argsort(np.concatenate(nodes))]
+    return join(boxes)[np.argsort(np.concatenate(nodes))]
 
 
 def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
