@@ -24,6 +24,7 @@ from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import ActiveSet, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Flexes, Kinematics, Tendons, Velocities
 from diffsim.xla.barriers import for_gpu, stored
+from diffsim.xla.bilinear import powers
 from diffsim.xla.select import where
 
 Array = jax.Array
