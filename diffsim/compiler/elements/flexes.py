@@ -62,7 +62,11 @@ def flex_rows(draft: Draft) -> None:
     if not nodes:
         return
     places, parts = _body_places(draft.fields), list[Fields]()
-    held = _held(draft)
+    # how the first equality constraint of each flex holds its edges, by name
+    held = dict[str, int]()
+    for node in draft.nodes["equality"]:
+        if isinstance(node.e, FlexEquality):
+            held.setdefault(node.e.flex, HELD[node.e.type])
     for node in nodes:
         try:
             parts.append(_flex(draft, node, places, held.get(node.name, 0)))
@@ -83,17 +87,15 @@ def flex_rows(draft: Draft) -> None:
         fields[name] = np.concatenate([part[name] for part in parts])
     rest = 2 * fields["nflexedge"] - len(fields["flex_vertedge"])
     fields["flex_vertedge"] = np.pad(fields["flex_vertedge"], (0, rest)).reshape(-1, 2)
-    fields["flex_vertedgeadr"] = _incident_addresses(fields)
+    # where the edges of each vertex begin, of flexes that flexvert constraints hold, one after another
+    number, address, start = fields["flex_vertedgenum"], np.zeros(fields["nflexvert"], int), 0
+    for first, count in zip(fields["flex_vertadr"], fields["flex_vertnum"], strict=True):
+        of_flex = number[first : first + count]
+        if of_flex.any():
+            address[first : first + count] = start + addresses(of_flex)
+            start += int(of_flex.sum())
+    fields["flex_vertedgeadr"] = address
     fields["flex_bandwidth"] = np.full(len(nodes), _bandwidth(fields))
-
-
-def _held(draft: Draft) -> dict[str, int]:
-    """How the first equality constraint of each flex holds its edges, by name."""
-    held = dict[str, int]()
-    for node in draft.nodes["equality"]:
-        if isinstance(node.e, FlexEquality):
-            held.setdefault(node.e.flex, HELD[node.e.type])
-    return held
 
 
 def _body_places(fields: Fields) -> tuple[Array, Array]:
@@ -209,9 +211,7 @@ def _carriers(draft: Draft, node: Node, order: int) -> tuple[Array, Array | None
     if len(e.vertex) % 3:
         raise FlexError(f"{len(e.vertex)} numbers of 'vertex' are no multiple of 3")
     if len(bodies) not in (1, len(e.vertex) // 3):
-        raise FlexError(
-            f"there are {len(bodies)} bodies for {len(e.vertex) // 3} vertices",
-        )
+        raise FlexError(f"there are {len(bodies)} bodies for {len(e.vertex) // 3} vertices")
     return bodies, np.array(e.vertex).reshape(-1, 3), nodes
 
 
@@ -312,17 +312,6 @@ def _tables(
     }
 
 
-def _incident_addresses(fields: Fields) -> Array:
-    """Where the edges of each vertex begin, of flexes that flexvert constraints hold, one after another."""
-    number, result, start = fields["flex_vertedgenum"], np.zeros(fields["nflexvert"], int), 0
-    for first, count in zip(fields["flex_vertadr"], fields["flex_vertnum"], strict=True):
-        own = number[first : first + count]
-        if own.any():
-            result[first : first + count] = start + addresses(own)
-            start += int(own.sum())
-    return result
-
-
 # ------------------------------------------------------------------------------------------------ material of cells
 
 
@@ -355,19 +344,19 @@ def _bandwidth(fields: Fields) -> int:
         """The degrees of freedom that move a body, its own last."""
         if body not in chains:
             weld = int(fields["body_weldid"][body])
-            dof, found = (int(dofadr[weld] + dofnum[weld] - 1) if weld else -1), list[int]()
+            dof, upward = (int(dofadr[weld] + dofnum[weld] - 1) if weld else -1), list[int]()
             while dof >= 0:
-                found.append(dof)
+                upward.append(dof)
                 dof = int(parent[dof])
-            chains[body] = found[::-1]
+            chains[body] = upward[::-1]
         return chains[body]
 
     interpolated = np.flatnonzero(fields["flex_interp"])
     for flex in interpolated:
         first = fields["flex_nodeadr"][flex]
         for body in fields["flex_nodebodyid"][first : first + fields["flex_nodenum"][flex]].tolist():
-            own = range(dofadr[body], dofadr[body] + dofnum[body]) if dofnum[body] else chain(body)
-            for dof in own:
+            dofs = range(dofadr[body], dofadr[body] + dofnum[body]) if dofnum[body] else chain(body)
+            for dof in dofs:
                 local.setdefault(int(dof), len(local))
     widest = 0
     for dof, here in local.items():
@@ -380,8 +369,8 @@ def _bandwidth(fields: Fields) -> int:
         first, grid = fields["flex_nodeadr"][flex], count * order + 1
         number, step = np.arange(np.prod(grid)).reshape(grid), np.arange(order + 1)
         for x, y, z in np.ndindex(*(int(n) for n in count)):
-            own = number[np.ix_(x * order + step, y * order + step, z * order + step)].ravel()
-            bodies = fields["flex_nodebodyid"][first + own].tolist()
+            of_cell = number[np.ix_(x * order + step, y * order + step, z * order + step)].ravel()
+            bodies = fields["flex_nodebodyid"][first + of_cell].tolist()
             places = [local[dof] for body in bodies for dof in chain(body) if dof in local]
             widest = max(widest, max(places) - min(places)) if places else widest
     return widest

@@ -15,7 +15,6 @@ import numpy as np
 
 from diffsim.base.enums import Elastic2D, JointType
 from diffsim.base.errors import Problems
-from diffsim.mjcf.attributes import IntVector
 from diffsim.mjcf.elements.body import Body, Frame, Inertial, Joint, Replicate
 from diffsim.mjcf.elements.constraints import FlexEquality, FlexStrain
 from diffsim.mjcf.elements.deformable import (
@@ -40,7 +39,7 @@ Array = np.ndarray
 
 ORDERS = {"trilinear": 1, "quadratic": 2}
 SLIDES = {"full": 3, "2d": 2, "radial": 1}
-GIVEN = ("mesh", "gmsh", "direct")
+FROM_OUTSIDE = ("mesh", "gmsh", "direct")
 BOXES = ("box", "cylinder", "ellipsoid")
 SHEETS = ("square", "disc")
 # bodies that one flexcomp may make
@@ -92,12 +91,12 @@ def _expand(spec: Spec, source: FlexComp, made: Made) -> list[Element]:
     cloud = _cloud(spec, source, e)
     lower, upper = cloud.point.min(axis=0), cloud.point.max(axis=0)
     order = ORDERS.get(e.dof, 0)
-    several = e.type in GIVEN and source.cellcount is not None
+    several = e.type in FROM_OUTSIDE and source.cellcount is not None
     nnode = int(np.prod((e.cellcount if several else np.ones(3, int)) * order + 1)) if order else 0
     pinned = _pins(e, cloud, max(len(cloud.point), nnode))
     rigid = e.rigid or bool(pinned[: len(cloud.point)].all())
     centered = not e.rigid and not pinned[: len(cloud.point)].any()
-    if e.type in GIVEN:
+    if e.type in FROM_OUTSIDE:
         pinned = _without_unused(cloud, pinned, nnode)
     flex = _flex(e, cloud, made)
     parent = e.parent
@@ -117,7 +116,10 @@ def _expand(spec: Spec, source: FlexComp, made: Made) -> list[Element]:
 def _check(e: Any) -> None:
     """Raises AssetError where the attributes of a flexcomp contradict each other."""
     parent, contact = e.parent, (e.first(FlexContact) or FlexContact()).filled()
-    if isinstance(parent, Replicate) or any(isinstance(around, Replicate) for around in _around(e)):
+    around = parent
+    while around is not None and not isinstance(around, Replicate):
+        around = around.parent
+    if around is not None:
         raise AssetError("a flexcomp cannot be replicated", "write one flexcomp for each copy")
     if isinstance(parent, Frame):
         raise AssetError("MuJoCo ignores the frame around a flexcomp", "give pos and quat to the flexcomp itself")
@@ -127,7 +129,7 @@ def _check(e: Any) -> None:
         raise AssetError(f"dim is 1, 2 or 3, not {e.dim}")
     if (e.count < (2 if e.dof == "radial" and e.dim == 3 else 1)).any() or (e.cellcount < 1).any():
         raise AssetError("count too small")
-    if e.type not in GIVEN and (e.spacing < 2 * e.radius + contact.margin).any():
+    if e.type not in FROM_OUTSIDE and (e.spacing < 2 * e.radius + contact.margin).any():
         raise AssetError("spacing must be larger than 2 * radius + margin")
     if (e.scale < MINIMUM).any() or e.mass < MINIMUM or e.inertiabox < MINIMUM:
         raise AssetError("scale, mass and inertiabox must be positive")
@@ -136,14 +138,6 @@ def _check(e: Any) -> None:
         raise AssetError("edge equality and young cannot both be given, but for elastic2d='bend'")
     if edge.equality == "strain" and e.dof not in ORDERS:
         raise AssetError("equality='strain' is for dof='trilinear' or 'quadratic'", "use equality='true' or 'vert'")
-
-
-def _around(element: Element) -> list[Element]:
-    found, around = [], element.parent
-    while around is not None:
-        found.append(around)
-        around = around.parent
-    return found
 
 
 def _elasticity(e: Element) -> FlexElasticity:
@@ -155,7 +149,14 @@ def _elasticity(e: Element) -> FlexElasticity:
 
 def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
     """Points, scaled and put into the frame of the body, and elements."""
-    cloud = _read(spec, source, e) if e.type in GIVEN else _shape(e)
+    if e.type in FROM_OUTSIDE:
+        cloud = _read(spec, source, e)
+    else:
+        # from counts; it has places on a texture where it has a material
+        check_count(int(np.prod(e.count[: e.dim].astype(float))), 50 * MOST_BODIES, "points")
+        dim = 2 if e.type in SHEETS else e.dim
+        point, element, texcoord = (box if e.type in BOXES else grid)(e.type, dim, e.count, e.spacing)
+        cloud = _Cloud(point, element, texcoord if e.material else texcoord[:0], np.zeros((0, 1), int))
     if not len(cloud.point) or not len(cloud.element):
         raise AssetError("point and element are required")
     if cloud.element.min() < 0 or cloud.element.max() >= len(cloud.point):
@@ -164,7 +165,7 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
     if not np.isfinite(cloud.point).all():
         raise AssetError("a point is not finite")
     check_count(len(cloud.point), 50 * MOST_BODIES, "points")
-    scaled = cloud.point * e.scale if e.type in GIVEN else cloud.point
+    scaled = cloud.point * e.scale if e.type in FROM_OUTSIDE else cloud.point
     try:
         turn = matrix(orientation_of(e, spec.compiler_of(source)))
     except ValueError as error:
@@ -173,16 +174,6 @@ def _cloud(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
     if source.texcoord is not None and not len(cloud.elemtexcoord):
         cloud.texcoord, cloud.elemtexcoord = _rows(source.texcoord, 2, "texcoord"), np.zeros((0, 1), int)
     return cloud
-
-
-def _shape(e: Any) -> _Cloud:
-    """A flexcomp that is made from counts; it has places on a texture where it has a material."""
-    check_count(int(np.prod(e.count[: e.dim].astype(float))), 50 * MOST_BODIES, "points")
-    dim = 2 if e.type in SHEETS else e.dim
-    shape = (box if e.type in BOXES else grid)(e.type, dim, e.count, e.spacing)
-    return _Cloud(
-        shape.point, shape.element, shape.texcoord if e.material else shape.texcoord[:0], np.zeros((0, 1), int)
-    )
 
 
 def _read(spec: Spec, source: FlexComp, e: Any) -> _Cloud:
@@ -217,7 +208,10 @@ def _rows(values: Array, width: int, name: str) -> Array:
 def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
     """(size,) which points, or nodes, stay with the parent body."""
     pinned, dim, interpolated = np.full(size, bool(e.rigid)), cloud.dim, e.dof in ORDERS
-    ids, ranges, places, blocks = (_joined(e, name) for name in ("id", "range", "grid", "gridrange"))
+    # all numbers of each attribute of the pins
+    names = "id", "range", "grid", "gridrange"
+    said = {name: [v for pin in e.each(FlexPin) if (v := getattr(pin, name)) is not None] for name in names}
+    ids, ranges, places, blocks = (np.concatenate([np.zeros(0, int), *said[name]]) for name in names)
     for name, values, width in (("range", ranges, 2), ("grid", places, dim), ("gridrange", blocks, 2 * dim)):
         if len(values) % width:
             raise AssetError(f"pins: {len(values)} numbers of '{name}' are no multiple of {width}")
@@ -242,11 +236,6 @@ def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
     if e.dof == "radial":
         pinned[0] = True
     return pinned
-
-
-def _joined(e: Any, name: str) -> IntVector:
-    """All numbers of an attribute of the pins."""
-    return np.concatenate([np.zeros(0, int), *(v for pin in e.each(FlexPin) if (v := getattr(pin, name)) is not None)])
 
 
 def _within(values: Array, most: Any) -> Array:
