@@ -130,7 +130,11 @@ def rounding_fields(fields: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _normals(vertex: Array, sides: Polygons, on_a_line: Callable[[Array, Array, Array], Array]) -> Array:
-    """Unit normals (n, 3), zero of a polygon without area; `on_a_line` by products and ways of first three vertices."""
+    """Unit normals (n, 3), zero for a polygon without area, by the first three vertices of each.
+
+    on_a_line: whether these three are on a line, given the cross product (n, 3) of the ways from the first one to the
+    second and third, and both ways (n, 3). Where they are, all vertices of the polygon count.
+    """
     begin, *ends = (vertex[sides.vertex[sides.start + k]] for k in range(3))
     one, other = (end - begin for end in ends)
     normal = cross_product(one, other)

@@ -149,10 +149,13 @@ def _distances(surface: _Surface, point: Array, lists: _Lists, number: Array) ->
 def _nearby(
     surface: _Surface, point: Array, reach: Array, lists: _Lists, number: Array
 ) -> Iterator[tuple[slice, Array, Array]]:
-    """Of lists `number` (k,) what can be nearest to some place within `reach` (k,) of points (k, 3), part by part.
+    """The triangles that can be nearest to some place within `reach` (k,) of points (k, 3), part by part of the points.
 
-    Nothing nearest is further from the point than the triangle whose ball has the nearest center, and from other places
-    than that by twice the reach. Yields the part, places in it of the points to which triangles belong, and these.
+    Each point has a list of candidates, `number` (k,). What is nearest to the point is no further away than the
+    triangle whose ball has the nearest center; for places within the reach that bound grows by twice the reach.
+
+    Yields:
+      The part; for each triangle that remains, which point of the part it belongs to; and the triangle.
     """
     check_pairs(int(lists.length[number].sum()))
     for part in _portions(lists.length[number]):

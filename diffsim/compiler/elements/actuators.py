@@ -134,7 +134,10 @@ def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node 
 
 
 def _activations(draft: Draft, nodes: list[Node]) -> list[int]:
-    """Numbers of activations: of the states of a law those that the actuator has; `actdim` for a law of the user's."""
+    """How many activations each actuator has: the states of its law that its parameters switch on, and of its plugin.
+
+    For a law of the user's it is `actdim`.
+    """
     names = "dyntype", "actdim", "dynprm", "gainprm"
     dyntype, actdim, *parameters = (np.array([getattr(node.e, name) for node in nodes]) for name in names)
     parameters = (prm.reshape(len(nodes), PARAMETERS) for prm in parameters)

@@ -75,7 +75,7 @@ def sleep_policies(draft: Draft) -> None:
 
 
 def _trees_of_wraps(fields: Fields, tendon: int) -> list[int]:
-    """The trees along a tendon, the first first."""
+    """The trees that a tendon runs over, in the order in which it first meets them."""
     owner = {
         WrapType.JOINT: "jnt_bodyid",
         WrapType.SITE: "site_bodyid",
