@@ -55,7 +55,7 @@ def check_sizes(draft: Draft) -> None:
 
 
 def _check_trees(draft: Draft, widths: list[int]) -> None:
-    """Note the tree that is too much, where bodies times degrees of freedom of all trees come to too many."""
+    """Note the largest tree where bodies times degrees of freedom, summed over all trees, are too many."""
     bodies = draft.nodes["body"]
     root = np.arange(len(bodies))
     for node in bodies:

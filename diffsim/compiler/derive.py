@@ -251,7 +251,7 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
 
 
 def _check_range(draft: Draft, actuator: int, lower: np.ndarray, upper: np.ndarray, tolerance: float) -> None:
-    """The range is one, and each end of it was reached and held."""
+    """Note a range that is empty, or has an end that was not reached and held."""
     source = draft.nodes["actuator"][actuator].source
     hint = "give lengthrange, or limit the joints"
     spread = upper[1] - lower[0]

@@ -127,7 +127,7 @@ def columns(rows: Iterable[Fields]) -> Fields:
 
 
 def is_limited(limited: Tristate, limits: Array) -> bool:
-    """Whether limits act: said so, or left to the range, which is then given and not empty."""
+    """Whether limits act: `limited` says so, or leaves it to the range, which then must not be empty."""
     return limited == Tristate.TRUE or (limited == Tristate.AUTO and bool(limits[0] < limits[1]))
 
 

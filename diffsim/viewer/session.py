@@ -115,7 +115,7 @@ class Seen(NamedTuple):
 
 @jax.jit
 def _look(model: Model, states: State, inputs: Inputs, grip: Grip, shown: Shown) -> Seen:
-    """All worlds."""
+    """What is seen of all worlds."""
 
     def one(state: State, inputs: Inputs, grip: Grip) -> Seen:
         data = forward(model, state, inputs)

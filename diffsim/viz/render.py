@@ -120,7 +120,7 @@ def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, sha
 
 
 def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, int | Array]) -> Array:
-    """The same of one scene; `part` is (shares, share)."""
+    """`_bundles` of one scene; `part` is (shares, share)."""
     steps = (np.arange(frame.samples) + 0.5) / frame.samples
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     across, down = frame.squares

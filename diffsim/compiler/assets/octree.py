@@ -71,7 +71,7 @@ class Cells(NamedTuple):
         return tuple(self.axes[np.arange(3), place] for place in (low, low + size))  # type: ignore[return-value]
 
     def divided(self, which: Array) -> "Cells":
-        """With children of some cells (k,) more, in their order."""
+        """The octree with eight children more for each of some cells (k,), in their order."""
         child = self.child.copy()
         child[which] = len(child) + 8 * np.arange(len(which))
         half = (self.size[which] // 2)[:, None, None]
@@ -117,13 +117,13 @@ def check_pairs(count: int) -> None:
 
 
 def chunks(count: int) -> Iterator[slice]:
-    """Parts of a number of rows."""
+    """Slices of CHUNK rows, one after another, that make up `count` rows."""
     for start in range(0, max(count, 1), CHUNK):
         yield slice(start, start + CHUNK)
 
 
 def _balanced(cells: Cells) -> Cells:
-    """With more cells, until neighbours differ by one level at most."""
+    """The octree with cells divided until neighbours differ by one level at most."""
     while True:
         leaves = cells.leaves
         beside = neighbours(cells, leaves)

@@ -200,7 +200,7 @@ class Nearest(NamedTuple):
 
 
 def nearest(point: Array, triangle: Array) -> Nearest:
-    """Of each of some points (k, 3) on its triangle (k, 3, 3)."""
+    """The point of a triangle (k, 3, 3) that is nearest to each point (k, 3)."""
     a, b, c = (triangle[:, k] for k in range(3))
     ab, ac = b - a, c - a
     part, second, third = _parts(*(dot(side, point - corner) for corner in (a, b, c) for side in (ab, ac)))

@@ -153,7 +153,7 @@ def _align_free(draft: Draft, node: Node) -> None:
 
 
 def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
-    """Put a pose, or a position and a direction, behind another pose."""
+    """Put a pose, or a position and a direction, into the frame in which its own frame has a pose (pos, quat)."""
     row = node.row
     turn = row.get(prefix + "_quat", np.array([1.0, 0, 0, 0]))
     row[prefix + "_pos"], turned = compose(pos, quat, row[prefix + "_pos"], turn)
