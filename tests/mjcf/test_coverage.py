@@ -17,7 +17,7 @@ from diffsim.types import Option
 
 ROOT = Path(diffsim.__file__).parent
 READERS = [*sorted((ROOT / "compiler").rglob("*.py")), *sorted((ROOT / "mjcf" / "macros").glob("*.py"))]
-READERS += [ROOT / "mjcf" / f"{name}.py" for name in ("spec", "defaults", "reader", "orientation")]
+READERS += [ROOT / "mjcf" / f"{name}.py" for name in ("spec", "reader", "orientation")]
 READERS += [
     ROOT / "mjcf" / "elements" / f"{name}.py"
     for name in ("actuator", "shortcuts", "dcmotor", "sensor", "constraints", "settings")
