@@ -170,6 +170,11 @@ class _Axes(NamedTuple):
     windows: Values
 
 
+def _along(shape: Values, axis: int) -> Array:
+    """The indices along one axis of a shape, to be broadcast over the others."""
+    return np.arange(shape[axis]).reshape([-1 if other == axis else 1 for other in range(len(shape))])
+
+
 def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
     """Index arrays that pick the windows of a gather or scatter, one per axis of the operand; they have `shape`.
 
@@ -179,16 +184,13 @@ def _window(operand: Array, indices: Array, axes: _Axes, shape: Values) -> Any:
     kept = dict(zip(left, axes.windows, strict=True))
     outer = [axis for axis in range(len(shape)) if axis not in axes.windows]
 
-    def along(axis: int) -> Array:
-        return np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-
     result = []
     for axis in range(operand.ndim):
         index = np.zeros([1] * len(shape), int)
         if axis in kept:
-            index = index + along(kept[axis])
+            index = index + _along(shape, kept[axis])
         if axis in axes.batching:
-            index = index + along(outer[axes.batching[axis]])
+            index = index + _along(shape, outer[axes.batching[axis]])
         if axis in axes.mapped:
             spread = [1] * len(shape)
             for place, size in zip(outer, indices.shape[:-1], strict=True):
@@ -331,7 +333,7 @@ NUMPY: dict[str, Rule] = {
     "ge": _plain(np.greater_equal),
     "gt": _plain(np.greater),
     "integer_pow": lambda x, *, y, **params: x**y,
-    "iota": lambda *, dtype, shape, dimension, **params: np.indices(shape, dtype)[dimension],
+    "iota": lambda *, dtype, shape, dimension, **_: np.broadcast_to(_along(shape, dimension).astype(dtype), shape),
     "le": _plain(np.less_equal),
     "lt": _plain(np.less),
     "max": _plain(np.maximum),
