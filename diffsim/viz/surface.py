@@ -13,15 +13,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.bvh import trees
-from diffsim.geometry.rays.ray import (
-    ROOM,
-    BundledHits,
-    BundledRays,
-    bundles_of,
-    may_meet_ball,
-    nearest,
-    no_hits,
-)
+from diffsim.geometry.rays.ray import ROOM, BundledHits, BundledRays, bundles_of, may_meet_ball, nearest, no_hits
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, outside
 from diffsim.math import safe

@@ -18,13 +18,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.compiler.assets.field_plugins import field_of, field_surface
-from diffsim.compiler.assets.hull import (
-    Hull,
-    Polygons,
-    convex_hull,
-    polygon_normals,
-    polygons,
-)
+from diffsim.compiler.assets.hull import Hull, Polygons, convex_hull, polygon_normals, polygons
 from diffsim.compiler.assets.mesh_shapes import builtin_surface
 from diffsim.compiler.assets.octree_field import Octree, octree_of
 from diffsim.compiler.draft import Draft, Node
@@ -41,13 +35,7 @@ from diffsim.mjcf.files.surface import (
     volume_and_center,
 )
 from diffsim.mjcf.orientation import IDENTITY, diagonalize, matrix, unit
-from diffsim.mjcf.resources import (
-    MOST_FACES,
-    MOST_VERTICES,
-    AssetError,
-    check_count,
-    kind_of,
-)
+from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_count, kind_of
 
 Array = np.ndarray
 

@@ -11,22 +11,13 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh, compile_mesh, mesh_source
-from diffsim.compiler.assets.hull import (
-    Polygons,
-    graph,
-    polygons_of_vertices,
-    rounding_fields,
-)
+from diffsim.compiler.assets.hull import Polygons, graph, polygons_of_vertices, rounding_fields
 from diffsim.compiler.assets.octree_field import Octree
 from diffsim.compiler.draft import Draft, addresses, or_minus_one
 from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.mjcf.elements.deformable import Plugin
-from diffsim.mjcf.resources import (
-    MOST_IN_ALL,
-    AssetError,
-    check_count,
-)
+from diffsim.mjcf.resources import MOST_IN_ALL, AssetError, check_count
 
 Array = np.ndarray
 Fields = dict[str, Any]

@@ -22,14 +22,7 @@ from diffsim.compiler.assets.field_plugins import NO_FIELD, SAMPLED, FieldUse, f
 from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.elements.constraints import CONDIMS
 from diffsim.compiler.elements.mass_properties import MASS_PROPERTIES, MassProperties, bounding_box, fluid_coefficients
-from diffsim.mjcf.orientation import (
-    TINY,
-    compose,
-    from_z_axis,
-    orientation_of,
-    rotate,
-    unit,
-)
+from diffsim.mjcf.orientation import TINY, compose, from_z_axis, orientation_of, rotate, unit
 from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray

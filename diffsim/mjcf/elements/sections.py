@@ -13,15 +13,7 @@ from diffsim.mjcf.elements.body import Body, Camera, Frame, FreeJoint, Geom, Ine
 from diffsim.mjcf.elements.constraints import TAGS as EQUALITIES
 from diffsim.mjcf.elements.constraints import Equality, Exclude, Pair
 from diffsim.mjcf.elements.dcmotor import DCMotor
-from diffsim.mjcf.elements.deformable import (
-    Attach,
-    Composite,
-    Config,
-    Flex,
-    FlexComp,
-    Plugin,
-    PluginDeclaration,
-)
+from diffsim.mjcf.elements.deformable import Attach, Composite, Config, Flex, FlexComp, Plugin, PluginDeclaration
 from diffsim.mjcf.elements.settings import Compiler, CustomText, Key, Numeric, Option, Size, Statistic, Tuple
 from diffsim.mjcf.elements.shortcuts import (
     Adhesion,
