@@ -70,7 +70,7 @@ def best_seconds_in_turn(
 ) -> list[float]:
     """The shortest of several runs of each call on its own start, all of them one after the other each time."""
     times = [
-        [best_seconds(call, start, ctrl, repeats=1) for call, start in zip(calls, starts, strict=True)]
+        [best_seconds(call, start, ctrl, repeats=1, lasting=0) for call, start in zip(calls, starts, strict=True)]
         for _ in range(repeats)
     ]
     return [min(column) for column in zip(*times, strict=True)]
