@@ -60,9 +60,9 @@ REFINED = ((32, 12, 0.2), (64, 12, 0.12))
 # a stage ends when so many rounds gain less than this share of the cost, and controls scatter by less than NARROW
 PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
 # the goal counts as reached at this share of the final cost at the start; else there are so many tries
-REACHED, TRIES = 5e-3, 3
-# nearer than this share the goal is pressed for: its part of the cost counts so many times more in a search
-NEAR, PRESSED = 0.2, 9.0
+REACHED, TRIES = 7e-3, 3
+# between these shares the goal is pressed for: its part of the cost counts so many times more in a search
+AT, NEAR, PRESSED = 3e-3, 0.2, 9.0
 # worlds of robust planning, and how many times as much the cost may be under noise before a motion is called fragile
 SET, FRAGILE = 8, 1.25
 # stages of robust planning about the best motion
@@ -196,17 +196,18 @@ class _Find(NamedTuple):
     noisy: Array
 
 
-# as one program, which is kept
-_varied = jit(
+# programs that run a few times
+_soon = functools.partial(jit, quick=True)
+_varied = _soon(
     lambda model, key, fields, count: varied_leaves(model, key, dict(fields), count),
     static_argnames=("fields", "count"),
 )
-_draw = jax.jit(draw, static_argnums=3)
-_learn = jax.jit(learn)
-_displaced = jax.jit(jax.vmap(integrate, in_axes=(None, None, 0)))
-_spread = jax.jit(spread, static_argnums=3)
-_middles = jax.jit(middles, static_argnums=3)
-_detailed = jax.jit(lambda task, ctrl, detail: inside(task, ctrl + jnp.broadcast_to(detail, ctrl.shape)))
+_draw = _soon(draw, static_argnums=3)
+_learn = _soon(learn)
+_displaced = _soon(jax.vmap(integrate, in_axes=(None, None, 0)))
+_spread = _soon(spread, static_argnums=3)
+_middles = _soon(middles, static_argnums=3)
+_detailed = _soon(lambda task, ctrl, detail: inside(task, ctrl + jnp.broadcast_to(detail, ctrl.shape)))
 
 
 class _Hunt:
@@ -350,7 +351,7 @@ class _Hunt:
         for turn in range(TRIES if self.goal > 0 else len(kinds)):
             kinds[turn % len(kinds)]()
             self.refine(REFINED, "refined")
-            if not self.reached(self.best) and self.best.final < NEAR * self.goal:
+            if AT * self.goal <= self.best.final < NEAR * self.goal:
                 self.pressing = PRESSED
                 self.refine(REFINED, "pressed")
                 self.pressing = 0.0
