@@ -1,8 +1,8 @@
 """Plans through contact by the default call, judged by C MuJoCo that plays the controls: one line a run, then counts.
 
-    make measure WHAT=plan                                        # eight tasks of mujodico, seeds 0 to 9, four minutes
+    make measure WHAT=plan                                        # eight tasks of mujodico, seeds 0 to 9, four CPU minutes
     .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2        # some task, some seeds
-    .venv/bin/python -m tests.measure.plan held minutes=5         # the eight tasks of ours, as far as five minutes go
+    .venv/bin/python -m tests.measure.plan held minutes=5         # the eight tasks of ours, as far as five CPU minutes go
     .venv/bin/python -m tests.measure.plan report                 # what is known so far, a line a task
 
 A run is a line of JSON in /tmp/diffsim_measure/plan.jsonl, with its controls beside it; runs of the same text of the
@@ -190,11 +190,11 @@ def main() -> None:
     WHEELS.mkdir(exist_ok=True)
     known = [json.loads(line) for line in book.read_text().splitlines()] if book.exists() else []
     known = [line for line in known if line["planner"] == planner() and line["task"] in names]
-    done, began = {(line["task"], line["seed"]) for line in known}, time.monotonic()
+    done, began = {(line["task"], line["seed"]) for line in known}, time.process_time()
     for name in names if "report" not in words else []:
         task = None
         for seed in seeds:
-            if (name, seed) in done or time.monotonic() - began > 60 * minutes:
+            if (name, seed) in done or time.process_time() - began > 60 * minutes:
                 continue
             line, task = run(name, seed, task)
             known.append(line)
