@@ -1,9 +1,9 @@
 """Plans through contact by the default call, judged by C MuJoCo that plays the controls: one line a run, then counts.
 
-    make measure WHAT=plan                                        # eight tasks of mujodico, seeds 0 to 9, four CPU minutes
-    .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2        # some task, some seeds
-    .venv/bin/python -m tests.measure.plan held minutes=5         # the eight tasks of ours, as far as five CPU minutes go
-    .venv/bin/python -m tests.measure.plan report                 # what is known so far, a line a task
+    make measure WHAT=plan                                     # eight tasks of mujodico, seeds 0 to 9, four CPU minutes
+    .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2     # some task, some seeds
+    .venv/bin/python -m tests.measure.plan held minutes=5      # the eight tasks of ours, as far as five CPU minutes go
+    .venv/bin/python -m tests.measure.plan report              # what is known so far, a line a task
 
 A run is a line of JSON in /tmp/diffsim_measure/plan.jsonl, with its controls beside it; runs of the same text of the
 planner are not repeated, so that a long table is made of many short calls. The eight planar tasks of MuJoDiCo 3.17.0
