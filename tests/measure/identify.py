@@ -1,18 +1,22 @@
 """Identification: synthetic problems of ten kinds, recorded by C MuJoCo.
 
     make measure WHAT=identify            # PROBLEMS of each kind, one line of counts each
-    PROBLEMS=4 KINDS=arm,legs python -m tests.measure.identify
+    PROBLEMS=4 KINDS=arm,legs RESULTS=some.jsonl SECONDS_AT_MOST=300 python -m tests.measure.identify
 
 Of each problem the truth and the start are random, and `optimize.fit` is called as a user would, with the noise of the
-sensors and nothing else. A number counts as right if its interval, twice as wide, holds the truth, and as solved if it
-is within 5% or three standard deviations; a result that is wrong and says "explains the data" is unflagged.
+sensors and nothing else. Each is a line of RESULTS: what is there is not run again, so that a run may end and go on;
+each says which code it is of. A number counts as right if its interval, twice as wide, holds the truth, and as solved
+if it is within 5% or three standard deviations; a result that is wrong and says "explains the data" is unflagged.
 """
 
+import hashlib
+import json
 import os
+import pathlib
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -28,6 +32,7 @@ import diffsim  # noqa: E402
 from diffsim import optimize  # noqa: E402
 
 Unknown = optimize.Unknown
+RESULTS = os.environ.get("RESULTS", "out/identify.jsonl")
 
 
 class Kind(NamedTuple):
@@ -286,70 +291,73 @@ def problem(kind: Kind, seed: int) -> Problem:
     return Problem(start, recording, np.asarray(list(truth.values())), model)
 
 
-class Counts(NamedTuple):
-    """Of the problems of a kind."""
+def judged(kind: Kind, seed: int) -> dict[str, Any]:
+    """A fit of one problem: what was said of it and what holds."""
+    begin = time.process_time()
+    task = problem(kind, seed)
+    result = optimize.fit(task.model, task.recording, kind.unknowns, kind.noise)
+    shown, truth = result.identified, task.truth
+    values, low, high = (part[: truth.size] for part in (shown.values, shown.lower, shown.upper))
+    shut = np.isfinite(low) & np.isfinite(high)
+    middle, half = (0.5 * np.where(shut, high + sign * low, 0) for sign in (1, -1))
+    close = (np.abs(values - truth) < 0.05 * np.abs(truth)) | (np.abs(values - truth) < 1.5 * half)
+    off = np.where(shut & (not kind.wrong), np.abs(truth - middle) > 2 * half, ~close)
+    return {
+        "seed": seed,
+        "explained": bool(result.explained),
+        "solved": bool(result.explained and np.all(close)),
+        "intervals": int(np.sum(shut)) if result.explained else 0,
+        "covered": int(np.sum(shut & (low <= truth) & (truth <= high))) if result.explained else 0,
+        "wrong": bool(off.any()),
+        "unflagged": bool(off.any() and result.explained),
+        "seconds": round(time.process_time() - begin, 2),
+        "truth": truth.tolist(),
+        "values": values.tolist(),
+        "half": half.tolist(),
+        "verdict": result.evidence.sentence,
+        "ended": f"{result.message}, {result.iterations} Jacobians",
+    }
 
-    problems: int
-    explained: int
-    solved: int
-    intervals: int
-    covered: int
-    wrong: int
-    unflagged: int
-    seconds: float
+
+def code() -> str:
+    """What tells fits apart: a digest of the files that make them."""
+    files = sorted(pathlib.Path(optimize.__file__).parent.glob("identify/*.py"))
+    return hashlib.sha1(b"".join(path.read_bytes() for path in files)).hexdigest()[:8]
 
 
-def judged(kind: Kind, count: int, verbose: bool) -> Counts:
-    """Fits of so many problems."""
-    explained = solved = intervals = covered = wrong = unflagged = 0
-    begin = time.perf_counter()
-    for seed in range(count):
-        task = problem(kind, seed)
-        result = optimize.fit(task.model, task.recording, kind.unknowns, kind.noise)
-        shown = result.identified
-        values, truth = shown.values[: task.truth.size], task.truth
-        low, high = shown.lower[: truth.size], shown.upper[: truth.size]
-        shut = np.isfinite(low) & np.isfinite(high)
-        middle, half = (0.5 * np.where(shut, high + sign * low, 0) for sign in (1, -1))
-        inside = (low <= truth) & (truth <= high)
-        close = (np.abs(values - truth) < 0.05 * np.abs(truth)) | (np.abs(values - truth) < 1.5 * half)
-        off = np.where(shut & (not kind.wrong), np.abs(truth - middle) > 2 * half, ~close)
-        explained += result.explained
-        solved += bool(result.explained and np.all(close))
-        if result.explained:
-            intervals, covered = (
-                intervals + int(np.isfinite(half).sum()),
-                covered + int((inside & np.isfinite(half)).sum()),
-            )
-        wrong, unflagged = wrong + bool(off.any()), unflagged + bool(off.any() and result.explained)
-        if verbose:
-            print(seed, result.explained, "truth", truth, "values", values, "half", half)
-            print("   ", result.evidence, "|", result.message, result.iterations, flush=True)
-    return Counts(count, explained, solved, intervals, covered, wrong, unflagged, time.perf_counter() - begin)
+def counted(rows: list[dict[str, Any]]) -> str:
+    """Counts of some problems."""
+    total = {name: sum(row[name] for row in rows) for name in ("explained", "solved", "covered", "intervals")}
+    total |= {name: sum(row[name] for row in rows) for name in ("wrong", "unflagged", "seconds")}
+    share = total["covered"] / max(total["intervals"], 1)
+    return (
+        f"{len(rows)} problems, {total['explained']} explained, {total['solved']} solved; intervals that hold the "
+        f"truth {total['covered']} of {total['intervals']} ({share:.1%}); wrong {total['wrong']}, unflagged "
+        f"{total['unflagged']}; {total['seconds']:.0f} s"
+    )
 
 
 def main() -> None:
-    """One line for each kind, and one of all."""
-    count = int(os.environ.get("PROBLEMS", "20"))
-    chosen = os.environ.get("KINDS", ",".join(KINDS)).split(",")
-    rows = []
+    """Fits what is not yet in the file of results, as long as there is time; one line for each kind, and one of all."""
+    wanted, seconds = int(os.environ.get("PROBLEMS", "20")), float(os.environ.get("SECONDS_AT_MOST", "inf"))
+    chosen, path, now = os.environ.get("KINDS", ",".join(KINDS)).split(","), pathlib.Path(RESULTS), code()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = [row for row in rows if row["kind"] in chosen and row["seed"] < wanted]
     for name in chosen:
-        row = judged(KINDS[name], count, bool(os.environ.get("VERBOSE")))
-        rows.append((name, row))
-        print(
-            f"{name}: {row.problems} problems, {row.explained} explained, {row.solved} solved; intervals that hold the "
-            f"truth {row.covered} of {row.intervals}; wrong {row.wrong}, unflagged {row.unflagged}; "
-            f"{row.seconds:.0f} s",
-            flush=True,
-        )
-    right = [row for name, row in rows if not KINDS[name].wrong]
-    total = [sum(column) for column in zip(*(row for _, row in rows), strict=True)]
-    share = total[4] / max(total[3], 1)
-    print(
-        f"all: {total[0]} problems; intervals {total[4]} of {total[3]} ({share:.1%}, bar 93%); wrong and unflagged "
-        f"{total[6]} of {total[5]} (bar 2%); with a right model {sum(row.solved for row in right)} of "
-        f"{sum(row.problems for row in right)} solved (bar 95%)"
-    )
+        there = {row["seed"] for row in rows if row["kind"] == name}
+        for seed in sorted(set(range(wanted)) - there):
+            if time.process_time() > seconds:
+                break
+            rows.append({"kind": name, "code": now, **judged(KINDS[name], seed)})
+            with path.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    for name in chosen:
+        print(f"{name}: {counted([row for row in rows if row['kind'] == name])}")
+    right = [row for row in rows if not KINDS[row["kind"]].wrong]
+    solved = sum(row["solved"] for row in right) / max(len(right), 1)
+    print(f"all: {counted(rows)}; with a right model {solved:.1%} solved (bars: 93% a kind, 2% unflagged, 95% solved)")
+    print(f"{len(rows)} of {wanted * len(chosen)} problems, {sum(row['code'] != now for row in rows)} by other code")
 
 
 if __name__ == "__main__":

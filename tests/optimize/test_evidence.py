@@ -34,7 +34,6 @@ def sample(errors: np.ndarray, known: bool = True) -> Sample:
         noise=np.full(2, NOISE),
         known=known,
         ctrl=np.zeros((WINDOWS, ROWS, 0)),
-        qvel=np.gradient(MOVED, H, axis=1),
         contacts=np.zeros((WINDOWS, ROWS), int),
         timestep=H,
         names=["q1", "q2"],

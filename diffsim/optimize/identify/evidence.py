@@ -81,7 +81,7 @@ class Sample(NamedTuple):
       blocks: their derivatives, rows of errors first.
       readings: (windows, T, ny), as simulated; measured: as recorded.
       noise: (ny,) standard deviations; known: whether they are the user's.
-      ctrl, qvel, contacts: (windows, T, ...), contacts counted.
+      ctrl, contacts: (windows, T, nu) and (windows, T), how many there are.
       timestep: s; names: (ny,) of readings; order: (ny,) how often a force is integrated to be seen there, 0 to 2.
     """
 
@@ -92,7 +92,6 @@ class Sample(NamedTuple):
     noise: np.ndarray
     known: bool
     ctrl: np.ndarray
-    qvel: np.ndarray
     contacts: np.ndarray
     timestep: float
     names: list[str]

@@ -229,7 +229,6 @@ class Problem:
             noise=self.noise,
             known=known,
             ctrl=np.asarray(self.windows.ctrl, float),
-            qvel=np.asarray(moved.qvel, float),
             contacts=np.asarray(moved.contacts),
             timestep=self.timestep,
             names=reading_names(model),

@@ -74,7 +74,6 @@ class Motions(NamedTuple):
 
     Attributes:
       readings: (windows, T, ny).
-      qvel: (windows, T, nv).
       contacts: (windows, T) how many there are.
       defects: (windows, nx) end of a window minus the first state of the next one, in tangent coordinates; of the last
         window, minus that of the first one.
@@ -82,7 +81,6 @@ class Motions(NamedTuple):
     """
 
     readings: Array
-    qvel: Array
     contacts: Array
     defects: Array
     ends: State
@@ -107,13 +105,13 @@ def motions(places: Places, model: Model, windows: Windows, guess: Guess) -> Mot
     fitted = with_numbers(model, places, guess.theta)
     starts = first_states(model, windows, guess.changes)
 
-    def kept(state: State, data: Data) -> tuple[Array, Array, Array]:
-        return data.sensordata, state.qvel, jnp.sum(data.contact.dist < data.contact.includemargin)
+    def kept(state: State, data: Data) -> tuple[Array, Array]:
+        return data.sensordata, jnp.sum(data.contact.dist < data.contact.includemargin)
 
     run = jax.vmap(lambda state, ctrl: rollout(fitted, state, ctrl, kept))(starts, windows.ctrl)
     defects = jax.vmap(functools.partial(difference, model))(run.final, _next(starts))
-    readings, qvel, contacts = run.readouts
-    return Motions(readings, qvel, contacts, defects, run.final)
+    readings, contacts = run.readouts
+    return Motions(readings, contacts, defects, run.final)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
