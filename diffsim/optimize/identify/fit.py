@@ -4,10 +4,8 @@
 
 Recordings are cut into windows of equal length, each with an initial state x_w of its own (tangent coordinates), so
 that errors do not pile up over long motions and chaos stays out. Jacobians are exact (residuals.py), and fits of the
-same shapes share their compiled programs. The search is by Levenberg-Marquardt steps within the bounds
-(least_squares.py), from the model's numbers, and where that ends in no minimum that explains the data (evidence.py),
-from others within the bounds. Where things touch, windows are short at first and then chained to one motion.
-Sources: Bock 1983 for several windows; McKay, Beckman and Conover 1979 for the starts.
+same shapes share their compiled programs. Steps are those of Levenberg and Marquardt within the bounds
+(least_squares.py); where to start and what to look at first is that of search.py.
 """
 
 import json
@@ -18,11 +16,10 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 from diffsim.base.checked import checked
-from diffsim.optimize.identify.evidence import Evidence, Identified, examine, identify
-from diffsim.optimize.identify.least_squares import Blocks, Found, Point
+from diffsim.optimize.identify.evidence import Evidence, Identified, Sample, identify
+from diffsim.optimize.identify.least_squares import Blocks, Point
 from diffsim.optimize.identify.places import changed_leaves, with_numbers
 from diffsim.optimize.identify.problem import (
     Problem,
@@ -31,59 +28,19 @@ from diffsim.optimize.identify.problem import (
     metropolis,
     reading_names,
     suspects,
-    windows_of,
 )
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.report import report
-from diffsim.optimize.identify.residuals import MODES
+from diffsim.optimize.identify.search import Fit, Search
 from diffsim.optimize.identify.unknowns import Unknown, UnknownInertia, UnknownPayload, Unknowns
 from diffsim.simulate.randomize import leaf
 from diffsim.types import Model, State
-from diffsim.types.record import Record, record, static, whole_number
 
 Array = jax.Array
 
-# rows of windows where things touch, and how far chained windows may fail to meet: (m, rad), one after the other
-SHORT, TIGHTNESS = 30, (1e-2, 1e-4, 1e-6)
-# starts that are looked at, and from which a search goes on; how far from the model's number where there are no bounds
-LOOKED_AT, FOLLOWED, RANGE = 32, 4, 3.0
 # what is often wrong with a model
 SUSPECTED = "dof_frictionloss dof_damping dof_armature jnt_stiffness gravity.tilt sensor.gain sensor.bias sensor.delay"
 SUSPECTS = tuple(Unknown(field) for field in SUSPECTED.split())
-# minima whose costs differ by less than this part are one
-SAME = 1e-4
-# how often weights follow residuals where the noise is not known, and changes that matter
-REWEIGHED, CHANGED = 4, 1.1
-# noise is at least this part of a reading's range, by bytes of a number
-LEAST_NOISE = {4: 1e-5, 8: 1e-7}
-
-
-def _mode(value: str) -> str:
-    if value not in MODES:
-        raise ValueError(f"{value!r} is none of {', '.join(MODES)}")
-    return value
-
-
-@record
-class Fit(Record):
-    """Settings of `fit`.
-
-    Attributes:
-      window: rows of each window; 0 to choose: whole recordings, and where things touch short ones that are then
-        chained.
-      held_out: how many windows, the last ones, only test the result.
-      known_start: initial states are those of the recordings, no unknowns.
-      iterations: of a search, at most.
-      mode: of differentiation: "steps", "forward", "reverse" (residuals.py), or "auto", the cheapest of them.
-      starts: from how many starts to search, if the first does not lead to a minimum that explains the data.
-    """
-
-    window: int = static(whole_number, default=0)
-    held_out: int = static(whole_number, default=0)
-    known_start: bool = static(default=False)
-    iterations: int = static(whole_number, default=60)
-    mode: str = static(_mode, default="auto")
-    starts: int = static(whole_number, default=FOLLOWED)
 
 
 class FitResult(NamedTuple):
@@ -102,6 +59,7 @@ class FitResult(NamedTuple):
       converged: whether it ended in a minimum.
       message: how it ended.
       minima: of each start that was followed the cost and (n,) values at its end, the best first.
+      held_out: the windows that were held out; None if there are none.
       problem, point, blocks: the windows that were fitted, the solution, and derivatives there.
     """
 
@@ -118,6 +76,7 @@ class FitResult(NamedTuple):
     converged: bool
     message: str
     minima: list[tuple[float, np.ndarray]]
+    held_out: Sample | None
     problem: Problem
     point: Point
     blocks: Blocks
@@ -192,6 +151,7 @@ class FitResult(NamedTuple):
         how = "converged" if self.converged else "NOT CONVERGED"
         ended = f"The search {how} after {self.iterations} Jacobians: {self.message}."
         samples = [("Windows that were fitted", self.problem.sample(self.point, self.blocks, True))]
+        samples += [] if self.held_out is None else [("Windows that were held out", self.held_out)]
         Path(path).write_text(report(title, self.explained, ended, self.evidence, self.identified, samples))
 
     def save(self, path: str | Path) -> None:
@@ -235,210 +195,30 @@ def fit(
     chosen = Fit() if settings is None else settings
     listed = [recordings] if isinstance(recordings, Recording) else list(recordings)
     unknown = Unknowns(model, unknowns)
-    told = None if noise is None else _noise(model, noise)
-    search = Search(unknown, told, start_noise, chosen)
+    search = Search(unknown, noise, start_noise, chosen)
     best, problem = search.run(listed)
     point, train = best.found.point, best.problem
     test = problem.part(slice(train.count, None))
     test.noise = train.noise
-    tested = test.solve(test.point(point.theta), chosen.iterations, "states").point if test.count else None
-    sample = train.sample(point, best.found.blocks, told is not None)
+    tested = test.solve(test.point(point.theta), chosen.iterations, "states") if test.count else None
+    sample = train.sample(point, best.found.blocks, noise is not None)
+    begun = [train.states(point.x), *([] if tested is None else [test.states(tested.point.x)])]
     return FitResult(
         model=unknown.model_of(jnp.asarray(point.theta, model.qpos0.dtype)),
         theta=point.theta,
-        identified=identify(unknown, point.theta, sample, best.evidence),
+        identified=identify(unknown, point.theta, sample, best.evidence, best.found.left),
         evidence=best.evidence,
-        states=problem.states(np.concatenate([point.x, *([] if tested is None else [tested.x])])),
+        states=jax.tree.map(lambda *parts: jnp.concatenate(parts), *begun),
         rms=train.rms(point),
-        held_out_rms=test.rms(tested or test.point(point.theta)),
+        held_out_rms=test.rms(test.point(point.theta) if tested is None else tested.point),
         start_rms=train.rms(train.point(unknown.start)),
         noise=train.noise,
         iterations=search.jacobians,
         converged=best.found.minimum,
         message=best.found.message,
         minima=search.minima,
+        held_out=None if tested is None else test.sample(tested.point, tested.blocks, noise is not None),
         problem=train,
         point=point,
         blocks=best.found.blocks,
     )
-
-
-class Ended(NamedTuple):
-    """Where a search ended: its problem (noise, chain), the solution, and what its residuals say."""
-
-    problem: Problem
-    found: Found
-    evidence: Evidence
-
-    @property
-    def good(self) -> bool:
-        """Whether there is nothing left to search for."""
-        return self.found.minimum and self.evidence.explained
-
-    @property
-    def cost(self) -> float:
-        """Half the sum of squares."""
-        return 0.5 * float(np.sum(self.found.residuals**2))
-
-
-class Search:
-    """Searches from several starts, over whole recordings and then, where that does not explain them, parts of them.
-
-    Attributes:
-      unknowns: theta.
-      noise: (ny,) the user's, or None; start_noise: of first states.
-      settings: of `fit`.
-      jacobians: how many were taken so far.
-      again: whether two starts led to the same minimum.
-      minima: of each search that came to its end the cost and the values, the best first.
-    """
-
-    def __init__(self, unknowns: Unknowns, noise: np.ndarray | None, start_noise: Any, settings: Fit) -> None:
-        self.unknowns, self.noise, self.start_noise, self.settings = unknowns, noise, start_noise, settings
-        self.jacobians, self.again, self.minima = 0, False, list[tuple[float, np.ndarray]]()
-
-    def run(self, recordings: list[Recording]) -> tuple[Ended, Problem]:
-        """The best end, and the problem of all windows, those held out included."""
-        settings = self.settings
-        shortest = min(len(part.ctrl) for part in recordings)
-        lengths = [settings.window]
-        if not settings.window and not settings.known_start and not settings.held_out and shortest >= 2 * SHORT:
-            lengths.append(SHORT)
-        ends: list[tuple[Ended, Problem]] = []
-        theta = self.unknowns.first
-        for rows in lengths:
-            problem = self._problem(recordings, rows)
-            if settings.held_out >= problem.count:
-                raise ValueError(f"{settings.held_out} windows held out of {problem.count}: none is left to fit")
-            end = self.from_starts(problem.part(slice(0, problem.count - settings.held_out)), theta)
-            if len(ends) and end.good:
-                end = self.chained(end)
-            ends.append((end, problem))
-            if end.good or self.again:
-                break
-            theta = end.found.point.theta
-        return next((pair for pair in ends if pair[0].good), ends[0])
-
-    def _problem(self, recordings: list[Recording], rows: int) -> Problem:
-        windows, follows = windows_of(recordings, rows)
-        self.heard = _heard(self.unknowns.model, np.asarray(windows.sensordata, float))
-        noise = self.heard if self.noise is None else self.noise
-        known_start, mode = self.settings.known_start, self.settings.mode
-        return Problem(self.unknowns, windows, noise, self.start_noise, known_start, mode, follows)
-
-    def from_starts(self, problem: Problem, theta: np.ndarray) -> Ended:
-        """The best of the ends from a start, and where that is not good, from others."""
-
-        def size(end: Ended) -> float:
-            """Mean square of the residuals, by one measure for all: the noise that the first search began with."""
-            return float(np.nanmean((end.problem.rms(end.found.point) / problem.noise) ** 2))
-
-        ends = [self.weighed(problem, problem.point(theta))]
-        sizes = [size(ends[0])]
-        if self.settings.starts > 1 and not ends[0].good and theta.size:
-            for other in self.candidates(problem)[: self.settings.starts - 1]:
-                ends.append(self.weighed(problem, problem.point(other)))
-                sizes.append(size(ends[-1]))
-                # a minimum that is found again is the one: more starts, or shorter windows, would find nothing new
-                best = int(np.argmin(sizes[:-1]))
-                both = ends[best].found.minimum and ends[-1].found.minimum
-                self.again = both and abs(sizes[-1] / sizes[best] - 1) < SAME
-                if ends[-1].good or self.again:
-                    break
-        order = sorted(range(len(ends)), key=lambda i: (not ends[i].good, sizes[i]))
-        self.minima = [(ends[i].cost, self.unknowns.values(ends[i].found.point.theta)) for i in order]
-        return ends[order[0]]
-
-    def candidates(self, problem: Problem) -> list[np.ndarray]:
-        """Starts by a latin hypercube within bounds, those of least cost first.
-
-        One after the other, by the program that there is: a batch of them would have to be compiled first.
-        """
-        unknowns = self.unknowns
-        start, size = unknowns.first, np.where(unknowns.log, 0.5, unknowns.sizes(unknowns.start))
-        lower = np.where(np.isfinite(unknowns.lower), unknowns.lower, start - RANGE * size)
-        upper = np.where(np.isfinite(unknowns.upper), unknowns.upper, start + RANGE * size)
-        cube = scipy.stats.qmc.LatinHypercube(start.size, rng=np.random.default_rng(0)).random(LOOKED_AT)
-        drawn = lower + cube * (upper - lower)
-        costs = [float(np.sum(problem.residuals(problem.point(theta)) ** 2)) for theta in drawn]
-        return [drawn[i] for i in np.argsort(costs)]
-
-    def chained(self, end: Ended) -> Ended:
-        """The same with windows that go on where others end: what holds for the whole says more than for parts."""
-        if not np.any(end.problem.follows):
-            return end
-        now, model = end, self.unknowns.model
-        scale = np.repeat([1.0, 10.0, 1.0], [model.nv, model.nv, model.na])
-        for tightness in TIGHTNESS:
-            problem = now.problem.part(slice(None))
-            problem.tightness = tightness * scale
-            now = self.weighed(problem, now.found.point)
-            if not now.good:
-                return end
-        return now
-
-    def weighed(self, problem: Problem, start: Point) -> Ended:
-        """One search, and others from its end while estimates of the noise change."""
-        if problem.width and start.theta.size and problem.motions(start).contacts.any():
-            # beside contacts first states are near jumps: numbers come first
-            starts = [start, problem.at_rest(start)] if not start.x.any() else [start]
-            founds = [problem.solve(point, self.settings.iterations, "theta") for point in starts]
-            start = min(founds, key=lambda found: float(np.sum(found.residuals**2))).point
-            self.jacobians += sum(found.jacobians for found in founds)
-        found = problem.solve(start, self.settings.iterations)
-        for _ in range(0 if self.noise is not None else REWEIGHED):
-            rms = _by_sensor(problem.unknowns.model, problem.rms(found.point))
-            least = LEAST_NOISE[problem.windows.sensordata.dtype.itemsize] * _ranges(problem.measured)
-            noise = np.where(np.isfinite(rms), np.maximum(rms, least), problem.noise)
-            if np.all(np.abs(np.log(noise / problem.noise)) < np.log(CHANGED)):
-                break
-            problem = problem.part(slice(None))
-            problem.noise = noise
-            self.jacobians += found.jacobians
-            found = problem.solve(found.point, self.settings.iterations)
-        self.jacobians += found.jacobians
-        sample = problem.sample(found.point, found.blocks, self.noise is not None)
-        return Ended(problem, found, examine(sample, self.heard))
-
-
-def _noise(model: Model, noise: Any) -> np.ndarray:
-    """(nsensordata,) standard deviations."""
-    scale = np.asarray(noise, float)
-    if scale.shape not in ((), (1,), (model.nsensordata,)):
-        raise ValueError(f"noise has shape {scale.shape}, expected one number or ({model.nsensordata},)")
-    if not np.all(scale > 0):
-        raise ValueError(f"noise is {noise}: standard deviations are positive")
-    return np.broadcast_to(scale, (model.nsensordata,)).copy()
-
-
-def _ranges(measured: np.ndarray) -> np.ndarray:
-    """(ny,) how far each reading (windows, T, ny) moves; of one that stays, how far others do, or 1."""
-    flat = measured.reshape(-1, measured.shape[-1])
-    seen = np.isfinite(flat)
-    high = np.max(np.where(seen, flat, -np.inf), axis=0, initial=-np.inf)
-    low = np.min(np.where(seen, flat, np.inf), axis=0, initial=np.inf)
-    moved = np.where(seen.any(axis=0), high - low, 0)
-    return np.where(moved > 0, moved, moved.max(initial=0) or 1.0)
-
-
-def _heard(model: Model, measured: np.ndarray) -> np.ndarray:
-    """(ny,) noise of readings (windows, T, ny) by themselves: third differences of a smooth motion are little else."""
-    least = LEAST_NOISE[model.qpos0.dtype.itemsize] * _ranges(measured)
-    if measured.shape[1] < 5:
-        return np.maximum(least, 1e-3 * _ranges(measured))
-    third = np.abs(np.diff(measured, n=3, axis=1)).reshape(-1, measured.shape[-1]) / np.sqrt(20)
-    heard = np.zeros(measured.shape[-1])
-    for i, column in enumerate(third.T):
-        there = column[np.isfinite(column)]
-        if there.size:
-            heard[i] = max(1.4826 * float(np.median(there)), 0.2 * float(np.sqrt(np.mean(there**2))))
-    return np.maximum(_by_sensor(model, heard), least)
-
-
-def _by_sensor(model: Model, deviations: np.ndarray) -> np.ndarray:
-    """(ny,) the root mean square over the readings of each sensor."""
-    pooled = deviations.copy()
-    for first, width in zip(model.sensor_adr, model.sensor_dim, strict=True):
-        place = slice(int(first), int(first + width))
-        pooled[place] = np.sqrt(np.nanmean(deviations[place] ** 2)) if np.isfinite(deviations[place]).any() else np.nan
-    return pooled

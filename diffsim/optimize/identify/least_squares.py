@@ -18,12 +18,16 @@ import scipy.optimize
 # relative changes of cost and unknowns, and the cosine of residuals and columns, below which it ends
 CHANGE, COSINE = 1e-9, 1e-10
 FIRST_DAMPING, SMALLEST, LARGEST = 1e-3, 1e-14, 1e12
-# columns of theta count as no shorter than this part of the longest, all by the sizes of their numbers
+# columns count as no shorter than this part of the longest, those of theta by the sizes of their numbers
 FLOOR = 1e-6
 # a minimum: an undamped step would lower the cost by less than this part of a residual's own, or by less than this
 MINIMUM, NOTHING = 1e-3, 1e-6
-# after so many steps in a row that raise the cost first states are moved alone, if that lowers it by this part
-PATIENCE, WORTH = 4, 1e-3
+# a step that lowers the cost by less than this part of what its derivatives promise is refused; after so many in a row
+# first states are moved alone, if that lowers the cost by this part
+POOR, PATIENCE, WORTH = 1e-3, 3, 1e-3
+# where motions jump there may be no flat bottom: a minimum of the numbers is where the step that is left would lower
+# the cost by less than this, two thirds of a standard deviation
+EDGE = 0.2
 # numbers of a matrix that one thread factors
 PIECE = 9000
 
@@ -59,7 +63,8 @@ class Problem(NamedTuple):
 class Found(NamedTuple):
     """Where it ended: the unknowns, residuals (windows, k), their derivatives, how many of these it took, and why.
 
-    `minimum` is whether no small step would lower the cost.
+    `minimum` is whether no small step would lower the cost, by more than motions jump; `left` (n,) is the step of theta
+    that is left then, zero at a minimum without jumps.
     """
 
     point: Point
@@ -68,6 +73,7 @@ class Found(NamedTuple):
     jacobians: int
     minimum: bool
     message: str
+    left: np.ndarray
 
 
 REASONS = {
@@ -76,7 +82,7 @@ REASONS = {
     2: "the cost no longer changes",
     3: "the unknowns no longer change",
     4: "no step lowers the cost as its derivatives promise (motions that jump, such as of contacts that begin or end?)",
-    5: "a minimum of the numbers; first states are where the motion jumps, such as where contacts begin",
+    5: "a minimum of the numbers, as far as the motion lets: it jumps where contacts begin at another step",
 }
 
 
@@ -101,21 +107,23 @@ def least_squares(problem: Problem, start: Point, iterations: int) -> Found:
             break
         step = _step(problem, now, damping)
         expected, cost = _expected(now, step), _cost(now.errors)
-        # where first states are near a jump, the numbers alone may still go on
-        alone = step._replace(x=np.zeros_like(step.x))
         later = _moved(now.point, step)
         tried = problem.residuals(later)
-        if _cost(tried) >= cost and step.x.size and step.theta.size:
-            later = _moved(now.point, alone)
-            tried = problem.residuals(later)
         gain = cost - _cost(tried)
+        alone = gain <= POOR * expected and step.x.size and step.theta.size
+        if alone:
+            # where first states are near a jump, the numbers alone may still go on
+            later = _moved(now.point, step._replace(x=np.zeros_like(step.x)))
+            tried = problem.residuals(later)
+            gain = cost - _cost(tried)
         status = _status(now.point, step, expected, gain, cost)
-        if gain > 0:
+        if gain > POOR * expected and not alone:
             ratio = min(gain / max(expected, 1e-300), 1.0)
             damping, growth, refused = max(damping * max(0.1, 1 - (2 * ratio - 1) ** 3), SMALLEST), 2.0, 0
-            now, jacobians = _iterate(problem, later, tried, now.scale), jacobians + 1
         else:
             damping, growth, refused = damping * growth, growth * 2, refused + 1
+        if gain > (0 if alone else POOR * expected):
+            now, jacobians = _iterate(problem, later, tried, now.scale), jacobians + 1
         if refused == PATIENCE and now.point.x.size and now.blocks.by_next is None:
             later, tried = _by_coordinates(problem, now)
             if _cost(tried) < (1 - WORTH) * cost:
@@ -124,15 +132,15 @@ def least_squares(problem: Problem, start: Point, iterations: int) -> Found:
         if status or damping > LARGEST:
             break
     enough = max(MINIMUM * 2 * _cost(now.errors) / max(np.count_nonzero(now.errors), 1), NOTHING)
-    minimum = _expected(now, _step(problem, now, SMALLEST)) <= enough
-    if not minimum:
+    step = _step(problem, now, SMALLEST)
+    minimum, left = _expected(now, step) <= enough, np.zeros_like(step.theta)
+    if not minimum and step.theta.size:
+        # of what is expected, the part of the numbers, where first states follow them
+        minimum, left = 0.5 * float(np.sum((projected(now.blocks) @ step.theta) ** 2)) <= EDGE, step.theta
+        status = 5 if minimum else 4 if status or damping > LARGEST else 0
+    elif not minimum:
         status = 4 if status or damping > LARGEST else 0
-        if status and now.point.x.size and now.point.theta.size:
-            columns, theta = now.blocks.by_theta.reshape(-1, now.point.theta.size), now.point.theta
-            step = _within(columns, -now.errors.reshape(-1), problem.lower - theta, problem.upper - theta)
-            minimum = _expected(now, Point(step, np.zeros_like(now.point.x))) <= enough
-            status = 5 if minimum else 4
-    return Found(now.point, now.errors, now.blocks, jacobians, bool(minimum), REASONS[status])
+    return Found(now.point, now.errors, now.blocks, jacobians, bool(minimum), REASONS[status], left)
 
 
 def _iterate(problem: Problem, point: Point, errors: np.ndarray, before: Point) -> _Iterate:
@@ -173,6 +181,7 @@ def _scale(problem: Problem, before: Point, blocks: Blocks) -> Point:
     if blocks.by_next is not None:
         squares = squares + np.roll(np.sum(blocks.by_next**2, axis=1), 1, axis=0)
     x = np.sqrt(squares)
+    x = np.maximum(x, FLOOR * x.max(axis=1, initial=0, keepdims=True))
     return Point(*(np.maximum(old, np.where(new > 0, new, 1)) for old, new in zip(before, (theta, x), strict=True)))
 
 

@@ -47,6 +47,10 @@ HUGE = 1e12
 START_NOISE = (10.0, 100.0, 10.0)
 # a number whose effect is hidden behind others but for this part is no suspect
 SEEN = 1e-6
+# a window begins at rest where so many readings are no farther than this many standard deviations from a state at rest
+SETTLED, STILL = 8, 3.0
+# part of a change that is still there once a body has come to rest; less than this is none
+LASTING = 0.1
 # rows that are thrown away, part of all
 BURNT = 0.2
 # length of steps in units of the covariance's root, over sqrt(n)
@@ -65,6 +69,7 @@ class Problem:
       noise: (ny,) of readings; start_noise: (nx,) of first states, None where these are known.
       follows: (windows,) bool, whether a window goes on where the one before ended.
       tightness: standard deviation by which chained windows may fail to meet, (nx,); None for windows that stand alone.
+      rest: (windows, nx, nx) what is left of a change of a first state where bodies rest on others; None if none does.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class Problem:
         self.start_noise = np.broadcast_to(spread, (nx,))[: self.width].copy()
         self.follows = np.zeros(count, bool) if follows is None else follows
         self.tightness: np.ndarray | None = None
+        self.rest: np.ndarray | None = None
         self.timestep = float(model.opt.timestep)
         cheapest = mode_of(model, unknowns.places, self.width, windows.ctrl.shape[1])
         self.mode = cheapest if mode == "auto" else mode
@@ -106,7 +112,8 @@ class Problem:
     def part(self, chosen: slice) -> "Problem":
         """The same of some windows."""
         other = object.__new__(Problem)
-        vars(other).update(vars(self), follows=self.follows[chosen])
+        rest = None if self.rest is None else self.rest[chosen]
+        vars(other).update(vars(self), follows=self.follows[chosen], rest=rest)
         other.set_windows(jax.tree.map(lambda leaf: leaf[chosen], self.windows))
         return other
 
@@ -144,17 +151,44 @@ class Problem:
         where = self.unknowns.places, self.unknowns.model, self.inside, self._guess(point)
         return jax.tree.map(np.asarray, motions(*where))
 
-    def at_rest(self, start: Point) -> Point:
-        """Other first states for windows that begin at rest: where the guess, halted, ends up under its first controls.
+    def resting(self, theta: np.ndarray) -> "Problem | None":
+        """The same with windows that begin at rest, on a floor or in a hand, beginning so; None where none does.
 
-        What lies on a floor is pressed into it by less than sensors see, and jumps if it begins elsewhere.
+        What lies on a floor is pressed into it by less than sensors see, and jumps if it begins elsewhere. Such a
+        window begins where its guess, halted, ends up under its first controls, and its first state changes only as far
+        as a change lasts: along the floor.
         """
-        nv, halted = self.unknowns.model.nv, start.x.copy()
+        model, nv, count = self.unknowns.model, self.unknowns.model.nv, self.count
+
+        def settled(changes: np.ndarray) -> np.ndarray:
+            held = self.inside._replace(ctrl=jnp.broadcast_to(self.inside.ctrl[:, :1], self.inside.ctrl.shape))
+            ends = motions(self.unknowns.places, model, held, self._guess(Point(theta, changes))).ends
+            return np.asarray(changes_to(model, self.inside, ends), float)
+
+        halted = np.zeros((count, self.width))
         halted[:, nv : 2 * nv] = -np.asarray(self.inside.qvel, float)
-        held = self.inside._replace(ctrl=jnp.broadcast_to(self.inside.ctrl[:, :1], self.inside.ctrl.shape))
-        ends = motions(self.unknowns.places, self.unknowns.model, held, self._guess(start._replace(x=halted))).ends
-        x = np.asarray(changes_to(self.unknowns.model, self.inside, ends), float)
-        return start._replace(x=np.where(np.isfinite(x), x, start.x))
+        there = settled(halted)
+        moved = self.motions(Point(theta, there))
+        early = self.errors(Point(theta, there), moved)[:, :SETTLED].reshape(count, -1)
+        near = np.nansum(early**2, axis=1) < STILL**2 * np.maximum(np.isfinite(early).sum(axis=1), 1)
+        still = near & (moved.contacts[:, 0] > 0) & np.isfinite(there).all(axis=1)
+        if not still.any():
+            return None
+        step = float(np.finfo(self.windows.qpos.dtype).eps) ** (1 / 3)
+        again = settled(there)
+        lasting = np.stack([(settled(there + step * side) - again) / step for side in np.eye(self.width)], axis=2)
+        begins = np.where(still[:, None], there, 0)
+        states = first_states(model, self.inside, jnp.asarray(begins, self.windows.qpos.dtype))
+        first = {
+            name: getattr(self.windows, name).at[:, 0].set(getattr(states, name)) for name in ("qpos", "qvel", "act")
+        }
+        other = self.part(slice(None))
+        other.set_windows(self.windows.replace(**first))
+        # across what lasts, onto it: a basis has no directions that do nothing
+        basis, lengths, _ = np.linalg.svd(lasting)
+        basis = basis * (lengths > LASTING)[:, None]
+        other.rest = np.where(still[:, None, None], basis @ np.swapaxes(basis, 1, 2), np.eye(self.width))
+        return other
 
     def shown(self, point: Point, moved: Motions) -> np.ndarray:
         """(windows, T, ny) readings as the recording shows them."""
@@ -192,6 +226,8 @@ class Problem:
             of_sensors = unknowns.sensing, point.theta, self.clock
             by_theta = shown_slopes(*of_sensors, by_theta) + own_slopes(*of_sensors, raw)
             by_x = shown_slopes(*of_sensors, by_x)
+        if self.rest is not None:
+            by_x = by_x @ self.rest[:, None]
         weight = np.where(np.isfinite(self.measured), 1 / self.noise, 0)[..., None]
         rows = weight.shape[1] * weight.shape[2]
         of_theta = [(by_theta * weight).reshape(self.count, rows, n)]
@@ -203,8 +239,10 @@ class Problem:
             goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
             ends = np.zeros((self.count, self.tightness.size, n))
             ends[..., unknowns.in_model] = slopes[2]
-            of_theta, of_x = [*of_theta, ends * goes_on], [*of_x, slopes[3] * goes_on]
-            by_next = slopes[4] * goes_on
+            by_begin, by_next = slopes[3] * goes_on, slopes[4] * goes_on
+            if self.rest is not None:
+                by_begin, by_next = by_begin @ self.rest, by_next @ np.roll(self.rest, -1, axis=0)
+            of_theta, of_x = [*of_theta, ends * goes_on], [*of_x, by_begin]
         known = np.flatnonzero(np.isfinite(unknowns.prior))
         prior = np.zeros((self.count, known.size, n))
         prior[:1, np.arange(known.size), known] = 1 / unknowns.prior[known]
@@ -246,15 +284,19 @@ class Problem:
 
     def states(self, x: np.ndarray) -> State:
         """The initial states of all windows."""
-        return first_states(self.unknowns.model, self.inside, jnp.asarray(x, self.windows.qpos.dtype))
+        return first_states(self.unknowns.model, self.inside, jnp.asarray(self._changes(x), self.windows.qpos.dtype))
 
     def _goes_on(self) -> np.ndarray:
         """(windows,) whether the next window follows."""
         return np.append(self.follows[1:], False)
 
     def _guess(self, point: Point) -> Guess:
-        dtype = self.windows.qpos.dtype
-        return Guess(jnp.asarray(point.theta[self.unknowns.in_model], dtype), jnp.asarray(point.x, dtype))
+        dtype, theta = self.windows.qpos.dtype, point.theta[self.unknowns.in_model]
+        return Guess(jnp.asarray(theta, dtype), jnp.asarray(self._changes(point.x), dtype))
+
+    def _changes(self, x: np.ndarray) -> np.ndarray:
+        """(windows, width) changes of first states, of what x stands for."""
+        return x if self.rest is None else np.einsum("wij,wj->wi", self.rest, x)
 
     def _alike(self, readings: np.ndarray) -> np.ndarray:
         """What was measured; quaternions, whose sign means nothing, on the side of the readings."""
@@ -343,7 +385,7 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
 def laplace(problem: Problem, theta: np.ndarray, covariance: np.ndarray, count: int, seed: int) -> np.ndarray:
     """(count, n) draws of a normal distribution, within the bounds."""
     rng, unknowns = np.random.default_rng(seed), problem.unknowns
-    root = _root(covariance)
+    root = root_of(covariance)
     drawn = theta + rng.normal(size=(count, theta.size)) @ root.T
     return np.clip(drawn, unknowns.lower, unknowns.upper)
 
@@ -356,7 +398,7 @@ def metropolis(
     First states follow theta so that residuals change least. Source: Roberts and Rosenthal 2001 for the steps' length.
     """
     rng, unknowns = np.random.default_rng(seed), problem.unknowns
-    root, follow = _root(covariance), state_slopes(blocks)
+    root, follow = root_of(covariance), state_slopes(blocks)
     length = LENGTH / np.sqrt(max(point.theta.size, 1))
 
     def cost(theta: np.ndarray) -> float:
@@ -376,7 +418,7 @@ def metropolis(
     return np.asarray(kept)
 
 
-def _root(covariance: np.ndarray) -> np.ndarray:
+def root_of(covariance: np.ndarray) -> np.ndarray:
     """A matrix R with R R^T the covariance."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     return vectors * np.sqrt(np.maximum(values, 0))

@@ -59,14 +59,20 @@ def report(
         parts.append(_listed("The data do not show", shown.null_directions))
     deviations = np.sqrt(np.maximum(np.diag(shown.covariance), 1e-300))
     matrix = shown.covariance / deviations[:, None] / deviations
-    rows = [(label, *(f"{value:.2f}" for value in row)) for label, row in zip(shown.labels, matrix, strict=True)]
-    parts += ["<h2>Correlations</h2>", _table(("", *(str(i) for i in range(len(rows)))), rows)]
+    rows = [
+        (f"{i} {label}", *(f"{value:.2f}" for value in row))
+        for i, (label, row) in enumerate(zip(shown.labels, matrix, strict=True))
+    ]
+    if len(rows) > 1 and not shown.withheld:
+        parts += ["<h2>Correlations</h2>", _table(("", *(str(i) for i in range(len(rows)))), rows)]
     rows = []
     for i, name in enumerate(samples[0][1].names):
         windows = ", ".join(f"{value:.2g}" for value in evidence.by_window[:12, i])
         more = " ..." if len(evidence.by_window) > 12 else ""
-        rows.append((name, f"{evidence.size[i]:.3g}", f"{evidence.white[i]:.2g}", windows + more))
-    parts += ["<h2>Residuals over the noise</h2>", _table(("reading", "size", "chance if random", "by window"), rows)]
+        noise, size = samples[0][1].noise[i], evidence.size[i]
+        rows.append((name, f"{noise:.3g}", f"{size:.3g}", f"{evidence.white[i]:.2g}", windows + more))
+    head = ("reading", "noise", "residual over noise", "chance if random", "by window")
+    parts += ["<h2>What is left</h2>", _table(head, rows)]
     for heading, sample in samples:
         if len(sample.errors):
             parts += [f"<h2>{html.escape(heading)}</h2>", _curves(sample)]
@@ -86,13 +92,16 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _curves(sample: Sample) -> str:
     """Recorded and simulated readings, one after the other window, and what is left."""
+    windows, rows = sample.measured.shape[:2]
+    told = f"{windows * rows * sample.timestep:.3g} s" + (
+        f", {windows} windows one after the other" if windows > 1 else ""
+    )
     parts = [
-        f"<p><span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
-        f"<span style='color:{LEFT}'>simulated minus recorded over the noise</span></p>"
+        f"<p>{told}: <span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
+        f"<span style='color:{LEFT}'>simulated minus recorded, over the noise</span></p>"
     ]
     for i, name in enumerate(sample.names):
-        measured, readings = sample.measured[..., i].reshape(-1), sample.readings[..., i].reshape(-1)
-        left = sample.errors[..., i].reshape(-1)
+        measured, readings, left = (part[..., i] for part in (sample.measured, sample.readings, sample.errors))
         parts.append(f"<b>{html.escape(name)}</b>")
         parts.append(_drawing([(measured, RECORDED), (readings, SIMULATED)], HEIGHT))
         parts.append(_drawing([(left, LEFT)], HEIGHT // 2))
@@ -100,22 +109,22 @@ def _curves(sample: Sample) -> str:
 
 
 def _drawing(curves: Sequence[tuple[np.ndarray, str]], height: int) -> str:
-    """Curves over rows, in one scale, with its ends."""
+    """Curves (windows, T) over rows, in one scale, with its ends; windows are apart."""
     stacked = np.concatenate([curve for curve, _ in curves])
     there = stacked[np.isfinite(stacked)]
     if not there.size:
         return "<p>nothing was measured</p>"
     low, high = float(there.min()), float(there.max())
-    span = (high - low) or 1.0
-    lines = []
-    for curve, color in curves:
-        index = np.unique(np.linspace(0, len(curve) - 1, POINTS).astype(int))
-        places = [
-            f"{WIDTH * k / max(len(curve) - 1, 1):.1f},{(height - 4) * (1 - (curve[k] - low) / span) + 2:.1f}"
-            for k in index
-            if np.isfinite(curve[k])
-        ]
-        lines.append(f"<polyline fill='none' stroke='{color}' stroke-width='1.2' points='{' '.join(places)}'/>")
+    span, (windows, rows) = (high - low) or 1.0, curves[0][0].shape
+    index = np.unique(np.linspace(0, rows - 1, max(POINTS // windows, 2)).astype(int))
+    lines, wide = [], WIDTH / windows
+    for window in range(windows):
+        lines.append(f"<path d='M{window * wide:.1f} 0V{height}' stroke='#ddd'/>")
+        for curve, color in curves:
+            across = wide * (window + index / max(rows - 1, 1))
+            down = 2 + (height - 4) * (high - curve[window, index]) / span
+            places = [f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True) if np.isfinite(y)]
+            lines.append(f"<polyline fill='none' stroke='{color}' stroke-width='1.2' points='{' '.join(places)}'/>")
     ends = (
         f"<text x='{WIDTH + 6}' y='12' font-size='11'>{high:.3g}</text>"
         f"<text x='{WIDTH + 6}' y='{height - 2}' font-size='11'>{low:.3g}</text>"

@@ -36,11 +36,12 @@ PARAMETERS: dict[str, tuple[tuple[str, int, float], ...]] = {
     "dcmotor.lugre.static": (("actuator_biasprm", MotorBias.STATIC_FRICTION, 1.0),),
     "dcmotor.lugre.stribeck": (("actuator_biasprm", MotorBias.STRIBECK_VELOCITY, 1.0),),
 }
-# where a zero has no code or no derivative, the search begins this part of a size beside it
+# where zero has no code or no derivative, and next to it not much, the search begins this part of a size beside it
 OFF_ZERO = ("dof_frictionloss", "tendon_frictionloss")
 BESIDE = 1e-3
 # what is not negative, without being asked: bounds that no user has to give
-POSITIVE = ("damping", "frictionloss", "armature", "stiffness", "friction", "mass")
+POSITIVE = ("damping", "frictionloss", "armature", "stiffness", "friction", "mass", "kp", "kv", "resistance", "lag")
+POSITIVE += ("sigma0", "sigma1", "coulomb", "static", "stribeck")
 # the longest delay of a sensor that is looked for, s or timesteps
 DELAY, DELAY_STEPS = 0.03, 3
 
@@ -188,8 +189,8 @@ class Unknowns:
             block.place._replace(places=tuple(own)) for block, own in parts if isinstance(block.place, Sensing)
         ]
         flat = [not isinstance(b.place, Sensing) and any(path in OFF_ZERO for path in b.place.paths) for b in blocks]
-        beside = np.repeat(flat, counts) & (self.start == 0)
-        self.first = np.where(beside, BESIDE * self.sizes(self.start), self.start)
+        beside = BESIDE * self.sizes(self.start)
+        self.first = np.where(np.repeat(flat, counts) & ~self.log & (self.start < beside), beside, self.start)
 
     def model_of(self, theta: Array) -> Model:
         """The model with these numbers, its derived fields included; differentiable."""
@@ -264,7 +265,8 @@ def _in_logs(unknown: Unknown, now: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     """Start and bounds of theta, from values."""
     lower, upper = np.full(now.size, unknown.lower), np.full(now.size, unknown.upper)
     if not unknown.log:
-        natural = unknown.field.rpartition("_")[2] in POSITIVE and np.all(now >= 0) and not np.isfinite(unknown.lower)
+        word = unknown.field.replace(".", "_").rpartition("_")[2]
+        natural = word in POSITIVE and np.all(now >= 0) and not np.isfinite(unknown.lower)
         # a mass stays above nothing
         return now, np.where(natural, 1e-3 * now if unknown.field == "body_mass" else 0.0, lower), upper
     if np.any(now <= 0) or (np.isfinite(unknown.lower) and unknown.lower <= 0):

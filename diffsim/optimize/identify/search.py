@@ -1,0 +1,322 @@
+"""The search of `fit`: from several starts, over whole recordings or parts of them, until residuals are noise.
+
+From the model's numbers first; where that ends in no minimum that explains the data (evidence.py), from others within
+the bounds. Where things touch, a search sees more and more of a motion, from its begin, and looks around where it is
+stuck: a contact that begins a step later makes a jump, which has no slope. Where that fails too, windows are short at
+first and then chained to one motion. Sources: Bock 1983 for several windows; McKay, Beckman and Conover 1979 for the
+starts.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+
+from diffsim.optimize.identify.evidence import Evidence, examine
+from diffsim.optimize.identify.least_squares import Found, Point, projected, state_slopes
+from diffsim.optimize.identify.problem import Problem, root_of, windows_of
+from diffsim.optimize.identify.recording import Recording
+from diffsim.optimize.identify.residuals import MODES
+from diffsim.optimize.identify.unknowns import Unknowns
+from diffsim.types import Model
+from diffsim.types.record import Record, record, static, whole_number
+
+# rows of windows where things touch, and how far chained windows may fail to meet: (m, rad), one after the other
+SHORT, TIGHTNESS = 30, (1e-2, 1e-4, 1e-6)
+# starts that are looked at, and from which a search goes on; how far from the model's number where there are no bounds
+LOOKED_AT, FOLLOWED, RANGE = 32, 4, 3.0
+# how many times a search sees more of windows in which contacts begin, and how many steps it tries in between
+STAGES, BETWEEN = 12, 8
+# where squared residuals are this many times their noise's, points nearby are tried, so many in a round, and where they
+# are no more than this other starts would lead no closer
+NEAR, SHAKEN, ROUNDS, NEARBY, CLOSE = 10.0, 3, 6, 40, 1.5
+# standard deviation of a first state (m, rad, and a second of it) beyond which it is not searched
+VAGUE = 0.3
+# how far points are drawn about a solution, in standard deviations, and by which part they must lower the cost to go on
+REACHES, WORTH = (0.1, 0.3, 1.0, 3.0), 1e-3
+# minima whose costs differ by less than this part are one
+SAME = 1e-4
+# how often weights follow residuals where the noise is not known, and changes that matter
+REWEIGHED, CHANGED = 4, 1.1
+# noise is at least this part of a reading's range, by bytes of a number
+LEAST_NOISE = {4: 1e-5, 8: 1e-7}
+
+
+def _mode(value: str) -> str:
+    if value not in MODES:
+        raise ValueError(f"{value!r} is none of {', '.join(MODES)}")
+    return value
+
+
+@record
+class Fit(Record):
+    """Settings of `fit`.
+
+    Attributes:
+      window: rows of each window; 0 to choose: whole recordings, and where things touch short ones that are then
+        chained.
+      held_out: how many windows, the last ones, only test the result.
+      known_start: initial states are those of the recordings, no unknowns.
+      iterations: of a search, at most.
+      mode: of differentiation: "steps", "forward", "reverse" (residuals.py), or "auto", the cheapest of them.
+      starts: from how many starts to search, if the first does not lead to a minimum that explains the data.
+    """
+
+    window: int = static(whole_number, default=0)
+    held_out: int = static(whole_number, default=0)
+    known_start: bool = static(default=False)
+    iterations: int = static(whole_number, default=60)
+    mode: str = static(_mode, default="auto")
+    starts: int = static(whole_number, default=FOLLOWED)
+
+
+class Ended(NamedTuple):
+    """Where a search ended: its problem (noise, chain), the solution, and what its residuals say."""
+
+    problem: Problem
+    found: Found
+    evidence: Evidence
+
+    @property
+    def good(self) -> bool:
+        """Whether there is nothing left to search for."""
+        return self.found.minimum and self.evidence.explained
+
+    @property
+    def noises(self) -> float:
+        """The mean square of residuals."""
+        return 2 * self.cost / max(np.count_nonzero(self.found.residuals), 1)
+
+    @property
+    def cost(self) -> float:
+        """Half the sum of squares."""
+        return 0.5 * float(np.sum(self.found.residuals**2))
+
+
+class Search:
+    """Searches from several starts, over whole recordings and then, where that does not explain them, parts of them.
+
+    Attributes:
+      unknowns: theta.
+      noise: (ny,) the user's, or None; start_noise: of first states.
+      settings: of `fit`.
+      jacobians: how many were taken so far.
+      again: whether two starts led to the same minimum.
+      minima: of each search that came to its end the cost and the values, the best first.
+    """
+
+    def __init__(self, unknowns: Unknowns, noise: Any, start_noise: Any, settings: Fit) -> None:
+        self.unknowns, self.start_noise, self.settings = unknowns, start_noise, settings
+        self.jacobians, self.again, self.minima = 0, False, list[tuple[float, np.ndarray]]()
+        self.noise: np.ndarray | None = None
+        if noise is not None:
+            count, scale = unknowns.model.nsensordata, np.asarray(noise, float)
+            if scale.shape not in ((), (1,), (count,)):
+                raise ValueError(f"noise has shape {scale.shape}, expected one number or ({count},)")
+            if not np.all(scale > 0):
+                raise ValueError(f"noise is {noise}: standard deviations are positive")
+            self.noise = np.broadcast_to(scale, (count,)).copy()
+
+    def run(self, recordings: list[Recording]) -> tuple[Ended, Problem]:
+        """The best end, and the problem of all windows, those held out included."""
+        settings = self.settings
+        shortest = min(len(part.ctrl) for part in recordings)
+        lengths = [settings.window]
+        if not settings.window and not settings.known_start and not settings.held_out and shortest >= 2 * SHORT:
+            lengths.append(SHORT)
+        ends: list[tuple[Ended, Problem]] = []
+        theta = self.unknowns.first
+        for rows in lengths:
+            problem = self._problem(recordings, rows)
+            if settings.held_out >= problem.count:
+                raise ValueError(f"{settings.held_out} windows held out of {problem.count}: none is left to fit")
+            end = self.from_starts(problem.part(slice(0, problem.count - settings.held_out)), theta)
+            if len(ends) and end.good:
+                end = self.chained(end)
+            ends.append((end, problem))
+            if end.good or self.again:
+                break
+            theta = end.found.point.theta
+        return next((pair for pair in ends if pair[0].good), ends[0])
+
+    def _problem(self, recordings: list[Recording], rows: int) -> Problem:
+        windows, follows = windows_of(recordings, rows)
+        self.heard = _heard(self.unknowns.model, np.asarray(windows.sensordata, float))
+        noise = self.heard if self.noise is None else self.noise
+        known_start, mode = self.settings.known_start, self.settings.mode
+        return Problem(self.unknowns, windows, noise, self.start_noise, known_start, mode, follows)
+
+    def from_starts(self, problem: Problem, theta: np.ndarray) -> Ended:
+        """The best of the ends from a start, and where that is not good, from others."""
+
+        def size(end: Ended) -> float:
+            """Mean square of the residuals, by one measure for all: the noise that the first search began with."""
+            return float(np.nanmean((end.problem.rms(end.found.point) / problem.noise) ** 2))
+
+        begun, counts = problem.point(theta), problem.motions(problem.point(theta)).contacts
+        search = self.grown if np.any(counts != counts[:, :1]) else self.weighed
+        ends = [self.weighed(problem, begun)]
+        if search == self.grown and not ends[0].good and theta.size:
+            ends.append(self.grown(problem, begun))
+        sizes = [size(end) for end in ends]
+        # beside a jump there are many ends; where one is as good as this, others are not far from it
+        elsewhere = search == self.weighed or min(end.noises for end in ends) > CLOSE
+        if self.settings.starts > 1 and not ends[-1].good and theta.size and elsewhere:
+            for other in self.candidates(problem)[: self.settings.starts - 1]:
+                ends.append(search(problem, problem.point(other)))
+                sizes.append(size(ends[-1]))
+                # a minimum that is found again is the one: more starts, or shorter windows, would find nothing new
+                best = int(np.argmin(sizes[:-1]))
+                both = ends[best].found.minimum and ends[-1].found.minimum
+                self.again = both and abs(sizes[-1] / sizes[best] - 1) < SAME
+                if ends[-1].good or self.again:
+                    break
+        order = sorted(range(len(ends)), key=lambda i: (not ends[i].good, sizes[i]))
+        self.minima = [(ends[i].cost, self.unknowns.values(ends[i].found.point.theta)) for i in order]
+        return ends[order[0]]
+
+    def candidates(self, problem: Problem) -> list[np.ndarray]:
+        """Starts by a latin hypercube within bounds, those of least cost first.
+
+        One after the other, by the program that there is: a batch of them would have to be compiled first.
+        """
+        unknowns = self.unknowns
+        start, size = unknowns.first, np.where(unknowns.log, 0.5, unknowns.sizes(unknowns.start))
+        lower = np.where(np.isfinite(unknowns.lower), unknowns.lower, start - RANGE * size)
+        upper = np.where(np.isfinite(unknowns.upper), unknowns.upper, start + RANGE * size)
+        cube = scipy.stats.qmc.LatinHypercube(start.size, rng=np.random.default_rng(0)).random(LOOKED_AT)
+        drawn = lower + cube * (upper - lower)
+        costs = [float(np.sum(problem.residuals(problem.point(theta)) ** 2)) for theta in drawn]
+        return [drawn[i] for i in np.argsort(costs)]
+
+    def chained(self, end: Ended) -> Ended:
+        """The same with windows that go on where others end: what holds for the whole says more than for parts."""
+        if not np.any(end.problem.follows):
+            return end
+        now, model = end, self.unknowns.model
+        scale = np.repeat([1.0, 10.0, 1.0], [model.nv, model.nv, model.na])
+        for tightness in TIGHTNESS:
+            problem = now.problem.part(slice(None))
+            problem.tightness = tightness * scale
+            now = self.weighed(problem, now.found.point)
+            if not now.good:
+                return end
+        return now
+
+    def grown(self, problem: Problem, start: Point) -> Ended:
+        """A search that sees a begin of the windows first and then more and more of them.
+
+        Where things touch, the cost of a whole motion has no slope that leads far: each contact comes at another time
+        once the one before acts otherwise. A motion that fits up to a contact meets it about when it was.
+        """
+        rows, point = problem.measured.shape[1], start
+        for end in np.unique(np.linspace(0, rows, STAGES + 1).astype(int))[1:-1]:
+            part = problem.part(slice(None))
+            part.measured[:, end:] = np.nan
+            seen = part.solve(point, BETWEEN)
+            self.jacobians, point = self.jacobians + seen.jacobians, seen.point
+        return self.weighed(problem, point)
+
+    def weighed(self, problem: Problem, start: Point) -> Ended:
+        """One search; where bodies rest on others at first, they stay so, if that explains it."""
+        touching = bool(problem.motions(start).contacts.any())
+        begins = touching and problem.width and start.theta.size and not start.x.any()
+        rest = problem.resting(start.theta) if begins else None
+        end = self.searched(problem if rest is None else rest, start)
+        end = self.shaken(end) if touching else end
+        if rest is None or end.good:
+            return end
+        return min(end, self.searched(problem, start), key=lambda end: (not end.good, end.cost))
+
+    def shaken(self, end: Ended) -> Ended:
+        """The same from the best of points nearby, where motions jump."""
+        for _ in range(SHAKEN):
+            if end.good or end.noises > NEAR or not end.found.point.theta.size:
+                break
+            other = self.searched(end.problem, nearby(end.problem, end.found, ROUNDS, NEARBY))
+            if not other.good and other.cost > 0.99 * end.cost:
+                break
+            end = other
+        return end
+
+    def searched(self, problem: Problem, start: Point) -> Ended:
+        """One search, and others from its end while estimates of the noise change."""
+        if problem.width and start.theta.size and not start.x.any() and problem.motions(start).contacts.any():
+            # beside contacts first states are near jumps: numbers come first
+            first = problem.solve(start, self.settings.iterations, "theta")
+            self.jacobians, start = self.jacobians + first.jacobians, first.point
+        found = problem.solve(start, self.settings.iterations)
+        for _ in range(0 if self.noise is not None else REWEIGHED):
+            rms = _by_sensor(problem.unknowns.model, problem.rms(found.point))
+            least = LEAST_NOISE[problem.windows.sensordata.dtype.itemsize] * _ranges(problem.measured)
+            noise = np.where(np.isfinite(rms), np.maximum(rms, least), problem.noise)
+            if np.all(np.abs(np.log(noise / problem.noise)) < np.log(CHANGED)):
+                break
+            problem = problem.part(slice(None))
+            problem.noise = noise
+            self.jacobians += found.jacobians
+            found = problem.solve(found.point, self.settings.iterations)
+        self.jacobians += found.jacobians
+        sample = problem.sample(found.point, found.blocks, self.noise is not None)
+        return Ended(problem, found, examine(sample, self.heard))
+
+
+def nearby(problem: Problem, found: Found, rounds: int, count: int) -> Point:
+    """The point of least cost of so many drawn about a solution, again and again about the best so far.
+
+    They are drawn by what the data leave open of theta and of first states, near and far in turn: where motions jump,
+    the next lower place has no slope that leads to it.
+    """
+    rng, follow, best = np.random.default_rng(0), state_slopes(found.blocks), found.point
+    unknowns, least = problem.unknowns, float(np.sum(found.residuals**2))
+    flat = projected(found.blocks).reshape(-1, best.theta.size)
+    root = root_of(np.linalg.pinv(flat.T @ flat, rcond=1e-12, hermitian=True))
+    values, vectors = np.linalg.eigh(np.einsum("wki,wkj->wij", found.blocks.by_x, found.blocks.by_x))
+    spread = np.where(values > VAGUE**-2, 1 / np.sqrt(np.maximum(values, VAGUE**-2)), 0)
+    for _ in range(rounds):
+        center, before = best, least
+        for k in range(count):
+            size = REACHES[k % len(REACHES)]
+            theta = center.theta + size * root @ rng.normal(size=best.theta.size)
+            theta = np.clip(theta, unknowns.lower, unknowns.upper)
+            turned = np.einsum("wij,wj->wi", vectors, size * spread * rng.normal(size=spread.shape))
+            point = Point(theta, center.x + follow @ (theta - center.theta) + turned)
+            cost = float(np.sum(problem.residuals(point) ** 2))
+            if cost < least:
+                best, least = point, cost
+        if least > (1 - WORTH) * before:
+            break
+    return best
+
+
+def _ranges(measured: np.ndarray) -> np.ndarray:
+    """(ny,) how far each reading (windows, T, ny) moves; of one that stays, how far others do, or 1."""
+    flat = measured.reshape(-1, measured.shape[-1])
+    seen = np.isfinite(flat)
+    high = np.max(np.where(seen, flat, -np.inf), axis=0, initial=-np.inf)
+    low = np.min(np.where(seen, flat, np.inf), axis=0, initial=np.inf)
+    moved = np.where(seen.any(axis=0), high - low, 0)
+    return np.where(moved > 0, moved, moved.max(initial=0) or 1.0)
+
+
+def _heard(model: Model, measured: np.ndarray) -> np.ndarray:
+    """(ny,) noise of readings (windows, T, ny) by themselves: third differences of a smooth motion are little else."""
+    least = LEAST_NOISE[model.qpos0.dtype.itemsize] * _ranges(measured)
+    if measured.shape[1] < 5:
+        return np.maximum(least, 1e-3 * _ranges(measured))
+    third = np.abs(np.diff(measured, n=3, axis=1)).reshape(-1, measured.shape[-1]) / np.sqrt(20)
+    heard = np.zeros(measured.shape[-1])
+    for i, column in enumerate(third.T):
+        there = column[np.isfinite(column)]
+        if there.size:
+            heard[i] = max(1.4826 * float(np.median(there)), 0.2 * float(np.sqrt(np.mean(there**2))))
+    return np.maximum(_by_sensor(model, heard), least)
+
+
+def _by_sensor(model: Model, deviations: np.ndarray) -> np.ndarray:
+    """(ny,) the root mean square over the readings of each sensor."""
+    pooled = deviations.copy()
+    for first, width in zip(model.sensor_adr, model.sensor_dim, strict=True):
+        place = slice(int(first), int(first + width))
+        pooled[place] = np.sqrt(np.nanmean(deviations[place] ** 2)) if np.isfinite(deviations[place]).any() else np.nan
+    return pooled
