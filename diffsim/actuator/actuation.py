@@ -236,10 +236,6 @@ def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
         terms.append(group.gain.value(actuators, actuators.gainprm) * group.dynamics.signal_slope(actuators))
     if group.bias.slope:
         terms.append(group.bias.slope(actuators, actuators.biasprm))
-    return _sum(terms)
-
-
-def _sum(terms: Sequence[Array]) -> Array:
     total = terms[0]
     for term in terms[1:]:
         total = total + term

@@ -224,17 +224,13 @@ def _rows(
         depths.append(depth.reshape(-1))
         groups.append(rows._replace(dist=rows.dist.reshape(-1), valid=rows.valid.reshape(-1)))
     if not groups:
-        rows = _no_rows(poses.geom_xpos)
+        none, vectors = jnp.zeros((0,), poses.geom_xpos.dtype), jnp.zeros((0, 3), poses.geom_xpos.dtype)
+        rows = Candidates(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
         return rows, rows.dist, missed
     columns = [*zip(*groups, strict=True), depths]
     joined = [jnp.concatenate(column) if len(groups) > 1 else column[0] for column in columns]
     *rows, depth = (pick_existing(column, layout.row_order) for column in joined)
     return Candidates(*rows), stored(jax.lax.stop_gradient(depth)), missed
-
-
-def _no_rows(like: Array) -> Candidates:
-    none, vectors = jnp.zeros((0,), like.dtype), jnp.zeros((0, 3), like.dtype)
-    return Candidates(none, vectors, vectors, vectors, jnp.zeros((0,), bool))
 
 
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:

@@ -91,7 +91,9 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: Act
     decisions = active_set.acts, active_set.pushes, active_set.deep
     for rows, residual, acts, pushes, deep in zip(constraints.groups, x, *decisions, strict=True):
         if rows.law in INEQUALITIES:
-            touches.append(jnp.where(_may_act(model, rows) & ~acts, rows.pos - rows.margin, 1))
+            # rows of limits on dofs stand for all dofs
+            exists = limit_layout(model.topology).dof if rows.sign else np.ones(rows.count, bool)
+            touches.append(jnp.where(exists & ~acts, rows.pos - rows.margin, 1))
             pushing = jnp.any(pushes, axis=0) if rows.law in ZONED else True
             leaves.append(jnp.where(acts & pushing, rows.margin - rows.pos, 1))
             deeper = (rows.margin - rows.pos)[None] - rows.bends
@@ -103,11 +105,6 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: Act
             side = jnp.where(pushes, laws.dual(rows, residual), laws.dual_rows(rows, residual))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
     return Signals(*(jnp.concatenate(parts) for parts in (touches, leaves, switches, rises, turns)))
-
-
-def _may_act(model: Model, rows: RowGroup) -> np.ndarray:
-    """(n,) which constraints there are: rows of limits on dofs stand for all dofs."""
-    return limit_layout(model.topology).dof if rows.sign else np.ones(rows.count, bool)
 
 
 def of_awake(raw: RawRows, asleep: Array | None) -> RawRows:

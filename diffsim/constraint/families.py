@@ -22,7 +22,6 @@ from diffsim.constraint.rows import RawRows, Sources, assemble, prepare
 from diffsim.kinematics.tree import dof_blocks, free_points
 from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
 from diffsim.math.stencil_rows import Segment, SparseRows
-from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import for_gpu
@@ -94,7 +93,7 @@ def make_constraints(source: Sources) -> Constraints:
     near = [
         (name, of_awake(raw, source.asleep))
         for name, family in FAMILIES.items()
-        if not _off(model, family.flag)
+        if model.nv and not (model.opt.disabled(family.flag) or model.opt.disabled(DisableBit.CONSTRAINT))
         for raw in family.rows(source)
     ]
     if active_set is not None:
@@ -155,11 +154,6 @@ def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array],
     (jacobian, qvel, start), (turn, push, _) = primals, tangents
     vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
     return (vel, warm), (turn.mul_vec(qvel) + jacobian.mul_vec(push), jnp.zeros_like(warm))
-
-
-def _off(model: Model, flag: DisableBit) -> bool:
-    """Whether a family has no rows: by its flag, by that of all, or because nothing moves."""
-    return model.nv == 0 or model.opt.disabled(flag) or model.opt.disabled(DisableBit.CONSTRAINT)
 
 
 def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment]) -> BlockColumns | SparseRows:

@@ -74,7 +74,9 @@ def _forces(rows: RowGroup, x: Array) -> list[Array]:
 def cost(rows: RowGroup, x: Array) -> Array:
     """(n,) cost of each constraint at x (dim, n)."""
     if rows.law == Law.CONE:
-        return _cone_cost(rows, x)
+        zone = _zones(rows, x)
+        inner = where(zone.bottom, 0.5 * total(list(rows.D * x * x)), 0)
+        return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
     costs = []
     for y, threshold in zip(stretch(rows, x), thresholds(rows), strict=True):
         force = spring(rows, y, threshold).force
@@ -163,12 +165,6 @@ def _zones(rows: RowGroup, x: Array) -> _Zones:
         bottom=bottom,
         middle=~top & ~bottom,
     )
-
-
-def _cone_cost(rows: RowGroup, x: Array) -> Array:
-    zone = _zones(rows, x)
-    inner = where(zone.bottom, 0.5 * total(list(rows.D * x * x)), 0)
-    return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
 
 
 def _cone_force(rows: RowGroup, x: Array) -> Array:

@@ -128,7 +128,9 @@ def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Ar
     """Force and torque (n, 3), local, on ellipsoids: added mass, Magnus and Kutta lift, viscous drag."""
     coefficient = pick(model.geom_fluid, geoms)
     size = semi_axes(model, geoms)
-    force, torque = _added_mass(model.opt.density, coefficient[:, 6:9], coefficient[:, 9:], angular, linear)
+    # of the fluid that moves with the body; its acceleration is neglected
+    momentum, spin = model.opt.density * coefficient[:, 6:9] * linear, model.opt.density * coefficient[:, 9:] * angular
+    force, torque = cross(momentum, angular), cross(momentum, linear) + cross(spin, angular)
     lift = _lift(model.opt.density, coefficient, size, angular, linear)
     drag, angular_drag = _drag(model, coefficient, size, angular, linear)
     interaction = coefficient[:, 0]
@@ -136,12 +138,6 @@ def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Ar
         scale(force + lift - scale(linear, drag), interaction),
         scale(torque - scale(angular, angular_drag), interaction),
     )
-
-
-def _added_mass(density: Array, mass: Array, inertia: Array, angular: Array, linear: Array) -> tuple[Array, Array]:
-    """Force and torque of the fluid that moves with the body (its acceleration is neglected)."""
-    momentum, spin = density * mass * linear, density * inertia * angular
-    return cross(momentum, angular), cross(momentum, linear) + cross(spin, angular)
 
 
 def _projection(size: Array, linear: Array) -> tuple[Array, Array, Array, Array]:

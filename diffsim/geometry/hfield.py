@@ -201,7 +201,9 @@ def _height(terrain: Terrain, column: Array, row: Array) -> Array:
 def _chosen(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tuple[Array, Array, Array]:
     """(column, row and triangle (k, 3) of the prisms to look at, which may touch (k,), how many more may touch)."""
     lower, upper = bounds(kind, body)
-    window = _window(terrain, lower, upper)
+    half, cells = terrain.size[:2], terrain.cells
+    first, end = (jnp.clip((edge[:2] + half) / (2 * half) * cells, 0, cells) for edge in (lower, upper))
+    window = _Window(jnp.floor(first).astype(jnp.int32), jnp.ceil(end).astype(jnp.int32))
     columns, rows = window.first[0] + terrain.columns, window.first[1] + terrain.rows
     normal, point, top = _triangles(terrain, columns, rows, margin)
     above = lowest(*boxed(kind, body), normal.reshape(-1, 3)).reshape(top.shape) - dot(normal, point)
@@ -240,13 +242,6 @@ def _beyond(terrain: Terrain, window: _Window) -> Array:
     """How many prisms under the bounds of a body are not in the window."""
     columns, rows = unpack(jnp.maximum(window.end - window.first, 0))
     return 2 * (columns * rows - jnp.minimum(columns, len(terrain.columns)) * jnp.minimum(rows, len(terrain.rows)))
-
-
-def _window(terrain: Terrain, lower: Array, upper: Array) -> _Window:
-    """The cells under the bounds of a body."""
-    half, cells = terrain.size[:2], terrain.cells
-    first, end = (jnp.clip((edge[:2] + half) / (2 * half) * cells, 0, cells) for edge in (lower, upper))
-    return _Window(jnp.floor(first).astype(jnp.int32), jnp.ceil(end).astype(jnp.int32))
 
 
 def _triangles(terrain: Terrain, columns: Array, rows: Array, margin: Array) -> tuple[Array, Array, Array]:

@@ -103,16 +103,12 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         qvel=motion.qvel,
         act=advance_activation(model, state.act, motion.act_dot, motion.actuator_velocity),
         history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
-        qacc_warmstart=_next_start(model, motion.qacc),
+        # where the next solve starts has no influence on where it ends, unless it takes few steps
+        qacc_warmstart=motion.qacc if model.opt.unrolled else jax.lax.stop_gradient(motion.qacc),
     )
     if not sleeps(model):
         return later
     return fall_asleep(model, state, inputs, data, later, lambda before: forward(model, before, inputs).sensor_now)
-
-
-def _next_start(model: Model, qacc: jax.Array) -> jax.Array:
-    """(nv,) where the next solve starts; that does not change where it ends, unless it takes few steps."""
-    return qacc if model.opt.unrolled else jax.lax.stop_gradient(qacc)
 
 
 Array = jax.Array

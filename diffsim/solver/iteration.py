@@ -140,14 +140,11 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
     def each(progress: Progress, _: None) -> tuple[Progress, None]:
         later = advance(progress)
         done = later._replace(done=progress.done | later.done)
-        return done if settings.full_step else _unless_done(progress, later), None
+        # what has no full steps stays where it is
+        stays = jax.tree.map(lambda a, b: where(progress.done, a, b), progress, later)
+        return done if settings.full_step else stays, None
 
     return jax.lax.scan(each, start, length=settings.iterations)[0]
-
-
-def _unless_done(old: Progress, new: Progress) -> Progress:
-    """The old state once it is done."""
-    return jax.tree.map(lambda a, b: where(old.done, a, b), old, new)
 
 
 def _start(objective: Objective, settings: Settings, qacc: Array, rule: Rule) -> Progress:

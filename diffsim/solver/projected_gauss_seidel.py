@@ -109,7 +109,9 @@ def solve_dual(objective: Objective, qacc: Array | None, tolerance: Array, itera
     def apply(force: Array) -> Array:
         return block_solve(qM.blocks, factor, force)
 
-    quadratic = _quadratic(rows, jax.vmap(apply)(jnp.concatenate([rows.jacobian, qfrc_smooth[None]])))
+    solved = jax.vmap(apply)(jnp.concatenate([rows.jacobian, qfrc_smooth[None]]))
+    response = matmul(rows.jacobian, solved[:-1].T) + jnp.diag(rows.regularization)
+    quadratic = _Quadratic(response, matmul(rows.jacobian, solved[-1]) - rows.aref, rows.lower, rows.upper)
     start = jnp.zeros_like(rows.force) if qacc is None else rows.force
     state = _iterate(quadratic, cones, start, tolerance, iterations)
     begin = 0
@@ -118,12 +120,6 @@ def solve_dual(objective: Objective, qacc: Array | None, tolerance: Array, itera
         forces[i], begin = _row_forces(groups[i], state.force[begin:end]), end
     qacc = apply(qfrc_smooth + row_forces_on_dofs(constraints, tuple(forces)))
     return DualSolution(tuple(forces), qacc, state.sweeps, state.improvement, state.done)
-
-
-def _quadratic(rows: _DualRows, solved: Array) -> _Quadratic:
-    """The dual problem from M^-1 J^T and, in the last row, M^-1 qfrc_smooth, (n + 1, nv)."""
-    response = matmul(rows.jacobian, solved[:-1].T) + jnp.diag(rows.regularization)
-    return _Quadratic(response, matmul(rows.jacobian, solved[-1]) - rows.aref, rows.lower, rows.upper)
 
 
 def _dual_rows(constraints: Constraints, rows: RowGroup, force: Array) -> _DualRows:

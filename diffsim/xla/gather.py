@@ -151,7 +151,10 @@ def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
     """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
     lists = places(ids, size)
     if lists is None:
-        return _added(values, ids, size, axis)
+        # what is nowhere is dropped
+        where = np.where(np.asarray(ids) >= 0, ids, size)
+        empty = jnp.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
+        return empty.at[(slice(None),) * axis + (where,)].add(values, mode="drop")
     if lists.single:
         return gather_rows(values, lists.rounds[0], axis)
     return stored(_sum_at(stored(values), lists, axis))
@@ -167,14 +170,6 @@ def _sum_at(values: Array, lists: Places, axis: int) -> Array:
     row = np.full(len(lists.rounds[0]), -1)
     row[lists.heavy] = np.arange(len(lists.heavy))
     return total + gather_rows(sums, row, axis)
-
-
-def _added(values: Array, ids: Ids, size: int, axis: int) -> Array:
-    """The same row after row."""
-    # what is nowhere is dropped
-    where = np.where(np.asarray(ids) >= 0, ids, size)
-    empty = jnp.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
-    return empty.at[(slice(None),) * axis + (where,)].add(values, mode="drop")
 
 
 def _plain(values: Array, *, ids: Ids, axis: int) -> Array:

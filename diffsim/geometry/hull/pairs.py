@@ -216,7 +216,10 @@ def _several(rows: int, lesser: Sizes | None, kinds: Kinds, shape1: Shape, shape
     places, needed = (jax.lax.stop_gradient(x) for x in widest(points, exists, normal))
     points = points[places]
     if kinds[0] == GeomType.CAPSULE:
-        points, needed = _with_middle(points, needed)
+        # the middle of a segment, then its ends, as MuJoCo has them
+        ends, both = points[:2], needed[1]
+        middle = jnp.where(both, 0.5 * (ends[0] + ends[1]), ends[0])
+        points, needed = jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
     several = jax.lax.stop_gradient(jnp.any(exists))
     single = contact_row(shape1, contact, radius1, radius2)
     pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[:rows] + scale(normal, rise)[None])
@@ -228,13 +231,6 @@ def _several(rows: int, lesser: Sizes | None, kinds: Kinds, shape1: Shape, shape
         jnp.zeros((rows, 3), dist.dtype),
         jnp.where(several, needed[:rows], first),
     )
-
-
-def _with_middle(points: Array, needed: Array) -> tuple[Array, Array]:
-    """The middle of a segment, then its ends, as MuJoCo has them; (points (3, 3), which are needed (3,))."""
-    ends, both = points[:2], needed[1]
-    middle = jnp.where(both, 0.5 * (ends[0] + ends[1]), ends[0])
-    return jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
 
 
 def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = deepest_feature) -> Feature:

@@ -152,20 +152,16 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
     bent, tangent = one + ratio * jnp.asarray(hessian), one - outer(unit, unit)
     block = mul_mat(tangent, mul_mat(bent, tangent)) + outer(unit, unit)
     # where the surface has an edge the conditions are not those of a least distance: it counts as flat
-    curved = _positive(block)
+    # positive definite, with some room
+    two = block[0, 0] * block[1, 1] - block[0, 1] * block[1, 0]
+    three = dot(block[0], cross(block[1], block[2]))
+    curved = (block[0, 0] > 1e-6) & (two > 1e-6) & (three > 1e-6)
     bent, block = jnp.where(curved, bent, one), jnp.where(curved, block, one)
     distance, moving = _value(field, parameters, nearest)
     along = unit * -safe.divide(_change(distance), safe.sqrt(squared))
     beside = mul_vec(tangent, point - nearest - ratio * moving)
     beside = rest(beside, jnp.where(curved, safe.norm(jax.lax.stop_gradient(point) - nearest), 0))
     return nearest + along + solve3(block, beside - mul_vec(tangent, mul_vec(bent, along)))
-
-
-def _positive(matrix: Array) -> Array:
-    """Whether a symmetric matrix (3, 3) is positive definite with some room."""
-    two = matrix[0, 0] * matrix[1, 1] - matrix[0, 1] * matrix[1, 0]
-    three = dot(matrix[0], cross(matrix[1], matrix[2]))
-    return (matrix[0, 0] > 1e-6) & (two > 1e-6) & (three > 1e-6)
 
 
 class TriangleBoundary(NamedTuple):

@@ -206,7 +206,9 @@ def _teeth(gear: Gear, radius: Array, angle: Array, rounding: Array) -> Array:
     flanks = safe.maximum(_involute_distance(gear, radius, first), _involute_distance(gear, radius, second))
     gap = gear.stride - gear.shift
     teeth = safe.maximum(safe.maximum(first - gap, second - gap), flanks)
-    teeth = _smooth_intersection(radius - gear.tip, teeth, rounding)
+    beyond = radius - gear.tip
+    apart = _smooth_union(safe.maximum(beyond, -teeth), safe.maximum(teeth, -beyond), rounding)
+    teeth = safe.maximum(safe.maximum(beyond, teeth), -apart)
     teeth = _smooth_union(radius - gear.foot, teeth, gear.base - gear.foot)
     return safe.maximum(teeth, gear.hole - radius)
 
@@ -226,11 +228,6 @@ def _modulo(x: Array, period: Array) -> Array:
 def _smooth_union(a: Array, b: Array, width: Array) -> Array:
     share = safe.clip(0.5 + 0.5 * (b - a) / width, 0.0, 1.0)
     return b * (1 - share) + a * share - width * share * (1 - share)
-
-
-def _smooth_intersection(a: Array, b: Array, width: Array) -> Array:
-    apart = _smooth_union(safe.maximum(a, -b), safe.maximum(b, -a), width)
-    return safe.maximum(safe.maximum(a, b), -apart)
 
 
 TURNS = 12

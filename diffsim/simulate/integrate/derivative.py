@@ -83,7 +83,7 @@ def _spatial_derivative(model: Model, qvel: Array, data: Data, coriolis: bool) -
         blocks = blocks if coriolis else 0.5 * (blocks + jnp.swapaxes(blocks, 1, 2))
     if not coriolis:
         return _over_subtrees(model, data, blocks, None) if immersed else jax.tree.map(jnp.zeros_like, data.M)
-    drift = data.cdof_dot + cross_motion(_joint_motion(topology, data.cdof, qvel), data.cdof)
+    drift = data.cdof_dot + cross_motion(sum_dofs(topology, _joint_end(topology), (data.cdof, qvel)), data.cdof)
     return _over_subtrees(model, data, blocks - _bias_blocks(data), drift)
 
 
@@ -124,11 +124,6 @@ def _joint_end(topology: Topology) -> np.ndarray:
         for start, stop in group.kind.blocks:
             end[group.dofs[:, start:stop]] = group.dofs[:, stop - 1 : stop]
     return end
-
-
-def _joint_motion(topology: Topology, cdof: Array, qvel: Array) -> Array:
-    """(nv, 6) velocity of the frame up to and including the block of each dof."""
-    return sum_dofs(topology, _joint_end(topology), (cdof, qvel))
 
 
 @computed_once
