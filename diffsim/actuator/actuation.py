@@ -31,7 +31,7 @@ from diffsim.actuator.actuators import (
 )
 from diffsim.actuator.laws import BIASES, DYNAMICS, GAINS, Dynamics, Force, of_plugin
 from diffsim.base.enums import BiasType, DisableBit, DynType, GainType
-from diffsim.math.vector import matmul
+from diffsim.math.vector import matmul, total
 from diffsim.types.data import Actuation, Data, Passive, Transmission, Velocities
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
@@ -236,10 +236,7 @@ def _slope(group: Group, actuators: Actuators, act_dot: Array) -> Array:
         terms.append(group.gain.value(actuators, actuators.gainprm) * group.dynamics.signal_slope(actuators))
     if group.bias.slope:
         terms.append(group.bias.slope(actuators, actuators.biasprm))
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return total(terms)
 
 
 def _unless_at_limit(model: Model, ids: np.ndarray, force: Array, slope: Array) -> Array:

@@ -52,26 +52,26 @@ def has_states(prm: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Controller:
-    """The functions of `laws.Dynamics` for controllers of actuators whose own dynamics are `own`."""
+    """The functions of `laws.Dynamics` for controllers of actuators whose own dynamics are `inner`."""
 
-    own: "object"
+    inner: "object"
 
     def rate(self, actuators: Actuators) -> Array:
         """(n, k) d act / dt: towards the next integral and setpoint, and that of the actuators' own dynamics."""
         setpoint = self._setpoint(actuators, actuators.act)
         integral = _integral(actuators, setpoint - actuators.length)
         towards = (jnp.stack([integral, setpoint], axis=1) - actuators.act[:, :STATES]) / actuators.timestep
-        return jnp.concatenate([towards, self.own.rate(_inner(actuators))], axis=1)  # type: ignore[attr-defined]
+        return jnp.concatenate([towards, self.inner.rate(_inner(actuators))], axis=1)  # type: ignore[attr-defined]
 
     def advance(self, actuators: Actuators, rate: Array) -> Array:
         """(n, k) activations one timestep later."""
         first = actuators.act[:, :STATES] + rate[:, :STATES] * actuators.timestep
-        inner = self.own.advance(_inner(actuators), rate[:, STATES:])  # type: ignore[attr-defined]
+        inner = self.inner.advance(_inner(actuators), rate[:, STATES:])  # type: ignore[attr-defined]
         return jnp.concatenate([actuators.within_range(first), inner], axis=1)
 
     def force(self, actuators: Actuators, act: Array) -> Array:
         """(n,) N or N m; `act` (n, k) is that of the next step where the setpoint is early."""
-        inner, prm = self.own.rate(_inner(actuators)), actuators.pidprm  # type: ignore[attr-defined]
+        inner, prm = self.inner.rate(_inner(actuators)), actuators.pidprm  # type: ignore[attr-defined]
         error = self._setpoint(actuators, act) - actuators.length
         change = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
         integral = where(actuators.has[:, 0], _integral(actuators, error), 0)

@@ -64,7 +64,7 @@ class Group(NamedTuple):
     rows: int
 
 
-class Asked(NamedTuple):
+class Options(NamedTuple):
     """Options of the model: disable flags, and how many searches there are for contacts of a distance field."""
 
     disableflags: int
@@ -136,7 +136,7 @@ def contact_layout(
     sections = tuple(Section(a, b, _kept(topology, pairs, a, b)) for a, b in starts)
     # what is examined, in the order of the table
     examined = np.concatenate([np.arange(s.start, s.start + s.kept) for s in sections] or [np.zeros(0, int)])
-    groups = _groups(topology, (pairs, kind), sections, kinds, Asked(disableflags, searches))
+    groups = _groups(topology, (pairs, kind), sections, kinds, Options(disableflags, searches))
     row_pair = np.concatenate([np.repeat(np.arange(g.start, g.stop), g.rows) for g in groups] or [np.zeros(0, int)])
     row_part = np.arange(len(row_pair)) - np.searchsorted(row_pair, row_pair)
     row_dim = pairs.dim[examined[row_pair]]
@@ -234,14 +234,14 @@ def _groups(
     sorted_pairs: tuple[Pairs, np.ndarray],
     sections: tuple[Section, ...],
     kinds: list[Kind],
-    asked: Asked,
+    options: Options,
 ) -> tuple[Group, ...]:
     """Sections whose pairs are of one kind."""
     pairs, kind = sorted_pairs
     numbers = np.array([kind[section.start] for section in sections], int)
     # where the examined pairs of each section begin
     begin = np.cumsum([0, *(section.kept for section in sections)])
-    colliders = COLLIDERS | SINGLE if asked.disableflags & DisableBit.MULTICCD else COLLIDERS
+    colliders = COLLIDERS | SINGLE if options.disableflags & DisableBit.MULTICCD else COLLIDERS
     groups = []
     for run in itertools.starmap(slice, _starts(numbers)):
         number = numbers[run.start]
@@ -255,7 +255,7 @@ def _groups(
             collider = collider._replace(function=collider.fitted(lesser_sizes(topology, *ends)))
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
-        rows = parts * (collider.rows or asked.searches)
+        rows = parts * (collider.rows or options.searches)
         groups.append(Group(collider, int(begin[run.start]), int(begin[run.stop]), run, (first, second), rows))
     return tuple(groups)
 

@@ -261,6 +261,6 @@ def _frame(normal: Array, tangent: Array) -> Array:
 
 
 def _aside(normal: Components, hint: Components, limit: Array | float) -> Array:
-    """Whether a hint has a part that is normal to the normal."""
+    """Whether the part of a hint across the normal is longer than the root of `limit`."""
     part = jax.lax.stop_gradient(across(normal, hint))
     return dot_components(part, part) > limit

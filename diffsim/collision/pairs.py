@@ -43,6 +43,8 @@ from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 from diffsim.xla.select import where
 
+Array = jax.Array
+
 PAIRS = 1024
 CONTACTS = 40
 # MuJoCo's option sdf_initpoints
@@ -256,8 +258,6 @@ def _work(kind: Kind) -> int:
     first, second = (sizes[-1] if sizes else EDGES for sizes in kind.sizes)
     return first * second
 
-
-Array = jax.Array
 
 MIN_FRICTION = 1e-5  # mjMINMU
 MIN_MIX = 1e-15  # mjMINVAL

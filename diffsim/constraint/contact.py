@@ -142,7 +142,7 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
 
 
 def _joins(model: Model, contacts: Contacts) -> Array | None:
-    """(ncon,) 1 where both bodies of a slot move, and in two trees; None where nobody asks (solver/hessian.py)."""
+    """(ncon,) 1 where both bodies of a slot move, in two trees; None where M is one block, and on a GPU."""
     topology = model.topology
     if dof_blocks(topology).single or not for_cpu():
         return None

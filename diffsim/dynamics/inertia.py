@@ -110,7 +110,7 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add_reflected(model: Model, base: Array, values: Array, ids: tuple[np.ndarray, np.ndarray]) -> Array:
-    """own + gear^2 values, summed over the actuators of each target."""
+    """base + gear^2 values, summed over the actuators of each target."""
     actuators, targets = ids
     if not actuators.size:
         return base

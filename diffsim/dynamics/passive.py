@@ -70,7 +70,7 @@ def stiffness(linear: Array, poly: Array, x: Array) -> Array:
 
 @per_topology
 def _sprung(topology: Topology) -> tuple[tuple[JointGroup, np.ndarray], ...]:
-    """Groups of joints that can have springs, each with the rows that can."""
+    """Groups of joints with some that can have springs, and which of each group these are."""
     present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
     rows = [(group, np.flatnonzero(present[group.joints])) for group in groups(topology)]
     return tuple((group, row) for group, row in rows if row.size)

@@ -30,10 +30,10 @@ Poses = dict[str, Array]
 
 
 def carried(topology: Topology, qpos: Array, poses: Poses) -> Poses:
-    """The same poses, found at qpos (nq,), as functions of qpos too: they have the derivative of rigid motion by it.
+    """The same poses, computed at qpos (nq,), with the derivative of rigid motion by qpos.
 
-    What they were before as functions of other things, such as a Model, they still are. An operation of JAX of its
-    own: `jax.custom_jvp` allows no derivative a batch axis that its function's result has not, as the orientation of
+    Derivatives by other things that the poses depend on, such as a Model, stay. This is a primitive, for
+    `jax.custom_jvp` forbids that a derivative has an axis of worlds where the value has none, as the orientation of
     what slides.
     """
     if not topology.njnt:
@@ -115,7 +115,7 @@ def _derivative(
 def _batch(
     arguments: Sequence[Array], dims: Sequence[int | None], *, topology: Topology, names: tuple[str, ...]
 ) -> tuple[list[Array], list[int]]:
-    """Of what varies by world nowhere there is one for each world, as of its derivative."""
+    """Every result gets an axis of worlds, also one that is equal in all of them: its derivative may differ."""
     size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
     moved = [
         jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)

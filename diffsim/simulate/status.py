@@ -23,6 +23,8 @@ from diffsim.math.safe import is_bad as is_bad_number
 from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.xla.select import where
 
+Array = jax.Array
+
 # share of the largest entry from which on a dof takes part in a motion
 TAKES_PART = 0.1
 
@@ -49,9 +51,6 @@ def _motion(inertia: np.ndarray, dofs: np.ndarray) -> np.ndarray:
     free = vectors[:, values <= len(dofs) * np.finfo(block.dtype).eps]
     share = np.abs(free).max(axis=1, initial=0)
     return dofs[share > TAKES_PART * share.max(initial=0)]
-
-
-Array = jax.Array
 
 
 class Row(NamedTuple):

@@ -23,6 +23,8 @@ from diffsim.types.history import record_controls, record_readings
 from diffsim.xla.barriers import anywhere
 from diffsim.xla.compiled import compiled
 
+Array = jax.Array
+
 T = TypeVar("T")
 
 
@@ -109,9 +111,6 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
     if not sleeps(model):
         return later
     return fall_asleep(model, state, inputs, data, later, lambda before: forward(model, before, inputs).sensor_now)
-
-
-Array = jax.Array
 
 
 @checked

@@ -126,7 +126,7 @@ class _Preconditioned(NamedTuple):
         return hessian_product(self.objective, self.x, vector)
 
     def precondition(self, residual: Array) -> Array:
-        """What r (nv,) comes from if nothing couples blocks."""
+        """P^-1 r (nv,), where P are the blocks of H."""
         blocks = self.objective.qM.blocks
         if not isinstance(self.objective.constraints.jacobian, SparseRows):
             return block_solve(blocks, self.factor, residual)

@@ -128,7 +128,7 @@ def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc:
 
 
 def _readable(problem: _Problem) -> _Problem:
-    """The same, for products with J^T in every iteration."""
+    """The problem with J stored so that products with J^T, one in every iteration, are fast."""
     objective = problem.objective
     jacobian = objective.constraints.jacobian.readable_by_columns()
     return problem._replace(objective=objective._replace(constraints=objective.constraints.replace(jacobian=jacobian)))

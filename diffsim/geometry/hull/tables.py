@@ -24,6 +24,8 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, pick_some
 
+Array = jax.Array
+
 # how far from a plane the vertices of one facet are at most, by the size of the hull
 FLAT = 1e-7
 # of larger polygons so many corners are kept (MuJoCo clips by the first 150)
@@ -174,7 +176,6 @@ def _largest_of_parts(links: np.ndarray, area: np.ndarray, left: np.ndarray) -> 
     return largest[label]
 
 
-Array = jax.Array
 # padded sizes of an asset's arrays; assets with equal ones share a program
 Sizes = tuple[int, ...]
 

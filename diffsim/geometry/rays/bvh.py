@@ -28,6 +28,8 @@ from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import Jobs, spread, with_batch_rule, work_through
 from diffsim.xla.select import INTEGERS
 
+Array = jax.Array
+
 Floats = TypeVar("Floats", np.ndarray, jax.Array)
 Join = Callable[..., Any]
 
@@ -163,8 +165,6 @@ def _levels(tree: Tree, join: Join, lower: Any, upper: Any) -> list[Any]:
         lower, upper = low.min(axis=3), high.max(axis=3)
     return levels
 
-
-Array = jax.Array
 
 # rays that are searched side by side
 LANES = 1024
