@@ -1,7 +1,6 @@
 """Textures and materials: patterns, images and cubes have the oracle's bytes; wrong ones are refused."""
 
 import struct
-from pathlib import Path
 
 import numpy as np
 import oracle
@@ -122,10 +121,3 @@ def test_a_wrong_texture_is_refused(name: str) -> None:
     files = FILES | {"bad.png": FILES["square.png"][:50], "plain.xyz": b"abc"}
     with pytest.raises(MjcfError, match=message):
         load(model(attributes), assets={f"d/{name}": data for name, data in files.items()})
-
-
-def test_textures_outside_of_the_folder_are_not_opened(tmp_path: Path) -> None:
-    path = tmp_path / "model.xml"
-    path.write_text('<mujoco><asset><texture name="a" file="../t.png"/></asset></mujoco>')
-    with pytest.warns(UserWarning, match=r"is white: file '\.\./t\.png' is outside of the model's folder"):
-        assert load(path, allow_outside=False).texture("a").data.tolist() == [255, 255, 255]
