@@ -29,6 +29,8 @@ from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import compiler_options
 
+Array = jax.Array
+
 # how long a run is repeated, s
 LASTING = 4.0
 
@@ -74,9 +76,6 @@ def best_seconds_in_turn(
         for _ in range(repeats)
     ]
     return [min(column) for column in zip(*times, strict=True)]
-
-
-Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True)

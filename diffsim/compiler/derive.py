@@ -45,6 +45,8 @@ from diffsim.types import State
 from diffsim.types.model import Model
 from diffsim.types.state import make_inputs, make_state
 
+Array = jax.Array
+
 # Young's modulus and Poisson's ratio of the cells whose modes strain constraints hold
 STRAINED = (10.0, 0.3)
 # statistics that the file may fix
@@ -155,8 +157,6 @@ def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
         draft.problems.add(joints[dofs[-1]].source, message, "remove a joint, or give armature")
     return result
 
-
-Array = jax.Array
 
 OFF = (
     DisableBit.FRICTIONLOSS

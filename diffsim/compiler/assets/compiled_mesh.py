@@ -38,7 +38,7 @@ from diffsim.mjcf.orientation import IDENTITY, diagonalize, matrix, unit
 from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_count, kind_of
 
 Array = np.ndarray
-
+Fields = dict[str, Any]
 
 # arrays of an element: what they are called in Surface, and their width
 INLINE = {"vertex": 3, "face": 3, "normal": 3, "texcoord": 2}
@@ -46,6 +46,9 @@ SEEN = ("normal", "texcoord")
 
 # coordinates may be as large as everywhere in MuJoCo (mjMAXVAL)
 FURTHEST = 1e10
+
+# how far a principal moment may exceed the sum of the two others, absolute and relative
+TRIANGLE_ABSOLUTE, TRIANGLE_RELATIVE = 1e-9, 1e-6
 
 
 def mesh_source(draft: Draft, node: Node) -> Surface:
@@ -106,13 +109,6 @@ def check_reach(vertex: Array) -> None:
     if not fits.all():
         message = f"vertex {np.argmax(~fits.all(axis=1))} is not finite, or further out than {FURTHEST:g}"
         raise AssetError(message, "is its scale right? lengths are in metres")
-
-
-Fields = dict[str, Any]
-
-
-# how far a principal moment may exceed the sum of the two others, absolute and relative
-TRIANGLE_ABSOLUTE, TRIANGLE_RELATIVE = 1e-9, 1e-6
 
 
 @dataclass(frozen=True)

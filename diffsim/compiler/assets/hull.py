@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.mjcf.files.surface import SMALLEST, cross_product, directed_edges, squares
+from diffsim.mjcf.files.surface import SMALLEST, cross_product, directed_edges, first_seen, squares
 from diffsim.mjcf.resources import AssetError
 
 Array = np.ndarray
@@ -192,8 +192,7 @@ def _sides(face: Array, key: Array, nvert: int) -> Array:
     here, there = shared // 3, partner[shared] // 3
     links = coo_array((np.ones(len(here)), (here, there)), shape=(len(face), len(face)))
     label = connected_components(links, directed=False)[1]
-    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
+    return first_seen(label)[1]
 
 
 def _find(keys: Array, wanted: Array) -> Array:

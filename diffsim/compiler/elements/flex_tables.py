@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.flex.material import EDGES
+from diffsim.mjcf.files.surface import first_seen
 
 Array = np.ndarray
 
@@ -31,11 +32,8 @@ def number_edges(element: Array) -> tuple[Array, Array]:
     """Edges (n, 2), the smaller vertex first, in the order in which they appear, and those of each element (m, k)."""
     local = np.array(EDGES[element.shape[1] - 1])
     pairs = np.sort(element[:, local].reshape(-1, 2), axis=1)
-    _, first, index = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return pairs[first[order]], rank[index.ravel()].reshape(-1, len(local))
+    first, index = first_seen(pairs, axis=0)
+    return pairs[first], index.reshape(-1, len(local))
 
 
 def flaps(element: Array, elemedge: Array) -> Array:

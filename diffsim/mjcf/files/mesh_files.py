@@ -17,7 +17,7 @@ from itertools import chain
 
 import numpy as np
 
-from diffsim.mjcf.files.surface import Surface, cross_product
+from diffsim.mjcf.files.surface import Surface, cross_product, first_seen
 from diffsim.mjcf.resources import MOST_FACES, MOST_STL_FACES, MOST_VERTICES, AssetError, check_count, kind_of
 
 Array = np.ndarray
@@ -47,7 +47,7 @@ def read_stl(data: bytes) -> Surface:
     check_count(len(corners) // 3, MOST_STL_FACES, "triangles")
     if not (np.abs(corners) <= FURTHEST).all():
         raise AssetError("a vertex is not finite, or further out than 2^30")
-    index, first = _first_of_equals(corners)
+    first, index = _first_of_equals(corners)
     return Surface(corners[first], index.reshape(-1, 3).astype(np.int32))
 
 
@@ -77,24 +77,19 @@ def _ascii_stl(data: bytes) -> Array:
 
 def without_repeats(surface: Surface) -> Surface:
     """The surface with equal vertices made one, at the first place of each."""
-    index, first = _first_of_equals(np.asarray(surface.vertex, np.float32))
+    first, index = _first_of_equals(np.asarray(surface.vertex, np.float32))
     return replace(surface, vertex=surface.vertex[first], face=index[surface.face].astype(np.int32))
 
 
 def _first_of_equals(corners: Array) -> tuple[Array, Array]:
-    """For each corner the number of its vertex, and where each vertex first stands. Equal means: the same bits."""
+    """Where each vertex first stands, and for each corner the number of its vertex. Equal means: the same bits."""
     bits = np.ascontiguousarray(corners).view(np.uint32).astype(np.uint64)
     # a hash of the three words; should two vertices share one, they are compared as they are
     mixed = bits[:, 0] * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29)) ^ bits[:, 1]) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(32)) ^ bits[:, 2]) * np.uint64(0x94D049BB133111EB)
-    _, first, index = np.unique(mixed, return_index=True, return_inverse=True)
-    if not np.array_equal(bits[first[index]], bits):
-        _, first, index = np.unique(bits, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[index.ravel()], first[order]
+    first, index = first_seen(mixed)
+    return (first, index) if np.array_equal(bits[first[index]], bits) else first_seen(bits, axis=0)
 
 
 def read_msh(data: bytes) -> Surface:

@@ -58,6 +58,13 @@ class Triangles:
         return weighted[:3] / (weighted[3] if weighted[3] >= SMALLEST else 1.0)
 
 
+def first_seen(values: Array, axis: int | None = None) -> tuple[Array, Array]:
+    """Distinct values (rows with axis 0), numbered as they first appear: where each first stands, the number of all."""
+    _, first, index = np.unique(values, axis=axis, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[index.ravel()]
+
+
 def triangles(vertex: Array, face: Array) -> Triangles:
     """Normals, areas and centers of triangles."""
     first, second, third = (vertex[face[:, corner]] for corner in range(3))
