@@ -78,7 +78,7 @@ RECIPES = {
     ],
     "actuator law": [
         Place(
-            "actuator/filters_and_affine.py",
+            "actuator/laws.py",
             "Array = jax.Array\n",
             "\n\ndef square(actuators: Actuators, parameters: Array) -> Array:\n"
             '    """(n,) force that grows with the square of the length."""\n'
@@ -87,7 +87,7 @@ RECIPES = {
         Place(
             "actuator/laws.py",
             "LAWS: dict[str, Law] = {\n",
-            '    "square": Law(bias=Force(filters_and_affine.square)),\n',
+            '    "square": Law(bias=Force(square)),\n',
         ),
     ],
     "integrator": [

@@ -5,8 +5,9 @@
 
 The signal is the control, or the activation where there is one. A row is named as in MJCF; it may have dynamics, a
 gain and a bias, which models mix freely unless the row says that they belong together. A new law is a function for
-each part that it has, in a file of its own, and one row here (its name in `DynType`, `GainType`, `BiasType` aside);
-the compiler, the implicit integrators and everything in this room read the table.
+each part that it has, here or in a file of its own, and one row of `LAWS` (its name in `DynType`, `GainType`,
+`BiasType` aside); the compiler, the implicit integrators and everything in this room read the table. The laws without a
+model of a device stand here: integrators and filters of the control, constant and affine gains and biases.
 Source: MuJoCo documentation, "Computation", "Actuation model".
 """
 
@@ -14,13 +15,79 @@ import dataclasses
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from diffsim.actuator import dcmotor, filters_and_affine, muscle, pid
+from diffsim.actuator import dcmotor, muscle, pid
 from diffsim.actuator.actuators import Actuators, user_bias, user_gain, user_rate
 from diffsim.base.enums import BiasType, DynType, GainType
+from diffsim.math import safe
 
 Array = jax.Array
+
+MIN_TIME_CONSTANT = 1e-15
+
+
+def control(actuators: Actuators, act: Array) -> Array:
+    """(n,) the signal of an actuator without activation: its control."""
+    return actuators.ctrl
+
+
+def last_activation(actuators: Actuators, act: Array) -> Array:
+    """(n,) the signal of an actuator with activations (n, k): the last of them."""
+    return act[:, -1]
+
+
+def nothing_changes(actuators: Actuators) -> Array:
+    """(n, k) d act / dt = 0."""
+    return jnp.zeros_like(actuators.act)
+
+
+def integrator(actuators: Actuators) -> Array:
+    """(n, 1) d act / dt = ctrl."""
+    return actuators.ctrl[:, None]
+
+
+def low_pass(actuators: Actuators) -> Array:
+    """(n, 1) d act / dt = (ctrl - act) / tau, with tau (s) in dynprm[0]."""
+    return (actuators.ctrl[:, None] - actuators.act) / _time_constant(actuators)
+
+
+def euler(actuators: Actuators, rate: Array) -> Array:
+    """(n, k) act + h d act / dt, within the actuators' ranges."""
+    return actuators.within_range(actuators.act + rate * actuators.timestep)
+
+
+def exact_decay(actuators: Actuators, rate: Array) -> Array:
+    """(n, 1) act + tau (1 - exp(-h / tau)) d act / dt, the solution of `low_pass` under a constant control."""
+    tau = _time_constant(actuators)
+    return actuators.within_range(actuators.act - rate * tau * jnp.expm1(-actuators.timestep / tau))
+
+
+def _time_constant(actuators: Actuators) -> Array:
+    """(n, 1) seconds."""
+    return safe.maximum(actuators.dynprm[:, :1], MIN_TIME_CONSTANT)
+
+
+def nothing(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) 0."""
+    return jnp.zeros_like(actuators.length)
+
+
+def constant(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) p0."""
+    return parameters[:, 0]
+
+
+def affine(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) p0 + p1 length + p2 velocity."""
+    return parameters[:, 0] + parameters[:, 1] * actuators.length + parameters[:, 2] * actuators.velocity
+
+
+def affine_slope(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) d affine / d velocity = p2."""
+    return parameters[:, 2]
+
 
 # a state that an actuator has if this parameter, a vector and a place in it, is positive; None for always
 Switch = tuple[str, int] | None
@@ -43,8 +110,8 @@ class Dynamics:
 
     rate: Callable[[Actuators], Array]
     states: tuple[Switch, ...] | None = (None,)
-    advance: Callable[[Actuators, Array], Array] = filters_and_affine.euler
-    signal: Callable[[Actuators, Array], Array] = filters_and_affine.last_activation
+    advance: Callable[[Actuators, Array], Array] = euler
+    signal: Callable[[Actuators, Array], Array] = last_activation
     signal_slope: Callable[[Actuators], Array] | None = None
     always_early: bool = False
 
@@ -76,17 +143,17 @@ class Law:
 
 LAWS: dict[str, Law] = {
     "none": Law(
-        Dynamics(filters_and_affine.nothing_changes, states=(), signal=filters_and_affine.control),
-        bias=Force(filters_and_affine.nothing),
+        Dynamics(nothing_changes, states=(), signal=control),
+        bias=Force(nothing),
     ),
-    "fixed": Law(gain=Force(filters_and_affine.constant)),
+    "fixed": Law(gain=Force(constant)),
     "affine": Law(
-        gain=Force(filters_and_affine.affine, filters_and_affine.affine_slope),
-        bias=Force(filters_and_affine.affine, filters_and_affine.affine_slope),
+        gain=Force(affine, affine_slope),
+        bias=Force(affine, affine_slope),
     ),
-    "integrator": Law(Dynamics(filters_and_affine.integrator)),
-    "filter": Law(Dynamics(filters_and_affine.low_pass)),
-    "filterexact": Law(Dynamics(filters_and_affine.low_pass, advance=filters_and_affine.exact_decay)),
+    "integrator": Law(Dynamics(integrator)),
+    "filter": Law(Dynamics(low_pass)),
+    "filterexact": Law(Dynamics(low_pass, advance=exact_decay)),
     "muscle": Law(
         Dynamics(muscle.activation_rate),
         gain=Force(muscle.active_force, muscle.active_slope),
@@ -126,7 +193,7 @@ def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
     return (
         Dynamics(controller.rate, states, controller.advance, controller.force),
         Force(pid.one),
-        Force(filters_and_affine.nothing),
+        Force(nothing),
     )
 
 

@@ -23,8 +23,7 @@ from diffsim.bench.made import MADE
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
 from diffsim.simulate.forward import forward
-from diffsim.simulate.rollout import rollout
-from diffsim.simulate.step import step
+from diffsim.simulate.step import rollout, step
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import compiler_options

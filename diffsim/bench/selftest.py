@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.load import load
-from diffsim.simulate.rollout import rollout
+from diffsim.simulate.step import rollout
 from diffsim.types import State
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from diffsim import viewer, viz
 from diffsim.base.errors import ArgumentError
 from diffsim.cli.models import Command, declare_floor, declare_model, load_on_floor
-from diffsim.simulate.rollout import rollout
+from diffsim.simulate.step import rollout
 from diffsim.types import Model, State
 from diffsim.types.state import make_inputs, make_state
 

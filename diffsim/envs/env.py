@@ -21,8 +21,8 @@ import jax.numpy as jnp
 
 from diffsim.math import safe
 from diffsim.simulate.forward import forward
-from diffsim.simulate.rollout import rollout
 from diffsim.simulate.status import is_bad
+from diffsim.simulate.step import rollout
 from diffsim.support.motion import integrate_pos
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.state import make_inputs, make_state

@@ -38,7 +38,6 @@ from diffsim.math.linalg import (
     solved,
 )
 from diffsim.math.vector import dot, matmul, scale
-from diffsim.solver.gauss_seidel import Cones, concatenate
 from diffsim.solver.noslip_sweeps import (
     FrictionRows,
     Schedule,
@@ -52,6 +51,7 @@ from diffsim.solver.noslip_sweeps import (
     without_friction,
 )
 from diffsim.solver.objective import Objective, row_forces_on_dofs
+from diffsim.solver.projected_gauss_seidel import Cones, concatenate
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, PerGroup
 from diffsim.xla.barriers import SEARCH_RESULT

@@ -26,7 +26,7 @@ from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky
 from diffsim.math.vector import matmul
-from diffsim.solver.gauss_seidel import (
+from diffsim.solver.projected_gauss_seidel import (
     MINVAL,
     Cones,
     best_in_ball,

@@ -1,40 +1,171 @@
-"""Projected Gauss-Seidel: the dual problem, one constraint after another gets its best force, all others fixed.
+"""Projected Gauss-Seidel: one constraint after another gets its best force, all others fixed; the PGS solver.
 
-minimize 1/2 f^T (A + R) f + f^T (J qacc_smooth - aref) over admissible forces f, with A = J M^-1 J^T and R = 1 / D: any
-force for equalities, an interval for dry friction, f >= 0 for limits, frictionless contacts and the edges of pyramids,
-a cone for elliptic contacts. A contact of the last kind moves along its ray through the origin, which scales normal and
-friction, and then within the disc that its normal force allows. In the coordinates y = f / friction of the sides the
-disc is a ball, and R is the same in all directions. Sweeps converge linearly, to the optimum of the primal solvers; the
-derivative is theirs (adjoint.py). Source: MuJoCo documentation, "Computation", PGS solver; its random order of the
-constraints is replaced by a fixed one.
+The best force y of a constraint minimizes 1/2 (y - old)^T A (y - old) + slope . (y - old) over its admissible forces,
+in the axes in which its block of A is diagonal, `value`; noslip sweeps so too (noslip_sweeps.py). In the coordinates
+y = force / friction an elliptic cone is circular, |y| <= normal, and at fixed normal force a ball.
+
+PGS solves the dual problem, minimize 1/2 f^T (A + R) f + f^T (J qacc_smooth - aref) over admissible forces f, with
+A = J M^-1 J^T and R = 1 / D: any force for equalities, an interval for dry friction, f >= 0 for limits, frictionless
+contacts and the edges of pyramids, a cone for elliptic contacts. A contact of the last kind moves along its ray through
+the origin, which scales normal and friction, and then within the disc that its normal force allows; there R is the same
+in all directions of y. Sweeps converge linearly, to the optimum of the primal solvers; the derivative is theirs
+(adjoint.py). Source: MuJoCo documentation, "Computation", PGS solver; its random order of the constraints is replaced
+by a fixed one.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import block_factor, block_solve
-from diffsim.math.vector import inner, matmul
-from diffsim.solver.gauss_seidel import (
-    MINVAL,
-    Cones,
-    best_in_ball,
-    best_in_interval,
-    from_axes,
-    gain,
-    nearest_in_cone,
-    spectrum,
-    sweep,
-    to_axes,
-)
+from diffsim.math.vector import inner, matmul, scale
 from diffsim.solver.objective import Objective, row_forces, row_forces_on_dofs
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
 
 Array = jax.Array
+
+# Newton iterations for the multiplier of a ball; it converges quadratically and from one side
+NEWTON = 12
+
+
+class Cones(NamedTuple):
+    """Elliptic contacts among `size` rows: (number, rows of each) for each width; all single rows come before them."""
+
+    size: int
+    groups: tuple[tuple[int, int], ...]
+
+    @property
+    def number(self) -> int:
+        """Number of contacts."""
+        return sum(count for count, _ in self.groups)
+
+    @property
+    def singles(self) -> int:
+        """Number of single rows."""
+        return self.size - sum(count * width for count, width in self.groups)
+
+    def table(self) -> np.ndarray:
+        """(count, widest) rows of each contact; where it has fewer, the dummy row `size`."""
+        widest = max((width for _, width in self.groups), default=1)
+        start, parts = self.singles, list[np.ndarray]([np.zeros((0, widest), int)])
+        for count, width in self.groups:
+            rows = start + np.arange(count * width).reshape(count, width)
+            parts.append(np.pad(rows, ((0, 0), (0, widest - width)), constant_values=self.size))
+            start += count * width
+        return np.concatenate(parts)
+
+    def label(self) -> np.ndarray:
+        """(size,) number of the single row or contact that each row belongs to."""
+        parts, start = [np.arange(self.singles)], self.singles
+        for count, width in self.groups:
+            parts.append(start + np.repeat(np.arange(count), width))
+            start += count
+        return np.concatenate(parts)
+
+    def split(self, values: Array) -> list[Array]:
+        """(size, ...) as blocks (n, k, ...): the single rows with k = 1, then the contacts of each width."""
+        parts, start = [], 0
+        for count, width in ((self.singles, 1), *self.groups):
+            stop = start + count * width
+            parts.append(values[start:stop].reshape(count, width, *values.shape[1:]))
+            start = stop
+        return parts
+
+
+def concatenate(blocks: list[Array]) -> Array:
+    """(size, ...) from blocks (n, k, ...): the inverse of `Cones.split`."""
+    return jnp.concatenate([block.reshape(-1, *block.shape[2:]) for block in blocks])
+
+
+def minimum_in_ball(value: Array, linear: Array, radius: Array) -> Array:
+    """y (k,) that minimizes 1/2 value y^2 + linear y over |y| <= radius: y = -linear / (value + multiplier).
+
+    The multiplier makes |y| = radius; Newton's method on 1 / |y|, nearly linear in it, from zero.
+    """
+
+    def advance(_: int, multiplier: Array) -> Array:
+        share = linear / (value + multiplier)
+        squared = jnp.sum(share * share)
+        slope = jnp.sum(share * share / (value + multiplier))
+        step = safe.divide(squared * (jnp.sqrt(squared) - radius), slope * radius)
+        return safe.maximum(multiplier + step, 0)
+
+    free = -linear / value
+    outside = jnp.sum(free * free) > radius * radius
+    multiplier = jax.lax.fori_loop(0, NEWTON, advance, jnp.zeros_like(radius))
+    bound = -linear / (value + multiplier)
+    bound = scale(bound[None], safe.divide(radius, safe.norm(bound))[None])[0]
+    return jnp.where(outside, bound, free)
+
+
+def nearest_in_cone(force: Array) -> Array:
+    """The point of the cone |y| <= normal that is nearest to a force (normal, y), (k,)."""
+    normal, size = force[0], safe.norm(force[1:])
+    share = safe.clip(0.5 * (1 + safe.divide(normal, size)), 0, 1)
+    onto = share * jnp.concatenate([size[None], force[1:]])
+    return jnp.where(size <= normal, force, jnp.where(size <= -normal, 0, onto))
+
+
+Point = TypeVar("Point")
+
+# the least inertia that a force can have to move
+MINVAL = 1e-15
+
+
+def sweep(updates: Sequence[tuple[Array | int, Callable[[Array, Point], Point]]], point: Point) -> Point:
+    """One sweep over lists of constraints: (how many, the update of number i) of each list."""
+    for count, update in updates:
+        point = jax.lax.fori_loop(0, count, update, point)
+    return point
+
+
+class Spectrum(NamedTuple):
+    """Eigenvalues (n, k) and eigenvectors (n, k, k), in columns, of symmetric blocks."""
+
+    value: Array
+    vector: Array
+
+
+def spectrum(block: Array) -> Spectrum:
+    """Of blocks (n, k, k) of A; one without inertia in some direction has as good as none there."""
+    if block.shape[-1] == 1:
+        value, vector = block[:, 0], jnp.ones_like(block)
+    else:
+        value, vector = jnp.linalg.eigh(block, symmetrize_input=False)
+    return Spectrum(jnp.maximum(value, MINVAL + float(jnp.finfo(value.dtype).eps) * value[:, -1:]), vector)
+
+
+def to_axes(vector: Array, y: Array) -> Array:
+    """vector^T y: coordinates (k,) of y (k,) along eigenvectors (k, k)."""
+    total = vector[0] * y[0]
+    for i in range(1, y.shape[0]):
+        total = total + vector[i] * y[i]
+    return total
+
+
+def from_axes(vector: Array, y: Array) -> Array:
+    """vector y: the inverse of `to_axes`."""
+    return to_axes(vector.T, y)
+
+
+def best_in_interval(old: Array, slope: Array, value: Array, lower: Array, upper: Array) -> Array:
+    """The best y between bounds."""
+    return jnp.clip(old - slope / value, lower, upper)
+
+
+def best_in_ball(old: Array, slope: Array, value: Array, radius: Array) -> Array:
+    """The best y (k,) of |y| <= radius."""
+    return minimum_in_ball(value, slope - value * old, radius)
+
+
+def gain(change: Array, slope: Array, value: Array) -> Array:
+    """What the objective gains by a change of force (k,), by axis."""
+    return -change * (0.5 * change * value + slope)
 
 
 class DualSolution(NamedTuple):

@@ -39,8 +39,8 @@ from diffsim.support.motion import solve_m as solve_m
 from diffsim.support.motion import solve_m2 as solve_m2
 from diffsim.support.motion import tendon_paths as tendon_paths
 from diffsim.support.motion import total_mass as total_mass
-from diffsim.support.recompile import carry_over as carry_over
 from diffsim.support.state_vectors import COMPONENTS as COMPONENTS
+from diffsim.support.state_vectors import carry_over as carry_over
 from diffsim.support.state_vectors import checkpoint_leaves as checkpoint_leaves
 from diffsim.support.state_vectors import from_checkpoint as from_checkpoint
 from diffsim.support.state_vectors import get_state as get_state

@@ -22,7 +22,7 @@ from diffsim.optimize.identify.evidence import directions_in_words
 from diffsim.optimize.identify.places import Place, with_numbers
 from diffsim.optimize.identify.problem import reading_names
 from diffsim.optimize.identify.unknowns import Unknown, UnknownInertia, UnknownPayload, Unknowns
-from diffsim.simulate.rollout import rollout
+from diffsim.simulate.step import rollout
 from diffsim.types import Model, State
 from diffsim.types.state import make_state
 

@@ -37,8 +37,7 @@ from diffsim.math.vector import matmul
 from diffsim.optimize.identify.places import Place, changed_leaves, with_numbers
 from diffsim.optimize.tangent import difference, integrate, tangent_size
 from diffsim.simulate.randomize import leaf, with_leaves
-from diffsim.simulate.rollout import rollout
-from diffsim.simulate.step import step_data
+from diffsim.simulate.step import rollout, step_data
 from diffsim.types import Data, Model, State
 from diffsim.types.state import make_inputs, make_state
 
