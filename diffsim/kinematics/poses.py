@@ -1,4 +1,4 @@
-"""Poses of bodies, joints, geoms, sites, cameras and lights from qpos, and their rates: the first stage of the pipeline.
+"""Poses of bodies, joints, geoms, sites, cameras and lights from qpos, and their rates: the first stage of all.
 
 Frames form a chain, one node per joint, and one per body without joints. A node's frame is its parent's frame, moved by
 the body's fixed frame (first node of a body) and by its joint. Rotations compose first, in ceil(log2(depth)) rounds;
