@@ -45,7 +45,6 @@ class Gap:
 HINT = "use contype and conaffinity"
 
 GAPS: tuple[Gap, ...] = (
-    Gap("flex", lambda node: node.e.node, "interpolated flexes (dof trilinear and quadratic) are not simulated yet"),
     Gap(
         "flex",
         lambda node: _meets_itself(node) and _contact(node).selfcollide != FlexSelf.NONE,

@@ -81,6 +81,7 @@ FAMILIES = {
     "elliptic_contact": Family(Bit.CONTACT, Law.CONE, contact.elliptic, Kind.CONTACT_ELLIPTIC),
     "flex_edge": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.edges, Kind.EQUALITY, flex_rows.edge_equalities),
     "flex_vertex": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.vertices, Kind.EQUALITY, flex_rows.vertex_equalities),
+    "flex_strain": Family(Bit.EQUALITY, Law.QUADRATIC, flex_rows.strains, Kind.EQUALITY, flex_rows.strain_equalities),
 }
 
 # what the rows of contacts within reach are called; they come after all others

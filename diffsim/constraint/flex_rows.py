@@ -1,14 +1,16 @@
-"""Equalities of flexes: edges keep their length, or surfaces what does not change when they bend.
+"""Equalities of flexes: edges keep their length, surfaces what does not change when they bend, cells their shape.
 
 Of each edge that stretches, one row: pos = length - length at rest, J how fast the edge grows, and the inverse weight
 is that of the edge at qpos0. Of each vertex of a surface two rows (flex/vertex_strain.py), with the inverse weight of
-its body. Source: MuJoCo XML reference, "equality/flex", "equality/flexvert".
+its body. Of a cell of an interpolated flex as many as it has modes of strain, found by the compiler. Source: MuJoCo
+XML reference, "equality/flex", "equality/flexvert", "equality/flexstrain".
 
 Contacts of vertices and elements have the rows of all contacts (contact.py); the side of the flex moves as the mean of
 the vertices of the element, with the inverse of their distances from the contact for weights.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,11 +21,15 @@ import numpy as np
 from diffsim.base.enums import EqType
 from diffsim.collision.flex_contacts import FlexSlots, slots_of
 from diffsim.constraint.rows import RawRows, Sources
+from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
 from diffsim.flex.edges import edge_rows
-from diffsim.flex.points import point_rows
+from diffsim.flex.nodes import contact_shares, node_positions, node_rows, nodes_of
+from diffsim.flex.points import carried_rows
 from diffsim.flex.vertex_strain import neighbours, vertex_rows, vertex_strain
 from diffsim.math import safe
+from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Segment
+from diffsim.math.vector import matmul, mul_vec, mul_vec_t
 from diffsim.types.data import ComFrame, Contacts, Flexes, Passive
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
@@ -98,6 +104,64 @@ def vertices(source: Sources) -> list[RawRows]:
     segment = vertex_rows(model, source.com, at, strain, member)
     pos = pick(strain.invariant.T, member).reshape(-1)
     return [_raw_rows(source, np.repeat(equality, 2), pos, jnp.repeat(weight, 2), segment)]
+
+
+@per_topology
+def _strained(topology: Topology) -> tuple[tuple[Cells, np.ndarray], ...]:
+    """The cells of flexes whose strain equalities hold, and these equalities."""
+    of_strain = np.flatnonzero(topology.eq_type == EqType.FLEXSTRAIN)
+    listed = ((cells, of_strain[topology.eq_obj1id[of_strain] == cells.flex]) for cells in cells_of(topology, True))
+    return tuple((cells, equality) for cells, equality in listed if len(equality))
+
+
+def _most_modes(cells: Cells) -> int:
+    """What a cell can have modes of strain: without its rigid motions."""
+    return 3 * cells.node.shape[1] - 6
+
+
+def strain_equalities(topology: Topology) -> np.ndarray:
+    """(n,) the equality of each row of strain."""
+    parts = (np.repeat(equality, _most_modes(cells)) for cells, equality in _strained(topology))
+    return np.concatenate([np.zeros(0, int), *parts])
+
+
+def strains(source: Sources) -> list[RawRows]:
+    """Cells of interpolated flexes whose modes of strain w stay 0: pos = w . (R^T x - x0), along R w, R held fixed."""
+    model, topology, rows = source.model, source.model.topology, []
+    if not _strained(topology):
+        return []
+    nodes = node_positions(model, source.kinematics)
+    jacobian, count = node_rows(model, source.com, nodes), len(nodes)
+    for cells, equality in _strained(topology):
+        most, size = _most_modes(cells), cells.node.shape[1]
+        # which cell an equality holds is a number among floats
+        cell = _cell_numbers(topology, cells, model.eq_data[equality])
+        node = jnp.asarray(cells.node)[cell]
+        corner, turn = nodes[node], cell_rotations(topology, cells.flex, pick(nodes, cells.node))[cell][:, None]
+        table = cells.stiffness(model)[cell].reshape(len(equality), -1)
+        modes = table[:, 1 : 1 + most * 3 * size].reshape(-1, most, size, 3)
+        apart = mul_vec_t(turn, corner) - model.flex_node0[node]
+        pos = jnp.sum(modes * apart[:, None], axis=(2, 3)).reshape(-1)
+        direction = jnp.swapaxes(mul_vec(turn[:, None], modes), 2, 3).reshape(len(equality), most, -1)
+        place = (jnp.arange(3)[None, :, None] * count + node[:, None]).reshape(len(equality), -1)
+
+        def held(part: Array, place: Array = place, direction: Array = direction) -> Array:
+            return jax.vmap(matmul)(direction, part[place]).reshape(-1, part.shape[1])
+
+        parts = tuple(jax.vmap(held)(part) for part in jacobian.parts)
+        segment = Segment(BlockColumns(jacobian.blocks, parts))
+        weight = jnp.mean(pick(model.body_invweight0[:, 0], topology.flex_nodebodyid)[node], axis=1)
+        raw = _raw_rows(source, np.repeat(equality, most), pos, jnp.repeat(weight, most), segment)
+        there = jnp.arange(most)[None] < table[:, :1]
+        rows.append(raw._replace(active=raw.active & there.reshape(-1)))
+    return rows
+
+
+def _cell_numbers(topology: Topology, cells: Cells, data: Array) -> Array:
+    """(m,) which of the cells or faces of a flex equalities with numbers (m, k) hold."""
+    place = jax.lax.stop_gradient(data[:, :3]).astype(jnp.int32)
+    _, y, z = (int(n) for n in topology.flex_cellnum[cells.flex])
+    return place[:, 0] if topology.flex_interp[cells.flex] < 0 else (place[:, 0] * y + place[:, 1]) * z + place[:, 2]
 
 
 def _raw_rows(source: Sources, equality: np.ndarray, pos: Array, weight: Array, segment: Segment) -> RawRows:
@@ -198,27 +262,61 @@ def contact_jacobian(
     """The rows of contacts of one dimension in their frames, and the sum of the inverse weights of both sides (n,)."""
     assert flexes is not None
     topology, dim = model.topology, slots[0].dim
-    vertex, weight = flex_side(model, slots, contacts, flexes.flexvert_xpos)
-    if isinstance(vertex, np.ndarray):
+    body, weight = _carriers(model, slots, contacts, flexes.flexvert_xpos)
+    if isinstance(body, np.ndarray):
         geom = np.concatenate([each.meeting.geom for each in slots])
-        of_flex, of_geom = topology.flex_vertbodyid[np.maximum(vertex, 0)], topology.geom_bodyid[geom]
-        body: np.ndarray | Array = np.concatenate([np.where(vertex >= 0, of_flex, 0), of_geom[None]])
+        body = np.concatenate([body, topology.geom_bodyid[geom][None]])
     else:
-        of_flex = jnp.where(vertex >= 0, jnp.asarray(topology.flex_vertbodyid)[jnp.maximum(vertex, 0)], 0)
         of_geom = jnp.where(contacts.geom[:, 0] >= 0, jnp.asarray(topology.geom_bodyid)[contacts.geom[:, 0]], 0)
-        body = jnp.concatenate([of_flex, of_geom[None]])
+        body = jnp.concatenate([body, of_geom[None]])
     sign = jnp.concatenate([weight, -jnp.ones_like(weight[:1])])
     frame = jnp.swapaxes(contacts.frame, 0, 1)
-    pos = jnp.broadcast_to(contacts.pos, (*sign.shape, 3))
-    direction, turning = (
-        sign[:, None, :, None] * part[None] for part in (frame[: min(dim, 3)], frame[: max(dim - 3, 0)])
-    )
+    turning = frame[: dim - 3] if dim > 3 else None
     among = np.concatenate(
-        [np.unique(topology.flex_vertbodyid[np.maximum(each.meeting.corner, 0)]) for each in slots]
+        [_possible_bodies(topology, each) for each in slots]
         + [topology.geom_bodyid[each.meeting.geoms] for each in slots]
     )
-    segment = point_rows(model, com, body, pos, direction, turning if dim > 3 else None, among)
+    segment = carried_rows(model, com, (body, sign), contacts.pos, frame[: min(dim, 3)], turning, among)
     return segment, jnp.sum(jnp.abs(sign) * pick(model.body_invweight0[:, 0], body), axis=0)
+
+
+def _possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
+    """The bodies that may move the flex in some slots."""
+    flex = slots.meeting.flex
+    if topology.flex_interp[flex]:
+        return topology.flex_nodebodyid[nodes_of(topology, flex)]
+    return np.unique(topology.flex_vertbodyid[np.maximum(slots.meeting.corner, 0)])
+
+
+def _carriers(
+    model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array
+) -> tuple[np.ndarray | Array, Array]:
+    """The bodies (k, n) that move the side of the flex of contacts in some slots, 0 for none, and weights (k, n)."""
+    topology, parts = model.topology, []
+    interpolated = topology.flex_interp[[each.meeting.flex for each in slots]] != 0
+    # an interpolated flex by itself
+    for _, several in itertools.groupby(slots, lambda each: interpolated.any() and each.meeting.flex):
+        run = list(several)
+        start, stop = (place - slots[0].start for place in (run[0].start, run[-1].stop))
+        some = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
+        vertex, weight = flex_side(model, run, some, vertices)
+        flex, table = run[0].meeting.flex, topology.flex_vertbodyid
+        if topology.flex_interp[flex]:
+            vertex, weight = contact_shares(model, flex, vertex, weight)
+            table = topology.flex_nodebodyid
+        if isinstance(vertex, np.ndarray):
+            body: np.ndarray | Array = np.where(vertex >= 0, table[vertex], 0)
+        else:
+            body = jnp.where(vertex >= 0, jnp.asarray(table)[jnp.maximum(vertex, 0)], 0)
+        parts.append((body, weight))
+    if len(parts) == 1:
+        return parts[0]
+    most = max(len(weight) for _, weight in parts)
+    bodies, weights = (
+        [jnp.pad(jnp.asarray(part), [(0, most - len(part)), (0, 0)]) for part in column]
+        for column in zip(*parts, strict=True)
+    )
+    return jnp.concatenate(bodies, axis=1), jnp.concatenate(weights, axis=1)
 
 
 def add_contact_springs(model: Model, com: ComFrame, flexes: Flexes, contacts: Contacts, passive: Passive) -> Passive:

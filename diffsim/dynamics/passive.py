@@ -12,6 +12,8 @@ import numpy as np
 from diffsim.base.enums import DisableBit, EnableBit, SensorType
 from diffsim.dynamics import inertia
 from diffsim.dynamics.fluid import fluid_force
+from diffsim.flex.cell_forces import cell_forces
+from diffsim.flex.nodes import interpolated, node_positions
 from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching
 from diffsim.kinematics.jacobian import joint_force
 from diffsim.kinematics.joints import JointGroup, groups
@@ -51,6 +53,10 @@ def compute_passive(
         spring = spring + flex_stretching(model, com, flexes)
         spring = spring if no_springs else spring + flex_springs(model, com, flexes)
         damper = damper if no_dampers else damper + flex_dampers(model, qvel, com, flexes)
+    if interpolated(topology):
+        by_cells = cell_forces(model, com, velocities, node_positions(model, kinematics))
+        spring = spring if no_springs else spring + by_cells[0]
+        damper = damper if no_dampers else damper + by_cells[1]
     compensation = _gravity_compensation(model, kinematics, com)
     medium = fluid_force(model, kinematics, com, velocities)
     by_actuator = topology.jnt_actgravcomp[topology.dof_jntid] != 0

@@ -13,13 +13,14 @@ Source: ComputeLinearStiffness, ComputeLinearStiffness2D, ComputeInterpBending o
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffsim.math.safe import norm, normalize
-from diffsim.math.vector import cross
+from diffsim.math.vector import cross, total
 from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
@@ -38,7 +39,7 @@ def _shapes(order: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     if order == 2:
         points = np.sign(points) * np.sqrt(5 / 3)
     place, weight = (points + 1) / 2, weights / 2
-    value = np.array([_polynomials(s, order) for s in place])
+    value = np.array([polynomials(s, order) for s in place])
     rows = np.meshgrid(*[np.arange(order + 1)] * dim, indexing="ij")
     index = np.stack(rows, axis=-1).reshape(-1, dim)
     gradients = np.empty((len(index), len(index), dim))
@@ -48,11 +49,11 @@ def _shapes(order: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
     return np.prod(weight[index], axis=1), gradients
 
 
-def _polynomials(s: float, order: int) -> np.ndarray:
-    """(2, order + 1) the polynomials that are 1 at one node of an edge and 0 at the others, and their slopes."""
+def polynomials(s: Any, order: int) -> tuple[list[Any], list[Any]]:
+    """The polynomials that are 1 at one node of an edge and 0 at the others, and their slopes, at places s on it."""
     if order == 1:
-        return np.array([[1 - s, s], [-1.0, 1.0]])
-    return np.array([[2 * s * s - 3 * s + 1, 4 * (s - s * s), 2 * s * s - s], [4 * s - 3, 4 * (1 - 2 * s), 4 * s - 1]])
+        return [1 - s, s], [0 * s - 1, 0 * s + 1]
+    return [2 * s * s - 3 * s + 1, 4 * (s - s * s), 2 * s * s - s], [4 * s - 3, 4 * (1 - 2 * s), 4 * s - 1]
 
 
 @functools.cache
@@ -186,11 +187,14 @@ def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poi
 
 def _tangent(corner: Array, place: np.ndarray, order: int, axis: int) -> Array:
     """(k, 3) derivatives by an axis of faces with nodes (k, n, 3), at places (k, 2) on them."""
-    value = [np.array([_polynomials(s, order)[int(axis == other)] for s in place[:, other]]) for other in range(2)]
-    weight = (value[0][:, :, None] * value[1][:, None, :]).reshape(len(place), -1)
-    return sum(
-        (corner[:, i] * weight[:, i, None] for i in range(1, weight.shape[1])), corner[:, 0] * weight[:, 0, None]
-    )
+    weight = face_slopes(place, order, axis)
+    return total([corner[:, i] * weight[:, i, None] for i in range(weight.shape[1])])
+
+
+def face_slopes(place: np.ndarray, order: int, axis: int) -> np.ndarray:
+    """(k, n) derivatives by an axis of the shape functions of faces, at places (k, 2) on them."""
+    value = [np.array([polynomials(s, order)[int(axis == other)] for s in place[:, other]]) for other in range(2)]
+    return (value[0][:, :, None] * value[1][:, None, :]).reshape(len(place), -1)
 
 
 @per_topology

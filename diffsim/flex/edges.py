@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.flex.nodes import interpolated, interpolated_positions, node_positions
 from diffsim.flex.points import point_rows, vertex_positions
 from diffsim.flex.vertex_strain import neighbours, vertex_strain
 from diffsim.math import safe
@@ -53,6 +54,13 @@ def compute_flexes(model: Model, qvel: Array, kinematics: Kinematics, com: ComFr
     """
     topology, live = model.topology, elastic_edges(model.topology)
     vertices, edges = vertex_positions(model, kinematics), topology.nflexedge
+    if interpolated(topology):
+        nodes = node_positions(model, kinematics)
+        for flex in interpolated(topology):
+            first = int(topology.flex_vertadr[flex])
+            vertices = vertices.at[first : first + int(topology.flex_vertnum[flex])].set(
+                interpolated_positions(model, flex, nodes)
+            )
     length, velocity = jnp.zeros((2, edges), vertices.dtype)
     if len(live):
         first, second = pick(vertices, edge_vertices(topology)[:, live])

@@ -34,48 +34,81 @@ def vertex_positions(model: Model, kinematics: Kinematics) -> Array:
     return at + jnp.where(centred[:, None], 0, offset)
 
 
-def point_rows(
-    model: Model,
-    com: ComFrame,
-    body: np.ndarray | Array,
-    pos: Array,
-    direction: Array,
-    turning: Array | None = None,
-    among: np.ndarray | None = None,
-) -> Segment:
+def point_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, direction: Array) -> Segment:
     """Rows that measure sum_k direction_k . velocity of the k-th point, some of them for each of n constraints.
 
     Args:
-      body: (k, n) the bodies of the points, static or traced; the world for none.
+      body: (k, n) the bodies of the points.
       pos: (k, n, 3) where the points are, m.
       direction: (k, rows, n, 3).
-      turning: (k, more rows, n, 3), of sum_k turning_k . angular velocity of the k-th body, below the others.
+    """
+    number, points = free_points(model.topology)
+    columns_of_rows = None
+    if not points.number or np.any((last_dof(model.topology)[body] >= 0) & (number[body] < 0)):
+        columns_of_rows = articulated_rows(model, com, body, pos, direction)
+    if not points.number:
+        return Segment(columns_of_rows)
+    return Segment(columns_of_rows, _stencil(model, com, body, direction, direction.shape[1]))
+
+
+def carried_rows(
+    model: Model,
+    com: ComFrame,
+    carriers: tuple[np.ndarray | Array, Array],
+    pos: Array,
+    frame: Array,
+    turning: Array | None = None,
+    among: np.ndarray | None = None,
+) -> Segment:
+    """Rows that measure frame . velocity of a point that moves as the weighted sum of several bodies, for n points.
+
+    Args:
+      carriers: the bodies (k, n), static or traced, and their weights (k, n); the world, or weight 0, for none.
+      pos: (n, 3) where the points are, m.
+      frame: (rows, n, 3).
+      turning: (more rows, n, 3), of turning . angular velocity, below the others.
       among: bodies that traced ones can be.
     """
-    topology = model.topology
+    topology, (body, weight) = model.topology, carriers
     number, points = free_points(topology)
     moved, among = last_dof(topology), body if isinstance(body, np.ndarray) else among
     columns_of_rows = None
     if not points.number or among is None or np.any((moved[among] >= 0) & (number[among] < 0)):
-        columns_of_rows = articulated_rows(model, com, body, pos, direction, turning)
+        motion, blocks = axes(topology, com), articulated_blocks(topology)
+        wrench = along(motion, jnp.broadcast_to(pos, frame.shape), frame)
+        more = [] if turning is None else [about(turning)]
+        rows = columns(blocks, motion, jnp.concatenate([wrench, *more]).reshape(-1, 6))
+        last = jnp.asarray(moved)[body].reshape(-1)
+
+        def shared(part: Array, index: np.ndarray) -> Array:
+            moves = chain_mask(topology, last, index).reshape(len(index), *weight.shape, -1)
+            share = jnp.sum(jnp.where(moves, weight[None, ..., None], 0), axis=1)
+            return part * jnp.tile(share, (1, part.shape[1] // share.shape[1], 1))
+
+        parts = (shared(part, index) for part, index in zip(rows.parts, blocks.index, strict=True))
+        columns_of_rows = BlockColumns(blocks, tuple(parts))
     if not points.number:
         return Segment(columns_of_rows)
+    height = len(frame) + (0 if turning is None else len(turning))
+    return Segment(columns_of_rows, _stencil(model, com, body, weight[:, None, :, None] * frame[None], height))
+
+
+def _stencil(model: Model, com: ComFrame, body: np.ndarray | Array, direction: Array, height: int) -> StencilRows:
+    """The part of points in rows along directions (k, rows, n, 3) of bodies (k, n), filled up to `height` rows."""
+    number, points = free_points(model.topology)
     which = number[body] if isinstance(body, np.ndarray) else jnp.asarray(number)[body]
     axis = [pick_some(com.cdof[:, 3:], dofs) for dofs in points.dofs.array.T]
     # anything where there is none
     at = np.maximum(which, 0) if isinstance(which, np.ndarray) else jnp.maximum(which, 0)
     parts = [pick(part, at) for part in axis]
     coefficient = jnp.stack([dot(direction, part[:, None]) for part in parts], axis=1)
-    if turning is not None:
-        coefficient = jnp.pad(coefficient, [(0, 0), (0, 0), (0, turning.shape[1]), (0, 0)])
+    coefficient = jnp.pad(coefficient, [(0, 0), (0, 0), (0, height - direction.shape[1]), (0, 0)])
     if isinstance(which, np.ndarray):
-        return Segment(columns_of_rows, StencilRows(points, coefficient, touched=Fixed(which)))
-    return Segment(columns_of_rows, StencilRows(points, coefficient, index=which))
+        return StencilRows(points, coefficient, touched=Fixed(which))
+    return StencilRows(points, coefficient, index=which)
 
 
-def articulated_rows(
-    model: Model, com: ComFrame, body: np.ndarray | Array, pos: Array, direction: Array, turning: Array | None
-) -> BlockColumns:
+def articulated_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, direction: Array) -> BlockColumns:
     """The columns of articulated bodies of `point_rows`."""
     topology, motion = model.topology, axes(model.topology, com)
     blocks = articulated_blocks(topology)
@@ -83,8 +116,7 @@ def articulated_rows(
 
     def of_point(k: int) -> BlockColumns:
         wrench = along(motion, jnp.broadcast_to(pos[k], direction[k].shape), direction[k])
-        more = [] if turning is None else [about(turning[k])]
-        return columns(blocks, motion, jnp.concatenate([wrench, *more]).reshape(-1, 6))
+        return columns(blocks, motion, wrench.reshape(-1, 6))
 
     def masked(rows: Array, index: np.ndarray, k: int) -> Array:
         moves = chain_mask(topology, last[k], index)

@@ -100,20 +100,20 @@ class FreePoints(NamedTuple):
 
 @per_topology
 def free_points(topology: Topology) -> FreePoints:
-    """Bodies of vertices and nodes that slide on their own, each a tree of one body, where M is not one block.
+    """Bodies of vertices that slide on their own, each a tree of one body, where M is not one block.
 
     Constraints of such bodies are rows by points (math/stencil_rows.py). Those that hang on something that moves, and
     the few of a small flex, are articulated bodies like all others.
     """
     number = np.full(topology.nbody, -1)
-    bodies = np.unique(np.concatenate([topology.flex_vertbodyid, topology.flex_nodebodyid]).astype(int))
+    bodies = np.unique(topology.flex_vertbodyid.astype(int))
     bodies = bodies[bodies >= 0]
     first, count = topology.body_dofadr[bodies], topology.body_dofnum[bodies]
     in_tree = np.bincount(topology.dof_treeid, minlength=max(topology.ntree, 1))
     turns = dofs_angular(topology.jnt_type)
     slides = np.array([not np.any(turns[a : a + n]) for a, n in zip(first, count, strict=True)], bool)
     alone = (count > 0) & (in_tree[np.maximum(topology.body_treeid[bodies], 0)] == count) & slides
-    if not np.any(alone) or not worthwhile(blocks_of(topology.dof_treeid)):
+    if not np.any(alone) or not worthwhile(blocks_of(coupled_dofs(topology))):
         return FreePoints(number, Points(topology.nv, Fixed(np.zeros((0, 3), int))))
     # those of as many dofs together
     order = np.argsort(-count[alone], kind="stable")
@@ -125,11 +125,26 @@ def free_points(topology: Topology) -> FreePoints:
 
 
 @per_topology
+def coupled_dofs(topology: Topology) -> np.ndarray:
+    """(nv,) a label of the block of each dof: its tree, but one for all trees that nodes of an interpolated flex move.
+
+    Contacts, cells and their strain tie all nodes of a flex to each other: by trees nothing would be decided.
+    """
+    label = np.arange(max(topology.ntree, 1))
+    for flex in np.flatnonzero(topology.flex_interp):
+        first = topology.flex_nodeadr[flex]
+        trees = topology.body_treeid[topology.flex_nodebodyid[first : first + topology.flex_nodenum[flex]]]
+        tied = np.unique(label[trees[trees >= 0]])
+        label[np.isin(label, tied)] = np.min(tied, initial=topology.ntree)
+    return label[topology.dof_treeid]
+
+
+@per_topology
 def dof_blocks(topology: Topology) -> Blocks:
     """The blocks of M; those of points come last."""
     points = free_points(topology).points
     if not points.number:
-        return worthwhile_blocks(topology.dof_treeid)
+        return worthwhile_blocks(coupled_dofs(topology))
     trees = [index for index in articulated_blocks(topology).index if index.size]
     return Blocks(topology.nv, (*trees, *points.blocks.index))
 
@@ -141,5 +156,5 @@ def articulated_blocks(topology: Topology) -> Blocks:
     if not len(dofs):
         return dof_blocks(topology)
     rest = np.setdiff1d(np.arange(topology.nv), dofs)
-    apart = blocks_of(topology.dof_treeid[rest])
+    apart = blocks_of(coupled_dofs(topology)[rest])
     return Blocks(topology.nv, tuple(rest[index] if len(rest) else index for index in apart.index))

@@ -17,6 +17,7 @@ from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint import contact_forces
 from diffsim.dynamics.bias import damps_implicitly
 from diffsim.dynamics.passive import damping_derivative
+from diffsim.flex.implicit import with_cells
 from diffsim.math.linalg import BlockDiagonal, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
 from diffsim.simulate.events import split_step
@@ -130,7 +131,8 @@ def _sample(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     """Implicit in velocity: (M - h d qfrc_smooth / d qvel) qacc = qfrc_smooth + qfrc_constraint."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_general_blocks(implicit_inertia(model, state, inputs, data), force)
+    inertia = implicit_inertia(model, state, inputs, data)
+    qacc = with_cells(model, state.qvel, data, inertia, force, solve_general_blocks(inertia, force))
     return _semi_implicit(model, state, data, qacc)
 
 
@@ -142,7 +144,8 @@ def implicit_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> 
 def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
     """As `implicit`, without Coriolis forces and symmetric; free bodies that nothing holds by the midpoint rule."""
     force = data.qfrc_smooth + data.qfrc_constraint
-    qacc = solve_blocks(implicit_fast_inertia(model, state, inputs, data), force)
+    inertia = implicit_fast_inertia(model, state, inputs, data)
+    qacc = with_cells(model, state.qvel, data, inertia, force, solve_blocks(inertia, force))
     plain = _semi_implicit(model, state, data, qacc)
     if not free_bodies(model.topology).dofs.size or model.opt.enabled(EnableBit.INVDISCRETE):
         return plain

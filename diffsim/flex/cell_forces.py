@@ -1,0 +1,150 @@
+"""Elastic forces of interpolated flexes: of their cells or, for shells, of the faces of their grids.
+
+A cell turns with R, the rotation in the gradient of its shape at its centre (math/polar.py). In the frame that turns
+with it the force is linear in how far its nodes are from where they are at rest, f = R K (R^T x - x0), and the damper
+is `flex_damping` times R K R^T v (corotational elements: Mueller and Gross 2004). K is minus a stiffness matrix.
+
+Two faces of a shell with a common edge bend against r = (n_A - n_B) - R (n_A - n_B at rest), the difference of their
+normals at the middle of the edge, R their mean rotation, which the force takes as fixed. As in MuJoCo nothing damps it.
+Source: mj_flexPassiveInterp, mj_flexPassiveBendInterp.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.base.joints import dofs_angular
+from diffsim.flex.cells import FLAT, NBENDING, cell_nodes, face_normals, face_slopes, polynomials, shell_edges
+from diffsim.flex.material import STRAIN
+from diffsim.flex.nodes import interpolated, node_velocities
+from diffsim.kinematics.jacobian import joint_force
+from diffsim.math import safe
+from diffsim.math.polar import polar_rotation
+from diffsim.math.vector import cross, dot, matmul, mul_vec, mul_vec_t, scale, total
+from diffsim.types.data import ComFrame, Velocities
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.gather import pick, sum_gathered
+from diffsim.xla.select import where
+
+Array = jax.Array
+
+
+class Cells(NamedTuple):
+    """The cells or faces of a flex: their nodes (m, n), counted over all flexes, and their slots in flex_stiffness."""
+
+    flex: int
+    node: np.ndarray
+    slots: slice
+
+    def stiffness(self, model: Model) -> Array:
+        """(m, 3 n, 3 n) K."""
+        count, size = self.node.shape
+        return model.flex_stiffness[self.slots].reshape(count, 3 * size, 3 * size)
+
+
+@per_topology
+def cells_of(topology: Topology, strained: bool = False) -> tuple[Cells, ...]:
+    """Of the flexes whose cells are elastic, or of those whose cells strain constraints hold."""
+    listed = []
+    for flex in interpolated(topology):
+        first = int(topology.flex_stiffnessadr[flex])
+        if first >= 0 and (topology.flex_edgeequality[flex] == STRAIN) == strained:
+            node = cell_nodes(topology, flex) + topology.flex_nodeadr[flex]
+            listed.append(Cells(flex, node, slice(first, first + len(node) * (3 * node.shape[1]) ** 2)))
+    return tuple(listed)
+
+
+def cell_rotations(topology: Topology, flex: int, corner: Array) -> Array:
+    """(m, 3, 3) of cells or faces with nodes (m, n, 3)."""
+    order, dim = abs(int(topology.flex_interp[flex])), 2 if topology.flex_interp[flex] < 0 else 3
+    value, slope = polynomials(0.5, order)
+    step = np.stack(np.meshgrid(*[np.arange(order + 1)] * dim, indexing="ij"), axis=-1).reshape(-1, dim)
+    factors = [[np.array(slope if a == b else value)[step[:, b]] for b in range(dim)] for a in range(dim)]
+    along = [total([corner[:, k] * float(w) for k, w in enumerate(np.prod(part, axis=0))]) for part in factors]
+    if dim == 3:
+        return polar_rotation(jnp.stack(along, axis=-1))
+    # a face has its normal in the column of the axis across it, and its two tangents behind that
+    columns = jnp.stack([cross(*along), *along], axis=1)
+    turned = (np.arange(3)[None] - face_normals(topology, flex)[:, None]) % 3
+    return polar_rotation(jnp.swapaxes(columns[np.arange(len(turned))[:, None], turned], 1, 2))
+
+
+def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Array) -> tuple[Array, Array]:
+    """(nv,) forces of springs, and of dampers, N or N m, of nodes (nflexnode, 3) in the world."""
+    topology, count = model.topology, len(nodes)
+    spring = damper = jnp.zeros_like(nodes)
+    speed = node_velocities(model, com, velocities, nodes)
+    for cells in cells_of(topology):
+        corner, ids = pick(nodes, cells.node), tuple(cells.node.ravel().tolist())
+        turn, stiffness = cell_rotations(topology, cells.flex, corner), cells.stiffness(model)
+
+        def force(local: Array, turn: Array = turn, stiffness: Array = stiffness) -> Array:
+            product = jax.vmap(matmul)(stiffness, local.reshape(len(local), -1))
+            return mul_vec(turn[:, None], product.reshape(local.shape)).reshape(-1, 3)
+
+        apart = mul_vec_t(turn[:, None], corner) - pick(model.flex_node0, cells.node)
+        spring = spring + sum_gathered(force(apart), ids, count, 0)
+        drag = force(mul_vec_t(turn[:, None], pick(speed, cells.node))) * model.flex_damping[cells.flex]
+        damper = damper + sum_gathered(drag, ids, count, 0)
+    for flex in interpolated(topology):
+        if topology.flex_interp[flex] < 0 and topology.flex_bendingadr[flex] >= 0:
+            spring = spring + shell_bending_force(model, flex, nodes)
+    return _on_dofs(model, com, nodes, spring), _on_dofs(model, com, nodes, damper)
+
+
+def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
+    """(nflexnode, 3) N, of the faces of a shell against each other."""
+    topology = model.topology
+    faces, first, second = shell_edges(topology, flex)
+    order, grid = abs(int(topology.flex_interp[flex])), cell_nodes(topology, flex) + topology.flex_nodeadr[flex]
+    start = int(topology.flex_bendingadr[flex]) + 1
+    rows = model.flex_bending[start : start + NBENDING * len(faces)].reshape(-1, NBENDING)
+    turns = cell_rotations(topology, flex, pick(nodes, grid))
+    # the rotation halfway between two is the one in their sum
+    turn = polar_rotation(pick(turns, faces[:, 0]) + pick(turns, faces[:, 1]))
+    sides = []
+    for column, place in ((0, first), (1, second)):
+        weights = [face_slopes(place, order, axis) for axis in range(2)]
+        corner = pick(nodes, grid[faces[:, column]])
+        tangents = [total([corner[:, k] * w[:, k, None] for k in range(w.shape[1])]) for w in weights]
+        sides.append((grid[faces[:, column]], weights, tangents, cross(*tangents)))
+    lengths = [safe.norm(side[3]) for side in sides]
+    there = (lengths[0] >= FLAT) & (lengths[1] >= FLAT)
+    unit = [safe.normalize(side[3]) for side in sides]
+    rest = unit[0] - unit[1] - mul_vec(turn, rows[:, 7:])
+    result = jnp.zeros_like(nodes)
+    for sign, length, normal, (ids, weights, tangents, _) in zip((1, -1), lengths, unit, sides, strict=True):
+        across = scale(rest - scale(normal, dot(normal, rest)), safe.divide(jnp.ones_like(length), length))
+        stiff = where(there, sign * rows[:, 6], 0)
+        lever = [scale(cross(across, tangents[axis]), stiff) for axis in (1, 0)]
+        push = weights[0][..., None] * lever[0][:, None] - weights[1][..., None] * lever[1][:, None]
+        result = result + sum_gathered(push.reshape(-1, 3), tuple(ids.ravel().tolist()), len(nodes), 0)
+    return result
+
+
+@per_topology
+def _slides(topology: Topology) -> np.ndarray:
+    """(nflexnode,) whether the body of a node slides, and carries nothing else; pinned nodes are on the parent."""
+    body, count = np.unique(topology.flex_nodebodyid, return_counts=True)
+    alone = body[(count == 1) & (topology.body_dofnum[body] == 3)]
+    first = topology.body_dofadr[alone]
+    turns = dofs_angular(topology.jnt_type)
+    alone = alone[[not np.any(turns[start : start + 3]) for start in first]]
+    return np.isin(topology.flex_nodebodyid, alone)
+
+
+def _on_dofs(model: Model, com: ComFrame, nodes: Array, force: Array) -> Array:
+    """(nv,) from forces (nflexnode, 3): component by component on bodies that slide, as in MuJoCo."""
+    topology = model.topology
+    body = topology.flex_nodebodyid
+    slides = _slides(topology)
+    dofs = np.where(slides[:, None], topology.body_dofadr[body][:, None] + np.arange(3), -1)
+    result = sum_gathered(force.reshape(-1), tuple(dofs.ravel().tolist()), model.nv, 0)
+    others = np.flatnonzero(~slides & (topology.body_weldid[body] != 0))
+    if len(others):
+        push = pick(force, others)
+        result = result + joint_force(model, com, pick(nodes, others), body[others], push, jnp.zeros_like(push))
+    return result
