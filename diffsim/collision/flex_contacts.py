@@ -1,12 +1,9 @@
-"""Contacts of flexes with geoms: which there can be, and where they are.
+"""Contacts of flexes with geoms, with each other and with themselves: where they are.
 
-A plane touches vertices, every other geom elements. There is no filter for parents; elements with a vertex on the body
-of the geom are left out.
-
-Of all contacts of a flex with the geoms of one body at most 50 stay: the deepest, then one after another the farthest
-from those that were chosen (Gonzalez 1985). In MuJoCo the one that is chosen trades places with one of the first, while
-flags and distances stay where they are; which contacts come out depends on that, so it is done here too.
-Source: `engine_collision_driver.c` of 3.8.1.
+Of all contacts of a flex with the geoms of one body, with another flex or with itself at most 50 stay: the deepest,
+then one after another the farthest from those that were chosen (Gonzalez 1985). In MuJoCo the one that is chosen trades
+places with one of the first, while flags and distances stay where they are; which contacts come out depends on that, so
+it is done here too. Within a flex there is no margin. Source: `engine_collision_driver.c` of 3.8.1.
 """
 
 import dataclasses
@@ -16,18 +13,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import DisableBit, GeomType
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.enums import GeomType
+from diffsim.collision.flex_pairs import flex_elements, near_pairs
+from diffsim.collision.flex_slots import (
+    MOST,
+    FlexMeeting,
+    FlexSlots,
+    Meeting,
+    condims,
+    internal_rows,
+    pair_condims,
+    slots_of,
+)
 from diffsim.collision.layout import layout_of
 from diffsim.collision.pairs import PairParameters, completed, mixed, side_of
 from diffsim.geometry.colliders import Poses, data_bucket, gather, look
-from diffsim.geometry.elements import element_collider
+from diffsim.geometry.elements import element_collider, element_element, faces_of_tetrahedron, vertex_element
 from diffsim.geometry.shapes import Candidates
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import dot, scale
+from diffsim.math.vector import dot, scale, total
 from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import anywhere
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.select import where
@@ -35,132 +41,87 @@ from diffsim.xla.select import where
 Array = jax.Array
 
 FAR = 1e10
-# mjMAXCONPAIR
-MOST = 50
-NO_ELEMENTS = (GeomType.HFIELD, GeomType.SDF)
 
 
-class Meeting(NamedTuple):
-    """A flex and a body, whose geoms (n,) touch it: all rows of contacts that there can be, in MuJoCo's order.
+class Found(NamedTuple):
+    """All rows (n,) of a meeting, and their parameters: `place` (n,) is a row of `table`.
 
-    Of each row (m,) the geom, vertex and element, -1 for none, and the vertices (4, m) by their number among all, -1
-    for none.
+    `dim` (n,): contact dimensions; `flex`: both flexes, -1 for a geom; `geom`: geoms (n,) of the first side; `vert`,
+    `elem`: of both sides (n, 2), -1 for none; `left_out`: rows that were not looked at.
     """
 
-    flex: int
-    geoms: np.ndarray
+    rows: Candidates
+    table: PairParameters
+    place: np.ndarray
+    dim: np.ndarray
+    flex: tuple[int, int]
     geom: np.ndarray
-    vert: np.ndarray
-    elem: np.ndarray
-    corner: np.ndarray
+    vert: np.ndarray | Array
+    elem: np.ndarray | Array
+    left_out: Array
 
 
-class FlexSlots(NamedTuple):
-    """Slots [start, stop), after those of geoms, of contacts of one dimension of a meeting."""
-
-    meeting: Meeting
-    dim: int
-    start: int
-    stop: int
-
-
-@per_topology
-def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
-    """All meetings, in the order of bodies and flexes; with all elements of solids, or those near the surface.
-
-    Raises:
-      UnsupportedError: a height field or distance field that touches a flex.
-    """
-    excluded = {(int(s) >> 16, int(s) & 0xFFFF) for s in topology.exclude_signature}
-    listed = []
-    for body in range(topology.nbody):
-        for flex in range(topology.nflex):
-            masks = topology.flex_contype[flex], topology.flex_conaffinity[flex]
-            own = np.flatnonzero(topology.geom_bodyid == body)
-            touch = (topology.geom_contype[own] & masks[1]) | (topology.geom_conaffinity[own] & masks[0])
-            own = own[touch != 0]
-            if len(own) and (body, topology.nbody + flex) not in excluded:
-                meeting = meeting_of(topology, flex, own, all_elements)
-                if len(meeting.geom):
-                    listed.append(meeting)
-    return tuple(listed)
-
-
-def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: bool) -> Meeting:
-    """Of the geoms of a body that may touch a flex; planes first."""
-    body = topology.geom_bodyid[geoms[0]]
-    kinds = topology.geom_type[geoms]
-    for geom, kind in zip(geoms, kinds, strict=True):
-        if kind in NO_ELEMENTS:
-            name, other = topology.name("geom", int(geom)), topology.name("flex", flex)
-            what = f"contact of geom {name!r} ({GeomType(int(kind)).name.lower()}) with flex {other!r}"
-            raise UnsupportedError([Problem("", 0, "", f"{what}: not supported yet", unsupported=True)])
-    dim, first = int(topology.flex_dim[flex]), topology.flex_vertadr[flex]
-    start, count = topology.flex_elemdataadr[flex], topology.flex_elemnum[flex]
-    elements = topology.flex_elem.ravel()[start : start + count * (dim + 1)].reshape(count, dim + 1) + first
-    layer = topology.flex_elemlayer[topology.flex_elemadr[flex] + np.arange(count)]
-    active = all_elements | (dim < 3) | (layer < topology.flex_activelayers[flex])
-    touching = np.flatnonzero(active & ~np.any(topology.flex_vertbodyid[elements] == body, axis=1))
-    planes, others = geoms[kinds == GeomType.PLANE], geoms[kinds != GeomType.PLANE]
-    geom, vert, elem, corner = [], [], [], []
-    for each in planes:
-        number = np.arange(topology.flex_vertnum[flex])
-        geom.append(np.full(len(number), each))
-        vert.append(number)
-        elem.append(np.full(len(number), -1))
-        corner.append(np.pad(number[:, None] + first, [(0, 0), (0, 3)], constant_values=-1))
-    for each in others:
-        rows = np.repeat(touching, element_collider(GeomType(int(topology.geom_type[each])), dim).rows)
-        geom.append(np.full(len(rows), each))
-        vert.append(np.full(len(rows), -1))
-        elem.append(rows)
-        corner.append(np.pad(elements[rows], [(0, 0), (0, 3 - dim)], constant_values=-1))
-    geom, vert, elem, corner = (np.concatenate(column).astype(np.int32) for column in (geom, vert, elem, corner))
-    return Meeting(flex, geoms, geom, vert, elem, corner.T)
-
-
-@per_topology
-def flex_slots(topology: Topology, disableflags: int, first: int) -> tuple[FlexSlots, ...]:
-    """The slots of all meetings, which begin at `first`: by contact dimension, of passive flexes last."""
-    if disableflags & (DisableBit.CONSTRAINT | DisableBit.CONTACT):
-        return ()
-    listed = []
-    # the search by boxes looks at the outer layers of solids only
-    for meeting in meetings(topology, bool(disableflags & DisableBit.MIDPHASE)):
-        dims = condims(topology, meeting)
-        listed += [(bool(topology.flex_passive[meeting.flex]), int(dim), meeting) for dim in np.unique(dims)]
-    slots, start = [], first
-    for _, dim, meeting in sorted(listed, key=lambda each: each[:2]):
-        stop = start + min(MOST, len(meeting.geom))
-        slots.append(FlexSlots(meeting, dim, start, stop))
-        start = stop
-    return tuple(slots)
-
-
-def slots_of(model: Model) -> tuple[FlexSlots, ...]:
-    """The slots of a model's contacts of flexes."""
-    return flex_slots(model.topology, model.opt.disableflags, layout_of(model).ncon) if model.topology.nflex else ()
-
-
-def slot_dims(model: Model) -> np.ndarray:
-    """(ncon,) contact dimensions of all slots, of geoms and flexes."""
-    more = [np.full(each.stop - each.start, each.dim, np.int32) for each in slots_of(model)]
-    return np.concatenate([layout_of(model).dim, *more])
-
-
-def condims(topology: Topology, meeting: Meeting) -> np.ndarray:
-    """Contact dimensions (n,) with the geoms of a meeting."""
-    flex, geoms = meeting.flex, meeting.geoms
-    mine, theirs = topology.flex_priority[flex], topology.geom_priority[geoms]
-    own, other = topology.flex_condim[flex], topology.geom_condim[geoms]
-    return np.where(theirs > mine, other, np.where(theirs < mine, own, np.maximum(own, other)))
-
-
-def meeting_parameters(model: Model, meeting: Meeting) -> PairParameters:
-    """Contact parameters with the geoms (n,) of a meeting."""
+def meeting_found(model: Model, poses: Poses, vertices: Array, meeting: Meeting | FlexMeeting) -> Found:
+    """All rows of a meeting, of vertices (nflexvert, 3) in the world."""
+    topology, nothing = model.topology, jnp.zeros((), jnp.int32)
+    if isinstance(meeting, FlexMeeting):
+        return internal_found(model, vertices, meeting) if meeting.internal else pairs_found(model, vertices, meeting)
     geoms, flexes = meeting.geoms, np.full(len(meeting.geoms), meeting.flex)
-    columns = mixed(side_of(model, "geom", geoms), side_of(model, "flex", flexes))
-    return completed(model, columns)
+    table = completed(model, mixed(side_of(model, "geom", geoms), side_of(model, "flex", flexes)))
+    place = np.searchsorted(geoms, meeting.geom)
+    rows, none = meeting_rows(model, poses, vertices, meeting), np.full_like(meeting.vert, -1)
+    vert, elem = (np.stack([none, ids], axis=1) for ids in (meeting.vert, meeting.elem))
+    dim = condims(topology, meeting)[place]
+    return Found(rows, table, place, dim, (-1, meeting.flex), meeting.geom, vert, elem, nothing)
+
+
+def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
+    """The one row of parameters of two flexes; without margin and gap within one."""
+    sides = (side_of(model, "flex", np.array([flex])) for flex in (meeting.first, meeting.flex))
+    table = completed(model, mixed(*sides))
+    if meeting.first != meeting.flex:
+        return table
+    zero = jnp.zeros_like(table.margin)
+    return table._replace(margin=zero, includemargin=zero)
+
+
+def pairs_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
+    """Rows of elements that are near each other."""
+    topology, flexes = model.topology, (meeting.first, meeting.flex)
+    table = _pair_table(model, meeting)
+    near = near_pairs(model, vertices, flexes, table.margin[0])
+    elements = [jnp.asarray(flex_elements(topology, flex)) for flex in flexes]
+    corners = [vertices[ids[which]] for ids, which in zip(elements, (near.first, near.second), strict=True)]
+    radii = tuple(model.flex_radius[flex] for flex in flexes)
+    found = jax.vmap(lambda a, b: element_element(a, b, radii, table.margin[0]))(*corners)
+    count = found.dist.shape[1]
+    rows = Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found))
+    rows = rows._replace(valid=rows.valid & jnp.repeat(near.there, count))
+    elem = jnp.repeat(jnp.stack([near.first, near.second], axis=1).astype(jnp.int32), count, axis=0)
+    none = np.full(len(elem), -1, np.int32)
+    dim = np.full(len(elem), pair_condims(topology, meeting)[0])
+    vert = np.stack([none, none], axis=1)
+    return Found(rows, table, np.zeros(len(elem), int), dim, flexes, none, vert, elem, near.left_out)
+
+
+def internal_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
+    """Rows within a flex."""
+    topology, flex = model.topology, meeting.flex
+    fixed, radius, first = internal_rows(topology, flex), model.flex_radius[flex], topology.flex_vertadr[flex]
+    element, parts = flex_elements(topology, flex), []
+    beside = np.flatnonzero(fixed.vert[:, 0] >= 0)
+    if len(beside):
+        at = pick(vertices, fixed.vert[beside, 0] + first), pick(vertices, element[fixed.elem[beside, 1]])
+        found = jax.vmap(lambda v, e: vertex_element(v, e, radius))(*at)
+        parts.append(Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found)))
+    if topology.flex_dim[flex] == 3:
+        found = jax.vmap(lambda x: faces_of_tetrahedron(x, radius))(pick(vertices, element))
+        parts.append(Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found)))
+    rows = Candidates(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
+    none, nothing = np.full(len(fixed.dim), -1, np.int32), jnp.zeros((), jnp.int32)
+    place = np.zeros(len(fixed.dim), int)
+    table = _pair_table(model, meeting)
+    return Found(rows, table, place, fixed.dim, (flex, flex), none, fixed.vert, fixed.elem, nothing)
 
 
 def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) -> Candidates:
@@ -189,34 +150,40 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
     return Candidates(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def slot_contacts(model: Model, slots: FlexSlots, rows: Candidates, first_key: int) -> Contacts:
+def slot_contacts(slots: FlexSlots, found: Found, first_key: int) -> Contacts:
     """The contacts of some slots."""
-    topology, meeting = model.topology, slots.meeting
-    table, place = meeting_parameters(model, meeting), np.searchsorted(meeting.geoms, meeting.geom)
-    right = condims(topology, meeting)[place] == slots.dim
-    valid = rows.valid & right
-    # MuJoCo sorts what it found by geoms, then vertices or elements
-    key = np.argsort(np.lexsort((np.maximum(meeting.vert, meeting.elem), meeting.geom)))
-    chosen: Array | np.ndarray = np.arange(len(meeting.geom))
-    if len(chosen) > MOST:
-        active = rows.valid & (rows.dist <= pick(table.margin, place))
+    rows, count = found.rows, len(found.place)
+    valid = rows.valid & (found.dim == slots.dim)
+    chosen: Array | np.ndarray = np.arange(count)
+    stop = slots.stop - slots.start
+    if count > MOST:
+        active = rows.valid & (rows.dist <= pick(found.table.margin, found.place))
         chosen, stays = thin(rows.dist, rows.pos, jax.lax.stop_gradient(active), MOST)
         valid = valid[chosen] & stays
+    elif stop < count:
+        # the rows of one dimension
+        chosen = np.flatnonzero(found.dim == slots.dim)
+        valid = valid[chosen]
+    # MuJoCo sorts what it found by geoms, then vertices or elements
+    numbers = [ids for ids in (found.elem, found.vert) if isinstance(ids, np.ndarray)]
+    key = np.argsort(np.lexsort((np.max(np.concatenate(numbers, axis=1), axis=1), found.geom)))
     dist, pos, normal = (pick_existing(column, chosen) for column in rows[:3])
-    fixed = (meeting.geom, meeting.vert, meeting.elem, key + first_key)
-    geom, vert, elem, sort_key = (jnp.asarray(_at(column.astype(np.int32), chosen)) for column in fixed)
-    parameters = [_at(column, _at(place, chosen)) for column in table]
+    geom, vert, elem, sort_key = (
+        _at(x, chosen).astype(jnp.int32) for x in (found.geom, found.vert, found.elem, key + first_key)
+    )
+    parameters = [_at(column, _at(found.place, chosen)) for column in found.table]
     names = ("margin", "includemargin", "friction", "solref", "solreffriction", "solimp")
-    none = jnp.full_like(geom, -1)
-    pairs = {"geom": (geom, none), "flex": (none, none * 0 + meeting.flex), "elem": (none, elem), "vert": (none, vert)}
+    flex = jnp.broadcast_to(jnp.asarray(found.flex, jnp.int32), (len(dist), 2))
+    geoms = jnp.stack([geom, jnp.full_like(geom, -1)], axis=1)
+    pairs = {"geom": geoms, "flex": flex, "elem": elem, "vert": vert}
     return Contacts(
         dist=where(valid, dist, FAR),
         pos=pos,
         frame=frame_from_z(normal),
-        sort_key=sort_key,
+        sort_key=jnp.asarray(sort_key),
         ncon_dropped=jnp.zeros((), jnp.int32),
         **dict(zip(names, parameters, strict=True)),
-        **{name: where(valid[:, None], jnp.stack(ends, axis=1), -1) for name, ends in pairs.items()},
+        **{name: where(valid[:, None], jnp.asarray(ends), -1) for name, ends in pairs.items()},
     )
 
 
@@ -242,14 +209,16 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
     # after all pairs of geoms
     layout = layout_of(model)
     key = int(np.max(layout.pair_sort_key, initial=0) + np.max(layout.row_part, initial=0)) + 1
-    rows, parts = {}, [whole]
+    found, parts = dict[int, Found](), [whole]
     for each in slots:
         meeting = id(each.meeting)
-        if meeting not in rows:
-            rows[meeting] = meeting_rows(model, poses, flexes.flexvert_xpos, each.meeting)
-        parts.append(slot_contacts(model, each, rows[meeting], key))
-        key += len(each.meeting.geom)
-    return jax.tree.map(lambda *columns: jnp.concatenate(columns) if columns[0].ndim else columns[0], *parts)
+        if meeting not in found:
+            found[meeting] = meeting_found(model, poses, flexes.flexvert_xpos, each.meeting)
+        parts.append(slot_contacts(each, found[meeting], key))
+        key += len(found[meeting].place)
+    left_out = total([contacts.ncon_dropped, *(each.left_out for each in found.values())])
+    joined = jax.tree.map(lambda *columns: jnp.concatenate(columns) if columns[0].ndim else columns[0], *parts)
+    return dataclasses.replace(joined, ncon_dropped=left_out)
 
 
 class _Sampling(NamedTuple):

@@ -7,30 +7,17 @@ feature lands. Elements and attributes that are refused as they are read say so 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 
 from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
-from diffsim.base.enums import DisableBit, FlexSelf
+from diffsim.base.enums import DisableBit
 from diffsim.base.errors import UnsupportedError
 from diffsim.collision import unsupported_pairs
-from diffsim.collision.flex_contacts import meetings
+from diffsim.collision.flex_slots import meetings
 from diffsim.compiler.draft import Draft, Node
-from diffsim.mjcf.elements.deformable import FlexContact
 from diffsim.sensor import unsupported_sensors
 from diffsim.simulate.sleep import SLEEPLESS, sleepless_equalities
 from diffsim.types.model import Model
-
-
-def _contact(node: Node) -> FlexContact:
-    """How a flex collides; all attributes filled."""
-    return (node.e.first(FlexContact) or FlexContact()).filled()
-
-
-def _meets_itself(node: Node) -> bool:
-    """Whether the masks of a flex let its parts touch, which are on several bodies."""
-    contact = _contact(node)
-    return bool(contact.contype & contact.conaffinity) and len(set((node.e.body or "").split())) > 1
 
 
 @dataclass(frozen=True)
@@ -45,16 +32,6 @@ class Gap:
 HINT = "use contype and conaffinity"
 
 GAPS: tuple[Gap, ...] = (
-    Gap(
-        "flex",
-        lambda node: _meets_itself(node) and _contact(node).selfcollide != FlexSelf.NONE,
-        "collisions of a flex with itself are not simulated yet: give its contact selfcollide='none'",
-    ),
-    Gap(
-        "flex",
-        lambda node: _meets_itself(node) and _contact(node).internal,
-        "collisions within a flex are not simulated yet: leave out 'internal'",
-    ),
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
     Gap(
         "actuator",
@@ -87,15 +64,10 @@ def check_model(draft: Draft, model: Model) -> None:
 
 
 def _check_flexes(draft: Draft, model: Model) -> None:
-    """What flexes may touch and diffsim cannot collide: other flexes, height fields, distance fields."""
+    """What flexes may touch and diffsim cannot collide: height fields and distance fields."""
     topology, nodes = model.topology, draft.nodes["flex"]
     if not nodes or model.opt.disabled(DisableBit.CONTACT) or model.opt.disabled(DisableBit.CONSTRAINT):
         return
-    types, affinities = topology.flex_contype, topology.flex_conaffinity
-    for first, second in combinations(range(topology.nflex), 2):
-        if (types[first] & affinities[second]) | (types[second] & affinities[first]):
-            message = f"contact with {nodes[first].source.label} at line {nodes[first].source.line}"
-            draft.problems.unsupported(nodes[second].source, f"{message} is not simulated yet", HINT)
     try:
         meetings(topology, False)
     except UnsupportedError as error:

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import EqType
-from diffsim.collision.flex_contacts import FlexSlots, slots_of
+from diffsim.collision.flex_pairs import flex_elements
+from diffsim.collision.flex_slots import FlexMeeting, FlexSlots, is_passive, slots_of
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
 from diffsim.flex.edges import edge_rows
@@ -178,13 +179,6 @@ def _raw_rows(source: Sources, equality: np.ndarray, pos: Array, weight: Array, 
     )
 
 
-class FlexSide(NamedTuple):
-    """The vertices of contacts (k, n) by their number among all, -1 for none, and their weights (k, n)."""
-
-    vertex: np.ndarray | Array
-    weight: Array
-
-
 @per_topology
 def element_corners(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """(nflexelem + 1, 4) the vertices of each element, behind a row for none; the first element of each flex."""
@@ -197,27 +191,45 @@ def element_corners(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     return table, topology.flex_elemadr
 
 
-def flex_side(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array) -> FlexSide:
-    """The side of the flex of contacts in some slots."""
+def flex_side(
+    model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int
+) -> tuple[np.ndarray | Array, Array]:
+    """The vertices (k, n) of a side of contacts in some slots, -1 for none, and their weights (k, n)."""
     topology = model.topology
-    most = max(topology.flex_dim[each.meeting.flex] + 1 for each in slots)
-    if all(len(each.meeting.geom) == each.stop - each.start for each in slots):
-        vertex: np.ndarray | Array = np.concatenate([each.meeting.corner for each in slots], axis=1)[:most]
+    flexes = [_flexes_of(each)[side] for each in slots]
+    most = max(topology.flex_dim[flex] + 1 for flex in flexes)
+    if not any(isinstance(each.meeting, FlexMeeting) or len(each.meeting.geom) != _size(each) for each in slots):
+        corners = [each.meeting.corner for each in slots if not isinstance(each.meeting, FlexMeeting)]
+        vertex: np.ndarray | Array = np.concatenate(corners, axis=1)[:most]
         there, at = vertex >= 0, pick(vertices, np.maximum(vertex, 0))
     else:
         table, first = element_corners(topology)
-        flex, elem, vert = (part[:, 1] for part in (contacts.flex, contacts.elem, contacts.vert))
+        flex, elem, vert = (part[:, side] for part in (contacts.flex, contacts.elem, contacts.vert))
         owner = jnp.maximum(flex, 0)
         row = jnp.where(elem >= 0, 1 + jnp.asarray(first)[owner] + elem, 0)
         alone = jnp.where(vert >= 0, jnp.asarray(topology.flex_vertadr)[owner] + vert, -1)
         vertex = jnp.asarray(table[:, :most])[row].T
         vertex = vertex.at[0].set(jnp.where(vert >= 0, alone, vertex[0]))
+        # an element moves without the vertex that it touches
+        other = contacts.vert[:, 1 - side]
+        touched = jnp.where(other >= 0, jnp.asarray(topology.flex_vertadr)[owner] + other, -2)
+        vertex = jnp.where(vertex == touched[None], -1, vertex)
         there, at = vertex >= 0, vertices[jnp.maximum(vertex, 0)]
     gap = jnp.where(there, safe.norm(at - contacts.pos[None]), 1)
     # 1 / gap, times the product of all gaps
     others = [jnp.prod(jnp.delete(gap, k, axis=0), axis=0) for k in range(most)]
     share = jnp.where(there, jnp.stack(others), 0)
-    return FlexSide(vertex, safe.divide(share, jnp.broadcast_to(jnp.sum(share, axis=0), share.shape)))
+    return vertex, safe.divide(share, jnp.broadcast_to(jnp.sum(share, axis=0), share.shape))
+
+
+def _flexes_of(slots: FlexSlots) -> tuple[int, int]:
+    """The flexes of both sides, -1 for a geom."""
+    meeting = slots.meeting
+    return (meeting.first if isinstance(meeting, FlexMeeting) else -1), meeting.flex
+
+
+def _size(slots: FlexSlots) -> int:
+    return slots.stop - slots.start
 
 
 def contact_slots(model: Model, passive: bool = False) -> list[tuple[FlexSlots, ...]]:
@@ -225,7 +237,7 @@ def contact_slots(model: Model, passive: bool = False) -> list[tuple[FlexSlots, 
     slots = slots_of(model)
     groups: dict[int, list[FlexSlots]] = {}
     for each in slots:
-        if bool(model.topology.flex_passive[each.meeting.flex]) == passive:
+        if is_passive(model.topology, each.meeting) == passive:
             groups.setdefault(each.dim, []).append(each)
     return [tuple(group) for group in groups.values()]
 
@@ -263,52 +275,48 @@ def contact_jacobian(
     assert flexes is not None
     topology, dim = model.topology, slots[0].dim
     body, weight = _carriers(model, slots, contacts, flexes.flexvert_xpos)
-    if isinstance(body, np.ndarray):
-        geom = np.concatenate([each.meeting.geom for each in slots])
-        body = np.concatenate([body, topology.geom_bodyid[geom][None]])
-    else:
-        of_geom = jnp.where(contacts.geom[:, 0] >= 0, jnp.asarray(topology.geom_bodyid)[contacts.geom[:, 0]], 0)
-        body = jnp.concatenate([body, of_geom[None]])
-    sign = jnp.concatenate([weight, -jnp.ones_like(weight[:1])])
     frame = jnp.swapaxes(contacts.frame, 0, 1)
     turning = frame[: dim - 3] if dim > 3 else None
-    among = np.concatenate(
-        [_possible_bodies(topology, each) for each in slots]
-        + [topology.geom_bodyid[each.meeting.geoms] for each in slots]
-    )
-    segment = carried_rows(model, com, (body, sign), contacts.pos, frame[: min(dim, 3)], turning, among)
-    return segment, jnp.sum(jnp.abs(sign) * pick(model.body_invweight0[:, 0], body), axis=0)
+    among = np.concatenate([_possible_bodies(topology, each) for each in slots])
+    segment = carried_rows(model, com, (body, weight), contacts.pos, frame[: min(dim, 3)], turning, among)
+    return segment, jnp.sum(jnp.abs(weight) * pick(model.body_invweight0[:, 0], body), axis=0)
 
 
 def _possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
-    """The bodies that may move the flex in some slots."""
-    flex = slots.meeting.flex
-    if topology.flex_interp[flex]:
-        return topology.flex_nodebodyid[nodes_of(topology, flex)]
-    return np.unique(topology.flex_vertbodyid[np.maximum(slots.meeting.corner, 0)])
+    """The bodies that may move either side of contacts in some slots."""
+    meeting, found = slots.meeting, []
+    for flex in _flexes_of(slots):
+        if flex < 0:
+            assert not isinstance(meeting, FlexMeeting)
+            found.append(topology.geom_bodyid[meeting.geoms])
+        elif topology.flex_interp[flex]:
+            found.append(topology.flex_nodebodyid[nodes_of(topology, flex)])
+        else:
+            found.append(np.unique(topology.flex_vertbodyid[flex_elements(topology, flex)]))
+    return np.concatenate(found)
 
 
 def _carriers(
     model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array
 ) -> tuple[np.ndarray | Array, Array]:
-    """The bodies (k, n) that move the side of the flex of contacts in some slots, 0 for none, and weights (k, n)."""
-    topology, parts = model.topology, []
-    interpolated = topology.flex_interp[[each.meeting.flex for each in slots]] != 0
-    # an interpolated flex by itself
-    for _, several in itertools.groupby(slots, lambda each: interpolated.any() and each.meeting.flex):
+    """The bodies (k, n) that move contacts in some slots, 0 for none, and their weights (k, n), below 0 of side 1."""
+    topology = model.topology
+
+    def kind(each: FlexSlots) -> tuple:
+        """What is done at once: slots of the same interpolated flexes, or those of all others."""
+        return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in _flexes_of(each))
+
+    parts = []
+    for _, several in itertools.groupby(slots, kind):
         run = list(several)
         start, stop = (place - slots[0].start for place in (run[0].start, run[-1].stop))
         some = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
-        vertex, weight = flex_side(model, run, some, vertices)
-        flex, table = run[0].meeting.flex, topology.flex_vertbodyid
-        if topology.flex_interp[flex]:
-            vertex, weight = contact_shares(model, flex, vertex, weight)
-            table = topology.flex_nodebodyid
-        if isinstance(vertex, np.ndarray):
-            body: np.ndarray | Array = np.where(vertex >= 0, table[vertex], 0)
+        sides = [_side_carriers(model, run, some, vertices, side) for side in range(2)]
+        weight = jnp.concatenate([-sides[0][1], sides[1][1]])
+        if all(isinstance(body, np.ndarray) for body, _ in sides):
+            parts.append((np.concatenate([body for body, _ in sides]), weight))
         else:
-            body = jnp.where(vertex >= 0, jnp.asarray(table)[jnp.maximum(vertex, 0)], 0)
-        parts.append((body, weight))
+            parts.append((jnp.concatenate([jnp.asarray(body) for body, _ in sides]), weight))
     if len(parts) == 1:
         return parts[0]
     most = max(len(weight) for _, weight in parts)
@@ -317,6 +325,28 @@ def _carriers(
         for column in zip(*parts, strict=True)
     )
     return jnp.concatenate(bodies, axis=1), jnp.concatenate(weights, axis=1)
+
+
+def _side_carriers(
+    model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int
+) -> tuple[np.ndarray | Array, Array]:
+    """The bodies (k, n) that move one side of contacts, 0 for none, and their weights (k, n)."""
+    topology, flex = model.topology, _flexes_of(slots[0])[side]
+    if flex < 0:
+        geoms = [each.meeting.geom for each in slots if not isinstance(each.meeting, FlexMeeting)]
+        if all(len(geom) == _size(each) for geom, each in zip(geoms, slots, strict=True)):
+            return topology.geom_bodyid[np.concatenate(geoms)][None], jnp.ones_like(contacts.dist)[None]
+        geom = contacts.geom[:, :1].T
+        body = jnp.where(geom >= 0, jnp.asarray(topology.geom_bodyid)[jnp.maximum(geom, 0)], 0)
+        return body, jnp.ones_like(contacts.dist)[None]
+    vertex, weight = flex_side(model, slots, contacts, vertices, side)
+    table = topology.flex_vertbodyid
+    if topology.flex_interp[flex]:
+        vertex, weight = contact_shares(model, flex, vertex, weight)
+        table = topology.flex_nodebodyid
+    if isinstance(vertex, np.ndarray):
+        return np.where(vertex >= 0, table[vertex], 0), weight
+    return jnp.where(vertex >= 0, jnp.asarray(table)[jnp.maximum(vertex, 0)], 0), weight
 
 
 def add_contact_springs(model: Model, com: ComFrame, flexes: Flexes, contacts: Contacts, passive: Passive) -> Passive:

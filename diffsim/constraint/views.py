@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import ConstraintState, ConstraintType, DisableBit, Jacobian
-from diffsim.collision.flex_contacts import slot_dims
+from diffsim.collision.flex_slots import slot_dims
 from diffsim.collision.layout import layout_of
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_bodies, slot_body_ids

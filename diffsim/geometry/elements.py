@@ -1,4 +1,4 @@
-"""Geoms against elements of flexes: segments, triangles and tetrahedra with a radius.
+"""Elements of flexes, segments, triangles and tetrahedra with a radius, against geoms and against each other.
 
 As in MuJoCo, a segment is a capsule for spheres, capsules and boxes. A triangle meets balls at its nearest point: a
 sphere, the ends of a capsule, the corners of a box; its own vertices meet the segment of a capsule and the faces of a
@@ -17,6 +17,7 @@ import numpy as np
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.pairs import closest, contact_row
 from diffsim.geometry.hull.polytope import CORNERS, HullPair, core, with_polygons
+from diffsim.geometry.hull.sat import closest_side
 from diffsim.geometry.hull.tables import Hull
 from diffsim.geometry.primitive.box import capsule_box
 from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule
@@ -31,6 +32,8 @@ Array = jax.Array
 SPHERE, CAPSULE, BOX = GeomType.SPHERE, GeomType.CAPSULE, GeomType.BOX
 # the sides of a triangle seen from both sides, and of a tetrahedron of positive volume
 SIDES = {3: [[0, 1, 2], [0, 2, 1]], 4: [[0, 2, 1], [0, 1, 3], [1, 2, 3], [0, 3, 2]]}
+# the faces of a tetrahedron, and the vertex beyond each
+FACES = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2], [1, 3, 2, 0]]
 # the share of a segment next to its ends that its ends stand for
 END = 1e-15
 
@@ -53,12 +56,16 @@ def element_collider(kind: GeomType, dim: int) -> ElementCollider:
 
 def _segment(function: Callable, order: int, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
     """A pair function of a capsule, which stands first (order -1) or second (1)."""
+    rows = function(*(shape, _capsule(vertices, radius))[::order], margin)
+    return rows._replace(normal=order * rows.normal)
+
+
+def _capsule(vertices: Array, radius: Array) -> Shape:
+    """A segment (2, 3) with a radius."""
     along = vertices[0] - vertices[1]
     frame = frame_from_z(safe.normalize(along, (0.0, 0.0, 1.0)))
     size = jnp.stack([radius, 0.5 * safe.norm(along), jnp.zeros_like(radius)])
-    capsule = Shape(0.5 * (vertices[0] + vertices[1]), jnp.stack([frame[1], frame[2], frame[0]], axis=1), size)
-    rows = function(*(shape, capsule)[::order], margin)
-    return rows._replace(normal=order * rows.normal)
+    return Shape(0.5 * (vertices[0] + vertices[1]), jnp.stack([frame[1], frame[2], frame[0]], axis=1), size)
 
 
 def nearest_of_triangle(vertices: Array, point: Array) -> Array:
@@ -141,6 +148,42 @@ def round_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, 
     return stack([candidate(dist - radius, pos, normal)])
 
 
+def pair_rows(dims: tuple[int, int]) -> int:
+    """How many rows two elements with `dims` + 1 vertices have."""
+    return 2 if dims == (1, 1) else 1
+
+
+def element_element(first: Array, second: Array, radii: tuple[Array, Array], margin: Array) -> Candidates:
+    """Two elements with vertices (k, 3) and (l, 3): capsules, or the closest points of hulls with round corners."""
+    if len(first) == 2 and len(second) == 2:
+        return capsule_capsule(*map(_capsule, (first, second), radii), margin)
+    frame = Shape(jnp.mean(first, axis=0), jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype))
+    one, other = (x - frame.pos[None] for x in (first, second))
+    pair = HullPair(one, other, frame.mat, jnp.zeros_like(frame.pos))
+    if max(len(first), len(second)) > 3:
+        return stack([contact_row(frame, closest(pair), *radii)])
+    hulls = jax.lax.stop_gradient(tuple(rimmed(x) if len(x) == 3 else element_hull(x) for x in (one, other)))
+    return stack([contact_row(frame, closest(pair, lambda fixed: closest_side(fixed, *hulls)), *radii)])
+
+
+def vertex_element(vertex: Array, element: Array, radius: Array) -> Candidates:
+    """A vertex (3,), a ball, against a segment or triangle (k, 3) with the same radius."""
+    ball = Shape(vertex, jnp.eye(3, dtype=vertex.dtype), jnp.broadcast_to(radius, (3,)))
+    return element_collider(SPHERE, len(element) - 1).function(ball, element, radius, jnp.zeros_like(radius))
+
+
+def faces_of_tetrahedron(vertices: Array, radius: Array) -> Candidates:
+    """The planes of the faces of a tetrahedron (4, 3) against the opposite vertices, which stay two radii within.
+
+    The normal points to the vertex, into the tetrahedron; the rows are those of vertices 3, 1, 2 and 0.
+    """
+    corner = vertices[np.array(FACES)]
+    outward = safe.normalize(cross(corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]))
+    height = dot(corner[:, 3] - corner[:, 0], outward)
+    pos = corner[:, 3] - scale(outward, 0.5 * height)
+    return Candidates(-height - 2 * radius, pos, -outward, jnp.zeros_like(pos), jnp.ones(len(FACES), bool))
+
+
 def wall_normal(cylinder: Shape, pos: Array, normal: Array) -> Array:
     """The normal (3,) of a contact with a triangle at `pos`: of the wall, unless a cap is much nearer, as in MuJoCo."""
     local = mul_vec_t(cylinder.mat, pos - cylinder.pos)
@@ -162,6 +205,23 @@ def element_hull(vertices: Array) -> Hull:
     none, flank = jnp.zeros((0, 3), vertices.dtype), jnp.stack([quarter, (quarter + 1) % 4], axis=1)
     side, facet = jnp.zeros((0, 1), jnp.int32), jnp.full((4, 3), -1, jnp.int32)
     return Hull(vertices, joined, vertices[0, 0], side, none, joined, facet, outward, edge, flank)
+
+
+def rimmed(vertices: Array) -> Hull:
+    """A triangle (3, 3) whose rim has sides too, so that its edges turn over by two quarters of a circle, not by half
+    of one, between whose ends there is no way that is shortest.
+    """
+    flat = element_hull(vertices)
+    along = safe.normalize(jnp.roll(vertices, -1, axis=0) - vertices)
+    rim = cross(along, jnp.broadcast_to(flat.outward[0], along.shape))
+    edge, side = np.array([[0, 1], [1, 2], [2, 0]] * 2), 2 + np.arange(3)
+    flank = np.concatenate([np.stack([0 * side, side], axis=1), np.stack([side, 0 * side + 1], axis=1)])
+    return flat._replace(
+        facet=jnp.concatenate([flat.facet, jnp.full((3, 3), -1, flat.facet.dtype)]),
+        outward=jnp.concatenate([flat.outward, rim]),
+        edge=jnp.asarray(edge, jnp.int32),
+        flank=jnp.asarray(flank, jnp.int32),
+    )
 
 
 SEGMENT = {

@@ -2,8 +2,10 @@
 
 import functools
 
+import jax
 import mujoco
 import numpy as np
+from uncompiled import uncompiled
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.types import Model
@@ -35,3 +37,14 @@ def moved(mjmodel: mujoco.MjModel, seed: int = 0, spread: float = 2e-3, speed: f
     data.qvel[:] = speed * rng.standard_normal(mjmodel.nv)
     mujoco.mj_forward(mjmodel, data)
     return data
+
+
+def check_slopes(function, weight, step: float, close: float) -> None:
+    """jvp of a function of t at 0 equals Richardson differences to 1e-6, its vjp with `weight` the jvp to `close`."""
+    run, weight = uncompiled(function), np.asarray(weight)
+    tangent = uncompiled(lambda t: jax.jvp(function, (t,), (1.0,))[1])(0.0)
+    central = [(run(h) - run(-h)) / (2 * h) for h in (step, step / 2)]
+    richardson = (4 * central[1] - central[0]) / 3
+    assert np.max(np.abs(tangent - richardson)) < 1e-6 * np.max(np.abs(tangent))
+    slope = uncompiled(jax.grad(lambda t: weight @ function(t)))(0.0)
+    assert abs(slope - weight @ tangent) < close * abs(slope)

@@ -1,0 +1,175 @@
+"""Elements of flexes near each other: of two flexes, or of one with itself.
+
+Two elements touch only where their boxes overlap, and share no body. Of few elements all pairs of boxes are compared;
+of many those of clusters of neighbouring elements first, then those of the elements of clusters that overlap. What is
+near is looked at exactly, up to a number that grows with the number of elements; pairs beyond it are counted.
+Source: `engine_collision_driver.c` of 3.8.1 for which elements meet.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.gather import pick
+
+Array = jax.Array
+
+# pairs of elements that are compared one by one; elements of a cluster
+ALL, CLUSTER = 1 << 15, 16
+# pairs that are looked at exactly: at least so many, and so many for each element
+LEAST, PER_ELEMENT = 256, 4
+# pairs of clusters that are looked into: so many for each cluster, beside so many
+PER_CLUSTER, CLUSTERS = 8, 256
+
+
+class NearPairs(NamedTuple):
+    """Pairs (n,) of elements, counted within their flexes, whether they are there, and how many more there would be."""
+
+    first: Array
+    second: Array
+    there: Array
+    left_out: Array
+
+
+@per_topology
+def flex_elements(topology: Topology, flex: int) -> np.ndarray:
+    """(m, dim + 1) the vertices of the elements of a flex, counted over all flexes."""
+    dim, start, count = (
+        int(topology[flex]) for topology in (topology.flex_dim, topology.flex_elemdataadr, topology.flex_elemnum)
+    )
+    data = topology.flex_elem.ravel()[start : start + count * (dim + 1)]
+    return data.reshape(count, dim + 1) + topology.flex_vertadr[flex]
+
+
+@per_topology
+def active_elements(topology: Topology, flex: int) -> np.ndarray:
+    """(m,) the elements of a flex that may touch other flexes: of a solid those of its outer layers."""
+    count, first = int(topology.flex_elemnum[flex]), int(topology.flex_elemadr[flex])
+    layer = topology.flex_elemlayer[first : first + count]
+    return np.flatnonzero((topology.flex_dim[flex] < 3) | (layer < topology.flex_activelayers[flex]))
+
+
+def near_pairs(model: Model, vertices: Array, flexes: tuple[int, int], margin: Array) -> NearPairs:
+    """Pairs of elements whose boxes overlap, of vertices (nflexvert, 3) in the world."""
+    vertices, margin = jax.lax.stop_gradient((vertices, margin))
+    boxes = [element_boxes(model, vertices, flex, 0.5 * margin) for flex in flexes]
+    static = _static_pairs(model.topology, flexes)
+    if static is not None:
+        first, second = static
+        near = _overlap(*(pick(box, ids) for box, ids in zip(boxes, static, strict=True)))
+        return _first_of(jnp.asarray(first), jnp.asarray(second), near, _most(model.topology, flexes))
+    return _by_clusters(model.topology, flexes, boxes)
+
+
+def element_boxes(model: Model, vertices: Array, flex: int, margin: Array) -> Array:
+    """(m, 2, 3) lower and upper corners of the boxes around elements, with their radius and a margin, m."""
+    corner = jax.lax.stop_gradient(pick(vertices, flex_elements(model.topology, flex)))
+    reach = jax.lax.stop_gradient(model.flex_radius[flex]) + margin
+    return jnp.stack([jnp.min(corner, axis=1) - reach, jnp.max(corner, axis=1) + reach], axis=1)
+
+
+def _overlap(first: Array, second: Array) -> Array:
+    """Whether boxes (..., 2, 3) overlap."""
+    apart = (first[..., 0, :] > second[..., 1, :]) | (second[..., 0, :] > first[..., 1, :])
+    return ~(apart[..., 0] | apart[..., 1] | apart[..., 2])
+
+
+def _most(topology: Topology, flexes: tuple[int, int]) -> int:
+    """How many pairs are looked at exactly."""
+    sizes = [len(active_elements(topology, flex)) for flex in flexes]
+    return max(LEAST, PER_ELEMENT * max(sizes))
+
+
+@per_topology
+def pair_count(topology: Topology, flexes: tuple[int, int]) -> int:
+    """How many pairs of elements of two flexes are looked at exactly at most."""
+    static = _static_pairs(topology, flexes)
+    return _most(topology, flexes) if static is None else min(len(static[0]), _most(topology, flexes))
+
+
+def _first_of(first: Array, second: Array, near: Array, most: int) -> NearPairs:
+    """The first of those pairs (n,) that are near, at most so many."""
+    if len(near) <= most:
+        return NearPairs(first, second, near, jnp.zeros((), jnp.int32))
+    place = jnp.nonzero(near, size=most, fill_value=len(near))[0]
+    there = place < len(near)
+    place, count = jnp.where(there, place, 0), jnp.sum(near, dtype=jnp.int32)
+    return NearPairs(first[place], second[place], there, jnp.maximum(count - most, 0))
+
+
+@per_topology
+def _static_pairs(topology: Topology, flexes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray] | None:
+    """All pairs of elements that share no body; None of many."""
+    ids = [active_elements(topology, flex) for flex in flexes]
+    if len(ids[0]) * len(ids[1]) > ALL * (2 if flexes[0] == flexes[1] else 1):
+        return None
+    first, second = (grid.ravel() for grid in np.meshgrid(*ids, indexing="ij"))
+    if flexes[0] == flexes[1]:
+        first, second = first[first < second], second[first < second]
+    bodies = [_bodies(topology, flex) for flex in flexes]
+    apart = ~_share(np, bodies[0][first], bodies[1][second])
+    return first[apart], second[apart]
+
+
+@per_topology
+def _bodies(topology: Topology, flex: int) -> np.ndarray:
+    """(m, dim + 1) the bodies of the vertices of elements, -1 where they are interpolated."""
+    return topology.flex_vertbodyid[flex_elements(topology, flex)]
+
+
+def _share(np_or_jnp, first: np.ndarray | Array, second: np.ndarray | Array):
+    """(n,) whether bodies (n, k) and (n, l) have one in common."""
+    same = (first[..., :, None] == second[..., None, :]) & (first >= 0)[..., :, None]
+    return np_or_jnp.any(same, axis=(-2, -1))
+
+
+@per_topology
+def clusters(topology: Topology, flex: int) -> np.ndarray:
+    """(c, 16) active elements that are neighbours, -1 for none: each cluster grows from the first that has none yet."""
+    element, active = flex_elements(topology, flex), active_elements(topology, flex)
+    at_vertex: dict[int, list[int]] = {}
+    for number in active.tolist():
+        for vertex in element[number].tolist():
+            at_vertex.setdefault(vertex, []).append(number)
+    free, table = set(active.tolist()), []
+    for start in active.tolist():
+        if start not in free:
+            continue
+        found = [start]
+        free.remove(start)
+        for number in found:
+            for vertex in element[number].tolist():
+                for other in at_vertex[vertex]:
+                    if other in free and len(found) < CLUSTER:
+                        free.remove(other)
+                        found.append(other)
+        table.append(np.pad(found, (0, CLUSTER - len(found)), constant_values=-1))
+    return np.array(table).reshape(-1, CLUSTER)
+
+
+def _by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[Array]) -> NearPairs:
+    """Pairs of many elements, by way of pairs of clusters."""
+    same = flexes[0] == flexes[1]
+    tables = [clusters(topology, flex) for flex in flexes]
+    around = []
+    for table, box in zip(tables, boxes, strict=True):
+        members = pick(box, np.where(table < 0, table[:, :1], table))
+        around.append(jnp.stack([jnp.min(members[:, :, 0], axis=1), jnp.max(members[:, :, 1], axis=1)], axis=1))
+    pairs = np.triu_indices(len(tables[0])) if same else tuple(x.ravel() for x in np.indices([*map(len, tables)]))
+    touch = _overlap(*(pick(box, ids) for box, ids in zip(around, pairs, strict=True)))
+    most = CLUSTERS + PER_CLUSTER * max(map(len, tables))
+    found = _first_of(*(jnp.asarray(ids) for ids in pairs), touch, most)
+    first, second = (jnp.asarray(t)[ids] for t, ids in zip(tables, (found.first, found.second), strict=True))
+    first, second = jnp.broadcast_arrays(first[:, :, None], second[:, None, :])
+    there = found.there[:, None, None] & (first >= 0) & (second >= 0)
+    if same:
+        there = there & ((found.first != found.second)[:, None, None] | (first < second))
+    first, second, there = (x.reshape(-1) for x in (jnp.maximum(first, 0), jnp.maximum(second, 0), there))
+    bodies = [jnp.asarray(_bodies(topology, flex))[ids] for flex, ids in zip(flexes, (first, second), strict=True)]
+    near = there & _overlap(boxes[0][first], boxes[1][second]) & ~_share(jnp, *bodies)
+    nearest = _first_of(first, second, near, _most(topology, flexes))
+    return nearest._replace(left_out=nearest.left_out + found.left_out)

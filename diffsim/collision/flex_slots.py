@@ -1,0 +1,222 @@
+"""What flexes can touch, and the slots of the contact buffer for it.
+
+A plane touches vertices, every other geom elements. There is no filter for parents; elements with a vertex on the body
+of the geom are left out. Elements of flexes touch those that share no body with them (flex_pairs.py). Within a flex,
+where `internal` is set, vertices on a border touch the elements beside them, and the faces of a tetrahedron its
+opposite vertex. Source: `engine_collision_driver.c` of 3.8.1.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from diffsim.base.enums import DisableBit, FlexSelf, GeomType
+from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.collision.flex_pairs import active_elements, flex_elements, pair_count
+from diffsim.collision.layout import layout_of
+from diffsim.geometry.elements import FACES, element_collider, pair_rows
+from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
+
+# mjMAXCONPAIR
+MOST = 50
+NO_ELEMENTS = (GeomType.HFIELD, GeomType.SDF)
+
+
+class Meeting(NamedTuple):
+    """A flex and a body, whose geoms (n,) touch it: all rows of contacts that there can be, in MuJoCo's order.
+
+    Of each row (m,) the geom, vertex and element, -1 for none, and the vertices (4, m) by their number among all, -1
+    for none.
+    """
+
+    flex: int
+    geoms: np.ndarray
+    geom: np.ndarray
+    vert: np.ndarray
+    elem: np.ndarray
+    corner: np.ndarray
+
+
+class FlexMeeting(NamedTuple):
+    """Two flexes, or one with itself; `internal`: its vertices and the elements beside them."""
+
+    first: int
+    flex: int
+    internal: bool = False
+
+
+class FlexSlots(NamedTuple):
+    """Slots [start, stop), after those of geoms, of contacts of one dimension of a meeting."""
+
+    meeting: Meeting | FlexMeeting
+    dim: int
+    start: int
+    stop: int
+
+
+@per_topology
+def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
+    """All meetings, in the order of bodies and flexes; with all elements of solids, or those near the surface.
+
+    Raises:
+      UnsupportedError: a height field or distance field that touches a flex.
+    """
+    excluded = {(int(s) >> 16, int(s) & 0xFFFF) for s in topology.exclude_signature}
+    listed = []
+    for body in range(topology.nbody):
+        for flex in range(topology.nflex):
+            masks = topology.flex_contype[flex], topology.flex_conaffinity[flex]
+            own = np.flatnonzero(topology.geom_bodyid == body)
+            touch = (topology.geom_contype[own] & masks[1]) | (topology.geom_conaffinity[own] & masks[0])
+            own = own[touch != 0]
+            if len(own) and (body, topology.nbody + flex) not in excluded:
+                meeting = meeting_of(topology, flex, own, all_elements)
+                if len(meeting.geom):
+                    listed.append(meeting)
+    return tuple(listed)
+
+
+def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: bool) -> Meeting:
+    """Of the geoms of a body that may touch a flex; planes first."""
+    body = topology.geom_bodyid[geoms[0]]
+    kinds = topology.geom_type[geoms]
+    for geom, kind in zip(geoms, kinds, strict=True):
+        if kind in NO_ELEMENTS:
+            name, other = topology.name("geom", int(geom)), topology.name("flex", flex)
+            what = f"contact of geom {name!r} ({GeomType(int(kind)).name.lower()}) with flex {other!r}"
+            raise UnsupportedError([Problem("", 0, "", f"{what}: not supported yet", unsupported=True)])
+    dim, first = int(topology.flex_dim[flex]), topology.flex_vertadr[flex]
+    elements = flex_elements(topology, flex)
+    active = np.arange(len(elements)) if all_elements else active_elements(topology, flex)
+    touching = active[~np.any(topology.flex_vertbodyid[elements[active]] == body, axis=1)]
+    planes, others = geoms[kinds == GeomType.PLANE], geoms[kinds != GeomType.PLANE]
+    geom, vert, elem, corner = [], [], [], []
+    for each in planes:
+        number = np.arange(topology.flex_vertnum[flex])
+        geom.append(np.full(len(number), each))
+        vert.append(number)
+        elem.append(np.full(len(number), -1))
+        corner.append(np.pad(number[:, None] + first, [(0, 0), (0, 3)], constant_values=-1))
+    for each in others:
+        rows = np.repeat(touching, element_collider(GeomType(int(topology.geom_type[each])), dim).rows)
+        geom.append(np.full(len(rows), each))
+        vert.append(np.full(len(rows), -1))
+        elem.append(rows)
+        corner.append(np.pad(elements[rows], [(0, 0), (0, 3 - dim)], constant_values=-1))
+    geom, vert, elem, corner = (np.concatenate(column).astype(np.int32) for column in (geom, vert, elem, corner))
+    return Meeting(flex, geoms, geom, vert, elem, corner.T)
+
+
+@per_topology
+def flex_meetings(topology: Topology) -> tuple[FlexMeeting, ...]:
+    """The flexes that may touch each other or themselves, these last, as in MuJoCo."""
+    types, affinities = topology.flex_contype, topology.flex_conaffinity
+    excluded = {(int(s) >> 16, int(s) & 0xFFFF) for s in topology.exclude_signature}
+    listed = []
+    for first, second in itertools.combinations(range(topology.nflex), 2):
+        allowed = (topology.nbody + first, topology.nbody + second) not in excluded
+        if allowed and (types[first] & affinities[second]) | (types[second] & affinities[first]):
+            listed.append(FlexMeeting(first, second))
+    for flex in range(topology.nflex):
+        if not topology.flex_rigid[flex] and types[flex] & affinities[flex]:
+            if topology.flex_internal[flex]:
+                listed.append(FlexMeeting(flex, flex, True))
+            if topology.flex_selfcollide[flex] != FlexSelf.NONE:
+                listed.append(FlexMeeting(flex, flex))
+    return tuple(listed)
+
+
+def possible_rows(topology: Topology, meeting: FlexMeeting, dim: int) -> int:
+    """How many rows of one dimension a meeting of flexes has."""
+    if meeting.internal:
+        return int(np.count_nonzero(internal_rows(topology, meeting.flex).dim == dim))
+    dims = int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])
+    return pair_count(topology, (meeting.first, meeting.flex)) * pair_rows(dims)
+
+
+class InternalRows(NamedTuple):
+    """Rows (n,) within a flex: dimensions, vertices and elements (n, 2) of both sides, -1 for none."""
+
+    dim: np.ndarray
+    vert: np.ndarray
+    elem: np.ndarray
+
+
+@per_topology
+def internal_rows(topology: Topology, flex: int) -> InternalRows:
+    """Elements beside vertices, then the faces of tetrahedra."""
+    start, count = topology.flex_evpairadr[flex], topology.flex_evpairnum[flex]
+    pairs = topology.flex_evpair.reshape(-1, 2)[start : start + count] if count else np.zeros((0, 2), int)
+    none = np.full(len(pairs), -1)
+    dim, vert, elem = [np.full(len(pairs), topology.flex_condim[flex])], [], []
+    vert.append(np.stack([pairs[:, 1], none], axis=1))
+    elem.append(np.stack([none, pairs[:, 0]], axis=1))
+    if topology.flex_dim[flex] == 3:
+        element = flex_elements(topology, flex) - topology.flex_vertadr[flex]
+        opposite = element[:, [face[3] for face in FACES]].ravel()
+        number = np.repeat(np.arange(len(element)), len(FACES))
+        dim.append(np.ones(len(number), int))
+        vert.append(np.stack([np.full(len(number), -1), opposite], axis=1))
+        elem.append(np.stack([number, np.full(len(number), -1)], axis=1))
+    return InternalRows(*map(np.concatenate, (dim, vert, elem)))
+
+
+def is_passive(topology: Topology, meeting: Meeting | FlexMeeting) -> bool:
+    """Whether the contacts of a meeting are springs."""
+    flexes = [meeting.flex, meeting.first] if isinstance(meeting, FlexMeeting) else [meeting.flex]
+    return any(topology.flex_passive[flexes])
+
+
+@per_topology
+def flex_slots(topology: Topology, disableflags: int, first: int) -> tuple[FlexSlots, ...]:
+    """The slots of all meetings, which begin at `first`: by contact dimension, of passive flexes last."""
+    if disableflags & (DisableBit.CONSTRAINT | DisableBit.CONTACT):
+        return ()
+    listed = []
+    # the search by boxes looks at the outer layers of solids only
+    for meeting in meetings(topology, bool(disableflags & DisableBit.MIDPHASE)):
+        dims = np.unique(condims(topology, meeting))
+        listed += [(is_passive(topology, meeting), int(dim), meeting, len(meeting.geom)) for dim in dims]
+    for meeting in flex_meetings(topology):
+        mixed = np.unique(pair_condims(topology, meeting))
+        listed += [
+            (is_passive(topology, meeting), n, meeting, possible_rows(topology, meeting, n)) for n in mixed.tolist()
+        ]
+    slots, start = [], first
+    for _, dim, meeting, count in sorted(listed, key=lambda each: each[:2]):
+        if not count:
+            continue
+        stop = start + min(MOST, count)
+        slots.append(FlexSlots(meeting, dim, start, stop))
+        start = stop
+    return tuple(slots)
+
+
+def slots_of(model: Model) -> tuple[FlexSlots, ...]:
+    """The slots of a model's contacts of flexes."""
+    return flex_slots(model.topology, model.opt.disableflags, layout_of(model).ncon) if model.topology.nflex else ()
+
+
+def slot_dims(model: Model) -> np.ndarray:
+    """(ncon,) contact dimensions of all slots, of geoms and flexes."""
+    more = [np.full(each.stop - each.start, each.dim, np.int32) for each in slots_of(model)]
+    return np.concatenate([layout_of(model).dim, *more])
+
+
+def condims(topology: Topology, meeting: Meeting) -> np.ndarray:
+    """Contact dimensions (n,) with the geoms of a meeting."""
+    flex, geoms = meeting.flex, meeting.geoms
+    mine, theirs = topology.flex_priority[flex], topology.geom_priority[geoms]
+    own, other = topology.flex_condim[flex], topology.geom_condim[geoms]
+    return np.where(theirs > mine, other, np.where(theirs < mine, own, np.maximum(own, other)))
+
+
+def pair_condims(topology: Topology, meeting: FlexMeeting) -> np.ndarray:
+    """Contact dimensions (n,) of a meeting of flexes: of its rows, or (1,)."""
+    if meeting.internal:
+        return internal_rows(topology, meeting.flex).dim
+    ids = np.array([meeting.first, meeting.flex])
+    priority, dims = topology.flex_priority[ids], topology.flex_condim[ids]
+    return np.array([np.max(dims[priority == np.max(priority)])])
