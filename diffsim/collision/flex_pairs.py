@@ -62,7 +62,7 @@ def near_pairs(model: Model, vertices: Array, flexes: tuple[int, int], margin: A
         first, second = static
         near = _overlap(*(pick(box, ids) for box, ids in zip(boxes, static, strict=True)))
         return _first_of(jnp.asarray(first), jnp.asarray(second), near, _most(model.topology, flexes))
-    return _by_clusters(model.topology, flexes, boxes)
+    return pairs_by_clusters(model.topology, flexes, boxes)
 
 
 def element_boxes(model: Model, vertices: Array, flex: int, margin: Array) -> Array:
@@ -151,7 +151,7 @@ def clusters(topology: Topology, flex: int) -> np.ndarray:
     return np.array(table).reshape(-1, CLUSTER)
 
 
-def _by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[Array]) -> NearPairs:
+def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[Array]) -> NearPairs:
     """Pairs of many elements, by way of pairs of clusters."""
     same = flexes[0] == flexes[1]
     tables = [clusters(topology, flex) for flex in flexes]

@@ -136,7 +136,10 @@ def strains(source: Sources) -> list[RawRows]:
     for cells, equality in _strained(topology):
         most, size = _most_modes(cells), cells.node.shape[1]
         # which cell an equality holds is a number among floats
-        cell = _cell_numbers(topology, cells, model.eq_data[equality])
+        place = jax.lax.stop_gradient(model.eq_data[equality, :3]).astype(jnp.int32)
+        y, z = (int(n) for n in topology.flex_cellnum[cells.flex, 1:])
+        shell = topology.flex_interp[cells.flex] < 0
+        cell = place[:, 0] if shell else (place[:, 0] * y + place[:, 1]) * z + place[:, 2]
         node = jnp.asarray(cells.node)[cell]
         corner, turn = nodes[node], cell_rotations(topology, cells.flex, pick(nodes, cells.node))[cell][:, None]
         table = cells.stiffness(model)[cell].reshape(len(equality), -1)
@@ -144,10 +147,10 @@ def strains(source: Sources) -> list[RawRows]:
         apart = mul_vec_t(turn, corner) - model.flex_node0[node]
         pos = jnp.sum(modes * apart[:, None], axis=(2, 3)).reshape(-1)
         direction = jnp.swapaxes(mul_vec(turn[:, None], modes), 2, 3).reshape(len(equality), most, -1)
-        place = (jnp.arange(3)[None, :, None] * count + node[:, None]).reshape(len(equality), -1)
+        row = (jnp.arange(3)[None, :, None] * count + node[:, None]).reshape(len(equality), -1)
 
-        def held(part: Array, place: Array = place, direction: Array = direction) -> Array:
-            return jax.vmap(matmul)(direction, part[place]).reshape(-1, part.shape[1])
+        def held(part: Array, row: Array = row, direction: Array = direction) -> Array:
+            return jax.vmap(matmul)(direction, part[row]).reshape(-1, part.shape[1])
 
         parts = tuple(jax.vmap(held)(part) for part in jacobian.parts)
         segment = Segment(BlockColumns(jacobian.blocks, parts))
@@ -156,13 +159,6 @@ def strains(source: Sources) -> list[RawRows]:
         there = jnp.arange(most)[None] < table[:, :1]
         rows.append(raw._replace(active=raw.active & there.reshape(-1)))
     return rows
-
-
-def _cell_numbers(topology: Topology, cells: Cells, data: Array) -> Array:
-    """(m,) which of the cells or faces of a flex equalities with numbers (m, k) hold."""
-    place = jax.lax.stop_gradient(data[:, :3]).astype(jnp.int32)
-    _, y, z = (int(n) for n in topology.flex_cellnum[cells.flex])
-    return place[:, 0] if topology.flex_interp[cells.flex] < 0 else (place[:, 0] * y + place[:, 1]) * z + place[:, 2]
 
 
 def _raw_rows(source: Sources, equality: np.ndarray, pos: Array, weight: Array, segment: Segment) -> RawRows:
@@ -274,15 +270,15 @@ def contact_jacobian(
     """The rows of contacts of one dimension in their frames, and the sum of the inverse weights of both sides (n,)."""
     assert flexes is not None
     topology, dim = model.topology, slots[0].dim
-    body, weight = _carriers(model, slots, contacts, flexes.flexvert_xpos)
+    body, weight = carriers(model, slots, contacts, flexes.flexvert_xpos)
     frame = jnp.swapaxes(contacts.frame, 0, 1)
     turning = frame[: dim - 3] if dim > 3 else None
-    among = np.concatenate([_possible_bodies(topology, each) for each in slots])
+    among = np.concatenate([possible_bodies(topology, each) for each in slots])
     segment = carried_rows(model, com, (body, weight), contacts.pos, frame[: min(dim, 3)], turning, among)
     return segment, jnp.sum(jnp.abs(weight) * pick(model.body_invweight0[:, 0], body), axis=0)
 
 
-def _possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
+def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
     """The bodies that may move either side of contacts in some slots."""
     meeting, found = slots.meeting, []
     for flex in _flexes_of(slots):
@@ -296,7 +292,7 @@ def _possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _carriers(
+def carriers(
     model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array
 ) -> tuple[np.ndarray | Array, Array]:
     """The bodies (k, n) that move contacts in some slots, 0 for none, and their weights (k, n), below 0 of side 1."""
@@ -311,7 +307,7 @@ def _carriers(
         run = list(several)
         start, stop = (place - slots[0].start for place in (run[0].start, run[-1].stop))
         some = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
-        sides = [_side_carriers(model, run, some, vertices, side) for side in range(2)]
+        sides = [side_carriers(model, run, some, vertices, side) for side in range(2)]
         weight = jnp.concatenate([-sides[0][1], sides[1][1]])
         if all(isinstance(body, np.ndarray) for body, _ in sides):
             parts.append((np.concatenate([body for body, _ in sides]), weight))
@@ -327,7 +323,7 @@ def _carriers(
     return jnp.concatenate(bodies, axis=1), jnp.concatenate(weights, axis=1)
 
 
-def _side_carriers(
+def side_carriers(
     model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int
 ) -> tuple[np.ndarray | Array, Array]:
     """The bodies (k, n) that move one side of contacts, 0 for none, and their weights (k, n)."""

@@ -126,7 +126,7 @@ def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
 
 
 @per_topology
-def _slides(topology: Topology) -> np.ndarray:
+def own_slides(topology: Topology) -> np.ndarray:
     """(nflexnode,) whether the body of a node slides, and carries nothing else; pinned nodes are on the parent."""
     body, count = np.unique(topology.flex_nodebodyid, return_counts=True)
     alone = body[(count == 1) & (topology.body_dofnum[body] == 3)]
@@ -140,7 +140,7 @@ def _on_dofs(model: Model, com: ComFrame, nodes: Array, force: Array) -> Array:
     """(nv,) from forces (nflexnode, 3): component by component on bodies that slide, as in MuJoCo."""
     topology = model.topology
     body = topology.flex_nodebodyid
-    slides = _slides(topology)
+    slides = own_slides(topology)
     dofs = np.where(slides[:, None], topology.body_dofadr[body][:, None] + np.arange(3), -1)
     result = sum_gathered(force.reshape(-1), tuple(dofs.ravel().tolist()), model.nv, 0)
     others = np.flatnonzero(~slides & (topology.body_weldid[body] != 0))

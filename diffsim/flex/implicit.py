@@ -19,7 +19,7 @@ from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
 from diffsim.flex.nodes import node_positions, node_rows, nodes_of
 from diffsim.kinematics.jacobian import body_dof_mask
 from diffsim.math import safe
-from diffsim.math.linalg import BlockColumns, BlockDiagonal, each, gram, solve_blocks
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, solve_blocks
 from diffsim.math.vector import matmul, mul_mat, transpose
 from diffsim.types.data import Data
 from diffsim.types.model import Model
@@ -40,8 +40,8 @@ def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, for
         return qacc
     nodes = node_positions(model, data)
     jacobian = node_rows(model, data, nodes)
-    moved = _node_dofs(topology)
-    stiff = _stiffness(model, nodes, jacobian)
+    moved = node_dofs(topology)
+    stiff = implicit_stiffness(model, nodes, jacobian)
     parts = []
     for part, index in zip(matrix.plus(stiff).parts, matrix.blocks.index, strict=True):
         lower = jnp.tril(part)
@@ -55,29 +55,21 @@ def with_cells(model: Model, qvel: Array, data: Data, matrix: BlockDiagonal, for
     return solve_blocks(dataclasses.replace(matrix, parts=tuple(parts)), wanted)
 
 
-def _stiffness(model: Model, nodes: Array, jacobian: BlockColumns) -> BlockDiagonal:
+def implicit_stiffness(model: Model, nodes: Array, jacobian: BlockColumns) -> BlockDiagonal:
     """-(h^2 + h c) J^T K J."""
     topology, h, count = model.topology, model.opt.timestep, len(nodes)
-    total = BlockDiagonal(jacobian.blocks, tuple(_square(part) for part in jacobian.parts))
+    total = jax.tree.map(jnp.zeros_like, gram(jacobian, jacobian))
     for cells in cells_of(topology):
         ids = np.arange(count)[nodes_of(topology, cells.flex)]
         rows = (np.arange(3)[:, None] * count + ids[None]).ravel()
-        whole = _turned_stiffness(model, cells, nodes, ids) * -(h * h + h * model.flex_damping[cells.flex])
+        whole = turned_stiffness(model, cells, nodes, ids) * -(h * h + h * model.flex_damping[cells.flex])
         some = BlockColumns(jacobian.blocks, tuple(part[:, rows] for part in jacobian.parts))
-        product = BlockColumns(jacobian.blocks, tuple(_left(whole, part) for part in some.parts))
-        total = total.plus(gram(some, product))
+        product = (jax.vmap(matmul, (None, 0))(whole, part) for part in some.parts)
+        total = total.plus(gram(some, BlockColumns(jacobian.blocks, tuple(product))))
     return total
 
 
-def _square(part: Array) -> Array:
-    return jnp.zeros((part.shape[0], part.shape[2], part.shape[2]), part.dtype)
-
-
-def _left(matrix: Array, part: Array) -> Array:
-    return each(matmul, jnp.broadcast_to(matrix, (part.shape[0], *matrix.shape)), part)
-
-
-def _turned_stiffness(model: Model, cells: Cells, nodes: Array, ids: np.ndarray) -> Array:
+def turned_stiffness(model: Model, cells: Cells, nodes: Array, ids: np.ndarray) -> Array:
     """(3 n, 3 n) R K R^T of all cells, of the nodes (n,) of a flex: x of all, then y, then z."""
     corner, size, count = pick(nodes, cells.node), len(ids), len(cells.node)
     turn = cell_rotations(model.topology, cells.flex, corner)[:, None, None]
@@ -95,7 +87,7 @@ def _turned_stiffness(model: Model, cells: Cells, nodes: Array, ids: np.ndarray)
 
 
 @per_topology
-def _node_dofs(topology: Topology) -> np.ndarray:
+def node_dofs(topology: Topology) -> np.ndarray:
     """(nv,) bool: the dofs of nodes, and of what carries those that have none."""
     moved = np.zeros(topology.nv, bool)
     for cells in cells_of(topology):
