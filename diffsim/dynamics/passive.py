@@ -14,7 +14,7 @@ from diffsim.dynamics import inertia
 from diffsim.dynamics.fluid import fluid_force
 from diffsim.flex.cell_forces import cell_forces
 from diffsim.flex.nodes import interpolated, node_positions
-from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching
+from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching, line_energy
 from diffsim.kinematics.jacobian import joint_force
 from diffsim.kinematics.joints import JointGroup, groups
 from diffsim.math import safe
@@ -180,14 +180,24 @@ def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -
     return joint_force(model, com, kinematics.xipos[bodies], bodies, force, jnp.zeros_like(force))
 
 
-def compute_energy(model: Model, state: State, kinematics: Kinematics, tendons: Tendons, inertia: Inertia) -> Energy:
+def compute_energy(
+    model: Model,
+    state: State,
+    kinematics: Kinematics,
+    tendons: Tendons,
+    inertia: Inertia,
+    flexes: Flexes | None = None,
+) -> Energy:
     """energy (2,): potential and kinetic, J; zero unless the flag is set or a sensor reads one."""
     qpos, qvel = state.qpos, state.qvel
     read = np.isin(model.topology.sensor_type, (SensorType.E_POTENTIAL, SensorType.E_KINETIC)).any()
     if not (read or model.opt.enabled(EnableBit.ENERGY)):
         return Energy(energy=jnp.zeros((2,), qpos.dtype))
     kinetic = 0.5 * jnp.sum(qvel * inertia.M.mul_vec(qvel))
-    return Energy(energy=jnp.stack([potential_energy(model, qpos, kinematics, tendons), kinetic]))
+    potential = potential_energy(model, qpos, kinematics, tendons)
+    if flexes is not None and not model.opt.disabled(DisableBit.SPRING):
+        potential = potential + line_energy(model, flexes)
+    return Energy(energy=jnp.stack([potential, kinetic]))
 
 
 def potential_energy(model: Model, qpos: Array, kinematics: Kinematics, tendons: Tendons) -> Array:

@@ -47,20 +47,25 @@ def edge_rows(model: Model, com: ComFrame, vertices: Array, edges: np.ndarray) -
     return point_rows(model, com, model.topology.flex_vertbodyid[ends], pos, jnp.stack([-unit, unit])[:, None])
 
 
+def flex_vertices(model: Model, kinematics: Kinematics) -> Array:
+    """(nflexvert, 3) m, in the world, of all flexes."""
+    topology, vertices = model.topology, vertex_positions(model, kinematics)
+    nodes = node_positions(model, kinematics) if interpolated(topology) else None
+    for flex in interpolated(topology):
+        assert nodes is not None
+        first = int(topology.flex_vertadr[flex])
+        places = slice(first, first + int(topology.flex_vertnum[flex]))
+        vertices = vertices.at[places].set(interpolated_positions(model, flex, nodes))
+    return vertices
+
+
 def compute_flexes(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame) -> Flexes:
     """Vertices of flexes and their edges, from poses and velocities qvel (nv,).
 
     As in MuJoCo, edges have no velocity where nothing reads it: neither constraints, nor dampers, nor springs.
     """
     topology, live = model.topology, elastic_edges(model.topology)
-    vertices, edges = vertex_positions(model, kinematics), topology.nflexedge
-    if interpolated(topology):
-        nodes = node_positions(model, kinematics)
-        for flex in interpolated(topology):
-            first = int(topology.flex_vertadr[flex])
-            vertices = vertices.at[first : first + int(topology.flex_vertnum[flex])].set(
-                interpolated_positions(model, flex, nodes)
-            )
+    vertices, edges = flex_vertices(model, kinematics), topology.nflexedge
     length, velocity = jnp.zeros((2, edges), vertices.dtype)
     if len(live):
         first, second = pick(vertices, edge_vertices(topology)[:, live])

@@ -50,6 +50,15 @@ def flex_springs(model: Model, com: ComFrame, flexes: Flexes) -> Array:
     return force
 
 
+def line_energy(model: Model, flexes: Flexes) -> Array:
+    """() J, of the springs of edges of lines: as in MuJoCo no other elastic energy of flexes is counted."""
+    topology, owner = model.topology, edge_flex(model.topology)
+    lines = (topology.flex_dim[owner] == 1) & (topology.flex_rigid[owner] == 0) & (topology.flexedge_rigid == 0)
+    edges = np.flatnonzero(lines)
+    stretch = pick(model.flexedge_length0 - flexes.flexedge_length, edges)
+    return jnp.sum(0.5 * pick(model.flex_edgestiffness, owner[edges]) * stretch * stretch)
+
+
 def flex_dampers(model: Model, qvel: Array, com: ComFrame, flexes: Flexes) -> Array:
     """(nv,) forces of dampers of bending and of edges, N or N m."""
     topology = model.topology

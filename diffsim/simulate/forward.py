@@ -114,7 +114,7 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     wrenches = constraint_wrenches(model, contacts, constraints, solution, com)
     external = external_wrenches(model, inputs, kinematics, com, wrenches)
     body_forces = compute_body_forces(model, qvel, solution.qacc, com, velocities, external)
-    energy = compute_energy(model, state, kinematics, tendons, inertia)
+    energy = compute_energy(model, state, kinematics, tendons, inertia, flexes)
     position = (kinematics, com, flexes, tendons, inertia, transmission)
     forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
     sleep = Sleep(tree_sleep=state.tree_sleep if rest is None else rest.tree_asleep.astype(qvel.dtype))

@@ -1,9 +1,9 @@
 """Scenes: what rays can meet, where it is, and how it looks. Objects of one type follow one another.
 
-Objects are the geoms that are visible and the pieces of tendons. What a model looks like is found once; where its
-objects are follows from the poses of each frame (`places_of`). A spatial tendon is capsules along its path: a line
-between sites, or to a geom, through it and on from it. As in MuJoCo's pictures, what is inside of a geom has half the
-width. Source: `addTendonGeoms` of 3.8.1.
+Objects are the geoms that are visible, the pieces of tendons, and the segments and triangles of flexes: of solids those
+that bound them. What a model looks like is found once; where its objects are follows from the poses of each frame
+(`places_of`). A spatial tendon is capsules along its path: a line between sites, or to a geom, through it and on from
+it. As in MuJoCo's pictures, what is inside of a geom has half the width. Source: `addTendonGeoms` of 3.8.1.
 """
 
 import dataclasses
@@ -16,13 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType, TextureType
+from diffsim.collision.flex_pairs import flex_elements
+from diffsim.flex.edges import flex_vertices
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED
 from diffsim.kinematics.tendon import spatial_paths, touches
 from diffsim.math import safe
-from diffsim.math.vector import cross, pack
+from diffsim.math.vector import cross, dot, pack, scale
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
+from diffsim.types.topology import Topology, per_topology
 from diffsim.viz.material import HIDDEN_GROUPS, Looks, drawn_type, looks, visible_geoms
 from diffsim.viz.texture import Atlas, atlas_of, factors
 from diffsim.xla.gather import pick
@@ -39,14 +42,15 @@ class Group(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What shapes the program: groups of objects, the geoms and pieces of tendons that they are, and the sky's texture.
+    """What shapes the program: groups of objects, the geoms, pieces of tendons and flexes that they are, and the sky.
 
-    `order`: places of the objects among these geoms and, behind them, pieces.
+    `order`: places of the objects among these geoms and, behind them, pieces, and fragments of the flexes.
     """
 
     groups: tuple[Group, ...]
     geoms: tuple[int, ...]
     pieces: tuple[int, ...]
+    flexes: tuple[int, ...]
     order: tuple[int, ...]
     sky: int
 
@@ -94,7 +98,10 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
     hidden = np.isin(model.topology.tendon_group[tendons], hidden_groups)
     hidden |= np.asarray(model.tendon_rgba)[tendons, 3] == 0
     pieces = np.flatnonzero(~hidden).tolist()
+    seen = ~np.isin(model.topology.flex_group, hidden_groups) & (np.asarray(model.flex_rgba)[:, 3] > 0)
+    flexes = tuple(np.flatnonzero(seen).tolist())
     kinds = [drawn_type(model, geom) for geom in geoms] + [GeomType.CAPSULE] * len(pieces)
+    kinds += [part.kind for part in fragments(model.topology, flexes) for _ in part.vertex]
     order = sorted(range(len(kinds)), key=lambda k: known.index(kinds[k]))
     groups, first = [], 0
     for kind in known:
@@ -102,7 +109,7 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
             groups.append(Group(kind, first, count))
             first += count
     skies = np.flatnonzero(model.topology.tex_type == TextureType.SKYBOX).tolist()
-    return Plan(tuple(groups), tuple(geoms), tuple(pieces), tuple(order), skies[0] if skies else -1)
+    return Plan(tuple(groups), tuple(geoms), tuple(pieces), flexes, tuple(order), skies[0] if skies else -1)
 
 
 def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
@@ -110,10 +117,15 @@ def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     model = jax.tree.map(lambda x: x.astype(np.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, model)
     geoms, order = np.array(plan.geoms, int), np.array(plan.order, int)
     kinds = np.concatenate([np.zeros(0, int), *(np.full(group.number, group.kind) for group in plan.groups)])
+    soft = fragments(model.topology, plan.flexes)
+    owner = np.concatenate([np.zeros(0, int), *(np.full(len(part.vertex), part.flex) for part in soft)])
     parts = [looks(model, "geom", geoms), looks(model, "tendon", tendon_ids(model)[list(plan.pieces)])]
+    # images are laid on geoms only
+    parts.append(looks(model, "flex", owner)._replace(texture=np.full(len(owner), -1, np.int32)))
     both = Looks(*(np.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
-    size = np.concatenate([np.asarray(model.geom_size)[geoms], np.ones((len(plan.pieces), 3))])[order]
-    asset = np.append(model.topology.geom_dataid[geoms], np.full(len(plan.pieces), -1))[order]
+    others = len(plan.pieces) + len(owner)
+    size = np.concatenate([np.asarray(model.geom_size)[geoms], np.ones((others, 3))])[order]
+    asset = np.append(model.topology.geom_dataid[geoms], np.full(others, -1))[order]
     extent = float(model.stat.extent)
     return Scene(
         model,
@@ -146,7 +158,48 @@ def _placed(model: Model, plan: Plan, poses: Kinematics) -> Places:
         size = pack([radius, half, jnp.zeros_like(half)])
         # no ray meets what reaches less than nothing
         parts.append(Places(middle, matrix, size, jnp.where(radius >= 0, radius + half, -jnp.inf)))
+    if plan.flexes:
+        vertices = flex_vertices(model, poses)
+        parts += [fragment_places(model, part, vertices) for part in fragments(model.topology, plan.flexes)]
     return Places(*(pick(jnp.concatenate(columns), order) for columns in zip(*parts, strict=True)))
+
+
+class Fragments(NamedTuple):
+    """Of a flex: vertices (n, 2 or 3), counted over all flexes, and as what they are drawn."""
+
+    flex: int
+    vertex: np.ndarray
+    kind: GeomType
+
+
+@per_topology
+def fragments(topology: Topology, flexes: tuple[int, ...]) -> tuple[Fragments, ...]:
+    """Of some flexes."""
+    listed = []
+    for flex in flexes:
+        dim, vertex = int(topology.flex_dim[flex]), flex_elements(topology, flex)
+        if dim == 3:
+            start, count = int(topology.flex_shelldataadr[flex]), int(topology.flex_shellnum[flex])
+            vertex = topology.flex_shell.ravel()[start : start + 3 * count].reshape(-1, 3) + topology.flex_vertadr[flex]
+        listed.append(Fragments(flex, vertex, GeomType.CAPSULE if dim == 1 else GeomType.FLEX))
+    return tuple(listed)
+
+
+def fragment_places(model: Model, part: Fragments, vertices: Array) -> Places:
+    """Where they are, of vertices (nflexvert, 3) in the world."""
+    corner = pick(vertices, part.vertex)
+    if part.kind == GeomType.CAPSULE:
+        middle, matrix, half = along(corner[:, 0], corner[:, 1])
+        radius = jnp.broadcast_to(model.flex_radius[part.flex], half.shape)
+        return Places(middle, matrix, jnp.stack([radius, half, jnp.zeros_like(half)], axis=1), half + radius)
+    first, second = corner[:, 1] - corner[:, 0], corner[:, 2] - corner[:, 0]
+    x = safe.normalize(first)
+    z = safe.normalize(cross(first, second), (0.0, 0.0, 1.0))
+    y = cross(z, x)
+    size = jnp.stack([dot(first, x), dot(second, x), dot(second, y)], axis=1)
+    middle = corner[:, 0] + scale(first + second, jnp.full(len(first), 1 / 3, first.dtype))
+    reach = jnp.max(safe.norm(corner - middle[:, None]), axis=1)
+    return Places(middle, jnp.stack([x, y, z], axis=2), size, reach)
 
 
 def tile_size(extent: float) -> float:

@@ -65,21 +65,13 @@ def test_what_is_wrong_is_said(name: str) -> None:
         oracle.load_with_assets(xml, {})
 
 
-UNSUPPORTED = {
-    "with itself": GRID.format("", ""),
-    "interpolated flexes": GRID.replace('dim="2" count="3 3 1"', 'dim="3" count="2 2 2"').format(
-        'dof="trilinear"', '<contact selfcollide="none"/>'
-    ),
-    "internal": GRID.format("", '<contact selfcollide="none" internal="true"/>'),
-    'contact with <flex name="f">': GRID.format("", '<contact selfcollide="none"/>')
-    + GRID.replace('"f"', '"g"').format("", '<contact selfcollide="none"/>'),
-}
-
-
-@pytest.mark.parametrize("message", UNSUPPORTED)
-def test_what_is_not_simulated_is_refused(message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        diffsim.compile(mjcf.read(model(UNSUPPORTED[message])))
+def test_what_is_not_simulated_is_refused() -> None:
+    field = '<geom type="hfield" hfield="h"/>' + GRID.format("", "")
+    xml = model(field).replace(
+        "<worldbody>", '<asset><hfield name="h" nrow="2" ncol="2" size="1 1 1 1"/></asset><worldbody>'
+    )
+    with pytest.raises(UnsupportedError, match="hfield"):
+        diffsim.compile(mjcf.read(xml))
 
 
 def test_what_is_simulated_is_compiled() -> None:

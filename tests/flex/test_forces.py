@@ -16,7 +16,9 @@ MODELS = {
     "edges of few vertices": flexcomp(NO_CONTACT + EDGES + PIN, "3 3 1"),
     "edges of points": flexcomp(NO_CONTACT + EDGES + PIN, "6 6 1"),
     "strain at vertices": flexcomp(NO_CONTACT + '<edge equality="vert"/>', "6 5 1", turned=""),
-    "a rope": flexcomp(NO_CONTACT + '<edge stiffness="50" damping=".5"/>' + PIN, "8 1 1", dim=1),
+    "a rope": flexcomp(NO_CONTACT + '<edge stiffness="50" damping=".5"/>' + PIN, "8 1 1", 1).replace(
+        "<worldbody>", '<option><flag energy="enable"/></option><worldbody>'
+    ),
     "a plate": flexcomp(
         NO_CONTACT + '<elasticity young="3e5" poisson=".3" thickness="8e-3" damping=".02" elastic2d="both"/>',
         "5 5 1",
@@ -28,7 +30,7 @@ MODELS = {
 }
 # relative to the largest number of the oracle's
 CLOSE = {"flexvert_xpos": 1e-12, "flexvert_length": 1e-12, "flexedge_length": 1e-12, "flexedge_velocity": 1e-12}
-CLOSE |= {"qfrc_spring": 1e-12, "qfrc_damper": 1e-12, "qacc": 1e-10, "qfrc_constraint": 1e-9}
+CLOSE |= {"qfrc_spring": 1e-12, "qfrc_damper": 1e-12, "qacc": 1e-10, "qfrc_constraint": 1e-9, "energy": 1e-12}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -245,6 +245,19 @@ class Surface:
     normal: Callable[[Array, Array], Array]
 
 
+def triangle_distance(size: Array, origin: Array, direction: Array) -> Array:
+    """A triangle in the plane z = 0 about its middle, seen from both sides.
+
+    Its sides from one corner are (size[0], 0) and (size[1], size[2]).
+    """
+    x, steep = _quotient(-origin[..., 2], direction[..., 2])
+    hit, (a, b, c) = origin + scale(direction, x), (size[..., k] for k in range(3))
+    across, steep_c = _quotient(hit[..., 1] + c / 3, c)
+    along, steep_a = _quotient(hit[..., 0] + (a + b) / 3 - across * b, a)
+    inside = steep & steep_a & steep_c & (across >= 0) & (along >= 0) & (across + along <= 1)
+    return _nearest([(x, inside)])
+
+
 SURFACES = {
     GeomType.PLANE: Surface(plane_distance, plane_surface, plane_normal),
     GeomType.SPHERE: Surface(sphere_distance, sphere_surface, sphere_normal),
@@ -252,4 +265,6 @@ SURFACES = {
     GeomType.ELLIPSOID: Surface(ellipsoid_distance, ellipsoid_surface, ellipsoid_normal),
     GeomType.CYLINDER: Surface(cylinder_distance, cylinder_surface, cylinder_normal),
     GeomType.BOX: Surface(box_distance, box_surface, box_normal),
+    # the elements of flexes, in pictures
+    GeomType.FLEX: Surface(triangle_distance, plane_surface, plane_normal),
 }
