@@ -22,6 +22,7 @@ from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.elements.sleep import first_sleepers
 from diffsim.compiler.host.interpret import interpret
 from diffsim.compiler.pack import pack
+from diffsim.flex.cable import no_cables
 from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
 from diffsim.geometry.sdf.functions import FUNCTIONS
@@ -61,7 +62,10 @@ def from_mujoco(
     if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin], default=-1) >= 0:
         message, hint = "from_mujoco does not know the plugins of actuators and sensors", "use diffsim.load"
         raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
-    fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5))}
+    if max(mjmodel.body_plugin, default=-1) >= 0:
+        message, hint = "from_mujoco does not know the plugins of bodies", "use diffsim.load"
+        raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
+    fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5)), **no_cables()}
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: names_of(mjmodel, row.prefix) for kind, row in KINDS.items()}
     texts = tuple(_string(bytes(mjmodel.text_data), start) for start in np.asarray(mjmodel.text_adr))

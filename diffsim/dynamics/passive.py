@@ -12,6 +12,7 @@ import numpy as np
 from diffsim.base.enums import DisableBit, EnableBit, SensorType
 from diffsim.dynamics import inertia
 from diffsim.dynamics.fluid import fluid_force
+from diffsim.flex.cable import cable_force
 from diffsim.flex.cell_forces import cell_forces
 from diffsim.flex.nodes import interpolated, node_positions
 from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching, line_energy
@@ -65,7 +66,7 @@ def compute_passive(
         qfrc_damper=damper,
         qfrc_gravcomp=compensation,
         qfrc_fluid=medium,
-        qfrc_passive=spring + damper + medium + jnp.where(by_actuator, 0, compensation),
+        qfrc_passive=spring + damper + medium + cable_force(model, qpos) + jnp.where(by_actuator, 0, compensation),
     )
 
 

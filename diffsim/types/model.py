@@ -314,6 +314,11 @@ class Model(Record):
     actuator_length0: Array = leaf("nu", derived=True)
     # ours: kp, ki, kd, imax, slewmax of each actuator with the plugin mujoco.pid (actuator/pid.py)
     actuator_pidprm: Array = leaf("npid", 5)
+    # ours, of cables (flex/cable.py): stiffness to twist about x and bend about y and z, N m^2; curvature at rest, rad;
+    # distance from the body that a body hangs on, m
+    cable_stiffness: Array = leaf("ncable", 3)
+    cable_curvature: Array = leaf("ncable", 3)
+    cable_length: Array = leaf("ncable")
     actuator_lengthrange: Array = leaf("nu", 2)
 
     sensor_cutoff: Array = leaf("nsensor")

@@ -91,6 +91,7 @@ class Topology:
     # ours: numbers of a distance field, at most
     nsdfparam: int
     npid: int
+    ncable: int
     # ours: numbers that a state has to tell which trees sleep, and how they fell asleep; 0 without the flag `sleep`
     nsleep: int
     nfrozen: int
@@ -348,6 +349,8 @@ class Topology:
     # which of `plugins`, JSON texts of a name and its settings, an actuator or sensor has; -1 for none
     actuator_plugin: Ints
     sensor_plugin: Ints
+    # ours (ncable): the bodies that bend and twist against the one that they hang on (flex/cable.py)
+    cable_bodyid: Ints
     plugins: tuple[str, ...]
 
     # sensors (nsensor)

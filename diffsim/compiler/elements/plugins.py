@@ -11,7 +11,8 @@ import numpy as np
 
 from diffsim.actuator import pid
 from diffsim.compiler.draft import Draft, Node
-from diffsim.mjcf.elements.deformable import Config, PluginInstance
+from diffsim.flex import cable
+from diffsim.mjcf.elements.deformable import Config, Plugin, PluginInstance
 from diffsim.sensor import touch_grid
 
 # what may use each of MuJoCo's plugins
@@ -42,9 +43,46 @@ def plugin_rows(draft: Draft) -> None:
             if kind == "actuator":
                 parameters.append(_checked(draft, node, pid.parameters, settings, np.zeros(len(pid.SETTINGS))))
         fields[f"{kind}_plugin"] = numbers
+    cable_rows(draft)
     draft.problems.raise_if_any()
     fields.update(plugins=tuple(uses), npid=len(parameters))
     fields["actuator_pidprm"] = np.array(parameters).reshape(-1, len(pid.SETTINGS))
+
+
+def cable_rows(draft: Draft) -> None:
+    """The bodies of cables: each bends against the one before it in its instance, and the first against nothing."""
+    fields, seen = draft.fields, set[int]()
+    rows: list[tuple[int, np.ndarray, np.ndarray]] = []
+    named = {each.name: each for each in draft.spec.all(PluginInstance)}
+    for node in draft.nodes["body"]:
+        use = node.source.first(Plugin)
+        if use is None:
+            continue
+        # bodies of one composite share the settings of its plugin
+        instance = named[use.instance] if use.instance is not None else use
+        name = instance.parent.plugin if use.instance is not None else use.plugin  # type: ignore[union-attr]
+        if name != cable.NAME:
+            draft.problems.unsupported(use, f"plugin '{name}' is none of bodies that diffsim knows", "take it out")
+            continue
+        settings = {setting.key: setting.value for setting in instance.each(Config)}
+        shear, young = _checked(draft, node, cable.moduli, settings, (0.0, 0.0))
+        first = id(instance.children) not in seen
+        seen.add(id(instance.children))
+        if first:
+            continue
+        geom, body = int(fields["body_geomadr"][node.id]), node.id
+        section = cable.section(int(fields["geom_type"][geom]), np.asarray(fields["geom_size"][geom]))
+        quat = np.asarray(fields["body_quat"][body], float)
+        sine = float(np.linalg.norm(quat[1:]))
+        angle = 2 * np.arctan2(sine, quat[0])
+        angle = angle - 2 * np.pi if angle > np.pi else angle
+        rest = quat[1:] / sine * angle if sine > 0 and settings.get("flat") != "true" else np.zeros(3)
+        rows.append((body, section * np.array([shear, young, young]), rest))
+    fields |= cable.no_cables()
+    if rows:
+        ids, stiffness, curvature = (np.array(column) for column in zip(*rows, strict=True))
+        fields |= {"cable_bodyid": ids, "ncable": len(ids), "cable_stiffness": stiffness, "cable_curvature": curvature}
+        fields["cable_length"] = np.linalg.norm(np.asarray(fields["body_pos"])[ids], axis=1)
 
 
 def grid_dim(draft: Draft, node: Node) -> int:

@@ -29,14 +29,15 @@ from diffsim.mjcf.attributes import (
     keywords,
 )
 from diffsim.mjcf.elements.asset import Mesh
-from diffsim.mjcf.elements.body import Geom, Joint, Site
+from diffsim.mjcf.elements.body import Body, Geom, Joint, Site
 from diffsim.mjcf.schema import Element, allow
 
-NO_PLUGIN = "plugins are not supported, but for distance fields"
+NO_PLUGIN = "plugins are not supported here, but for distance fields and cables"
 # how the names of MuJoCo's own begin, and those of its fields; the compiler knows which there are
 MUJOCO = "mujoco."
 FIELDS = "mujoco.sdf."
-FUNCTIONS = ("mujoco.pid", "mujoco.sensor.touch_grid")
+CABLE = "mujoco.elasticity.cable"
+FUNCTIONS = ("mujoco.pid", "mujoco.sensor.touch_grid", CABLE)
 
 
 def _words(text: str) -> dict[str, str]:
@@ -58,13 +59,16 @@ EDGE_EQUALITIES = _words("false true vert strain")
 
 @dataclass(eq=False)
 class Plugin(Element):
-    """What uses a plugin: an instance by name, or a plugin with its own settings. Geoms and meshes: distance fields."""
+    """What uses a plugin: an instance by name, or a plugin with its own settings. Geoms and meshes: distance fields;
+    bodies: cables.
+    """
 
     plugin: str | None = Text()
     instance: str | None = Reference("plugin")
 
     def check(self, problems: Problems) -> None:
-        if not isinstance(self.parent, Geom | Mesh):
+        cable = isinstance(self.parent, Body | Composite) and self.plugin in (None, CABLE)
+        if not cable and not isinstance(self.parent, Geom | Mesh):
             problems.unsupported(self, NO_PLUGIN)
 
 
@@ -106,9 +110,7 @@ class Attach(Element):
 
 @dataclass(eq=False)
 class Composite(Element):
-    """A macro that makes chains and grids of bodies."""
-
-    unsupported = "composites are not supported"
+    """A macro that makes a cable; see macros/cable.py."""
 
     prefix: str | None = Text()
     type: str = Keyword(COMPOSITES, required=True)

@@ -1,5 +1,5 @@
 """expand: macros are replaced by what they stand for, innermost first: `<replicate>` and `<attach>` become
-frames, `<flexcomp>` becomes bodies and a flex.
+frames, `<flexcomp>` becomes bodies and a flex, `<composite>` a chain of bodies.
 
 What macros make is bounded, so that a short file cannot ask for a model without end.
 
@@ -24,11 +24,12 @@ from diffsim.mjcf.elements.actuator import Actuator
 from diffsim.mjcf.elements.asset import ModelAsset
 from diffsim.mjcf.elements.body import Frame, Replicate
 from diffsim.mjcf.elements.constraints import Equality
-from diffsim.mjcf.elements.deformable import Attach, FlexComp
-from diffsim.mjcf.elements.sections import REFERRING, AssetSection, Default
+from diffsim.mjcf.elements.deformable import Attach, Composite, FlexComp
+from diffsim.mjcf.elements.sections import REFERRING, AssetSection, ContactSection, CustomSection, Default
 from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.attach import attach
+from diffsim.mjcf.macros.cable import cable
 from diffsim.mjcf.macros.flexcomp import Made, flexcomp
 from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.orientation import from_euler, rotate
@@ -41,10 +42,11 @@ MOST_COPIES = 20_000
 def expand(spec: Spec, problems: Problems) -> None:
     """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
     macros, keys, made = [], Keys(spec, problems), Made()
+    excludes, texts = ContactSection(tag="contact"), CustomSection(tag="custom")
     waiting: list[Element] = [spec.root]
     while waiting:
         element = waiting.pop()
-        if isinstance(element, Replicate | Attach | FlexComp):
+        if isinstance(element, Replicate | Attach | FlexComp | Composite):
             macros.append(element)
         waiting.extend(element.children)
     # this walk has the last child first and parents before children: its reverse is file order, innermost first
@@ -61,7 +63,9 @@ def expand(spec: Spec, problems: Problems) -> None:
             attach(spec, element, keys, problems)
         elif isinstance(element, FlexComp):
             flexcomp(spec, element, made, problems)
-    for section in (made.equalities, made.flexes):
+        elif isinstance(element, Composite):
+            cable(element, excludes, texts, problems)
+    for section in (made.equalities, made.flexes, excludes, texts):
         if section.children:
             section.parent = spec.root
             spec.root.children.insert(len(spec.root.children) - 1, section)
