@@ -169,7 +169,7 @@ def test_less_and_less_is_told_to_xla() -> None:
 
 # how many modules of the package one may have to open to understand one of them; may only become fewer
 # constraint/islands.py (also in what imports families) and simulate/sleep.py came as stages of their own; with flexes
-# that are interpolated or touch each other came math/polar.py, flex/{nodes, cell_forces, implicit}.py and
+# that are interpolated or touch each other came math/polar.py, flex/{nodes, cell_forces, implicit, cable}.py and
 # collision/{flex_pairs, flex_slots}.py
 DOORS = {
     "kinematics.poses": 29,

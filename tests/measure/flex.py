@@ -19,7 +19,7 @@ from diffsim import mjcf
 from diffsim.base.errors import MjcfError
 from diffsim.compiler.passes import compile_all
 
-WORDS = ("<flex", "<skin")
+WORDS = ("<flex", "<skin", "<composite")
 
 
 def files() -> list[Path]:

@@ -51,12 +51,12 @@ def cable(source: Composite, excludes: ContactSection, texts: CustomSection, pro
 def _chain(source: Composite, excludes: ContactSection) -> list[Element]:
     """The first body, with all others in it."""
     e = source.filled()
-    points = _points(source, e)
+    points = cable_points(source, e)
     pieces, number, prefix = np.diff(points, axis=0).astype(float), len(points) - 1, e.prefix or ""
     check_count(number, MOST_BODIES, "pieces of a cable")
     offset = np.zeros(3) if e.offset is None else np.array(e.offset)
     names = ["first", *map(str, range(1, number - 1)), *(["last"] if number > 1 else [])]
-    geom, joint, site = (_filled(source, kind) for kind in (CompositeGeom, CompositeJoint, CompositeSite))
+    geom, joint, site = (values_of(source, kind) for kind in (CompositeGeom, CompositeJoint, CompositeSite))
     if geom["type"] not in ROUND:
         raise AssetError("a cable of boxes has a skin, which is not made yet", "use type='capsule' or 'cylinder'")
     if source.first(CompositeSkin) is not None:
@@ -66,7 +66,7 @@ def _chain(source: Composite, excludes: ContactSection) -> list[Element]:
     parent: Element = place
     for index, name in enumerate(names):
         around = [pieces[index + k] if 0 <= index + k < number else np.zeros(3) for k in (-1, 1)]
-        quat, normal = _frame(pieces[index], around, normal if index else None)
+        quat, normal = piece_frame(pieces[index], around, normal if index else None)
         if index:
             where, turn = np.array([length, 0, 0]), multiply(conjugate(before), quat)
         else:
@@ -79,7 +79,11 @@ def _chain(source: Composite, excludes: ContactSection) -> list[Element]:
             use = _element(Plugin, "plugin", plugin, parent, plugin=plugin.plugin, instance=plugin.instance)
             use.children = plugin.children
         if index or e.initial != "none":
-            _joint(source, parent, joint, f"{prefix}J_{name}", free=not index and e.initial == "free")
+            # what is free is not damped
+            free = not index and e.initial == "free"
+            rest = {"damping": np.zeros(3), "armature": 0.0, "frictionloss": 0.0} if free else {}
+            rest |= {"type": JointType.FREE if free else JointType.BALL, "name": f"{prefix}J_{name}"}
+            _element(Joint, "joint", source, parent, **{**joint, **rest})
         if index < number - 1:
             values = {"body1": f"{prefix}B_{name}", "body2": f"{prefix}B_{names[index + 1]}"}
             _element(Exclude, "exclude", source, excludes, **values)
@@ -98,7 +102,7 @@ def _element(cls: type[Any], tag: str, place: Element, parent: Element, **values
     return made
 
 
-def _filled(source: Composite, kind: type[Any]) -> dict[str, Any]:
+def values_of(source: Composite, kind: type[Any]) -> dict[str, Any]:
     """What a composite says of its geoms, joints or sites, with MJCF's own defaults: default classes do not count."""
     said = source.first(kind) or kind()
     filled, skipped = said.filled(), {"kind", "solreffix", "solimpfix", *kind.omits}
@@ -108,14 +112,7 @@ def _filled(source: Composite, kind: type[Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _joint(source: Composite, body: Element, values: dict[str, Any], name: str, free: bool) -> None:
-    """A ball joint, or a free one, which nothing damps."""
-    rest = {"damping": np.zeros(3), "armature": 0.0, "frictionloss": 0.0} if free else {}
-    kind = JointType.FREE if free else JointType.BALL
-    _element(Joint, "joint", source, body, **{**values, **rest, "type": kind, "name": name})
-
-
-def _points(source: Composite, e: Any) -> Array:
+def cable_points(source: Composite, e: Any) -> Array:
     """(n, 3) float32, as MuJoCo keeps them."""
     if e.type != "cable":
         raise AssetError(f"composites of type '{e.type}' are gone from MuJoCo", "use flexcomp, or replicate")
@@ -144,7 +141,7 @@ def _points(source: Composite, e: Any) -> Array:
     return np.array([rotate(quat, point) for point in np.stack(columns, axis=1)]).astype(np.float32)
 
 
-def _frame(edge: Array, around: list[Array], normal: Array | None) -> tuple[Array, Array]:
+def piece_frame(edge: Array, around: list[Array], normal: Array | None) -> tuple[Array, Array]:
     """The orientation (4,) of a piece and its normal (3,), from the pieces around it and the normal before."""
     tangent, before, after = (unit(vector)[0] for vector in (edge, *around))
     if normal is None:
