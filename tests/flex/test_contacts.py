@@ -12,7 +12,7 @@ PLANE = '<geom type="plane" size="1 1 .1" friction=".7"/>'
 CONTACT, PASSIVE = (f'<contact selfcollide="none" internal="false" {a}/>' for a in ("", 'passive="true"'))
 EDGES = '<edge equality="true"/>'
 # searches of the oracle's end near 1e-9
-CCD = 'ccd_tolerance="1e-10" ccd_iterations="300"'
+CCD = 'ccd_tolerance="1e-13" ccd_iterations="1000"'
 
 
 def geom(kind: str, size: str, pos: str = "0 0 -1.05", euler: str = "10 80 0", more: str = "") -> str:
@@ -74,33 +74,35 @@ def listed(contact, which) -> dict[tuple, list[int]]:
     return found
 
 
+def contacts_alone(model, state):
+    """What needs no solver."""
+    return diffsim.forward(model, state).contact
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_contacts_and_accelerations_are_the_oracles(name):
     model, mjmodel = pair(SCENES[name])
     data = moved(mjmodel, seed=1, spread=SHAKEN.get(name, 4e-3))
-    found = uncompiled(diffsim.forward)(model, state_of(data))
-    contact = found.contact
+    searched = name in SEARCHED
+    found = uncompiled(contacts_alone if searched else diffsim.forward)(model, state_of(data))
+    contact = found if searched else found.contact
     there = np.flatnonzero((contact.dist <= contact.margin) & (contact.flex[:, 1] >= 0))
     ours, theirs = listed(contact, there), listed(data.contact, np.arange(data.ncon))
     assert data.ncon and {k: len(v) for k, v in ours.items()} == {k: len(v) for k, v in theirs.items()}
     place = np.concatenate([there[ours[key]] for key in theirs])
     order = np.concatenate(list(theirs.values()))
-    close = (
-        {"dist": 1e-9, "pos": 1e-5, "frame": 1e-4}
-        if name in SEARCHED
-        else {"dist": 1e-13, "pos": 1e-13, "frame": 1e-12}
-    )
+    close = {"dist": 1e-9, "pos": 1e-5, "frame": 1e-4} if searched else {"dist": 1e-13, "pos": 1e-13, "frame": 1e-12}
     close |= dict.fromkeys(("includemargin", "friction", "solref", "solimp"), 1e-15)
     for field, tolerance in close.items():
         mine = np.asarray(getattr(contact, field))[place]
         assert np.max(np.abs(mine - getattr(data.contact, field)[order].reshape(mine.shape))) <= tolerance, field
-    if name not in SEARCHED:
+    if not searched:
         for field in ("qfrc_spring", "qacc", "qfrc_constraint", "cfrc_ext"):
             mine, theirs_of_field = np.asarray(getattr(found, field)), getattr(data, field)
             assert np.max(np.abs(mine - theirs_of_field)) <= 1e-9 * max(1, np.max(np.abs(theirs_of_field))), field
 
 
-@pytest.mark.parametrize("name", ["plane, more than 50", "box and solid", "a cloth and itself"])
+@pytest.mark.parametrize("name", ["plane, more than 50", "a cloth and itself"])
 def test_a_step_in_contact_has_its_derivative(name):
     """jvp and vjp of a step equal Richardson differences, by state, masses, friction and radius."""
     model, mjmodel = pair(SCENES[name])
