@@ -102,11 +102,14 @@ def test_contacts_and_accelerations_are_the_oracles(name):
             assert np.max(np.abs(mine - theirs_of_field)) <= 1e-9 * max(1, np.max(np.abs(theirs_of_field))), field
 
 
-@pytest.mark.parametrize("name", ["plane, more than 50", "a cloth and itself"])
-def test_a_step_in_contact_has_its_derivative(name):
-    """jvp and vjp of a step equal Richardson differences, by state, masses, friction and radius."""
-    model, mjmodel = pair(SCENES[name])
-    state = state_of(moved(mjmodel, seed=1, spread=SHAKEN.get(name, 4e-3)))
+@pytest.mark.parametrize(("name", "count", "smaller"), [("plane, more than 50", 9, 8), ("a cloth and itself", 6, 4)])
+def test_a_step_in_contact_has_its_derivative(name, count, smaller):
+    """jvp and vjp of a step of free vertices equal Richardson differences, by state, masses, friction and radius."""
+    xml = SCENES[name].replace(EDGES, "").replace(f"{count} {count} 1", f"{smaller} {smaller} 1")
+    model, mjmodel = pair(xml)
+    data = moved(mjmodel, seed=1, spread=SHAKEN.get(name, 4e-3))
+    state = state_of(data)
+    assert data.ncon >= 2
     rng = np.random.default_rng(3)
     names = ("body_mass", "flex_friction", "flex_radius", "flex_solref")
     change = {field: 0.01 * rng.normal(size=getattr(model, field).shape) * getattr(model, field) for field in names}
