@@ -182,6 +182,7 @@ DOORS = {
     "sensor.table": 78,
     "simulate.forward": 119,
     "optimize.identify.fit": 143,
+>>>>>>> adee79b (Doors: what came with interpolated flexes, cables and flexes that touch each other)
 }
 
 

@@ -13,7 +13,6 @@ from diffsim.base.enums import GeomType, JointType
 from diffsim.base.errors import Problems
 from diffsim.mjcf.elements.body import Body, Geom, Joint, Site
 from diffsim.mjcf.elements.constraints import Exclude
-from diffsim.mjcf.elements.settings import CustomText
 from diffsim.mjcf.elements.deformable import (
     Composite,
     CompositeGeom,
@@ -23,8 +22,9 @@ from diffsim.mjcf.elements.deformable import (
     Plugin,
 )
 from diffsim.mjcf.elements.sections import ContactSection, CustomSection
-from diffsim.mjcf.files.limits import AssetError, check_count
+from diffsim.mjcf.elements.settings import CustomText
 from diffsim.mjcf.orientation import conjugate, from_matrix, multiply, rotate, unit
+from diffsim.mjcf.resources import AssetError, check_count
 from diffsim.mjcf.schema import Element
 
 Array = np.ndarray
@@ -37,7 +37,7 @@ ROUND = (GeomType.CYLINDER, GeomType.CAPSULE)
 def cable(source: Composite, excludes: ContactSection, texts: CustomSection, problems: Problems) -> None:
     """Replace `source` by bodies, in place; bodies that do not collide and its text go to sections."""
     try:
-        bodies = _chain(source, excludes)
+        bodies = chain_of_bodies(source, excludes)
     except AssetError as error:
         problems.add(source, str(error), error.hint)
         return
@@ -48,7 +48,7 @@ def cable(source: Composite, excludes: ContactSection, texts: CustomSection, pro
     siblings[place : place + 1] = bodies
 
 
-def _chain(source: Composite, excludes: ContactSection) -> list[Element]:
+def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element]:
     """The first body, with all others in it."""
     e = source.filled()
     points = cable_points(source, e)
