@@ -11,7 +11,7 @@ import numpy as np
 
 from diffsim.base.enums import DisableBit, TrnType
 from diffsim.base.joints import is_scalar
-from diffsim.constraint.forces import family_force
+from diffsim.constraint.families import family_force
 from diffsim.constraint.limit import limit_layout
 from diffsim.math import safe
 from diffsim.math.rotation import quat_log, quat_normalize

@@ -20,9 +20,8 @@ import numpy as np
 from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
 from diffsim.dynamics import inertia
-from diffsim.dynamics.fluid import fluid_wrenches, has_medium
 from diffsim.dynamics.inertia import coupled
-from diffsim.dynamics.passive import damping_derivative, tendon_damping_derivative
+from diffsim.dynamics.passive import damping_derivative, fluid_wrenches, has_medium, tendon_damping_derivative
 from diffsim.flex.edges import edge_flex, edge_rows, elastic_edges
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.tree import sum_dofs, sum_subtree
