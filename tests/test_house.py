@@ -179,9 +179,9 @@ DOORS = {
     "collision.narrowphase": 50,
     "constraint.families": 71,
     "solver.solve": 44,
-    "sensor.table": 85,
-    "simulate.forward": 128,
-    "optimize.identify.fit": 150,
+    "sensor.table": 83,
+    "simulate.forward": 125,
+    "optimize.identify.fit": 147,
 }
 
 
