@@ -59,7 +59,7 @@ def test_lugre_friction() -> None:
     truth = {"s0": 30.0, "s1": 0.1, "fc": 0.04, "fs": 0.09}
     guess = {"s0": 12.0, "s1": 0.2, "fc": 0.03, "fs": 0.06}
     unknowns = [Unknown(f"dcmotor.lugre.{name}", "m") for name in ("sigma0", "sigma1", "coulomb", "static")]
-    values = solved(DRIVE, truth, guess, sines(300, 0.002, 2.5), unknowns, 1e-4)
+    values = solved(DRIVE, truth, guess, sines(300, 0.002, 1.5), unknowns, 1e-4)
     np.testing.assert_allclose(values, list(truth.values()), rtol=0.05)
 
 
@@ -83,8 +83,8 @@ CUBE = """<mujoco><option timestep=".005"/><worldbody><site name="w"/><geom type
 
 def test_the_mass_of_a_cube_that_is_pushed() -> None:
     """Its pose begins within noise of the floor that carries it."""
-    ctrl = np.zeros((120, 1))
-    ctrl[10:50] = 20
+    ctrl = np.zeros((60, 1))
+    ctrl[10:30] = 12
     unknowns = [Unknown("body_mass", "cube", lower=0.2, upper=5)]
     values = solved(CUBE, {"mass": 1.7}, {"mass": 1.0}, ctrl, unknowns, 1e-3)
     assert values[0] == pytest.approx(1.7, rel=0.02)

@@ -56,7 +56,7 @@ class FitResult(NamedTuple):
       start_rms: the same before the search, of the windows that were fitted.
       noise: (nsensordata,) standard deviations of readings, those of the user or those that were estimated.
       iterations: how many Jacobians the search took.
-      converged: whether it ended in a minimum.
+      converged: whether it ended in a minimum, or as near as a motion that jumps lets it.
       message: how it ended.
       minima: of each start that was followed the cost and (n,) values at its end, the best first.
       held_out: the windows that were held out; None if there are none.
@@ -202,6 +202,7 @@ def fit(
     test.noise = train.noise
     tested = test.solve(test.point(point.theta), chosen.iterations, "states") if test.count else None
     sample = train.sample(point, best.found.blocks, noise is not None)
+    widened = best.good and not best.found.minimum
     begun = [train.states(point.x), *([] if tested is None else [test.states(tested.point.x)])]
     return FitResult(
         model=unknown.model_of(jnp.asarray(point.theta, model.qpos0.dtype)),
@@ -214,8 +215,8 @@ def fit(
         start_rms=train.rms(train.point(unknown.start)),
         noise=train.noise,
         iterations=search.jacobians,
-        converged=best.found.minimum,
-        message=best.found.message,
+        converged=best.found.minimum or best.good,
+        message=best.found.message + ("; the step that is left widens intervals" if widened else ""),
         minima=search.minima,
         held_out=None if tested is None else test.sample(tested.point, tested.blocks, noise is not None),
         problem=train,

@@ -82,7 +82,7 @@ REASONS = {
     2: "the cost no longer changes",
     3: "the unknowns no longer change",
     4: "no step lowers the cost as its derivatives promise (motions that jump, such as of contacts that begin or end?)",
-    5: "a minimum of the numbers, as far as the motion lets: it jumps where contacts begin at another step",
+    5: "a minimum of the numbers, as far as the motion lets, which jumps where contacts begin or friction holds",
 }
 
 

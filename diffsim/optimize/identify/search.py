@@ -29,11 +29,13 @@ LOOKED_AT, FOLLOWED, RANGE = 32, 4, 3.0
 STAGES, BETWEEN = 12, 8
 # where squared residuals are this many times their noise's, points nearby are tried, so many in a round, and where they
 # are no more than this other starts would lead no closer
-NEAR, SHAKEN, ROUNDS, NEARBY, CLOSE = 10.0, 3, 6, 40, 1.5
+NEAR, SHAKEN, ROUNDS, NEARBY, CLOSE = 10.0, 3, 12, 40, 1.5
 # standard deviation of a first state (m, rad, and a second of it) beyond which it is not searched
 VAGUE = 0.3
 # how far points are drawn about a solution, in standard deviations, and by which part they must lower the cost to go on
 REACHES, WORTH = (0.1, 0.3, 1.0, 3.0), 1e-3
+# where the data are explained and motions jump, a step that is left may be this part of a number; it widens intervals
+LEFT = 0.05
 # minima whose costs differ by less than this part are one
 SAME = 1e-4
 # how often weights follow residuals where the noise is not known, and changes that matter
@@ -79,8 +81,11 @@ class Ended(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Whether there is nothing left to search for."""
-        return self.found.minimum and self.evidence.explained
+        """Whether there is nothing left to search for: noise, and at most a small step that jumps do not allow."""
+        if not self.evidence.explained:
+            return False
+        unknowns, left = self.problem.unknowns, np.abs(self.found.left)
+        return self.found.minimum or bool(np.all(left < LEFT * unknowns.sizes(self.found.point.theta)))
 
     @property
     def noises(self) -> float:
@@ -156,7 +161,7 @@ class Search:
         begun, counts = problem.point(theta), problem.motions(problem.point(theta)).contacts
         search = self.grown if np.any(counts != counts[:, :1]) else self.weighed
         ends = [self.weighed(problem, begun)]
-        if search == self.grown and not ends[0].good and theta.size:
+        if search == self.grown and not ends[0].good and ends[0].noises > CLOSE and theta.size:
             ends.append(self.grown(problem, begun))
         sizes = [size(end) for end in ends]
         # beside a jump there are many ends; where one is as good as this, others are not far from it
@@ -214,7 +219,11 @@ class Search:
             part = problem.part(slice(None))
             part.measured[:, end:] = np.nan
             seen = part.solve(point, BETWEEN)
-            self.jacobians, point = self.jacobians + seen.jacobians, seen.point
+            self.jacobians += seen.jacobians
+            if np.sum(seen.residuals**2) > CLOSE * np.count_nonzero(seen.residuals) and point.theta.size:
+                seen = part.solve(nearby(part, seen), BETWEEN)
+                self.jacobians += seen.jacobians
+            point = seen.point
         return self.weighed(problem, point)
 
     def weighed(self, problem: Problem, start: Point) -> Ended:
@@ -224,7 +233,7 @@ class Search:
         rest = problem.resting(start.theta) if begins else None
         end = self.searched(problem if rest is None else rest, start)
         end = self.shaken(end) if touching else end
-        if rest is None or end.good:
+        if rest is None or end.good or end.noises < CLOSE:
             return end
         return min(end, self.searched(problem, start), key=lambda end: (not end.good, end.cost))
 
@@ -233,7 +242,7 @@ class Search:
         for _ in range(SHAKEN):
             if end.good or end.noises > NEAR or not end.found.point.theta.size:
                 break
-            other = self.searched(end.problem, nearby(end.problem, end.found, ROUNDS, NEARBY))
+            other = self.searched(end.problem, nearby(end.problem, end.found))
             if not other.good and other.cost > 0.99 * end.cost:
                 break
             end = other
@@ -261,8 +270,8 @@ class Search:
         return Ended(problem, found, examine(sample, self.heard))
 
 
-def nearby(problem: Problem, found: Found, rounds: int, count: int) -> Point:
-    """The point of least cost of so many drawn about a solution, again and again about the best so far.
+def nearby(problem: Problem, found: Found) -> Point:
+    """The point of least cost of some drawn about a solution, again and again about the best so far.
 
     They are drawn by what the data leave open of theta and of first states, near and far in turn: where motions jump,
     the next lower place has no slope that leads to it.
@@ -273,9 +282,9 @@ def nearby(problem: Problem, found: Found, rounds: int, count: int) -> Point:
     root = root_of(np.linalg.pinv(flat.T @ flat, rcond=1e-12, hermitian=True))
     values, vectors = np.linalg.eigh(np.einsum("wki,wkj->wij", found.blocks.by_x, found.blocks.by_x))
     spread = np.where(values > VAGUE**-2, 1 / np.sqrt(np.maximum(values, VAGUE**-2)), 0)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         center, before = best, least
-        for k in range(count):
+        for k in range(NEARBY):
             size = REACHES[k % len(REACHES)]
             theta = center.theta + size * root @ rng.normal(size=best.theta.size)
             theta = np.clip(theta, unknowns.lower, unknowns.upper)
