@@ -1,12 +1,18 @@
 """What mkdocs does to pages before it reads them: `::: diffsim.optimize` becomes an entry for each public name of it.
 
 Names are looked up where the package imports them from, so that a function is never taken for the module of its name
-(`diffsim.load`), and keep the name under which users know them as heading.
+(`diffsim.load`), and keep the name under which users know them as heading. Notebooks become pages, with what their
+cells printed and drew.
 """
 
 import ast
+import base64
+import json
 import pathlib
 import re
+from typing import Any
+
+from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -51,3 +57,30 @@ def expanded(match: re.Match[str]) -> str:
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Called by mkdocs for each page."""
     return re.sub(r"^::: ([\w.]+)\n(?: {4}.*\n)*", expanded, markdown + "\n", flags=re.MULTILINE)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Called by mkdocs with the files of the site: adds those of the notebooks."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text, pictures = page(path)
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=text))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
+    return files
+
+
+def page(path: pathlib.Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown, and its pictures by name."""
+    parts, pictures = [], {}
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", ())})
+            if "image/png" in data:
+                name = f"{path.stem}_{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode("".join(data["image/png"]))
+                parts.append(f"![What the cell above draws]({name})")
+            else:
+                parts.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
+    return "\n\n".join(parts), pictures

@@ -31,7 +31,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="simulated, with the controls of the keyframe")
     parser.add_argument("--fps", type=float, default=30.0)
     parser.add_argument("--size", type=int, nargs=2, metavar=("WIDTH", "HEIGHT"), default=(640, 360))
-    parser.add_argument("--samples", type=int, default=2, help="along each edge of a pixel")
+    parser.add_argument("--samples", type=int, help="along each edge of a pixel; default: 2, of films 1")
     parser.add_argument("--camera", help="a camera of the model, by name or number; default: a free one")
     parser.add_argument("--follow", metavar="BODY", help="the free camera keeps this body in the middle")
     parser.add_argument("--azimuth", type=float, default=view.azimuth, help="degrees")
@@ -51,7 +51,8 @@ def _run(options: argparse.Namespace) -> None:
     camera = free if options.camera is None else found("camera", options.camera, model.camera).id
     found("follow", options.follow or "world", model.body)
     state = found("keyframe", options.keyframe, lambda key: make_state(model, key))
-    look = {"size": tuple(options.size), "samples": options.samples, "hidden_groups": tuple(options.hide)}
+    samples = options.samples or (1 if ending in FILMS else 2)
+    look = {"size": tuple(options.size), "samples": samples, "hidden_groups": tuple(options.hide)}
     if ending in PICTURES:
         viz.save(options.out, viz.render(model, state, camera, **look))
     elif ending == ".html":

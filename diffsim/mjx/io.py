@@ -1,9 +1,9 @@
 """put_model, make_data, put_data, get_data: between `mujoco` and here, with MJX's signatures.
 
-What other implementations of MJX take is accepted where it means the same or nothing here: `impl` ("jax", or None),
-`device`, and the sizes of Warp's buffers (`nconmax`, `naconmax`, `naccdmax`, `njmax`), which have no counterpart: the
-contact buffer has the size that the model asks for (`diffsim.load`), and what does not fit is counted in
-`data.ncon_dropped`.
+What other implementations of MJX take is accepted where it means the same or nothing here: `impl` ("jax" or None; after
+`install` any, for packages name one in their settings: MuJoCo Playground "warp"), `device`, and the sizes of Warp's
+buffers (`nconmax`, `naconmax`, `naccdmax`, `njmax`), which have no counterpart: the contact buffer has the size that
+the model asks for (`diffsim.load`), and what does not fit is counted in `data.ncon_dropped`.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ import numpy as np
 from diffsim.compiler.convert import from_mujoco
 from diffsim.compiler.host.interpret import run_jaxpr
 from diffsim.math.linalg import diagonal_of
-from diffsim.mjx.lists import contacts_from, write_constraints
-from diffsim.mjx.stages import contact_buffer, inputs_of, make_constraint, state_of
-from diffsim.mjx.types import Contact, Data, Impl, Model
+from diffsim.mjx.lists import contacts_from, with_forces, write_constraints
+from diffsim.mjx.stages import contact_buffer, inputs_of, make_constraint, paths_of, state_of
+from diffsim.mjx.types import Contact, Data, Impl, Model, Paths
 from diffsim.simulate.forward import forward
 from diffsim.support import state_vectors
 from diffsim.types import data as records
@@ -46,7 +46,7 @@ def put_model(
     Args:
       m: a compiled `mujoco.MjModel`.
       device: where its arrays are; None for the default.
-      impl: "jax" or None.
+      impl: "jax" or None; after `diffsim.mjx.install()` any.
       graph_mode, keepalive_refs: of other implementations; without meaning here.
       max_contacts, max_pairs, keep: as for `diffsim.load`.
 
@@ -76,12 +76,17 @@ def make_data(
     model = cast(Model, m) if isinstance(m, models.Model) else put_model(m)
     state, inputs = make_state(model), make_inputs(model)
     key = jax.tree.structure(model), state.qpos.dtype
+
+    def computed(*given: Any) -> tuple[records.Data, Paths]:
+        data = forward(*given)
+        return data, paths_of(model, data)
+
     if key not in _SHAPES:
-        _SHAPES[key] = jax.eval_shape(forward, model, state, inputs)
-    empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _SHAPES[key])
+        _SHAPES[key] = jax.eval_shape(computed, model, state, inputs)
+    empty, paths = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _SHAPES[key])
     contact = contact_buffer(model, empty.contact)
     contact = dataclasses.replace(contact, dist=contact.dist + 1e10, geom=contact.geom - 1)
-    fields = {**vars(empty), **vars(state), **vars(inputs), "contact": contact}
+    fields = {**vars(empty), **vars(paths), **vars(state), **vars(inputs), "contact": contact}
     return _on(device, Data(**fields, qfrc_inverse=jnp.zeros_like(state.qvel), topology=model.topology))
 
 
@@ -98,7 +103,8 @@ def put_data(
 ) -> Data:
     """The Data of an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
 
-    The constraint rows `efc_*` are made from the rest, by numpy: their forces are those at `qacc`.
+    The constraint rows `efc_*` are made from the rest, by numpy; their forces are MuJoCo's, or those at `qacc` where
+    other rows act there.
     """
     _only_jax(impl)
     model = put_model(m)
@@ -112,7 +118,7 @@ def put_data(
     fields["actuator_moment"] = _dense(d.actuator_moment, d.moment_rownnz, d.moment_rowadr, d.moment_colind, m.nv)
     lower = np.tril(_dense(d.M, m.M_rownnz, m.M_rowadr, m.M_colind, m.nv))
     inertia = diagonal_of(blank.M.blocks, jnp.asarray(lower + np.tril(lower, -1).T, blank.qpos.dtype))
-    contact = contacts_from(d.contact, model, cast(Contact, blank.contact))
+    contact, slots = contacts_from(d.contact, model, cast(Contact, blank.contact))
     data = blank.replace(**fields, contact=contact, M=inertia)
     leaves, structure = jax.tree.flatten((model, data))
     key = structure, data.qpos.dtype
@@ -120,8 +126,7 @@ def put_data(
         _ROWS[key] = jax.make_jaxpr(make_constraint, return_shape=True)(model, data)
     program, shape = _ROWS[key]
     made = jax.tree.unflatten(jax.tree.structure(shape), run_jaxpr(program, [np.asarray(leaf) for leaf in leaves]))
-    data = jax.tree.map(jnp.asarray, made)
-    return _on(device, data)
+    return _on(device, with_forces(jax.tree.map(jnp.asarray, made), d, slots))
 
 
 def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
@@ -186,7 +191,9 @@ def set_state(m: Model, d: Data, state: Array, spec: Any) -> Data:
 
 
 def _only_jax(impl: Impl | str | None) -> None:
-    """Refuses what asks for another implementation than this one."""
+    """Refuses what asks for another implementation than this one, unless this one is installed in its place."""
+    if sys.modules.get("mujoco.mjx") is sys.modules["diffsim.mjx"]:
+        return
     if impl is not None and Impl(impl.lower() if isinstance(impl, str) else impl) != Impl.JAX:
         raise ValueError(f"impl={impl!r} is another implementation of MJX; diffsim has one, which is impl='jax'")
 
@@ -198,8 +205,8 @@ def _on(device: Any, tree: Any) -> Any:
 
 # the program of `make_constraint` and the shape of what it gives, for each structure of a model
 _ROWS: dict[Any, Any] = {}
-# what `forward` computes, in shapes, for each structure of a model
-_SHAPES: dict[Any, records.Data] = {}
+# what is computed, in shapes, for each structure of a model
+_SHAPES: dict[Any, tuple[records.Data, Paths]] = {}
 # fields of State and Inputs
 COMPONENT_NAMES = {name for _, name in state_vectors.COMPONENTS.values()}
 # mjData's name of a field, where it is another one

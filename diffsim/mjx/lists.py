@@ -6,13 +6,15 @@ from typing import Any, cast
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import ConstraintType
 from diffsim.collision.layout import layout_of
-from diffsim.mjx.rows import COLUMNS, column, first_rows
+from diffsim.mjx.rows import COLUMNS, column, first_rows, row_force_from, row_keys, row_order
 from diffsim.mjx.types import Contact, Data, Model
 
 
-def contacts_from(contacts: Any, model: Model, blank: Contact) -> Contact:
-    """The buffer with the contacts of an `mujoco.MjData`, each in a slot of its dimension and, if that has any, pair.
+def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact, np.ndarray]:
+    """The buffer with the contacts of an `mujoco.MjData`, each in a slot of its dimension and, if that has any, pair;
+    and the slots that they are in.
 
     Raises:
       ValueError: there are more contacts of a dimension than slots.
@@ -39,7 +41,22 @@ def contacts_from(contacts: Any, model: Model, blank: Contact) -> Contact:
     # MuJoCo lists contacts in the order of their keys
     key = np.arange(len(blank.dims), dtype=np.int32) + len(slots)
     key[slots] = np.arange(len(slots))
-    return blank.replace(**fields, sort_key=jnp.asarray(key, blank.sort_key.dtype))
+    return blank.replace(**fields, sort_key=jnp.asarray(key, blank.sort_key.dtype)), np.array(slots, int)
+
+
+def with_forces(data: Data, d: Any, slots: np.ndarray) -> Data:
+    """Data with the row forces of an `mujoco.MjData`, whose contacts are in some slots; as it is, where others act."""
+    frictionless = int(ConstraintType.CONTACT_FRICTIONLESS)
+    ids = np.where(d.efc_type < frictionless, d.efc_id, np.append(slots, -1)[np.minimum(d.efc_id, len(slots))])
+    listed = np.stack([np.minimum(d.efc_type, frictionless), ids], axis=1)
+    order = np.lexsort(listed.T[::-1])
+    acts = np.any(np.asarray(column(data, "efc_J")) != 0, axis=1)
+    own = row_keys(data.topology, data.efc)[row_order(data.topology, data.efc)][acts, :2]
+    if not np.array_equal(own, listed[order]):
+        return data
+    force = np.zeros(len(acts), data.row_force.dtype)
+    force[acts] = d.efc_force[order]
+    return data.replace(row_force=row_force_from(data, jnp.asarray(force)))
 
 
 def write_constraints(result: Any, m: Any, d: Data) -> None:

@@ -38,8 +38,9 @@ def row_types(efc: Constraints) -> np.ndarray:
     return np.concatenate([np.zeros(0, int), *types]).astype(np.int32)
 
 
-def row_order(topology: Topology, efc: Constraints) -> np.ndarray:
-    """(nefc,) which row, of the groups one after another and constraint by constraint, stands at each place."""
+def row_keys(topology: Topology, efc: Constraints) -> np.ndarray:
+    """(nefc, 3) type, id (a slot for contacts) and part of each row, of the groups one after another and constraint by
+    constraint; rows stand in the order of these."""
     keys = [np.zeros((0, 3), int)]
     for rows in groups_in_order(efc):
         family = FAMILIES[rows.family]
@@ -51,8 +52,23 @@ def row_order(topology: Topology, efc: Constraints) -> np.ndarray:
             part = family.place + np.cumsum(ids[:, None] == ids[None], axis=1).diagonal() - 1
         kind = np.full(rows.count, min(_type(rows), ConstraintType.CONTACT_FRICTIONLESS))
         keys.append(np.repeat(np.stack([kind, ids, part], axis=1), rows.force_count, axis=0))
-    kind, ids, part = np.concatenate(keys).T
-    return np.lexsort((part, ids, kind))
+    return np.concatenate(keys)
+
+
+def row_order(topology: Topology, efc: Constraints) -> np.ndarray:
+    """(nefc,) which row of `row_keys` stands at each place."""
+    return np.lexsort(row_keys(topology, efc).T[::-1])
+
+
+def row_force_from(data: Any, efc_force: Array) -> Array:
+    """`row_force` of an `mjx.Data` (..., nefc), of forces in the order in which `column` lists them."""
+    efc, start, places = data.efc, 0, {}
+    for rows in efc.groups:
+        size = rows.force_count * rows.count
+        places[id(rows)] = start + np.arange(size).reshape(rows.force_count, rows.count).T.reshape(-1)
+        start += size
+    listed = np.concatenate([np.zeros(0, int), *(places[id(rows)] for rows in groups_in_order(efc))])
+    return efc_force[..., np.argsort(listed[row_order(data.topology, efc)])]
 
 
 def first_rows(efc: Constraints, ncon: int) -> np.ndarray:

@@ -1,9 +1,8 @@
 """The stages of MJX, each a function (model, data) -> data that calls a stage of diffsim and keeps what it returns.
 
 `step`, `forward` and `inverse` call diffsim's; the others are for code that goes through the pipeline by itself. They
-read only what MJX's read, positions, contacts and the like, so that constraint rows are made anew where they are
-needed. Two differences from MJX: `crb` and `rne` include the inertia of tendons, which `tendon_armature` and
-`tendon_bias` add there, and all sensors of a stage are computed together.
+read what MJX's read; `solve` makes constraint rows anew. Two differences from MJX: `crb` and `rne` include the inertia
+of tendons, which `tendon_armature` and `tendon_bias` add there, and all sensors of a stage are computed together.
 """
 
 import dataclasses
@@ -26,9 +25,9 @@ from diffsim.dynamics.inertia import compute_inertia
 from diffsim.dynamics.passive import compute_passive
 from diffsim.kinematics.com import compute_com_frame, compute_subtree_velocities, compute_velocities
 from diffsim.kinematics.poses import compute_kinematics
-from diffsim.kinematics.tendon import compute_tendons, tendon_drift
+from diffsim.kinematics.tendon import compute_tendons, tendon_drift, tendon_points
 from diffsim.math.linalg import solve_blocks
-from diffsim.mjx.types import Contact, Data, Model
+from diffsim.mjx.types import Contact, Data, Model, Paths
 from diffsim.sensor import read_sensors
 from diffsim.simulate.forward import forward as simulate_forward
 from diffsim.simulate.forward import inverse_dynamics
@@ -70,15 +69,22 @@ def contact_buffer(m: Model, contacts: records.Contacts) -> Contact:
     return Contact(**vars(contacts), dims=tuple(map(int, layout_of(m).dim)))
 
 
+def paths_of(m: Model, poses: records.Kinematics) -> Paths:
+    """Where tendons go through, in mjData's shapes."""
+    adr, number, objects, points = tendon_points(m, poses)
+    return Paths(ten_wrapadr=adr, ten_wrapnum=number, wrap_obj=objects.reshape(-1, 2), wrap_xpos=points.reshape(-1, 6))
+
+
 def forward(m: Model, d: Data) -> Data:
     """Everything that follows from the state: `diffsim.forward`."""
-    return with_records(m, d, simulate_forward(m, state_of(d), inputs_of(d)))
+    data = simulate_forward(m, state_of(d), inputs_of(d))
+    return with_records(m, d, data, paths_of(m, data))
 
 
 def step(m: Model, d: Data) -> Data:
     """The next state, beside all that was computed from this one: `diffsim.step_data`."""
     state, data = step_data(m, state_of(d), inputs_of(d))
-    return with_records(m, d, data, state)
+    return with_records(m, d, data, state, paths_of(m, data))
 
 
 def inverse(m: Model, d: Data) -> Data:
@@ -127,7 +133,7 @@ def com_pos(m: Model, d: Data) -> Data:
 
 def tendon(m: Model, d: Data) -> Data:
     """Lengths and moment arms of tendons."""
-    return with_records(m, d, compute_tendons(m, d.qpos, d, d))
+    return with_records(m, d, compute_tendons(m, d.qpos, d, d), paths_of(m, d))
 
 
 def crb(m: Model, d: Data) -> Data:
@@ -227,7 +233,6 @@ def solve(m: Model, d: Data) -> Data:
 
 def rne_postconstraint(m: Model, d: Data) -> Data:
     """`cacc`, `cfrc_int`, `cfrc_ext` of the constrained acceleration."""
-    d = make_constraint(m, d)
     external = external_wrenches(m, inputs_of(d), d, d, constraint_wrenches(m, d.contact, d.efc, d, d))
     return with_records(m, d, compute_body_forces(m, d.qvel, d.qacc, d, d, external))
 

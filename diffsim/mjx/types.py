@@ -35,7 +35,7 @@ from diffsim.types import data as records
 from diffsim.types import model as models
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
-from diffsim.types.record import Record, leaf, static
+from diffsim.types.record import Record, leaf, record, static
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
 
@@ -108,7 +108,17 @@ class Contact(records.Contacts, PyTreeNode):
         return self.geom[..., 1]
 
 
-class Data(_Answers, State, Inputs, records.Data, PyTreeNode):
+@record
+class Paths(Record):
+    """The points that tendons go through, as `diffsim.support.tendon_paths` gives them, in mjData's shapes."""
+
+    ten_wrapadr: Array = leaf("ntendon", dtype=int)
+    ten_wrapnum: Array = leaf("ntendon", dtype=int)
+    wrap_obj: Array = leaf("nwrap", 2, dtype=int)
+    wrap_xpos: Array = leaf("nwrap", 6)
+
+
+class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
     """State, Inputs and Data of diffsim in one, under mjData's names; also `efc_J`, `efc_force` ... (mjx/rows.py)."""
 
     qfrc_inverse: Array = leaf("nv")
@@ -145,6 +155,8 @@ class Data(_Answers, State, Inputs, records.Data, PyTreeNode):
             fields["eq_activity"] = fields.pop("eq_active")
         if "tree_asleep" in fields:
             fields["tree_sleep"] = fields.pop("tree_asleep")
+        if "efc_force" in fields:
+            fields["row_force"] = rows.row_force_from(self, jnp.asarray(fields.pop("efc_force"), self.row_force.dtype))
         known = [field.name for field in self.fields()]
         for name in [*fields]:
             if name not in known:
@@ -195,4 +207,5 @@ _PRIVATE = {
     *("solver_niter", "solver_improvement", "solver_gradient_norm", "solver_stalled", "row_force", "efc", "contact"),
     *("cinert", "crb", "M", "ten_J", "ten_velocity", "actuator_moment", "actuator_velocity"),
     *("cacc", "cfrc_int", "cfrc_ext", "subtree_linvel", "subtree_angmom"),
+    *("ten_wrapadr", "ten_wrapnum", "wrap_obj", "wrap_xpos"),
 }

@@ -17,6 +17,7 @@ import numpy as np
 
 from diffsim.base.checked import checked
 from diffsim.geometry.rays.ray import BundledRays
+from diffsim.geometry.rays.triangle_surfaces import FACETED
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.viz.material import HIDDEN_GROUPS
@@ -26,9 +27,10 @@ from diffsim.viz.view import Pose, View, directions, pose, poses_of
 
 Array = jax.Array
 
-# pixels along an edge of a bundle, and bundles that are worked on at once
+# pixels along an edge of a bundle; bundles that are worked on at once, and fewer where a core's cache is to hold them,
+# but where meshes are searched, for which many rays are better
 SIDE = 8
-CHUNK = 4096
+CHUNK, CACHED = 4096, 256
 # towards the sun, relative to the camera's azimuth: from behind the left shoulder
 SUN = (-0.5, 0.95, 0.45)
 SOFTNESS = 0.012
@@ -125,7 +127,8 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, 
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     across, down = frame.squares
     shares, share = part
-    chunks = -(-across * down // (shares * CHUNK))
+    searched = any(group.kind in FACETED for group in plan.groups)
+    chunks = -(-across * down // (shares * (CHUNK if searched or shares == 1 else CACHED)))
     number = -(-across * down // (shares * chunks))
     # what a pixel spans, smaller with more samples
     angle = jnp.asarray(2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / frame.samples, jnp.float32)

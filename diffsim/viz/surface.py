@@ -1,10 +1,12 @@
 """What each of many rays meets first, and the surface there: its normal, and its colour from the texture.
 
 Rays lie in bundles: the pixels of a small square of a picture. Objects whose bounding balls a bundle misses are not
-looked at. The bundles and objects that remain are pairs, of which a block at a time is worked on, type after type, so
-that the work follows what is there and not rays times objects. Normals are smooth over the triangles of a mesh.
+looked at. Shapes that have a formula are seen by the rays of a few bundles at a time, object after object; of meshes
+and height fields the bundles and objects that remain are pairs, of which a block at a time is searched: the work
+follows what is there and not rays times objects. Normals are smooth over the triangles of a mesh.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,7 +15,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.bvh import trees
-from diffsim.geometry.rays.ray import ROOM, BundledHits, BundledRays, bundles_of, may_meet_ball, nearest, no_hits
+from diffsim.geometry.rays.ray import ROOM, BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, outside
 from diffsim.math import safe
@@ -21,6 +23,7 @@ from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
 from diffsim.viz.scene import Group, Scene
 from diffsim.viz.texture import Spot, on_cube, on_image, sample
+from diffsim.xla.barriers import computed_once
 from diffsim.xla.batched_loops import fold_wanted
 
 Array = jax.Array
@@ -53,6 +56,7 @@ class _Corners(NamedTuple):
     texcoord: np.ndarray
 
 
+@computed_once
 def surface_of(scene: Scene, groups: tuple[Group, ...], met: Met) -> Surface:
     """What the rays have met; arbitrary where `thing` is -1."""
     thing = jnp.maximum(met.thing, 0)
@@ -140,50 +144,79 @@ def _corners(topology: Topology) -> _Corners:
     return _Corners(normal, np.where(first >= 0, topology.mesh_facetexcoord[faces] + first, -1))
 
 
-# pairs of a bundle and an object that are worked on at once; searches of meshes work on many rays at a time
-BLOCK, FACETED_BLOCK = 256, 1024
+# bundles that are worked on at once; pairs of a bundle and a mesh, whose search works on many rays at a time
+TILE, BLOCK = 16, 1024
 
 
 def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> BundledHits:
     """The first object that each ray meets."""
-    hits, bundles = no_hits(rays), bundles_of(rays)
+    near = may_meet_ball(bundles_of(rays), scene.places.xpos, scene.places.reach)
+    hits = _on_shapes(scene, [group for group in groups if group.kind not in FACETED], rays, near)
     for group in groups:
-        members = slice(group.first, group.first + group.number)
-        near = may_meet_ball(bundles, scene.places.xpos[members], scene.places.reach[members])
-        hits = _trace_group(scene, group, rays, near, hits)
+        if group.kind in FACETED:
+            members = slice(group.first, group.first + group.number)
+            hits = _on_facets(scene, group, rays, near[:, members], hits)
     return hits
 
 
-def _trace_group(scene: Scene, group: Group, rays: BundledRays, near: Array, hits: BundledHits) -> BundledHits:
-    """Hits with those of one group; near (b, n): which of its objects bundles may meet."""
+def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array) -> BundledHits:
+    """Hits with shapes that have a formula; near (b, n): which objects bundles may meet."""
+    count, lanes = rays.wanted.shape
+    tiles = -(-count // TILE)
+
+    def tiled(values: Array) -> Array:
+        """Rows of bundles (b, ...) as (tiles, bundles of a tile, ...), where there are none 0."""
+        missing = [(0, tiles * TILE - count), *[(0, 0)] * (values.ndim - 1)]
+        return jnp.pad(values, missing).reshape(tiles, TILE, *values.shape[1:])
+
+    # components first, so that rays are side by side
+    origin, direction = (jnp.moveaxis(tiled(x), 3, 1).reshape(tiles, 3, -1) for x in rays[:2])
+    wanted, near = tiled(rays.wanted).reshape(tiles, -1), jnp.any(tiled(near), axis=1)
+    near = [near[:, group.first : group.first + group.number] for group in groups]
+    # those come first that some ray may meet
+    orders = [group.first + jnp.argsort(~may, axis=1) for group, may in zip(groups, near, strict=True)]
+    counts = [jnp.sum(may, axis=1, dtype=jnp.int32) for may in near]
+
+    def of_tile(part: tuple) -> tuple[Array, Array]:
+        rays, orders, counts = part
+        best = jnp.full(rays.wanted.shape, jnp.inf, rays.origin.dtype), jnp.full(rays.wanted.shape, -1, jnp.int32)
+        for group, order, number in zip(groups, orders, counts, strict=True):
+            best = jax.lax.fori_loop(0, number, partial(look, group, order, rays), best)
+        return best
+
+    def look(group: Group, order: Array, rays: BundledRays, k: Array, best: tuple) -> tuple[Array, Array]:
+        thing = order[k].astype(jnp.int32)
+        xpos, xmat, size, _ = (x[thing][None] for x in scene.places)
+        start, along = mul_vec_t(xmat, rays.origin.T - xpos), mul_vec_t(xmat, rays.direction.T)
+        distance = SURFACES[group.kind].distance(jnp.broadcast_to(size, start.shape), start, along)
+        distance = distance.astype(best[0].dtype)
+        nearer = rays.wanted & (distance >= 0) & (distance < best[0])
+        return jnp.where(nearer, distance, best[0]), jnp.where(nearer, thing, best[1])
+
+    hit = jax.lax.map(of_tile, (BundledRays(origin, direction, wanted), orders, counts))
+    distance, thing = (x.reshape(-1, lanes)[:count] for x in hit)
+    return BundledHits(distance, thing, jnp.zeros_like(thing))
+
+
+def _on_facets(scene: Scene, group: Group, rays: BundledRays, near: Array, hits: BundledHits) -> BundledHits:
+    """Hits with those of a group of meshes or height fields; near (b, n): which of them bundles may meet."""
 
     def work(pair: Array, hits: BundledHits) -> BundledHits:
         exists, pair = pair < near.size, jnp.minimum(pair, near.size - 1)
-        bundle, number = pair // group.number, pair % group.number
+        bundle, thing = pair // group.number, group.first + pair % group.number
         members = BundledRays(*(values[bundle] for values in rays))
-        members = members._replace(wanted=members.wanted & exists[:, None])
-        return nearest(hits, bundle, _on_objects(scene, group, number, members, hits.distance[bundle]))
-
-    return fold_wanted(near.reshape(-1), FACETED_BLOCK if group.kind in FACETED else BLOCK, work, hits)
-
-
-def _on_objects(scene: Scene, group: Group, number: Array, rays: BundledRays, limit: Array) -> BundledHits:
-    """What the rays of p bundles meet of an object (p,) of a group each, nearer than `limit` (p, l)."""
-    thing = group.first + number
-    xpos, xmat, size, reach = (values[thing][:, None] for values in scene.places)
-    offset = rays.origin - xpos
-    ahead, reach = -dot(offset, rays.direction), ROOM * reach
-    meets = (ahead >= -reach) & (ahead - reach <= limit) & (dot(offset, offset) - ahead * ahead <= reach * reach)
-    wanted = rays.wanted & (meets | (reach == jnp.inf))
-    origin, direction = mul_vec_t(xmat, offset), mul_vec_t(xmat, rays.direction)
-    facet = jnp.zeros(wanted.shape, jnp.int32)
-    if group.kind in FACETED:
-        lines = Lines(*(jnp.swapaxes(values, 0, 1) for values in (origin, direction, wanted)))
+        xpos, xmat, _, reach = (x[thing][:, None] for x in scene.places)
+        offset, limit = members.origin - xpos, hits.distance[bundle]
+        ahead, reach = -dot(offset, members.direction), ROOM * reach
+        meets = (ahead >= -reach) & (ahead - reach <= limit) & (dot(offset, offset) - ahead * ahead <= reach * reach)
+        wanted = members.wanted & exists[:, None] & (meets | (reach == jnp.inf))
+        local = mul_vec_t(xmat, offset), mul_vec_t(xmat, members.direction)
+        lines = Lines(*(jnp.swapaxes(x, 0, 1) for x in (*local, wanted)))
         distance, facet = (x.T for x in FACETED[group.kind].search(scene.model, scene.asset[thing], lines))
-    else:
-        distance = SURFACES[group.kind].distance(jnp.broadcast_to(size, origin.shape), origin, direction)
-    distance = jnp.where(wanted & (distance >= 0), distance, jnp.inf)
-    return BundledHits(distance, jnp.broadcast_to(thing[:, None], facet.shape), facet)
+        distance = jnp.where(wanted & (distance >= 0), distance, jnp.inf)
+        return nearest(hits, bundle, BundledHits(distance, jnp.broadcast_to(thing[:, None], facet.shape), facet))
+
+    return fold_wanted(near.reshape(-1), BLOCK, work, hits)
 
 
 def ends(rays: BundledRays, hits: BundledHits) -> Array:

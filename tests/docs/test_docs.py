@@ -80,6 +80,8 @@ def test_the_site_builds_without_warnings(tmp_path: pathlib.Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert "set_qpos" in (tmp_path / "recipes" / "names" / "index.html").read_text()
+    notebooks = [page.read_text() for page in (tmp_path / "notebooks").rglob("*.html")]
+    assert len(notebooks) == 4 and all(".png" in page for page in notebooks)
     site = "\n".join(page.read_text() for page in (tmp_path / "reference").rglob("*.html"))
     titles = set(re.findall(r"<h\d[^>]*>\s*([\w.]+)\s*<", site))
     words = " ".join(html.unescape(re.sub(r"<[^>]+>", "", site)).split())

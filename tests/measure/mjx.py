@@ -2,13 +2,17 @@
 
     make measure WHAT=mjx                      # all that is there
     python -m tests.measure.mjx tests          # MJX's tests, from MJX=/work/mj381/mjx/mujoco/mjx
+    python -m tests.measure.mjx tests ray io   # of these files
     python -m tests.measure.mjx playground     # needs a Python that has the package: PLAYGROUND=/tmp/vplay/bin/python
     python -m tests.measure.mjx speed
 
 The tests are run where they are, from a copy of MuJoCo's repository at 3.8.1, with `diffsim.mjx.install()` before; each
-is passed, refused for a reason in `REFUSED`, or failed.
+is passed, refused for a reason in `REFUSED`, or failed. What each test gave is kept in the folder RECORDED
+(/tmp/diffsim_mjx) and not run again; `--seconds 300` stops after so many, and the next call goes on; `--again` runs
+those that failed once more.
 """
 
+import argparse
 import collections
 import importlib.util
 import json
@@ -16,12 +20,18 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import types
 import unittest
 from typing import Any
 
 MJX = pathlib.Path(os.environ.get("MJX", "/work/mj381/mjx/mujoco/mjx"))
 ROOT = pathlib.Path(__file__).parents[2]
+RECORDED = pathlib.Path(os.environ.get("RECORDED", "/tmp/diffsim_mjx"))
+# compiling is what comparisons spend their time on; speed is measured without
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
+# stands in a record where all tests of a file have been run
+DONE = "all"
 PLAYGROUND = os.environ.get("PLAYGROUND", "/tmp/vplay/bin/python")
 SPEED = ("CartpoleBalance", "CheetahRun", "HumanoidWalk", "Go1JoystickFlatTerrain", "PandaPickCube")
 FILES = ("math", "dataclasses", "smooth", "passive", "forward", "inverse", "constraint", "solver", "sensor", "ray")
@@ -32,6 +42,7 @@ NOT_PHYSICS = ("mesh: its own hulls", "scan: its own loops over trees", "render,
 INSIDE = "calls functions inside of MJX that no program calls: "
 WIDER = "asserts that MJX refuses what runs here: "
 REFUSED = {
+    "SmoothTest.test_smooth": "reads M and its factor in MuJoCo's sparse format; M is dense here, no factor is kept",
     "SolverTest.test_solver": INSIDE + "solver.Context",
     "ConstraintTest.test_disable_": INSIDE + "constraint.counts, make_efc_type, _kbi",
     "SupportTest.test_wrap_inside": INSIDE + "support.wrap_inside",
@@ -66,8 +77,8 @@ def load(name: str, path: pathlib.Path) -> Any:
     return module
 
 
-def run_file(name: str) -> None:
-    """Runs one file of MJX's tests in this process and prints its results as JSON, the last line."""
+def run_file(name: str, seconds: float) -> None:
+    """Runs the tests of one file that have not been run, for so many seconds, and writes a line of JSON for each."""
     import mujoco
 
     import diffsim.mjx
@@ -84,69 +95,107 @@ def run_file(name: str) -> None:
     helpers = load("mujoco.mjx._src.test_util", MJX / "_src/test_util.py")
     helpers.load_test_file = lambda file: mujoco.MjModel.from_xml_path(str(MJX / "test_data" / file))
     mujoco.mjx._src.test_util = helpers
-    result = unittest.TestResult()
-    try:
-        suite = unittest.defaultTestLoader.loadTestsFromModule(load(f"mjx_{name}_test", MJX / f"_src/{name}_test.py"))
-    except Exception as error:
-        print(json.dumps({"failed": {f"{name}: import": repr(error)}, "passed": [], "skipped": {}}))
-        return
-    tests = [test.id() for test in _flat(suite)]
-    suite.run(result)
-    wrong = {test.id(): text.strip().splitlines()[-1][:300] for test, text in result.failures + result.errors}
-    skipped = {test.id(): why for test, why in result.skipped}
-    for test, text in result.failures + result.errors if os.environ.get("VERBOSE") else ():
-        print(test.id(), text[-3000:], file=sys.stderr)
-    print(json.dumps({"failed": wrong, "skipped": skipped, "passed": sorted({*tests} - {*wrong} - {*skipped})}))
+    suite = unittest.defaultTestLoader.loadTestsFromModule(load(f"mjx_{name}_test", MJX / f"_src/{name}_test.py"))
+    known, begin = _recorded(name), time.monotonic()
+    with _record_of(name).open("a") as log:
+        for test in _flat(suite):
+            if test.id() in known:
+                continue
+            if time.monotonic() - begin > seconds:
+                return
+            result, start = unittest.TestResult(), time.process_time()
+            unittest.TestSuite([test]).run(result)
+            wrong, skipped = result.failures + result.errors, result.skipped
+            line = {"test": test.id(), "outcome": "failed" if wrong else "skipped" if skipped else "passed"}
+            line["text"] = wrong[0][1][-6000:] if wrong else skipped[0][1] if skipped else ""
+            log.write(json.dumps(line | {"seconds": round(time.process_time() - start, 1)}) + "\n")
+            log.flush()
+        log.write(json.dumps({"test": DONE, "outcome": "done", "text": "", "seconds": 0}) + "\n")
 
 
 def _flat(suite: Any) -> list[Any]:
     return [test for part in suite for test in (_flat(part) if isinstance(part, unittest.TestSuite) else [part])]
 
 
-def tests(names: tuple[str, ...] = FILES) -> None:
+def _record_of(name: str) -> pathlib.Path:
+    RECORDED.mkdir(exist_ok=True, parents=True)
+    return RECORDED / f"{name}.jsonl"
+
+
+def _recorded(name: str) -> dict[str, dict[str, Any]]:
+    """What is known of the tests of a file, by test; DONE is among them if all have been run."""
+    file = _record_of(name)
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return {line["test"]: line for line in lines}
+
+
+def tests(names: tuple[str, ...], seconds: float, again: bool) -> None:
     """Runs the files one after another, each in a process, and prints counts and what failed."""
     counts: collections.Counter[str] = collections.Counter()
-    reasons: dict[str, str] = {}
+    reasons: dict[str, int] = {}
+    end = time.monotonic() + seconds
     for name in names:
-        command = [sys.executable, "-m", "tests.measure.mjx", "file", name]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."})
-        if os.environ.get("VERBOSE"):
-            print(done.stderr[-20000:])
-        if not done.stdout.strip():
-            raise SystemExit(f"{name}: {done.stderr[-3000:]}")
-        report = json.loads(done.stdout.strip().splitlines()[-1])
-        wrong = report["failed"]
-        refused = {test: why for test, why in REFUSED.items() if any(test in each for each in wrong)}
-        failed = {test: text for test, text in wrong.items() if not any(end in test for end in refused)}
-        found = {"passed": len(report["passed"]), "refused": len(wrong) - len(failed), "failed": len(failed)}
-        counts.update(found | {"of Warp or C, skipped": len(report["skipped"])})
-        print(f"{name}:", ", ".join(f"{number} {what}" for what, number in found.items()), flush=True)
-        for test, text in failed.items():
-            print("   ", test, text)
-        reasons |= refused
-    print("MJX's tests:", ", ".join(f"{number} {what}" for what, number in counts.items()))
-    for test, why in reasons.items():
-        print(f"  refused {test}: {why}")
+        if again:
+            kept = [json.dumps(line) for line in _recorded(name).values() if line["outcome"] in ("passed", "skipped")]
+            _record_of(name).write_text("".join(line + "\n" for line in kept))
+        left = end - time.monotonic()
+        if DONE not in _recorded(name) and left > 0:
+            command = [sys.executable, "-m", "tests.measure.mjx", "file", name, f"--seconds={left}"]
+            settings = {**os.environ, **QUICK, "PYTHONPATH": "."}
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=settings)
+            if done.returncode:
+                print(f"{name}: {done.stderr[-3000:]}")
+        lines = _recorded(name)
+        whole = lines.pop(DONE, None) is not None
+        kinds: collections.Counter[str] = collections.Counter()
+        failed = []
+        for test, line in lines.items():
+            why = next((end for end in REFUSED if end in test), None)
+            outcome = "refused" if line["outcome"] == "failed" and why else line["outcome"]
+            kinds[outcome] += 1
+            if outcome == "refused":
+                reasons[str(why)] = reasons.get(str(why), 0) + 1
+            if outcome == "failed":
+                failed.append(f"    {test} {line['text'].strip().splitlines()[-1][:300]}")
+        counts.update(kinds)
+        took = sum(line["seconds"] for line in lines.values())
+        print(f"{name}{'' if whole else ' (in part)'}:", _words(kinds), f"in {took:.0f} CPU s", flush=True)
+        print("".join(line + "\n" for line in failed), end="")
+    print("MJX's tests:", _words(counts))
+    for end_of_test, number in reasons.items():
+        print(f"  refused {number} {end_of_test}: {REFUSED[end_of_test]}")
+
+
+def _words(counts: collections.Counter[str]) -> str:
+    words = {"passed": "passed", "refused": "refused", "failed": "failed", "skipped": "of Warp or C, skipped"}
+    return ", ".join(f"{counts[key]} {word}" for key, word in words.items())
 
 
 def _lines(command: list[str]) -> list[dict[str, Any]]:
     """What a run of mjx_playground.py reports, by the Python that has the package; nothing where it fails."""
     script = str(ROOT / "tests/measure/mjx_playground.py")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **({} if command[0] == "speed" else QUICK)}
     done = subprocess.run([PLAYGROUND, script, *command], capture_output=True, text=True, env=environment)
     if done.returncode:
         print("   ", " ".join(command), done.stderr.strip().splitlines()[-1][:300])
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def playground(names: list[str]) -> None:
+def playground(names: list[str], seconds: float, again: bool) -> None:
     """Observations of Playground's environments beside MJX's, one line each, and how many are the same to 1e-4."""
-    folder, counts = pathlib.Path(os.environ.get("RECORDED", "/tmp/play")), collections.Counter[str]()
-    folder.mkdir(exist_ok=True)
+    folder, counts = RECORDED / "playground", collections.Counter[str]()
+    folder.mkdir(exist_ok=True, parents=True)
+    end = time.monotonic() + seconds
     for name in names or _lines(["names", "", ""])[0]["names"]:
-        if not (folder / f"{name}.pkl").exists():
-            _lines(["record", name, str(folder)])
-        report = (_lines(["compare", name, str(folder)]) or [{"env": name, "failed": True}])[0]
+        file = folder / f"{name}.json"
+        if again or not file.exists():
+            if time.monotonic() > end:
+                counts["not run yet"] += 1
+                continue
+            if not (folder / f"{name}.pkl").exists():
+                _lines(["record", name, str(folder)])
+            file.write_text(json.dumps((_lines(["compare", name, str(folder)]) or [{"env": name, "failed": True}])[0]))
+        report = json.loads(file.read_text())
         same = "worst" in report and max(report["reset"], report["worst"]) < 1e-4
         counts["same" if same else "differ" if "worst" in report else "run" if report.get("finite") else "failed"] += 1
         print(json.dumps(report), flush=True)
@@ -154,26 +203,29 @@ def playground(names: list[str]) -> None:
 
 
 def speed(names: list[str]) -> None:
-    """Environment steps per second of 256 worlds, by MJX and by diffsim in turn."""
+    """Environment steps per second of 256 worlds and of their gradients by actions, by MJX and by diffsim in turn."""
     for name in names or SPEED:
-        both = {engine: (_lines(["speed", name, engine]) or [{}])[0] for engine in ("mjx", "diffsim")}
-        rates, compiling = ([each.get(key) for each in both.values()] for key in ("steps/s", "compile"))
-        print(
-            f"{name}: steps/s {rates[0]} by MJX, {rates[1]} by diffsim; compiled in {compiling[0]} and {compiling[1]} s"
-        )
+        for engine in ("mjx", "diffsim"):
+            for report in _lines(["speed", name, engine]):
+                print(", ".join(f"{key} {value}" for key, value in report.items()), flush=True)
 
 
 def main() -> None:
     """Runs what the first argument names, or all."""
-    what, *rest = sys.argv[1:] or ["all"]
-    if what == "file":
-        run_file(*rest)
-    if what in ("tests", "all"):
-        tests(tuple(rest) or FILES)
-    if what in ("playground", "all"):
-        playground(rest)
-    if what in ("speed", "all"):
-        speed(rest)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="?", default="all", choices=("all", "tests", "playground", "speed", "file"))
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--again", action="store_true")
+    asked = parser.parse_args()
+    if asked.what == "file":
+        run_file(asked.names[0], asked.seconds)
+    if asked.what in ("tests", "all"):
+        tests(tuple(asked.names) or FILES, asked.seconds, asked.again)
+    if asked.what in ("playground", "all"):
+        playground(asked.names, asked.seconds, asked.again)
+    if asked.what in ("speed", "all"):
+        speed(asked.names)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ random actions. Diffsim takes each step from MJX's state; what is compared are o
 |difference| / (1 + |value|). It also goes the 20 steps by itself, and all must be finite.
 """
 
+import gc
 import json
 import pathlib
 import pickle
@@ -20,7 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-STEPS = 20
+STEPS, GRADIENT_STEPS = 20, 5
+# tracing makes millions of objects that live on
+gc.set_threshold(100_000, 20, 50)
 
 
 def environment(name: str) -> Any:
@@ -95,34 +98,39 @@ def compare(name: str, folder: pathlib.Path) -> None:
 
 
 def speed(name: str, engine: str, batch: int = 256) -> None:
-    """Prints environment steps per second of a batch, and how long compiling takes."""
+    """Prints environment steps per second of a batch and of its gradient by actions, and how long compiling takes."""
     if engine == "diffsim":
         import diffsim.mjx
 
         diffsim.mjx.install()
     env = environment(name)
-    reset, step = jax.jit(jax.vmap(env.reset)), jax.vmap(env.step)
-    state = reset(jax.random.split(jax.random.PRNGKey(0), batch))
-    keys = jax.random.split(jax.random.PRNGKey(1), STEPS)
+    step = jax.vmap(env.step)
+    state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.PRNGKey(0), batch))
+    chosen = 0.5 * jax.random.uniform(jax.random.PRNGKey(1), (STEPS, batch, env.action_size), minval=-1)
 
-    def run(state: Any) -> Any:
-        def once(state: Any, key: Any) -> Any:
-            return step(state, jax.random.uniform(key, (batch, env.action_size), minval=-0.5, maxval=0.5)), None
+    def run(state: Any, actions: jax.Array) -> jax.Array:
+        def once(state: Any, action: jax.Array) -> Any:
+            state = step(state, action)
+            return state, jnp.mean(state.reward)
 
-        return jax.lax.scan(once, state, keys)[0]
+        return jnp.sum(jax.lax.scan(once, state, actions)[1])
 
-    start = time.time()
-    program = jax.jit(run).lower(state).compile()
-    compiling = time.time() - start
-    times = []
-    for _ in range(4):
+    report: dict[str, Any] = {"env": name, "engine": engine}
+    programs = {"forward": (run, chosen), "gradient": (jax.grad(run, argnums=1), chosen[:GRADIENT_STEPS])}
+    for label, (function, actions) in programs.items():
         start = time.time()
-        state = jax.block_until_ready(program(state))
-        times.append(time.time() - start)
-    rate = batch * STEPS / min(times)
-    print(
-        json.dumps({"env": name, "engine": engine, "compile": round(compiling, 1), "steps/s": round(rate)}), flush=True
-    )
+        try:
+            program = jax.jit(function).lower(state, actions).compile()
+        except (ValueError, NotImplementedError) as error:
+            report[label] = str(error).split(". ")[0][:80]
+            continue
+        report[f"{label}, compile s"], times = round(time.time() - start, 1), []
+        for _ in range(4):
+            start = time.time()
+            jax.block_until_ready(program(state, actions))
+            times.append(time.time() - start)
+        report[label] = round(batch * len(actions) / min(times))
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

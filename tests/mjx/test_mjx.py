@@ -28,9 +28,12 @@ XML = """
         <geom type="capsule" size="0.02" fromto="0 0 0 0.2 0 0"/>
       </body>
     </body>
-    <body name="target" mocap="true" pos="0 1 0"/>
+    <body name="target" mocap="true" pos="0 1 0"><site name="far" pos="-0.5 -0.9 0.1"/></body>
   </worldbody>
-  <tendon><fixed name="cord"><joint joint="elbow" coef="0.5"/></fixed></tendon>
+  <tendon>
+    <fixed name="cord"><joint joint="elbow" coef="0.5"/></fixed>
+    <spatial><site site="tip"/><geom geom="ball"/><site site="far"/></spatial>
+  </tendon>
   <actuator><motor joint="elbow" gear="2"/><position tendon="cord" kp="3"/></actuator>
   <sensor><framepos objtype="site" objname="tip"/><gyro site="tip"/><accelerometer site="tip"/>
     <touch site="tip"/></sensor>
@@ -42,7 +45,7 @@ STAGES = {
     "com_pos": ("subtree_com", "cinert", "cdof"),
     "camlight": ("cam_xpos",),
     "crb": ("crb", "qM"),
-    "tendon": ("ten_length", "ten_J"),
+    "tendon": ("ten_length", "ten_J", "ten_wrapnum", "ten_wrapadr", "wrap_obj", "wrap_xpos"),
     "transmission": ("actuator_length", "actuator_moment"),
     "com_vel": ("cvel", "cdof_dot", "ten_velocity", "actuator_velocity"),
     "passive": ("qfrc_passive",),
@@ -118,6 +121,18 @@ def test_contacts_and_rows(world: tuple) -> None:
     for name in ("efc_J", "efc_D", "efc_aref", "efc_pos", "efc_frictionloss", "efc_force"):
         want = np.reshape(getattr(mjdata, name), getattr(data, name)[rows].shape)
         np.testing.assert_allclose(getattr(data, name)[rows], want, atol=1e-8, rtol=1e-8, err_msg=name)
+    forces = np.arange(data.nefc) + 1.0
+    np.testing.assert_array_equal(data.replace(efc_force=forces).efc_force[rows], forces[rows])
+
+
+def test_forces_are_mujocos_and_not_those_of_rounded_rows(world: tuple) -> None:
+    _, mjmodel, mjdata, *_ = world
+    other = mujoco.MjData(mjmodel)
+    mujoco.mj_copyData(other, mjmodel, mjdata)
+    other.efc_force[:] = 3 * other.efc_force
+    data = mjx.put_data(mjmodel, other)
+    acts = np.any(data.efc_J != 0, axis=1)
+    np.testing.assert_array_equal(data.efc_force[acts], other.efc_force)
 
 
 def test_a_step_leaves_what_mjx_leaves(world: tuple) -> None:
@@ -271,6 +286,9 @@ def test_install_makes_the_import_mean_it() -> None:
             extra: int
 
         diffsim.mjx.install()
+        # as the settings of MuJoCo Playground's environments have it
+        import mujoco
+        assert mjx.put_model(mujoco.MjModel.from_xml_string("<mujoco/>"), impl="warp").nv == 0
         """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     late = "import mujoco.mjx, diffsim.mjx; diffsim.mjx.install()"
