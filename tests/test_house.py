@@ -146,7 +146,7 @@ LEDGER = {
     "solver": 5,
     "simulate": 4,
     "optimize": 3,
-    # how many threads draw; what rays meet, which shading reads many times (half of the time of a film); a line of a report
+    # how many threads draw; what rays meet, which shading reads many times (half of a film's time); a line of a report
     "viz": 2,
     "bench": 1,
 }
