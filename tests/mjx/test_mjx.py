@@ -23,16 +23,17 @@ XML = """
       <freejoint/>
       <geom name="ball" size="0.1"/>
       <site name="tip" pos="0.1 0 0"/>
+      <site name="side" pos="0 0.2 0"/>
       <body name="arm" pos="0.1 0 0.05">
         <joint name="elbow" axis="0 1 0" damping="0.1" range="-10 20" limited="true" frictionloss="0.05"/>
         <geom type="capsule" size="0.02" fromto="0 0 0 0.2 0 0"/>
       </body>
     </body>
-    <body name="target" mocap="true" pos="0 1 0"><site name="far" pos="-0.5 -0.9 0.1"/></body>
+    <body name="target" mocap="true" pos="0 1 0"><site name="far" pos="0 -1.3 0.16"/></body>
   </worldbody>
   <tendon>
     <fixed name="cord"><joint joint="elbow" coef="0.5"/></fixed>
-    <spatial><site site="tip"/><geom geom="ball"/><site site="far"/></spatial>
+    <spatial><site site="side"/><geom geom="ball"/><site site="far"/></spatial>
   </tendon>
   <actuator><motor joint="elbow" gear="2"/><position tendon="cord" kp="3"/></actuator>
   <sensor><framepos objtype="site" objname="tip"/><gyro site="tip"/><accelerometer site="tip"/>
