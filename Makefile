@@ -18,7 +18,7 @@ DM_CONTROL := dm_control==1.0.41
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
   robosuite_models
 
-.PHONY: demo test oldest wide check format bench sweep mutations corpus docs examples gpu-plan gradients measure clean
+.PHONY: demo test oldest coming wide check format bench sweep mutations corpus docs examples gpu-plan gradients measure clean
 
 # `make gpu-plan` compiles for a GPU that need not be there; the wheels are 5 GB, so that it has its own environment. The
 # device is described as jax 0.12 reads it, which needs a newer Python: `make gpu-plan GPU_PYTHON=python3.13`
@@ -46,6 +46,11 @@ oldest: ## a short row of the suite on Python 3.11 with the oldest jax that is s
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check jax==0.9.2 jaxlib==0.9.2
 	DIFFSIM_JAX_CACHE=.jax_cache/oldest .venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 	  $(OLDEST_TESTS)
+
+# jax_scan3 is not among them: in jax 0.12 it has no reverse mode yet
+coming: $(VENV)/.installed  ## the same short row with what JAX says will be its defaults
+	JAX_REMAT3=1 JAX_CUSTOM_JVP3=1 JAX_CUSTOM_VJP3=1 JAX_EXPLICIT_X64_DTYPES=error DIFFSIM_JAX_CACHE=.jax_cache/coming \
+	  $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(OLDEST_TESTS)
 
 wide: $(VENV)/.installed  ## the suite with the cases for which it has no time
 	DIFFSIM_WIDE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
