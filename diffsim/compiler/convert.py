@@ -59,13 +59,13 @@ def from_mujoco(
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}
     fields |= _flex_fields(mjmodel)
-    if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin], default=-1) >= 0:
-        message, hint = "from_mujoco does not know the plugins of actuators and sensors", "use diffsim.load"
-        raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
-    if max(mjmodel.body_plugin, default=-1) >= 0:
-        message, hint = "from_mujoco does not know the plugins of bodies", "use diffsim.load"
+    if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin, *mjmodel.body_plugin], default=-1) >= 0:
+        message, hint = "from_mujoco does not know the plugins of actuators, sensors and bodies", "use diffsim.load"
         raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
     fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5)), **no_cables()}
+    fields |= {"npluginnumber": 0, "plugin_number": np.zeros(0), "plugin_numbernum": np.zeros(mjmodel.nplugin, int)}
+    fields["geom_surfacevel"] = getattr(mjmodel, "geom_surfacevel", np.zeros((mjmodel.ngeom, 6)))
+    fields["plugin_numberadr"] = np.full(mjmodel.nplugin, -1)
     fields |= tree_fields(fields) | facet_fields(fields) | rounding_fields(fields) | field_columns(fields, mjmodel)
     names = {kind: names_of(mjmodel, row.prefix) for kind, row in KINDS.items()}
     texts = tuple(_string(bytes(mjmodel.text_data), start) for start in np.asarray(mjmodel.text_adr))

@@ -19,6 +19,7 @@ from diffsim.mjcf.orientation import IDENTITY
 from diffsim.mjcf.resources import AssetError, ResourceError
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
+from diffsim.types.hooks import Hooks
 from diffsim.types.kinds import KINDS
 
 Array = np.ndarray
@@ -51,11 +52,16 @@ class Node:
         return getattr(self.e, "known_as", None) or getattr(self.e, "name", None) or ""
 
 
+NO_HOOKS = Hooks()
+
+
 class Draft:
     """The model so far: objects by kind, fields that are complete, and what was found wrong."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, hooks: Hooks = NO_HOOKS) -> None:
         self.spec = spec
+        # the user's plugins, by name
+        self.plugins = dict(hooks.plugins or ())
         self.problems = Problems()
         self.nodes: dict[str, list[Node]] = {kind: [] for kind in KINDS}
         self.fields: Fields = {}

@@ -18,7 +18,7 @@ from diffsim.compiler.assets.meshes import mesh_fields, mesh_rows
 from diffsim.compiler.assets.textures import texture_rows
 from diffsim.compiler.budget import asked_capacities, check_capacities, warn_of_cuts
 from diffsim.compiler.derive import derive
-from diffsim.compiler.draft import Draft
+from diffsim.compiler.draft import NO_HOOKS, Draft
 from diffsim.compiler.elements import settings, sleep
 from diffsim.compiler.elements.actuators import actuator_rows
 from diffsim.compiler.elements.attachments import attachment_rows
@@ -27,7 +27,7 @@ from diffsim.compiler.elements.constraints import equality_rows, exclude_rows, p
 from diffsim.compiler.elements.flexes import flex_rows
 from diffsim.compiler.elements.geoms import geom_rows
 from diffsim.compiler.elements.joints import configuration, joint_rows
-from diffsim.compiler.elements.plugins import plugin_rows
+from diffsim.compiler.elements.plugins import plugin_instances, plugin_rows
 from diffsim.compiler.elements.sensors import sensor_rows
 from diffsim.compiler.elements.settings import key_rows
 from diffsim.compiler.elements.skins import skin_rows
@@ -38,6 +38,7 @@ from diffsim.compiler.unsupported import check_elements, check_model
 from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
+from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
@@ -74,6 +75,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     exclude_rows,
     equality_rows,
     tendon_rows,
+    plugin_instances,
     plugin_rows,
     actuator_rows,
     sensor_rows,
@@ -96,6 +98,7 @@ def compile(
     max_contacts: int | None = None,
     max_pairs: int | None = None,
     keep: Collection[str] = (),
+    hooks: Hooks = NO_HOOKS,
 ) -> Model:
     """Compiles a Spec.
 
@@ -104,6 +107,7 @@ def compile(
       max_contacts, max_pairs: contact capacities; None for what the model's custom numerics `max_contact_points` and
         `max_geom_pairs` ask for, else for the rule of `diffsim.collision`.
       keep: switch fields that stay in the program although they are zero (see `Model.replace`).
+      hooks: functions of the user's. Plugins are needed here; others can be given later by `Model.replace`.
 
     Returns:
       The Model, on the default device and in the default precision.
@@ -112,7 +116,7 @@ def compile(
       MjcfError: the model is wrong. UnsupportedError: the model uses what diffsim lacks.
     """
     check(spec)
-    return compile_all(spec, max_contacts, max_pairs, keep, refuse=True)
+    return compile_all(spec, max_contacts, max_pairs, keep, hooks)
 
 
 def compile_all(
@@ -120,11 +124,12 @@ def compile_all(
     max_contacts: int | None = None,
     max_pairs: int | None = None,
     keep: Collection[str] = (),
+    hooks: Hooks = NO_HOOKS,
     refuse: bool = True,
 ) -> Model:
     """`compile` for a checked Spec; without `refuse` also what the physics lacks, to compare compilers."""
     check_capacities(max_contacts, max_pairs)
-    draft = Draft(spec)
+    draft = Draft(spec, hooks)
     run_passes(draft, refuse)
     names, texts = sizes_and_defaults.names(draft), settings.texts(draft)
     asked = asked_capacities(draft)
@@ -132,7 +137,7 @@ def compile_all(
     capacities = asked | {name: number for name, number in arguments.items() if number is not None}
 
     def packed(fields: dict[str, Any]) -> Model:
-        return pack(fields, names, texts, **capacities, keep=keep)
+        return pack(fields, names, texts, **capacities, keep=keep).replace(hooks=hooks)
 
     if refuse:
         model = packed(draft.fields)

@@ -29,11 +29,13 @@ from diffsim.constraint.rows import RawRows, Sources
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
 from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.math.linalg import BlockColumns, columns_of
+from diffsim.math.vector import cross, dot, mul_vec
 from diffsim.types import Model
 from diffsim.types.data import Contacts
 from diffsim.types.hooks import Filter
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.barriers import for_cpu, stored
+from diffsim.xla.select import where
 
 Array = jax.Array
 
@@ -135,10 +137,36 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
         return []
     motion, bodies = axes(model.topology, source.com), slot_bodies(model, source.contacts)
     rows = [_raw_rows(source.contacts, slots, motion, bodies) for slots in groups]
+    if model.topology.has("geom_surfacevel"):
+        drift = _surface_drift(source)
+        rows = [
+            raw._replace(drift=drift[: raw.dim, slots.start : slots.stop])
+            for raw, slots in zip(rows, groups, strict=True)
+        ]
     joins = _joins(model, source.contacts)
     if joins is None:
         return rows
     return [raw._replace(joins=joins[slots.start : slots.stop]) for raw, slots in zip(rows, groups, strict=True)]
+
+
+def _surface_drift(source: Sources) -> Array:
+    """(6, ncon) how the surface of geom 2 moves by itself relative to that of geom 1, along the rows of a contact.
+
+    A belt is a field of velocities in the frame of its geom, a constant and a rotation about the origin, of which
+    contacts see the part in their tangent plane and the spin about the normal, m/s and rad/s (MuJoCo 3.11,
+    geom/surfacevel).
+    """
+    model, contacts, poses = source.model, source.contacts, source.kinematics
+    drift = jnp.zeros_like(contacts.pos)
+    for end, sign in ((0, -1), (1, 1)):
+        geom = jnp.maximum(contacts.geom[:, end], 0)
+        turn, belt = poses.geom_xmat[geom], model.geom_surfacevel[geom]
+        linear, spin = mul_vec(turn, belt[:, :3]), mul_vec(turn, belt[:, 3:])
+        point = linear + cross(spin, contacts.pos - poses.geom_xpos[geom])
+        seen = jnp.stack([dot(contacts.frame[:, k], v) for k, v in ((1, point), (2, point), (0, spin))], axis=1)
+        drift = drift + sign * where(contacts.geom[:, end, None] >= 0, seen, 0)
+    none = jnp.zeros_like(contacts.dist)
+    return jnp.stack([none, *drift.T, none, none])
 
 
 def _joins(model: Model, contacts: Contacts) -> Array | None:

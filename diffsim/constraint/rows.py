@@ -156,8 +156,9 @@ class RawRows(NamedTuple):
     # rows (dim * n, nv), component-major; None with a sign: one row per dof
     jacobian: Array | BlockColumns | Segment | None = None
     sign: int = 0
-    # (dim, n) J qvel, where that is known already
+    # (dim, n) J qvel, where that is known already, and velocities of surfaces that come on top of it
     vel: Array | None = None
+    drift: Array | None = None
     # bound of the force, N or N m
     frictionloss: Array | None = None
     # what the impedance is measured with, if not pos; part of the acceleration that does not come from J v
@@ -240,14 +241,15 @@ def _refsafe(model: Model) -> bool:
 
 
 def _velocity(raw: RawRows, qvel: Array) -> Array:
-    """J qvel (dim, n)."""
+    """J qvel (dim, n), and what surfaces move by themselves."""
     if raw.vel is not None:
         return raw.vel
     jacobian = raw.jacobian
     if jacobian is None:
         return raw.sign * qvel[None]
     vel = matmul(jacobian, qvel) if isinstance(jacobian, jax.Array) else jacobian.mul_vec(qvel)
-    return vel.reshape(raw.dim, -1)
+    vel = vel.reshape(raw.dim, -1)
+    return vel if raw.drift is None else vel + raw.drift
 
 
 def _reference_acceleration(

@@ -33,7 +33,7 @@ NEWER_ATTRIBUTES: dict[str, dict[str, str]] = {
     "compiler": {"conflict": "3.10", "savecanonical": "3.16", "savecompiled": "3.16", "passthrough": "3.17"},
     "body": {"simple": "3.11", "fuse": "3.16"},
     "joint": {"springyield": "4.0"},
-    "geom": {"surfacevel": "3.11", "adhesion": "3.11", "castshadow": "4.0"},
+    "geom": {"adhesion": "3.11", "castshadow": "4.0"},
     "pair": {"adhesion": "3.11"},
     "attach": {"frame": "3.11"},
     "light": {"softness": "3.12"},
@@ -72,7 +72,7 @@ SILENT = {
 # ... and forces in the value of no force
 NOTHING = {
     "flag": ("diagexact", "ipc", "speculative"),
-    "geom": ("adhesion", "surfacevel"),
+    "geom": ("adhesion",),
     "pair": ("adhesion",),
     "elasticity": ("shear", "yield"),
     "joint": ("springyield",),

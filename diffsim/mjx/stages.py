@@ -188,7 +188,9 @@ def subtree_vel(m: Model, d: Data) -> Data:
 
 def passive(m: Model, d: Data) -> Data:
     """Forces of springs, dampers, gravity compensation and the medium."""
-    return with_records(m, d, add_user_force(m, state_of(d), d, compute_passive(m, state_of(d), d, d, d, d)))
+    return with_records(
+        m, d, add_user_force(m, state_of(d), inputs_of(d), d, compute_passive(m, state_of(d), d, d, d, d))
+    )
 
 
 def rne(m: Model, d: Data, flg_acc: bool = False) -> Data:

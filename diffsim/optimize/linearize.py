@@ -63,10 +63,13 @@ def linearize(model: Model, state: State, inputs: Inputs | None = None) -> Linea
 
 
 def refuse_delays(model: Model) -> None:
-    """Refuses models whose state has delayed samples."""
-    if model.topology.nhistory:
-        reason = "delays of controls and sensors are states that (dq, dv, da) leaves out"
-        raise UnsupportedError([Problem("", 0, "delay", reason, unsupported=True)])
+    """Refuses models whose state has delayed samples, or states of plugins."""
+    kinds = {"delay": ("delays of controls and sensors", model.topology.nhistory)}
+    kinds["plugin"] = ("states of plugins", model.topology.npluginstate)
+    for place, (what, count) in kinds.items():
+        if count:
+            reason = f"{what} are states that (dq, dv, da) leaves out"
+            raise UnsupportedError([Problem("", 0, place, reason, unsupported=True)])
 
 
 class Regulator(NamedTuple):

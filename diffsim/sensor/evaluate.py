@@ -13,7 +13,7 @@ import numpy as np
 from diffsim.base.enums import DataType, DisableBit, ObjType, SensorType
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.sensor.readings import Group, Readings
-from diffsim.sensor.table import SENSORS, UNSUPPORTED
+from diffsim.sensor.table import SENSORS
 from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
@@ -62,7 +62,7 @@ def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
 def _refusal(topology: Topology, sensor: int) -> str:
     """Why a sensor cannot be evaluated; empty if it can."""
     kind = SensorType(topology.sensor_type[sensor])
-    return UNSUPPORTED[kind] if kind in UNSUPPORTED else SENSORS[kind].refusal(topology, sensor)
+    return SENSORS[kind].refusal(topology, sensor)
 
 
 @per_topology

@@ -2,7 +2,7 @@
 
 To add a sensor, write an element class with its tag in `mjcf/elements/sensor.py` (or its tag beside a class that fits),
 `function(readings, group) -> (n, dim)` in a file of this room, and a row here: reading, compiling and evaluating follow
-from these three. `UNSUPPORTED` says why the other types are refused.
+from these three.
 """
 
 import enum
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jax
 
 from diffsim.base.enums import DataType, ObjType, SensorType, Stage
-from diffsim.sensor import camera, contact, distance, frame, joint, readings, touch_grid
+from diffsim.sensor import camera, contact, distance, frame, joint, readings, tactile, touch_grid
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
@@ -43,7 +43,8 @@ class Sensor:
 
     Attributes:
       stage: the stage of the pipeline after which it can be read; None where the element says (`needstage`).
-      dim: how many numbers it gives; None where the element says (`dim`) or `fields` do.
+      dim: how many numbers it gives, or (compiled fields, id of its object) -> how many; None where the element says
+        (`dim`) or `fields` do.
       function: what the sensors of a group read, (n, dim).
       datatype: what the numbers are; None where the element says (`datatype`).
       fields: for sensors with data fields, the width of each; they come once per ray or contact slot.
@@ -54,7 +55,7 @@ class Sensor:
     """
 
     stage: Stage | None
-    dim: int | None
+    dim: int | Callable[[Mapping, int], int] | None
     function: Callable[[Readings, Group], Array]
     datatype: DataType | None = DataType.REAL
     fields: Mapping | None = None
@@ -132,9 +133,12 @@ SENSORS: dict[SensorType, Sensor] = {
     SensorType.E_KINETIC: Sensor(POS, 1, readings.kinetic_energy),
     SensorType.CLOCK: Sensor(POS, 1, readings.clock),
     SensorType.USER: Sensor(None, None, readings.user_sensor, datatype=None),
-    SensorType.PLUGIN: Sensor(ACC, None, touch_grid.touch_grid, variant=lambda t, k: int(t.sensor_plugin[k])),
-}
-
-UNSUPPORTED: dict[SensorType, str] = {
-    SensorType.TACTILE: "tactile sensors need signed distance fields, which diffsim does not have",
+    SensorType.TACTILE: Sensor(
+        ACC,
+        lambda fields, mesh: tactile.CHANNELS * int(fields["mesh_vertnum"][mesh]),
+        tactile.tactile,
+        variant=lambda topology, sensor: int(topology.sensor_objid[sensor]),
+        refusal=tactile.unsupported_tactile,
+    ),
+    SensorType.PLUGIN: Sensor(ACC, None, touch_grid.plugin_sensor, variant=lambda t, k: int(t.sensor_plugin[k])),
 }

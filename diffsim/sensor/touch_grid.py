@@ -18,6 +18,7 @@ import numpy as np
 from diffsim.math import safe
 from diffsim.math.vector import mul_vec_t, unpack
 from diffsim.sensor.readings import Group, Readings
+from diffsim.types.hooks import instances, plugin_uses
 from diffsim.xla.gather import pick
 
 Array = jax.Array
@@ -97,6 +98,26 @@ def touch_grid(readings: Readings, group: Group) -> Array:
     channels = jnp.arange(grid.channels)[None, :, None]
     image = jnp.zeros((group.size, grid.channels, cells + 1), force.dtype)
     return image.at[numbers, channels, index[:, None]].add(values)[..., :cells].reshape(group.size, -1)
+
+
+def plugin_sensor(readings: Readings, group: Group) -> Array:
+    """What a plugin reads for its sensors, (n, dim).
+
+    Raises:
+      ValueError: a plugin of the user's returned another shape.
+    """
+    topology, number = readings.topology, readings.topology.sensor_plugin[group.sensors[0]]
+    if instances(topology)[number][0] == NAME:
+        return touch_grid(readings, group)
+    for plugin, use in plugin_uses(readings.model, readings.state, readings.inputs, readings.data, "sensor", "sensor"):
+        if group.sensors[0] in use.ids:
+            place = np.searchsorted(use.ids, group.sensors)
+            values = jnp.asarray(plugin.sensor(use), readings.state.qpos.dtype)  # type: ignore[misc]
+            if values.shape != (len(use.ids), group.dim):
+                shape = len(use.ids), group.dim
+                raise ValueError(f"sensor of a plugin returned shape {values.shape}, expected {shape}")
+            return values[place]
+    raise AssertionError("a sensor's plugin has no function; the compiler sees to that")
 
 
 def _cell(angle: Array, count: int, fov: float, gamma: float) -> Array:

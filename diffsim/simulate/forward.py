@@ -81,7 +81,7 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     passive = compute_passive(model, state, kinematics, com, tendons, velocities, flexes)
     passive = add_contact_springs(model, com, flexes, contacts, passive)
     known = _so_far(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
-    passive = add_user_force(model, state, known, passive)
+    passive = add_user_force(model, state, inputs, known, passive)
     drift = tendon_drift(model, qvel, kinematics, com, velocities)
     bias = compute_bias(model, qvel, com, velocities, tendons, drift)
 

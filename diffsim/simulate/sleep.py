@@ -334,8 +334,8 @@ def asleep_at_first(model: Model, forward: Callable[[Model, State], Data]) -> tu
 
 def can_skip(model: Model) -> bool:
     """Whether nothing but time goes on where all trees sleep: no activations of others, no buffers of delays."""
-    plan = _plan(model.topology)
-    return model.topology.nhistory == 0 and bool(np.all(np.any(plan.actuators, axis=1)[plan.activations]))
+    activations = np.any(_plan(model.topology).actuators, axis=1)[_plan(model.topology).activations]
+    return model.topology.nhistory + model.topology.npluginstate == 0 and bool(np.all(activations))
 
 
 def sleep_on(model: Model, state: State, inputs: Inputs) -> State:

@@ -23,6 +23,7 @@ from diffsim.simulate.status import status
 from diffsim.types import Data, Inputs, Model, Rollout, State
 from diffsim.types.data import Inverse
 from diffsim.types.history import record_controls, record_readings
+from diffsim.types.hooks import advance_plugins
 from diffsim.xla.barriers import anywhere, entwined, recomputed
 from diffsim.xla.compiled import compiled, uncollected
 
@@ -110,6 +111,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
         # where the next solve starts has no influence on where it ends, unless it takes few steps
         qacc_warmstart=motion.qacc if model.opt.unrolled else jax.lax.stop_gradient(motion.qacc),
+        plugin_state=advance_plugins(model, state, inputs, data),
     )
     if not sleeps(model):
         return later

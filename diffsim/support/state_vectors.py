@@ -77,6 +77,7 @@ COMPONENTS: dict[StateBit, tuple[type, str]] = {
     StateBit.MOCAP_POS: (Inputs, "mocap_pos"),
     StateBit.MOCAP_QUAT: (Inputs, "mocap_quat"),
     StateBit.USERDATA: (Inputs, "userdata"),
+    StateBit.PLUGIN: (State, "plugin_state"),
 }
 
 

@@ -1,17 +1,33 @@
-"""Hooks: the user's own forces, laws, sensors, distance fields and contact filter, as pure functions of the program.
+"""Hooks: the user's own forces, laws, sensors, distance fields, contact filter and plugins, as pure functions.
 
     model = model.replace(hooks=Hooks(passive=lambda model, state, data: -0.1 * state.qvel))
 
 Hooks are static: the same functions share a compilation, new ones start another. They see the model, the state, and
 a Data that holds what has been computed so far (positions and velocities); the rest of it is None.
+
+A plugin is what an element `<plugin plugin="my.name">` does:
+
+    law = Plugin({"gain": 1.0}, states=1, force=force, advance=advance)
+    model = diffsim.load("model.xml", hooks=Hooks(plugins={"my.name": law}))
+
+The model counts and names instances as MuJoCo does (`plugin_*`): the named ones of `<extension>` first, then those that
+elements make for themselves. Their settings are numbers of the model (`plugin_number`) and their states numbers of
+`State.plugin_state`, so that both have derivatives. MuJoCo's own plugins are functions elsewhere in the package.
+Source: MuJoCo "Extensions", engine plugins; mjplugin.h of 3.8.1.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+from diffsim.base.errors import Problem, UnsupportedError
+
+Array = jax.Array
 
 # (topology, geom1, geom2) -> truths
 Filter = Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
@@ -22,6 +38,82 @@ DrivenHook = Callable[[Any, Any, Any, Any], jax.Array]
 # (point, parameters) -> distance
 DistanceField = Callable[[jax.Array, jax.Array], jax.Array]
 NamedFields = tuple[tuple[str, DistanceField], ...]
+
+Settings = dict[str, Array]
+# a number that the settings of an instance decide, or one for all
+Count = int | Callable[[Mapping[str, np.ndarray]], int]
+
+
+class PluginUse(NamedTuple):
+    """One instance of a plugin, as its functions see it.
+
+    Attributes:
+      model, state, inputs, data: as hooks see them; `data` holds what has been computed so far, the rest of it is None.
+      settings: its numbers by name, () or (k,) as they are by default.
+      plugin_state: (states,) its states.
+      ids: (n,) in numpy, which actuators, sensors or bodies use it.
+    """
+
+    model: Any
+    state: Any
+    inputs: Any
+    data: Any
+    settings: Settings
+    plugin_state: Array
+    ids: np.ndarray
+
+
+Function = Callable[[PluginUse], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plugin:
+    """What a plugin does; None where it does nothing of that kind.
+
+    Attributes:
+      settings: the names of what `<config>` may set, and what they are by default: a number, or several.
+      states: how many numbers of `plugin_state` an instance has, or a function that says so of its settings.
+      dim: how many numbers a sensor gives, or a function that says so of the settings.
+      reset: settings -> (states,) the first states; zero without it.
+      advance: (states,) the states one timestep later, from `state` and `data` before it.
+      force: (n,) forces of actuators, N or N m, before their limits.
+      act_dot: (n, actdim) d act / dt of actuators, per second; they need `actdim`. Without it those of their dyntype.
+      passive: (nv,) force added to qfrc_passive, of each instance, whether or not a body uses it.
+      sensor: (n, dim) readings, before their cutoff.
+      distance: of a geom of type sdf, as in `Hooks.sdf`; its parameters are the settings in their order.
+    """
+
+    settings: Mapping[str, float | Sequence[float]] | tuple[tuple[str, Any], ...] = ()
+    states: Count = 0
+    dim: Count = 1
+    reset: Callable[[Settings], Array] | None = None
+    advance: Function | None = None
+    force: Function | None = None
+    act_dot: Function | None = None
+    passive: Function | None = None
+    sensor: Function | None = None
+    distance: Callable[[Array, Array], Array] | None = None
+
+    def __post_init__(self) -> None:
+        rows = self.settings.items() if isinstance(self.settings, Mapping) else self.settings
+        plain = (tuple(np.ravel(value).tolist()) if np.ndim(value) else float(value) for _, value in rows)  # type: ignore[arg-type]
+        object.__setattr__(self, "settings", tuple(zip([name for name, _ in rows], plain, strict=True)))
+
+    def values(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """The settings of an instance, by default or as its `<config>`s say.
+
+        Raises:
+          ValueError: one is unknown, or not as many numbers as by default.
+        """
+        values = {name: np.asarray(value, float) for name, value in dict(self.settings).items()}
+        for name, text in texts.items():
+            if name not in values:
+                raise ValueError(f"has no setting '{name}', only {', '.join(values) or 'none'}")
+            numbers = np.array([float(word) for word in text.split()])
+            if numbers.size != values[name].size or not np.isfinite(numbers).all():
+                raise ValueError(f"setting '{name}' takes {values[name].size} numbers, not '{text}'")
+            values[name] = numbers.reshape(values[name].shape)
+        return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +134,8 @@ class Hooks:
         point (3,), m, in the frame in which the mesh of the geom is written, and the numbers (k,) of the plugin's
         `<config>`s in their order; it returns the distance (), m, negative inside, which grows by at most 1 m a metre.
         Mass, bounds, pictures and contacts with planes are the mesh's. Kept as pairs of names and functions.
+      plugins: what the plugins of actuators, sensors, bodies and geoms do, by the name that the model uses. Needed when
+        the model is loaded, since they say how many numbers there are: `diffsim.load(path, hooks=...)`.
     """
 
     passive: Hook | None = None
@@ -51,7 +145,87 @@ class Hooks:
     sensor: DrivenHook | None = None
     contact_filter: Filter | None = None
     sdf: Mapping[str, DistanceField] | NamedFields | None = None
+    plugins: Mapping[str, Plugin] | tuple[tuple[str, Plugin], ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.plugins is not None:
+            object.__setattr__(self, "plugins", tuple(sorted(dict(self.plugins).items())))
+            fields = {name: plugin.distance for name, plugin in self.plugins if plugin.distance is not None}  # type: ignore[union-attr,misc]
+            object.__setattr__(self, "sdf", dict(self.sdf or ()) | fields or None)
         if self.sdf is not None:
             object.__setattr__(self, "sdf", tuple(sorted(dict(self.sdf).items())))
+
+
+def count_of(count: Count, values: Mapping[str, np.ndarray]) -> int:
+    """How many numbers an instance with these settings has."""
+    return int(count(values) if callable(count) else count)
+
+
+def instances(topology: Any) -> list[tuple[str, dict[str, str]]]:
+    """Names and settings of all instances, those of MuJoCo's plugins too."""
+    return [tuple(json.loads(text)) for text in topology.plugins]  # type: ignore[misc]
+
+
+def plugin_uses(
+    model: Any, state: Any, inputs: Any, data: Any, job: str, kind: str = "body"
+) -> Iterator[tuple[Plugin, PluginUse]]:
+    """The instances whose plugin has a function `job`, with what they are told; `kind` of object uses them.
+
+    Raises:
+      UnsupportedError: a plugin is neither MuJoCo's nor one of the model's hooks.
+    """
+    topology, known = model.topology, dict(model.hooks.plugins or ())
+    for number, (name, _) in enumerate(instances(topology)):
+        if topology.plugin_numberadr[number] < 0:
+            continue
+        if name not in known:
+            reason = f"the plugin '{name}' is unknown: load the model with hooks=Hooks(plugins={{'{name}': ...}})"
+            raise UnsupportedError([Problem("", 0, "<plugin>", reason, unsupported=True)])
+        if getattr(known[name], job) is None:
+            continue
+        ids = np.flatnonzero(getattr(topology, f"{kind}_plugin") == number)
+        states, settings = state.plugin_state[_place(topology, number)], _settings_of(model, number, known[name])
+        yield known[name], PluginUse(model, state, inputs, data, settings, states, ids)
+
+
+def _place(topology: Any, number: int) -> slice:
+    """Where the states of an instance are."""
+    first = int(topology.plugin_stateadr[number])
+    return slice(first, first + int(topology.plugin_statenum[number]))
+
+
+def _settings_of(model: Any, number: int, plugin: Plugin) -> Settings:
+    """The settings of an instance as numbers of the model."""
+    first, settings = int(model.topology.plugin_numberadr[number]), {}
+    for name, value in plugin.settings:
+        size = int(np.size(value))
+        numbers = model.plugin_number[first : first + size]
+        settings[name] = numbers if np.ndim(value) else numbers[0]
+        first += size
+    return settings
+
+
+def first_plugin_state(model: Any) -> Array:
+    """(npluginstate,) the states of all plugins at first."""
+    values = jnp.zeros(model.topology.npluginstate, model.qpos0.dtype)
+    for number, (name, _) in enumerate(instances(model.topology)):
+        plugin = dict(model.hooks.plugins or ()).get(name)
+        if plugin is not None and plugin.reset is not None:
+            first = plugin.reset(_settings_of(model, number, plugin))
+            values = values.at[_place(model.topology, number)].set(first)
+    return values
+
+
+def advance_plugins(model: Any, state: Any, inputs: Any, data: Any) -> Array:
+    """(npluginstate,) the states of all plugins one timestep later."""
+    values, parts = state.plugin_state, []
+    if not model.topology.npluginstate:
+        return values
+    for plugin, use in plugin_uses(model, state, inputs, data, "states"):
+        later = use.plugin_state if plugin.advance is None else jnp.asarray(plugin.advance(use), values.dtype)
+        if later.shape != use.plugin_state.shape:
+            raise ValueError(
+                f"advance of a plugin returned shape {later.shape}, its states are {use.plugin_state.shape}"
+            )
+        parts.append(later)
+    return jnp.concatenate(parts)

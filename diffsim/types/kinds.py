@@ -156,6 +156,14 @@ KINDS: dict[str, Kind] = {
         "ntuple", ("tuple_",), (Block("ntupledata", "tuple_adr", "tuple_size", ("tuple_objtype", "tuple_objid")),)
     ),
     "key": Kind("nkey", ("key_",)),
+    "plugin": Kind(
+        "nplugin",
+        ("plugin_",),
+        (
+            Block("npluginstate", "plugin_stateadr", "plugin_statenum"),
+            Block("npluginnumber", "plugin_numberadr", "plugin_numbernum"),
+        ),
+    ),
 }
 
 # the kind of object that an object type of sensors and tuples names

@@ -181,6 +181,8 @@ class Model(Record):
     # ours: parameters of the function of a distance field (geometry/sdf/functions.py, `Hooks.sdf`)
     geom_sdfparam: Array = leaf("ngeom", "nsdfparam")
     geom_fluid: Array = leaf("ngeom", NFLUID, switch=True)
+    # of MuJoCo 3.11: velocity of the surface by itself, linear and angular, in the frame of the geom
+    geom_surfacevel: Array = leaf("ngeom", 6, switch=True)
     geom_rgba: Array = leaf("ngeom", 4)
     mat_rgba: Array = leaf("nmat", 4)
     mat_texrepeat: Array = leaf("nmat", 2)
@@ -320,6 +322,8 @@ class Model(Record):
     cable_curvature: Array = leaf("ncable", 3)
     cable_length: Array = leaf("ncable")
     actuator_lengthrange: Array = leaf("nu", 2)
+    # ours: settings of the user's plugins (types/hooks.py)
+    plugin_number: Array = leaf("npluginnumber")
 
     sensor_cutoff: Array = leaf("nsensor")
     sensor_noise: Array = leaf("nsensor")

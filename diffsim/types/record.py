@@ -200,7 +200,7 @@ def near(name: str, known: Iterable[str], listed: int = 0) -> str:
     return f"; {hint}" if hint else ""
 
 
-VERSION = 5
+VERSION = 6
 MAGIC = b"PK\x03\x04"
 SUFFIX = ".npz"
 

@@ -14,6 +14,7 @@ import numpy as np
 from diffsim.base.checked import checked
 from diffsim.types.data import Sleepers
 from diffsim.types.history import empty_history
+from diffsim.types.hooks import first_plugin_state
 from diffsim.types.model import Model
 from diffsim.types.record import Record, child, held_as, leaf, record, restore, save
 from diffsim.types.views import viewed
@@ -58,6 +59,7 @@ class State(Saved, Sleepers, Record):
     qacc_warmstart: Array = leaf("nv")
     tree_sleep: Array = leaf("nsleep")
     frozen: Array = leaf("nfrozen")
+    plugin_state: Array = leaf("npluginstate")
 
     def replace(self, **fields: Any) -> Self:
         """As `Record.replace`; `tree_asleep` is taken for `tree_sleep`."""
@@ -142,6 +144,7 @@ def make_state(model: Model, keyframe: int | str | None = None) -> State:
         qacc_warmstart=jnp.zeros_like(qvel),
         tree_sleep=tree_sleep,
         frozen=frozen,
+        plugin_state=first_plugin_state(model),
     )
 
 

@@ -92,6 +92,10 @@ class Topology:
     nsdfparam: int
     npid: int
     ncable: int
+    nplugin: int
+    npluginstate: int
+    # ours: numbers that settings of the user's plugins are
+    npluginnumber: int
     # ours: numbers that a state has to tell which trees sleep, and how they fell asleep; 0 without the flag `sleep`
     nsleep: int
     nfrozen: int
@@ -346,9 +350,16 @@ class Topology:
     # ours (nu, k): which activation of an actuator holds each state of its law; -1 for none
     actuator_actslots: Ints
 
-    # which of `plugins`, JSON texts of a name and its settings, an actuator or sensor has; -1 for none
+    # plugins (nplugin): which of them a body, geom, actuator or sensor has, -1 for none; and ours: JSON texts of their
+    # names and settings, and where the settings of the user's are, -1 for MuJoCo's
+    body_plugin: Ints
+    geom_plugin: Ints
     actuator_plugin: Ints
     sensor_plugin: Ints
+    plugin_stateadr: Ints
+    plugin_statenum: Ints
+    plugin_numberadr: Ints
+    plugin_numbernum: Ints
     # ours (ncable): the bodies that bend and twist against the one that they hang on (flex/cable.py)
     cable_bodyid: Ints
     plugins: tuple[str, ...]

@@ -91,7 +91,7 @@ def scene(
         "azimuth": camera.azimuth,
         "elevation": camera.elevation,
         "extent": extent,
-        "tile": tile_size(extent),
+        "tile": float(tile_size(model.stat.extent)),
         "spacing": SPACING * extent,
         "follow": follow,
         # a place that the user has chosen is kept

@@ -7,10 +7,14 @@ Source: MuJoCo "XML reference", material; `setMaterial` of 3.8.1.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType, TextureRole
 from diffsim.types import Model
+
+Array = jax.Array
 
 # what MuJoCo takes for no colour of their own, where there is a material
 UNSET = (0.5, 0.5, 0.5, 1.0)
@@ -24,38 +28,38 @@ class Looks(NamedTuple):
     `texture` (n,): -1 for none; `repeat` (n, 2), `uniform` (n,): of the material; `plain` (n,): no material.
     """
 
-    colour: np.ndarray
-    specular: np.ndarray
-    shininess: np.ndarray
-    emission: np.ndarray
-    reflectance: np.ndarray
+    colour: Array
+    specular: Array
+    shininess: Array
+    emission: Array
+    reflectance: Array
     texture: np.ndarray
-    repeat: np.ndarray
+    repeat: Array
     uniform: np.ndarray
     plain: np.ndarray
 
 
-def colours(model: Model, kind: str = "geom") -> np.ndarray:
+def colours(model: Model, kind: str = "geom") -> Array:
     """rgba (n, 4) of geoms, sites or tendons: their own, or their material's where their own is not set."""
-    rgba, material = np.asarray(getattr(model, f"{kind}_rgba")), getattr(model.topology, f"{kind}_matid")
+    rgba, material = getattr(model, f"{kind}_rgba"), getattr(model.topology, f"{kind}_matid")
     if not model.nmat:
         return rgba
-    unset = (rgba == np.asarray(UNSET, rgba.dtype)).all(axis=1) & (material >= 0)
-    return np.where(unset[:, None], np.asarray(model.mat_rgba)[np.maximum(material, 0)], rgba)
+    unset = jnp.all(rgba == jnp.asarray([UNSET], rgba.dtype), axis=1) & (material >= 0)
+    return jnp.where(unset[:, None], model.mat_rgba[np.maximum(material, 0)], rgba)
 
 
 def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
     """Looks of some geoms or tendons."""
     material = getattr(model.topology, f"{kind}_matid")[ids]
 
-    def of(name: str, default: float) -> np.ndarray:
+    def of(name: str, default: float) -> Array:
         # at -1 of objects without a material stands the default
-        return np.append(np.asarray(getattr(model, f"mat_{name}"), np.float32), np.float32(default))[material]
+        return jnp.append(getattr(model, f"mat_{name}"), default)[material]
 
     textures = np.append(model.topology.mat_texid.reshape(-1, len(TextureRole))[:, TextureRole.RGB], -1)
-    repeat = np.concatenate([np.asarray(model.mat_texrepeat, np.float32).reshape(-1, 2), np.ones((1, 2), np.float32)])
+    repeat = jnp.concatenate([model.mat_texrepeat, jnp.ones((1, 2), model.mat_texrepeat.dtype)])
     return Looks(
-        colour=linear(colours(model, kind)[ids, :3]).astype(np.float32),
+        colour=linear(colours(model, kind)[ids, :3]),
         specular=of("specular", SPECULAR),
         shininess=of("shininess", SHININESS),
         emission=of("emission", 0),
@@ -67,9 +71,9 @@ def looks(model: Model, kind: str, ids: np.ndarray) -> Looks:
     )
 
 
-def linear(colour: np.ndarray) -> np.ndarray:
+def linear(colour: Array) -> Array:
     """Amounts of light of colours as on a screen, both in [0, 1]."""
-    return np.clip(colour, 0, 1) ** 2.2
+    return jnp.clip(colour, 0, 1) ** 2.2
 
 
 # groups that MuJoCo's viewer hides at first: by habit they hold collision geoms
@@ -83,7 +87,7 @@ def visible_geoms(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) ->
     are welded to them, can be seen.
     """
     topology = model.topology
-    seen = colours(model)[:, 3] > 0
+    seen = opaque(colours(model)[:, 3])
     shown = seen & ~np.isin(topology.geom_group, hidden_groups)
     body = topology.body_weldid[topology.geom_bodyid]
     lacking = np.ones(topology.nbody, bool)
@@ -91,6 +95,11 @@ def visible_geoms(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) ->
     lacking[0] = False
     collides = (topology.geom_contype | topology.geom_conaffinity) != 0
     return shown | (seen & collides & lacking[body])
+
+
+def opaque(alpha: Array) -> np.ndarray:
+    """Which alphas (n,) are above 0; all, where they are only known when a program runs."""
+    return np.ones(len(alpha), bool) if isinstance(alpha, jax.core.Tracer) else np.asarray(alpha) > 0
 
 
 def drawn_type(model: Model, geom: int) -> GeomType:

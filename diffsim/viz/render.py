@@ -23,6 +23,7 @@ from diffsim.types.data import Kinematics
 from diffsim.viz.material import HIDDEN_GROUPS
 from diffsim.viz.scene import Plan, Scene, plan_of, scene_of
 from diffsim.viz.shade import Light, developed, radiance
+from diffsim.viz.surface import trace
 from diffsim.viz.view import Pose, View, directions, pose, poses_of
 
 Array = jax.Array
@@ -134,19 +135,16 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, 
     angle = jnp.asarray(2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / frame.samples, jnp.float32)
 
     def chunk(first: Array) -> Array:
-        # columns and rows of the pixels of bundles
-        bundle, lane = share + shares * (first + jnp.arange(number, dtype=jnp.int32)), np.arange(SIDE * SIDE)
-        start = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
-        corner = start[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]
-        corner = corner.astype(jnp.float32)
+        corner = corners(frame, share + shares * (first + jnp.arange(number, dtype=jnp.int32))).astype(jnp.float32)
         inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
             places = (corner + offset[None, None]).reshape(-1, 2)
             along = directions(eye, places, frame.width, frame.height).reshape(*corner.shape[:2], 3)
             origin = jnp.broadcast_to(jnp.asarray(eye.position), along.shape)
-            light = Light(_sun(jnp.asarray(eye.matrix), offset), angle)
-            return total + radiance(scene, plan, BundledRays(origin, along, inside), light), None
+            light = Light(sun_over(jnp.asarray(eye.matrix), offset), angle)
+            rays = BundledRays(origin, along, inside)
+            return total + radiance(scene, plan, rays, trace(scene, plan.groups, rays), light), None
 
         start = jnp.zeros((*corner.shape[:2], 3), jnp.float32)
         light, _ = jax.lax.scan(sample, start, jnp.asarray(offsets, jnp.float32))
@@ -155,7 +153,14 @@ def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, 
     return jax.lax.map(chunk, number * jnp.arange(chunks, dtype=jnp.int32))
 
 
-def _sun(matrix: Array, offset: Array) -> Array:
+def corners(frame: Frame, bundle: Array) -> Array:
+    """(b, l, 2) columns and rows of the pixels of bundles (b,)."""
+    across, lane = frame.squares[0], np.arange(SIDE * SIDE)
+    start = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
+    return start[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]
+
+
+def sun_over(matrix: Array, offset: Array) -> Array:
     """Unit direction to the light for one sample; the light turns with the camera's azimuth."""
     right = matrix[:, 0]
     level = jnp.sqrt(right[0] ** 2 + right[1] ** 2 + 1e-12)

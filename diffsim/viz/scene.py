@@ -26,7 +26,7 @@ from diffsim.math.vector import cross, dot, pack, scale
 from diffsim.types import Model
 from diffsim.types.data import Kinematics
 from diffsim.types.topology import Topology, per_topology
-from diffsim.viz.material import HIDDEN_GROUPS, Looks, drawn_type, looks, visible_geoms
+from diffsim.viz.material import HIDDEN_GROUPS, Looks, colours, drawn_type, looks, opaque, visible_geoms
 from diffsim.viz.texture import Atlas, atlas_of, factors
 from diffsim.xla.gather import pick
 
@@ -68,11 +68,11 @@ class Scene(NamedTuple):
     """All that a picture shows.
 
     Attributes:
-      model: of which meshes and height fields are drawn, in float32.
+      model: of which meshes and height fields are drawn.
       places: where the objects are.
       asset: (n,) mesh or height field of each object, -1 for none.
       looks: how they look.
-      on_image, on_cube: (n, 2), (n, 3) see `mapping.factors`.
+      on_image, on_cube: (n, 2), (n, 3) see `texture.factors`.
       atlas: the textures.
       tile, fade: side of the tiles of a floor without texture, and how far floors are seen, m.
     """
@@ -96,9 +96,9 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
     geoms = [geom for geom, kind in zip(geoms, kinds, strict=True) if kind in known]
     tendons = tendon_ids(model)
     hidden = np.isin(model.topology.tendon_group[tendons], hidden_groups)
-    hidden |= np.asarray(model.tendon_rgba)[tendons, 3] == 0
+    hidden |= ~opaque(model.tendon_rgba[:, 3])[tendons]
     pieces = np.flatnonzero(~hidden).tolist()
-    seen = ~np.isin(model.topology.flex_group, hidden_groups) & (np.asarray(model.flex_rgba)[:, 3] > 0)
+    seen = ~np.isin(model.topology.flex_group, hidden_groups) & opaque(model.flex_rgba[:, 3])
     flexes = tuple(np.flatnonzero(seen).tolist())
     kinds = [drawn_type(model, geom) for geom in geoms] + [GeomType.CAPSULE] * len(pieces)
     kinds += [part.kind for part in fragments(model.topology, flexes) for _ in part.vertex]
@@ -113,55 +113,63 @@ def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
 
 
 def scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
-    """What is to be seen of a model in some poses, or in several, (T, ...)."""
-    model = jax.tree.map(lambda x: x.astype(np.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, model)
-    geoms, order = np.array(plan.geoms, int), np.array(plan.order, int)
+    """What is to be seen of a model in some poses, or in several, (T, ...), in float32."""
+    model, poses = jax.tree.map(
+        lambda x: x.astype(np.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, (model, poses)
+    )
+    return exact_scene_of(model, plan, poses)
+
+
+def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
+    """What is to be seen of a model in some poses, or in several, (T, ...), with the precision of both."""
+    soft = sum(len(part.vertex) for part in fragments(model.topology, plan.flexes))
+    others = np.full(len(plan.pieces) + soft, -1)
+    asset = np.append(model.topology.geom_dataid[list(plan.geoms)], others)[list(plan.order)]
+    both, *on, tile, fade = _appearance(model, plan)
+    atlas, numbers = Atlas(*map(jnp.asarray, atlas_of(model.topology))), jnp.asarray(asset, jnp.int32)
+    return Scene(model, places_of(model, plan, poses), numbers, both, *on, atlas, tile, fade)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _appearance(model: Model, plan: Plan) -> tuple[Looks, Array, Array, Array, Array]:
+    """Of a scene what does not move: looks, on_image, on_cube, tile and fade."""
+    geoms, pieces, order = (np.array(ids, int) for ids in (plan.geoms, plan.pieces, plan.order))
     kinds = np.concatenate([np.zeros(0, int), *(np.full(group.number, group.kind) for group in plan.groups)])
     soft = fragments(model.topology, plan.flexes)
     owner = np.concatenate([np.zeros(0, int), *(np.full(len(part.vertex), part.flex) for part in soft)])
-    parts = [looks(model, "geom", geoms), looks(model, "tendon", tendon_ids(model)[list(plan.pieces)])]
+    parts = [looks(model, "geom", geoms), looks(model, "tendon", tendon_ids(model)[pieces])]
     # images are laid on geoms only
     parts.append(looks(model, "flex", owner)._replace(texture=np.full(len(owner), -1, np.int32)))
-    both = Looks(*(np.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
-    others = len(plan.pieces) + len(owner)
-    size = np.concatenate([np.asarray(model.geom_size)[geoms], np.ones((others, 3))])[order]
-    asset = np.append(model.topology.geom_dataid[geoms], np.full(others, -1))[order]
-    extent = float(model.stat.extent)
-    return Scene(
-        model,
-        places_of(model, plan, poses),
-        jnp.asarray(asset, jnp.int32),
-        both,
-        *factors(kinds, size, both),
-        atlas=atlas_of(model.topology),
-        tile=jnp.asarray(tile_size(extent), jnp.float32),
-        fade=jnp.asarray(8 * extent, jnp.float32),
-    )
+    both = Looks(*(jnp.concatenate(columns)[order] for columns in zip(*parts, strict=True)))
+    size = jnp.concatenate([model.geom_size[geoms], jnp.ones((len(pieces) + len(owner), 3), model.geom_size.dtype)])[
+        order
+    ]
+    return both, *factors(kinds, size, both), tile_size(model.stat.extent), 8 * model.stat.extent
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
-    """Where the objects of a plan are, (n, ...), or in each of several poses (T, n, ...), in float32."""
+    """Where the objects of a plan are, (n, ...), or in each of several poses (T, n, ...)."""
+
+    def place(poses: Kinematics) -> Places:
+        geoms, pieces, order = (np.array(ids, int) for ids in (plan.geoms, plan.pieces, plan.order))
+        # no ray meets what reaches less than nothing, as what cannot be seen does
+        reach = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.inf)
+        reach = jnp.where(colours(model)[:, 3] > 0, reach, -jnp.inf)
+        parts = [Places(*(pick(x, geoms) for x in (poses.geom_xpos, poses.geom_xmat, model.geom_size, reach)))]
+        if len(pieces):
+            start, end, radius = (pick(x, pieces) for x in tendon_lines(model, poses))
+            middle, matrix, half = along(start, end)
+            size = pack([radius, half, jnp.zeros_like(half)])
+            radius = jnp.where(model.tendon_rgba[tendon_ids(model)[pieces], 3] > 0, radius, -1)
+            parts.append(Places(middle, matrix, size, jnp.where(radius >= 0, radius + half, -jnp.inf)))
+        if plan.flexes:
+            vertices = flex_vertices(model, poses)
+            parts += [fragment_places(model, part, vertices) for part in fragments(model.topology, plan.flexes)]
+        return Places(*(pick(jnp.concatenate(columns), order) for columns in zip(*parts, strict=True)))
+
     poses = Kinematics(**{f.name: getattr(poses, f.name) for f in dataclasses.fields(Kinematics)})
-    place = functools.partial(_placed, model, plan)
-    places = place(poses) if poses.xpos.ndim == 2 else jax.vmap(place)(poses)
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), places)
-
-
-def _placed(model: Model, plan: Plan, poses: Kinematics) -> Places:
-    geoms, pieces, order = (np.array(ids, int) for ids in (plan.geoms, plan.pieces, plan.order))
-    reach = jnp.where(model.geom_rbound > 0, model.geom_rbound, jnp.inf)
-    parts = [Places(*(pick(x, geoms) for x in (poses.geom_xpos, poses.geom_xmat, model.geom_size, reach)))]
-    if len(pieces):
-        start, end, radius = (pick(x, pieces) for x in tendon_lines(model, poses))
-        middle, matrix, half = along(start, end)
-        size = pack([radius, half, jnp.zeros_like(half)])
-        # no ray meets what reaches less than nothing
-        parts.append(Places(middle, matrix, size, jnp.where(radius >= 0, radius + half, -jnp.inf)))
-    if plan.flexes:
-        vertices = flex_vertices(model, poses)
-        parts += [fragment_places(model, part, vertices) for part in fragments(model.topology, plan.flexes)]
-    return Places(*(pick(jnp.concatenate(columns), order) for columns in zip(*parts, strict=True)))
+    return place(poses) if poses.xpos.ndim == 2 else jax.vmap(place)(poses)
 
 
 class Fragments(NamedTuple):
@@ -202,11 +210,11 @@ def fragment_places(model: Model, part: Fragments, vertices: Array) -> Places:
     return Places(middle, jnp.stack([x, y, z], axis=2), size, reach)
 
 
-def tile_size(extent: float) -> float:
+def tile_size(extent: Array) -> Array:
     """Side of a floor's tiles, m: the largest of 1, 2, 5, 10 ... that is not above a fifth of a model's extent."""
     length = extent / 5
-    power = 10.0 ** np.floor(np.log10(max(length, 1e-6)))
-    return float(power * max(step for step in (1, 2, 5) if step * power <= length * 1.0001))
+    power = 10.0 ** jnp.floor(jnp.log10(jnp.maximum(length, 1e-6)))
+    return power * jnp.where(5 * power <= length * 1.0001, 5, jnp.where(2 * power <= length * 1.0001, 2, 1))
 
 
 class Lines(NamedTuple):
@@ -227,7 +235,8 @@ def tendon_ids(model: Model) -> np.ndarray:
 
 def tendon_lines(model: Model, kinematics: Kinematics) -> Lines:
     """The pieces of all spatial tendons; what touches no geom is one piece."""
-    pieces = [Lines(jnp.zeros((0, 3)), jnp.zeros((0, 3)), jnp.zeros(0))]
+    none = kinematics.site_xpos[:0]
+    pieces = [Lines(none, none, none[:, 0])]
     for path in spatial_paths(model.topology):
         start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
         width = model.tendon_width[path.tendon]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.rays.ray import BundledRays
+from diffsim.geometry.rays.ray import BundledHits, BundledRays
 from diffsim.math import safe
 from diffsim.math.vector import dot, pack, unpack
 from diffsim.viz.scene import Plan, Scene
@@ -37,9 +37,8 @@ class Light(NamedTuple):
     angle: Array
 
 
-def radiance(scene: Scene, plan: Plan, rays: BundledRays, light: Light) -> Array:
-    """Linear colours (b, l, 3) that come along rays."""
-    hits = trace(scene, plan.groups, rays)
+def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> Array:
+    """Linear colours (b, l, 3) that come along rays, which meet `hits` first."""
     hit, direction = (hits.thing >= 0).reshape(-1), rays.direction.reshape(-1, 3)
     sky = sky_colour(scene.atlas, plan.sky, direction, light.angle)
     if not plan.groups:
@@ -56,7 +55,7 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, light: Light) -> Array
     if any(group.kind == GeomType.PLANE for group in plan.groups):
         far = jnp.where(surface.floor, 1 - jnp.exp(-((distance / scene.fade) ** 2)), 0)[:, None]
         level = safe.normalize(direction * jnp.asarray([[1, 1, 0]], direction.dtype))
-        shaded = shaded + (sky_colour(scene.atlas, plan.sky, level, jnp.float32(HAZE)) - shaded) * far
+        shaded = shaded + (sky_colour(scene.atlas, plan.sky, level, jnp.full((), HAZE, direction.dtype)) - shaded) * far
     return jnp.where(hit[:, None], shaded, sky).reshape(rays.direction.shape)
 
 
@@ -86,6 +85,8 @@ def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, ligh
 
 
 ZENITH = np.array([0.12, 0.30, 0.65])
+# what nobody can tell from 0, where powers have no derivative
+DARK = 1e-9
 HORIZON = np.array([0.58, 0.70, 0.85])
 
 
@@ -99,7 +100,7 @@ def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
       angle: of a pixel, rad.
     """
     if sky < 0:
-        height = jnp.clip(direction[:, 2:], 0, 1) ** 0.6
+        height = jnp.clip(direction[:, 2:], DARK, 1) ** 0.6
         zenith, horizon = (jnp.asarray(colour, direction.dtype)[None] for colour in (ZENITH, HORIZON))
         return horizon + (zenith - horizon) * height
     x, y, z = unpack(direction)
@@ -112,7 +113,8 @@ def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
 def developed(light: Array) -> Array:
     """Amounts of light as colours on a screen in [0, 1]: a filmic shoulder, then the gamma curve."""
     bright = jnp.clip(light, 0, None)
-    return jnp.clip(bright * (1 + bright / 9) / (1 + 0.55 * bright), 0, 1) ** (1 / 2.2)
+    shown = jnp.clip(bright * (1 + bright / 9) / (1 + 0.55 * bright), 0, 1)
+    return jnp.where(shown > DARK, jnp.maximum(shown, DARK) ** (1 / 2.2), 0)
 
 
 def exposed(colour: Array) -> Array:

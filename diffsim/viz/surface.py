@@ -17,7 +17,7 @@ from diffsim.base.enums import GeomType
 from diffsim.geometry.rays.bvh import trees
 from diffsim.geometry.rays.ray import ROOM, BundledHits, BundledRays, bundles_of, may_meet_ball, nearest
 from diffsim.geometry.rays.surfaces import SURFACES
-from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, outside
+from diffsim.geometry.rays.triangle_surfaces import FACETED, Lines, height_over, outside
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale, unpack
 from diffsim.types.topology import Topology, per_topology
@@ -131,7 +131,7 @@ def _on_triangle(scene: Scene, facet: Array, corners: Array, point: Array, flat:
     p, q, r = unpack(scene.model.mesh_texcoord[jnp.maximum(row, 0)], axis=1)
     place = sum((scale(corner, w) for corner, w in zip((p, q, r), weights, strict=True)), 0 * p)
     covered = jnp.abs((q - p)[:, 0] * (r - p)[:, 1] - (q - p)[:, 1] * (r - p)[:, 0])
-    density = jnp.sqrt(safe.divide(covered, jnp.sqrt(area)))
+    density = safe.sqrt(safe.divide(covered, safe.sqrt(area)))
     return normal, jnp.where((row[:, :1] >= 0), jnp.concatenate([place, density[:, None]], axis=1), -1.0)
 
 
@@ -148,8 +148,35 @@ def _corners(topology: Topology) -> _Corners:
 TILE, BLOCK = 16, 1024
 
 
+def first_hits(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> BundledHits:
+    """The first object that each ray meets, with the derivative of the distance: -dF / (n . v) on the surface F = 0.
+
+    A ray that grazes has none.
+    """
+    hits, shape = trace(scene, groups, rays), rays.direction.shape
+    thing = jnp.maximum(hits.thing, 0)
+    xpos, xmat, size = (values[thing] for values in scene.places[:3])
+    direction = mul_vec_t(xmat, rays.direction)
+    point = mul_vec_t(xmat, rays.origin - xpos) + scale(direction, jnp.where(hits.thing >= 0, hits.distance, 0))
+    beyond, normal = jnp.zeros(shape[:2], point.dtype), jnp.zeros_like(point)
+    for group in groups:
+        inside = (hits.thing >= group.first) & (hits.thing < group.first + group.number)
+        if group.kind in FACETED:
+            facet, asset = (jnp.where(inside, values, 0).reshape(-1) for values in (hits.facet, scene.asset[thing]))
+            corners = FACETED[group.kind].corners(scene.model, asset, facet)
+            gap, across = height_over(corners, point.reshape(-1, 3)).reshape(shape[:2]), outside(corners).reshape(shape)
+        else:
+            # a size that a type lacks is 0
+            wanted = jnp.where(inside[..., None], size, 1)
+            gap, across = SURFACES[group.kind].surface(wanted, point), SURFACES[group.kind].normal(wanted, point)
+        beyond, normal = jnp.where(inside, gap, beyond), jnp.where(inside[..., None], across, normal)
+    slope = jax.lax.stop_gradient(dot(normal, direction))
+    return hits._replace(distance=hits.distance - safe.divide(beyond - jax.lax.stop_gradient(beyond), slope))
+
+
 def trace(scene: Scene, groups: tuple[Group, ...], rays: BundledRays) -> BundledHits:
-    """The first object that each ray meets."""
+    """The first object that each ray meets. No derivatives."""
+    scene, rays = jax.lax.stop_gradient((scene, rays))
     near = may_meet_ball(bundles_of(rays), scene.places.xpos, scene.places.reach)
     hits = _on_shapes(scene, [group for group in groups if group.kind not in FACETED], rays, near)
     for group in groups:

@@ -52,7 +52,7 @@ class Spot(NamedTuple):
 
 @per_topology
 def atlas_of(topology: Topology) -> Atlas:
-    """The textures of a model."""
+    """The textures of a model, in numpy: it is kept, and may be asked for within a program."""
     pyramids = [_pyramid(image) for image in images(topology)] or [[np.full((1, 1, 1, 3), 255, np.uint8)]]
     sizes = max(map(len, pyramids))
     tables, texels, start = [], [], 0
@@ -67,7 +67,7 @@ def atlas_of(topology: Topology) -> Atlas:
     first, width, height = np.moveaxis(np.array(tables, np.int32), 2, 0)
     faces = np.array([len(pyramid[0]) for pyramid in pyramids], np.int32)
     flat = np.append(topology.tex_type == TextureType.TWO_D, not topology.ntex)[: len(pyramids)]
-    return Atlas(*map(jnp.asarray, (np.concatenate(texels), first, width, height, faces, flat)))
+    return Atlas(np.concatenate(texels), first, width, height, faces, flat)
 
 
 def images(topology: Topology) -> list[np.ndarray]:
@@ -140,15 +140,14 @@ RIGHT = np.array([[0, 0, -1], [0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [-1, 0
 DOWN = np.array([[0, -1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1], [0, -1, 0], [0, -1, 0]])
 
 
-def factors(kinds: np.ndarray, size: np.ndarray, looks: Looks) -> tuple[np.ndarray, np.ndarray]:
+def factors(kinds: np.ndarray, size: Array, looks: Looks) -> tuple[Array, Array]:
     """What points (m) are multiplied by: (n, 2) to the repeats of an image, (n, 3) to a direction in a cube."""
     columns = np.array([EXTENTS.get(GeomType(kind), (0, 1, 2)) for kind in kinds.tolist()], int).reshape(-1, 3)
-    extent = np.take_along_axis(size, columns, axis=1)
-    extent = np.where(extent > 0, extent, 1)
+    extent = jnp.take_along_axis(size, jnp.asarray(columns), axis=1)
+    extent = jnp.where(extent > 0, extent, 1)
     uniform, metric = looks.uniform[:, None], np.isin(kinds, METRIC)[:, None]
-    flat = 0.5 * looks.repeat * np.where(uniform, 1, 1 / extent[:, :2]) * (1, -1)
-    cube = np.where(metric, np.where(uniform, extent, 1), np.where(uniform, 1, 1 / extent))
-    return flat.astype(np.float32), cube.astype(np.float32)
+    flat = 0.5 * looks.repeat * jnp.where(uniform, 1, 1 / extent[:, :2]) * jnp.asarray([[1, -1]], extent.dtype)
+    return flat, jnp.where(metric, jnp.where(uniform, extent, 1), jnp.where(uniform, 1, 1 / extent))
 
 
 def on_image(factor: Array, point: Array) -> tuple[Array, Array]:

@@ -81,8 +81,7 @@ def pose(model: Model, kinematics: Kinematics, camera: View | str | int | None) 
             lookat = np.asarray(model.body(view.follow).xpos(kinematics)) + lookat
         return Pose(lookat - view.distance * forward, matrix, view.fovy)
     index = model.id("camera", camera) if isinstance(camera, str) else camera
-    place, matrix = np.asarray(kinematics.cam_xpos[index]), np.asarray(kinematics.cam_xmat[index])
-    return Pose(place, matrix, float(model.cam_fovy[index]))
+    return Pose(kinematics.cam_xpos[index], kinematics.cam_xmat[index], model.cam_fovy[index])
 
 
 def directions(eye: Pose, pixels: Array, width: int, height: int) -> Array:

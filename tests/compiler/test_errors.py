@@ -32,11 +32,10 @@ WRONG = {
 LACKS = {
     "sensor": (
         world(
-            '<geom name="g" size="1"/>',
-            '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
-            '<sensor><tactile geom="g" mesh="m"/></sensor>',
+            '<geom name="g" size="1"/><body><plugin plugin="my.wind"/></body>',
+            '<extension><plugin plugin="my.wind"/></extension>',
         ),
-        "tactile sensors",
+        "is no body that diffsim knows",
     ),
 }
 

@@ -11,9 +11,10 @@ import diffsim.compiler
 from diffsim.base.errors import UnsupportedError
 from diffsim.load import load
 
-# a file that compiles and cannot be simulated yet, and the reason
-REFUSED = """<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset><worldbody>
-  <geom name="g" type="plane" size="1 1 1"/></worldbody><sensor><tactile geom="g" mesh="m"/></sensor></mujoco>"""
+# a file that compiles and cannot be simulated, and the reason
+REFUSED = """<mujoco><asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/><hfield name="h" nrow="2" ncol="2"
+  elevation="0 0 0 1" size="1 1 1 1"/></asset><worldbody><geom type="hfield" hfield="h"/><body><freejoint/>
+  <geom name="g" size=".1"/></body></worldbody><sensor><tactile geom="g" mesh="m"/></sensor></mujoco>"""
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_a_real_model_compiles_as_in_the_oracle(path: str, all_supported: None) 
 def test_what_is_not_supported_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "refused.xml"
     file.write_text(REFUSED)
-    with pytest.raises(UnsupportedError, match="tactile sensors") as caught:
+    with pytest.raises(UnsupportedError, match="may touch a height field") as caught:
         load(file)
     assert all(problem.line > 0 and problem.file.endswith(".xml") for problem in caught.value.problems)
 

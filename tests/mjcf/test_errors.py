@@ -130,7 +130,7 @@ def test_problem_text():
 
 def test_what_is_newer_than_our_mujoco_is_no_typo() -> None:
     for text, since in (
-        ("<worldbody><geom size='1' surfacevel='1 0 0 0 0 0'/></worldbody>", "3.11"),
+        ("<worldbody><geom size='1' adhesion='1'/></worldbody>", "3.11"),
         ("<actuator><pid joint='j'/></actuator>", "3.12"),
     ):
         with pytest.raises(UnsupportedError, match=f"is new in MuJoCo {since}, not supported yet"):

@@ -144,7 +144,7 @@ NEWER = '<mujoco>{}<worldbody><body {}><joint {}/><geom size=".1" {}/></body></w
 @pytest.mark.parametrize(
     "parts",
     [
-        ("", 'simple="false"', "", 'adhesion="0" surfacevel="0 0 0.0 0 0 0" castshadow="false"'),
+        ("", 'simple="false"', "", 'adhesion="0" castshadow="false"'),
         ('<option><flag ipc="disable" speculative="disable"/></option>', "", 'springyield="0"', ""),
         ('<compiler savecanonical="true" passthrough="x"/>', "", "", ""),
     ],

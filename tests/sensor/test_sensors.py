@@ -17,7 +17,7 @@ from diffsim.mjcf.elements.sections import SensorSection
 from diffsim.mjcf.elements.sensor import RAY_DATA, SiteSensor
 from diffsim.mjcf.schema import Child, children_of
 from diffsim.sensor import Group, Readings, read_sensors, unsupported_sensors
-from diffsim.sensor.table import SENSORS, UNSUPPORTED, Sensor
+from diffsim.sensor.table import SENSORS, Sensor
 from tests.sensor.feed import DISTANCES, LIMITS, RANGES, evaluate, oracle_values, readings_of
 
 MODELS = [
@@ -50,14 +50,13 @@ def test_parity(path: str) -> None:
 
 
 def test_table_is_complete() -> None:
-    assert set(SENSORS) | set(UNSUPPORTED) == set(SensorType)
-    assert not set(SENSORS) & set(UNSUPPORTED)
+    assert set(SENSORS) == set(SensorType)
 
 
 def test_every_kind_is_compared() -> None:
     kinds = {SensorType(kind) for path in MODELS for kind in load_pair(path)[0].topology.sensor_type}
-    # plugins are compared in tests/simulate/test_plugins.py
-    assert set(SENSORS) - {SensorType.USER, SensorType.PLUGIN} <= kinds
+    # these are compared in tests/simulate/test_plugins.py and test_tactile.py
+    assert set(SENSORS) - {SensorType.USER, SensorType.PLUGIN, SensorType.TACTILE} <= kinds
 
 
 @pytest.mark.parametrize("path", MODELS, ids=NAMES)
@@ -78,11 +77,12 @@ def test_disabled_sensors_are_zero() -> None:
     assert not np.any(read_sensors(model.replace(opt=off), *rest))
 
 
-def test_unsupported_sensor_is_named() -> None:
+def test_unsupported_sensor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = load_pair("<mujoco><sensor><clock name='mine'/></sensor></mujoco>")
-    topology = dataclasses.replace(model.topology, sensor_type=np.array([SensorType.TACTILE]))
+    monkeypatch.setitem(SENSORS, SensorType.USER, Sensor(None, None, lambda *_: None, refusal=lambda *_: "no"))
+    topology = dataclasses.replace(model.topology, sensor_type=np.array([SensorType.USER]))
     assert unsupported_sensors(topology)[0][0] == 0
-    with pytest.raises(UnsupportedError, match="tactile 'mine'"):
+    with pytest.raises(UnsupportedError, match="user 'mine'"):
         read_sensors(model.replace(topology=topology), None, None, None, None)
 
 
@@ -141,7 +141,6 @@ def test_a_sensor_is_an_element_a_function_and_a_row(monkeypatch: pytest.MonkeyP
     row = Sensor(Stage.POS, None, heights, DataType.POSITIVE, fields={RayDataField.DIST: 1, RayDataField.DIR: 3})
     monkeypatch.setitem(children_of(SensorSection), "tactile", Child(Tactile, False))
     monkeypatch.setitem(SENSORS, SensorType.TACTILE, row)
-    monkeypatch.delitem(UNSUPPORTED, SensorType.TACTILE)
     xml = """<mujoco><worldbody><site name='s' pos='0 0 2'/></worldbody><sensor><clock/>
       <tactile site='s' data='dist dir' cutoff='1.5'/></sensor></mujoco>"""
     model = diffsim.load(xml)

@@ -94,9 +94,144 @@ def test_grids_feel_what_the_oracles_feel() -> None:
         (PID.replace('plugin="mujoco.pid" instance="p"', ""), "has neither attribute 'plugin' nor 'instance'"),
         (GRID.replace('value="7 5"', 'value="7"'), "size takes two positive numbers"),
         (GRID.replace('value="170 85"', 'value="190 85"'), r"fov takes degrees in \(0, 180\] and \(0, 90\]"),
-        (PID.replace('joint="j0" plugin="mujoco.pid" instance="p"', 'joint="j0" plugin="my.own"'), "no actuator that diffsim knows; your own law"),
+        (PID.replace('joint="j0" plugin="mujoco.pid" instance="p"', 'joint="j0" plugin="my.own"'), "no actuator that diffsim knows; load the model with"),
     ],
 )  # fmt: skip
 def test_wrong_plugins_are_refused(text: str, message: str) -> None:
     with pytest.raises(diffsim.MjcfError, match=message):
         diffsim.load(text)
+
+
+MINE = """<mujoco><extension><plugin plugin="my.pid"><instance name="p"><config key="gains" value="4 2 .3"/></instance></plugin>
+<plugin plugin="my.wind"/><plugin plugin="my.speed"/></extension><worldbody>
+<body name="a"><joint name="j0" type="slide" axis="0 0 1"/><geom size=".1" mass=".5"/><plugin plugin="my.wind"><config key="drag" value=".7"/></plugin><site name="s"/></body>
+<body pos="1 0 0"><joint name="j1" axis="0 1 0"/><geom size=".1" pos=".2 0 0" mass=".5"/><plugin plugin="my.wind"/></body></worldbody>
+<actuator><motor joint="j0"/><plugin joint="j0" plugin="my.pid" instance="p" actdim="1" forcerange="-3 3"/><plugin joint="j1" plugin="my.pid" actdim="1"/></actuator>
+<sensor><clock/><plugin plugin="my.speed" objtype="site" objname="s" cutoff="9"/></sensor></mujoco>"""
+
+
+def pid_force(use: diffsim.PluginUse) -> jax.Array:
+    kp, ki, kd = use.settings["gains"]
+    error = use.inputs.ctrl[use.ids] - use.data.actuator_length[use.ids]
+    integral = use.state.act + error * use.model.opt.timestep
+    return kp * error + ki * integral[use.ids - 1] - kd * use.data.actuator_velocity[use.ids]
+
+
+def pid_rate(use: diffsim.PluginUse) -> jax.Array:
+    return (use.inputs.ctrl[use.ids] - use.data.actuator_length[use.ids])[:, None]
+
+
+PLUGINS = {
+    "my.pid": diffsim.Plugin({"gains": (3.0, 1.0, 0.2)}, force=pid_force, act_dot=pid_rate),
+    # wind that dies away
+    "my.wind": diffsim.Plugin(
+        {"drag": 0.2, "decay": 3.0},
+        states=2,
+        reset=lambda settings: jnp.stack([settings["drag"], 1.0 + 0 * settings["drag"]]),
+        advance=lambda use: use.plugin_state * (1 - use.model.opt.timestep * use.settings["decay"]),
+        passive=lambda use: use.plugin_state[0] - use.settings["drag"] * use.state.qvel,
+    ),
+    "my.speed": diffsim.Plugin(
+        dim=2, sensor=lambda use: jnp.stack([use.state.qvel[:1], use.state.plugin_state[1:2]], axis=1)
+    ),
+}
+
+
+def mine() -> diffsim.Model:
+    return diffsim.load(MINE, hooks=diffsim.Hooks(plugins=PLUGINS))
+
+
+def test_plugins_of_the_user_are_functions_of_their_settings_and_states() -> None:
+    model = mine()
+    topology = model.topology
+    assert topology.plugin_statenum.tolist() == [0, 0, 0, 2, 2] and topology.plugin_stateadr.tolist() == [0, 0, 0, 0, 2]
+    assert topology.body_plugin.tolist() == [-1, 3, 4] and topology.actuator_plugin.tolist() == [-1, 0, 1]
+    assert topology.sensor_plugin.tolist() == [-1, 2] and topology.sensor_dim.tolist() == [1, 2]
+    assert model.name("plugin", 0) == "p" and topology.nplugin == 5
+    np.testing.assert_allclose(model.plugin_number, [4, 2, 0.3, 3, 1, 0.2, 0.7, 3, 0.2, 3])
+
+    # the first controller is the oracle's, whose bodies feel the wind as applied forces
+    text = MINE[: MINE.index("<extension>")] + MINE[MINE.index("<worldbody>") :]
+    for own in ('<plugin plugin="my.wind"><config key="drag" value=".7"/></plugin>', '<plugin plugin="my.wind"/>'):
+        text = text.replace(own, "")
+    theirs = '<config key="kp" value="{}"/><config key="ki" value="{}"/><config key="kd" value="{}"/></plugin>'
+    text = text[: text.index("<sensor>")] + "</mujoco>"
+    text = text.replace("<worldbody>", '<extension><plugin plugin="mujoco.pid"/></extension><worldbody>')
+    text = text.replace(
+        'my.pid" instance="p" actdim="1" forcerange="-3 3"/>',
+        f'mujoco.pid" actdim="1" forcerange="-3 3">{theirs.format(4, 2, 0.3)}',
+    )
+    text = text.replace('my.pid" actdim="1"/>', f'mujoco.pid" actdim="1">{theirs.format(3, 1, 0.2)}')
+    mjmodel = oracle.mujoco.MjModel.from_xml_string(text)
+    mjdata = oracle.mujoco.MjData(mjmodel)
+    state, inputs = diffsim.make_state(model), diffsim.make_inputs(model)
+    np.testing.assert_allclose(state.plugin_state, [0.7, 1, 0.2, 1])
+    wind = np.array([0.7, 1, 0.2, 1])
+    for ctrl in np.random.default_rng(0).uniform(-1, 1, (20, 3)):
+        mjdata.ctrl[:] = ctrl
+        mjdata.qfrc_applied[:] = wind[0] + wind[2] - (0.7 + 0.2) * mjdata.qvel
+        speed, before = mjdata.qvel[0], wind[1]
+        oracle.mujoco.mj_step(mjmodel, mjdata)
+        wind = wind * (1 - 0.002 * 3)
+        readings = forward(model, state, inputs).sensordata
+        np.testing.assert_allclose(readings, [state.time, speed, before], atol=1e-12)
+        state = step(model, state, inputs.replace(ctrl=jnp.asarray(ctrl)))
+    for name in ("qpos", "qvel", "act"):
+        np.testing.assert_allclose(getattr(state, name), getattr(mjdata, name), atol=1e-12)
+    np.testing.assert_allclose(state.plugin_state, wind, atol=1e-14)
+
+
+def test_plugins_of_the_user_have_derivatives() -> None:
+    model = mine()
+    start, inputs = diffsim.make_state(model), diffsim.make_inputs(model)
+    start = start.replace(qpos=start.qpos + 0.1, qvel=start.qvel + 0.3, act=start.act + 0.2)
+
+    def loss(numbers: jax.Array, states: jax.Array) -> jax.Array:
+        later = start.replace(plugin_state=states)
+        for _ in range(2):
+            later = diffsim.step(model.replace(plugin_number=numbers), later, inputs)
+        weights = jnp.arange(1.0, 5)
+        return later.qvel @ weights[:2] + later.act @ weights[:2] + later.plugin_state @ weights
+
+    point = model.plugin_number, start.plugin_state
+    value, slopes = uncompiled(loss), uncompiled(jax.grad(loss, (0, 1)))(*point)
+    rng = np.random.default_rng(1)
+    away = tuple(jnp.asarray(rng.normal(size=part.shape)) for part in point)
+    ends = [value(*(p + h * a for p, a in zip(point, away, strict=True))) for h in (1e-4, -1e-4)]
+    along = sum(np.vdot(s, a) for s, a in zip(slopes, away, strict=True))
+    np.testing.assert_allclose(along, (ends[0] - ends[1]) / 2e-4, rtol=1e-6)
+    assert all(np.count_nonzero(slope) > 3 for slope in slopes)
+
+
+def test_plugins_of_the_user_are_checked() -> None:
+    with pytest.raises(diffsim.MjcfError, match=r"no actuator that diffsim knows; load the model with hooks="):
+        diffsim.load(MINE)
+    with pytest.raises(diffsim.MjcfError, match="has no setting 'drug', only drag, decay"):
+        diffsim.load(MINE.replace('key="drag"', 'key="drug"'), hooks=diffsim.Hooks(plugins=PLUGINS))
+    with pytest.raises(diffsim.MjcfError, match="setting 'gains' takes 3 numbers"):
+        diffsim.load(MINE.replace('"4 2 .3"', '"4 2"'), hooks=diffsim.Hooks(plugins=PLUGINS))
+    deaf = PLUGINS | {"my.speed": diffsim.Plugin(force=pid_force)}
+    with pytest.raises(diffsim.MjcfError, match="has no function 'sensor'"):
+        diffsim.load(MINE, hooks=diffsim.Hooks(plugins=deaf))
+    model = mine().replace(hooks=diffsim.Hooks())
+    with pytest.raises(diffsim.UnsupportedError, match=r"the plugin .my.pid. is unknown: load the model with"):
+        diffsim.forward(model, diffsim.make_state(model))
+
+
+def test_instances_are_counted_as_the_oracles() -> None:
+    text = PID.replace(
+        "</extension>", '<plugin plugin="mujoco.sdf.torus"/><plugin plugin="mujoco.sensor.touch_grid"/></extension>'
+    )
+    text = text.replace(
+        "<worldbody>",
+        '<asset><mesh name="t"><plugin plugin="mujoco.sdf.torus"/></mesh></asset><worldbody><geom type="sdf" mesh="t"><plugin plugin="mujoco.sdf.torus"/></geom>',
+    )
+    text = text.replace(
+        "</mujoco>",
+        '<sensor><plugin plugin="mujoco.sensor.touch_grid" objtype="site" objname="s"><config key="size" value="2 2"/><config key="fov" value="45 45"/></plugin></sensor></mujoco>',
+    )
+    text = text.replace("<worldbody>", '<worldbody><site name="s"/>')
+    model, mjmodel, _ = both(text)
+    assert model.topology.nplugin == mjmodel.nplugin
+    names = [oracle.mujoco.mj_id2name(mjmodel, oracle.mujoco.mjtObj.mjOBJ_PLUGIN, k) for k in range(mjmodel.nplugin)]
+    assert [model.name("plugin", k) for k in range(mjmodel.nplugin)] == [name or "" for name in names]

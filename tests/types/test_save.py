@@ -112,7 +112,7 @@ DAMAGES = {
     "flipped": (flipped, "damaged"),
     "other npz": (lambda path: np.savez(path, a=np.zeros(3)), "not a saved Model"),
     "pickle": (lambda path: np.savez(path, facts=np.array([{}], object)), "not a saved Model"),
-    "later version": (lambda path: with_header(path, version=99), "saved in format 99, this diffsim reads format 5"),
+    "later version": (lambda path: with_header(path, version=99), "saved in format 99, this diffsim reads format 6"),
     "missing": (lambda path: rewritten(path, {"body_mass.npy": None}), "'body_mass' is missing"),
     "shape": (lambda path: rewritten(path, {"body_mass.npy": as_npy(np.zeros(99))}), r"body_mass has shape \(99,\)"),
     "structure": (

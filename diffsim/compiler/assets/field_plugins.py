@@ -64,6 +64,12 @@ def field_of(draft: Draft, node: Node) -> FieldUse | None:
     if name.startswith(MUJOCO):
         hint = near_match(name, FUNCTIONS, listed=8)
         raise AssetError(f"plugin '{name}' is no distance field that diffsim knows", hint)
+    if name in draft.plugins:
+        try:
+            values = draft.plugins[name].values({setting.key: setting.value for setting in settings})
+        except ValueError as error:
+            raise AssetError(f"plugin '{name}' {error}") from error
+        return FieldUse(name, np.concatenate([np.zeros(0), *map(np.ravel, values.values())]))
     return FieldUse(name, np.array([_number(setting) for setting in settings]))
 
 

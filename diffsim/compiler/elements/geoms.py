@@ -265,6 +265,7 @@ def _geom_row(draft: Draft, node: Node, kind: GeomType, form: _Form) -> dict:
         "geom_margin": e.margin,
         "geom_gap": e.gap,
         "geom_fluid": fluid,
+        "geom_surfacevel": e.surfacevel,
         "geom_rgba": e.rgba,
         "mass": mass,
         "inertia": inertia,

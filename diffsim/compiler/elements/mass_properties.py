@@ -175,16 +175,12 @@ def offset_inertia(mass: float, offset: Vector) -> Vector:
     return mass * (float(offset @ offset) * np.eye(3) - np.outer(offset, offset))
 
 
-_HALF_NODES = np.array(
-    [
-        0.991455371120812639, 0.949107912342758525, 0.864864423359769073, 0.741531185599394440,
-        0.586087235467691130, 0.405845151377397167, 0.207784955007898468,
-    ]
-)  # fmt: skip
+# eight digits of the textbook's, as MuJoCo has them: for a thin geom the ninth shows
+_HALF_NODES = np.array([0.00427231, 0.02544604, 0.06756779, 0.12923441, 0.20695638, 0.29707742, 0.39610752])
 _HALF_WEIGHTS = np.array(
     [0.01146766, 0.03154605, 0.05239501, 0.07032663, 0.08450236, 0.09517529, 0.10221647]
 )  # fmt: skip
-_NODES = (1 + np.concatenate([-_HALF_NODES, [0.0], _HALF_NODES[::-1]])) / 2
+_NODES = np.concatenate([_HALF_NODES, [0.5], 1 - _HALF_NODES[::-1]])
 _WEIGHTS = np.concatenate([_HALF_WEIGHTS, [0.10474107], _HALF_WEIGHTS[::-1]])
 _LENGTHS = _NODES**3 / (1 - _NODES) ** 2
 _SLOPES = _NODES**2 * (3 - _NODES) / (1 - _NODES) ** 3

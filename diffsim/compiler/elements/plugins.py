@@ -1,52 +1,105 @@
-"""Plugins of actuators and sensors: those of MuJoCo's that are JAX functions here, with the numbers of their settings.
+"""Plugins: which instances there are, what uses them, and what their settings say.
 
-Which they are, and what settings they take, stands with their functions (`actuator/pid.py`, `sensor/touch_grid.py`).
-Plugins of distance fields are elsewhere (`assets/field_plugins.py`). Source: MuJoCo "XML reference", extension.
+Instances are numbered as in MuJoCo: the named ones of `<extension>` first, then those that elements make for
+themselves, in the order of meshes, actuators, sensors, bodies and geoms. What MuJoCo's own do, and what settings
+they take, stands with their functions (`actuator/pid.py`, `sensor/touch_grid.py`, `assets/field_plugins.py`); what the
+user's do is a hook (`types/hooks.py`). Source: MuJoCo "XML reference", extension.
 """
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from diffsim.actuator import pid
-from diffsim.compiler.draft import Draft, Node
+from diffsim.base.enums import BiasType, DynType, GainType
+from diffsim.compiler.draft import Draft, Node, addresses
 from diffsim.flex import cable
-from diffsim.mjcf.elements.deformable import Config, Plugin, PluginInstance
+from diffsim.mjcf.elements.asset import Mesh
+from diffsim.mjcf.elements.body import Body
+from diffsim.mjcf.elements.deformable import MUJOCO, Config, PluginInstance
+from diffsim.mjcf.elements.deformable import Plugin as PluginElement
+from diffsim.mjcf.schema import Element
 from diffsim.sensor import touch_grid
+from diffsim.types.hooks import count_of
 
-# what may use each of MuJoCo's plugins
-KNOWN = {pid.NAME: "actuator", touch_grid.NAME: "sensor"}
-HINT = {
-    "actuator": "your own law is <general dyntype='user' gaintype='user'> with Hooks(act_dyn=..., act_gain=...)",
-    "sensor": "your own sensor is <user> with Hooks(sensor=...)",
-}
+# what may use each of MuJoCo's plugins but fields, and what a plugin of the user's must have for it
+KNOWN = {pid.NAME: "actuator", touch_grid.NAME: "sensor", cable.NAME: "body"}
+JOBS = {"actuator": "force", "sensor": "sensor", "body": "passive", "geom": "distance"}
+
+
+def plugin_instances(draft: Draft) -> None:
+    """plugins, plugin_stateadr, plugin_statenum, plugin_numberadr, plugin_numbernum, plugin_number, and their sizes."""
+    spec, rows = draft.spec, []
+    elements: list[Any] = list(spec.all(PluginInstance))
+    inner: list[Any] = spec.all(PluginElement)
+    others: list[Any] = [node.source for kind in ("actuator", "sensor") for node in draft.nodes[kind]]
+    ordered = [element for element in inner if isinstance(element.parent, Mesh)]
+    ordered += [element for element in others if element.tag == "plugin"]
+    ordered += [element for element in inner if not isinstance(element.parent, Mesh)]
+    known = set[int]()
+    for element in [*elements, *(element for element in ordered if element.instance is None)]:
+        if _identity(element) in known:
+            continue
+        known.add(_identity(element))
+        name = element.parent.plugin if isinstance(element, PluginInstance) else element.plugin
+        settings, plugin = {setting.key: setting.value for setting in element.each(Config)}, draft.plugins.get(name)
+        if name is None:
+            draft.problems.add(element, "has neither attribute 'plugin' nor 'instance'")
+        values = None if plugin is None else _checked(draft, element, plugin.values, settings, {})
+        states = 0 if plugin is None else count_of(plugin.states, values or {})
+        numbers = np.concatenate([np.zeros(0), *map(np.ravel, (values or {}).values())])
+        rows.append((name or "", settings, states, numbers, plugin is None))
+        draft.add("plugin", Node(element, element, len(rows) - 1))
+    draft.problems.raise_if_any()
+    states, counts = np.array([row[2] for row in rows], int), np.array([len(row[3]) for row in rows], int)
+    draft.fields.update(
+        nplugin=len(rows),
+        npluginstate=int(states.sum()),
+        npluginnumber=int(counts.sum()),
+        plugin_stateadr=addresses(states),
+        plugin_statenum=states,
+        plugin_numberadr=np.where(np.array([row[4] for row in rows], bool), -1, addresses(counts)).astype(int),
+        plugin_numbernum=counts,
+        plugin_number=np.concatenate([np.zeros(0), *(row[3] for row in rows)]),
+        plugins=tuple(json.dumps(row[:2]) for row in rows),
+    )
 
 
 def plugin_rows(draft: Draft) -> None:
-    """plugins (a JSON text of name and settings for each use), actuator_plugin, sensor_plugin, actuator_pidprm."""
-    uses: list[str] = []
-    # by identity: an instance that several elements name is one
-    known: dict[int, int] = {}
-    fields, parameters = draft.fields, []
-    for kind in ("actuator", "sensor"):
-        numbers = np.full(len(draft.nodes[kind]), -1)
+    """body_plugin, geom_plugin, actuator_plugin, sensor_plugin, and actuator_pidprm."""
+    nodes, parameters = draft.nodes["plugin"], []
+    numbers = {_identity(node.source): node.id for node in nodes} | {node.name: node.id for node in nodes if node.name}
+    for kind in JOBS:
+        column = np.full(len(draft.nodes[kind]), -1)
         for node in draft.nodes[kind]:
-            found = _use_of(draft, node, kind)
-            if found is None:
+            element: Any = node.source if node.source.tag == "plugin" else node.source.first(PluginElement)
+            if element is None:
                 continue
-            instance, name, settings = found
-            if id(instance) not in known:
-                known[id(instance)] = len(uses)
-                uses.append(json.dumps([name, settings]))
-            numbers[node.id] = known[id(instance)]
-            if kind == "actuator":
-                parameters.append(_checked(draft, node, pid.parameters, settings, np.zeros(len(pid.SETTINGS))))
-        fields[f"{kind}_plugin"] = numbers
-    cable_rows(draft)
+            column[node.id] = number = numbers[_identity(element) if element.instance is None else element.instance]
+            name, settings = json.loads(draft.fields["plugins"][number])
+            if element.plugin not in (None, name):
+                message = f"instance '{element.instance}' is one of plugin '{name}', not of '{element.plugin}'"
+                draft.problems.add(element, message)
+            job, hint = JOBS[kind], f"load the model with hooks=Hooks(plugins={{'{name}': Plugin({JOBS[kind]}=...)}})"
+            if name in draft.plugins and getattr(draft.plugins[name], job) is None:
+                message = f"plugin '{name}' has no function '{job}', which {kind} '{element.label}' needs"
+                draft.problems.add(element, message, hint)
+            if kind != "geom" and name not in draft.plugins and KNOWN.get(name) != kind:
+                hint = f"MuJoCo's are {', '.join(sorted(KNOWN))}" if name.startswith(MUJOCO) else hint
+                draft.problems.unsupported(element, f"plugin '{name}' is no {kind} that diffsim knows", hint)
+            if kind == "actuator" and name == pid.NAME:
+                parameters.append(_checked(draft, element, pid.parameters, settings, np.zeros(len(pid.SETTINGS))))
+            elif kind == "actuator" and name in draft.plugins:
+                # it compiles as one with laws of the user's
+                node.e.gaintype, node.e.biastype = GainType.USER, BiasType.USER
+                node.e.dyntype = node.e.dyntype if draft.plugins[name].act_dot is None else DynType.USER
+        draft.fields[f"{kind}_plugin"] = column
     draft.problems.raise_if_any()
-    fields.update(plugins=tuple(uses), npid=len(parameters))
-    fields["actuator_pidprm"] = np.array(parameters).reshape(-1, len(pid.SETTINGS))
+    cable_rows(draft)
+    prm = np.array(parameters).reshape(-1, len(pid.SETTINGS))
+    draft.fields.update(npid=len(parameters), actuator_pidprm=prm)
 
 
 def cable_rows(draft: Draft) -> None:
@@ -55,17 +108,16 @@ def cable_rows(draft: Draft) -> None:
     rows: list[tuple[int, np.ndarray, np.ndarray]] = []
     named = {each.name: each for each in draft.spec.all(PluginInstance)}
     for node in draft.nodes["body"]:
-        use = node.source.first(Plugin)
+        use = node.source.first(PluginElement)
         if use is None:
             continue
         # bodies of one composite share the settings of its plugin
         instance = named[use.instance] if use.instance is not None else use
         name = instance.parent.plugin if use.instance is not None else use.plugin  # type: ignore[union-attr]
         if name != cable.NAME:
-            draft.problems.unsupported(use, f"plugin '{name}' is none of bodies that diffsim knows", "take it out")
             continue
         settings = {setting.key: setting.value for setting in instance.each(Config)}
-        shear, young = _checked(draft, node, cable.moduli, settings, (0.0, 0.0))
+        shear, young = _checked(draft, use, cable.moduli, settings, (0.0, 0.0))
         first = id(instance.children) not in seen
         seen.add(id(instance.children))
         if first:
@@ -85,47 +137,34 @@ def cable_rows(draft: Draft) -> None:
         fields["cable_length"] = np.linalg.norm(np.asarray(fields["body_pos"])[ids], axis=1)
 
 
-def grid_dim(draft: Draft, node: Node) -> int:
+def plugin_dim(draft: Draft, node: Node) -> int:
     """How many numbers a plugin's sensor gives."""
-    settings = json.loads(draft.fields["plugins"][draft.fields["sensor_plugin"][node.id]])[1]
-    return _checked(draft, node, lambda given: touch_grid.grid_of(given).dim, settings, 0)
+    name, settings = json.loads(draft.fields["plugins"][draft.fields["sensor_plugin"][node.id]])
+    if name == touch_grid.NAME:
+        return _checked(draft, node.source, lambda texts: touch_grid.grid_of(texts).dim, settings, 0)
+    plugin = draft.plugins[name]
+    return count_of(plugin.dim, plugin.values(settings))
 
 
 def own_states(fields: Mapping) -> np.ndarray:
-    """(nu, 2) which activations of its plugin an actuator has; no columns where none has a plugin."""
+    """(nu, 2) which activations of its plugin an actuator has; no columns where none has mujoco.pid."""
     plugin = np.asarray(fields["actuator_plugin"]).reshape(-1)
-    found = np.zeros((len(plugin), pid.STATES if (plugin >= 0).any() else 0), bool)
-    if found.size:
-        found[plugin >= 0] = pid.has_states(np.asarray(fields["actuator_pidprm"]))
-    return found
+    of_pid = (plugin >= 0) & (np.append(np.asarray(fields["plugin_numberadr"], int), 0)[plugin] < 0)
+    has = np.zeros((len(plugin), pid.STATES if of_pid.any() else 0), bool)
+    if has.size:
+        has[of_pid] = pid.has_states(np.asarray(fields["actuator_pidprm"]))
+    return has
 
 
-def _use_of(draft: Draft, node: Node, kind: str) -> tuple[object, str, dict[str, str]] | None:
-    """What tells one instance from another, the name of the plugin, and its settings; None if there is none."""
-    source = node.source
-    if "plugin" not in source.attributes() or node.source.tag != "plugin":
-        return None
-    instance, name = source, source.plugin  # type: ignore[attr-defined]
-    if source.instance is not None:  # type: ignore[attr-defined]
-        named = {each.name: each for each in draft.spec.all(PluginInstance)}
-        instance = named[source.instance]  # type: ignore[attr-defined]
-        owner = instance.parent.plugin  # type: ignore[union-attr]
-        if name not in (None, owner):
-            draft.problems.add(source, f"instance '{instance.name}' is one of plugin '{owner}', not of '{name}'")
-        name = owner
-    if name is None:
-        draft.problems.add(source, "has neither attribute 'plugin' nor 'instance'")
-        return None
-    if KNOWN.get(name) != kind:
-        draft.problems.unsupported(source, f"plugin '{name}' is no {kind} that diffsim knows", HINT[kind])
-        return None
-    return instance, name, {setting.key: setting.value for setting in instance.each(Config)}
+def _identity(element: Any) -> int:
+    """What tells instances apart: bodies of one composite share the settings of its plugin."""
+    return id(element.children if isinstance(element.parent, Body) else element)
 
 
-def _checked(draft: Draft, node: Node, read, settings: dict[str, str], instead):  # type: ignore[no-untyped-def]
+def _checked(draft: Draft, element: Element, read, settings: dict[str, str], instead):  # type: ignore[no-untyped-def]
     """What `read` makes of settings; a problem where it refuses them."""
     try:
         return read(settings)
     except ValueError as error:
-        draft.problems.add(node.source, f"the plugin {error}")
+        draft.problems.add(element, f"the plugin {error}")
         return instead

@@ -13,10 +13,10 @@ import numpy as np
 from diffsim.base.enums import DataType, GeomType, ObjType, SensorType
 from diffsim.base.joints import is_ball, is_scalar
 from diffsim.compiler.draft import Draft, Node
-from diffsim.compiler.elements.plugins import grid_dim
+from diffsim.compiler.elements.plugins import plugin_dim
 from diffsim.mjcf.elements import sensor as elements
 from diffsim.mjcf.elements.settings import MOST_NUMBERS
-from diffsim.sensor.table import SENSORS, UNSUPPORTED, Demand, Sensor
+from diffsim.sensor.table import SENSORS, Demand, Sensor
 from diffsim.types.history import buffer_size
 from diffsim.types.kinds import OBJECT_KIND
 
@@ -27,9 +27,6 @@ def sensor_rows(draft: Draft) -> None:
     """Rows of all sensors. The history of a sensor follows that of the actuators."""
     address, history = 0, draft.fields["nhistory"]
     for node in draft.nodes["sensor"]:
-        if node.e.type in UNSUPPORTED:
-            draft.problems.unsupported(node.source, UNSUPPORTED[node.e.type])
-            continue
         node.row = _sensor_row(draft, node)
         dim, size = node.row["sensor_dim"], int(buffer_size(node.e.nsample, node.row["sensor_dim"]))
         node.row["sensor_adr"] = address
@@ -61,7 +58,7 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
         "sensor_reftype": reftype,
         "sensor_refid": reference.id if reference else -1,
         "sensor_intprm": e.parameters,
-        "sensor_dim": grid_dim(draft, node) if e.type == SensorType.PLUGIN else _dim(e, sensor, target),
+        "sensor_dim": _dim(draft, node, sensor, target),
         "sensor_cutoff": e.cutoff,
         "sensor_noise": e.noise,
         "sensor_delay": e.delay,
@@ -70,8 +67,13 @@ def _sensor_row(draft: Draft, node: Node) -> dict:
     }
 
 
-def _dim(e: Any, sensor: Sensor, target: Node | None) -> int:
+def _dim(draft: Draft, node: Node, sensor: Sensor, target: Node | None) -> int:
     """How many numbers the sensor gives."""
+    e = node.e
+    if e.type == SensorType.PLUGIN:
+        return plugin_dim(draft, node)
+    if callable(sensor.dim):
+        return sensor.dim(draft.fields, target.id) if target else 0
     if sensor.fields is None:
         return int(e.dim if sensor.dim is None else sensor.dim)
     # one ray per pixel of a camera, one slot per contact

@@ -206,6 +206,7 @@ class Geom(Oriented):
     rgba: Vector = Reals(4, GRAY)
     fluidshape: bool = Flag(False, ("none", "ellipsoid"))
     fluidcoef: Vector = Reals(5, (0.5, 0.25, 1.5, 1, 1), fewest=1)
+    surfacevel: Vector = Reals(6, (0, 0, 0, 0, 0, 0))
     user: Vector | None = Reals(None)
 
 

@@ -32,7 +32,7 @@ from diffsim.mjcf.elements.asset import Mesh
 from diffsim.mjcf.elements.body import Body, Geom, Joint, Site
 from diffsim.mjcf.schema import Element, allow
 
-NO_PLUGIN = "plugins are not supported here, but for distance fields and cables"
+NO_PLUGIN = "this plugin is not supported here"
 # how the names of MuJoCo's own begin, and those of its fields; the compiler knows which there are
 MUJOCO = "mujoco."
 FIELDS = "mujoco.sdf."
@@ -59,16 +59,17 @@ EDGE_EQUALITIES = _words("false true vert strain")
 
 @dataclass(eq=False)
 class Plugin(Element):
-    """What uses a plugin: an instance by name, or a plugin with its own settings. Geoms and meshes: distance fields;
-    bodies: cables.
+    """What uses a plugin: an instance by name, or a plugin with its own settings.
+
+    Of geoms and meshes it is a distance field, of bodies a cable or a passive force of the user's.
     """
 
     plugin: str | None = Text()
     instance: str | None = Reference("plugin")
 
     def check(self, problems: Problems) -> None:
-        cable = isinstance(self.parent, Body | Composite) and self.plugin in (None, CABLE)
-        if not cable and not isinstance(self.parent, Geom | Mesh):
+        cable = isinstance(self.parent, Composite) and self.plugin in (None, CABLE)
+        if not cable and not isinstance(self.parent, Geom | Mesh | Body):
             problems.unsupported(self, NO_PLUGIN)
 
 

@@ -300,6 +300,11 @@ class Tactile(Sensor):
     geom: str = Reference("geom", required=True)
     mesh: str = Reference("mesh", required=True)
 
+    @property
+    def ends(self) -> tuple[End, End]:
+        """The mesh whose vertices feel, and the geom that it is fixed to."""
+        return (ObjType.MESH, self.mesh), (ObjType.GEOM, self.geom)
+
 
 @dataclass(eq=False)
 class UserSensor(Sensor):
