@@ -188,37 +188,17 @@ def boxed(kind: GeomType, shape: Shape) -> tuple[GeomType, Shape]:
     return GeomType.BOX, Shape(middle, shape.mat, 0.5 * (upper - lower))
 
 
-def _sphere(d: Array, shape: Shape) -> Array:
-    return jnp.broadcast_to(shape.size[0], d.shape[:-1])
-
-
-def _capsule(d: Array, shape: Shape) -> Array:
-    return shape.size[0] + shape.size[1] * jnp.abs(d[:, 2])
-
-
-def _ellipsoid(d: Array, shape: Shape) -> Array:
-    return safe.norm(d * shape.size[None])
-
-
 def _cylinder(d: Array, shape: Shape) -> Array:
     x, y, z = unpack(d)
     return shape.size[0] * safe.sqrt(x * x + y * y) + shape.size[1] * jnp.abs(z)
 
 
-def _box(d: Array, shape: Shape) -> Array:
-    return dot(jnp.abs(d), shape.size[None])
-
-
-def _mesh(d: Array, shape: Shape) -> Array:
-    return jnp.max(dot(d[:, None], shape.data.vert[None]), axis=1)
-
-
 # h of unit vectors (n, 3) in the frame of the shape: (n,)
 SUPPORT: dict[GeomType, Callable[[Array, Shape], Array]] = {
-    GeomType.SPHERE: _sphere,
-    GeomType.CAPSULE: _capsule,
-    GeomType.ELLIPSOID: _ellipsoid,
+    GeomType.SPHERE: lambda d, shape: jnp.broadcast_to(shape.size[0], d.shape[:-1]),
+    GeomType.CAPSULE: lambda d, shape: shape.size[0] + shape.size[1] * jnp.abs(d[:, 2]),
+    GeomType.ELLIPSOID: lambda d, shape: safe.norm(d * shape.size[None]),
     GeomType.CYLINDER: _cylinder,
-    GeomType.BOX: _box,
-    GeomType.MESH: _mesh,
+    GeomType.BOX: lambda d, shape: dot(jnp.abs(d), shape.size[None]),
+    GeomType.MESH: lambda d, shape: jnp.max(dot(d[:, None], shape.data.vert[None]), axis=1),
 }

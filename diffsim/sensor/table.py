@@ -33,10 +33,6 @@ POS, VEL, ACC = Stage.POS, Stage.VEL, Stage.ACC
 SCALAR_JOINT, BALL_JOINT, LIMIT = Demand.SCALAR_JOINT, Demand.BALL_JOINT, Demand.LIMIT
 
 
-def _no_reason(topology: Topology, sensor: int) -> str:
-    return ""
-
-
 @dataclass(frozen=True)
 class Sensor:
     """One kind of sensor.
@@ -62,7 +58,7 @@ class Sensor:
     demands: Demand = Demand.NOTHING
     variant: Callable[[Topology, int], int] = lambda topology, sensor: 0
     clipped: bool = True
-    refusal: Callable[[Topology, int], str] = _no_reason
+    refusal: Callable[[Topology, int], str] = lambda topology, sensor: ""
 
 
 def _site_type(topology: Topology, sensor: int) -> int:
