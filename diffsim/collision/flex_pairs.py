@@ -47,10 +47,10 @@ def flex_elements(topology: Topology, flex: int) -> np.ndarray:
 
 @per_topology
 def active_elements(topology: Topology, flex: int) -> np.ndarray:
-    """(m,) the elements of a flex that may touch other flexes: of a solid those of its outer layers."""
+    """(m,) the elements of a flex that are searched for contacts, in order: of a solid those of its outer layers."""
     count, first = int(topology.flex_elemnum[flex]), int(topology.flex_elemadr[flex])
-    layer = topology.flex_elemlayer[first : first + count]
-    return np.flatnonzero((topology.flex_dim[flex] < 3) | (layer < topology.flex_activelayers[flex]))
+    layer, order = (x[first : first + count] for x in (topology.flex_elemlayer, topology.flex_elemorder))
+    return order[(topology.flex_dim[flex] < 3) | (layer[order] < topology.flex_activelayers[flex])]
 
 
 def near_pairs(model: Model, vertices: Array, flexes: tuple[int, int], margin: Array) -> NearPairs:

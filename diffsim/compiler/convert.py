@@ -97,6 +97,9 @@ def _flex_fields(mjmodel: Any) -> dict[str, Any]:
         "flex_elastic2d": unknown,
         "flex_bodyid": parents,
         "flex_cellempty": np.concatenate([np.zeros(0, int), *empty]),
+        "flex_elemorder": np.concatenate(
+            [np.zeros(0, int), *(_search_order(mjmodel, f) for f in range(mjmodel.nflex))]
+        ),
     }
 
 
@@ -162,3 +165,14 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
         hint = "use diffsim.load, or give the geom the mesh of its plugin"
         raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
     return uses[int(np.argmin(off))]
+
+
+def _search_order(mjmodel: Any, flex: int) -> np.ndarray:
+    """(m,) the elements of a flex, depth first through its tree of boxes, second children first; others last."""
+    first, found, waiting = int(mjmodel.flex_bvhadr[flex]), list[int](), [0] if mjmodel.flex_bvhnum[flex] else []
+    while waiting:
+        node = first + waiting.pop()
+        if mjmodel.bvh_nodeid[node] >= 0:
+            found.append(int(mjmodel.bvh_nodeid[node]))
+        waiting += [int(child) for child in mjmodel.bvh_child[node] if child >= 0]
+    return np.append(found, np.setdiff1d(np.arange(mjmodel.flex_elemnum[flex]), found)).astype(int)

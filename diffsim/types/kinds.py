@@ -97,7 +97,7 @@ KINDS: dict[str, Kind] = {
             Block("nflexnode", "flex_nodeadr", "flex_nodenum", ("flex_nodebodyid",)),
             Block("nflexvert", "flex_vertadr", "flex_vertnum", _VERTICES),
             Block("nflexedge", "flex_edgeadr", "flex_edgenum", _EDGES),
-            Block("nflexelem", "flex_elemadr", "flex_elemnum", ("flex_elemlayer",)),
+            Block("nflexelem", "flex_elemadr", "flex_elemnum", ("flex_elemlayer", "flex_elemorder")),
             Block("nflexevpair", "flex_evpairadr", "flex_evpairnum", ("flex_evpair",)),
             _flex_block("elemdata", "nflexelemdata", "flex_elem", "flex_elemtexcoord"),
             _flex_block("elemedge", "nflexelemedge", "flex_elemedge"),

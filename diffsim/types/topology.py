@@ -268,6 +268,8 @@ class Topology:
     flex_elemtexcoord: Ints
     flex_elemedge: Ints
     flex_elemlayer: Ints
+    # ours: the elements of each flex in the order in which a search for contacts meets them
+    flex_elemorder: Ints
     flex_shell: Ints
     flex_evpair: Ints
 

@@ -11,6 +11,7 @@ from uncompiled import uncompiled
 import diffsim
 from diffsim import mjcf
 from diffsim.base.errors import MjcfError, UnsupportedError
+from diffsim.compiler.convert import from_mujoco
 from diffsim.simulate.constants import constants
 
 # every eleventh model of the table, so that each type, dof and material comes
@@ -54,6 +55,13 @@ WRONG = {
 @pytest.mark.parametrize("case", SELECTED, ids=lambda case: case.name)
 def test_compiled_as_by_the_oracle(case) -> None:
     assert verdict(case.xml) == []
+
+
+@pytest.mark.parametrize("kind", ['dim="2" count="7 6 1"', 'dim="3" count="4 4 3"', 'dim="1" count="9 1 1"'])
+def test_elements_are_searched_in_the_order_of_the_oracles_tree(kind: str) -> None:
+    xml = model(GRID.replace('dim="2" count="3 3 1"', kind).format('euler="10 20 30"', ""))
+    ours, theirs = compiled(xml), from_mujoco(oracle.load_with_assets(xml, {}))
+    np.testing.assert_array_equal(ours.topology.flex_elemorder, theirs.topology.flex_elemorder)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -37,6 +37,7 @@ SCENES = {
     "sphere and triangles": scene(geom("sphere", ".1", "0 0 -1.1", more='condim="4"')),
     "capsule and triangles": scene(geom("capsule", ".05 .1")),
     "box and triangles": scene(geom("box", ".06 .07 .05", euler="10 8 0")),
+    "box and triangles, more than 50": scene(geom("box", ".2 .2 .05", "0 0 -1.055", "0 0 20"), "7 7 1"),
     "cylinder and triangles": scene(geom("cylinder", ".06 .07")),
     "sphere and segments": scene(geom("sphere", ".1", "0 0 -1.1"), "7 1 1", 1),
     "box and segments": scene(geom("box", ".06 .07 .05", euler="10 8 0"), "7 1 1", 1),

@@ -17,6 +17,9 @@ Array = np.ndarray
 # the fragments of an element, by dimension; their vertices turn as seen from outside
 FRAGMENTS = {1: [(0,), (1,)], 2: [(0, 1), (1, 2), (2, 0)], 3: [(0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2)]}
 
+# m, places that are as near as that are one (mjEPS)
+TIE = 1e-14
+
 
 class Borders(NamedTuple):
     """Fragments of the border (n, dim), how far each element (m,) is from it, and pairs (k, 2) of an element and a
@@ -90,3 +93,32 @@ def incident_edges(edge: Array, nvert: int) -> tuple[Array, Array]:
     """Edges at each vertex one after another (2 nedge,), and how many each vertex has (nvert,)."""
     vertex, number = edge.ravel(), np.repeat(np.arange(len(edge)), 2)
     return number[np.argsort(vertex, kind="stable")], np.bincount(vertex, minlength=nvert)
+
+
+def search_order(lower: Array, upper: Array, searched: Array) -> Array:
+    """(m,) elements in the order in which MuJoCo's search meets them, those that it does not look at last.
+
+    It goes through a tree of boxes, whose nodes halve their elements at the median along their longest side, and looks
+    at the second half first.
+
+    Args:
+      lower, upper: (m, 3) corners of the boxes around elements at rest, m.
+      searched: (k,) elements in the tree.
+    """
+    middle, found, waiting = 0.5 * (lower + upper), list[int](), [np.asarray(searched)]
+    while waiting:
+        ids = waiting.pop()
+        if len(ids) < 2:
+            found += ids.tolist()
+            continue
+        side = upper[ids].max(axis=0) - lower[ids].min(axis=0)
+        axis = int(side[1] >= side[0] + TIE)
+        axis = 2 if side[2] >= side[axis] + TIE else axis
+        place = middle[ids, axis]
+        order = np.argsort(place, kind="stable")
+        # of equal ones the first
+        level = np.empty(len(ids), int)
+        level[order] = np.cumsum(np.append(0, np.diff(place[order]) > TIE))
+        ids = ids[np.lexsort((ids, level))]
+        waiting += [ids[: len(ids) // 2], ids[len(ids) // 2 :]]
+    return np.concatenate([np.array(found, int), np.setdiff1d(np.arange(len(lower)), found)])

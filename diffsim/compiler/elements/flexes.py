@@ -12,7 +12,7 @@ import numpy as np
 
 from diffsim.base.enums import Elastic2D, EqType, FlexSelf
 from diffsim.compiler.draft import Draft, Node, addresses
-from diffsim.compiler.elements.flex_tables import borders, flaps, incident_edges, number_edges
+from diffsim.compiler.elements.flex_tables import borders, flaps, incident_edges, number_edges, search_order
 from diffsim.mjcf.elements.constraints import FlexEquality
 from diffsim.mjcf.elements.deformable import FlexContact, FlexEdge, FlexElasticity
 from diffsim.mjcf.macros.flexcomp_shapes import empty_cells
@@ -135,6 +135,10 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> F
         empty = np.array(e.empty, bool)
     elif order and len(empty) > 1:
         empty = empty_cells(world, element, e.cellcount, np.stack([world.min(axis=0), world.max(axis=0)])).ravel()
+    corner, layer = world[element], known["flex_elemlayer"]
+    searched = np.flatnonzero((e.dim < 3) | (layer < contact.activelayers))
+    reach = e.radius
+    known["flex_elemorder"] = search_order(corner.min(axis=1) - reach, corner.max(axis=1) + reach, searched)
     at_node = np.zeros((len(nodes), 3)) if e.place is None else np.array(e.place).reshape(-1, 3)
     if order:
         _check_grid(_world(places, nodes, at_node), empty.reshape(tuple(e.cellcount)), order)
