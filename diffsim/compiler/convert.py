@@ -98,7 +98,7 @@ def _flex_fields(mjmodel: Any) -> dict[str, Any]:
         "flex_bodyid": parents,
         "flex_cellempty": np.concatenate([np.zeros(0, int), *empty]),
         "flex_elemorder": np.concatenate(
-            [np.zeros(0, int), *(_search_order(mjmodel, f) for f in range(mjmodel.nflex))]
+            [np.zeros(0, int), *(elements_searched(mjmodel, f) for f in range(mjmodel.nflex))]
         ),
     }
 
@@ -167,7 +167,7 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
     return uses[int(np.argmin(off))]
 
 
-def _search_order(mjmodel: Any, flex: int) -> np.ndarray:
+def elements_searched(mjmodel: Any, flex: int) -> np.ndarray:
     """(m,) the elements of a flex, depth first through its tree of boxes, second children first; others last."""
     first, found, waiting = int(mjmodel.flex_bvhadr[flex]), list[int](), [0] if mjmodel.flex_bvhnum[flex] else []
     while waiting:
