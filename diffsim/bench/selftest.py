@@ -78,14 +78,14 @@ def _show_model(name: str, show: Callable[[str], None]) -> bool:
         single, seconds, speed = _measure(name, WORLDS, jax.devices()[0])
     with jax.enable_x64(True):
         double, _, _ = _measure(name, COMPARED, jax.devices("cpu")[0])
-    said, passed = [], True
+    parts, passed = [], True
     for bound, here, there in zip(BOUNDS, single, double, strict=True):
         error = np.max(np.abs(here[:COMPARED] - there)) / max(np.max(np.abs(there)), 1e-12)
         # a nan is no pass
         fine = bool(error < bound.allowed)
-        said.append(f"{bound.name} {error:.1e}{'' if fine else ' FAILED'}")
+        parts.append(f"{bound.name} {error:.1e}{'' if fine else ' FAILED'}")
         passed &= fine
-    show(f"  {name:<12}{', '.join(said)}; compiled in {seconds:.1f} s, {speed:,.0f} steps/s with gradient")
+    show(f"  {name:<12}{', '.join(parts)}; compiled in {seconds:.1f} s, {speed:,.0f} steps/s with gradient")
     return passed
 
 

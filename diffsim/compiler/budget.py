@@ -122,8 +122,8 @@ def warn_of_cuts(model: Model) -> None:
     if topology.max_contacts is None and topology.max_pairs is None:
         return
     free = dataclasses.replace(topology, max_contacts=None, max_pairs=None)
-    asked = (model.opt.disableflags, None, model.opt.sdf_initpoints)
-    kept, usual = contact_layout(topology, *asked).ncon, contact_layout(free, *asked).ncon
+    settings = (model.opt.disableflags, None, model.opt.sdf_initpoints)
+    kept, usual = contact_layout(topology, *settings).ncon, contact_layout(free, *settings).ncon
     if kept < usual:
         warnings.warn(
             f"the model's custom numerics (max_contact_points, max_geom_pairs) keep at most {kept} contacts, where "

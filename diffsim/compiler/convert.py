@@ -53,8 +53,8 @@ def from_mujoco(
       UnsupportedError: the field of a geom of type sdf is a plugin that is none of MuJoCo's.
     """
     expect(mjmodel, "mjmodel", "mujoco.MjModel; diffsim.load takes XML", "name_bodyadr", "qpos0")
-    wanted = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
-    fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in wanted if hasattr(mjmodel, name)}
+    columns = [f.name for cls in (Topology, Model) for f in dataclasses.fields(cls)]
+    fields: dict[str, Any] = {name: getattr(mjmodel, name) for name in columns if hasattr(mjmodel, name)}
     for name, cls in (("opt", Option), ("stat", Statistic)):
         source = getattr(mjmodel, name)
         fields[name] = {f.name: getattr(source, f.name) for f in dataclasses.fields(cls) if hasattr(source, f.name)}

@@ -182,8 +182,8 @@ QUICKLY = {
 
 def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
     """Complete actuator_lengthrange for the actuators that ask for it (`Draft.unmeasured`)."""
-    wanted = sorted(draft.unmeasured)
-    if not wanted:
+    actuators = sorted(draft.unmeasured)
+    if not actuators:
         return
     settings = draft.lengthrange
     timestep = settings.timestep if settings.timestep > 0 else draft.spec.option.timestep
@@ -200,8 +200,8 @@ def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> No
     integrator = Integrator.EULER if model.opt.integrator == Integrator.RK4 else model.opt.integrator
     step = jax.device_put(np.asarray(timestep, model.qpos0.dtype))
     model = model.replace(opt=model.opt.replace(disableflags=OFF, integrator=integrator, timestep=step))
-    lower, upper = _simulate(model, settings, np.array(wanted), np.array(counted, bool))
-    for row, actuator in enumerate(wanted):
+    lower, upper = _simulate(model, settings, np.array(actuators), np.array(counted, bool))
+    for row, actuator in enumerate(actuators):
         draft.fields["actuator_lengthrange"][actuator] = lower[0, row], upper[1, row]
         _check_range(draft, actuator, lower[:, row], upper[:, row], settings.tolrange)
 

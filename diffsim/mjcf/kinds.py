@@ -358,8 +358,8 @@ def _real(token: str, infinite: bool) -> float:
 def _count(tokens: Sequence[str], fewest: int, length: int | None, what: str) -> None:
     if len(tokens) >= fewest and (length is None or len(tokens) <= length):
         return
-    wanted = str(length) if fewest == length else f"{fewest} to {length}"
-    raise BadValue(f"takes {wanted} {what}{'' if wanted == '1' else 's'}, {len(tokens)} given")
+    number = str(length) if fewest == length else f"{fewest} to {length}"
+    raise BadValue(f"takes {number} {what}{'' if number == '1' else 's'}, {len(tokens)} given")
 
 
 def frozen(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

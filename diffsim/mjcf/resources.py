@@ -52,8 +52,8 @@ class Resources:
 
     def asset(self, name: str, folder: str = "", near: str = "", strippath: bool = False) -> bytes:
         """The contents of a mesh, image or height field, below `folder` of the model's folder or beside file `near`."""
-        wanted = PurePosixPath(_tidy(name)).name if strippath else name
-        return self._read(_places(wanted, folder, near), LARGEST_ASSET)[1]
+        place = PurePosixPath(_tidy(name)).name if strippath else name
+        return self._read(_places(place, folder, near), LARGEST_ASSET)[1]
 
     def locate(self, name: str, folder: str = "", near: str = "") -> str:
         """Where an asset is, from the model's folder, without reading it; empty if it is nowhere."""

@@ -319,7 +319,7 @@ class _Robot:
         if dynamics is None:
             return {}
         names = {"damping": "damping", "frictionloss": "friction"}
-        return {name: value for name, said in names.items() if (value := self.numbers(dynamics, said, 1))}
+        return {name: value for name, attribute in names.items() if (value := self.numbers(dynamics, attribute, 1))}
 
     def _limits(self, joint: Node) -> dict[str, str]:
         limit = self.one(joint, "limit")

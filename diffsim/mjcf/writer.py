@@ -180,14 +180,14 @@ def _without_gaps(key: Element, texts: dict[str, str]) -> dict[str, str]:
     """A keyframe's numbers up to the last one that it says: one that was attached may leave out the others."""
     result = {}
     for name, text in texts.items():
-        said = " ".join(text.split()).removesuffix(" nan")
-        while said.endswith(" nan"):
-            said = said.removesuffix(" nan")
-        if name != "name" and "nan" in said.split() and said != "nan":
+        numbers = " ".join(text.split()).removesuffix(" nan")
+        while numbers.endswith(" nan"):
+            numbers = numbers.removesuffix(" nan")
+        if name != "name" and "nan" in numbers.split() and numbers != "nan":
             message = "is a keyframe of an attached model, which leaves out numbers before others"
             raise UnsupportedError([Problem(key.file, key.line, key.label, message, "delete it, or fill it in")])
-        if name == "name" or said != "nan":
-            result[name] = text if name == "name" else said
+        if name == "name" or numbers != "nan":
+            result[name] = text if name == "name" else numbers
     return result
 
 

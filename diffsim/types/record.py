@@ -354,8 +354,8 @@ def _check(record: Any, digest: str | None, path: str | Path) -> None:
     for field in dataclasses.fields(record):
         declared = field.metadata.get("shape")
         shape = np.shape(getattr(record, field.name)) if declared else ()
-        wanted = [getattr(topology, size, None) if isinstance(size, str) else size for size in declared or ()]
-        tail = shape[len(shape) - len(wanted) :]
-        fits = len(tail) == len(wanted) and all(w in (None, t) for w, t in zip(wanted, tail, strict=True))
+        expected = [getattr(topology, size, None) if isinstance(size, str) else size for size in declared or ()]
+        tail = shape[len(shape) - len(expected) :]
+        fits = len(tail) == len(expected) and all(w in (None, t) for w, t in zip(expected, tail, strict=True))
         if not fits:
             raise _refused(path, f"damaged: {field.name} has shape {shape}")

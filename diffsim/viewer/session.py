@@ -30,7 +30,6 @@ from diffsim.viz.view import View
 
 Array = jax.Array
 
-
 FORCE, SPRING = (0.95, 0.45, 0.15, 1.0), (0.95, 0.1, 0.1, 1.0)
 AXES = ((0.9, 0.1, 0.1, 1.0), (0.1, 0.8, 0.1, 1.0), (0.1, 0.2, 0.9, 1.0))
 # square of the frequency of the spring, 1/s^2
@@ -94,7 +93,7 @@ def pull(model: Model, data: Data, grip: Grip) -> Array:
     return jnp.zeros((model.nbody, 6), point.dtype).at[grip.body].set(jnp.concatenate([force, cross(arm, force)]))
 
 
-# of computing at one go, s: what is told is then done soon
+# time of computing at one go, s; short, so that what the session is told is done soon
 SLICE = 0.05
 
 

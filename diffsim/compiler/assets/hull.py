@@ -195,11 +195,11 @@ def _sides(face: Array, key: Array, nvert: int) -> Array:
     return first_seen(label)[1]
 
 
-def _find(keys: Array, wanted: Array) -> Array:
-    """For each number wanted its first place among the keys; -1 where it is none of them."""
+def _find(keys: Array, values: Array) -> Array:
+    """For each of the values its first place among the keys; -1 where it is none of them."""
     order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
-    return np.where(keys[order[place]] == wanted, order[place], -1)
+    place = np.minimum(np.searchsorted(keys[order], values), len(order) - 1)
+    return np.where(keys[order[place]] == values, order[place], -1)
 
 
 def _paths(edges: Array, owner: Array) -> Polygons:

@@ -166,8 +166,8 @@ def _nearby(
         least = away == np.minimum.reduceat(away, starts)[owner]
         first = face[np.minimum.reduceat(np.where(least, np.arange(len(face)), len(face)), starts)]
         bound = np.sqrt(nearest(here, surface.triangle[first]).squared) + 2 * reach[part]
-        kept = away - surface.radius[face] <= bound[owner] + SLACK * away
-        yield part, owner[kept], face[kept]
+        close = away - surface.radius[face] <= bound[owner] + SLACK * away
+        yield part, owner[close], face[close]
 
 
 def _portions(counts: Array) -> list[slice]:

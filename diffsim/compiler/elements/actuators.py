@@ -123,8 +123,8 @@ def _length_range(draft: Draft, node: Node, transmission: TrnType, target: Node 
     e, lengthrange, settings = node.e, np.array(node.e.lengthrange), draft.lengthrange
     muscle = e.gaintype == GainType.MUSCLE or e.biastype == BiasType.MUSCLE
     user = e.gaintype == GainType.USER or e.biastype == BiasType.USER
-    wanted = {LRMode.NONE: False, LRMode.MUSCLE: muscle, LRMode.MUSCLEUSER: muscle or user, LRMode.ALL: True}
-    if not wanted[settings.mode] or (settings.useexisting and lengthrange[0] < lengthrange[1]):
+    measured = {LRMode.NONE: False, LRMode.MUSCLE: muscle, LRMode.MUSCLEUSER: muscle or user, LRMode.ALL: True}
+    if not measured[settings.mode] or (settings.useexisting and lengthrange[0] < lengthrange[1]):
         return lengthrange
     kind = {TrnType.JOINT: "jnt", TrnType.JOINTINPARENT: "jnt", TrnType.TENDON: "tendon"}.get(transmission)
     if settings.uselimit and kind and target and target.row[f"{kind}_limited"]:

@@ -165,10 +165,10 @@ def move(node: Node, prefix: str, pos: Array, quat: Array) -> None:
 
 def total_mass(draft: Draft) -> None:
     """Scale all masses and inertias to the total that the compiler settings ask for."""
-    wanted = draft.spec.compiler.settotalmass
-    if wanted <= 0:
+    mass = draft.spec.compiler.settotalmass
+    if mass <= 0:
         return
     bodies = [node.row for node in draft.nodes["body"]][1:]
-    scale = max(MINIMUM, wanted / max(MINIMUM, sum(row["body_mass"] for row in bodies)))
+    scale = max(MINIMUM, mass / max(MINIMUM, sum(row["body_mass"] for row in bodies)))
     for row in bodies:
         row["body_mass"], row["body_inertia"] = row["body_mass"] * scale, row["body_inertia"] * scale

@@ -63,13 +63,13 @@ def flex_rows(draft: Draft) -> None:
         return
     places, parts = _body_places(draft.fields), list[Fields]()
     # how the first equality constraint of each flex holds its edges, by name
-    held = dict[str, int]()
+    edgeequality = dict[str, int]()
     for node in draft.nodes["equality"]:
         if isinstance(node.e, FlexEquality):
-            held.setdefault(node.e.flex, HELD[node.e.type])
+            edgeequality.setdefault(node.e.flex, HELD[node.e.type])
     for node in nodes:
         try:
-            parts.append(_flex(draft, node, places, held.get(node.name, 0)))
+            parts.append(_flex(draft, node, places, edgeequality.get(node.name, 0)))
         except FlexError as error:
             draft.problems.add(node.source, str(error))
     draft.problems.raise_if_any()
@@ -107,7 +107,7 @@ def _body_places(fields: Fields) -> tuple[Array, Array]:
     return np.array([pos for pos, _ in poses]), np.array([matrix(quat) for _, quat in poses])
 
 
-def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> Fields:
+def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: int) -> Fields:
     """The arrays of one flex; its own numbers go to its row."""
     e = node.e
     parts = [(e.first(cls) or cls()).filled() for cls in (FlexContact, FlexEdge, FlexElasticity)]
@@ -127,8 +127,8 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> F
         if not (bodies == parent).all():
             raise FlexError("all vertices of an interpolated flex must hang on one body")
     vertbody = np.full(nvert, -1) if order else np.broadcast_to(bodies, nvert)
-    known = _tables(draft, e, element, vertbody, rigid, bool(order), held, nvert)
-    if e.dim == 2 and held == HELD[EqType.FLEXVERT] and not rigid and not order:
+    known = _tables(draft, e, element, vertbody, rigid, bool(order), edgeequality, nvert)
+    if e.dim == 2 and edgeequality == HELD[EqType.FLEXVERT] and not rigid and not order:
         _check_level(world, known["flex_edge"])
     empty = np.zeros(int(np.prod(e.cellcount)), bool)
     if e.empty is not None:
@@ -149,7 +149,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> F
         "flex_cellempty": empty,
         "flex_texcoord": np.zeros((0, 2)) if e.texcoord is None else e.texcoord.astype(np.float32).reshape(-1, 2),
         "flex_elemtexcoord": _texture_corners(e, element),
-        **_material_arrays(e, elasticity, element, known, order, held),
+        **_material_arrays(e, elasticity, element, known, order, edgeequality),
     }
     node.row = {
         **{f"flex_{name}": getattr(contact, name) for name in CONTACT},
@@ -159,7 +159,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], held: int) -> F
         "flex_interp": -order if elasticity.elastic2d else order,
         "flex_cellnum": np.array(e.cellcount),
         "flex_shellnum": len(known["flex_shell"]) // e.dim,
-        "flex_edgeequality": held,
+        "flex_edgeequality": edgeequality,
         "flex_rigid": rigid,
         "flex_centered": not at_node.any() if order else vertex is None or not vertex.any(),
         "flex_flatskin": e.flatskin,
@@ -285,7 +285,14 @@ def _outward(element: Array, world: Array) -> Array:
 
 
 def _tables(
-    draft: Draft, e: Any, element: Array, vertbody: Array, rigid: bool, interpolated: bool, held: int, nvert: int
+    draft: Draft,
+    e: Any,
+    element: Array,
+    vertbody: Array,
+    rigid: bool,
+    interpolated: bool,
+    edgeequality: int,
+    nvert: int,
 ) -> Fields:
     """Edges, borders, and what flexvert constraints ask for."""
     edge, elemedge = number_edges(element)
@@ -299,7 +306,7 @@ def _tables(
     weld = draft.fields["body_weldid"][vertbody[edge]]
     fixed = np.ones(len(edge), bool) if rigid else weld[:, 0] == weld[:, 1]
     around, number = np.zeros(0, int), np.zeros(nvert, int)
-    if e.dim == 2 and held == HELD[EqType.FLEXVERT] and not rigid and not interpolated:
+    if e.dim == 2 and edgeequality == HELD[EqType.FLEXVERT] and not rigid and not interpolated:
         around, number = incident_edges(edge, nvert)
     return {
         "flex_vertbodyid": vertbody,
@@ -319,13 +326,13 @@ def _tables(
 # ------------------------------------------------------------------------------------------------ material of cells
 
 
-def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, order: int, held: int) -> Fields:
+def _material_arrays(e: Any, elasticity: Any, element: Array, known: Fields, order: int, edgeequality: int) -> Fields:
     """Room for the terms of the elastic energy."""
     flat = elasticity.elastic2d != Elastic2D.NONE
     bends = Elastic2D.BEND in elasticity.elastic2d
     cells = np.array(e.cellcount, int)
     faces = 2 * int(cells[1] * cells[2] + cells[0] * cells[2] + cells[0] * cells[1])
-    strained = bool(order) and held == HELD[EqType.FLEXSTRAIN]
+    strained = bool(order) and edgeequality == HELD[EqType.FLEXSTRAIN]
     stiffness = bending = 0
     if order and (elasticity.young > 0 or strained):
         stiffness = (faces * (3 * (order + 1) ** 2) ** 2) if flat else int(cells.prod()) * (3 * (order + 1) ** 3) ** 2

@@ -109,9 +109,9 @@ def check_sleepers(draft: Draft, packed: Callable[[Fields], Model]) -> None:
     asleep, failed = first_sleepers(draft.fields, packed)
     draft.fields.update(asleep)
     if failed:
-        wanted = int(np.sum(draft.fields["tree_sleep_policy"] == SleepPolicy.INIT))
+        count = int(np.sum(draft.fields["tree_sleep_policy"] == SleepPolicy.INIT))
         body = draft.nodes["body"][failed[0]]
-        message = f"{wanted} trees have sleep 'init', {wanted - len(failed)} can sleep at qpos0, this one cannot"
+        message = f"{count} trees have sleep 'init', {count - len(failed)} can sleep at qpos0, this one cannot"
         draft.problems.add(body.source, message, "it touches, or is tied to, something that is awake")
 
 
@@ -119,10 +119,10 @@ def first_sleepers(fields: Fields, packed: Callable[[Fields], Model]) -> tuple[F
     """What a new state knows of the trees that begin asleep, under mjModel's enableflags, and the roots (body ids) of
     those that cannot.
     """
-    wanted = np.asarray(fields["tree_sleep_policy"]).reshape(-1) == SleepPolicy.INIT
-    if not int(fields["opt"]["enableflags"]) & EnableBit.SLEEP or not wanted.any():
+    initial = np.asarray(fields["tree_sleep_policy"]).reshape(-1) == SleepPolicy.INIT
+    if not int(fields["opt"]["enableflags"]) & EnableBit.SLEEP or not initial.any():
         return {}, []
     with jax.enable_x64(True):
         tree_asleep, readings = interpret(lambda model: asleep_at_first(model, forward), packed(fields))
-    failed = np.asarray(fields["tree_bodyadr"])[wanted & (tree_asleep < 0)]
+    failed = np.asarray(fields["tree_bodyadr"])[initial & (tree_asleep < 0)]
     return {"tree_asleep0": tree_asleep, "sensordata_asleep0": readings}, failed.tolist()

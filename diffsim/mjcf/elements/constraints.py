@@ -117,11 +117,11 @@ def _one_semantics(element: Equality, problems: Problems, body: Sequence[str], n
     """Check that the constraint is given either by the `body` attributes, of which some are needed, or by two sites."""
     sites = [name for name in ("site1", "site2") if getattr(element, name) is not None]
     bodies = [name for name in body if getattr(element, name) is not None]
-    wanted = f"give {' and '.join(needed)}, or site1 and site2"
+    hint = f"give {' and '.join(needed)}, or site1 and site2"
     if sites and bodies:
-        problems.add(element, f"attributes {sites[0]} and {bodies[0]} cannot both be given", wanted)
+        problems.add(element, f"attributes {sites[0]} and {bodies[0]} cannot both be given", hint)
     elif len(sites) < 2 and not all(name in bodies for name in needed):
-        problems.add(element, "does not say what it connects", wanted)
+        problems.add(element, "does not say what it connects", hint)
 
 
 @dataclass(eq=False)

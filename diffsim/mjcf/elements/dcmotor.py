@@ -25,8 +25,8 @@ Entries = dict[str, dict[int, float]]
 
 def _laid_over(vector: Vector | None, inherited: list[float]) -> list[float]:
     """The numbers that an element says, then the inherited ones that it does not reach."""
-    said = [] if vector is None else vector.tolist()
-    return said + inherited[len(said) :]
+    values = [] if vector is None else vector.tolist()
+    return values + inherited[len(values) :]
 
 
 def _back_emf_constant(nominal: list[float], known: float, resistance: float, viscosity: float) -> float:

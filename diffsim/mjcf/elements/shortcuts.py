@@ -194,10 +194,12 @@ _MUSCLE_GAIN = (
 )
 
 
-def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], said: Sequence[float | None]) -> Vector:
+def _muscle_values(
+    inherited: Vector, unset: tuple[tuple[float, float], ...], settings: Sequence[float | None]
+) -> Vector:
     """Inherited values with the muscle's defaults where they are not set, and what the element says if not negative."""
     entries: dict[int, float] = {}
-    for index, ((nothing, usual), value) in enumerate(zip(unset, said, strict=True)):
+    for index, ((nothing, usual), value) in enumerate(zip(unset, settings, strict=True)):
         before = usual if inherited[index] == nothing else float(inherited[index])
         entries[index] = value if value is not None and value >= 0 else before
     return with_entries(inherited, entries)
@@ -224,8 +226,8 @@ class Muscle(Actuator):
     def law(self, base: Actuator, problems: Problems) -> dict[str, Any]:
         timeconst = [None, None] if self.timeconst is None else self.timeconst.tolist()
         reach = [None, None] if self.range is None else self.range.tolist()
-        said = [*reach, self.force, self.scale, self.lmin, self.lmax, self.vmax, self.fpmax, self.fvmax]
-        gain = _muscle_values(base.gainprm, _MUSCLE_GAIN, said)
+        settings = [*reach, self.force, self.scale, self.lmin, self.lmax, self.vmax, self.fpmax, self.fvmax]
+        gain = _muscle_values(base.gainprm, _MUSCLE_GAIN, settings)
         dynamics = _muscle_values(base.dynprm, _MUSCLE_DYNAMICS, timeconst)
         return {
             "dyntype": DynType.MUSCLE,

@@ -78,8 +78,8 @@ class _Copier:
         Default classes name assets, so these names are known first.
         """
         sections = [section for cls in (AssetSection, ExtensionSection) for section in self.child.root.each(cls)]
-        kept = [part for section in sections for part in section.walk()]
-        self.inside |= {key for part in kept if not isinstance(part, ModelAsset) for key in own_names(part)}
+        parts = [part for section in sections for part in section.walk()]
+        self.inside |= {key for part in parts if not isinstance(part, ModelAsset) for key in own_names(part)}
         self._defaults()
         self._assets()
         frame = self._tree(body)
@@ -120,9 +120,11 @@ class _Copier:
         classes = [part for section in sections for part in section.walk() if isinstance(part, Default)]
         taken, names = {MAIN, *(part.class_ or MAIN for part in classes)}, {}
         for name in self.child.defaults.classes:
-            wanted = self.prefix + name
-            numbered = (f"{wanted}_{count}" for count in range(len(taken)))
-            names[name] = wanted if wanted not in taken else next(other for other in numbered if other not in taken)
+            name_here = self.prefix + name
+            numbered = (f"{name_here}_{count}" for count in range(len(taken)))
+            names[name] = (
+                name_here if name_here not in taken else next(other for other in numbered if other not in taken)
+            )
             taken.add(names[name])
         return names
 
@@ -165,9 +167,9 @@ class _Copier:
 
     def _assets(self) -> None:
         sections = [(section, self._section(AssetSection, section)) for section in self.child.root.each(AssetSection)]
-        kept = [(element, to) for section, to in sections for element in section.children]
-        kept = [(element, to) for element, to in kept if not isinstance(element, ModelAsset)]
-        for element, section in kept:
+        moves = [(element, to) for section, to in sections for element in section.children]
+        moves = [(element, to) for element, to in moves if not isinstance(element, ModelAsset)]
+        for element, section in moves:
             section.children.append(self._classed(element, section))
         for section in self.child.root.each(ExtensionSection):
             to = self._section(ExtensionSection, section)
@@ -205,16 +207,16 @@ class _Copier:
 
     def _comes_along(self, element: Element) -> bool:
         """Whether all that an element refers to was copied, or enough of it."""
-        wanted = [(space, name) for part in element.walk() for _, space, name in references(part)]
-        wanted = [key for key in wanted if key[0] != "default"]
-        present = [key in self.inside for key in wanted]
+        targets = [(space, name) for part in element.walk() for _, space, name in references(part)]
+        targets = [key for key in targets if key[0] != "default"]
+        present = [key in self.inside for key in targets]
         if all(present) and (present or not isinstance(element, Tuple)):
             return True
         # what stays behind although this model has it
-        in_child = [name != "world" and name in self.child.names.get(space, {}) for space, name in wanted]
+        in_child = [name != "world" and name in self.child.names.get(space, {}) for space, name in targets]
         if isinstance(element, LOOSE):
             return any(present) and not any(mine and not here for mine, here in zip(in_child, present, strict=True))
-        for (space, name), mine in zip(wanted, in_child, strict=True):
+        for (space, name), mine in zip(targets, in_child, strict=True):
             if not mine and name != "world":
                 hint = near_match(name, self.child.names.get(space, {}))
                 self.problems.add(element, f"there is no {space} '{name}' in its model", hint)

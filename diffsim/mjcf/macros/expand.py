@@ -30,7 +30,7 @@ from diffsim.mjcf.elements.settings import Compiler
 from diffsim.mjcf.kinds import NameKind
 from diffsim.mjcf.macros.attach import attach
 from diffsim.mjcf.macros.cable import cable
-from diffsim.mjcf.macros.flexcomp import Made, flexcomp
+from diffsim.mjcf.macros.flexcomp import Sections, flexcomp
 from diffsim.mjcf.macros.keys import Keys
 from diffsim.mjcf.orientation import from_euler, rotate
 from diffsim.mjcf.schema import Element, own_names, references
@@ -41,7 +41,7 @@ MOST_COPIES = 20_000
 
 def expand(spec: Spec, problems: Problems) -> None:
     """Replace every macro of a model, in place. `spec.models` has the models that it attaches, already expanded."""
-    macros, keys, made = [], Keys(spec, problems), Made()
+    macros, keys, sections = [], Keys(spec, problems), Sections()
     excludes, texts = ContactSection(tag="contact"), CustomSection(tag="custom")
     waiting: list[Element] = [spec.root]
     while waiting:
@@ -62,10 +62,10 @@ def expand(spec: Spec, problems: Problems) -> None:
         elif isinstance(element, Attach):
             attach(spec, element, keys, problems)
         elif isinstance(element, FlexComp):
-            flexcomp(spec, element, made, problems)
+            flexcomp(spec, element, sections, problems)
         elif isinstance(element, Composite):
             cable(element, excludes, texts, problems)
-    for section in (made.equalities, made.flexes, excludes, texts):
+    for section in (sections.equalities, sections.flexes, excludes, texts):
         if section.children:
             section.parent = spec.root
             spec.root.children.insert(len(spec.root.children) - 1, section)
@@ -104,7 +104,7 @@ def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Com
     Keyframes that it changes are left in `keys`.
     """
     assert source.parent is not None
-    taken = keys.take(source, filled.count or 0)
+    pending = keys.take(source, filled.count or 0)
     inside = {key for child in source.children for element in child.walk() for key in own_names(element)}
     referring = _take_referring(root, source, inside)
     count = filled.count or 0
@@ -127,7 +127,7 @@ def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Com
     siblings = source.parent.children
     place = next(index for index, sibling in enumerate(siblings) if sibling is source)
     siblings[place : place + 1] = frames
-    keys.replicated(taken, suffixes, copies)
+    keys.replicated(pending, suffixes, copies)
 
 
 def _take_referring(root: Element, source: Replicate, inside: Names) -> list[Element]:

@@ -48,8 +48,8 @@ MINIMUM = 1e-15
 
 
 @dataclass
-class Made:
-    """What flexcomps have made outside of the tree of bodies."""
+class Sections:
+    """Sections that flexcomps fill outside of the tree of bodies."""
 
     flexes: DeformableSection = field(default_factory=lambda: DeformableSection(tag="deformable"))
     equalities: EqualitySection = field(default_factory=lambda: EqualitySection(tag="equality"))
@@ -69,10 +69,10 @@ class _Cloud:
         return self.element.shape[1] - 1
 
 
-def flexcomp(spec: Spec, source: FlexComp, made: Made, problems: Problems) -> None:
-    """Replace `source` by bodies, in place; its flex and constraints go to `made`. What is wrong is noted."""
+def flexcomp(spec: Spec, source: FlexComp, sections: Sections, problems: Problems) -> None:
+    """Replace `source` by bodies, in place; its flex and constraints go to `sections`. What is wrong is noted."""
     try:
-        bodies = _expand(spec, source, made)
+        bodies = _expand(spec, source, sections)
     except ResourceError as error:
         problems.add(source, str(error), error.hint)
     except AssetError as error:
@@ -84,7 +84,7 @@ def flexcomp(spec: Spec, source: FlexComp, made: Made, problems: Problems) -> No
         siblings[place : place + 1] = bodies
 
 
-def _expand(spec: Spec, source: FlexComp, made: Made) -> list[Element]:
+def _expand(spec: Spec, source: FlexComp, sections: Sections) -> list[Element]:
     """The bodies that a flexcomp stands for."""
     e = source.filled()
     _check(e)
@@ -98,7 +98,7 @@ def _expand(spec: Spec, source: FlexComp, made: Made) -> list[Element]:
     centered = not e.rigid and not pinned[: len(cloud.point)].any()
     if e.type in FROM_OUTSIDE:
         pinned = _without_unused(cloud, pinned, nnode)
-    flex = _flex(e, cloud, made)
+    flex = _flex(e, cloud, sections)
     parent = e.parent
     assert isinstance(parent, Body)
     if rigid:
@@ -109,7 +109,7 @@ def _expand(spec: Spec, source: FlexComp, made: Made) -> list[Element]:
         shell = _elasticity(e).elastic2d != Elastic2D.NONE
     else:
         bodies, shell = _vertices(e, flex, cloud, pinned, centered), False
-    _equalities(e, flex, made, shell and not rigid)
+    _equalities(e, flex, sections, shell and not rigid)
     return bodies
 
 
@@ -210,8 +210,8 @@ def _pins(e: Any, cloud: _Cloud, size: int) -> Array:
     pinned, dim, interpolated = np.full(size, bool(e.rigid)), cloud.dim, e.dof in ORDERS
     # all numbers of each attribute of the pins
     names = "id", "range", "grid", "gridrange"
-    said = {name: [v for pin in e.each(FlexPin) if (v := getattr(pin, name)) is not None] for name in names}
-    ids, ranges, places, blocks = (np.concatenate([np.zeros(0, int), *said[name]]) for name in names)
+    pins = {name: [v for pin in e.each(FlexPin) if (v := getattr(pin, name)) is not None] for name in names}
+    ids, ranges, places, blocks = (np.concatenate([np.zeros(0, int), *pins[name]]) for name in names)
     for name, values, width in (("range", ranges, 2), ("grid", places, dim), ("gridrange", blocks, 2 * dim)):
         if len(values) % width:
             raise AssetError(f"pins: {len(values)} numbers of '{name}' are no multiple of {width}")
@@ -262,7 +262,7 @@ def _without_unused(cloud: _Cloud, pinned: Array, nnode: int) -> Array:
 # ------------------------------------------------------------------------------------------ the flex and its bodies
 
 
-def _flex(e: Any, cloud: _Cloud, made: Made) -> Flex:
+def _flex(e: Any, cloud: _Cloud, sections: Sections) -> Flex:
     """The flex, still without bodies; its contact, edge and elasticity filled."""
     solid = e.type in ("box", "cylinder") or (e.type == "grid" and cloud.dim == 3)
     values = {
@@ -275,7 +275,7 @@ def _flex(e: Any, cloud: _Cloud, made: Made) -> Flex:
         "cellcount": np.ones(3, int),
         **{name: getattr(e, name) for name in ("group", "radius", "material", "rgba")},
     }
-    flex = _element(Flex, "flex", e, made.flexes, **values)
+    flex = _element(Flex, "flex", e, sections.flexes, **values)
     edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
     contact = (e.first(FlexContact) or FlexContact()).filled()
     _element(FlexEdge, "edge", e, flex, stiffness=edge.stiffness, damping=edge.damping)
@@ -286,9 +286,9 @@ def _flex(e: Any, cloud: _Cloud, made: Made) -> Flex:
 
 def _element(cls: type[Any], tag: str, place: Element, parent: Element, **values: Any) -> Any:
     """An element in `parent`, with the file and line of `place`."""
-    made = cls.of(values, tag=tag, file=place.file, line=place.line, parent=parent, settings=place.settings)
-    parent.children.append(made)
-    return made
+    element = cls.of(values, tag=tag, file=place.file, line=place.line, parent=parent, settings=place.settings)
+    parent.children.append(element)
+    return element
 
 
 def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) -> list[Element]:
@@ -358,16 +358,16 @@ def _nodes(
     return _moved(place, e)
 
 
-def _equalities(e: Any, flex: Flex, made: Made, shell: bool) -> None:
+def _equalities(e: Any, flex: Flex, sections: Sections, shell: bool) -> None:
     """The constraints that hold the edges, vertices or cells of the flex."""
     edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
-    rest = {"flex": e.name, "active": True, "solref": edge.solref, "solimp": edge.solimp}
+    common = {"flex": e.name, "active": True, "solref": edge.solref, "solimp": edge.solimp}
     if edge.equality in ("true", "vert"):
-        _element(FlexEquality, "flex" if edge.equality == "true" else "flexvert", e, made.equalities, **rest)
+        _element(FlexEquality, "flex" if edge.equality == "true" else "flexvert", e, sections.equalities, **common)
     elif edge.equality == "strain" and flex.empty is not None:
         cx, cy, cz = (int(number) for number in flex.cellcount)
         cells = np.argwhere(~flex.empty.astype(bool).reshape(cx, cy, cz))
         if shell:
             cells = np.array([[face, -1, -1] for face in range(2 * (cy * cz + cx * cz + cx * cy))])
         for cell in cells:
-            _element(FlexStrain, "flexstrain", e, made.equalities, cell=cell, **rest)
+            _element(FlexStrain, "flexstrain", e, sections.equalities, cell=cell, **common)

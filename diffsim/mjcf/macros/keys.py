@@ -95,21 +95,21 @@ class Keys:
             self.problems.add(source, more)
             return []
         owners = owners_of(self.spec, _until(self.spec, source))
-        taken = []
+        pending = []
         for key in standing:
             reached = {name: objects[: self.completed.get(name, 0)] for name, objects in owners.items()}
-            taken.append(self._by_owner(key, owners, reached, "the file up to the end of <replicate>, copied once,"))
+            pending.append(self._by_owner(key, owners, reached, "the file up to the end of <replicate>, copied once,"))
         for section in self.spec.root.each(KeyframeSection):
             section.children = []
-        return taken
+        return pending
 
-    def replicated(self, taken: Sequence[_Pending], suffixes: Sequence[str], copies: Sequence[Copies]) -> None:
+    def replicated(self, pending: Sequence[_Pending], suffixes: Sequence[str], copies: Sequence[Copies]) -> None:
         """Hand the numbers of what was replicated to its copies: a keyframe that stood becomes one for each copy."""
         first = copies[0] if copies else {}
         self.pending = [key.moved(key.name, first) for key in self.pending]
         for suffix, of_copy in zip(suffixes, copies, strict=True):
-            self.pending += [key.moved(key.name + suffix, of_copy) for key in taken]
-        self.pending += [key.without(first) for key in taken]
+            self.pending += [key.moved(key.name + suffix, of_copy) for key in pending]
+        self.pending += [key.without(first) for key in pending]
 
     def place(self) -> None:
         """Append the pending keyframes, now that the whole tree is there."""
