@@ -285,14 +285,7 @@ def _outward(element: Array, world: Array) -> Array:
 
 
 def _tables(
-    draft: Draft,
-    e: Any,
-    element: Array,
-    vertbody: Array,
-    rigid: bool,
-    interpolated: bool,
-    edgeequality: int,
-    nvert: int,
+    draft: Draft, e: Any, element: Array, vertbody: Array, rigid: bool, interpolated: bool, equality: int, nvert: int
 ) -> Fields:
     """Edges, borders, and what flexvert constraints ask for."""
     edge, elemedge = number_edges(element)
@@ -306,7 +299,7 @@ def _tables(
     weld = draft.fields["body_weldid"][vertbody[edge]]
     fixed = np.ones(len(edge), bool) if rigid else weld[:, 0] == weld[:, 1]
     around, number = np.zeros(0, int), np.zeros(nvert, int)
-    if e.dim == 2 and edgeequality == HELD[EqType.FLEXVERT] and not rigid and not interpolated:
+    if e.dim == 2 and equality == HELD[EqType.FLEXVERT] and not rigid and not interpolated:
         around, number = incident_edges(edge, nvert)
     return {
         "flex_vertbodyid": vertbody,

@@ -194,12 +194,10 @@ _MUSCLE_GAIN = (
 )
 
 
-def _muscle_values(
-    inherited: Vector, unset: tuple[tuple[float, float], ...], settings: Sequence[float | None]
-) -> Vector:
+def _muscle_values(inherited: Vector, unset: tuple[tuple[float, float], ...], values: Sequence[float | None]) -> Vector:
     """Inherited values with the muscle's defaults where they are not set, and what the element says if not negative."""
     entries: dict[int, float] = {}
-    for index, ((nothing, usual), value) in enumerate(zip(unset, settings, strict=True)):
+    for index, ((nothing, usual), value) in enumerate(zip(unset, values, strict=True)):
         before = usual if inherited[index] == nothing else float(inherited[index])
         entries[index] = value if value is not None and value >= 0 else before
     return with_entries(inherited, entries)

@@ -120,11 +120,9 @@ class _Copier:
         classes = [part for section in sections for part in section.walk() if isinstance(part, Default)]
         taken, names = {MAIN, *(part.class_ or MAIN for part in classes)}, {}
         for name in self.child.defaults.classes:
-            name_here = self.prefix + name
-            numbered = (f"{name_here}_{count}" for count in range(len(taken)))
-            names[name] = (
-                name_here if name_here not in taken else next(other for other in numbered if other not in taken)
-            )
+            fresh = self.prefix + name
+            numbered = (f"{fresh}_{count}" for count in range(len(taken)))
+            names[name] = fresh if fresh not in taken else next(other for other in numbered if other not in taken)
             taken.add(names[name])
         return names
 
