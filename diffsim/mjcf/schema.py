@@ -243,6 +243,13 @@ def children_of(parent: type[Element]) -> Mapping[str, Child]:
 _SPACE_OF = {ObjType.XBODY: "body"}
 
 
+def append_child(cls: type[Any], tag: str, source: Element, parent: Element, **values: Any) -> Any:
+    """Append an element to `parent`, with the file and line of `source`; its values are known to be legal."""
+    element = cls.of(values, tag=tag, file=source.file, line=source.line, parent=parent, settings=source.settings)
+    parent.children.append(element)
+    return element
+
+
 def references(element: Element) -> list[tuple[str, str, str]]:
     """What an element refers to: (field, kind of the other element, its name)."""
     result = []

@@ -43,6 +43,7 @@ NAMES_JOINT_TYPES = {
     "base/joints.py": "the facts, one row per type",
     "kinematics/joints.py": "the functions, one row per type",
     "mjcf/elements/body.py": "the words of MJCF for them",
+    "mjcf/macros/cable.py": "the balls that it writes",
     "mjcf/macros/flexcomp.py": "the slides that it writes",
     "mjx/__init__.py": "a name of MJX",
     "mjx/types.py": "a name of MJX",

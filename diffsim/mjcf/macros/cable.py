@@ -25,7 +25,7 @@ from diffsim.mjcf.elements.sections import ContactSection, CustomSection
 from diffsim.mjcf.elements.settings import CustomText
 from diffsim.mjcf.orientation import conjugate, from_matrix, multiply, rotate, unit
 from diffsim.mjcf.resources import AssetError, check_count
-from diffsim.mjcf.schema import Element
+from diffsim.mjcf.schema import Element, append_child
 
 Array = np.ndarray
 
@@ -42,7 +42,7 @@ def cable(source: Composite, excludes: ContactSection, texts: CustomSection, pro
         problems.add(source, str(error), error.hint)
         return
     prefix = source.prefix or ""
-    _element(CustomText, "text", source, texts, name=f"composite_{prefix}", data=f"rope_{prefix}")
+    append_child(CustomText, "text", source, texts, name=f"composite_{prefix}", data=f"rope_{prefix}")
     siblings = source.parent.children if source.parent is not None else []
     place = next(index for index, sibling in enumerate(siblings) if sibling is source)
     siblings[place : place + 1] = bodies
@@ -72,34 +72,27 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
         else:
             where, turn = offset + points[0], quat
         before, length = quat, float(np.linalg.norm(pieces[index]))
-        parent = _element(Body, "body", source, parent, name=f"{prefix}B_{name}", pos=where, quat=turn)
+        parent = append_child(Body, "body", source, parent, name=f"{prefix}B_{name}", pos=where, quat=turn)
         ends = np.array([0, 0, 0, length, 0, 0])
-        _element(Geom, "geom", source, parent, **{**geom, "name": f"{prefix}G{index}", "fromto": ends})
+        append_child(Geom, "geom", source, parent, **{**geom, "name": f"{prefix}G{index}", "fromto": ends})
         if plugin is not None:
-            use = _element(Plugin, "plugin", plugin, parent, plugin=plugin.plugin, instance=plugin.instance)
+            use = append_child(Plugin, "plugin", plugin, parent, plugin=plugin.plugin, instance=plugin.instance)
             use.children = plugin.children
         if index or e.initial != "none":
             # what is free is not damped
             free = not index and e.initial == "free"
             rest = {"damping": np.zeros(3), "armature": 0.0, "frictionloss": 0.0} if free else {}
             rest |= {"type": JointType.FREE if free else JointType.BALL, "name": f"{prefix}J_{name}"}
-            _element(Joint, "joint", source, parent, **{**joint, **rest})
+            append_child(Joint, "joint", source, parent, **{**joint, **rest})
         if index < number - 1:
             values = {"body1": f"{prefix}B_{name}", "body2": f"{prefix}B_{names[index + 1]}"}
-            _element(Exclude, "exclude", source, excludes, **values)
+            append_child(Exclude, "exclude", source, excludes, **values)
         if index in (0, number - 1):
             at = np.array([0.0 if index < number - 1 else length, 0, 0])
-            _element(Site, "site", source, parent, **{**site, "name": f"{prefix}S_{name}", "pos": at})
+            append_child(Site, "site", source, parent, **{**site, "name": f"{prefix}S_{name}", "pos": at})
     for body in place.children:
         body.parent = source.parent
     return place.children
-
-
-def _element(cls: type[Any], tag: str, place: Element, parent: Element, **values: Any) -> Any:
-    """An element in `parent`, with the file and line of `place`."""
-    made = cls.of(values, tag=tag, file=place.file, line=place.line, parent=parent, settings=place.settings)
-    parent.children.append(made)
-    return made
 
 
 def values_of(source: Composite, kind: type[Any]) -> dict[str, Any]:

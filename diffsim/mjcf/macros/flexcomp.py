@@ -32,7 +32,7 @@ from diffsim.mjcf.files.mesh_files import read_mesh, without_repeats
 from diffsim.mjcf.macros.flexcomp_shapes import box, empty_cells, grid, node_places, node_weights, nodes_of_empty_cells
 from diffsim.mjcf.orientation import matrix, orientation_of
 from diffsim.mjcf.resources import AssetError, ResourceError, check_count
-from diffsim.mjcf.schema import Element
+from diffsim.mjcf.schema import Element, append_child
 from diffsim.mjcf.spec import Spec
 
 Array = np.ndarray
@@ -275,20 +275,13 @@ def _flex(e: Any, cloud: _Cloud, sections: Sections) -> Flex:
         "cellcount": np.ones(3, int),
         **{name: getattr(e, name) for name in ("group", "radius", "material", "rgba")},
     }
-    flex = _element(Flex, "flex", e, sections.flexes, **values)
+    flex = append_child(Flex, "flex", e, sections.flexes, **values)
     edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
     contact = (e.first(FlexContact) or FlexContact()).filled()
-    _element(FlexEdge, "edge", e, flex, stiffness=edge.stiffness, damping=edge.damping)
-    _element(FlexContact, "contact", e, flex, **contact.given())
-    _element(FlexElasticity, "elasticity", e, flex, **_elasticity(e).given())
+    append_child(FlexEdge, "edge", e, flex, stiffness=edge.stiffness, damping=edge.damping)
+    append_child(FlexContact, "contact", e, flex, **contact.given())
+    append_child(FlexElasticity, "elasticity", e, flex, **_elasticity(e).given())
     return flex
-
-
-def _element(cls: type[Any], tag: str, place: Element, parent: Element, **values: Any) -> Any:
-    """An element in `parent`, with the file and line of `place`."""
-    element = cls.of(values, tag=tag, file=place.file, line=place.line, parent=parent, settings=place.settings)
-    parent.children.append(element)
-    return element
 
 
 def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) -> list[Element]:
@@ -312,11 +305,11 @@ def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) 
 
 def _body(e: Any, place: Element, name: str, point: Array, mass: float, axes: Array) -> Inertial:
     """A small box that slides along some axes."""
-    body = _element(Body, "body", e, place, name=name, pos=point)
+    body = append_child(Body, "body", e, place, name=name, pos=point)
     inertia = np.full(3, mass * (2.0 * e.inertiabox**2) / 3.0)
-    inertial = _element(Inertial, "inertial", e, body, pos=np.zeros(3), mass=mass, diaginertia=inertia)
+    inertial = append_child(Inertial, "inertial", e, body, pos=np.zeros(3), mass=mass, diaginertia=inertia)
     for axis in axes:
-        _element(Joint, "joint", e, body, type=JointType.SLIDE, pos=np.zeros(3), axis=axis)
+        append_child(Joint, "joint", e, body, type=JointType.SLIDE, pos=np.zeros(3), axis=axis)
     return inertial
 
 
@@ -363,11 +356,11 @@ def _equalities(e: Any, flex: Flex, sections: Sections, shell: bool) -> None:
     edge = (e.first(FlexCompEdge) or FlexCompEdge()).filled()
     common = {"flex": e.name, "active": True, "solref": edge.solref, "solimp": edge.solimp}
     if edge.equality in ("true", "vert"):
-        _element(FlexEquality, "flex" if edge.equality == "true" else "flexvert", e, sections.equalities, **common)
+        append_child(FlexEquality, "flex" if edge.equality == "true" else "flexvert", e, sections.equalities, **common)
     elif edge.equality == "strain" and flex.empty is not None:
         cx, cy, cz = (int(number) for number in flex.cellcount)
         cells = np.argwhere(~flex.empty.astype(bool).reshape(cx, cy, cz))
         if shell:
             cells = np.array([[face, -1, -1] for face in range(2 * (cy * cz + cx * cz + cx * cy))])
         for cell in cells:
-            _element(FlexStrain, "flexstrain", e, sections.equalities, cell=cell, **common)
+            append_child(FlexStrain, "flexstrain", e, sections.equalities, cell=cell, **common)
