@@ -148,7 +148,7 @@ def advance_activation(model: Model, act: Array, act_dot: Array, velocity: Array
 def compute_actuation(
     model: Model, act: Array, command: Command, transmission: Transmission, velocities: Velocities, passive: Passive
 ) -> Actuation:
-    """What the actuators do.
+    """Forces of the actuators, and rates of their activations.
 
     Args:
       act: (na,) activations.

@@ -80,13 +80,13 @@ def _between_boxes(model: Model, poses: Poses, grid: Grid) -> Array:
 
 
 def _boxes(model: Model, poses: Poses, geoms: np.ndarray) -> tuple[Array, Array, Array]:
-    """Of the bounding boxes of geoms (n,): middle (n, 3) in the world, half sizes (n, 3), axes (n, 3, 3) as columns."""
+    """Bounding boxes of geoms (n,): middles (n, 3) in the world, half sizes (n, 3), axes (n, 3, 3) as columns."""
     (pos, mat), box = frames_at(poses, geoms), model.geom_aabb[geoms]
     return pos + mul_vec(mat, box[:, :3]), box[:, 3:], mat
 
 
 def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
-    """Those of the geoms of all candidate pairs on a CPU, where they are fewer than all; else all."""
+    """Frames of all geoms; on a CPU of those in candidate pairs only, where they are fewer."""
     pairs = layout_of(model).pairs
     geoms = np.union1d(pairs.geom1, pairs.geom2)
     if not for_cpu() or len(geoms) == model.ngeom:

@@ -287,7 +287,7 @@ class Side(NamedTuple):
 
 
 def side_of(model: Model, kind: str, ids: np.ndarray) -> Side:
-    """Of the geoms or flexes with these ids."""
+    """The side of the geoms or flexes with these ids."""
     columns = {name: getattr(model, f"{kind}_{name}")[ids] for name in Side._fields[:-1]}
     return Side(**columns, priority=getattr(model.topology, f"{kind}_priority")[ids])
 

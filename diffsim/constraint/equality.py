@@ -222,7 +222,7 @@ class Coupling(NamedTuple):
 
 
 def coupling(topology: Topology, ids: np.ndarray) -> Coupling:
-    """What some equalities couple."""
+    """The pairs of joints or tendons that some equalities couple."""
     first, second = topology.eq_obj1id[ids], topology.eq_obj2id[ids]
     return Coupling(ids, first, np.where(second < 0, first, second), second >= 0)
 

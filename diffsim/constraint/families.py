@@ -227,7 +227,7 @@ def constraint_wrenches(
 
 
 def _anchor_wrenches(model: Model, rows: RowGroup, force: Array) -> list[_Wrench]:
-    """Those of equalities that hold points together, on either side: 3 rows of force, 3 more of torque if any."""
+    """Wrenches of an equality between points, on both bodies: 3 rows of force, and 3 of torque if there are 6."""
     ids, count = FAMILIES[rows.family].ids, rows.anchor.shape[0]
     assert ids is not None
     body = body_pairs(model.topology, ids(model.topology)[:count]).body

@@ -41,7 +41,7 @@ class LimitLayout(NamedTuple):
 
 @per_topology
 def limit_layout(topology: Topology) -> LimitLayout:
-    """Which limits there are."""
+    """The limits of a model."""
     limited = topology.jnt_limited != 0
     scalar = is_scalar(topology.jnt_type)
     joint = topology.dof_jntid

@@ -118,7 +118,7 @@ def regularization(impedance: Array, diagonal: Array) -> Array:
 
 
 class Sources(NamedTuple):
-    """What the families read."""
+    """The stages that the functions of families read."""
 
     model: Model
     state: State
@@ -175,7 +175,7 @@ class RawRows(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Of the rows of a group: violation (n,), m or rad, stiffness, damping, impedance, and where that bends (2, n)."""
+    """A group's violation (n,), m or rad, its stiffness, damping and impedance, and where this bends (2, n)."""
 
     violation: Array
     ref: Reference
@@ -192,7 +192,7 @@ def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
 
 
 def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
-    """The same of groups side by side."""
+    """`prepare` of groups whose rows are computed together."""
     violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in groups]
     pairs = zip(groups, violations, strict=True)
     sizes = [violation if raw.size is None else where(raw.active, raw.size, 0) for raw, violation in pairs]

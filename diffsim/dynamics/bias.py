@@ -57,7 +57,7 @@ class Moving(NamedTuple):
 
 
 def moving(model: Model, qvel: Array, com: ComFrame, velocities: Velocities) -> Moving:
-    """What moves with qvel (nv,), against gravity."""
+    """The bodies as they move with qvel (nv,), against gravity."""
     return Moving(qvel, com.cinert, com.cdof, velocities.cdof_dot, velocities.cvel, rest_acceleration(model))
 
 
@@ -102,7 +102,7 @@ class MotionForces:
 def motion_forces(
     model: Model, qvel: Array, com: ComFrame, velocities: Velocities, others: Array
 ) -> MotionForces | None:
-    """Those of a motion qvel (nv,), beside all other smooth forces (nv,), N or N m.
+    """The forces of a motion qvel (nv,), and all other smooth forces (nv,), N or N m.
 
     None where the integrator solves with M too, so that its entries are differentiated anyway, and where tendons have
     inertia, noslip has a derivative of its own, or derivatives go through the iterations of the solver.

@@ -245,7 +245,7 @@ def _beyond(terrain: Terrain, window: _Window) -> Array:
 
 
 def _triangles(terrain: Terrain, columns: Array, rows: Array, margin: Array) -> tuple[Array, Array, Array]:
-    """Of the triangles (h, w, 2) of a window: unit normal, a point (.., 3) of its plane, greatest height, m."""
+    """The triangles (h, w, 2) of a window: unit normal and a point (.., 3) of each plane, greatest height, m."""
     grid_columns, grid_rows = (jnp.append(index, index[-1] + 1) for index in (columns, rows))
     z = _height(terrain, grid_columns[None], grid_rows[:, None]) + margin
     x, y = _across(terrain, grid_columns[None], grid_rows[:, None])
@@ -372,12 +372,12 @@ def _sides(top: list[Vector]) -> list[tuple[Vector, Vector]]:
 
 
 def _share(begin: Vector, sweep: Vector, p: Vector) -> Array:
-    """Of the end in the nearest point of a line."""
+    """The share of a line's end in its point nearest to p."""
     return safe.divide(dot_components(minus_components(p, begin), sweep), dot_components(sweep, sweep))
 
 
 def _squared(begin: Vector, end: Vector, p: Vector) -> Array:
-    """Of the distance from a segment, not differentiated."""
+    """The squared distance from a segment, not differentiated."""
     begin, end, p = jax.lax.stop_gradient((begin, end, p))
     sweep, away = minus_components(end, begin), minus_components(p, begin)
     share = jnp.clip(_share(begin, sweep, p), 0, 1)
@@ -418,7 +418,7 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
 
 
 def _feature(prism: Hull, hull: Hull, pair: HullPair) -> Feature:
-    """What is closest to the origin: searched, of all sides where they overlap."""
+    """The feature closest to the origin: by search, or, where the two overlap, the best of all sides."""
     return searched(pair, lambda fixed, _: deepest_side(fixed, prism, hull))
 
 

@@ -67,7 +67,7 @@ def wrench_rows(motion: Axes, wrench: Array) -> Array:
 
 
 def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
-    """The same by blocks of dofs; on a GPU as an elementwise operation, which can be masked before it is stored."""
+    """`wrench_rows` by blocks of dofs; on a GPU an elementwise operation, which can be masked before it is stored."""
 
     def of_size(index: np.ndarray) -> Array:
         cdof = pick(motion.cdof, index)

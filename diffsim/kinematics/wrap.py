@@ -31,7 +31,7 @@ class Wrap(NamedTuple):
 
 
 class Planar(NamedTuple):
-    """The same in the plane: points (2,)."""
+    """The wrap in the plane: points (2,)."""
 
     active: Array
     first: Array
@@ -152,7 +152,7 @@ def _better(ends: Array, points: Array, side: Array | None) -> Array:
 
 
 def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
-    """From end 0 to end 1 touching the circle from within at one point; searched only if `wanted`."""
+    """The path from end 0 to end 1 that touches the circle from within at one point; searched only if `wanted`."""
     lengths = safe.norm(ends)
     share, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     hits = (gap > MINIMUM) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)

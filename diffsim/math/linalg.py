@@ -236,7 +236,7 @@ class BlockColumns:
 
     @property
     def dtype(self) -> jnp.dtype:
-        """Of the entries."""
+        """The dtype of the entries."""
         return self.parts[0].dtype
 
     def mul_vec(self, vector: Array) -> Array:

@@ -56,7 +56,7 @@ class Points(NamedTuple):
 
     @property
     def blocks(self) -> Blocks:
-        """Of each point a block; those of as many entries follow one another."""
+        """A block for each point; blocks of as many entries follow one another."""
         dofs = self.dofs.array
         number = np.sum(dofs >= 0, axis=1)
         return Blocks(self.size, tuple(dofs[number == n, :n] for n in sorted(set(number.tolist()), reverse=True)))
@@ -201,7 +201,7 @@ class Segment:
 
     @property
     def parts(self) -> list[BlockColumns | StencilRows]:
-        """What adds up to the rows."""
+        """The parts whose sum the rows are."""
         return [part for part in (self.columns, self.stencil) if part is not None]
 
     @property
@@ -250,7 +250,7 @@ class SparseRows:
 
     @property
     def dtype(self) -> jnp.dtype:
-        """Of the entries."""
+        """The dtype of the entries."""
         return jax.tree.leaves(self.segments)[0].dtype
 
     def readable_by_columns(self) -> "SparseRows":

@@ -148,7 +148,7 @@ class Part(NamedTuple):
 
 
 def seen_in(model: Model, data: Data, active_set: ActiveSet | None = None) -> Seen:
-    """What a piece needs of Data; where nothing binds, what holds is what the state decides."""
+    """What a piece needs of Data; where the active set does not bind, the state decides."""
     x = residuals_at(data.efc, data.qacc)
     current = active_set_of(data.efc, x)
     now = current if active_set is None else select(active_set.binds, active_set, current)
@@ -255,13 +255,13 @@ SEEK, PIECE, LAST = (True, VISITS * (True,)), (False, (False, True, True, True, 
 
 
 def phases(events: int) -> _Phase:
-    """Of a step with that many changes, along a leading axis."""
+    """The phases of a step with that many changes, along a leading axis."""
     seeks, holds = zip(*[*[PIECE, SEEK] * events, LAST], strict=True)
     return _Phase(jnp.asarray(seeks), jnp.asarray(holds))
 
 
 class _Pieces:
-    """Of a step. A part is a vector in the loop over phases, which then carries and stores one array."""
+    """The pieces of a step. In the loop over phases a part is a vector, so that the loop carries and stores one array."""
 
     def __init__(self, model: Model, state: State, inputs: Inputs, like: Seen) -> None:
         self.model, self.inputs = model, inputs
@@ -270,7 +270,7 @@ class _Pieces:
         self.flat = entwined(flat, inputs)
 
     def to_the_end(self) -> Part:
-        """Of the step."""
+        """The end of the step."""
 
         @recomputed
         def go_on(flat: Array, phase: _Phase) -> tuple[Array, None]:

@@ -446,5 +446,5 @@ def _trees_of(topology: Topology, kind: ObjType, index: int) -> set[int] | None:
 
 
 def _together(parts: list[set[int] | None]) -> set[int] | None:
-    """What sleeps where all of some parts do."""
+    """Which things sleep: those all of whose parts do."""
     return None if None in parts else set().union(*(part for part in parts if part is not None))

@@ -174,7 +174,7 @@ def _is_rounding(objective: Objective, point: Iterate, force: Array) -> Array:
 
 
 def _rounding(objective: Objective, point: Iterate) -> Array:
-    """Of the forces that act on each dof (nv,)."""
+    """(nv,) the rounding of the forces that act on each dof."""
     epsilon = float(jnp.finfo(point.gradient.dtype).eps)
     acting = jnp.abs(point.inertia_product) + jnp.abs(objective.qfrc_smooth)
     # where nothing acts, what leaks in from other dofs

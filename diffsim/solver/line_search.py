@@ -154,7 +154,7 @@ class _Pushing(NamedTuple):
 
 
 def _sum(terms: Array) -> Array:
-    """Of all (k, n), the few k written out: long sums XLA for CPU takes apart, and stores their terms."""
+    """The sum of terms (k, n), with the few k written out: XLA for CPU takes long sums apart and stores their terms."""
     return jnp.sum(total(list(terms)))
 
 

@@ -67,7 +67,7 @@ def has_friction(rows: RowGroup) -> bool:
 
 
 def members(topology: Topology, rows: RowGroup) -> np.ndarray:
-    """Which rows of a group of dry friction can have some: the dofs that do, or all tendons of the group."""
+    """The rows of a group of dry friction that can have some: those of dofs with friction, or all tendons."""
     return np.flatnonzero(topology.present["dof_frictionloss"]) if rows.sign else np.arange(rows.count)
 
 

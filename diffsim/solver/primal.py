@@ -154,7 +154,7 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
 
 
 def _lean(rows: RowGroup) -> RowGroup:
-    """What the laws read of a group, and nothing that would be carried along in loops."""
+    """The group without the fields that no law reads, so that loops do not carry them."""
     none = jnp.zeros_like(rows.pos[:0])
     return dataclasses.replace(rows, pos=none, margin=none, bends=none, vel=none, anchor=none)
 

@@ -132,7 +132,7 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(block: Array) -> Spectrum:
-    """Of blocks (n, k, k) of A; one without inertia in some direction has as good as none there."""
+    """The spectrum of blocks (n, k, k) of A; an eigenvalue of zero becomes one of next to nothing."""
     if block.shape[-1] == 1:
         value, vector = block[:, 0], jnp.ones_like(block)
     else:
@@ -164,7 +164,7 @@ def best_in_ball(old: Array, slope: Array, value: Array, radius: Array) -> Array
 
 
 def gain(change: Array, slope: Array, value: Array) -> Array:
-    """What the objective gains by a change of force (k,), by axis."""
+    """(k,) how much the objective falls by a change of force (k,), along each axis."""
     return -change * (0.5 * change * value + slope)
 
 

@@ -285,7 +285,7 @@ def carry_over(old: Model, new: Model, record: State) -> State: ...
 def carry_over(old: Model, new: Model, record: Inputs) -> Inputs: ...
 @checked
 def carry_over(old: Model, new: Model, record: State | Inputs) -> State | Inputs:
-    """What a state or inputs of one model are for another.
+    """A state or inputs of one model, for another.
 
         spec.body("torso").geoms.append(...)
         new = diffsim.compile(spec)

@@ -161,7 +161,7 @@ def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
 
 
 def _sum_at(values: Array, lists: Places, axis: int) -> Array:
-    """The same, given the places."""
+    """`sum_gathered`, given the places."""
     total = functools.reduce(jnp.add, (gather_rows(values, place, axis) for place in lists.rounds))
     if not len(lists.heavy):
         return total
@@ -192,7 +192,7 @@ def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
 
 
 def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
-    """The same in numpy."""
+    """The gather in numpy."""
     index = np.asarray(ids)
     there = (index >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
     return np.where(there, np.take(values, np.maximum(index, 0), axis), np.zeros((), values.dtype))

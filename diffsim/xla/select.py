@@ -166,7 +166,7 @@ def number_of(rank: Array, count: int) -> Array:
 
 
 def _bits(count: int) -> int:
-    """That numbers below `count` take."""
+    """The number of bits that numbers below `count` take."""
     return (count - 1).bit_length()
 
 

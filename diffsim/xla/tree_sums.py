@@ -78,7 +78,7 @@ class Trees:
 
     @functools.cached_property
     def rounds_below_root(self) -> tuple[np.ndarray, ...]:
-        """The same without the root that is above all others."""
+        """The trees without the root that is above all others."""
         return jump_rounds(np.where(self.parent == 0, -1, self.parent)) if self.rooted else self.rounds
 
     def below(self, values: Array) -> Array:

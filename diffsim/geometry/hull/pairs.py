@@ -243,7 +243,7 @@ def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = 
 
 
 def _on_sides(hull1: Hull, hull2: Hull, pair: HullPair) -> Feature:
-    """The same, where edges in a side of M are that side."""
+    """The feature with edges that lie in a side of M replaced by that side."""
     return widened(pair, searched(pair), hull1, hull2)
 
 

@@ -148,7 +148,7 @@ def size_of(pair: HullPair) -> Array:
 
 
 def resolution(x: Array) -> float:
-    """What rounding leaves of a length of 1 in the searches, in the dtype of x."""
+    """The rounding of a length of 1 in the searches, in the dtype of x."""
     return 1e-12 if x.dtype == jnp.float64 else 2e-6
 
 

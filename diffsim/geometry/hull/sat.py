@@ -1,4 +1,4 @@
-"""What a hull is closest to, by looking at all of its sides: another hull, or the center of a ball.
+"""Separating axes: the closest feature of a hull and another hull, or the center of a ball, among all sides.
 
 A side of M = {b - a} is a facet of one hull against a corner of the other, or an edge of each: edges whose arcs between
 the normals of their facets cross on the sphere. The gap along any direction is a lower bound of the signed distance. Of
@@ -148,7 +148,7 @@ def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull
 
 
 def outline_alone(hull: Hull) -> Hull:
-    """What is read here of a hull."""
+    """The part of a hull that this file reads."""
     return hull._replace(around=None, bound=None, side=None, normal=None, joined=None)
 
 
@@ -181,14 +181,14 @@ def _sides(body1: Outlined, body2: Outlined) -> list[_Found]:
 
 
 def _greatest_of(candidates: list[_Found]) -> Feature:
-    """What has the greatest gap, the first of those that are equal but for rounding."""
+    """The candidate with the greatest gap; the first of those that are equal but for rounding."""
     best = greatest(jnp.stack([candidate.gap for candidate in candidates]), 1)
     first, second, corners, normal = one_of(best, [candidate[:-1] for candidate in candidates])
     return Feature(first, second, corners[0], normal)
 
 
 def _swapped(candidate: _Found) -> _Found:
-    """What was found with the bodies in the other order."""
+    """A candidate found with the bodies in the other order."""
     return _Found(candidate.second, candidate.first, candidate.corners, -candidate.normal, candidate.gap)
 
 
@@ -291,7 +291,7 @@ def _gap_along(body1: Outlined, body2: Outlined, normal: Array) -> Array:
 
 
 class Facets(NamedTuple):
-    """Of the facets of a hull their unit normals (f, 3), and the gaps (f,), m, between their planes and a point."""
+    """Facets of a hull: unit normals (f, 3), and the gaps (f,), m, between their planes and a point."""
 
     outward: Array
     gap: Array

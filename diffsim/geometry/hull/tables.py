@@ -121,7 +121,7 @@ def facet_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _twins(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For each directed edge the number of the one that runs back, or -1."""
+    """(n,) for each directed edge the number of the edge that runs back, or -1."""
     span = max(begin.max(initial=0), end.max(initial=0)) + 1
     forth, back = begin * span + end, end * span + begin
     order = np.argsort(forth, kind="stable")
@@ -287,7 +287,7 @@ def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarra
 
 @per_topology
 def _places(topology: Topology, mesh: int) -> np.ndarray:
-    """For each vertex of a mesh its place among those of the hull."""
+    """The place of each vertex of a mesh among those of the hull."""
     vertices = _graph(topology, mesh)[0] - int(topology.mesh_vertadr[mesh])
     place = np.zeros(int(topology.mesh_vertnum[mesh]), int)
     place[vertices] = np.arange(len(vertices))

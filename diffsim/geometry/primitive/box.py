@@ -123,7 +123,7 @@ class _Segment(NamedTuple):
 
 
 def _segment(center: Vector, half: Vector, size: Vector) -> _Segment:
-    """What all edges share."""
+    """The quantities that all edges share."""
     mc = dot_components(half, half)
     inverse = []
     for h, s in zip(half, size, strict=True):
@@ -262,7 +262,7 @@ def _from_edge(axis: Vector, half: Vector, size: Vector, differ: Vector, near: _
 
 
 def _from_face(center: Vector, half: Vector, size: Vector, near: _Feature) -> tuple[Array, Array]:
-    """From the end that faces a side, over that side, until it or the segment ends."""
+    """The way from the end that faces a side, over that side, until it or the segment ends."""
     inward = -near.along
     offset = jnp.full_like(near.along, 2)
     for k, (c, h, s) in enumerate(zip(center, half, size, strict=True)):

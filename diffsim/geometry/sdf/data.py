@@ -195,7 +195,7 @@ FAR = 1e20  # square metres
 
 
 def repeated(point: Array, wanted: Array) -> Array:
-    """Which of points (n, 3) are where an earlier one that is wanted (n,) is. No derivatives."""
+    """(n,) which points (n, 3) repeat an earlier one that is wanted (n,). No derivatives."""
     point = jax.lax.stop_gradient(point)
     offset = point[:, None] - point[None]
     same = dot(offset, offset) < negligible(point) ** 2
@@ -312,7 +312,7 @@ class FieldData(NamedTuple):
 
     @property
     def field(self) -> Field:
-        """Its function, which a class of `record_of` has."""
+        """The function of the field; it stands in the class, which `record_of` makes."""
         raise NotImplementedError
 
 
@@ -335,7 +335,7 @@ class OctreeData(NamedTuple):
 
     @property
     def field(self) -> Field:
-        """Its function, which a class of `record_of` has."""
+        """The function of the field; it stands in the class, which `record_of` makes."""
         raise NotImplementedError
 
 

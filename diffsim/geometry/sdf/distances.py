@@ -194,7 +194,7 @@ def _shares(corner: Array, point: Array) -> Array:
 
 
 def _on_side(corner: Array, point: Array, first: int) -> Array:
-    """Of the side from a corner to the next one, with its ends."""
+    """The nearest point of the side from a corner to the next one, with its ends."""
     second = (first + 1) % 3
     along = corner[second] - corner[first]
     share = safe.clip(safe.divide(dot(point - corner[first], along), dot(along, along)), 0, 1)

@@ -73,12 +73,12 @@ class FieldPair(NamedTuple):
         return jnp.broadcast_to(self.turn, (*point.shape, 3))
 
     def fixed(self) -> "FieldPair":
-        """The same without derivatives."""
+        """The pair without derivatives."""
         return FieldPair(self.fields, *jax.lax.stop_gradient(tuple(self[1:])))
 
 
 class Objective(NamedTuple):
-    """What points go down: a function of both distances, and of these and both gradients its gradient."""
+    """The function of both distances that points go down, and its gradient, by both distances and gradients."""
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array, Array, Array], Array]

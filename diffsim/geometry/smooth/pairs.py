@@ -248,7 +248,7 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
 
 
 def _contact(direction: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
-    """The same three in the frame of the body, given the direction to within rounding."""
+    """(distance, midpoint, normal) in the frame of the body, given the direction to within rounding."""
     stretched = size * direction
     pole = safe.norm(jax.lax.stop_gradient(stretched)) < rounding(direction) * size[0]
     nearest = scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched)))

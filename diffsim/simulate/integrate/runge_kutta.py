@@ -130,12 +130,12 @@ def average_slopes(
 
 
 def rates_of(data: Data) -> Rates:
-    """What changes velocities and activations."""
+    """Rates of velocities and activations."""
     return data.qacc, data.act_dot
 
 
 def last(reads: Any) -> Any:
-    """Of the last stage."""
+    """The reading of the last stage."""
     return jax.tree.map(lambda read: read[-1], reads)
 
 

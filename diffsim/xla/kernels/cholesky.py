@@ -259,7 +259,7 @@ def _batch(assemble: Assemble, primitive_of: Callable[[], Primitive]) -> Rule:
 
 
 def _transpose(itself: Primitive) -> Rule:
-    """The same solve; linear in b only."""
+    """The solve as an operation that is linear in b only."""
 
     def rule(cotangent: Array, *arguments: Any) -> list[Array | None]:
         terms = arguments[:-1]
