@@ -261,7 +261,7 @@ def phases(events: int) -> _Phase:
 
 
 class _Pieces:
-    """The pieces of a step. In the loop over phases a part is a vector, so that the loop carries and stores one array."""
+    """The pieces of a step. In the loop over phases a part is one vector, which is carried and stored."""
 
     def __init__(self, model: Model, state: State, inputs: Inputs, like: Seen) -> None:
         self.model, self.inputs = model, inputs
