@@ -96,7 +96,9 @@ def theirs(ctrl: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, int, float]:
         for i in range(JOINTS):
 
             def put(spec: mujoco.MjSpec, value: object, i: int = i, field: str = field) -> None:
-                setattr(spec.joint(f"joint{i}"), field, value.value[0])  # type: ignore[attr-defined]
+                number = value.value[0]  # type: ignore[attr-defined]
+                # damping is a polynomial there
+                setattr(spec.joint(f"joint{i}"), field, [number, 0, 0] if field == "damping" else number)
 
             params.add(sysid.Parameter(f"{field}{i}", nominal=GUESS, min_value=1e-3, max_value=2.0, modifier=put))
     # readings of the first row are those of the first state, which their rollout does not return

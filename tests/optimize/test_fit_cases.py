@@ -3,6 +3,7 @@
 import mujoco
 import numpy as np
 import pytest
+from wide import wide
 
 import diffsim
 from diffsim import optimize
@@ -75,16 +76,25 @@ def test_the_damping_of_a_contact_from_the_speed_after_a_collision() -> None:
     assert values[0] == pytest.approx(0.4, rel=0.02)
 
 
+FREE = '<freejoint/><geom type="box" size=".1 .1 .1" mass="{mass}" friction=".4"/>'
+PLANAR = """<joint name="x" type="slide" axis="1 0 0"/><joint name="z" type="slide" axis="0 0 1"/>
+<joint axis="0 1 0"/><geom type="box" size=".1 .1 .1" mass="{mass}" friction=".4"/>"""
 CUBE = """<mujoco><option timestep=".005"/><worldbody><site name="w"/><geom type="plane" size="5 5 .1" friction=".4"/>
-<body name="cube" pos="0 0 .0999"><freejoint/><geom type="box" size=".1 .1 .1" mass="{mass}" friction=".4"/>
-<site name="c"/></body></worldbody><actuator><motor site="c" refsite="w" gear="1 0 0 0 0 0"/></actuator>
-<sensor><framepos objtype="body" objname="cube"/></sensor></mujoco>"""
+<body name="cube" pos="0 0 .0999">joints<site name="c"/></body></worldbody><actuator><motor site="c" refsite="w"
+gear="1 0 0 0 0 0"/></actuator><sensor>sensors</sensor></mujoco>"""
 
 
-def test_the_mass_of_a_cube_that_is_pushed() -> None:
+@pytest.mark.parametrize(
+    ("joints", "sensors"),
+    [
+        pytest.param(PLANAR, '<jointpos joint="x"/><jointpos joint="z"/>', id="planar"),
+        *wide([pytest.param(FREE, '<framepos objtype="body" objname="cube"/>', id="free")]),
+    ],
+)
+def test_the_mass_of_a_cube_that_is_pushed(joints: str, sensors: str) -> None:
     """Its pose begins within noise of the floor that carries it."""
     ctrl = np.zeros((60, 1))
     ctrl[10:30] = 12
-    unknowns = [Unknown("body_mass", "cube", lower=0.2, upper=5)]
-    values = solved(CUBE, {"mass": 1.7}, {"mass": 1.0}, ctrl, unknowns, 1e-3)
+    xml = CUBE.replace("joints", joints).replace("sensors", sensors)
+    values = solved(xml, {"mass": 1.7}, {"mass": 1.0}, ctrl, [Unknown("body_mass", "cube", lower=0.2, upper=5)], 1e-3)
     assert values[0] == pytest.approx(1.7, rel=0.02)

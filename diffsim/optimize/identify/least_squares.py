@@ -136,7 +136,8 @@ def least_squares(problem: Problem, start: Point, iterations: int) -> Found:
     minimum, left = _expected(now, step) <= enough, np.zeros_like(step.theta)
     if not minimum and step.theta.size:
         # of what is expected, the part of the numbers, where first states follow them
-        minimum, left = 0.5 * float(np.sum((projected(now.blocks) @ step.theta) ** 2)) <= EDGE, step.theta
+        left = step.theta
+        minimum = 0.5 * float(np.sum((projected(now.blocks) @ step.theta) ** 2)) <= EDGE
         status = 5 if minimum else 4 if status or damping > LARGEST else 0
     elif not minimum:
         status = 4 if status or damping > LARGEST else 0

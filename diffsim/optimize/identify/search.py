@@ -26,7 +26,7 @@ SHORT, TIGHTNESS = 30, (1e-2, 1e-4, 1e-6)
 # starts that are looked at, and from which a search goes on; how far from the model's number where there are no bounds
 LOOKED_AT, FOLLOWED, RANGE = 32, 4, 3.0
 # how many times a search sees more of windows in which contacts begin, and how many steps it tries in between
-STAGES, BETWEEN = 12, 8
+STAGES, BETWEEN = 24, 6
 # where squared residuals are this many times their noise's, points nearby are tried, so many in a round, and where they
 # are no more than this other starts would lead no closer
 NEAR, SHAKEN, ROUNDS, NEARBY, CLOSE = 10.0, 3, 12, 40, 1.5
@@ -55,8 +55,8 @@ class Fit(Record):
     """Settings of `fit`.
 
     Attributes:
-      window: rows of each window; 0 to choose: whole recordings, and where things touch short ones that are then
-        chained.
+      window: rows of each window; 0 to choose: whole recordings, and where things touch more and more of them, points
+        nearby, and short ones that are then chained.
       held_out: how many windows, the last ones, only test the result.
       known_start: initial states are those of the recordings, no unknowns.
       iterations: of a search, at most.
@@ -159,9 +159,11 @@ class Search:
             return float(np.nanmean((end.problem.rms(end.found.point) / problem.noise) ** 2))
 
         begun, counts = problem.point(theta), problem.motions(problem.point(theta)).contacts
-        search = self.grown if np.any(counts != counts[:, :1]) else self.weighed
+        chosen = self.settings.window > 0
+        search = self.grown if np.any(counts != counts[:, :1]) and not chosen else self.weighed
         ends = [self.weighed(problem, begun)]
-        if search == self.grown and not ends[0].good and ends[0].noises > CLOSE and theta.size:
+        rests = ends[0].problem.rest is not None and ends[0].noises < CLOSE
+        if search == self.grown and not ends[0].good and theta.size and not rests:
             ends.append(self.grown(problem, begun))
         sizes = [size(end) for end in ends]
         # beside a jump there are many ends; where one is as good as this, others are not far from it
@@ -214,16 +216,19 @@ class Search:
         Where things touch, the cost of a whole motion has no slope that leads far: each contact comes at another time
         once the one before acts otherwise. A motion that fits up to a contact meets it about when it was.
         """
-        rows, point = problem.measured.shape[1], start
-        for end in np.unique(np.linspace(0, rows, STAGES + 1).astype(int))[1:-1]:
+        rows, point, earlier, before, count = problem.measured.shape[1], start, None, 0.0, 0
+        for end in np.unique(np.linspace(0, rows, STAGES + 1).astype(int))[1:]:
             part = problem.part(slice(None))
             part.measured[:, end:] = np.nan
-            seen = part.solve(point, BETWEEN)
-            self.jacobians += seen.jacobians
-            if np.sum(seen.residuals**2) > CLOSE * np.count_nonzero(seen.residuals) and point.theta.size:
-                seen = part.solve(nearby(part, seen), BETWEEN)
-                self.jacobians += seen.jacobians
-            point = seen.point
+            ends = [part.solve(point, BETWEEN)]
+            now = np.count_nonzero(ends[0].residuals)
+            if _squares(ends[0]) - before > CLOSE * (now - count) and point.theta.size:
+                # a step into another course of contacts: points that what was seen so far leaves open find back
+                centers = [ends[0]] if earlier is None else [earlier, ends[0]]
+                ends += [part.solve(nearby(part, center), BETWEEN) for center in centers]
+            earlier = min(ends, key=_squares)
+            point, before, count = earlier.point, _squares(earlier), now
+            self.jacobians += sum(one.jacobians for one in ends)
         return self.weighed(problem, point)
 
     def weighed(self, problem: Problem, start: Point) -> Ended:
@@ -232,7 +237,7 @@ class Search:
         begins = touching and problem.width and start.theta.size and not start.x.any()
         rest = problem.resting(start.theta) if begins else None
         end = self.searched(problem if rest is None else rest, start)
-        end = self.shaken(end) if touching else end
+        end = self.shaken(end) if touching and not self.settings.window else end
         if rest is None or end.good or end.noises < CLOSE:
             return end
         return min(end, self.searched(problem, start), key=lambda end: (not end.good, end.cost))
@@ -277,7 +282,7 @@ def nearby(problem: Problem, found: Found) -> Point:
     the next lower place has no slope that leads to it.
     """
     rng, follow, best = np.random.default_rng(0), state_slopes(found.blocks), found.point
-    unknowns, least = problem.unknowns, float(np.sum(found.residuals**2))
+    unknowns, least = problem.unknowns, float(np.sum(problem.residuals(best) ** 2))
     flat = projected(found.blocks).reshape(-1, best.theta.size)
     root = root_of(np.linalg.pinv(flat.T @ flat, rcond=1e-12, hermitian=True))
     values, vectors = np.linalg.eigh(np.einsum("wki,wkj->wij", found.blocks.by_x, found.blocks.by_x))
@@ -298,6 +303,10 @@ def nearby(problem: Problem, found: Found) -> Point:
     return best
 
 
+def _squares(ended: Found) -> float:
+    return float(np.sum(ended.residuals**2))
+
+
 def _ranges(measured: np.ndarray) -> np.ndarray:
     """(ny,) how far each reading (windows, T, ny) moves; of one that stays, how far others do, or 1."""
     flat = measured.reshape(-1, measured.shape[-1])
@@ -311,14 +320,13 @@ def _ranges(measured: np.ndarray) -> np.ndarray:
 def _heard(model: Model, measured: np.ndarray) -> np.ndarray:
     """(ny,) noise of readings (windows, T, ny) by themselves: third differences of a smooth motion are little else."""
     least = LEAST_NOISE[model.qpos0.dtype.itemsize] * _ranges(measured)
-    if measured.shape[1] < 5:
-        return np.maximum(least, 1e-3 * _ranges(measured))
-    third = np.abs(np.diff(measured, n=3, axis=1)).reshape(-1, measured.shape[-1]) / np.sqrt(20)
-    heard = np.zeros(measured.shape[-1])
-    for i, column in enumerate(third.T):
-        there = column[np.isfinite(column)]
-        if there.size:
-            heard[i] = max(1.4826 * float(np.median(there)), 0.2 * float(np.sqrt(np.mean(there**2))))
+    heard = 1e-3 * _ranges(measured)
+    for i in range(measured.shape[-1]):
+        # of rows that were measured, which may be few between those of the simulation
+        read = [window[np.isfinite(window)] for window in measured[..., i]]
+        third = np.abs(np.concatenate([np.diff(part, n=3) for part in read])) / np.sqrt(20)
+        if third.size > 1:
+            heard[i] = max(1.4826 * float(np.median(third)), 0.2 * float(np.sqrt(np.mean(third**2))))
     return np.maximum(_by_sensor(model, heard), least)
 
 
