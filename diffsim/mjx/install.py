@@ -9,7 +9,7 @@ from typing import Any
 _MODULES = {
     "math": ("math",),
     "types": ("types",),
-    "dataclasses": ("node",),
+    "dataclasses": ("types",),
     "io": ("io",),
     "support": ("support",),
     "ray": ("support",),

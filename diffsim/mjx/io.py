@@ -15,10 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.base.enums import ConstraintType
+from diffsim.collision.layout import layout_of
 from diffsim.compiler.convert import from_mujoco
 from diffsim.compiler.host.interpret import run_jaxpr
 from diffsim.math.linalg import diagonal_of
-from diffsim.mjx.lists import contacts_from, with_forces, write_constraints
+from diffsim.mjx.rows import COLUMNS, column, first_rows, row_force_from, row_keys, row_order
 from diffsim.mjx.stages import contact_buffer, inputs_of, make_constraint, paths_of, state_of
 from diffsim.mjx.types import Contact, Data, Impl, Model, Paths
 from diffsim.simulate.forward import forward
@@ -28,6 +30,15 @@ from diffsim.types import model as models
 from diffsim.types.state import make_inputs, make_state
 
 Array = jax.Array
+
+# the program of `make_constraint` and the shape of what it gives, for each structure of a model
+_ROWS: dict[Any, Any] = {}
+# what is computed, in shapes, for each structure of a model
+_SHAPES: dict[Any, tuple[records.Data, Paths]] = {}
+# fields of State and Inputs
+COMPONENT_NAMES = {name for _, name in state_vectors.COMPONENTS.values()}
+# mjData's name of a field, where it is another one
+_MJDATA = {"eq_activity": "eq_active"}
 
 
 def put_model(
@@ -50,6 +61,9 @@ def put_model(
       graph_mode, keepalive_refs: of other implementations; without meaning here.
       max_contacts, max_pairs, keep: as for `diffsim.load`.
 
+    Returns:
+      The model, a `diffsim.Model` too.
+
     Raises:
       UnsupportedError: a feature that diffsim lacks; it says which. ValueError: another `impl`.
     """
@@ -68,17 +82,26 @@ def make_data(
     njmax: int | None = None,
     keepalive_refs: Any = None,
 ) -> Data:
-    """Data at qpos0 with all that is computed zero, and no contacts; of an `MjModel` or a model from `put_model`.
+    """Data at qpos0 with zeros for all that is computed, and without contacts.
 
-    The other arguments are those of `put_model` and sizes of buffers that there are none of here.
+    Args:
+      m: an `mujoco.MjModel`, or a model from `put_model`.
+      device, impl, keepalive_refs: as for `put_model`.
+      nconmax, naconmax, naccdmax, njmax: sizes of buffers of other implementations; without meaning here.
+
+    Returns:
+      Data of one world.
+
+    Raises:
+      UnsupportedError, ValueError: as for `put_model`.
     """
     _only_jax(impl)
     model = cast(Model, m) if isinstance(m, models.Model) else put_model(m)
     state, inputs = make_state(model), make_inputs(model)
     key = jax.tree.structure(model), state.qpos.dtype
 
-    def computed(*given: Any) -> tuple[records.Data, Paths]:
-        data = forward(*given)
+    def computed(*arguments: Any) -> tuple[records.Data, Paths]:
+        data = forward(*arguments)
         return data, paths_of(model, data)
 
     if key not in _SHAPES:
@@ -101,10 +124,22 @@ def put_data(
     dummy_arg_for_batching: Any = None,
     keepalive_refs: Any = None,
 ) -> Data:
-    """The Data of an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
+    """Data from an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
 
-    The constraint rows `efc_*` are made from the rest, by numpy; their forces are MuJoCo's, or those at `qacc` where
-    other rows act there.
+    The constraint rows `efc_*` are data from the rest, by numpy. Their forces are those of MuJoCo where the same rows
+    act, and else those that belong to `qacc`.
+
+    Args:
+      m: a compiled `mujoco.MjModel`.
+      d: an `mujoco.MjData` of it.
+      device, impl, nconmax, naconmax, njmax, keepalive_refs: as for `make_data`.
+
+    Returns:
+      Data of one world.
+
+    Raises:
+      UnsupportedError: a feature that diffsim lacks; it says which.
+      ValueError: another `impl`, or more contacts than the model has slots for.
     """
     _only_jax(impl)
     model = put_model(m)
@@ -125,12 +160,20 @@ def put_data(
     if key not in _ROWS:
         _ROWS[key] = jax.make_jaxpr(make_constraint, return_shape=True)(model, data)
     program, shape = _ROWS[key]
-    made = jax.tree.unflatten(jax.tree.structure(shape), run_jaxpr(program, [np.asarray(leaf) for leaf in leaves]))
-    return _on(device, with_forces(jax.tree.map(jnp.asarray, made), d, slots))
+    data = jax.tree.unflatten(jax.tree.structure(shape), run_jaxpr(program, [np.asarray(leaf) for leaf in leaves]))
+    return _on(device, with_forces(jax.tree.map(jnp.asarray, data), d, slots))
 
 
 def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
-    """An `mujoco.MjData` with what Data holds, or, of a batch, a list of them."""
+    """MuJoCo's own data from Data.
+
+    Args:
+      m: the `mujoco.MjModel` that Data was made for.
+      d: Data of one world or of a batch.
+
+    Returns:
+      An `mujoco.MjData`, or a list with one for each world of a batch.
+    """
     new = sys.modules["mujoco"].MjData
     result = [new(m) for _ in range(d.qpos.shape[0])] if d.qpos.ndim > 1 else new(m)
     get_data_into(result, m, d)
@@ -138,9 +181,12 @@ def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
 
 
 def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> None:
-    """Writes what Data holds into an `mujoco.MjData`, or, of a batch, into a list of as many.
+    """Write what Data holds into an `mujoco.MjData`. Contacts and constraint rows are those that act.
 
-    Contacts and constraint rows are those that act; factors of M are computed again.
+    Args:
+      result: an `mujoco.MjData`; for a batch a list with one for world world.
+      m: the `mujoco.MjModel` that Data was made for. The factors of M are computed again with it.
+      d: Data of one world or of a batch.
 
     Raises:
       ValueError: a batch and no list, or the other way round; Data of another model.
@@ -148,8 +194,8 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     if isinstance(result, list) != (d.qpos.ndim > 1):
         raise ValueError("a batch of Data goes into a list of MjData, and one world into one MjData")
     if isinstance(result, list):
-        for index, each in enumerate(result):
-            get_data_into(each, m, d[index])
+        for index, world in enumerate(result):
+            get_data_into(world, m, d[index])
         return
     host: Any = jax.device_get(d)
     for field in d.fields():
@@ -203,16 +249,6 @@ def _on(device: Any, tree: Any) -> Any:
     return tree if device is None else jax.device_put(tree, device)
 
 
-# the program of `make_constraint` and the shape of what it gives, for each structure of a model
-_ROWS: dict[Any, Any] = {}
-# what is computed, in shapes, for each structure of a model
-_SHAPES: dict[Any, tuple[records.Data, Paths]] = {}
-# fields of State and Inputs
-COMPONENT_NAMES = {name for _, name in state_vectors.COMPONENTS.values()}
-# mjData's name of a field, where it is another one
-_MJDATA = {"eq_activity": "eq_active"}
-
-
 def _dense(values: Any, count: Any, start: Any, column: Any, width: int) -> np.ndarray:
     """A matrix (n, width) from the rows that MuJoCo stores of it."""
     matrix = np.zeros((len(count), width))
@@ -225,3 +261,78 @@ def _write_sparse(to: Any, matrix: np.ndarray, start: Any, count: Any, column: A
     """The entries of a matrix (n, width) that MuJoCo stores."""
     for row, (first, number) in enumerate(zip(start, count, strict=True)):
         to[first : first + number] = matrix[row, column[first : first + number]]
+
+
+def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact, np.ndarray]:
+    """The buffer with the contacts of an `mujoco.MjData`, each in a slot of its dimension and, if that has any, pair;
+    and the slots that they are in.
+
+    Raises:
+      ValueError: there are more contacts of a dimension than slots.
+    """
+    layout = layout_of(model)
+    free: dict[tuple[int, ...], list[int]] = {}
+    for slot, (dim, geoms) in enumerate(zip(layout.dim, layout.geom, strict=True)):
+        free.setdefault((int(dim), *sorted(map(int, geoms))), []).append(slot)
+    slots = []
+    for index, (dim, geoms) in enumerate(zip(contacts.dim, contacts.geom, strict=True)):
+        slots_left = free.get((int(dim), *sorted(map(int, geoms)))) or free.get((int(dim), -1, -1))
+        if not slots_left:
+            raise ValueError(f"no slot is left for contact {index}, of dimension {dim}; see max_contacts of put_model")
+        slots.append(slots_left.pop(0))
+    changed: dict[str, Any] = {"margin": contacts.includemargin}
+    changed |= {f.name: getattr(contacts, f.name) for f in blank.fields() if hasattr(contacts, f.name)}
+    fields = {}
+    for name, values in changed.items():
+        old = np.array(getattr(blank, name))
+        if len(old) != len(blank.dims):
+            continue
+        old[slots] = np.reshape(values, (len(slots), *old.shape[1:]))
+        fields[name] = jnp.asarray(old)
+    # MuJoCo lists contacts in the order of their keys
+    key = np.arange(len(blank.dims), dtype=np.int32) + len(slots)
+    key[slots] = np.arange(len(slots))
+    return blank.replace(**fields, sort_key=jnp.asarray(key, blank.sort_key.dtype)), np.array(slots, int)
+
+
+def with_forces(data: Data, d: Any, slots: np.ndarray) -> Data:
+    """Data with the row forces of an `mujoco.MjData`, whose contacts are in some slots; as it is, where others act."""
+    frictionless = int(ConstraintType.CONTACT_FRICTIONLESS)
+    ids = np.where(d.efc_type < frictionless, d.efc_id, np.append(slots, -1)[np.minimum(d.efc_id, len(slots))])
+    listed = np.stack([np.minimum(d.efc_type, frictionless), ids], axis=1)
+    order = np.lexsort(listed.T[::-1])
+    acts = np.any(np.asarray(column(data, "efc_J")) != 0, axis=1)
+    acting = row_keys(data.topology, data.efc)[row_order(data.topology, data.efc)][acts, :2]
+    if not np.array_equal(acting, listed[order]):
+        return data
+    force = np.zeros(len(acts), data.row_force.dtype)
+    force[acts] = d.efc_force[order]
+    return data.replace(row_force=row_force_from(data, jnp.asarray(force)))
+
+
+def write_constraints(result: Any, m: Any, d: Data) -> None:
+    """Writes the contacts that are there and the rows that act, each in the order in which Data has them."""
+    mujoco, contact, kinds = sys.modules["mujoco"], cast(Contact, d.contact), d.efc_type
+    columns = {name: np.asarray(column(d, name)) for name in COLUMNS}
+    acts = np.any(columns["efc_J"] != 0, axis=1)
+    there = np.flatnonzero((contact.geom[:, 0] >= 0) & (contact.dist < contact.margin))
+    sparse = bool(mujoco.mj_isSparse(m))
+    counts = {"ncon": len(there), "nefc": int(acts.sum())}
+    entries = int(np.sum(columns["efc_J"] != 0)) if sparse else counts["nefc"] * m.nv
+    mujoco._functions._realloc_con_efc(result, **counts, nJ=entries)
+    result.ne, result.nf, result.nl = (int(np.sum(acts & np.isin(kinds, types))) for types in ((0,), (1, 2), (3, 4)))
+    jacobian = columns.pop("efc_J")[acts].astype(float)
+    if sparse:
+        mujoco.mju_dense2sparse(result.efc_J, jacobian, result.efc_J_rownnz, result.efc_J_rowadr, result.efc_J_colind)
+    else:
+        result.efc_J[:] = jacobian.reshape(result.efc_J.shape)
+    result.efc_type[:] = kinds[acts]
+    for name, values in columns.items():
+        getattr(result, name)[:] = values[acts]
+    for name in ("dist", "pos", "frame", "includemargin", "friction", "solref", "solreffriction", "solimp", "dim"):
+        to = getattr(result.contact, name)
+        to[:] = getattr(contact, name)[there].reshape(to.shape)
+    result.contact.geom[:] = contact.geom[there]
+    first = first_rows(d.efc, d.ncon)[there]
+    acting = (first >= 0) & acts[first]
+    result.contact.efc_address[:] = np.where(acting, np.cumsum(acts)[first] - 1, -1)

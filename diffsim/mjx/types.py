@@ -2,12 +2,14 @@
 
 `Model` is a `diffsim.Model`. `Data` holds the fields of State, Inputs and Data side by side: the functions of diffsim
 that take a Data take it. As in MJX, `step` leaves in it the positions and velocities of the next state, and all that
-was computed from the state before.
+was computed from the state before. `PyTreeNode` is MJX's base class, `Bound` what `bind` of Model and Data gives.
 """
 
 import dataclasses
+import typing
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Self
+from typing import Any, Self, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -29,15 +31,168 @@ from diffsim.base.enums import TrnType as TrnType
 from diffsim.base.enums import WrapType as WrapType
 from diffsim.base.errors import near_match
 from diffsim.mjx import rows
-from diffsim.mjx.bind import Bound
-from diffsim.mjx.node import PyTreeNode
 from diffsim.types import data as records
 from diffsim.types import model as models
+from diffsim.types.kinds import KINDS
 from diffsim.types.model import Option as Option
 from diffsim.types.model import Statistic as Statistic
-from diffsim.types.record import Record, leaf, record, static
+from diffsim.types.record import Record, child, leaf, near, record, static
 from diffsim.types.state import Inputs, State
 from diffsim.types.topology import Topology
+from diffsim.types.views import View, fields_of
+
+
+class Bound:
+    """Fields of objects of an `mujoco.MjSpec`, in a model or in Data, by the short names of types/views.py.
+
+        model.bind(spec.bodies).mass                         # (n,)
+        data.bind(model, spec.joints).qpos                   # their coordinates, one after another
+        data = data.bind(model, spec.actuators).set("ctrl", [0.1, 0.2])
+
+    Objects are an element of a spec or a list of elements of one kind. Their `id` says which objects of the model they
+    are, so the spec must be the one that the model was compiled from. A field has a row for each; `qpos` and the like
+    have all their rows.
+
+    Raises:
+      KeyError: an element that is not in the compiled model. TypeError: elements of several kinds.
+      AttributeError: no such field; the message lists near matches.
+    """
+
+    def __init__(self, record: Any, model: Any, objects: Any) -> None:
+        alone = hasattr(objects, "id")
+        elements = [objects] if alone else list(objects)
+        kinds = {type(element).__name__.removeprefix("Mjs").lower() for element in elements} or {"body"}
+        if len(kinds) > 1 or not kinds <= set(KINDS):
+            raise TypeError(f"bind takes elements of one kind that a model counts, not {', '.join(sorted(kinds))}")
+        (kind,) = kinds
+        removed = [element.id for element in elements if element.id < 0]
+        if removed:
+            raise KeyError(f"invalid id: {removed[0]}: this {kind} is not in the model")
+        self._record, self._alone, self._kind = record, alone, kind
+        self._views = [View(model, kind, element.id) for element in elements]
+
+    @property
+    def id(self) -> Any:
+        """Indices of the objects."""
+        ids = [view.id for view in self._views]
+        return ids[0] if self._alone else np.array(ids, int)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        array, place, _ = self._place(name)
+        return array[place]
+
+    def set(self, name: str, value: Any) -> Any:
+        """The record with other values of a field of these objects, of the shape that the attribute has."""
+        array, place, field = self._place(name)
+        array, value = jnp.asarray(array), jnp.asarray(value, array.dtype)
+        shape = array[place].shape
+        value = value.reshape(shape) if value.size == np.prod(shape) else jnp.broadcast_to(value, shape)
+        return self._record.replace(**{field: array.at[place].set(value)})
+
+    def _place(self, name: str) -> tuple[Any, tuple[Any, ...], str]:
+        """The array of a field, where the objects are in it, and the field's full name."""
+        known = fields_of(self._kind)
+        field = known.get(name)
+        holder = self._record.topology if field and field.owner is Topology else self._record
+        if field is None or not hasattr(holder, field.name):
+            owners = (Topology, type(self._record)) if hasattr(self._record, "topology") else (type(self._record),)
+            shown = [word for word, other in known.items() if any(issubclass(owner, other.owner) for owner in owners)]
+            raise AttributeError(f"{name} is not available for this type, {self._kind}{near(name, shown)}")
+        array = getattr(holder, field.name)
+        declared = type(holder).__dataclass_fields__[field.name].metadata.get("shape", array.shape)
+        axis = array.ndim - len(declared)
+        rows = [np.arange(array.shape[axis])[view.rows(name)] for view in self._views]
+        index = rows[0] if self._alone else np.concatenate([np.zeros(0, int), *map(np.atleast_1d, rows)])
+        return array, (..., index, *[slice(None)] * (len(declared) - 1)), field.name
+
+
+Leaf = tuple[Any, Any]
+
+
+class _Static:
+    """A numpy array as part of a structure, compared by content."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self._key = (array.shape, array.dtype.str, array.tobytes())
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and self._key == other._key
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(leaf, static, child))
+class PyTreeNode:
+    """A frozen, keyword-only dataclass that is a pytree; subclasses are so by inheriting, as Brax and others do.
+
+    A field is a child of the pytree if its type has a `jax.Array` in it, as in MJX, or if it is declared as one of our
+    records declares it (types/record.py). The others are part of the structure, and may be numpy arrays.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+        fields = dataclasses.fields(typing.cast(Any, cls))
+        children = [field.name for field in fields if _is_child(field)]
+        others = [field.name for field in fields if not _is_child(field)]
+
+        def flatten(node: Any) -> tuple[list[Leaf], tuple[Any, ...]]:
+            values = (getattr(node, name) for name in others)
+            structure = tuple(_Static(value) if isinstance(value, np.ndarray) else value for value in values)
+            return [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in children], structure
+
+        def unflatten(structure: tuple[Any, ...], leaves: Any) -> Any:
+            node = object.__new__(cls)
+            values = (value.array if isinstance(value, _Static) else value for value in structure)
+            node.__dict__.update(zip(others, values, strict=True))
+            node.__dict__.update(zip(children, leaves, strict=True))
+            return node
+
+        jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
+
+    @classmethod
+    def fields(cls) -> tuple[dataclasses.Field, ...]:
+        """The declared fields."""
+        return dataclasses.fields(typing.cast(Any, cls))
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with some fields changed."""
+        return dataclasses.replace(typing.cast(Any, self), **fields)
+
+    def tree_replace(self, params: Mapping[str, Any]) -> Self:
+        """A copy with fields changed by dotted paths: `model.tree_replace({"opt.timestep": 0.01})`."""
+        changed = self
+        for path, value in params.items():
+            changed = _replaced(changed, path.split("."), value)
+        return changed
+
+
+def _replaced(node: Any, path: list[str], value: Any) -> Any:
+    """The node with the field at a path changed."""
+    name, *rest = path
+    return node.replace(**{name: _replaced(getattr(node, name), rest, value) if rest else value})
+
+
+def _is_child(field: dataclasses.Field) -> bool:
+    """Whether a field is a child of the pytree."""
+    declared = field.metadata
+    if "static" in declared or "shape" in declared or "child" in declared:
+        return not declared.get("static")
+    return _has_array(field.type)
+
+
+def _has_array(kind: Any) -> bool:
+    """Whether `jax.Array` occurs in a type."""
+    if kind is jax.Array:
+        return True
+    if dataclasses.is_dataclass(kind):
+        return any(_is_child(field) for field in dataclasses.fields(kind))
+    return any(map(_has_array, typing.get_args(kind)))
+
 
 Array = jax.Array
 
