@@ -280,11 +280,6 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
     # of the model that it was made for, which says in which order the rows are
     topology: Topology = static()
 
-    @property
-    def plugin_state(self) -> Array:
-        """(0,): no plugin with a state is supported."""
-        return jnp.zeros((*self.time.shape, 0), self.time.dtype)
-
     def __getitem__(self, index: Any) -> Self:
         """The worlds of a batch that an index picks."""
         return jax.tree.map(lambda leaf: leaf[index], self)
