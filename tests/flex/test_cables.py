@@ -75,7 +75,7 @@ def test_what_is_not_made_is_said() -> None:
         diffsim.load(model(WAVE.format("", "", "box")))
     with pytest.raises(MjcfError, match="gone from MuJoCo"):
         mjcf.read(model('<composite type="rope" count="3 1 1" size="1"/>'))
-    with pytest.raises(UnsupportedError, match="plugins are not supported here"):
+    with pytest.raises(UnsupportedError, match="plugin is not supported here"):
         diffsim.load(model('<plugin plugin="mujoco.elasticity.other"/><geom size=".1"/>'))
     with pytest.raises(UnsupportedError, match="plugins of bodies"):
         diffsim.compiler.convert.from_mujoco(mujoco.MjModel.from_xml_string(CABLES["points, an instance"]))

@@ -11,6 +11,7 @@ import diffsim
 from diffsim.mjcf.elements import Mujoco, visual
 from diffsim.mjcf.elements.asset import Bone, FileAsset, Mesh, Skin
 from diffsim.mjcf.elements.body import Light
+from diffsim.mjcf.elements.deformable import CompositeSkin
 from diffsim.mjcf.elements.settings import Compiler, Flags, Size
 from diffsim.mjcf.schema import Element, children_of
 from diffsim.types import Option
@@ -65,6 +66,7 @@ KEPT: dict[type[Element], dict[str, str]] = {
         ("bulbradius", "intensity", "attenuation", "exponent", "ambient", "diffuse", "specular", "texture"), _LOOKS
     ),
     FileAsset: {"content_type": _BY_NAME},
+    CompositeSkin: {"subgrid": "skins of composites are refused (macros/cable.py)"},
     Mesh: {"smoothnormal": _LOOKS, "normal": _LOOKS, "texcoord": _LOOKS},
 }
 
