@@ -92,7 +92,7 @@ def pairs_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
     near = near_pairs(model, vertices, flexes, table.margin[0])
     elements = [jnp.asarray(flex_elements(topology, flex)) for flex in flexes]
     corners = [vertices[ids[which]] for ids, which in zip(elements, (near.first, near.second), strict=True)]
-    radii = tuple(model.flex_radius[flex] for flex in flexes)
+    radii = model.flex_radius[meeting.first], model.flex_radius[meeting.flex]
     found = jax.vmap(lambda a, b: element_element(a, b, radii, table.margin[0]))(*corners)
     count = found.dist.shape[1]
     rows = Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found))

@@ -162,7 +162,7 @@ def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[A
     pairs = np.triu_indices(len(tables[0])) if same else tuple(x.ravel() for x in np.indices([*map(len, tables)]))
     touch = _overlap(*(pick(box, ids) for box, ids in zip(around, pairs, strict=True)))
     most = CLUSTERS + PER_CLUSTER * max(map(len, tables))
-    found = _first_of(*(jnp.asarray(ids) for ids in pairs), touch, most)
+    found = _first_of(jnp.asarray(pairs[0]), jnp.asarray(pairs[1]), touch, most)
     first, second = (jnp.asarray(t)[ids] for t, ids in zip(tables, (found.first, found.second), strict=True))
     first, second = jnp.broadcast_arrays(first[:, :, None], second[:, None, :])
     there = found.there[:, None, None] & (first >= 0) & (second >= 0)

@@ -114,7 +114,7 @@ def hessian_product(rows: RowGroup, x: Array, y: Array) -> Array:
     # the edges couple the normal with each side, and no side with another
     both, skew = push + pull[0], rows.friction * (push - pull[0])
     square = rows.friction * rows.friction * both
-    return arrow_product(*(_wide(part, y) for part in (total(list(both))[None], skew, square)), y)
+    return arrow_product(_wide(total(list(both))[None], y), _wide(skew, y), _wide(square, y), y)
 
 
 def _basis(rows: RowGroup, push: Array, pull: Array | None = None) -> Array:

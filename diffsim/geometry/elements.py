@@ -156,7 +156,7 @@ def pair_rows(dims: tuple[int, int]) -> int:
 def element_element(first: Array, second: Array, radii: tuple[Array, Array], margin: Array) -> Candidates:
     """Two elements with vertices (k, 3) and (l, 3): capsules, or the closest points of hulls with round corners."""
     if len(first) == 2 and len(second) == 2:
-        return capsule_capsule(*map(_capsule, (first, second), radii), margin)
+        return capsule_capsule(_capsule(first, radii[0]), _capsule(second, radii[1]), margin)
     frame = Shape(jnp.mean(first, axis=0), jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype))
     one, other = (x - frame.pos[None] for x in (first, second))
     pair = HullPair(one, other, frame.mat, jnp.zeros_like(frame.pos))

@@ -153,7 +153,9 @@ class Ball(Pivot):
     def difference(qpos: Array, reference: Array) -> Array:
         return quat_sub(quat_normalize(qpos), quat_normalize(reference))
 
-    rate = staticmethod(quat_rate)
+    @staticmethod
+    def rate(qpos: Array, change: Array) -> Array:
+        return quat_rate(qpos, change)
 
     @staticmethod
     def integrate(qpos: Array, qvel: Array, dt: Array) -> Array:

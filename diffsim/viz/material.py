@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,10 +34,10 @@ class Looks(NamedTuple):
     shininess: Array
     emission: Array
     reflectance: Array
-    texture: np.ndarray
+    texture: np.ndarray | Array
     repeat: Array
-    uniform: np.ndarray
-    plain: np.ndarray
+    uniform: np.ndarray | Array
+    plain: np.ndarray | Array
 
 
 def colours(model: Model, kind: str = "geom") -> Array:

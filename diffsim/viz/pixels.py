@@ -68,8 +68,10 @@ def pixels(
     Raises:
       ValueError: a view has no distance, follows a body or has no point that it looks at.
     """
-    inputs, poses = make_inputs(model), state
-    if not isinstance(poses, Kinematics):
+    inputs = make_inputs(model)
+    if isinstance(state, Kinematics):
+        poses = state
+    else:
         poses = compute_kinematics(model, state.qpos, inputs.mocap_pos, inputs.mocap_quat)
     if isinstance(camera, View) and (camera.lookat is None or camera.distance is None or camera.follow is not None):
         raise ValueError("a View of pixels takes numbers for lookat and distance, and follows no body: give a Pose")
@@ -77,6 +79,7 @@ def pixels(
     if not isinstance(eye, Pose):
         eye = pose(model, poses, eye)
     eye = Pose(*(jnp.asarray(number, poses.geom_xpos.dtype) for number in eye))
+    matrix = jnp.asarray(eye.matrix)
     scene, (across, down) = exact_scene_of(model, plan, poses), frame.squares
     corner = corners(frame, jnp.arange(across * down, dtype=jnp.int32)).astype(eye.matrix.dtype)
     inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
@@ -87,14 +90,14 @@ def pixels(
         along = directions(eye, places, frame.width, frame.height).reshape(*corner.shape[:2], 3)
         rays = BundledRays(jnp.broadcast_to(eye.position, along.shape), along, inside)
         hits = first_hits(scene, plan.groups, rays)
-        colour = radiance(scene, plan, rays, hits, Light(sun_over(eye.matrix, offset), angle))
+        colour = radiance(scene, plan, rays, hits, Light(sun_over(matrix, offset), angle))
         forward = -dot(along, jnp.broadcast_to(eye.matrix[:, 2], along.shape))
         return colour, jnp.where(hits.thing >= 0, hits.distance * forward, jnp.inf), hits.thing
 
     steps = (np.arange(samples) + 0.5) / samples
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     colours, depths, things = zip(*(seen(jnp.asarray(offset, angle.dtype)) for offset in offsets), strict=True)
-    rgb = developed(sum(colours[1:], colours[0]) / len(colours))
+    rgb = developed(jnp.mean(jnp.stack(colours), axis=0))
     middle = len(offsets) // 2
     # rows of id and type, of nothing first
     rows = [(geom, ObjType.GEOM) for geom in plan.geoms]

@@ -125,9 +125,9 @@ def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
     soft = sum(len(part.vertex) for part in fragments(model.topology, plan.flexes))
     others = np.full(len(plan.pieces) + soft, -1)
     asset = np.append(model.topology.geom_dataid[list(plan.geoms)], others)[list(plan.order)]
-    both, *on, tile, fade = _appearance(model, plan)
+    both, on_image, on_cube, tile, fade = _appearance(model, plan)
     atlas, numbers = Atlas(*map(jnp.asarray, atlas_of(model.topology))), jnp.asarray(asset, jnp.int32)
-    return Scene(model, places_of(model, plan, poses), numbers, both, *on, atlas, tile, fade)
+    return Scene(model, places_of(model, plan, poses), numbers, both, on_image, on_cube, atlas, tile, fade)
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -199,10 +199,10 @@ def _on_shapes(scene: Scene, groups: list[Group], rays: BundledRays, near: Array
     # components first, so that rays are side by side
     origin, direction = (jnp.moveaxis(tiled(x), 3, 1).reshape(tiles, 3, -1) for x in rays[:2])
     wanted, near = tiled(rays.wanted).reshape(tiles, -1), jnp.any(tiled(near), axis=1)
-    near = [near[:, group.first : group.first + group.number] for group in groups]
+    near_groups = [near[:, group.first : group.first + group.number] for group in groups]
     # those come first that some ray may meet
-    orders = [group.first + jnp.argsort(~may, axis=1) for group, may in zip(groups, near, strict=True)]
-    counts = [jnp.sum(may, axis=1, dtype=jnp.int32) for may in near]
+    orders = [group.first + jnp.argsort(~may, axis=1) for group, may in zip(groups, near_groups, strict=True)]
+    counts = [jnp.sum(may, axis=1, dtype=jnp.int32) for may in near_groups]
 
     def of_tile(part: tuple) -> tuple[Array, Array]:
         rays, orders, counts = part

@@ -30,12 +30,12 @@ class Atlas(NamedTuple):
     other; `flat` (m,): an image that repeats, not a cube.
     """
 
-    texels: Array
-    first: Array
-    width: Array
-    height: Array
-    faces: Array
-    flat: Array
+    texels: Array | np.ndarray
+    first: Array | np.ndarray
+    width: Array | np.ndarray
+    height: Array | np.ndarray
+    faces: Array | np.ndarray
+    flat: Array | np.ndarray
 
 
 class Spot(NamedTuple):

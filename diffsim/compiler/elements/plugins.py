@@ -43,7 +43,8 @@ def plugin_instances(draft: Draft) -> None:
         if _identity(element) in known:
             continue
         known.add(_identity(element))
-        name = element.parent.plugin if isinstance(element, PluginInstance) else element.plugin
+        holder: Any = element.parent if isinstance(element, PluginInstance) else element
+        name = holder.plugin
         settings, plugin = {setting.key: setting.value for setting in element.each(Config)}, draft.plugins.get(name)
         if name is None:
             draft.problems.add(element, "has neither attribute 'plugin' nor 'instance'")

@@ -13,6 +13,7 @@ the violation down to a quarter. Sources: Hestenes 1969; Birgin and Martinez 201
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -112,7 +113,8 @@ def constrained(
         # the first round shows the scale: violations shall count several times the cost
         begin = jnp.clip(SHARE * safe.divide(cost, jnp.sum(off * off), 1.0), LEAST, MOST)
         grown = jnp.where(now > ENOUGH * violation, jnp.minimum(GROWTH * rho, MOST), rho)
-        fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)} | {"cost": cost}
+        fields: dict[str, Any] = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}
+        fields["cost"] = cost
         found = Constrained(**fields, violation=now, price=y, goal_price=z)
         return (plan.ctrl, y, z, jnp.where(first, begin, grown), now), found
 
