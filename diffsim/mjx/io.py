@@ -301,7 +301,7 @@ def with_forces(data: Data, d: Any, slots: np.ndarray) -> Data:
     ids = np.where(d.efc_type < frictionless, d.efc_id, np.append(slots, -1)[np.minimum(d.efc_id, len(slots))])
     listed = np.stack([np.minimum(d.efc_type, frictionless), ids], axis=1)
     order = np.lexsort(listed.T[::-1])
-    acts = np.any(np.asarray(column(data, "efc_J")) != 0, axis=1)
+    acts = np.asarray(column(data, "efc_D")) != 0
     acting = row_keys(data.topology, data.efc)[row_order(data.topology, data.efc)][acts, :2]
     if not np.array_equal(acting, listed[order]):
         return data
@@ -314,7 +314,7 @@ def write_constraints(result: Any, m: Any, d: Data) -> None:
     """Writes the contacts that are there and the rows that act, each in the order in which Data has them."""
     mujoco, contact, kinds = sys.modules["mujoco"], cast(Contact, d.contact), d.efc_type
     columns = {name: np.asarray(column(d, name)) for name in COLUMNS}
-    acts = np.any(columns["efc_J"] != 0, axis=1)
+    acts = columns["efc_D"] != 0
     there = np.flatnonzero((contact.geom[:, 0] >= 0) & (contact.dist < contact.margin))
     sparse = bool(mujoco.mj_isSparse(m))
     counts = {"ncon": len(there), "nefc": int(acts.sum())}

@@ -136,6 +136,20 @@ def test_forces_are_mujocos_and_not_those_of_rounded_rows(world: tuple) -> None:
     np.testing.assert_array_equal(data.efc_force[acts], other.efc_force)
 
 
+def test_rows_that_move_nothing_have_forces_too() -> None:
+    body = "<body name='b' pos='0 0 1'><joint type='ball'/><geom size='.1' pos='.2 0 0'/></body>"
+    mjmodel = mujoco.MjModel.from_xml_string(
+        f"<mujoco><worldbody>{body}</worldbody><equality><weld body1='b'/></equality></mujoco>"
+    )
+    mjdata = mujoco.MjData(mjmodel)
+    mujoco.mj_forward(mjmodel, mjdata)
+    # the place of the joint does not move: the first three rows of J are zero
+    mjdata.efc_force[:] = np.arange(6) + 1.0
+    data = mjx.put_data(mjmodel, mjdata)
+    np.testing.assert_array_equal(data.efc_force, np.arange(6) + 1.0)
+    np.testing.assert_array_equal(mjx.get_data(mjmodel, data).efc_force, mjdata.efc_force)
+
+
 def test_a_step_leaves_what_mjx_leaves(world: tuple) -> None:
     _, mjmodel, mjdata, model, data = world
     # there and back
