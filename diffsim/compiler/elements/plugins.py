@@ -107,20 +107,14 @@ def cable_rows(draft: Draft) -> None:
     """The bodies of cables: each bends against the one before it in its instance, and the first against nothing."""
     fields, seen = draft.fields, set[int]()
     rows: list[tuple[int, np.ndarray, np.ndarray]] = []
-    named = {each.name: each for each in draft.spec.all(PluginInstance)}
     for node in draft.nodes["body"]:
-        use = node.source.first(PluginElement)
-        if use is None:
-            continue
-        # bodies of one composite share the settings of its plugin
-        instance = named[use.instance] if use.instance is not None else use
-        name = instance.parent.plugin if use.instance is not None else use.plugin  # type: ignore[union-attr]
+        number = int(fields["body_plugin"][node.id])
+        name, settings = json.loads(fields["plugins"][number]) if number >= 0 else ("", {})
         if name != cable.NAME:
             continue
-        settings = {setting.key: setting.value for setting in instance.each(Config)}
-        shear, young = _checked(draft, use, cable.moduli, settings, (0.0, 0.0))
-        first = id(instance.children) not in seen
-        seen.add(id(instance.children))
+        shear, young = _checked(draft, draft.nodes["plugin"][number].source, cable.moduli, settings, (0.0, 0.0))
+        first = number not in seen
+        seen.add(number)
         if first:
             continue
         geom, body = int(fields["body_geomadr"][node.id]), node.id
