@@ -1,11 +1,14 @@
 """What residuals say of a model, the search, and sensors, on made-up windows and problems. Nothing compiles."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from diffsim.optimize.identify.evidence import Evidence, Sample, examine
-from diffsim.optimize.identify.least_squares import Blocks, Point, Problem, least_squares, projected
+from diffsim.optimize.identify.least_squares import Blocks, Found, Point, Problem, least_squares, projected
 from diffsim.optimize.identify.residuals import Clock, Sensing, own_slopes, shown, shown_slopes, spoilt_rows
+from diffsim.optimize.identify.search import nearby
 
 WINDOWS, ROWS, H, NOISE = 4, 100, 0.01, 1e-3
 TIME = H * np.arange(ROWS)
@@ -151,6 +154,24 @@ def test_a_first_state_beside_a_jump_does_not_hold_up_the_others() -> None:
     found = least_squares(problem, Point(np.zeros(1), np.zeros((1, 2))), 60)
     np.testing.assert_allclose([found.point.theta[0], found.point.x[0, 0]], [2, 1], atol=1e-6)
     assert found.minimum and "jumps" in found.message
+
+
+def test_points_nearby_lead_over_a_jump() -> None:
+    """A lower place beside a step, to which no slope leads; points stay within the bounds."""
+
+    class Stairs:
+        unknowns = SimpleNamespace(lower=np.zeros(1), upper=np.ones(1))
+
+        def residuals(self, point: Point) -> np.ndarray:
+            theta, x = point.theta[0], point.x[0, 0]
+            assert 0 <= theta <= 1
+            return np.asarray([[5 * (theta - 0.9), 0, 4 * x] if theta > 0.6 else [5 * (theta - 0.3), 3, 4 * x]])
+
+    problem, start = Stairs(), Point(np.asarray([0.3]), np.zeros((1, 1)))
+    blocks = Blocks(np.asarray([[[5.0], [0.0], [0.0]]]), np.asarray([[[0.0], [0.0], [4.0]]]))
+    ended = Found(start, problem.residuals(start), blocks, 1, True, "", np.zeros(1))
+    there = nearby(problem, ended)  # type: ignore[arg-type]
+    assert there.theta[0] == pytest.approx(0.9, abs=0.05) and abs(there.x[0, 0]) < 0.05
 
 
 def test_sensors_show_late_scaled_and_off() -> None:
