@@ -11,6 +11,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from diffsim.base.enums import GeomType, TextureRole
 from diffsim.types import Model
@@ -100,7 +101,7 @@ def visible_geoms(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) ->
 
 def opaque(alpha: Array) -> np.ndarray:
     """Which alphas (n,) are above 0; all, where they are only known when a program runs."""
-    return np.ones(len(alpha), bool) if isinstance(alpha, jax.core.Tracer) else np.asarray(alpha) > 0
+    return np.ones(len(alpha), bool) if isinstance(alpha, Tracer) else np.asarray(alpha) > 0
 
 
 def drawn_type(model: Model, geom: int) -> GeomType:

@@ -68,13 +68,13 @@ def pixels(
     Raises:
       ValueError: a view has no distance, follows a body or has no point that it looks at.
     """
+    if isinstance(camera, View) and (camera.lookat is None or camera.distance is None or camera.follow is not None):
+        raise ValueError("a View of pixels takes numbers for lookat and distance, and follows no body: give a Pose")
     inputs = make_inputs(model)
     if isinstance(state, Kinematics):
         poses = state
     else:
         poses = compute_kinematics(model, state.qpos, inputs.mocap_pos, inputs.mocap_quat)
-    if isinstance(camera, View) and (camera.lookat is None or camera.distance is None or camera.follow is not None):
-        raise ValueError("a View of pixels takes numbers for lookat and distance, and follows no body: give a Pose")
     eye, plan, frame = camera, plan_of(model, hidden_groups), Frame(*size, samples)
     if not isinstance(eye, Pose):
         eye = pose(model, poses, eye)

@@ -165,7 +165,15 @@ ALIGNED = (
     '<geom size=".1" pos="1 1 1"/></body>'
 )
 
+# layers of a class, and a texture or layers over them
+LAYERS = """<mujoco><default><default class="a"><material texture="s"/></default><default class="b"><material>
+<layer role="rgb" texture="s"/><layer role="orm" texture="t"/></material></default></default><asset>
+<texture name="s" type="2d" builtin="flat" width="2" height="2"/><texture name="t" type="2d" builtin="flat" width="2" height="2"/>
+<material name="one" class="a"><layer role="rgb" texture="t"/></material><material name="two" class="b" texture="t"/>
+<material name="three" class="b"><layer role="rgb" texture="t"/></material><material name="four" class="b"/></asset></mujoco>"""
+
 FEATURES: dict[str, str] = {
+    "layers": LAYERS,
     "quat": world(_oriented('quat="1 2 3 4"')),
     "axisangle": world(_oriented('axisangle="1 2 3 40"')),
     "xyaxes": world(_oriented('xyaxes="1 1 0 -1 1 1"')),

@@ -95,7 +95,8 @@ def _image(draft: Draft, node: Node, attribute: str) -> tuple[Array, ColorSpace]
     if kind == KINDS[".png"]:
         pixels, srgb = png_pixels(data, e.nchannel), png_is_srgb(data)
     elif kind == KINDS[".ktx"]:
-        return np.frombuffer(data, np.uint8).reshape(1, -1, 1), e.colorspace
+        space = ColorSpace.LINEAR if e.colorspace == ColorSpace.AUTO else e.colorspace
+        return np.frombuffer(data, np.uint8).reshape(1, -1, 1), space
     else:
         pixels = _raw(data)
     space = e.colorspace if e.colorspace != ColorSpace.AUTO else ColorSpace.SRGB if srgb else ColorSpace.LINEAR

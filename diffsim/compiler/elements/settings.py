@@ -41,7 +41,7 @@ def materials(draft: Draft) -> None:
         numbers = {f"mat_{name}": getattr(node.e, name) for name in MATERIAL}
         textures = np.full(len(TextureRole), -1)
         textures[TextureRole.RGB] = draft.optional(node, "texture", node.e.texture)
-        for layer in node.source.each(Layer):
+        for layer in node.e.each(Layer):
             textures[layer.role] = draft.optional(node, "texture", layer.texture)
         node.row = {**numbers, "mat_texid": textures}
     draft.columns("material")

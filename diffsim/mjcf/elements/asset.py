@@ -191,6 +191,14 @@ class Material(Element):
         if self.texture is not None and self.children:
             problems.add(self.children[0], "a material with attribute 'texture' cannot have layers")
 
+    def resolved(self, inherited: Element, problems: Problems) -> Element:
+        """With the layers of its default class, which its own, and its texture, stand over."""
+        result, layers = self.over(inherited), inherited.each(Layer)
+        if self.texture is not None:
+            layers = [layer for layer in layers if layer.role != TextureRole.RGB]
+        result.children = [*layers, *self.children]
+        return result
+
 
 @dataclass(eq=False)
 class Layer(Element):
