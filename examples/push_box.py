@@ -1,4 +1,4 @@
-"""A finger pushes a box to a pose, around its corners and from several sides."""
+"""A finger goes around a box and pushes it to a pose: a plan that is searched for, and tried under noise."""
 
 from common import MODELS, arguments, planned
 
