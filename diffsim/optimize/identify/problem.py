@@ -197,7 +197,9 @@ class Problem:
     def errors(self, point: Point, moved: Motions) -> np.ndarray:
         """(windows, T, ny) readings minus measurements over the noise; NaN where nothing was measured."""
         readings = self.shown(point, moved)
-        away = (readings - self._alike(readings)) / self.noise
+        # a simulation that broke down may be anywhere
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = (readings - self._alike(readings)) / self.noise
         away = np.where(np.abs(away) < HUGE, away, HUGE)
         return np.where(np.isfinite(self.measured), away, np.nan)
 
