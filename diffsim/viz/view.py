@@ -61,6 +61,8 @@ def sight(model: Model, kinematics: Kinematics) -> tuple[np.ndarray, float]:
 
 def settled(model: Model, kinematics: Kinematics, view: View) -> View:
     """A view whose distance is a number, and its point too if it follows no body."""
+    if view.distance is not None and (view.lookat is not None or view.follow is not None):
+        return view
     middle, extent = sight(model, kinematics)
     lookat = tuple(middle.tolist()) if view.lookat is None and view.follow is None else view.lookat
     return dataclasses.replace(view, lookat=lookat, distance=1.5 * extent if view.distance is None else view.distance)

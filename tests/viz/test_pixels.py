@@ -118,3 +118,8 @@ def test_worlds_have_colours_of_their_own(seen: Seen) -> None:
 def test_a_view_needs_numbers(seen: Seen) -> None:
     with pytest.raises(ValueError, match="takes numbers for lookat and distance"):
         viz.pixels(seen.model, diffsim.make_state(seen.model), viz.View(), SIZE)
+    # with numbers it asks for nothing that is not known when a program is traced
+    numbers = viz.View(lookat=(0.0, 0.0, 0.0), distance=2.0)
+    state = diffsim.make_state(seen.model)
+    shapes = jax.eval_shape(lambda model, state: viz.pixels(model, state, numbers, SIZE), seen.model, state)
+    assert shapes.rgb.shape == (SIZE[1], SIZE[0], 3)
