@@ -39,19 +39,19 @@ def test_a_file_holds_a_model_and_its_steps(tmp_path: pathlib.Path) -> None:
     inputs = inputs.replace(ctrl=jnp.arange(3.0)[:, None])
     heavy = program.model.replace(body_mass=2 * program.model.body_mass)
 
+    @jax.jit
     def two_steps(model, states, inputs):
         step = jax.vmap(diffsim.step, in_axes=(None, 0, 0))
         return step(model, step(model, states, inputs), inputs)
 
     def speed(function):
-        return lambda model, ctrl: jnp.sum(function(model, states, inputs.replace(ctrl=ctrl)).qvel ** 2)
+        return lambda ctrl: jnp.sum(function(heavy, states, inputs.replace(ctrl=ctrl)).qvel ** 2)
 
     for numbers in (program.model, heavy):
         later, expected = (function(numbers, states, inputs) for function in (program.step, two_steps))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), later, expected)
-    found, expected = (jax.jit(jax.grad(speed(f), (0, 1)))(heavy, inputs.ctrl) for f in (program.step, two_steps))
-    np.testing.assert_allclose(found[0].body_mass, expected[0].body_mass, rtol=1e-9)
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-9)
+    found, expected = (jax.jit(jax.grad(speed(f)))(inputs.ctrl) for f in (program.step, two_steps))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
     with pytest.raises(ValueError, match=r"state.time is float64\[\], the program was exported for float64\[3\]"):
         program.step(program.model, *one)
     with pytest.raises(ValueError, match="another structure"):
