@@ -143,7 +143,7 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
             return outermost()(*args, **kwargs)
         except ValueError:
             # numbers alone, within a program: what is made there is a tracer
-            if isinstance(jax.lax.full((), 0), jax.core.Tracer):
+            if within_program():
                 return inside(*args, **kwargs)
             raise
 
@@ -151,15 +151,27 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """The function of pytrees of arrays, compiled once for each structure and shapes when called with numbers."""
+    """The function of pytrees of arrays, compiled once for each structure and shapes when it is called with numbers.
+
+    So it is under `jax.vmap` and `jax.grad` that no program surrounds: they would compile and run each operation by
+    itself, hundreds for a step.
+    """
     traced = uncollected()(function)
-    program = jit(traced)
+    program, mapped = jit(traced), jax.jit(traced)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return (program if by_hand(args, kwargs) else traced)(*args, **kwargs)
+        if by_hand(args, kwargs):
+            return program(*args, **kwargs)
+        arrays = all(isinstance(leaf, NUMBERS) for leaf in jax.tree.leaves((args, kwargs)))
+        return (mapped if arrays and not within_program() else traced)(*args, **kwargs)
 
     return call
+
+
+def within_program() -> bool:
+    """Whether a program is being traced: what is made there of nothing is a placeholder."""
+    return isinstance(jax.lax.full((), 0), jax.core.Tracer)
 
 
 def by_hand(*arguments: Any) -> bool:
