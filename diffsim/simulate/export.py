@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import jax
-import jax.core
 import jax.export
 import jax.numpy as jnp
 
@@ -23,7 +22,7 @@ from diffsim.types import Inputs, Model, State
 from diffsim.types.record import DAMAGED, restore
 from diffsim.types.state import make_inputs, make_state
 from diffsim.version import VERSION
-from diffsim.xla.compiled import compiler_options
+from diffsim.xla.compiled import jit
 
 # entries of the file
 ABOUT, MODEL, PROGRAM = "about.json", "model.npz", "program.bin"
@@ -125,7 +124,7 @@ def load_program(path: str | Path) -> Program:
         hint = "export it again with this diffsim and jax"
         raise MjcfError([Problem(str(path), 0, "", f"not an exported program, or damaged ({problem})", hint)]) from None
     example = _example(model, batch)
-    run = jax.jit(exported.call, compiler_options=compiler_options() or None)
+    run = jit(exported.call)
 
     def call(model: Model, state: State, inputs: Inputs) -> State:
         arguments = model, state, inputs
@@ -138,9 +137,7 @@ def load_program(path: str | Path) -> Program:
                     f"{name} is {leaf.dtype}{list(leaf.shape)}, the program was exported for "
                     f"{wanted.dtype}{list(wanted.shape)}"
                 )
-        leaves = jax.tree.leaves(arguments)
-        inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-        return jax.tree.unflatten(jax.tree.structure(state), (exported.call if inside else run)(*leaves))
+        return jax.tree.unflatten(jax.tree.structure(state), run(*jax.tree.leaves(arguments)))
 
     return Program(model, call, batch, steps)
 

@@ -157,14 +157,13 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
     itself, hundreds for a step.
     """
     traced = uncollected()(function)
-    program, mapped = jit(traced), jax.jit(traced)
+    program = jit(traced)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if by_hand(args, kwargs):
-            return program(*args, **kwargs)
         arrays = all(isinstance(leaf, NUMBERS) for leaf in jax.tree.leaves((args, kwargs)))
-        return (mapped if arrays and not within_program() else traced)(*args, **kwargs)
+        outermost = by_hand(args, kwargs) or (arrays and not within_program())
+        return (program if outermost else traced)(*args, **kwargs)
 
     return call
 

@@ -5,7 +5,7 @@ python -m tests.measure.sleep --models /work/mj381 --steps 1000 --only tendon
 For each file of model/sleep and test/engine/testdata/sleep a line: steps until both would part by rounding (where a
 twin of MuJoCo, begun 1e-12 away, is 1e-7 from it, or sleeps otherwise), greatest difference of qpos and qvel up to
 there, and whether `tree_asleep` was equal in each of these steps. Fails if it was not, or if they differ by more than
-1e-6. mocap.xml begins in exact touch, where rounding says whether there is a contact, and parts at once. `--rest`
+1e-6. mocap.xml begins in touch (our distance is -2e-16, MuJoCo lists no contact), and parts at once. `--rest`
 prints what a step of 100 humanoids costs where all sleep, as a fraction of one where they are awake.
 """
 
