@@ -107,10 +107,11 @@ def make_data(
     if key not in _SHAPES:
         _SHAPES[key] = jax.eval_shape(computed, model, state, inputs)
     empty, paths = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _SHAPES[key])
-    contact = contact_buffer(model, empty.contact)
+    contact = contact_buffer(model, empty.contact, empty.efc)
     contact = dataclasses.replace(contact, dist=contact.dist + 1e10, geom=contact.geom - 1)
     fields = {**vars(empty), **vars(paths), **vars(state), **vars(inputs), "contact": contact}
-    return _on(device, Data(**fields, qfrc_inverse=jnp.zeros_like(state.qvel), topology=model.topology))
+    more = {"dropped": empty.contact.ncon_dropped, "topology": model.topology}
+    return _on(device, Data(**fields, qfrc_inverse=jnp.zeros_like(state.qvel), **more))
 
 
 def put_data(
@@ -284,9 +285,9 @@ def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact,
     changed |= {f.name: getattr(contacts, f.name) for f in blank.fields() if hasattr(contacts, f.name)}
     fields = {}
     for name, values in changed.items():
-        old = np.array(getattr(blank, name))
-        if len(old) != len(blank.dims):
+        if getattr(blank, name) is None:
             continue
+        old = np.array(getattr(blank, name))
         old[slots] = np.reshape(values, (len(slots), *old.shape[1:]))
         fields[name] = jnp.asarray(old)
     # MuJoCo lists contacts in the order of their keys

@@ -27,6 +27,7 @@ from diffsim.kinematics.com import compute_com_frame, compute_subtree_velocities
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift, tendon_points
 from diffsim.math.linalg import solve_blocks
+from diffsim.mjx.rows import first_rows
 from diffsim.mjx.types import Contact, Data, Model, Paths
 from diffsim.sensor import read_sensors
 from diffsim.simulate.forward import forward as simulate_forward
@@ -38,6 +39,7 @@ from diffsim.solver import Aids, smooth_acceleration
 from diffsim.solver import solve as solve_constraints
 from diffsim.solver.objective import row_forces
 from diffsim.types import data as records
+from diffsim.types.constraints import Constraints
 from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.types.state import Inputs, State
 
@@ -58,15 +60,19 @@ def with_records(m: Model, d: Data, *computed: Any) -> Data:
     """Data with the fields of records that diffsim computed."""
     fields = {name: value for part in computed for name, value in vars(part).items()}
     if "contact" in fields:
-        fields["contact"] = contact_buffer(m, fields["contact"])
+        fields["dropped"] = fields["contact"].ncon_dropped
+        fields["contact"] = contact_buffer(m, fields["contact"], fields["efc"])
     if m.opt.disabled(DisableBit.SENSOR):
         fields.pop("sensordata", None)
     return dataclasses.replace(d, **fields)
 
 
-def contact_buffer(m: Model, contacts: records.Contacts) -> Contact:
-    """The contact buffer under MJX's names."""
-    return Contact(**vars(contacts), dims=tuple(map(int, layout_of(m).dim)))
+def contact_buffer(m: Model, contacts: records.Contacts, efc: Constraints) -> Contact:
+    """The contact buffer under MJX's names, of contacts that have the slots of these constraint rows."""
+    dims = tuple(map(int, layout_of(m).dim))
+    nothing = ("ncon_dropped",) if m.topology.nflex else ("ncon_dropped", "flex", "elem", "vert")
+    fields = vars(contacts) | dict.fromkeys(nothing)
+    return Contact(**fields, dims=dims, first_row=tuple(map(int, first_rows(efc, len(dims)))))
 
 
 def paths_of(m: Model, poses: records.Kinematics) -> Paths:
@@ -153,7 +159,8 @@ def factor_m(m: Model, d: Data) -> Data:
 
 def collision(m: Model, d: Data) -> Data:
     """The contacts of the poses of geoms."""
-    return dataclasses.replace(d, contact=contact_buffer(m, collide(m, colliding_frames(m, d))))
+    contacts = collide(m, colliding_frames(m, d))
+    return dataclasses.replace(d, contact=contact_buffer(m, contacts, d.efc), dropped=contacts.ncon_dropped)
 
 
 def make_constraint(m: Model, d: Data) -> Data:

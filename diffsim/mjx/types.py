@@ -30,6 +30,7 @@ from diffsim.base.enums import SensorType as SensorType
 from diffsim.base.enums import TrnType as TrnType
 from diffsim.base.enums import WrapType as WrapType
 from diffsim.base.errors import near_match
+from diffsim.math.linalg import diagonal_of
 from diffsim.mjx import rows
 from diffsim.types import data as records
 from diffsim.types import model as models
@@ -242,15 +243,26 @@ class Model(_Answers, models.Model, PyTreeNode):
 
 
 class Contact(records.Contacts, PyTreeNode):
-    """The contact buffer. A slot is a contact where `dist < includemargin`; one without geoms has ids of -1."""
+    """The contact buffer. A slot is a contact where `dist < includemargin`; one without geoms has ids of -1.
 
-    # (ncon,), a tuple so that it is part of the structure
+    As in MJX every array has a row for each slot, so that `jax.tree.map(lambda x: x[:2], contact)` picks slots. What
+    `diffsim.Contacts` has beside these is None: the fields of flexes where there are none, and `ncon_dropped`, which
+    is `data.ncon_dropped`.
+    """
+
+    # (ncon,), tuples so that they are part of the structure
     dims: tuple[int, ...] = static()
+    first_row: tuple[int, ...] = static()
 
     @property
     def dim(self) -> np.ndarray:
         """(ncon,) contact dimension of each slot."""
         return np.array(self.dims, np.int32)
+
+    @property
+    def efc_address(self) -> np.ndarray:
+        """(ncon,) the first row of each slot in `efc_*`, -1 where it has none."""
+        return np.array(self.first_row, np.int32)
 
     @property
     def geom1(self) -> Array:
@@ -261,6 +273,13 @@ class Contact(records.Contacts, PyTreeNode):
     def geom2(self) -> Array:
         """(ncon,) second geom of each slot."""
         return self.geom[..., 1]
+
+    def replace(self, **fields: Any) -> Self:
+        """A copy with some fields changed, `dim` and `efc_address` too."""
+        for name, of in (("dims", "dim"), ("first_row", "efc_address")):
+            if of in fields:
+                fields[name] = tuple(map(int, fields.pop(of)))
+        return dataclasses.replace(self, **fields)
 
 
 @record
@@ -277,6 +296,8 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
     """State, Inputs and Data of diffsim in one, under mjData's names; also `efc_J`, `efc_force` ... (mjx/rows.py)."""
 
     qfrc_inverse: Array = leaf("nv")
+    # how many contacts did not fit in the buffer
+    dropped: Array = leaf(dtype=int)
     # of the model that it was made for, which says in which order the rows are
     topology: Topology = static()
 
@@ -307,6 +328,8 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
             fields["tree_sleep"] = fields.pop("tree_asleep")
         if "efc_force" in fields:
             fields["row_force"] = rows.row_force_from(self, jnp.asarray(fields.pop("efc_force"), self.row_force.dtype))
+        if "qM" in fields:
+            fields["M"] = diagonal_of(self.M.blocks, jnp.asarray(fields.pop("qM"), self.qpos.dtype))
         known = [field.name for field in self.fields()]
         for name in [*fields]:
             if name not in known:
@@ -321,6 +344,11 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
     def bind(self, model: models.Model, objects: Any) -> Bound:
         """Fields of objects of an `mujoco.MjSpec`: `data.bind(model, spec.joints).qpos`."""
         return Bound(self, model, objects)
+
+    @property
+    def ncon_dropped(self) -> Array:
+        """Number of contacts that did not fit in the buffer."""
+        return self.dropped
 
     @property
     def ncon(self) -> int:
@@ -355,7 +383,7 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
 
 _PRIVATE = {
     *("solver_niter", "solver_improvement", "solver_gradient_norm", "solver_stalled", "row_force", "efc", "contact"),
-    *("cinert", "crb", "M", "ten_J", "ten_velocity", "actuator_moment", "actuator_velocity"),
+    *("dropped", "cinert", "crb", "M", "ten_J", "ten_velocity", "actuator_moment", "actuator_velocity"),
     *("cacc", "cfrc_int", "cfrc_ext", "subtree_linvel", "subtree_angmom"),
     *("ten_wrapadr", "ten_wrapnum", "wrap_obj", "wrap_xpos"),
 }

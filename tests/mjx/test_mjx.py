@@ -122,6 +122,11 @@ def test_contacts_and_rows(world: tuple) -> None:
     for name in ("efc_J", "efc_D", "efc_aref", "efc_pos", "efc_frictionloss", "efc_force"):
         want = np.reshape(getattr(mjdata, name), getattr(data, name)[rows].shape)
         np.testing.assert_allclose(getattr(data, name)[rows], want, atol=1e-8, rtol=1e-8, err_msg=name)
+    assert [data.efc_type[row] >= 5 for row in data.contact.efc_address] == [True] * data.ncon
+    # as programs pick some contacts
+    first = jax.tree.map(lambda leaf: leaf[active[:1]], data.contact)
+    first = first.replace(dim=data.contact.dim[active[:1]], efc_address=data.contact.efc_address[active[:1]])
+    assert first.frame.shape == (1, 3, 3) and first.dim == [3] and int(data.ncon_dropped) == 0
     forces = np.arange(data.nefc) + 1.0
     np.testing.assert_array_equal(data.replace(efc_force=forces).efc_force[rows], forces[rows])
 
@@ -207,6 +212,7 @@ def test_ways_to_change_a_model_and_data(world: tuple) -> None:
     assert data._impl.tree_replace({"_impl.contact.dist": 0 * data.contact.dist}).contact.dist.sum() == 0
     assert data.replace(_impl=data.replace(cacc=0 * data.cacc, qpos=0 * data.qpos)).qpos.sum() == data.qpos.sum()
     assert data.replace(eq_active=jnp.zeros(0, bool)).eq_active.shape == (0,)
+    np.testing.assert_array_equal(data.tree_replace({"_impl.qM": 2 * data.qM})._impl.qM, 2 * data.qM)
     with pytest.raises(TypeError, match="did you mean"):
         data.replace(qpso=data.qpos)
     batch = jax.vmap(lambda qvel: data.replace(qvel=qvel))(jnp.stack([data.qvel, 2 * data.qvel]))

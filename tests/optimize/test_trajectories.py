@@ -14,6 +14,7 @@ import diffsim
 from diffsim import optimize
 from diffsim.optimize.trajectory.ilqr import Quadratic, box_qp
 from tests.optimize.problems import HORIZON, RAIL, exact, reach
+from tests.uncompiled import uncompiled
 
 TASK = reach((-1, 1))
 NOTHING = jnp.zeros((HORIZON, 1))
@@ -96,6 +97,16 @@ def test_what_no_derivative_reaches_is_not_converged() -> None:
     there = diffsim.make_state(model).replace(qpos=jnp.array([0.0, 1.0]))
     plan = solve(task, there, NOTHING)
     assert plan.converged and plan.unreached == 0 and plan.advice.startswith("A minimum")
+
+
+def test_a_task_without_contacts_falls_through_the_floor() -> None:
+    ball = (
+        "<geom type='plane' size='1 1 1'/><body pos='0 0 .1'><joint type='slide' axis='0 0 1'/><geom size='.1'/></body>"
+    )
+    model = diffsim.load(f"<mujoco><worldbody>{ball}</worldbody></mujoco>")
+    task = optimize.make_task(model, lambda state, data, ctrl: state.qpos, contacts=False)
+    fallen = uncompiled(optimize.evaluate)(task, diffsim.make_state(model), jnp.zeros((5, 0)))
+    np.testing.assert_allclose(fallen.states.qpos[-1], -9.81 * 0.002**2 * 5 * 6 / 2)
 
 
 def test_limits_and_goals_are_kept() -> None:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from diffsim.base.checked import checked
+from diffsim.base.enums import DisableBit
 from diffsim.math import safe
 from diffsim.math.vector import inner
 from diffsim.simulate.arguments import check_arguments
@@ -50,6 +51,7 @@ def make_task(
     final: Final | None = None,
     inputs: Inputs | None = None,
     bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    contacts: bool = True,
 ) -> Task:
     """A task. Make it once: the functions are part of the program, and others compile anew.
 
@@ -58,7 +60,11 @@ def make_task(
       final: (state, data) -> residuals (m,) of the last state; None for no such cost. Data is computed with ctrl = 0.
       inputs: everything else that the user sets, constant; None for `make_inputs(model)`.
       bounds: lower and upper controls, (nu,) or numbers; None for actuator_ctrlrange, where it is limited.
+      contacts: False plans as if nothing could touch anything, for motions through free space: the program compiles in
+        a part of the time. Nothing then says whether the plan runs into something; look at it with contacts.
     """
+    if not contacts:
+        model = model.replace(opt=model.opt.replace(disableflags=model.opt.disableflags | DisableBit.CONTACT))
     dtype = model.qpos0.dtype
     if bounds is None:
         limited = model.topology.actuator_ctrllimited != 0
