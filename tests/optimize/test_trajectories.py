@@ -1,7 +1,9 @@
 """iLQR, shooting and receding horizon control, where the best motion is known."""
 
 import functools
+import types
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ import scipy.optimize
 
 import diffsim
 from diffsim import optimize
+from diffsim.optimize.trajectory import ilqr
 from diffsim.optimize.trajectory.ilqr import Quadratic, box_qp
 from tests.optimize.problems import HORIZON, RAIL, exact, reach
 from tests.uncompiled import uncompiled
@@ -32,6 +35,28 @@ def test_box_qp_finds_the_minimum() -> None:
         np.testing.assert_allclose(u, expected, atol=1e-8)
         moved = solve(Quadratic(root.T @ root, g + mixed @ np.full(3, 1e-6), mixed), lower, upper)[0]
         np.testing.assert_allclose(gain @ np.ones(3), (moved - u) / 1e-6, atol=1e-6)
+
+
+def test_rounding_leaves_a_minimum_in_float32() -> None:
+    """A stiff arm of four joints with strong motors: the cost to go stays convex while controls are at their bounds."""
+    n, steps, h = 4, 40, 0.01
+    task: Any = types.SimpleNamespace(lower=-jnp.ones(n), upper=jnp.ones(n))
+    for seed in (0, 2):
+        rng = np.random.default_rng(seed)
+        turn = np.linalg.qr(rng.normal(size=(n, n)))[0]
+        mobility, stiffness = turn @ np.diag(np.logspace(-1, 2, n)) @ turn.T, 10 * rng.normal(size=(n, n))
+        A = np.block([[np.eye(n) + h * h * stiffness, h * np.eye(n)], [h * stiffness, np.eye(n)]])
+        B = 100 * np.concatenate([h * h * mobility, h * mobility])
+        r, r_x, r_u = (np.zeros((steps + 1, 3 * n, *width)) for width in ((), (2 * n,), (n,)))
+        r[-1, n:], r_x[-1, n:] = 20 * rng.normal(size=2 * n), np.diag(np.repeat([10.0, 3.0], n))
+        r_u[:-1, :n] = 0.05 * np.eye(n)
+        parts = (np.broadcast_to(A, (steps + 1, *A.shape)), np.broadcast_to(B, (steps + 1, *B.shape)), r, r_x, r_u)
+        gains = []
+        for dtype in (jnp.float32, jnp.float64):
+            system = ilqr._Model(*(jnp.asarray(part, dtype) for part in parts))
+            solve = jax.jit(lambda system, ctrl: ilqr._backward(task, system, ctrl, ctrl[0, 0] + 1e-6))
+            gains.append(jnp.sum(solve(system, jnp.zeros((steps, n), dtype))[2]))
+        np.testing.assert_allclose(*gains, rtol=0.01)
 
 
 def test_ilqr_finds_the_best_controls() -> None:

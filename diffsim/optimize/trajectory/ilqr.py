@@ -89,6 +89,8 @@ class Plan(Trajectory):
         """What to make of it, in a sentence; of one plan, not of a batch."""
         if not np.isfinite(float(self.cost)):
             return "Do not use it: the motion diverged; see diffsim.check."
+        if not np.isfinite(np.asarray(self.gains)).all():
+            return "No minimum of the task, and no feedback: derivatives along the motion are not finite."
         if float(self.unreached) > UNREACHED:
             share = f"{float(self.unreached):.0%} of the cost"
             return f"No minimum of the task: no derivative reaches {share}: search first, optimize.plan."
@@ -277,7 +279,7 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
     gain = old.cost - tried.cost
     least = settings.tolerance * jnp.abs(old.cost)
     # a failed step is tried again with more regularization, unless nothing was to be gained
-    over = better | ~(progress.expected > least) | (progress.mu >= LARGEST)
+    over = better | (progress.expected <= least) | (progress.mu >= LARGEST)
     ended = ~(gain > least) & jnp.isfinite(old.cost) & over
     believed = (progress.promised <= PROMISED * old.cost) & (progress.unreached <= UNREACHED * old.cost)
     change = jnp.where(better & (size >= WHOLE), 1 / FACTOR, jnp.where(better & (size > SMALL), 1.0, FACTOR))
@@ -291,7 +293,7 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
         mu=mu,
         iterations=progress.iterations + 1,
         done=ended | failed,
-        converged=ended & believed,
+        converged=ended & believed & jnp.isfinite(progress.expected),
     )
 
 
@@ -301,12 +303,13 @@ def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
     width, simulated = LINEARIZED if for_cpu() else 0, progress.iterations >= 0
     system = in_turn(expand, (task, progress.path), width, simulated)
     step, gains, gain = _backward(task, system, progress.path.ctrl, progress.mu)
-    expected = jnp.sum(gain)
+    # not a number where rounding left no minimum to step to: more regularization makes one
+    expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
     return progress._replace(
         step=step,
         gains=gains,
         expected=expected,
-        promised=jnp.maximum(progress.promised, expected),
+        promised=jnp.maximum(progress.promised, jnp.where(jnp.isfinite(expected), expected, 0)),
         unreached=system.unreached(),
     )
 
@@ -342,11 +345,11 @@ def _backward(task: Task, system: _Model, ctrl: Array, mu: Array) -> Stage:
         ahead = matmul(curvature, B)
         Q_uu = matmul(r_u.T, r_u) + matmul(B.T, ahead) + mu * jnp.eye(now.size, dtype=now.dtype)
         Q_ux = matmul(r_u.T, r_x) + matmul(ahead.T, A)
-        Q_xx = matmul(r_x.T, r_x) + matmul(matmul(A.T, curvature), A)
         step, gain = box_qp(Quadratic(Q_uu, Q_u, Q_ux), task.lower - now, task.upper - now)
-        pulled = matmul(Q_uu, gain) + Q_ux
-        slope = Q_x + matmul(gain.T, Q_u) + matmul(pulled.T, step)
-        curvature = Q_xx + matmul(gain.T, pulled) + matmul(Q_ux.T, gain)
+        slope = Q_x + matmul(gain.T, Q_u) + matmul((matmul(Q_uu, gain) + Q_ux).T, step)
+        # a sum of squares, which rounding does not make negative as it does Q_xx - Q_xu Q_uu^-1 Q_ux
+        led, left = A + matmul(B, gain), r_x + matmul(r_u, gain)
+        curvature = matmul(left.T, left) + matmul(led.T, matmul(curvature, led)) + mu * matmul(gain.T, gain)
         return (slope, 0.5 * (curvature + curvature.T)), (step, gain, -inner(Q_u, step))
 
     stages = jax.tree.map(lambda leaf: leaf[:-1], system)
