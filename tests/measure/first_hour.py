@@ -164,7 +164,7 @@ def tasks() -> dict[str, Hour]:
         "playground": Hour(PLAYGROUND, r"reward 0\.\d|reward 1\.0"),
         "ppo": Hour(PPO, r"\[\(0, ", ("curve.png",)),
         "randomization": Hour(random, r"\[\(0, ", ("curve.png",)),
-        "vector": Hour(VECTOR, r"\(1024, 4\)"),
+        "vector": Hour(VECTOR, r"\(1024, 5\)"),
         "film": Hour(FILM, r"\d+ frames", ("walk.mp4",)),
         "checkpoint": Hour(CHECKPOINT, "True"),
         "two": Hour(two(), r"0 \(1024, 2\) \(512, 2\)"),
