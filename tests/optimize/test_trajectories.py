@@ -40,7 +40,13 @@ def test_box_qp_finds_the_minimum() -> None:
 def test_rounding_leaves_a_minimum_in_float32() -> None:
     """A stiff arm of four joints with strong motors: the cost to go stays convex while controls are at their bounds."""
     n, steps, h = 4, 40, 0.01
-    task: Any = types.SimpleNamespace(lower=-jnp.ones(n), upper=jnp.ones(n))
+
+    @jax.jit
+    def gain(system: Any, one: jax.Array) -> jax.Array:
+        task: Any = types.SimpleNamespace(lower=-one, upper=one)
+        ctrl = jnp.zeros((steps, n), one.dtype)
+        return jnp.sum(ilqr._backward(task, system, ctrl, 1e-6 * one[0])[2])
+
     for seed in (0, 2):
         rng = np.random.default_rng(seed)
         turn = np.linalg.qr(rng.normal(size=(n, n)))[0]
@@ -51,12 +57,8 @@ def test_rounding_leaves_a_minimum_in_float32() -> None:
         r[-1, n:], r_x[-1, n:] = 20 * rng.normal(size=2 * n), np.diag(np.repeat([10.0, 3.0], n))
         r_u[:-1, :n] = 0.05 * np.eye(n)
         parts = (np.broadcast_to(A, (steps + 1, *A.shape)), np.broadcast_to(B, (steps + 1, *B.shape)), r, r_x, r_u)
-        gains = []
-        for dtype in (jnp.float32, jnp.float64):
-            system = ilqr._Model(*(jnp.asarray(part, dtype) for part in parts))
-            solve = jax.jit(lambda system, ctrl: ilqr._backward(task, system, ctrl, ctrl[0, 0] + 1e-6))
-            gains.append(jnp.sum(solve(system, jnp.zeros((steps, n), dtype))[2]))
-        np.testing.assert_allclose(*gains, rtol=0.01)
+        systems = [ilqr._Model(*(jnp.asarray(part, dtype) for part in parts)) for dtype in (jnp.float32, jnp.float64)]
+        np.testing.assert_allclose(*(gain(system, jnp.ones(n, system.A.dtype)) for system in systems), rtol=0.01)
 
 
 def test_ilqr_finds_the_best_controls() -> None:
