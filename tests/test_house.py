@@ -178,7 +178,7 @@ DOORS = {
     "dynamics.bias": 25,
     "actuator.actuation": 32,
     "collision.narrowphase": 50,
-    "constraint.families": 71,
+    "constraint.families": 49,
     "solver.solve": 44,
     "sensor.table": 84,
     "simulate.forward": 126,

@@ -14,19 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.collision.flex_pairs import flex_elements, near_pairs
-from diffsim.collision.flex_slots import (
-    MOST,
-    FlexMeeting,
-    FlexSlots,
-    Meeting,
-    condims,
-    internal_rows,
-    pair_condims,
-    slots_of,
-)
+from diffsim.collision.flex_pairs import near_pairs
+from diffsim.collision.flex_slots import MOST, condims, internal_rows, pair_condims, slots_of
 from diffsim.collision.layout import layout_of
 from diffsim.collision.pairs import PairParameters, completed, mixed, side_of
+from diffsim.flex.points import flex_elements
 from diffsim.geometry.colliders import Poses, data_bucket, gather, look
 from diffsim.geometry.elements import element_collider, element_element, faces_of_tetrahedron, vertex_element
 from diffsim.geometry.shapes import Candidates
@@ -34,6 +26,7 @@ from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import dot, scale, total
 from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
+from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.barriers import anywhere
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.select import where
@@ -200,17 +193,15 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
     Raises:
       UnsupportedError: a height field or distance field that touches a flex.
     """
-    count = len(contacts.dist)
-    slots = slots_of(model)
     if not model.topology.nflex:
         return contacts
-    none = jnp.full((count, 2), -1, jnp.int32)
+    none = jnp.full((len(contacts.dist), 2), -1, jnp.int32)
     whole = dataclasses.replace(contacts, flex=none, elem=none, vert=none)
     # after all pairs of geoms
     layout = layout_of(model)
     key = int(np.max(layout.pair_sort_key, initial=0) + np.max(layout.row_part, initial=0)) + 1
     found, parts = dict[int, Found](), [whole]
-    for each in slots:
+    for each in slots_of(model).flexes:
         meeting = id(each.meeting)
         if meeting not in found:
             found[meeting] = meeting_found(model, poses, flexes.flexvert_xpos, each.meeting)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.flex.points import flex_elements
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
@@ -33,16 +34,6 @@ class NearPairs(NamedTuple):
     second: Array
     there: Array
     left_out: Array
-
-
-@per_topology
-def flex_elements(topology: Topology, flex: int) -> np.ndarray:
-    """(m, dim + 1) the vertices of the elements of a flex, counted over all flexes."""
-    dim, start, count = (
-        int(topology[flex]) for topology in (topology.flex_dim, topology.flex_elemdataadr, topology.flex_elemnum)
-    )
-    data = topology.flex_elem.ravel()[start : start + count * (dim + 1)]
-    return data.reshape(count, dim + 1) + topology.flex_vertadr[flex]
 
 
 @per_topology

@@ -13,47 +13,18 @@ import numpy as np
 
 from diffsim.base.enums import DisableBit, FlexSelf, GeomType
 from diffsim.base.errors import Problem, UnsupportedError
-from diffsim.collision.flex_pairs import active_elements, flex_elements, pair_count
-from diffsim.collision.layout import layout_of
+from diffsim.collision.flex_pairs import active_elements, pair_count
+from diffsim.collision.layout import contact_layout
+from diffsim.flex.points import flex_elements
 from diffsim.geometry.elements import FACES, element_collider, pair_rows
+from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
+from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots, Meeting, Slots
 from diffsim.types.topology import Topology, per_topology
 
 # mjMAXCONPAIR
 MOST = 50
 NO_ELEMENTS = (GeomType.HFIELD, GeomType.SDF)
-
-
-class Meeting(NamedTuple):
-    """A flex and a body, whose geoms (n,) touch it: all rows of contacts that there can be, in MuJoCo's order.
-
-    Of each row (m,) the geom, vertex and element, -1 for none, and the vertices (4, m) by their number among all, -1
-    for none.
-    """
-
-    flex: int
-    geoms: np.ndarray
-    geom: np.ndarray
-    vert: np.ndarray
-    elem: np.ndarray
-    corner: np.ndarray
-
-
-class FlexMeeting(NamedTuple):
-    """Two flexes, or one with itself; `internal`: its vertices and the elements beside them."""
-
-    first: int
-    flex: int
-    internal: bool = False
-
-
-class FlexSlots(NamedTuple):
-    """Slots [start, stop), after those of geoms, of contacts of one dimension of a meeting."""
-
-    meeting: Meeting | FlexMeeting
-    dim: int
-    start: int
-    stop: int
 
 
 @per_topology
@@ -163,46 +134,45 @@ def internal_rows(topology: Topology, flex: int) -> InternalRows:
     return InternalRows(*map(np.concatenate, (dim, vert, elem)))
 
 
-def is_passive(topology: Topology, meeting: Meeting | FlexMeeting) -> bool:
-    """Whether the contacts of a meeting are springs."""
-    flexes = [meeting.flex, meeting.first] if isinstance(meeting, FlexMeeting) else [meeting.flex]
-    return any(topology.flex_passive[flexes])
+def slots_of(model: Model) -> ContactSlots:
+    """What each slot of a model's contact buffer is for."""
+    opt = model.opt
+    return contact_slots(model.topology, opt.disableflags, model.hooks.contact_filter, opt.sdf_initpoints)
+
+
+@per_topology
+def contact_slots(topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int) -> ContactSlots:
+    """Slots of geoms, one run for each contact dimension, and those of flexes behind them."""
+    layout = contact_layout(topology, disableflags, contact_filter, searches)
+    cuts = [0, *(np.flatnonzero(np.diff(layout.dim)) + 1).tolist(), layout.ncon]
+    geoms = tuple(Slots(int(layout.dim[a]), a, b) for a, b in itertools.pairwise(cuts) if a < b)
+    body = layout.body if np.all(layout.body >= 0) else None
+    return ContactSlots(geoms, body, flex_slots(topology, disableflags, layout.ncon))
 
 
 @per_topology
 def flex_slots(topology: Topology, disableflags: int, first: int) -> tuple[FlexSlots, ...]:
     """The slots of all meetings, which begin at `first`: by contact dimension, of passive flexes last."""
-    if disableflags & (DisableBit.CONSTRAINT | DisableBit.CONTACT):
+    if not topology.nflex or disableflags & (DisableBit.CONSTRAINT | DisableBit.CONTACT):
         return ()
     listed = []
     # the search by boxes looks at the outer layers of solids only
     for meeting in meetings(topology, bool(disableflags & DisableBit.MIDPHASE)):
         dims = np.unique(condims(topology, meeting))
-        listed += [(is_passive(topology, meeting), int(dim), meeting, len(meeting.geom)) for dim in dims]
+        passive = bool(topology.flex_passive[meeting.flex])
+        listed += [(passive, int(dim), meeting, len(meeting.geom)) for dim in dims]
     for meeting in flex_meetings(topology):
-        mixed = np.unique(pair_condims(topology, meeting))
-        listed += [
-            (is_passive(topology, meeting), n, meeting, possible_rows(topology, meeting, n)) for n in mixed.tolist()
-        ]
+        passive = bool(np.any(topology.flex_passive[[meeting.first, meeting.flex]]))
+        for dim in np.unique(pair_condims(topology, meeting)).tolist():
+            listed.append((passive, dim, meeting, possible_rows(topology, meeting, dim)))
     slots, start = [], first
-    for _, dim, meeting, count in sorted(listed, key=lambda each: each[:2]):
+    for passive, dim, meeting, count in sorted(listed, key=lambda run: run[:2]):
         if not count:
             continue
         stop = start + min(MOST, count)
-        slots.append(FlexSlots(meeting, dim, start, stop))
+        slots.append(FlexSlots(meeting, passive, dim, start, stop))
         start = stop
     return tuple(slots)
-
-
-def slots_of(model: Model) -> tuple[FlexSlots, ...]:
-    """The slots of a model's contacts of flexes."""
-    return flex_slots(model.topology, model.opt.disableflags, layout_of(model).ncon) if model.topology.nflex else ()
-
-
-def slot_dims(model: Model) -> np.ndarray:
-    """(ncon,) contact dimensions of all slots, of geoms and flexes."""
-    more = [np.full(each.stop - each.start, each.dim, np.int32) for each in slots_of(model)]
-    return np.concatenate([layout_of(model).dim, *more])
 
 
 def condims(topology: Topology, meeting: Meeting) -> np.ndarray:

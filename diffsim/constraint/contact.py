@@ -23,7 +23,6 @@ import numpy as np
 
 from diffsim.base.enums import Cone
 from diffsim.base.errors import Problem, UnsupportedError
-from diffsim.collision.layout import contact_layout
 from diffsim.constraint import flex_rows
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
@@ -32,43 +31,13 @@ from diffsim.math.linalg import BlockColumns, columns_of
 from diffsim.math.vector import cross, dot, mul_vec
 from diffsim.types import Model
 from diffsim.types.data import Contacts
-from diffsim.types.hooks import Filter
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.slots import ContactSlots, Slots
 from diffsim.xla.barriers import for_cpu, stored
 from diffsim.xla.select import where
 
 Array = jax.Array
 
 FRICTIONLESS, WITH_FRICTION = (1,), (3, 4, 6)
-
-
-class Slots(NamedTuple):
-    """Slots [start, stop) of the buffer have dimension `dim`."""
-
-    dim: int
-    start: int
-    stop: int
-
-
-class SlotLayout(NamedTuple):
-    """Slots by dimension, and the static bodies of all slots where every slot belongs to one pair."""
-
-    groups: tuple[Slots, ...]
-    body: np.ndarray | None
-
-
-@per_topology
-def slot_layout(topology: Topology, disableflags: int, contact_filter: Filter | None, searches: int) -> SlotLayout:
-    """Index work of this file."""
-    layout, dimensions = contact_layout(topology, disableflags, contact_filter, searches), FRICTIONLESS + WITH_FRICTION
-    edges = [int(np.searchsorted(layout.dim, dim)) for dim in dimensions] + [len(layout.dim)]
-    groups = [Slots(dim, edges[i], edges[i + 1]) for i, dim in enumerate(dimensions)]
-    static = bool(np.all(layout.body >= 0))
-    return SlotLayout(tuple(group for group in groups if group.stop > group.start), layout.body if static else None)
-
-
-def _slots(model: Model) -> SlotLayout:
-    return slot_layout(model.topology, model.opt.disableflags, model.hooks.contact_filter, model.opt.sdf_initpoints)
 
 
 class SlotBodies(NamedTuple):
@@ -80,12 +49,12 @@ class SlotBodies(NamedTuple):
     invweight: Array
 
 
-def slot_bodies(model: Model, contacts: Contacts) -> SlotBodies:
+def slot_bodies(model: Model, contacts: Contacts, slots: ContactSlots) -> SlotBodies:
     """What the rows need of the two bodies of every slot; a slot without geoms has an empty mask."""
     topology, weight = model.topology, model.body_invweight0[:, 0]
-    blocks, layout = articulated_blocks(topology), _slots(model)
-    if layout.body is not None:
-        first, second = layout.body.T
+    blocks = articulated_blocks(topology)
+    if slots.body is not None:
+        first, second = slots.body.T
         chain = body_dof_mask(topology).astype(np.int8)
         mask = columns_of(blocks, jnp.asarray(chain[second] - chain[first], weight.dtype))
         return SlotBodies(mask, weight[first] + weight[second])
@@ -131,11 +100,10 @@ def elliptic(source: Sources) -> list[RawRows]:
 def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
     """One group for each of some dimensions that there are slots of."""
     model = source.model
-    layout = _slots(model)
-    groups = [slots for slots in layout.groups if slots.dim in dimensions]
+    groups = [run for run in source.slots.geoms if run.dim in dimensions]
     if not groups:
         return []
-    motion, bodies = axes(model.topology, source.com), slot_bodies(model, source.contacts)
+    motion, bodies = axes(model.topology, source.com), slot_bodies(model, source.contacts, source.slots)
     rows = [_raw_rows(source.contacts, slots, motion, bodies) for slots in groups]
     if model.topology.has("geom_surfacevel"):
         drift = _surface_drift(source)

@@ -19,13 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import EqType
-from diffsim.collision.flex_pairs import flex_elements
-from diffsim.collision.flex_slots import FlexMeeting, FlexSlots, is_passive, slots_of
 from diffsim.constraint.rows import RawRows, Sources
 from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
 from diffsim.flex.edges import edge_rows
 from diffsim.flex.nodes import contact_shares, node_positions, node_rows, nodes_of
-from diffsim.flex.points import carried_rows
+from diffsim.flex.points import carried_rows, flex_elements
 from diffsim.flex.vertex_strain import neighbours, vertex_rows, vertex_strain
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns
@@ -33,6 +31,7 @@ from diffsim.math.stencil_rows import Segment
 from diffsim.math.vector import matmul, mul_vec, mul_vec_t
 from diffsim.types.data import ComFrame, Contacts, Flexes, Passive
 from diffsim.types.model import Model
+from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
@@ -180,10 +179,8 @@ def element_corners(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """(nflexelem + 1, 4) the vertices of each element, behind a row for none; the first element of each flex."""
     table = np.full((topology.nflexelem + 1, 4), -1)
     for flex in range(topology.nflex):
-        start, count, size = topology.flex_elemdataadr[flex], topology.flex_elemnum[flex], topology.flex_dim[flex] + 1
-        own = topology.flex_elem.ravel()[start : start + count * size].reshape(count, size)
-        first = 1 + topology.flex_elemadr[flex]
-        table[first : first + count, :size] = own + topology.flex_vertadr[flex]
+        corners, first = flex_elements(topology, flex), 1 + topology.flex_elemadr[flex]
+        table[first : first + len(corners), : corners.shape[1]] = corners
     return table, topology.flex_elemadr
 
 
@@ -192,7 +189,7 @@ def flex_side(
 ) -> tuple[np.ndarray | Array, Array]:
     """The vertices (k, n) of a side of contacts in some slots, -1 for none, and their weights (k, n)."""
     topology = model.topology
-    flexes = [_flexes_of(each)[side] for each in slots]
+    flexes = [each.flexes[side] for each in slots]
     most = max(topology.flex_dim[flex] + 1 for flex in flexes)
     if not any(isinstance(each.meeting, FlexMeeting) or len(each.meeting.geom) != _size(each) for each in slots):
         corners = [each.meeting.corner for each in slots if not isinstance(each.meeting, FlexMeeting)]
@@ -218,29 +215,13 @@ def flex_side(
     return vertex, safe.divide(share, jnp.broadcast_to(jnp.sum(share, axis=0), share.shape))
 
 
-def _flexes_of(slots: FlexSlots) -> tuple[int, int]:
-    """The flexes of both sides, -1 for a geom."""
-    meeting = slots.meeting
-    return (meeting.first if isinstance(meeting, FlexMeeting) else -1), meeting.flex
-
-
 def _size(slots: FlexSlots) -> int:
     return slots.stop - slots.start
 
 
-def contact_slots(model: Model, passive: bool = False) -> list[tuple[FlexSlots, ...]]:
-    """Slots of contacts of flexes, passive ones or all others, by dimension."""
-    slots = slots_of(model)
-    groups: dict[int, list[FlexSlots]] = {}
-    for each in slots:
-        if is_passive(model.topology, each.meeting) == passive:
-            groups.setdefault(each.dim, []).append(each)
-    return [tuple(group) for group in groups.values()]
-
-
 def contacts(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
     """Contacts of flexes with geoms, of some dimensions."""
-    groups = [slots for slots in contact_slots(source.model) if slots[0].dim in dimensions]
+    groups = [slots for slots in source.slots.of_flexes() if slots[0].dim in dimensions]
     return [contact_rows(source, slots) for slots in groups]
 
 
@@ -281,7 +262,7 @@ def contact_jacobian(
 def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
     """The bodies that may move either side of contacts in some slots."""
     meeting, found = slots.meeting, []
-    for flex in _flexes_of(slots):
+    for flex in slots.flexes:
         if flex < 0:
             assert not isinstance(meeting, FlexMeeting)
             found.append(topology.geom_bodyid[meeting.geoms])
@@ -300,7 +281,7 @@ def carriers(
 
     def kind(each: FlexSlots) -> tuple:
         """What is done at once: slots of the same interpolated flexes, or those of all others."""
-        return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in _flexes_of(each))
+        return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in each.flexes)
 
     parts = []
     for _, several in itertools.groupby(slots, kind):
@@ -327,7 +308,7 @@ def side_carriers(
     model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int
 ) -> tuple[np.ndarray | Array, Array]:
     """The bodies (k, n) that move one side of contacts, 0 for none, and their weights (k, n)."""
-    topology, flex = model.topology, _flexes_of(slots[0])[side]
+    topology, flex = model.topology, slots[0].flexes[side]
     if flex < 0:
         geoms = [each.meeting.geom for each in slots if not isinstance(each.meeting, FlexMeeting)]
         if all(len(geom) == _size(each) for geom, each in zip(geoms, slots, strict=True)):
@@ -345,13 +326,16 @@ def side_carriers(
     return jnp.where(vertex >= 0, jnp.asarray(table)[jnp.maximum(vertex, 0)], 0), weight
 
 
-def add_contact_springs(model: Model, com: ComFrame, flexes: Flexes, contacts: Contacts, passive: Passive) -> Passive:
+def add_contact_springs(
+    model: Model, com: ComFrame, flexes: Flexes, buffer: tuple[ContactSlots, Contacts], passive: Passive
+) -> Passive:
     """Passive forces with those of contacts of flexes that are springs instead of constraints.
 
     They push with `STIFFNESS` times their depth, and pull within the margin, as in MuJoCo.
     """
     push = jnp.zeros_like(passive.qfrc_spring)
-    for slots in contact_slots(model, passive=True):
+    contact_slots, contacts = buffer
+    for slots in contact_slots.of_flexes(passive=True):
         start, stop = slots[0].start, slots[-1].stop
         own = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
         segment, _ = contact_jacobian(model, com, flexes, own, (slots[0]._replace(dim=1), *slots[1:]))

@@ -23,6 +23,7 @@ from diffsim.math.vector import matmul
 from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import ActiveSet, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Flexes, Kinematics, Tendons, Velocities
+from diffsim.types.slots import ContactSlots
 from diffsim.xla.barriers import for_gpu, stored
 from diffsim.xla.bilinear import powers
 from diffsim.xla.select import where
@@ -128,6 +129,7 @@ class Sources(NamedTuple):
     tendons: Tendons
     velocities: Velocities
     contacts: Contacts
+    slots: ContactSlots
     # which rows act and push, where the state does not decide
     active_set: ActiveSet | None = None
     # m, how far apart contacts have soft rows (contact.py); None for none

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import ConstraintState, ConstraintType, DisableBit, Jacobian
-from diffsim.collision.flex_slots import slot_dims
-from diffsim.collision.layout import layout_of
+from diffsim.collision.flex_slots import slots_of
 from diffsim.constraint import laws
 from diffsim.constraint.contact import slot_bodies, slot_body_ids
 from diffsim.constraint.equality import body_pairs
@@ -239,8 +238,9 @@ def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray)
 
 def _moves(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray, jacobian: Array) -> Array:
     """(n,) whether anything moves a constraint: of a contact of geoms its bodies, of others what its rows say."""
-    if rows.slot is not None and rows.slot < layout_of(model).ncon:
-        mask = slot_bodies(model, contacts).mask.dense[rows.slot : rows.slot + rows.count]
+    slots = slots_of(model)
+    if rows.slot in {run.start for run in slots.geoms}:
+        mask = slot_bodies(model, contacts, slots).mask.dense[rows.slot : rows.slot + rows.count]
         return jnp.any(mask != 0, axis=1) | (not is_sparse(model))
     row = jnp.any(jacobian != 0, axis=(0, 2))
     return jnp.any(row[None] & (ids[:, None] == ids[None]), axis=1)
@@ -310,7 +310,7 @@ def contact_list(model: Model, contacts: Contacts, constraints: Constraints, sol
     address = jnp.where(included, jnp.argmax(matches, axis=1), -1) if matches.size else jnp.full((count,), -1)
     reason = jnp.where(contacts.dist < contacts.includemargin, WITHOUT_DOFS, IN_GAP)
     columns = {name: getattr(contacts, name) for name in COPIED} | {
-        "dim": jnp.asarray(slot_dims(model)),
+        "dim": jnp.asarray(slots_of(model).dim),
         "exclude": jnp.where(included, INCLUDED, reason).astype(jnp.int32),
         "efc_address": address.astype(jnp.int32),
         "slot": jnp.arange(count, dtype=jnp.int32),

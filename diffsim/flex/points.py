@@ -17,9 +17,20 @@ from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
 from diffsim.math.vector import dot, mul_vec, total
 from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
+from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, pick_some
 
 Array = jax.Array
+
+
+@per_topology
+def flex_elements(topology: Topology, flex: int) -> np.ndarray:
+    """(m, dim + 1) the vertices of the elements of a flex, counted over all flexes."""
+    dim, start, count = (
+        int(topology[flex]) for topology in (topology.flex_dim, topology.flex_elemdataadr, topology.flex_elemnum)
+    )
+    data = topology.flex_elem.ravel()[start : start + count * (dim + 1)]
+    return data.reshape(count, dim + 1) + topology.flex_vertadr[flex]
 
 
 def vertex_positions(model: Model, kinematics: Kinematics) -> Array:

@@ -16,7 +16,7 @@ from diffsim.actuator.actuation import compute_actuation
 from diffsim.actuator.actuators import Command, add_user_force, user_laws
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.enums import DisableBit, EnableBit, Integrator, Stage
-from diffsim.collision import collide, colliding_frames
+from diffsim.collision import collide, colliding_frames, slots_of
 from diffsim.collision.layout import layout_of
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.dynamics.bias import compute_bias, motion_forces
@@ -165,7 +165,7 @@ def collision(m: Model, d: Data) -> Data:
 
 def make_constraint(m: Model, d: Data) -> Data:
     """The constraint rows, from contacts, poses and velocities."""
-    sources = Sources(m, state_of(d), inputs_of(d), d, d, d, d, d.contact)
+    sources = Sources(m, state_of(d), inputs_of(d), d, d, d, d, d.contact, slots_of(m))
     rows = make_constraints(sources)
     return dataclasses.replace(d, efc=rows, row_force=rows.concatenate(row_forces(rows, d.qacc)))
 

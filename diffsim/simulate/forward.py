@@ -15,7 +15,7 @@ from diffsim.actuator.actuators import Command, add_user_force, user_laws
 from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit
-from diffsim.collision import collide_flexes, colliding_frames
+from diffsim.collision import collide_flexes, colliding_frames, slots_of
 from diffsim.constraint import Sources, add_contact_springs, constraint_wrenches, contact_forces, make_constraints
 from diffsim.dynamics.bias import compute_bias, motion_forces
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
@@ -73,13 +73,13 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     tendons = compute_tendons(model, qpos, kinematics, com)
     inertia = compute_inertia(model, com, tendons)
     contacts, rest = wake_and_collide(model, state, inputs, tendons, colliding_frames(model, kinematics))
-    contacts = collide_flexes(model, kinematics, flexes, contacts)
+    contacts, slots = collide_flexes(model, kinematics, flexes, contacts), slots_of(model)
     transmission = compute_transmission(model, qpos, kinematics, com, tendons, contacts)
 
     # velocity
     velocities = compute_velocities(model, qvel, com, tendons, transmission)
     passive = compute_passive(model, state, kinematics, com, tendons, velocities, flexes)
-    passive = add_contact_springs(model, com, flexes, contacts, passive)
+    passive = add_contact_springs(model, com, flexes, (slots, contacts), passive)
     known = _so_far(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
     passive = add_user_force(model, state, inputs, known, passive)
     drift = tendon_drift(model, qvel, kinematics, com, velocities)
@@ -97,9 +97,8 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     others = passive.qfrc_passive + actuation.qfrc_actuator + applied
     aids = Aids(contacts.sort_key, motion_forces(model, qvel, com, velocities, others))
     asleep = None if rest is None else rest.dofs
-    sources = Sources(
-        model, state, inputs, kinematics, com, tendons, velocities, contacts, active_set, flexes=flexes, asleep=asleep
-    )
+    stages = (kinematics, com, tendons, velocities, contacts, slots)
+    sources = Sources(model, state, inputs, *stages, active_set, flexes=flexes, asleep=asleep)
     constraints = make_constraints(sources)
     solution = solve(model, inertia.M, smooth_force, still(rest, state.qacc_warmstart), constraints, aids)
     if model.opt.contact_reach:

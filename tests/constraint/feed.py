@@ -6,7 +6,7 @@ import numpy as np
 from oracle import inputs_of, record_of, sparse, state_of
 
 from diffsim.base.enums import ConstraintType, EqType
-from diffsim.collision.layout import contact_layout
+from diffsim.collision import contact_layout, slots_of
 from diffsim.constraint import Sources, make_constraints
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
@@ -58,7 +58,8 @@ def rows_of(model: Model, mjmodel: Any, data: Any) -> Fed:
     """Our constraints from the oracle's state, poses and contacts."""
     contacts, slots = contacts_of(model, data)
     records = [record_of(cls, mjmodel, data) for cls in (Kinematics, ComFrame, Tendons, Velocities)]
-    return Fed(make(Sources(model, state_of(data), inputs_of(data), *records, contacts)), contacts, slots)
+    sources = Sources(model, state_of(data), inputs_of(data), *records, contacts, slots_of(model))
+    return Fed(make(sources), contacts, slots)
 
 
 class Row(NamedTuple):

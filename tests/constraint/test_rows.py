@@ -9,6 +9,7 @@ import pytest
 from oracle import assert_close, contact_forces_of, inputs_of, mujoco, record_of, state_of
 
 from diffsim.base.enums import ConstraintType, DisableBit
+from diffsim.collision import slots_of
 from diffsim.constraint import Sources, constraint_wrenches, contact_forces, make_constraints
 from diffsim.constraint.families import FAMILIES
 from diffsim.solver.objective import row_forces
@@ -133,4 +134,5 @@ def remake(model, case):
     """Our rows of a case, for another model."""
     kinds = (Kinematics, ComFrame, Tendons, Velocities)
     records = [jax.tree.map(jnp.asarray, record_of(cls, case.mjmodel, case.data)) for cls in kinds]
-    return make_constraints(Sources(model, state_of(case.data), inputs_of(case.data), *records, case.fed.contacts))
+    known = (*records, case.fed.contacts, slots_of(model))
+    return make_constraints(Sources(model, state_of(case.data), inputs_of(case.data), *known))

@@ -6,6 +6,7 @@ import numpy as np
 from oracle import contact_forces_of, field_of, inputs_of, load_pair, record_of, state_of
 from ray_scenes import GEOMS, xml
 
+from diffsim.collision import slots_of
 from diffsim.constraint import Sources, make_constraints
 from diffsim.sensor import read_sensors
 from diffsim.solver.objective import row_forces
@@ -120,7 +121,7 @@ def readings_of(path: str, mjdata: Any, slots: int = 24) -> tuple[Model, State, 
     rows, row_force = None, None
     if path == LIMITS:
         sources = (parts[cls] for cls in (Kinematics, ComFrame, Tendons, Velocities))
-        rows = constrain(Sources(model, state, inputs, *sources, contacts))
+        rows = constrain(Sources(model, state, inputs, *sources, contacts, slots_of(model)))
         row_force = rows.concatenate(row_forces(rows, np.array(mjdata.qacc)))
     given = {name for part in parts.values() for name in vars(part)} | {"qacc", "row_force", "contact", "efc"}
     fields = {name: None for name in Data.__dataclass_fields__ if name not in given}

@@ -10,6 +10,7 @@ import pytest
 from oracle import assert_close, inputs_of, record_of, state_of
 
 from diffsim.base.enums import Solver
+from diffsim.collision import slots_of
 from diffsim.constraint import Sources, make_constraints
 from diffsim.solver import solve
 from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
@@ -148,7 +149,7 @@ def inputs_and_rows(case):
 
     def run(numbers):
         model, state, records, contacts = numbers
-        rows = make_constraints(Sources(model, state, inputs_of(case.data), *records, contacts))
+        rows = make_constraints(Sources(model, state, inputs_of(case.data), *records, contacts, slots_of(model)))
         return acceleration(case.model, (qM, smooth, start, rows))
 
     return numbers, run
