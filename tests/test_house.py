@@ -169,7 +169,7 @@ def test_less_and_less_is_told_to_xla() -> None:
 
 # how many modules of the package one may have to open to understand one of them; may only become fewer
 # constraint/islands.py (also in what imports families) and simulate/sleep.py came as stages of their own; with flexes
-# that are interpolated or touch each other came math/polar.py, flex/{nodes, cell_forces, implicit, cable}.py and
+# that are interpolated or touch each other came flex/{nodes, cell_forces, cable}.py and
 # collision/{flex_pairs, flex_slots}.py
 # sensor/tactile.py came as a sensor of its own
 DOORS = {
@@ -178,11 +178,11 @@ DOORS = {
     "dynamics.bias": 25,
     "actuator.actuation": 32,
     "collision.narrowphase": 50,
-    "constraint.families": 49,
+    "constraint.families": 47,
     "solver.solve": 44,
-    "sensor.table": 84,
-    "simulate.forward": 126,
-    "optimize.identify.fit": 148,
+    "sensor.table": 79,
+    "simulate.forward": 125,
+    "optimize.identify.fit": 146,
 }
 
 

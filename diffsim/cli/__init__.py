@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import jax
 
 from diffsim.base.errors import DiffsimError
-from diffsim.cli import bench, info, render
+from diffsim.cli import bench, models, render
 from diffsim.cli.models import Command
 from diffsim.cli.models import find_model as find_model
 from diffsim.version import VERSION
 from diffsim.xla.compiled import use_cache
 
 COMMANDS: dict[str, Command] = {
-    "info": info.COMMAND,
+    "info": models.INFO,
     "view": render.VIEW,
     "render": render.COMMAND,
     "bench": bench.COMMAND,

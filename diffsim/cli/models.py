@@ -1,4 +1,4 @@
-"""What all commands share: a row of their table, and the arguments that say which model and how it is loaded."""
+"""What all commands share: a row of their table, which model and how it is loaded; `diffsim info`, what it contains."""
 
 import argparse
 import pathlib
@@ -10,10 +10,12 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.compiler.passes import compile_all
-from diffsim.envs.table import MODEL_OF
+from diffsim.envs.tasks import MODEL_OF
 from diffsim.load import MODELS, load
 from diffsim.mjcf import read
+from diffsim.support.describe import print_model
 from diffsim.types import Model
+from diffsim.types.kinds import KINDS
 from diffsim.types.record import is_saved
 from diffsim.types.state import make_state
 from diffsim.viz.view import poses_of
@@ -78,3 +80,29 @@ def find_model(name: str) -> str:
     roots = [pathlib.Path(), *map(pathlib.Path, site.getsitepackages())]
     places = [*(root / name for root in roots), MODELS / f"{MODEL_OF.get(name, name)}.xml"]
     return next((str(place) for place in places if place.is_file()), name)
+
+
+SIZES = ("nq", "nv", "nu", "na", "nbody", "njnt", "ngeom", "nsite", "ntendon", "neq", "nsensor", "nkey")
+NAMED = ("joint", "actuator", "sensor", "camera", "key")
+MOST = 40
+
+
+def _declare_info(parser: argparse.ArgumentParser) -> None:
+    declare_model(parser)
+    parser.add_argument("--all", action="store_true", help="every field of the model")
+
+
+def _run_info(options: argparse.Namespace) -> None:
+    model = load_model(options)
+    if options.all:
+        return print_model(model)
+    for name in SIZES:
+        print(f"{name:>8} {getattr(model.topology, name)}")
+    for kind in NAMED:
+        count = getattr(model.topology, KINDS[kind].size)
+        names = [model.name(kind, index) or f"({index})" for index in range(min(count, MOST))]
+        if names:
+            print(f"{kind}s: {', '.join(names)}{' ...' if count > MOST else ''}")
+
+
+INFO = Command("what a model contains", _declare_info, _run_info)

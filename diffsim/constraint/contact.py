@@ -24,7 +24,7 @@ import numpy as np
 from diffsim.base.enums import Cone
 from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint import flex_rows
-from diffsim.constraint.rows import RawRows, Sources
+from diffsim.constraint.rows import RawRows, Sources, contact_rows
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
 from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.math.linalg import BlockColumns, columns_of
@@ -104,17 +104,20 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
     if not groups:
         return []
     motion, bodies = axes(model.topology, source.com), slot_bodies(model, source.contacts, source.slots)
-    rows = [_raw_rows(source.contacts, slots, motion, bodies) for slots in groups]
-    if model.topology.has("geom_surfacevel"):
-        drift = _surface_drift(source)
-        rows = [
-            raw._replace(drift=drift[: raw.dim, slots.start : slots.stop])
-            for raw, slots in zip(rows, groups, strict=True)
-        ]
-    joins = _joins(model, source.contacts)
-    if joins is None:
-        return rows
-    return [raw._replace(joins=joins[slots.start : slots.stop]) for raw, slots in zip(rows, groups, strict=True)]
+    drift = _surface_drift(source) if model.topology.has("geom_surfacevel") else None
+    joins, rows = _joins(model, source.contacts), []
+    for slots in groups:
+        part = slice(slots.start, slots.stop)
+        buffer = jax.tree.map(lambda leaf, part=part: leaf[part] if leaf.ndim else leaf, source.contacts)
+        jacobian = _basis_jacobian(motion, buffer, bodies.mask, slots)
+        raw = contact_rows(buffer, slots.dim, slots.start, jacobian, bodies.invweight[part])
+        rows.append(
+            raw._replace(
+                drift=None if drift is None else drift[: slots.dim, part],
+                joins=None if joins is None else joins[part],
+            )
+        )
+    return rows
 
 
 def _surface_drift(source: Sources) -> Array:
@@ -145,25 +148,6 @@ def _joins(model: Model, contacts: Contacts) -> Array | None:
     tree = np.append(topology.dof_treeid, -1)[last_dof(topology)]
     first, second = (jnp.asarray(tree)[body] for body in slot_body_ids(model, contacts))
     return ((first != second) & (first >= 0) & (second >= 0)).astype(contacts.dist.dtype)
-
-
-def _raw_rows(contacts: Contacts, slots: Slots, motion: Axes, bodies: SlotBodies) -> RawRows:
-    """The rows of one dimension, from the contact buffer and the motion axes of the dofs."""
-    part, dim = slice(slots.start, slots.stop), slots.dim
-    group = jax.tree.map(lambda leaf: leaf[part] if leaf.ndim else leaf, contacts)
-    return RawRows(
-        pos=group.dist,
-        margin=group.includemargin,
-        active=group.dist < group.includemargin,
-        diagonal=bodies.invweight[part],
-        solref=group.solref,
-        solimp=group.solimp,
-        dim=dim,
-        jacobian=_basis_jacobian(motion, group, bodies.mask, slots),
-        slot=slots.start,
-        friction=group.friction[:, : dim - 1].T,
-        solref_friction=group.solreffriction,
-    )
 
 
 def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots: Slots) -> BlockColumns:

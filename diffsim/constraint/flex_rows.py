@@ -1,7 +1,7 @@
 """Equalities of flexes: edges keep their length, surfaces what does not change when they bend, cells their shape.
 
 Of each edge that stretches, one row: pos = length - length at rest, J how fast the edge grows, and the inverse weight
-is that of the edge at qpos0. Of each vertex of a surface two rows (flex/vertex_strain.py), with the inverse weight of
+is that of the edge at qpos0. Of each vertex of a surface two rows (flex/strain.py), with the inverse weight of
 its body. Of a cell of an interpolated flex as many as it has modes of strain, found by the compiler. Source: MuJoCo
 XML reference, "equality/flex", "equality/flexvert", "equality/flexstrain".
 
@@ -19,12 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import EqType
-from diffsim.constraint.rows import RawRows, Sources
+from diffsim.constraint.rows import RawRows, Sources, contact_rows
 from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
-from diffsim.flex.edges import edge_rows
 from diffsim.flex.nodes import contact_shares, node_positions, node_rows, nodes_of
 from diffsim.flex.points import carried_rows, flex_elements
-from diffsim.flex.vertex_strain import neighbours, vertex_rows, vertex_strain
+from diffsim.flex.strain import edge_rows, neighbours, vertex_rows, vertex_strain
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Segment
@@ -220,29 +219,16 @@ def _size(slots: FlexSlots) -> int:
 
 
 def contacts(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
-    """Contacts of flexes with geoms, of some dimensions."""
-    groups = [slots for slots in source.slots.of_flexes() if slots[0].dim in dimensions]
-    return [contact_rows(source, slots) for slots in groups]
-
-
-def contact_rows(source: Sources, slots: tuple[FlexSlots, ...]) -> RawRows:
-    """The rows of one dimension."""
-    model, dim, (start, stop) = source.model, slots[0].dim, (slots[0].start, slots[-1].stop)
-    own = jax.tree.map(lambda leaf: leaf[start:stop] if leaf.ndim else leaf, source.contacts)
-    segment, weight = contact_jacobian(model, source.com, source.flexes, own, slots)
-    return RawRows(
-        pos=own.dist,
-        margin=own.includemargin,
-        active=own.dist < own.includemargin,
-        diagonal=weight,
-        solref=own.solref,
-        solimp=own.solimp,
-        dim=dim,
-        jacobian=segment,
-        slot=start,
-        friction=own.friction[:, : dim - 1].T,
-        solref_friction=own.solreffriction,
-    )
+    """Contacts of flexes with geoms, of some dimensions, one group for each."""
+    rows = []
+    for slots in source.slots.of_flexes():
+        dim, part = slots[0].dim, slice(slots[0].start, slots[-1].stop)
+        if dim not in dimensions:
+            continue
+        buffer = jax.tree.map(lambda leaf, part=part: leaf[part] if leaf.ndim else leaf, source.contacts)
+        segment, weight = contact_jacobian(source.model, source.com, source.flexes, buffer, slots)
+        rows.append(contact_rows(buffer, dim, part.start, segment, weight))
+    return rows
 
 
 def contact_jacobian(

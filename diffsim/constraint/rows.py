@@ -184,6 +184,25 @@ class Prepared(NamedTuple):
     bends: Array
 
 
+def contact_rows(
+    contacts: Contacts, dim: int, slot: int, jacobian: BlockColumns | Segment, invweight: Array
+) -> RawRows:
+    """The rows of contacts (n,) of one dimension, from `slot` on, with J and the inverse weights of both sides (n,)."""
+    return RawRows(
+        pos=contacts.dist,
+        margin=contacts.includemargin,
+        active=contacts.dist < contacts.includemargin,
+        diagonal=invweight,
+        solref=contacts.solref,
+        solimp=contacts.solimp,
+        dim=dim,
+        jacobian=jacobian,
+        slot=slot,
+        friction=contacts.friction[:, : dim - 1].T,
+        solref_friction=contacts.solreffriction,
+    )
+
+
 def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
     """Violation and impedance of each group: on a GPU by one formula for all rows, which a CPU would copy together.
 

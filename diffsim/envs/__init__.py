@@ -14,9 +14,9 @@ from diffsim.envs.env import Task as Task
 from diffsim.envs.env import around_keyframe as around_keyframe
 from diffsim.envs.env import near as near
 from diffsim.envs.env import over_range as over_range
-from diffsim.envs.table import MODELS as MODELS
-from diffsim.envs.table import TASKS as TASKS
-from diffsim.envs.table import make as make
+from diffsim.envs.tasks import MODELS as MODELS
+from diffsim.envs.tasks import TASKS as TASKS
+from diffsim.envs.tasks import make as make
 from diffsim.envs.wrappers import AutoResetWrapper as AutoResetWrapper
 from diffsim.envs.wrappers import EpisodeWrapper as EpisodeWrapper
 from diffsim.envs.wrappers import RandomizedVmapWrapper as RandomizedVmapWrapper

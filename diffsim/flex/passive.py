@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.flex.edges import edge_flex, edge_rows, edge_vertices, elastic_edges
+from diffsim.flex.strain import edge_flex, edge_rows, edge_vertices, elastic_edges
 from diffsim.kinematics.jacobian import joint_force
 from diffsim.kinematics.tree import last_dof
 from diffsim.math import safe

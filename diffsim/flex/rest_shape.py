@@ -39,18 +39,13 @@ class RestShape(NamedTuple):
 def rest_shape(model: Model, kinematics: Kinematics) -> RestShape:
     """Where vertices and nodes are at qpos0."""
     topology = model.topology
-    carrier = vertex_bodies(topology)
+    # vertices of interpolated flexes are in the frames of these flexes
+    owner = np.repeat(topology.flex_bodyid, topology.flex_vertnum)
+    carrier = np.where(topology.flex_vertbodyid >= 0, topology.flex_vertbodyid, owner)
     vertex = kinematics.xpos[carrier] + rotate(kinematics.xquat[carrier], model.flex_vert)
     body = topology.flex_nodebodyid
     node = kinematics.xpos[body] + rotate(kinematics.xquat[body], model.flex_node)
     return RestShape(vertex, node)
-
-
-@per_topology
-def vertex_bodies(topology: Topology) -> np.ndarray:
-    """(nflexvert,) bodies in whose frames `flex_vert` are, those of interpolated flexes too."""
-    owner = np.repeat(np.arange(topology.nflex), topology.flex_vertnum)
-    return np.where(topology.flex_vertbodyid >= 0, topology.flex_vertbodyid, topology.flex_bodyid[owner])
 
 
 @per_topology

@@ -19,7 +19,7 @@ from diffsim.math.spatial import pair_products, spatial_vector, transport_force,
 from diffsim.math.vector import cross, dot, matmul
 from diffsim.types.data import ComFrame
 from diffsim.types.model import Model
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
 
 Array = jax.Array
@@ -33,15 +33,9 @@ class Axes(NamedTuple):
     cdof: Array
 
 
-@per_topology
-def moving_roots(topology: Topology) -> np.ndarray:
-    """Root body of each tree that has dofs."""
-    return np.unique(topology.body_rootid[topology.dof_bodyid])
-
-
 def axes(topology: Topology, com: ComFrame) -> Axes:
     """Motion axes about the mean of the trees' centres of mass."""
-    roots = moving_roots(topology)
+    roots = np.unique(topology.body_rootid[topology.dof_bodyid])
     centres = pick(com.subtree_com, roots)
     if len(roots) == 1:
         return Axes(centres[0], com.cdof)

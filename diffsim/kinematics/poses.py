@@ -342,22 +342,11 @@ def _modes(mode: np.ndarray, target_body: np.ndarray) -> Modes:
     )
 
 
-@per_topology
-def camera_modes(topology: Topology) -> Modes:
-    """Modes of the cameras."""
-    return _modes(topology.cam_mode, topology.cam_targetbodyid)
-
-
-@per_topology
-def light_modes(topology: Topology) -> Modes:
-    """Modes of the lights."""
-    return _modes(topology.light_mode, topology.light_targetbodyid)
-
-
 def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> dict[str, Array]:
     """World poses from those of bodies: cam_xpos, light_xpos (n, 3) m, cam_xmat (n, 3, 3), unit light_xdir (n, 3)."""
     topology = model.topology
-    cameras, lights = camera_modes(topology), light_modes(topology)
+    cameras = _modes(topology.cam_mode, topology.cam_targetbodyid)
+    lights = _modes(topology.light_mode, topology.light_targetbodyid)
     centre = subtree_com(model, xipos) if np.any(cameras.by_com) or np.any(lights.by_com) else xpos
 
     body = topology.cam_bodyid

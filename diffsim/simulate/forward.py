@@ -21,7 +21,7 @@ from diffsim.dynamics.bias import compute_bias, motion_forces
 from diffsim.dynamics.body_forces import applied_force, compute_body_forces, external_wrenches
 from diffsim.dynamics.inertia import compute_inertia
 from diffsim.dynamics.passive import compute_energy, compute_passive
-from diffsim.flex.edges import compute_flexes
+from diffsim.flex.strain import compute_flexes
 from diffsim.kinematics.com import compute_com_frame, compute_subtree_velocities, compute_velocities
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.kinematics.tendon import compute_tendons, tendon_drift

@@ -172,14 +172,14 @@ class LineRows(NamedTuple):
 def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
     """The rows on the line from residuals x (dim, n) in the direction v, both of each group."""
     groups = [_group(*group) for group in zip(constraints.groups, x, v, strict=True)]
-    pushing = [group for group in groups if for_gpu() and isinstance(group, _Springs) and only_push(group.rows)]
+
+    def pushes(rows: RowGroup) -> bool:
+        """Whether springs act below zero only: of limits and contacts without an active set."""
+        return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.until.size
+
+    pushing = [group for group in groups if for_gpu() and isinstance(group, _Springs) and pushes(group.rows)]
     others = [group for group in groups if all(group is not other for other in pushing)]
     return LineRows((*others, _listed(pushing)) if pushing else tuple(groups))
-
-
-def only_push(rows: RowGroup) -> bool:
-    """Whether the springs of a group act below zero only: of limits and contacts without an active set."""
-    return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.until.size
 
 
 @launched_once

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType, TextureType
-from diffsim.flex.edges import flex_vertices
 from diffsim.flex.points import flex_elements
+from diffsim.flex.strain import flex_vertices
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.geometry.rays.triangle_surfaces import FACETED
 from diffsim.kinematics.tendon import spatial_paths, touches

@@ -22,7 +22,7 @@ from diffsim.base.enums import DisableBit
 from diffsim.dynamics import inertia
 from diffsim.dynamics.inertia import coupled
 from diffsim.dynamics.passive import damping_derivative, fluid_wrenches, has_medium, tendon_damping_derivative
-from diffsim.flex.edges import edge_flex, edge_rows, elastic_edges
+from diffsim.flex.strain import edge_flex, edge_rows, elastic_edges
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.tree import sum_dofs, sum_subtree
 from diffsim.math.linalg import BlockDiagonal, columns_of, each, gram

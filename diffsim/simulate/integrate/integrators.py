@@ -17,7 +17,7 @@ from diffsim.base.errors import Problem, UnsupportedError
 from diffsim.constraint import contact_forces
 from diffsim.dynamics.bias import damps_implicitly
 from diffsim.dynamics.passive import damping_derivative
-from diffsim.flex.implicit import with_cells
+from diffsim.flex.cell_forces import with_cells
 from diffsim.math.linalg import BlockDiagonal, solve_blocks, solve_general_blocks
 from diffsim.sensor import read_sensors
 from diffsim.simulate.events import split_step

@@ -1,8 +1,12 @@
-"""Strain of a surface at its vertices: two invariants of C = F^T F, zero where the surface is as it was at rest.
+"""How flexes are strained: lengths of edges, invariants at the vertices of surfaces, their rates and Jacobian rows.
 
-F (3 x 2) takes the edges dx at a vertex at rest, in the plane, to what they are now, dy, in the sense of least squares
-with the masses w of the neighbours: F = (sum w dy dx^T) B^-1, B = sum w dx dx^T. The invariants are tr C - 2 and
-det C - 1, times the square root of the mass. Their gradients by dy are 2 w F B^-1 dx and 2 w F adj(C) B^-1 dx.
+An edge from x1 to x2 with unit vector u has the rate u . (v2 - v1). Flexes that are one rigid body, or whose vertices
+are interpolated, have no edges that stretch.
+
+At a vertex of a surface there are two invariants of C = F^T F, zero where the surface is as it was at rest. F (3 x 2)
+takes the edges dx at a vertex at rest, in the plane, to what they are now, dy, in the sense of least squares with the
+masses w of the neighbours: F = (sum w dy dx^T) B^-1, B = sum w dx dx^T. The invariants are tr C - 2 and det C - 1,
+times the square root of the mass. Their gradients by dy are 2 w F B^-1 dx and 2 w F adj(C) B^-1 dx.
 Source: Chen, Kry and Vouga 2019, "Locking-free simulation of isometric thin plates"; mj_flex.
 """
 
@@ -12,19 +16,58 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.flex.points import point_rows
+from diffsim.flex.nodes import interpolated, interpolated_positions, node_positions
+from diffsim.flex.points import point_rows, vertex_positions
 from diffsim.math import safe
 from diffsim.math.stencil_rows import Segment
 from diffsim.math.vector import dot_components, total
-from diffsim.types.data import ComFrame
+from diffsim.types.data import ComFrame, Flexes, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.gather import pick
+from diffsim.xla.gather import pick, place
 
 Array = jax.Array
 
 # least mass (kg), as in MuJoCo
 MINVAL = 1e-15
+
+
+@per_topology
+def edge_vertices(topology: Topology) -> np.ndarray:
+    """(2, nflexedge) both vertices of each edge, numbered over all flexes."""
+    return (topology.flex_edge.reshape(-1, 2) + topology.flex_vertadr[edge_flex(topology)][:, None]).T
+
+
+@per_topology
+def edge_flex(topology: Topology) -> np.ndarray:
+    """(nflexedge,) the flex of each edge."""
+    return np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
+
+
+@per_topology
+def elastic_edges(topology: Topology) -> np.ndarray:
+    """(n,) the edges that stretch."""
+    return np.flatnonzero(((topology.flex_rigid == 0) & (topology.flex_interp == 0))[edge_flex(topology)])
+
+
+def edge_rows(model: Model, com: ComFrame, vertices: Array, edges: np.ndarray) -> Segment:
+    """Rows that measure how fast some edges (n,) grow, of vertices (nflexvert, 3) in the world."""
+    ends = edge_vertices(model.topology)[:, edges]
+    pos = pick(vertices, ends)
+    unit = safe.normalize(pos[1] - pos[0])
+    return point_rows(model, com, model.topology.flex_vertbodyid[ends], pos, jnp.stack([-unit, unit])[:, None])
+
+
+def flex_vertices(model: Model, kinematics: Kinematics) -> Array:
+    """(nflexvert, 3) m, in the world, of all flexes."""
+    topology, vertices = model.topology, vertex_positions(model, kinematics)
+    nodes = node_positions(model, kinematics) if interpolated(topology) else None
+    for flex in interpolated(topology):
+        assert nodes is not None
+        first = int(topology.flex_vertadr[flex])
+        places = slice(first, first + int(topology.flex_vertnum[flex]))
+        vertices = vertices.at[places].set(interpolated_positions(model, flex, nodes))
+    return vertices
 
 
 class Neighbours(NamedTuple):
@@ -104,3 +147,29 @@ def vertex_rows(model: Model, com: ComFrame, vertices: Array, strain: VertexStra
     direction = jnp.swapaxes(direction, 1, 2).reshape(len(ids), 1, -1, 3)
     ids = np.repeat(ids, 2, axis=1)
     return point_rows(model, com, model.topology.flex_vertbodyid[ids], pick(vertices, ids), direction)
+
+
+def compute_flexes(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame) -> Flexes:
+    """Vertices of flexes and their edges, from poses and velocities qvel (nv,).
+
+    As in MuJoCo, edges have no velocity where nothing reads it: neither constraints, nor dampers, nor springs.
+    """
+    topology, live = model.topology, elastic_edges(model.topology)
+    vertices, edges = flex_vertices(model, kinematics), topology.nflexedge
+    length, velocity = jnp.zeros((2, edges), vertices.dtype)
+    if len(live):
+        first, second = pick(vertices, edge_vertices(topology)[:, live])
+        length = place(edges, live, safe.norm(second - first))
+        used = (model.flex_edgedamping != 0) | (model.flex_edgestiffness != 0) | (model.flex_damping != 0)
+        used = pick(used | (topology.flex_edgeequality == 1), edge_flex(topology)[live])
+        rate = edge_rows(model, com, vertices, live).mul_vec(qvel)
+        velocity = place(edges, live, jnp.where(used, rate, 0))
+    invariants, at = jnp.zeros((topology.nflexvert, 2), length.dtype), neighbours(topology).vertex
+    if len(at):
+        invariants = place(len(invariants), at, vertex_strain(model, vertices).invariant.T)
+    return Flexes(
+        flexvert_xpos=vertices,
+        flexvert_length=invariants,
+        flexedge_length=length,
+        flexedge_velocity=velocity,
+    )
