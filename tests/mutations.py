@@ -62,9 +62,9 @@ MUTATIONS = {
         "constraint/rows.py", "-side * vel[i] for", f"{held('-side * vel[i]')} for", PYRAMID
     ),
     "friction coefficients carry no derivative": Mutation(
-        "constraint/contact.py",
-        "friction=group.friction[:, : dim - 1].T",
-        f"friction={held('group.friction[:, : dim - 1].T')}",
+        "constraint/rows.py",
+        "friction=contacts.friction[:, : dim - 1].T",
+        f"friction={held('contacts.friction[:, : dim - 1].T')}",
         PYRAMID,
     ),
     "equalities do not depend on the state": Mutation(
