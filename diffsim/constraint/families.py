@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import ConstraintType, DisableBit, EqType, Solver
+from diffsim.base.enums import ConstraintType, DisableBit, EqType
 from diffsim.constraint import contact, equality, flex_rows, laws, limit
 from diffsim.constraint.active_set import INEQUALITIES, fix_activity, fix_zones, of_awake
 from diffsim.constraint.contact import rows_within_reach, slot_body_ids
 from diffsim.constraint.equality import body_pairs
-from diffsim.constraint.rows import RawRows, Sources, assemble, prepare
+from diffsim.constraint.rows import RawRows, Sources, assemble, prepare, with_velocities
 from diffsim.kinematics.tree import dof_blocks, free_points
 from diffsim.math.linalg import BlockColumns, columns_of, stack_rows
 from diffsim.math.spatial import spatial_vector
@@ -31,7 +31,6 @@ from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.data import ComFrame, Contacts, Solution
 from diffsim.types.topology import Topology
-from diffsim.xla.barriers import for_gpu
 from diffsim.xla.gather import pick
 
 Array = jax.Array
@@ -118,7 +117,7 @@ def make_constraints(source: Sources) -> Constraints:
     )
     names, all_rows = [name for name, _ in near + far], [raw for _, raw in near + far]
     jacobian = _stack(source, [raw.jacobian for raw in all_rows if raw.jacobian is not None])
-    all_rows, warm = _moved(source, jacobian, all_rows)
+    all_rows, warm = with_velocities(source, jacobian, all_rows)
     groups: list[RowGroup] = []
     start = 0
     for name, raw, prepared in zip(names, all_rows, prepare(model, all_rows), strict=True):
@@ -129,40 +128,6 @@ def make_constraints(source: Sources) -> Constraints:
         groups.append(group)
         start += group.height
     return Constraints(jacobian=jacobian, groups=tuple(groups), warm=warm)
-
-
-def _moved(
-    source: Sources, jacobian: BlockColumns | SparseRows, all_rows: list[RawRows]
-) -> tuple[list[RawRows], Array]:
-    """The rows with J qvel, and J qacc_warmstart (nrow,), on a GPU, where Newton's method starts there.
-
-    One product with J, which on a GPU takes as long as reading J does. On a CPU neither: products of their own are as
-    fast there.
-    """
-    opt, state = source.model.opt, source.state
-    starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
-    if not (for_gpu() and starts and not opt.unrolled and jacobian.height):
-        return all_rows, jnp.zeros((0,), jacobian.dtype)
-    vel, warm = _products(jacobian, state.qvel, state.qacc_warmstart)
-    heights = [0 if raw.jacobian is None else raw.dim * raw.pos.shape[0] for raw in all_rows]
-    parts = jnp.split(vel, np.cumsum(heights)[:-1])
-    pairs = zip(all_rows, parts, strict=True)
-    return [raw if raw.jacobian is None else raw._replace(vel=v.reshape(raw.dim, -1)) for raw, v in pairs], warm
-
-
-@jax.custom_jvp
-def _products(jacobian: BlockColumns | SparseRows, qvel: Array, start: Array) -> tuple[Array, Array]:
-    """J qvel and J start, (nrow,) each; where the search starts has no influence on derivatives."""
-    vel, warm = jnp.unstack(jax.vmap(jacobian.mul_vec, -1, -1)(jnp.stack([qvel, start], axis=-1)), axis=-1)
-    return vel, warm
-
-
-@_products.defjvp
-def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """One vector at a time: reverse mode, which computes a step again, does not search again from a warm start."""
-    (jacobian, qvel, start), (turn, push, _) = primals, tangents
-    vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
-    return (vel, warm), (turn.mul_vec(qvel) + jacobian.mul_vec(push), jnp.zeros_like(warm))
 
 
 def _stack(source: Sources, jacobians: Sequence[Array | BlockColumns | Segment]) -> BlockColumns | SparseRows:

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.enums import DisableBit
+from diffsim.base.enums import DisableBit, Solver
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.safe import clip
-from diffsim.math.stencil_rows import Segment
+from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.math.vector import matmul
 from diffsim.types import Inputs, Model, State
 from diffsim.types.constraints import ActiveSet, Law, RowGroup
@@ -263,14 +263,47 @@ def _refsafe(model: Model) -> bool:
 
 def _velocity(raw: RawRows, qvel: Array) -> Array:
     """J qvel (dim, n), and what surfaces move by themselves."""
-    if raw.vel is not None:
-        return raw.vel
-    jacobian = raw.jacobian
+    vel, jacobian = raw.vel, raw.jacobian
     if jacobian is None:
         return raw.sign * qvel[None]
-    vel = matmul(jacobian, qvel) if isinstance(jacobian, jax.Array) else jacobian.mul_vec(qvel)
-    vel = vel.reshape(raw.dim, -1)
+    if vel is None:
+        vel = matmul(jacobian, qvel) if isinstance(jacobian, jax.Array) else jacobian.mul_vec(qvel)
+        vel = vel.reshape(raw.dim, -1)
     return vel if raw.drift is None else vel + raw.drift
+
+
+def with_velocities(
+    source: Sources, jacobian: BlockColumns | SparseRows, all_rows: list[RawRows]
+) -> tuple[list[RawRows], Array]:
+    """On a GPU the rows with J qvel, and J qacc_warmstart (nrow,), where Newton's method starts.
+
+    Both are one product with J, which takes as long there as reading J does. On a CPU neither: products of their own
+    are as fast.
+    """
+    opt, state = source.model.opt, source.state
+    starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
+    if not (for_gpu() and starts and not opt.unrolled and jacobian.height):
+        return all_rows, jnp.zeros((0,), jacobian.dtype)
+    vel, warm = _products(jacobian, state.qvel, state.qacc_warmstart)
+    heights = [0 if raw.jacobian is None else raw.dim * raw.pos.shape[0] for raw in all_rows]
+    parts = jnp.split(vel, np.cumsum(heights)[:-1])
+    pairs = zip(all_rows, parts, strict=True)
+    return [raw if raw.jacobian is None else raw._replace(vel=v.reshape(raw.dim, -1)) for raw, v in pairs], warm
+
+
+@jax.custom_jvp
+def _products(jacobian: BlockColumns | SparseRows, qvel: Array, start: Array) -> tuple[Array, Array]:
+    """J qvel and J start, (nrow,) each; where the search starts has no influence on derivatives."""
+    vel, warm = jnp.unstack(jax.vmap(jacobian.mul_vec, -1, -1)(jnp.stack([qvel, start], axis=-1)), axis=-1)
+    return vel, warm
+
+
+@_products.defjvp
+def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """One vector at a time: reverse mode, which computes a step again, does not search again from a warm start."""
+    (jacobian, qvel, start), (turn, push, _) = primals, tangents
+    vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
+    return (vel, warm), (turn.mul_vec(qvel) + jacobian.mul_vec(push), jnp.zeros_like(warm))
 
 
 def _reference_acceleration(

@@ -62,8 +62,9 @@ def test_box_on_box(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def landed(cone: str) -> tuple[Any, Any]:
-    """A quadruped that moves with its feet in the ground: model and state."""
-    model = diffsim.load(envs.MODELS / "quadruped.xml")
+    """A quadruped that moves with its feet in a ground that moves too: model and state."""
+    text = (envs.MODELS / "quadruped.xml").read_text()
+    model = diffsim.load(text.replace('name="floor"', 'name="floor" surfacevel=".5 .2 0 0 0 .3"'))
     model = model.replace(opt=model.opt.replace(cone=cone))
     state = diffsim.make_state(model, 0)
     qvel = 0.5 * np.random.default_rng(0).normal(size=model.nv)
