@@ -15,12 +15,28 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.collision.flex_pairs import near_pairs
-from diffsim.collision.flex_slots import MOST, condims, internal_rows, pair_condims, slots_of
+from diffsim.collision.flex_slots import (
+    MOST,
+    SEARCHED,
+    condims,
+    internal_rows,
+    pair_condims,
+    prism_window,
+    slots_of,
+)
 from diffsim.collision.layout import layout_of
 from diffsim.collision.pairs import PairParameters, completed, mixed, side_of
 from diffsim.flex.points import flex_elements
-from diffsim.geometry.colliders import Poses, data_bucket, gather, look
-from diffsim.geometry.elements import element_collider, element_element, faces_of_tetrahedron, vertex_element
+from diffsim.geometry.colliders import Poses, data_bucket, look, single
+from diffsim.geometry.elements import (
+    element_collider,
+    element_element,
+    faces_of_tetrahedron,
+    prism_element,
+    prisms_under,
+    vertex_element,
+)
+from diffsim.geometry.sdf.pairs import field_triangles
 from diffsim.geometry.shapes import Candidates
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import dot, scale, total
@@ -56,16 +72,17 @@ class Found(NamedTuple):
 
 def meeting_found(model: Model, poses: Poses, vertices: Array, meeting: Meeting | FlexMeeting) -> Found:
     """All rows of a meeting, of vertices (nflexvert, 3) in the world."""
-    topology, nothing = model.topology, jnp.zeros((), jnp.int32)
+    topology = model.topology
     if isinstance(meeting, FlexMeeting):
         return internal_found(model, vertices, meeting) if meeting.internal else pairs_found(model, vertices, meeting)
     geoms, flexes = meeting.geoms, np.full(len(meeting.geoms), meeting.flex)
     table = completed(model, mixed(side_of(model, "geom", geoms), side_of(model, "flex", flexes)))
     place = np.searchsorted(geoms, meeting.geom)
-    rows, none = meeting_rows(model, poses, vertices, meeting), np.full_like(meeting.vert, -1)
-    vert, elem = (np.stack([none, ids], axis=1) for ids in (meeting.vert, meeting.elem))
+    rows, elements, left_out = meeting_rows(model, poses, vertices, meeting)
+    xp = jnp if meeting.searched else np
+    vert, elem = (xp.stack([xp.full_like(ids, -1), ids], axis=1) for ids in (meeting.vert, elements))
     dim = condims(topology, meeting)[place]
-    return Found(rows, table, place, dim, (-1, meeting.flex), meeting.geom, vert, elem, nothing)
+    return Found(rows, table, place, dim, (-1, meeting.flex), meeting.geom, vert, elem, left_out)
 
 
 def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
@@ -117,17 +134,32 @@ def internal_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found
     return Found(rows, table, place, fixed.dim, (flex, flex), none, fixed.vert, fixed.elem, nothing)
 
 
-def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) -> Candidates:
+class MeetingRows(NamedTuple):
+    """Rows (n,), the element of each, -1 for none, and how many pairs were not looked at."""
+
+    rows: Candidates
+    elem: np.ndarray | Array
+    left_out: Array
+
+
+def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) -> MeetingRows:
     """All rows of a meeting, of vertices (nflexvert, 3) in the world."""
-    topology, parts = model.topology, []
+    topology, parts, elements, left_out = model.topology, [], [], jnp.zeros((), jnp.int32)
     radius, margin = model.flex_radius[meeting.flex], model.flex_margin[meeting.flex]
     at = pick(vertices, np.maximum(meeting.corner, 0))
     # rows of one geom follow one another
     for geom in dict.fromkeys(meeting.geom.tolist()):
         own = np.flatnonzero(meeting.geom == geom)
         kind = GeomType(int(topology.geom_type[geom]))
-        bucket = data_bucket(topology, kind, look(topology, geom).sizes)
-        shape = jax.tree.map(lambda x: x[0], gather(model, poses, np.array([geom]), bucket))
+        room = margin + model.geom_margin[geom]
+        if kind in SEARCHED:
+            searched = searched_contacts(model, poses, vertices, meeting, geom, room)
+            parts.append(searched.rows)
+            elements.append(searched.elem)
+            left_out = left_out + searched.left_out
+            continue
+        elements.append(meeting.elem[own])
+        shape = single(model, poses, geom, data_bucket(topology, kind, look(topology, geom).sizes))
         if kind == GeomType.PLANE:
             dist = dot(at[0][own] - shape.pos[None], shape.axis[None]) - radius
             normal = jnp.broadcast_to(shape.axis, (len(own), 3))
@@ -137,10 +169,35 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
         dim = int(topology.flex_dim[meeting.flex])
         function, rows = element_collider(kind, dim)
         corners = jnp.moveaxis(at[: dim + 1, own[::rows]], 0, 1)
-        room = margin + model.geom_margin[geom]
         found = jax.vmap(lambda x, f=function, s=shape, m=room: f(s, x, radius, m))(corners)
         parts.append(Candidates(*(x.reshape(len(own), *x.shape[2:]) for x in found)))
-    return Candidates(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
+    rows = Candidates(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
+    return MeetingRows(rows, (jnp if meeting.searched else np).concatenate(elements), left_out)
+
+
+def searched_contacts(
+    model: Model, poses: Poses, vertices: Array, meeting: Meeting, geom: int, margin: Array
+) -> MeetingRows:
+    """The rows of a height field or distance field, of elements that are near it."""
+    topology, flex, touching = model.topology, meeting.flex, meeting.touching
+    kind, radius = GeomType(int(topology.geom_type[geom])), model.flex_radius[flex]
+    corners = pick(vertices, flex_elements(topology, flex)[touching])
+    count = int(np.sum(meeting.geom == geom))
+    if kind == GeomType.SDF:
+        field = single(model, poses, geom, data_bucket(topology, kind, look(topology, geom).sizes))
+        found = field_triangles(field, corners, count)
+        return MeetingRows(found.rows, jnp.asarray(touching, jnp.int32)[found.triangle], found.left_out)
+    field = single(model, poses, geom, data_bucket(topology, kind, prism_window(topology, flex, geom)))
+    under = prisms_under(*jax.lax.stop_gradient((field, corners, radius, margin)))
+    near = under.near.reshape(-1)
+    pair = jnp.nonzero(near, size=count, fill_value=len(near))[0]
+    there, pair = pair < len(near), jnp.minimum(pair, len(near) - 1)
+    element, place = pair // under.near.shape[1], under.place.reshape(-1, 3)[pair]
+    found = jax.vmap(lambda p, x: prism_element(field, p, x, radius, margin))(place, corners[element])
+    rows = Candidates(*(x.reshape(count, *x.shape[2:]) for x in found))
+    left_out = jnp.sum(under.left_out) + jnp.maximum(jnp.sum(near, dtype=jnp.int32) - count, 0)
+    rows = rows._replace(valid=rows.valid & there)
+    return MeetingRows(rows, jnp.asarray(touching, jnp.int32)[element], left_out)
 
 
 def slot_contacts(slots: FlexSlots, found: Found, first_key: int) -> Contacts:
@@ -158,8 +215,12 @@ def slot_contacts(slots: FlexSlots, found: Found, first_key: int) -> Contacts:
         chosen = np.flatnonzero(found.dim == slots.dim)
         valid = valid[chosen]
     # MuJoCo sorts what it found by geoms, then vertices or elements
-    numbers = [ids for ids in (found.elem, found.vert) if isinstance(ids, np.ndarray)]
-    key = np.argsort(np.lexsort((np.max(np.concatenate(numbers, axis=1), axis=1), found.geom)))
+    if isinstance(found.elem, np.ndarray) or found.geom[0] < 0:
+        numbers = [ids for ids in (found.elem, found.vert) if isinstance(ids, np.ndarray)]
+        key = np.argsort(np.lexsort((np.max(np.concatenate(numbers, axis=1), axis=1), found.geom)))
+    else:
+        number = jnp.maximum(found.elem[:, 1], found.vert[:, 1])
+        key = jnp.argsort(jnp.lexsort((number, jnp.asarray(found.geom))))
     dist, pos, normal = (pick_existing(column, chosen) for column in rows[:3])
     geom, vert, elem, sort_key = (
         _at(x, chosen).astype(jnp.int32) for x in (found.geom, found.vert, found.elem, key + first_key)
@@ -188,11 +249,7 @@ def _at(column: Array | np.ndarray, index: Array | np.ndarray) -> Array | np.nda
 
 
 def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contacts) -> Contacts:
-    """The contact buffer of geoms with the slots of flexes behind it, by positions of vertices.
-
-    Raises:
-      UnsupportedError: a height field or distance field that touches a flex.
-    """
+    """The contact buffer of geoms with the slots of flexes behind it, by positions of vertices."""
     if not model.topology.nflex:
         return contacts
     none = jnp.full((len(contacts.dist), 2), -1, jnp.int32)

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from diffsim.base.enums import DisableBit, FlexSelf, GeomType
-from diffsim.base.errors import Problem, UnsupportedError
-from diffsim.collision.flex_pairs import active_elements, pair_count
+from diffsim.collision.flex_pairs import LEAST, PER_ELEMENT, active_elements, pair_count
 from diffsim.collision.layout import contact_layout
 from diffsim.flex.points import flex_elements
 from diffsim.geometry.elements import FACES, element_collider, pair_rows
+from diffsim.geometry.hfield import window_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
 from diffsim.types.slots import ContactSlots, FlexMeeting, FlexSlots, Meeting, Slots
@@ -24,16 +24,13 @@ from diffsim.types.topology import Topology, per_topology
 
 # mjMAXCONPAIR
 MOST = 50
-NO_ELEMENTS = (GeomType.HFIELD, GeomType.SDF)
+# geoms of which it is searched for what elements they touch
+SEARCHED = (GeomType.HFIELD, GeomType.SDF)
 
 
 @per_topology
 def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
-    """All meetings, in the order of bodies and flexes; with all elements of solids, or those near the surface.
-
-    Raises:
-      UnsupportedError: a height field or distance field that touches a flex.
-    """
+    """All meetings, in the order of bodies and flexes; with all elements of solids, or those near the surface."""
     excluded = {(int(s) >> 16, int(s) & 0xFFFF) for s in topology.exclude_signature}
     listed = []
     for body in range(topology.nbody):
@@ -50,19 +47,15 @@ def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
 
 
 def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: bool) -> Meeting:
-    """Of the geoms of a body that may touch a flex; planes first."""
+    """Of the geoms of a body that may touch a flex; planes first, then distance fields."""
     body = topology.geom_bodyid[geoms[0]]
     kinds = topology.geom_type[geoms]
-    for geom, kind in zip(geoms, kinds, strict=True):
-        if kind in NO_ELEMENTS:
-            name, other = topology.name("geom", int(geom)), topology.name("flex", flex)
-            what = f"contact of geom {name!r} ({GeomType(int(kind)).name.lower()}) with flex {other!r}"
-            raise UnsupportedError([Problem("", 0, "", f"{what}: not supported yet", unsupported=True)])
     dim, first = int(topology.flex_dim[flex]), topology.flex_vertadr[flex]
     elements = flex_elements(topology, flex)
     active = np.arange(len(elements)) if all_elements else active_elements(topology, flex)
     touching = active[~np.any(topology.flex_vertbodyid[elements[active]] == body, axis=1)]
-    planes, others = geoms[kinds == GeomType.PLANE], geoms[kinds != GeomType.PLANE]
+    planes, fields = (geoms[kinds == kind] for kind in (GeomType.PLANE, GeomType.SDF))
+    others = np.concatenate([fields, geoms[(kinds != GeomType.PLANE) & (kinds != GeomType.SDF)]])
     geom, vert, elem, corner = [], [], [], []
     for each in planes:
         number = np.arange(topology.flex_vertnum[flex])
@@ -71,13 +64,33 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
         elem.append(np.full(len(number), -1))
         corner.append(np.pad(number[:, None] + first, [(0, 0), (0, 3)], constant_values=-1))
     for each in others:
+        if topology.geom_type[each] in SEARCHED:
+            # distance fields touch triangles alone, and as many as may stay, as in MuJoCo
+            count = min(MOST, len(touching)) if dim == 2 else 0
+            if topology.geom_type[each] == GeomType.HFIELD:
+                prisms = len(touching) * prism_window(topology, flex, int(each))[2]
+                count = min(prisms, max(LEAST, PER_ELEMENT * len(touching)))
+            geom.append(np.full(count, each))
+            vert.append(np.full(count, -1))
+            elem.append(np.full(count, -1))
+            corner.append(np.full((count, 4), -1))
+            continue
         rows = np.repeat(touching, element_collider(GeomType(int(topology.geom_type[each])), dim).rows)
         geom.append(np.full(len(rows), each))
         vert.append(np.full(len(rows), -1))
         elem.append(rows)
         corner.append(np.pad(elements[rows], [(0, 0), (0, 3 - dim)], constant_values=-1))
     geom, vert, elem, corner = (np.concatenate(column).astype(np.int32) for column in (geom, vert, elem, corner))
-    return Meeting(flex, geoms, geom, vert, elem, corner.T)
+    return Meeting(flex, geoms, geom, vert, elem, corner.T, touching)
+
+
+@per_topology
+def prism_window(topology: Topology, flex: int, geom: int) -> tuple[int, int, int]:
+    """Columns and rows of cells of a height field that are looked at under an element, and how many prisms that is."""
+    field = int(topology.geom_dataid[geom])
+    cells = int(topology.hfield_ncol[field]) - 1, int(topology.hfield_nrow[field]) - 1
+    columns, rows, _ = window_sizes(tuple(topology.geom_fieldcells[topology.ngeom + flex, field].tolist()), cells)
+    return columns, rows, 2 * columns * rows
 
 
 @per_topology
@@ -97,14 +110,6 @@ def flex_meetings(topology: Topology) -> tuple[FlexMeeting, ...]:
             if topology.flex_selfcollide[flex] != FlexSelf.NONE:
                 listed.append(FlexMeeting(flex, flex))
     return tuple(listed)
-
-
-def possible_rows(topology: Topology, meeting: FlexMeeting, dim: int) -> int:
-    """How many rows of one dimension a meeting of flexes has."""
-    if meeting.internal:
-        return int(np.count_nonzero(internal_rows(topology, meeting.flex).dim == dim))
-    dims = int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])
-    return pair_count(topology, (meeting.first, meeting.flex)) * pair_rows(dims)
 
 
 class InternalRows(NamedTuple):
@@ -162,9 +167,13 @@ def flex_slots(topology: Topology, disableflags: int, first: int) -> tuple[FlexS
         passive = bool(topology.flex_passive[meeting.flex])
         listed += [(passive, int(dim), meeting, len(meeting.geom)) for dim in dims]
     for meeting in flex_meetings(topology):
+        dims, count = np.unique(pair_condims(topology, meeting), return_counts=True)
+        if not meeting.internal:
+            pair = meeting.first, meeting.flex
+            sizes = int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])
+            count = [pair_count(topology, pair) * pair_rows(sizes)]
         passive = bool(np.any(topology.flex_passive[[meeting.first, meeting.flex]]))
-        for dim in np.unique(pair_condims(topology, meeting)).tolist():
-            listed.append((passive, dim, meeting, possible_rows(topology, meeting, dim)))
+        listed += [(passive, int(dim), meeting, int(n)) for dim, n in zip(dims, count, strict=True)]
     slots, start = [], first
     for passive, dim, meeting, count in sorted(listed, key=lambda run: run[:2]):
         if not count:

@@ -13,6 +13,7 @@ import numpy as np
 from diffsim.actuator.laws import state_slots
 from diffsim.base.enums import Cone, EnableBit, Integrator, Jacobian, Solver, WrapType
 from diffsim.compiler.elements.plugins import own_states
+from diffsim.flex.rest_shape import element_reach
 from diffsim.geometry.hfield import cells_spanned
 from diffsim.simulate.sleep import AWAKE
 from diffsim.types.model import Model, Option, Statistic, switch_fields
@@ -60,6 +61,7 @@ def pack(
     # side sites, which mjModel keeps among numbers
     around = np.isin(fields["wrap_type"], (WrapType.SPHERE, WrapType.CYLINDER))
     sides = np.where(around, np.rint(fields["wrap_prm"]), -1).astype(np.int32)
+    reach = np.concatenate([np.asarray(fields["geom_rbound"], float).ravel(), element_reach(fields)])
     topology = Topology(
         **integers,
         names=dict(names),
@@ -69,7 +71,7 @@ def pack(
         present=present(fields, keep),
         actuator_actslots=state_slots(kinds, numbers, dynprm, gainprm, own_states(fields)),
         wrap_sideid=sides,
-        geom_fieldcells=cells_spanned(fields),
+        geom_fieldcells=cells_spanned(fields, reach),
         sdf_names=fields["sdf_names"],
         plugins=tuple(fields["plugins"]),
         nsleep=0,

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 
 from diffsim.actuator.laws import torn_apart
 from diffsim.actuator.transmission import TRANSMISSIONS
-from diffsim.base.enums import DisableBit
-from diffsim.base.errors import UnsupportedError
 from diffsim.collision import unsupported_pairs
-from diffsim.collision.flex_slots import meetings
 from diffsim.compiler.draft import Draft, Node
 from diffsim.sensor import unsupported_sensors
 from diffsim.simulate.sleep import SLEEPLESS, sleepless_equalities
@@ -28,8 +25,6 @@ class Gap:
     lacks: Callable[[Node], object]
     reason: str
 
-
-HINT = "use contype and conaffinity"
 
 GAPS: tuple[Gap, ...] = (
     Gap("actuator", lambda node: node.e.target[0] not in TRANSMISSIONS, "this transmission is not supported yet"),
@@ -60,16 +55,3 @@ def check_model(draft: Draft, model: Model) -> None:
         first, second = (draft.nodes["geom"][geom].source for geom in (pair.geom1, pair.geom2))
         message = f"contact with {second.label} at line {second.line}: {pair.reason}"
         draft.problems.unsupported(first, message, pair.hint)
-    _check_flexes(draft, model)
-
-
-def _check_flexes(draft: Draft, model: Model) -> None:
-    """What flexes may touch and diffsim cannot collide: height fields and distance fields."""
-    topology, nodes = model.topology, draft.nodes["flex"]
-    if not nodes or model.opt.disabled(DisableBit.CONTACT) or model.opt.disabled(DisableBit.CONSTRAINT):
-        return
-    try:
-        meetings(topology, False)
-    except UnsupportedError as error:
-        for problem in error.problems:
-            draft.problems.unsupported(nodes[0].source, problem.message, HINT)

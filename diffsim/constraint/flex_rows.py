@@ -190,7 +190,10 @@ def flex_side(
     topology = model.topology
     flexes = [each.flexes[side] for each in slots]
     most = max(topology.flex_dim[flex] + 1 for flex in flexes)
-    if not any(isinstance(each.meeting, FlexMeeting) or len(each.meeting.geom) != _size(each) for each in slots):
+    if not any(
+        isinstance(each.meeting, FlexMeeting) or each.meeting.searched or len(each.meeting.geom) != _size(each)
+        for each in slots
+    ):
         corners = [each.meeting.corner for each in slots if not isinstance(each.meeting, FlexMeeting)]
         vertex: np.ndarray | Array = np.concatenate(corners, axis=1)[:most]
         there, at = vertex >= 0, pick(vertices, np.maximum(vertex, 0))

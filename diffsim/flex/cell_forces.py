@@ -61,7 +61,7 @@ def cells_of(topology: Topology, strained: bool = False) -> tuple[Cells, ...]:
     listed = []
     for flex in interpolated(topology):
         first = int(topology.flex_stiffnessadr[flex])
-        if first >= 0 and (topology.flex_edgeequality[flex] == STRAIN) == strained:
+        if first >= 0 and not topology.flex_rigid[flex] and (topology.flex_edgeequality[flex] == STRAIN) == strained:
             node = cell_nodes(topology, flex) + topology.flex_nodeadr[flex]
             listed.append(Cells(flex, node, slice(first, first + len(node) * (3 * node.shape[1]) ** 2)))
     return tuple(listed)
@@ -87,7 +87,8 @@ def cell_forces(model: Model, com: ComFrame, velocities: Velocities, nodes: Arra
     topology, count = model.topology, len(nodes)
     spring = damper = jnp.zeros_like(nodes)
     speed = node_velocities(model, com, velocities, nodes)
-    for cells in cells_of(topology):
+    # as in MuJoCo lines feel none, although their cells count where they are implicit
+    for cells in (cells for cells in cells_of(topology) if topology.flex_dim[cells.flex] > 1):
         corner, ids = pick(nodes, cells.node), tuple(cells.node.ravel().tolist())
         turn, stiffness = cell_rotations(topology, cells.flex, corner), cells.stiffness(model)
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from diffsim.flex.cells import polynomials
 from diffsim.flex.points import articulated_rows
-from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.vector import cross, mul_vec, total
 from diffsim.types.data import ComFrame, Kinematics, Velocities
@@ -79,7 +78,8 @@ def node_shares(topology: Topology, flex: int, place: Array) -> Shares:
     scaled = place * jnp.asarray(count, place.dtype)[None]
     last = jnp.asarray(count - 1, place.dtype)[None]
     cell = jax.lax.stop_gradient(jnp.clip(jnp.floor(scaled), 0, last))
-    local = safe.clip(scaled - cell, 0, 1)
+    # at the sides of the box, where vertices are, the polynomials go on: a clip would have no derivative there
+    local = scaled - cell
     values = [polynomials(local[:, axis], order)[0] for axis in range(3)]
     share = jnp.stack([values[0][i] * values[1][j] * values[2][k] for i, j, k in step.tolist()])
     offset = first + step @ stride

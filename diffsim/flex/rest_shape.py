@@ -6,7 +6,8 @@ a vertex with those of the rest shape in the plane: `flex_vertmetric` is the inv
 edges dx to its neighbours of mass m. Source: mjCFlex::Compile, makeFlexSparse, mj_alignFlex (MuJoCo 3.8.1).
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +61,18 @@ def elements_of(topology: Topology, flex: int) -> np.ndarray:
     dim, first = topology.flex_dim[flex], topology.flex_elemdataadr[flex]
     data = topology.flex_elem[first : first + (dim + 1) * topology.flex_elemnum[flex]]
     return data.reshape(-1, dim + 1) + topology.flex_vertadr[flex]
+
+
+def element_reach(fields: Mapping[str, Any]) -> np.ndarray:
+    """(nflex,) m: radii of balls that hold the elements of each flex, also with edges half as long again as at rest."""
+    vertex, ends = (np.asarray(fields[name]).reshape(-1, n) for name, n in (("flex_vert0", 3), ("flex_edge", 2)))
+    size, reach = np.asarray(fields["flex_size"], float).reshape(-1, 3), []
+    for flex, first in enumerate(np.asarray(fields["flex_vertadr"]).tolist()):
+        start = int(fields["flex_edgeadr"][flex])
+        edge = first + ends[start : start + int(fields["flex_edgenum"][flex])]
+        span = 2 * size[flex] * (vertex[edge[:, 1]] - vertex[edge[:, 0]])
+        reach.append(0.75 * np.sqrt(np.max(np.sum(span * span, axis=1), initial=0)))
+    return np.array(reach)
 
 
 def shape_fields(model: Model, rest: RestShape) -> Fields:

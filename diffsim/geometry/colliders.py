@@ -100,6 +100,17 @@ def gather(model: Model, poses: Poses, geoms: Index, bucket: Bucket | None) -> S
     return Shape(*columns, data=type(rows)(*data))
 
 
+def single(model: Model, poses: Poses, geom: int, bucket: Bucket | None) -> Shape:
+    """One geom as a shape."""
+    shape = gather(model, poses, np.array([geom]), bucket)
+    pos, mat, size = (part[0] for part in shape[:3])
+    if bucket is None:
+        return Shape(pos, mat, size)
+    names = type(shape.data)._fields
+    parts = (x if name in bucket.asset.shared else x[0] for name, x in zip(names, shape.data, strict=True))
+    return Shape(pos, mat, size, type(shape.data)(*parts))
+
+
 def row_axes(shape: Shape, bucket: Bucket | None) -> Any:
     """For `vmap` over shapes that `gather` stacked: all of their arrays but those that they share."""
     if bucket is None or not bucket.asset.shared:

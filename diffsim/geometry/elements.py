@@ -15,13 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.hfield import (
+    Terrain,
+    cells_left_out,
+    prism_at,
+    prism_feature,
+    rounded_by_margin,
+    window_triangles,
+    window_under,
+)
 from diffsim.geometry.hull.pairs import closest, contact_row
-from diffsim.geometry.hull.polytope import CORNERS, HullPair, core, with_polygons
+from diffsim.geometry.hull.polytope import CORNERS, PRISM, HullPair, core, with_polygons
 from diffsim.geometry.hull.sat import closest_side
 from diffsim.geometry.hull.tables import Hull
 from diffsim.geometry.primitive.box import capsule_box
 from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule
-from diffsim.geometry.shapes import Candidates, Shape, ball_ball, candidate, stack, unit_x
+from diffsim.geometry.shapes import Candidates, Shape, ball_ball, candidate, relative_pose, stack, unit_x
 from diffsim.geometry.smooth.pairs import ROUND, separate_round
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
@@ -36,6 +45,16 @@ SIDES = {3: [[0, 1, 2], [0, 2, 1]], 4: [[0, 2, 1], [0, 1, 3], [1, 2, 3], [0, 3, 
 FACES = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2], [1, 3, 2, 0]]
 # the share of a segment next to its ends that its ends stand for
 END = 1e-15
+
+
+class PrismsUnder(NamedTuple):
+    """Of elements (n,) the prisms (p,) that may touch each: column, row and triangle (n, p, 3), which are near (n, p),
+    and how many cells under an element were not looked at (n,).
+    """
+
+    place: Array
+    near: Array
+    left_out: Array
 
 
 class ElementCollider(NamedTuple):
@@ -141,11 +160,45 @@ def round_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, 
     """The closest points of an ellipsoid or a cylinder and a hull with round corners."""
     center = jnp.mean(vertices, axis=0)
     frame = Shape(center, jnp.eye(3, dtype=center.dtype), jnp.zeros_like(center))
-    dist, pos, normal = separate_round(kind, shape, element_hull(vertices - center[None]), frame)
+    dist, pos, normal = separate_round(kind, shape, element_hull(oriented(vertices) - center[None]), frame)
     pos = pos - scale(normal, 0.5 * radius)
     if kind == GeomType.CYLINDER and len(vertices) == 3:
         normal = wall_normal(shape, pos, normal)
     return stack([candidate(dist - radius, pos, normal)])
+
+
+def prisms_under(field: Shape, vertices: Array, radius: Array, margin: Array) -> PrismsUnder:
+    """The prisms of a height field near elements (n, k, 3), in MuJoCo's order; not differentiated.
+
+    As there, an element meets those that rise to the lowest of its vertices: what its radius reaches is not asked.
+    """
+    terrain: Terrain = field.data
+
+    def of_element(corner: Array) -> PrismsUnder:
+        lower, upper = jnp.min(corner, axis=0), jnp.max(corner, axis=0)
+        window = window_under(terrain, lower, upper)
+        columns, rows = window.first[0] + terrain.columns, window.first[1] + terrain.rows
+        normal, point, top = window_triangles(terrain, columns, rows, margin)
+        heights = [dot(normal, jnp.broadcast_to(vertex, normal.shape)) for vertex in corner]
+        gap = functools.reduce(jnp.minimum, heights) - dot(normal, point) - radius - 0.5 * margin
+        near = window.holds(columns, rows) & (gap < 0) & (top >= lower[2])
+        grid = jnp.broadcast_arrays(columns[None, :, None], rows[:, None, None], np.arange(2, dtype=np.int32))
+        return PrismsUnder(jnp.stack(grid, axis=-1).reshape(-1, 3), near.reshape(-1), cells_left_out(terrain, window))
+
+    turn = jnp.broadcast_to(field.mat, (*vertices.shape, 3))
+    return jax.vmap(of_element)(mul_vec_t(turn, vertices - field.pos[None, None]))
+
+
+def prism_element(field: Shape, place: Array, vertices: Array, radius: Array, margin: Array) -> Candidates:
+    """The row of a prism, given its column, row and triangle (3,), and an element (k, 3)."""
+    middle = jnp.mean(vertices, axis=0)
+    frame = Shape(middle, jnp.eye(3, dtype=middle.dtype), jnp.zeros_like(middle))
+    local = oriented(vertices) - middle[None]
+    prism = with_polygons(prism_at(field.data, margin, place), PRISM)
+    pair, still = HullPair(prism.vert, local, *relative_pose(field, frame)), jax.lax.stop_gradient(local)
+    hull = rimmed(still) if len(still) == 3 else element_hull(still)
+    contact = closest(pair, functools.partial(prism_feature, jax.lax.stop_gradient(prism), hull))
+    return rounded_by_margin(stack([contact_row(field, contact, jnp.zeros_like(radius), radius)]), margin)
 
 
 def pair_rows(dims: tuple[int, int]) -> int:
@@ -194,8 +247,17 @@ def wall_normal(cylinder: Shape, pos: Array, normal: Array) -> Array:
     return jnp.where(cap, normal, mul_vec(cylinder.mat, safe.normalize(flat)))
 
 
+def oriented(vertices: Array) -> Array:
+    """An element (k, 3), a tetrahedron with its vertices in an order of positive volume; those of MuJoCo's have not."""
+    if len(vertices) < 4:
+        return vertices
+    still = jax.lax.stop_gradient(vertices)
+    volume = dot(cross(still[1] - still[0], still[2] - still[0]), still[3] - still[0])
+    return jnp.where(volume < 0, vertices[np.array([0, 2, 1, 3])], vertices)
+
+
 def element_hull(vertices: Array) -> Hull:
-    """The hull of an element around the origin."""
+    """The hull of an element around the origin, a tetrahedron `oriented`."""
     if len(vertices) > 2:
         return with_polygons(vertices, SIDES[len(vertices)])
     around = frame_from_z(safe.normalize(vertices[1] - vertices[0], (0.0, 0.0, 1.0)))

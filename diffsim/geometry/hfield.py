@@ -94,18 +94,21 @@ class Prism(NamedTuple):
     exists: Array
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
     """First cell (2,) of the window, and one past the last (2,) under the body's bounds; all as (column, row)."""
 
     first: Array
     end: Array
 
+    def holds(self, columns: Array, rows: Array) -> Array:
+        """Which triangles (h, w, 1) of columns (w,) and rows (h,) are under the bounds."""
+        return ((columns[None] < self.end[0]) & (rows[:, None] < self.end[1]))[..., None]
 
-def cells_spanned(fields: Mapping[str, Any]) -> np.ndarray:
-    """(ngeom, nhfield, 3) how many columns and rows of cells a geom can span on each height field, and how many
-    triangles it can be over, at most.
-    """
-    reach = np.asarray(fields["geom_rbound"], float).reshape(-1, 1, 1)
+
+def cells_spanned(fields: Mapping[str, Any], reach: np.ndarray) -> np.ndarray:
+    """(n, nhfield, 3) how many columns and rows of cells balls of radii `reach` (n,), m, can span on each height field,
+    and how many triangles they can be over, at most."""
+    reach = reach.reshape(-1, 1, 1)
     sizes = np.asarray(fields["hfield_size"], float).reshape(-1, 4)[:, :2]
     grid = [np.asarray(fields[name]).reshape(-1) for name in ("hfield_ncol", "hfield_nrow")]
     cells = np.maximum(np.stack(grid, axis=1) - 1, 0)
@@ -165,12 +168,12 @@ def _under(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Sh
     turn = mul_mat(transpose(field.mat), body.mat)
     local = Shape(mul_vec_t(field.mat, body.pos - field.pos), turn, body.size, body.data)
     place, exists, missed = _chosen(kind, *jax.lax.stop_gradient((terrain, local, margin)))
-    vert = jax.vmap(_prism, (None, None, 0))(terrain, margin, place)
+    vert = jax.vmap(prism_at, (None, None, 0))(terrain, margin, place)
     frames = (jnp.broadcast_to(part, (len(vert), *part.shape)) for part in field[:3])
     return Shape(*frames, data=Prism(vert, exists)), missed
 
 
-def _prism(terrain: Terrain, margin: Array, place: Array) -> Array:
+def prism_at(terrain: Terrain, margin: Array, place: Array) -> Array:
     """Vertices (6, 3) of the prism with column, row and triangle `place` (3,)."""
     corner = where(place[2] > 0, CORNERS[1], CORNERS[0])
     row, column = stored((place[1] + corner[:, 0], place[0] + corner[:, 1]))
@@ -201,16 +204,13 @@ def _height(terrain: Terrain, column: Array, row: Array) -> Array:
 def _chosen(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tuple[Array, Array, Array]:
     """(column, row and triangle (k, 3) of the prisms to look at, which may touch (k,), how many more may touch)."""
     lower, upper = bounds(kind, body)
-    half, cells = terrain.size[:2], terrain.cells
-    first, end = (jnp.clip((edge[:2] + half) / (2 * half) * cells, 0, cells) for edge in (lower, upper))
-    window = _Window(jnp.floor(first).astype(jnp.int32), jnp.ceil(end).astype(jnp.int32))
+    window = window_under(terrain, lower, upper)
     columns, rows = window.first[0] + terrain.columns, window.first[1] + terrain.rows
-    normal, point, top = _triangles(terrain, columns, rows, margin)
+    normal, point, top = window_triangles(terrain, columns, rows, margin)
     above = lowest(*boxed(kind, body), normal.reshape(-1, 3)).reshape(top.shape) - dot(normal, point)
     # MuJoCo looks at prisms that rise to the lowest point of the body; the body is rounded by half the margin
     gap = jnp.maximum(above - 0.5 * margin, lower[2] - top)
-    inside = (columns[None] < window.end[0]) & (rows[:, None] < window.end[1])
-    gap = jnp.where(inside[..., None], gap, jnp.inf).reshape(-1)
+    gap = jnp.where(window.holds(columns, rows), gap, jnp.inf).reshape(-1)
     index = terrain.places
     if (len(gap), len(index)) == (8, AROUND):
         aside = _beyond_diagonals(terrain, (kind, body), columns[1:], rows[1:]) - 0.5 * margin
@@ -224,7 +224,14 @@ def _chosen(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tup
     cell = index // 2
     place = jnp.stack([columns[cell % len(columns)], rows[cell // len(columns)], index % 2], axis=1)
     exists = near[index]
-    return place, exists, _beyond(terrain, window) + jnp.sum(near) - jnp.sum(exists)
+    return place, exists, cells_left_out(terrain, window) + jnp.sum(near) - jnp.sum(exists)
+
+
+def window_under(terrain: Terrain, lower: Array, upper: Array) -> Window:
+    """The window of a body with these least and greatest coordinates (3,), m."""
+    half, cells = terrain.size[:2], terrain.cells
+    first, end = (jnp.clip((edge[:2] + half) / (2 * half) * cells, 0, cells) for edge in (lower, upper))
+    return Window(jnp.floor(first).astype(jnp.int32), jnp.ceil(end).astype(jnp.int32))
 
 
 def _beyond_diagonals(terrain: Terrain, body: tuple[GeomType, Shape], column: Array, row: Array) -> Array:
@@ -238,13 +245,13 @@ def _beyond_diagonals(terrain: Terrain, body: tuple[GeomType, Shape], column: Ar
     return distance + lowest(*boxed(*body), jnp.stack([-normal, normal]))
 
 
-def _beyond(terrain: Terrain, window: _Window) -> Array:
+def cells_left_out(terrain: Terrain, window: Window) -> Array:
     """How many prisms under the bounds of a body are not in the window."""
     columns, rows = unpack(jnp.maximum(window.end - window.first, 0))
     return 2 * (columns * rows - jnp.minimum(columns, len(terrain.columns)) * jnp.minimum(rows, len(terrain.rows)))
 
 
-def _triangles(terrain: Terrain, columns: Array, rows: Array, margin: Array) -> tuple[Array, Array, Array]:
+def window_triangles(terrain: Terrain, columns: Array, rows: Array, margin: Array) -> tuple[Array, Array, Array]:
     """The triangles (h, w, 2) of a window: unit normal and a point (.., 3) of each plane, greatest height, m."""
     grid_columns, grid_rows = (jnp.append(index, index[-1] + 1) for index in (columns, rows))
     z = _height(terrain, grid_columns[None], grid_rows[:, None]) + margin
@@ -306,8 +313,9 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     """(normal, signed distance), given the top's corners, a point, and how high that is over the base."""
     roof, flat, edge = _roof(top, p), _nearest_side([corner[:2] for corner in top], p[:2]), _nearest_side(top, p)
     # inside, the wall with the greatest gap is that of the side which is nearest in plan
-    facet = _greatest([roof, _ground(height), _wall(flat, p)])
     none = jnp.zeros_like(height)
+    ground = _Facet([none, none, none - 1], -height)
+    facet = _greatest([roof, ground, _wall(flat, p)])
     in_plan, over_roof = stored((_over([none, none, none + 1], top, p), _over(roof.normal, top, p)))
     flat_away, under = [where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
@@ -326,12 +334,6 @@ def _roof(top: list[Vector], p: Vector) -> _Facet:
     length = stored(safe.sqrt(dot_components(area, area)))
     normal = stored([safe.divide(component, length) for component in area])
     return _Facet(normal, dot_components(normal, minus_components(p, top[0])))
-
-
-def _ground(height: Array) -> _Facet:
-    """The base."""
-    none = jnp.zeros_like(height)
-    return _Facet([none, none, none - 1], -height)
 
 
 def _wall(side: _Side, p: Vector) -> _Facet:
@@ -401,11 +403,16 @@ def prism_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
 
 def _prism_row(kind: GeomType, field: Shape, body: Shape, margin: Array) -> Candidates:
     prism: Prism = field.data
-    rows = ROWS.get(kind, functools.partial(_hull_row, kind))(field, body)
+    rows = rounded_by_margin(ROWS.get(kind, functools.partial(_hull_row, kind))(field, body), margin)
+    return rows._replace(valid=rows.valid & prism.exists)
+
+
+def rounded_by_margin(rows: Candidates, margin: Array) -> Candidates:
+    """Rows of a prism with a body that is rounded by half the margin."""
     dist = rows.dist - 0.5 * margin
     pos = rows.pos - scale(rows.normal, 0.25 * jnp.broadcast_to(margin, dist.shape))
     touches = (margin <= 0) | (jax.lax.stop_gradient(dist) < 0)
-    return Candidates(dist, pos, rows.normal, rows.tangent, rows.valid & prism.exists & touches)
+    return Candidates(dist, pos, rows.normal, rows.tangent, rows.valid & touches)
 
 
 def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
@@ -413,11 +420,11 @@ def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
     hull, radius = core(kind, body)
     prism = with_polygons(field.data.vert, PRISM)
     pair = difference(prism, hull, field, body)
-    contact = closest(pair, functools.partial(_feature, *jax.lax.stop_gradient((prism, hull))))
+    contact = closest(pair, functools.partial(prism_feature, *jax.lax.stop_gradient((prism, hull))))
     return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])
 
 
-def _feature(prism: Hull, hull: Hull, pair: HullPair) -> Feature:
+def prism_feature(prism: Hull, hull: Hull, pair: HullPair) -> Feature:
     """The feature closest to the origin: by search, or, where the two overlap, the best of all sides."""
     return searched(pair, lambda fixed, _: deepest_side(fixed, prism, hull))
 

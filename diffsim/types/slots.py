@@ -23,7 +23,8 @@ class Meeting(NamedTuple):
     """A flex and a body, whose geoms (n,) touch it: all rows of contacts that there can be, in MuJoCo's order.
 
     Of each row (m,) the geom, vertex and element, -1 for none, and the vertices (4, m) by their number among all, -1
-    for none.
+    for none. Rows of height fields and distance fields have none of either until they are found, among the `touching`
+    elements.
     """
 
     flex: int
@@ -32,6 +33,12 @@ class Meeting(NamedTuple):
     vert: np.ndarray
     elem: np.ndarray
     corner: np.ndarray
+    touching: np.ndarray
+
+    @property
+    def searched(self) -> bool:
+        """Whether elements of some rows are found when it runs."""
+        return bool(np.any((self.vert < 0) & (self.elem < 0)))
 
 
 class FlexMeeting(NamedTuple):

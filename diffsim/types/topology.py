@@ -155,8 +155,8 @@ class Topology:
     geom_group: Ints
     geom_priority: Ints
     geom_sameframe: Ints
-    # ours (ngeom, nhfield, 3): columns and rows of cells that a geom can span on each height field, and triangles that
-    # it can be over, at most
+    # ours (ngeom + nflex, nhfield, 3): columns and rows of cells that a geom, or an element of a flex, can span on each
+    # height field, and triangles that it can be over, at most
     geom_fieldcells: Ints
     # ours (ngeom): which of `sdf_names`, the plugins of the model's distance fields, a geom has, -1 for none
     geom_sdf: Ints

@@ -7,7 +7,7 @@ import oracle
 import pytest
 from compiler.compare import differences
 
-from diffsim.base.errors import MjcfError, UnsupportedError
+from diffsim.base.errors import MjcfError
 from diffsim.load import load
 from diffsim.types import Model
 
@@ -100,14 +100,17 @@ def test_errors_in_the_attached_file_name_it() -> None:
         load(text.replace("</asset>", '</asset><worldbody><attach model="x" prefix="p"/></worldbody>'), {"a.xml": lost})
 
 
-def test_soft_bodies_of_attached_models_are_refused() -> None:
-    soft = (
-        "<mujoco><worldbody><body name='b'><joint/><geom size='.1'/></body></worldbody><deformable>"
-        "<flex name='f' dim='1' body='b' vertex='0 0 0 1 0 0' element='0 1'/></deformable></mujoco>"
-    )
-    main = (
-        "<mujoco><asset><model name='soft' file='soft.xml'/></asset>"
-        "<worldbody><attach model='soft' body='b' prefix='s'/></worldbody></mujoco>"
-    )
-    with pytest.raises(UnsupportedError, match="soft bodies and skins of attached models do not come along"):
-        load(main, assets={"soft.xml": soft.encode()})
+SOFT = """<mujoco><default><geom rgba="1 0 0 1"/></default><worldbody><body name="b" pos="0 0 1"><joint name="j"/>
+  <geom size=".1"/><flexcomp name="f" type="grid" count="3 3 1" spacing=".1 .1 .1" dim="2" mass="1"><pin id="0"/>
+  <edge equality="true"/></flexcomp><flexcomp name="c" type="grid" count="2 2 2" spacing=".1 .1 .1" dim="3" mass="1"
+  dof="trilinear"><elasticity young="100"/><contact selfcollide="none"/></flexcomp></body><body name="other"><joint/>
+  <geom size=".1"/></body></worldbody><deformable><skin name="s" vertex="0 0 0 1 0 0 0 1 0" face="0 1 2"><bone body="b"
+  bindpos="0 0 0" bindquat="1 0 0 0" vertid="0 1 2" vertweight="1 1 1"/></skin></deformable></mujoco>"""
+
+
+@pytest.mark.parametrize("body", ["body='b'", ""])
+def test_soft_bodies_and_skins_come_along(body: str) -> None:
+    main = f"""<mujoco><asset><model name="soft" file="soft.xml"/></asset><worldbody><frame pos="1 0 0">
+      <attach model="soft" {body} prefix="s"/></frame></worldbody></mujoco>"""
+    files = {"soft.xml": SOFT.encode()}
+    assert differences(load(main, assets=files), oracle.load_with_assets(main, files)) == []

@@ -30,12 +30,15 @@ def pair(xml: str) -> tuple[Model, mujoco.MjModel]:
     return from_mujoco(mjmodel), mjmodel
 
 
-def moved(mjmodel: mujoco.MjModel, seed: int = 0, spread: float = 2e-3, speed: float = 0.3) -> mujoco.MjData:
-    """A random state near rest, evaluated."""
+def moved(
+    mjmodel: mujoco.MjModel, seed: int = 0, spread: float = 2e-3, speed: float = 0.3, evaluated: bool = True
+) -> mujoco.MjData:
+    """A random state near rest."""
     data, rng = mujoco.MjData(mjmodel), np.random.default_rng(seed)
     data.qpos[:] += spread * rng.standard_normal(mjmodel.nq)
     data.qvel[:] = speed * rng.standard_normal(mjmodel.nv)
-    mujoco.mj_forward(mjmodel, data)
+    if evaluated:
+        mujoco.mj_forward(mjmodel, data)
     return data
 
 

@@ -32,6 +32,14 @@ CABLES = {
     "a free wave": model(WAVE.format('initial="free"', PLUGIN.format(1e6, 2e6, "false"), "cylinder")),
     "a wave that was flat": model(WAVE.format("", PLUGIN.format(1e6, 2e6, "true"), "capsule")),
     "points, an instance": model(GIVEN),
+    "boxes": model(
+        WAVE.format("", PLUGIN.format(1e6, 2e6, "true"), "box").replace('size=".01"', 'size=".05 .02 .003"')
+    ),
+    "boxes with a smooth skin": model(
+        WAVE.format(
+            "", PLUGIN.format(1e6, 2e6, "true") + '<skin subgrid="3" texcoord="true" group="1"/>', "box"
+        ).replace('size=".01"', 'size=".05 .02 .003"')
+    ),
     "without elasticity": model(WAVE.format("", "", "capsule").replace("cos(s) sin(s) s", "0 0 s")),
 }
 
@@ -71,8 +79,8 @@ def test_slopes() -> None:
 
 
 def test_what_is_not_made_is_said() -> None:
-    with pytest.raises(MjcfError, match="boxes has a skin"):
-        diffsim.load(model(WAVE.format("", "", "box")))
+    with pytest.raises(MjcfError, match="needs three points or more"):
+        diffsim.load(model(WAVE.format("", '<skin subgrid="1"/>', "box").replace("6 1 1", "2 1 1")))
     with pytest.raises(MjcfError, match="gone from MuJoCo"):
         mjcf.read(model('<composite type="rope" count="3 1 1" size="1"/>'))
     with pytest.raises(UnsupportedError, match="plugin is not supported here"):

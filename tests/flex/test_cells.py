@@ -62,11 +62,11 @@ def test_forces_and_a_step_are_the_oracles(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["on the floor", "a shell on the floor", "strain on the floor"])
 def test_a_step_has_its_derivative(name: str) -> None:
-    """By state, masses, stiffness, damping and the rest shape of nodes."""
+    """By state, masses, stiffness, damping, and the rest shape of nodes and vertices."""
     model, mjmodel = pair(SCENES[name])
     state = state_of(moved(mjmodel, spread=4e-3))
     rng = np.random.default_rng(3)
-    names = ("body_mass", "flex_stiffness", "flex_damping", "flex_node0", "flex_bending")
+    names = ("body_mass", "flex_stiffness", "flex_damping", "flex_node0", "flex_vert0", "flex_bending")
     change = {field: 0.01 * rng.normal() * getattr(model, field) for field in names if getattr(model, field).size}
     push, turn, weight = rng.normal(size=(3, mjmodel.nv))
 

@@ -10,7 +10,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim import mjcf
-from diffsim.base.errors import MjcfError, UnsupportedError
+from diffsim.base.errors import MjcfError
 from diffsim.compiler.convert import from_mujoco
 from diffsim.simulate.constants import constants
 
@@ -71,15 +71,6 @@ def test_what_is_wrong_is_said(name: str) -> None:
         compiled(xml)
     with pytest.raises(ValueError):
         oracle.load_with_assets(xml, {})
-
-
-def test_what_is_not_simulated_is_refused() -> None:
-    field = '<geom type="hfield" hfield="h"/>' + GRID.format("", "")
-    xml = model(field).replace(
-        "<worldbody>", '<asset><hfield name="h" nrow="2" ncol="2" size="1 1 1 1"/></asset><worldbody>'
-    )
-    with pytest.raises(UnsupportedError, match="hfield"):
-        diffsim.compile(mjcf.read(xml))
 
 
 def test_what_is_simulated_is_compiled() -> None:

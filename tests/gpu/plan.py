@@ -65,6 +65,11 @@ ROWS = {
     "hand step": Row(HAND, 8192, "step"),
     "quadruped step": Row(QUADRUPED, 8192, "step"),
     "10 humanoids step": Row(TEN, 1024, "step", (), (2.0,)),
+    # batches as of MuJoCo Warp's benchmarks of cloth
+    "cloth step": Row("cloth.xml", 32, "step", (), (8.0, 10.0)),
+    "cloth gradient": Row("cloth.xml", 32, "gradient", (), (8.0, 10.0)),
+    "solid step": Row("solid.xml", 32, "step", (), (4.0, 10.0)),
+    "soft gripper step": Row("soft_gripper.xml", 1024, "step", (), (4.0, 4.0)),
 }
 
 
@@ -72,7 +77,8 @@ def compile_row(engine: str, row: Row) -> Compiled:
     """The program of a row."""
     import mujoco.mjx
 
-    folders = HERE.parents[1] / "diffsim" / "envs" / "models", pathlib.Path(mujoco.mjx.__file__).parent / "test_data"
+    folders = [HERE / "models", *(HERE.parents[1] / name / "models" for name in ("examples", "diffsim/envs"))]
+    folders.append(pathlib.Path(mujoco.mjx.__file__).parent / "test_data")
     path = next(folder / row.path for folder in folders if (folder / row.path).exists())
     made: Any = ENGINES[engine](Workload(str(path), *row.limits))
     if engine == "mjx":

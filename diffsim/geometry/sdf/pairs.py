@@ -189,8 +189,8 @@ def _many(matrix: Array, point: Array) -> Array:
     return jnp.broadcast_to(matrix, (*point.shape, 3))
 
 
-# triangles that are looked at closely, and rows
-TRIANGLES, ROWS = 64, 50
+# triangles of a mesh that are looked at closely, and rows; triangles of a flex
+TRIANGLES, ROWS, NEAREST = 64, 50, 256
 
 
 class Triangles(NamedTuple):
@@ -232,7 +232,42 @@ def mesh_field(mesh: Shape, other: Shape, margin: Array) -> Candidates:
     dist = data.field.distance(other.data.parameters, point)
     wanted = (near[:, None] & reached).reshape(-1) & (jax.lax.stop_gradient(dist) < 0)
     rows, valid = spread(point, dist, wanted & ~repeated(point, wanted), ROWS)
-    return _mesh_contacts(other, point[rows], dist[rows], valid)
+    return _contacts_with(other, point[rows], dist[rows], valid, -1)
+
+
+class OfTriangles(NamedTuple):
+    """Rows (m,) of triangles and a field, the triangle of each (m,), and how many near ones were not looked at."""
+
+    rows: Candidates
+    triangle: Array
+    left_out: Array
+
+
+def field_triangles(other: Shape, corner: Array, most: int) -> OfTriangles:
+    """The deepest points of triangles (f, 3, 3) in the world in a distance field: of the first `most` that are in it.
+
+    As in MuJoCo normals point out of the field, and of points at which several triangles are deepest one stays.
+    """
+    data = jax.lax.stop_gradient(other.data)
+    local = mul_vec_t(jnp.broadcast_to(other.mat, (*corner.shape, 3)), corner - other.pos[None, None])
+    still = jax.lax.stop_gradient(local)
+    middle = scale(total([still[:, k] for k in range(3)]), jnp.full(len(still), 1 / 3, still.dtype))
+    near, place = data.field.distance(data.parameters, middle) < _circumradius(still), jnp.arange(len(corner))
+    left_out = jnp.zeros((), jnp.int32)
+    if len(corner) > NEAREST:
+        place = jnp.nonzero(near, size=NEAREST, fill_value=len(near))[0]
+        left_out = jnp.maximum(jnp.sum(near, dtype=jnp.int32) - NEAREST, 0)
+        near, place = place < len(near), jnp.minimum(place, len(near) - 1)
+        local, still = local[place], still[place]
+    share, reached = _deepest(data, still)
+    depth = jnp.where(reached, data.field.distance(data.parameters, _mixed(still, share)), jnp.inf)
+    best = jnp.argmin(depth, axis=1)
+    near = near & (jnp.take_along_axis(depth, best[:, None], 1)[:, 0] < 0)
+    chosen = jnp.nonzero(near, size=most, fill_value=len(near))[0]
+    there, chosen = chosen < len(near), jnp.minimum(chosen, len(near) - 1)
+    point = _mixed(local[chosen], jnp.take_along_axis(share, best[:, None, None], 1)[chosen])[:, 0]
+    rows = _contacts_with(other, point, data.field.distance(other.data.parameters, point), there, 1)
+    return OfTriangles(rows._replace(valid=rows.valid & ~repeated(point, there)), place[chosen], left_out)
 
 
 def seen_from(mesh: Shape, other: Shape) -> Array:
@@ -285,11 +320,11 @@ def _mixed(corner: Array, share: Array) -> Array:
     return total([share[:, :, k, None] * corner[:, None, k] for k in range(3)])
 
 
-def _mesh_contacts(other: Shape, point: Array, dist: Array, valid: Array) -> Candidates:
-    """Rows at points (n, 3) of a field; where its gradient vanishes there is none."""
+def _contacts_with(other: Shape, point: Array, dist: Array, valid: Array, way: int) -> Candidates:
+    """Rows at points (n, 3) of a field, normals out of it (`way` 1) or into it (-1); none where it has no gradient."""
     slope = other.data.field.gradient(other.data.parameters, point)
     mat = jnp.broadcast_to(other.mat, (*point.shape, 3))
-    normal = mul_vec(mat, -safe.normalize(slope))
+    normal = mul_vec(mat, way * safe.normalize(slope))
     pos = other.pos[None] + mul_vec(mat, point) - scale(normal, 0.5 * dist)
     flat = jax.lax.stop_gradient(safe.norm(slope)) < 1e-15
     return Candidates(dist, pos, normal, jnp.zeros_like(normal), valid & ~flat)

@@ -14,7 +14,7 @@ from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.elements.asset import FileAsset, ModelAsset
 from diffsim.mjcf.elements.body import Body, Frame
 from diffsim.mjcf.elements.constraints import Exclude, Pair
-from diffsim.mjcf.elements.deformable import Attach
+from diffsim.mjcf.elements.deformable import Attach, Flex
 from diffsim.mjcf.elements.sections import (
     REFERRING,
     AssetSection,
@@ -53,9 +53,6 @@ def attach(spec: Spec, place: Attach, keys: Keys, problems: Problems) -> None:
             problems.add(place, f"attribute 'body': model '{place.model}' has no body '{place.body}'", hint)
             return
         body = element
-    for section in child.root.each(DeformableSection):
-        for deformable in section.children:
-            problems.unsupported(deformable, "soft bodies and skins of attached models do not come along yet")
     copier = _Copier(spec, child, place, problems)
     frame = copier.run(body)
     keys.attached(child, copier.prefix, copier.copies)
@@ -98,6 +95,12 @@ class _Copier:
             if isinstance(kind, NameKind):
                 known = element.known_as if isinstance(element, FileAsset) else getattr(element, name)
                 changed |= {name: self.prefix + known} if known else {}
+        if isinstance(element, Flex):
+            changed |= {
+                name: " ".join(self.prefix + body for body in text.split())
+                for name, text in (("body", element.body), ("node", element.node))
+                if text
+            }
         settings = element.settings or self.child.compiler
         copied = element.replace(parent=parent, children=[], settings=settings, **changed)
         copied.children = [self.copy(part, copied) for part in element.children]
@@ -194,7 +197,7 @@ class _Copier:
 
     def _referring(self) -> None:
         """What refers to what was copied, in the order in which MuJoCo looks: kind by kind."""
-        for cls in REFERRING:
+        for cls in (DeformableSection, *REFERRING):
             for section in self.child.root.each(cls):
                 for element in section.children:
                     if isinstance(element, Numeric | CustomText) or not self._comes_along(element):
@@ -206,6 +209,8 @@ class _Copier:
     def _comes_along(self, element: Element) -> bool:
         """Whether all that an element refers to was copied, or enough of it."""
         targets = [(space, name) for part in element.walk() for _, space, name in references(part)]
+        if isinstance(element, Flex):
+            targets += [("body", name) for text in (element.body, element.node) for name in (text or "").split()]
         targets = [key for key in targets if key[0] != "default"]
         present = [key in self.inside for key in targets]
         if all(present) and (present or not isinstance(element, Tuple)):

@@ -3,6 +3,9 @@
 Points lie on a curve, or are given; between two that follow each other is a body, whose x axis runs along the piece.
 Its frame is that of the piece before it, turned about the vertex between them (the frame of least rotation: Bergou et
 al. 2008, "Discrete elastic rods"). Neighbours do not collide. Source: mjCComposite::MakeCable, mjuu_updateFrame.
+
+A cable of boxes has a skin of two sheets, one over the other, as thick as the boxes. Its columns are the points of the
+cable, its rows the edges of the boxes; between them a subgrid is a cubic spline through bones.
 """
 
 from typing import Any
@@ -11,6 +14,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType, JointType
 from diffsim.base.errors import Problems
+from diffsim.mjcf.elements.asset import Bone, Skin
 from diffsim.mjcf.elements.body import Body, Geom, Joint, Site
 from diffsim.mjcf.elements.constraints import Exclude
 from diffsim.mjcf.elements.deformable import (
@@ -21,7 +25,7 @@ from diffsim.mjcf.elements.deformable import (
     CompositeSkin,
     Plugin,
 )
-from diffsim.mjcf.elements.sections import ContactSection, CustomSection
+from diffsim.mjcf.elements.sections import ContactSection, CustomSection, DeformableSection
 from diffsim.mjcf.elements.settings import CustomText
 from diffsim.mjcf.orientation import conjugate, from_matrix, multiply, rotate, unit
 from diffsim.mjcf.resources import AssetError, check_count
@@ -31,13 +35,20 @@ Array = np.ndarray
 
 # bodies that one cable may make
 MOST_BODIES = 10_000
-ROUND = (GeomType.CYLINDER, GeomType.CAPSULE)
+SECTIONS = (GeomType.CYLINDER, GeomType.CAPSULE, GeomType.BOX)
+# the least weight that rounding does not make
+LEAST = 1e-12
 
 
-def cable(source: Composite, excludes: ContactSection, texts: CustomSection, problems: Problems) -> None:
-    """Replace `source` by bodies, in place; bodies that do not collide and its text go to sections."""
+def cable(
+    source: Composite, sections: tuple[ContactSection, CustomSection, DeformableSection], problems: Problems
+) -> None:
+    """Replace `source` by bodies, in place; bodies that do not collide, its text and its skin go to sections."""
+    excludes, texts, skins = sections
     try:
         bodies = chain_of_bodies(source, excludes)
+        if values_of(source, CompositeGeom)["type"] == GeomType.BOX:
+            add_skin(source, skins)
     except AssetError as error:
         problems.add(source, str(error), error.hint)
         return
@@ -57,10 +68,8 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
     offset = np.zeros(3) if e.offset is None else np.array(e.offset)
     names = ["first", *map(str, range(1, number - 1)), *(["last"] if number > 1 else [])]
     geom, joint, site = (values_of(source, kind) for kind in (CompositeGeom, CompositeJoint, CompositeSite))
-    if geom["type"] not in ROUND:
-        raise AssetError("a cable of boxes has a skin, which is not made yet", "use type='capsule' or 'cylinder'")
-    if source.first(CompositeSkin) is not None:
-        raise AssetError("the skin of a cable is only for boxes", "leave it out")
+    if geom["type"] not in SECTIONS:
+        raise AssetError("a cable is of capsules, cylinders or boxes")
     plugin = source.first(Plugin)
     place, normal, before, length = Body.of({}), np.zeros(3), np.array([1.0, 0, 0, 0]), 0.0
     parent: Element = place
@@ -73,8 +82,10 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
             where, turn = offset + points[0], quat
         before, length = quat, float(np.linalg.norm(pieces[index]))
         parent = append_child(Body, "body", source, parent, name=f"{prefix}B_{name}", pos=where, quat=turn)
-        ends = np.array([0, 0, 0, length, 0, 0])
-        append_child(Geom, "geom", source, parent, **{**geom, "name": f"{prefix}G{index}", "fromto": ends})
+        where = {"fromto": np.array([0, 0, 0, length, 0, 0])}
+        if geom["type"] == GeomType.BOX:
+            where = {"pos": np.array([length / 2, 0, 0]), "size": np.array([length / 2, *geom["size"][1:3]])}
+        append_child(Geom, "geom", source, parent, **{**geom, "name": f"{prefix}G{index}", **where})
         if plugin is not None:
             use = append_child(Plugin, "plugin", plugin, parent, plugin=plugin.plugin, instance=plugin.instance)
             use.children = plugin.children
@@ -93,6 +104,85 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
     for body in place.children:
         body.parent = source.parent
     return place.children
+
+
+def add_skin(source: Composite, skins: DeformableSection) -> None:
+    """The skin of a cable of boxes."""
+    e, said = source.filled(), source.first(CompositeSkin)
+    look, prefix, columns = (said or CompositeSkin()).filled(), e.prefix or "", len(cable_points(source, e))
+    between, rows = look.subgrid, 2 if look.subgrid <= 0 else 3
+    if between > 0 and columns < 3:
+        raise AssetError("a skin with a subgrid needs three points or more", "leave the subgrid out")
+    length, width, thick = (float(x) for x in values_of(source, CompositeGeom)["size"][:3])
+    # of each vertex the bones and their weights
+    if between > 0:
+        along, across = spline_weights(columns, between), spline_weights(rows, between)
+        weights = np.einsum("xi,yj->xyij", along, across).reshape(len(along) * len(across), columns * rows)
+        grid = len(along), len(across)
+    else:
+        weights, grid = np.eye(columns * rows), (columns, rows)
+    count = grid[0] * grid[1]
+    # MuJoCo's order: by squares between bones
+    steps = [
+        np.minimum(index // max(between + 1, 1), n - 2)
+        for index, n in zip(np.indices(grid), (columns, rows), strict=True)
+    ]
+    order = np.lexsort((steps[1].ravel(), steps[0].ravel()))
+    place = np.stack(np.meshgrid(*(np.arange(n) / np.float32(n - 1) for n in grid), indexing="ij"), axis=-1)
+    texcoord = np.tile(place.reshape(-1, 2), (2, 1)).ravel() if look.texcoord else None
+    shown = {"name": f"{prefix}Skin", "material": look.material, "group": look.group, "inflate": 2 * thick}
+    shown |= {"rgba": np.ones(4) if said is None or "rgba" not in said.given() else look.rgba}
+    shown |= {"vertex": np.zeros(6 * count), "texcoord": texcoord, "face": sheets(*grid).ravel()}
+    skin = append_child(Skin, "skin", source, skins, **{name: x for name, x in shown.items() if x is not None})
+    for bone in range(columns * rows):
+        column, row = divmod(bone, rows)
+        last = column >= columns - 2
+        name = f"{prefix}B_{'first' if not column else 'last' if last else column}"
+        at = np.array([-2 * length if column == columns - 1 else 0.0, width * (2 * row / (rows - 1) - 1), 0.0])
+        vertex = order[np.abs(weights[order, bone]) > LEAST]
+        values = {"vertid": np.stack([vertex, vertex + count], axis=1).ravel()}
+        values |= {"vertweight": np.repeat(weights[vertex, bone], 2)}
+        turn = np.array([1.0, 0, 0, 0])
+        append_child(Bone, "bone", source, skin, body=name, bindpos=at, bindquat=turn, **values)
+
+
+def sheets(columns: int, rows: int) -> Array:
+    """(n, 3) triangles of two sheets of a grid, one over the other, and of the four sides between them."""
+    x, y = (index.ravel() for index in np.meshgrid(np.arange(columns - 1), np.arange(rows - 1), indexing="ij"))
+    count, corner = columns * rows, x * rows + y
+    faces = []
+    for sheet in (0, 1):
+        at, right, up = sheet * count + corner, (x + 1) * rows + y, x * rows + y + 1
+        first = [at, sheet * count + right + sheet, sheet * count + right + 1 - sheet]
+        second = [at, sheet * count + up + (1 - sheet) * rows, sheet * count + up + sheet * rows]
+        faces.append(np.stack([np.stack(first, axis=1), np.stack(second, axis=1)], axis=1).reshape(-1, 3))
+    along, across = np.arange(columns), np.arange(rows)
+    sides = (along * rows, True), (along * rows + rows - 1, False), (across, False), (across + count - rows, True)
+    for vertex, below in sides:
+        here, there = vertex[:-1], vertex[1:]
+        first, second = [here, count + there, there], [here, count + here, count + there]
+        if not below:
+            first, second = [here, there, count + there], [here, count + there, count + here]
+        faces.append(np.stack([np.stack(first, axis=1), np.stack(second, axis=1)], axis=1).reshape(-1, 3))
+    return np.concatenate(faces)
+
+
+def spline_weights(knots: int, between: int) -> Array:
+    """(m, knots) the weights of a cubic spline at its knots and `between` places from each to the next.
+
+    Slopes at knots are central differences, one-sided at both ends (Catmull and Rom 1974).
+    """
+    slope = np.zeros((knots, knots))
+    for knot in range(knots):
+        low, high = max(knot - 1, 0), min(knot + 1, knots - 1)
+        slope[knot, [low, high]] = np.array([-1.0, 1.0]) / (high - low)
+    rows, value = [], np.eye(knots)
+    for place in range((knots - 1) * (between + 1) + 1):
+        knot = min(place // (between + 1), knots - 2)
+        s = (place - knot * (between + 1)) / (between + 1)
+        ends = (2 * s**3 - 3 * s**2 + 1) * value[knot] + (3 * s**2 - 2 * s**3) * value[knot + 1]
+        rows.append(ends + (s**3 - 2 * s**2 + s) * slope[knot] + (s**3 - s**2) * slope[knot + 1])
+    return np.array(rows)
 
 
 def values_of(source: Composite, kind: type[Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def expand(spec: Spec, problems: Problems) -> None:
         elif isinstance(element, FlexComp):
             flexcomp(spec, element, sections, problems)
         elif isinstance(element, Composite):
-            cable(element, excludes, texts, problems)
+            cable(element, (excludes, texts, sections.flexes), problems)
     for section in (sections.equalities, sections.flexes, excludes, texts):
         if section.children:
             section.parent = spec.root
