@@ -3,6 +3,7 @@
 import ast
 import collections
 import dataclasses
+import functools
 import pathlib
 
 import mutations
@@ -34,10 +35,16 @@ MODULES = {
 }
 
 
-def imports_of(tree: ast.AST) -> set[str]:
+@functools.cache
+def parsed(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports_of(path: pathlib.Path) -> set[str]:
     """Dotted names of the diffsim modules that a file imports; `from package import module` counts as the module."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             inside = [f"{node.module}.{alias.name}" for alias in node.names]
             names |= {name if name in MODULES else node.module for name in inside}
@@ -49,7 +56,7 @@ def imports_of(tree: ast.AST) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_run_one_way(path: pathlib.Path) -> None:
     room = room_of(path)
-    for name in imports_of(ast.parse(path.read_text())):
+    for name in imports_of(path):
         other = name.split(".")[1] if "." in name else "__init__"
         assert other == room or FLOOR[other] < FLOOR[room], f"{path.name} ({room}) imports {name}, which is not below"
 
@@ -62,7 +69,7 @@ def test_floors_list_every_room() -> None:
 def test_code_is_ascii_and_says_what_it_is(path: pathlib.Path) -> None:
     text = path.read_text()
     assert text.isascii()
-    assert ast.get_docstring(ast.parse(text)), f"{path} has no module docstring"
+    assert ast.get_docstring(parsed(path)), f"{path} has no module docstring"
 
 
 def is_overload(node: ast.FunctionDef | ast.ClassDef) -> bool:
@@ -72,7 +79,7 @@ def is_overload(node: ast.FunctionDef | ast.ClassDef) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_public_functions_are_documented(path: pathlib.Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     for node in [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]:
         if not node.name.startswith("_") and not is_overload(node):
             assert ast.get_docstring(node), f"{path.name}:{node.lineno} {node.name} has no docstring"
@@ -86,7 +93,7 @@ def test_no_module_imports_the_oracle() -> None:
 
 
 def test_no_import_cycles() -> None:
-    graph = {name: imports_of(ast.parse(path.read_text())) for name, path in MODULES.items() if name != "diffsim"}
+    graph = {name: imports_of(path) for name, path in MODULES.items() if name != "diffsim"}
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -124,7 +131,7 @@ LONG_FUNCTIONS = {"evaluate": "the manual's pipeline on one page"}
 def test_sizes_are_those_of_a_thought(path: pathlib.Path) -> None:
     text = path.read_text()
     assert (text.count("\n") > 450) == (str(path.relative_to(ROOT)) in LONG_FILES)
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             assert lines <= 70 or node.name in LONG_FUNCTIONS, f"{node.name} has {lines} lines"
@@ -153,7 +160,7 @@ LEDGER = {
 
 
 def told_to_xla(path: pathlib.Path) -> int:
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(parsed(path)))
     names = [node.id for node in nodes if isinstance(node, ast.Name)]
     return sum(name in TOLD for name in names + [node.attr for node in nodes if isinstance(node, ast.Attribute)])
 
@@ -190,7 +197,7 @@ def doors(module: str) -> int:
     """Modules that a module imports, directly or through others; of a package its own file."""
     seen, waiting = set[str](), [module]
     while waiting:
-        for other in imports_of(ast.parse(MODULES[waiting.pop()].read_text())) & set(MODULES) - seen:
+        for other in imports_of(MODULES[waiting.pop()]) & set(MODULES) - seen:
             seen.add(other)
             waiting.append(other)
     return len(seen - {module})
@@ -207,7 +214,7 @@ USED_ONCE, PUBLIC_USED_ONCE = 657, 175
 
 
 def test_fewer_functions_are_used_once() -> None:
-    trees = [ast.parse(path.read_text()) for path in FILES]
+    trees = [parsed(path) for path in FILES]
     names = [
         collections.Counter(
             node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.name
@@ -228,7 +235,7 @@ def test_fewer_functions_are_used_once() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_private_names_stay_where_they_are(path: pathlib.Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("diffsim"):
@@ -244,7 +251,7 @@ def test_private_names_stay_where_they_are(path: pathlib.Path) -> None:
 def test_fields_of_the_model_exist(path: pathlib.Path) -> None:
     """A type checker cannot know: Model shows the fields of its topology by `__getattr__`."""
     known = {field.name for cls in (Model, Topology) for field in dataclasses.fields(cls)} | set(dir(Model))
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "model":
             # a Spec in the methods that attach one to another
             assert node.attr in known or path.name == "spec.py", f"{path.name}:{node.lineno} model.{node.attr}"

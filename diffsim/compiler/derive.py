@@ -44,6 +44,7 @@ from diffsim.simulate.step import integrate
 from diffsim.types import State
 from diffsim.types.model import Model
 from diffsim.types.state import make_inputs, make_state
+from diffsim.xla.compiled import ON_CPU, QUICK
 
 Array = jax.Array
 
@@ -173,11 +174,7 @@ MOST_STEPS = 100_000
 MOST_IN_TURN = 20_000
 
 # the program runs once, for a second: it is compiled five times faster like this, and slower
-QUICKLY = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_disable_hlo_passes": "while-loop-invariant-code-motion",
-}
+QUICKLY = ON_CPU | QUICK | {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
 
 
 def length_ranges(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:

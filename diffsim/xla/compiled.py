@@ -41,6 +41,7 @@ NEWER_KERNELS = (0, 12)
 # since then products and reductions go to a library of kernels for neural networks (YNNPACK), which is slow
 # for ours, small and many: the gradient of 20 steps of a humanoid takes 1.8 times as long
 NO_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
+ON_CPU: dict[str, Any] = OLDER_KERNELS if jaxlib.version.__version_info__ < NEWER_KERNELS else NO_LIBRARY
 
 
 def compiler_options(model: Any = None) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def compiler_options(model: Any = None) -> dict[str, Any]:
         return dict(CUDA_GRAPHS)
     if not for_cpu():
         return {}
-    return dict(OLDER_KERNELS if jaxlib.version.__version_info__ < NEWER_KERNELS else NO_LIBRARY)
+    return dict(ON_CPU)
 
 
 # compiles in three fifths of the time, and runs three times as long: for programs that run a few times

@@ -5,8 +5,9 @@ python -m tests.measure.sleep --models /work/mj381 --steps 1000 --only tendon
 For each file of model/sleep and test/engine/testdata/sleep a line: steps until both would part by rounding (where a
 twin of MuJoCo, begun 1e-12 away, is 1e-7 from it, or sleeps otherwise), greatest difference of qpos and qvel up to
 there, and whether `tree_asleep` was equal in each of these steps. Fails if it was not, or if they differ by more than
-1e-6. mocap.xml begins in touch (our distance is -2e-16, MuJoCo lists no contact), and parts at once. `--rest`
-prints what a step of 100 humanoids costs where all sleep, as a fraction of one where they are awake.
+1e-6. Where geoms begin in exact touch rounding says whether they do, and twins part at once: there all begin MOVED
+away. `--rk4` has all of them move by Runge-Kutta. `--rest` prints what a step of 100 humanoids costs where all sleep,
+as a fraction of one where they are awake.
 """
 
 import argparse
@@ -18,28 +19,32 @@ import numpy as np
 from oracle import mujoco
 
 import diffsim
+from diffsim.base.enums import Integrator
 
 CLOSE, PARTED, APART = 1e-6, 1e-7, 1e-12
+# where twins part within so many steps, they begin as far away as this
+FEW, MOVED = 10, 1e-5
 
 
-def twins(mjmodel: mujoco.MjModel, steps: int) -> tuple[list[mujoco.MjData], int]:
-    """MuJoCo's states after each step, and how many of them a twin that began APART has too."""
+def twins(mjmodel: mujoco.MjModel, steps: int, moved: float) -> tuple[np.ndarray, list[dict[str, np.ndarray]], int]:
+    """Where MuJoCo begins, its states after each step, and how many of them a twin that began APART has too."""
     data, twin = mujoco.MjData(mjmodel), mujoco.MjData(mjmodel)
     awake = np.array(twin.tree_awake, bool)[mjmodel.dof_treeid]
-    push = APART * np.random.default_rng(0).normal(size=mjmodel.nv) * awake
-    mujoco.mj_integratePos(mjmodel, twin.qpos, push, 1.0)
-    states = []
+    push = np.random.default_rng(0).normal(size=mjmodel.nv) * awake
+    for one, far in ((data, moved), (twin, moved + APART)):
+        mujoco.mj_integratePos(mjmodel, one.qpos, push, far)
+    start, states = data.qpos.copy(), []
     for step in range(steps):
         mujoco.mj_step(mjmodel, data)
         mujoco.mj_step(mjmodel, twin)
         far = max(np.max(np.abs(getattr(data, name) - getattr(twin, name)), initial=0) for name in ("qpos", "qvel"))
         if far > PARTED or not np.array_equal(data.tree_asleep, twin.tree_asleep):
-            return states, step
+            return start, states, step
         states.append({name: np.array(getattr(data, name)) for name in ("qpos", "qvel", "tree_asleep")})
-    return states, steps
+    return start, states, steps
 
 
-def compare(path: pathlib.Path, steps: int) -> bool:
+def compare(path: pathlib.Path, steps: int, runge_kutta: bool) -> bool:
     """Prints the line of a file; whether all is well."""
     try:
         mjmodel = mujoco.MjModel.from_xml_path(str(path))
@@ -51,9 +56,15 @@ def compare(path: pathlib.Path, steps: int) -> bool:
             return True
         print(f"{path.stem:20s} MuJoCo refuses it, we do not", flush=True)
         return False
-    states, until = twins(mjmodel, steps)
-    model = diffsim.load(str(path))
-    state, step = diffsim.make_state(model), jax.jit(diffsim.step)
+    model, moved = diffsim.load(str(path)), 0.0
+    if runge_kutta:
+        mjmodel.opt.integrator = Integrator.RK4
+        model = model.replace(opt=model.opt.replace(integrator="RK4"))
+    start, states, until = twins(mjmodel, steps, moved)
+    if until < FEW:
+        moved = MOVED
+        start, states, until = twins(mjmodel, steps, moved)
+    state, step = diffsim.make_state(model).replace(qpos=start), jax.jit(diffsim.step)
     worst, same = 0.0, 0
     for theirs in states:
         state = step(model, state)
@@ -63,7 +74,7 @@ def compare(path: pathlib.Path, steps: int) -> bool:
     awake = int(np.sum(state.tree_awake))
     print(
         f"{path.stem:20s} {until:5d} steps until chaos, {same:5d} with the same trees asleep, differ by {worst:.1e}, "
-        f"{awake} of {model.ntree} trees awake at last",
+        f"{awake} of {model.ntree} trees awake at last" + (f", begun {moved} away" if moved else ""),
         flush=True,
     )
     return same == until and worst <= CLOSE
@@ -94,6 +105,7 @@ def main() -> None:
     parser.add_argument("--models", type=pathlib.Path, default=pathlib.Path("/work/mj381"))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--only", default="")
+    parser.add_argument("--rk4", action="store_true")
     parser.add_argument("--rest", action="store_true")
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -102,7 +114,7 @@ def main() -> None:
         return
     folders = [args.models / "model/sleep", args.models / "test/engine/testdata/sleep"]
     files = [path for folder in folders for path in sorted(folder.glob("*.xml")) if args.only in path.stem]
-    good = [compare(path, args.steps) for path in files]
+    good = [compare(path, args.steps, args.rk4) for path in files]
     print(f"sleep: {sum(good)} of {len(good)} files as MuJoCo's")
     raise SystemExit(not all(good))
 

@@ -31,35 +31,41 @@ def through_touch(model: diffsim.Model, x: jax.Array) -> jax.Array:
     return jnp.concatenate([state.qpos, state.qvel])
 
 
-after = uncompiled(through_touch)
+# traced once for models of the same shapes: a step, where it leads, and how that moves with a change of the start
+one_step, after = uncompiled(diffsim.step), uncompiled(through_touch)
+
+
+@uncompiled
+def slope(model: diffsim.Model, x: jax.Array, way: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where a step leads, and its derivative along a change of the start."""
+    return jax.jvp(lambda x: through_touch(model, x), (x,), (way,))
 
 
 @pytest.mark.parametrize("reverse", [False, *wide([True])])
 def test_the_derivative_is_that_of_the_step(reverse: bool) -> None:
     """Beside differences, through a touch with a jump of the force."""
     model, x, eps = with_events(DROP, 1), np.array([-0.028, 0.05, -1.0, 1.5]), 1e-5
-    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,))[1])
     vjp = uncompiled(lambda model, at, weight: jax.vjp(lambda x: through_touch(model, x), at)[1](weight)[0])
     expected = [(after(model, x + eps * e) - after(model, x - eps * e)) / (2 * eps) for e in np.eye(4)]
-    found = np.stack([vjp(model, x, e) for e in np.eye(4)]).T if reverse else [jvp(model, x, e) for e in np.eye(4)]
+    found = np.stack([vjp(model, x, e) for e in np.eye(4)]).T if reverse else [slope(model, x, e)[1] for e in np.eye(4)]
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_nothing_changes_where_nothing_begins() -> None:
     plain, split = (with_events(DROP, events) for events in (0, 1))
     state = diffsim.make_state(plain).replace(qvel=jnp.asarray([-1.0, 0.3]))
-    expected, found = (uncompiled(diffsim.step)(model, state) for model in (plain, split))
+    expected, found = (one_step(model, state) for model in (plain, split))
     for name in ("time", "qpos", "qvel", "qacc_warmstart"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12, err_msg=name)
 
 
 def small_steps(xml: str, x: jax.Array, count: int) -> diffsim.State:
     """Where one step of 4 ms leads, taken as many small ones without events."""
-    fine, step = with_events(xml.replace(".004", str(0.004 / count)), 0), uncompiled(diffsim.step)
+    fine = with_events(xml.replace(".004", str(0.004 / count)), 0)
     state = diffsim.make_state(fine)
     state = state.replace(qpos=state.qpos + x[:2], qvel=x[2:])
     for _ in range(count):
-        state = step(fine, state)
+        state = one_step(fine, state)
     return state
 
 
@@ -83,10 +89,9 @@ def test_a_contact_that_lets_go_leaves_no_derivative(height: float) -> None:
     That was wrong by 15%.
     """
     model, x, eps = with_events(BOUNCE, 1), np.array([height, 0.0, 2.7, 0.0]), 1e-6
-    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,))[1])
     for e in np.eye(4)[[0, 2]]:
         expected = (after(model, x + eps * e) - after(model, x - eps * e)) / (2 * eps)
-        np.testing.assert_allclose(jvp(model, x, e), expected, atol=1e-4 * np.abs(expected).max())
+        np.testing.assert_allclose(slope(model, x, e)[1], expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_a_rise_of_the_impedance_ends_a_piece() -> None:
@@ -111,8 +116,7 @@ def test_the_rise_of_the_impedance_has_pieces_of_its_own(depth: float, speed: fl
     the steep middle of the rise only.
     """
     x = np.array([-0.03 - depth, 0.0, speed, 0.0])
-    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,))[1])
-    found = np.asarray(jvp(with_events(BOUNCE, 2), x, np.eye(4)[0]))
+    found = np.asarray(slope(with_events(BOUNCE, 2), x, np.eye(4)[0])[1])
     assert abs(found[2] / slope_of_small_steps(BOUNCE, x, 40)[2] - 1) < 0.01
 
 
@@ -156,13 +160,13 @@ def test_contacts_are_felt_from_a_distance() -> None:
     """By derivatives only, before the touch and where one is found."""
     plain = with_events(DROP, 1)
     felt = plain.replace(opt=plain.opt.replace(contact_reach=0.05))
-    jvp = uncompiled(lambda model, at, way: jax.jvp(lambda x: through_touch(model, x), (at,), (way,)))
     for height, near in ((0.01, True), (0.2, False), (-0.028, False)):
         x = np.array([height, 0.0, -1.0, 0.0])
-        (value, slope), (same, far) = (jvp(model, x, np.eye(4)[0]) for model in (plain, felt))
+        (value, plain_slope), (same, far) = (slope(model, x, np.eye(4)[0]) for model in (plain, felt))
         np.testing.assert_array_equal(value, same)
         # nearer to the floor it would be pushed up
-        assert (slope[2] == 0 and far[2] < -1e-3) if near else abs(far[2] - slope[2]) < 1e-2 * (1 + abs(slope[2]))
+        rate = plain_slope[2]
+        assert (rate == 0 and far[2] < -1e-3) if near else abs(far[2] - rate) < 1e-2 * (1 + abs(rate))
 
 
 CUBE = """<mujoco><option timestep=".004" integrator="RK4"/><worldbody><geom type="plane" size="1 1 .1"/>

@@ -6,6 +6,9 @@ function in `NUMPY`, or by JAX itself where the table has none. The result is th
 """
 
 import functools
+import itertools
+import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -35,40 +38,102 @@ def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def run_jaxpr(closed: ClosedJaxpr, arguments: Values) -> list[Any]:
-    """The results of a traced function, given the leaves of its arguments."""
-    jaxpr = closed.jaxpr
-    known: dict[Any, Any] = dict(zip(jaxpr.constvars, map(np.asarray, closed.consts), strict=True))
-    known.update(zip(jaxpr.invars, arguments, strict=True))
-    # what nothing reads later is let go
-    last = {v: equation for equation in jaxpr.eqns for v in equation.invars if not isinstance(v, Literal)}
-    kept = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
-    for equation in jaxpr.eqns:
-        inputs = [np.asarray(v.val) if isinstance(v, Literal) else known[v] for v in equation.invars]
-        outputs = _apply(equation.primitive, inputs, equation.params)
-        known.update((v, x) for v, x in zip(equation.outvars, outputs, strict=True) if v in last or v in kept)
-        for v in equation.invars:
-            if not isinstance(v, Literal) and last[v] is equation and v not in kept:
-                known.pop(v, None)
-    return [np.asarray(v.val) if isinstance(v, Literal) else known[v] for v in jaxpr.outvars]
+    """The results of a traced function, given the leaves of its arguments; as XLA, it says nothing of overflows."""
+    with np.errstate(all="ignore"):
+        return _run(closed, *arguments)
 
 
-def _apply(primitive: Any, inputs: Values, params: dict[str, Any]) -> Values:
-    """The outputs of one operation."""
-    if primitive.name in CALLS:
-        inside = params[CALLS[primitive.name]]
-        return run_jaxpr(inside if isinstance(inside, ClosedJaxpr) else ClosedJaxpr(inside, ()), inputs)
-    if primitive.name == "cond":
-        branches = params["branches"]
-        return run_jaxpr(branches[int(np.clip(inputs[0], 0, len(branches) - 1))], inputs[1:])
-    if primitive.name in LOOPS:
-        return LOOPS[primitive.name](inputs, **params)
-    if primitive.name in FORMULAS:
-        return run_jaxpr(_formula(primitive.name, *((x.shape, x.dtype) for x in inputs)), inputs)
-    rule = NUMPY.get(primitive.name)
-    result = NotImplemented if rule is None else rule(*inputs, **params)
-    if result is NotImplemented:
-        result = primitive.bind(*map(jax.numpy.asarray, inputs), **params)
-    return [np.asarray(output) for output in (result if primitive.multiple_results else [result])]
+class _Step(NamedTuple):
+    """One operation: its function in numpy, numbers of the values that it reads, that it gives (one, or a list), and
+    that nothing reads later.
+    """
+
+    rule: Rule
+    inputs: Values
+    outputs: int | list[int]
+    last: Values
+    equation: Any
+
+
+class _Program:
+    """A traced function whose values are numbered: literals, arguments, and what is computed; nothing reads 0."""
+
+    def __init__(self, jaxpr: Any) -> None:
+        self.literals: list[Any] = [None]
+        self.numbers: dict[Any, int] = {}
+        self.arguments = [self._number(variable) for variable in (*jaxpr.constvars, *jaxpr.invars)]
+        self.results = [self._number(variable) for variable in jaxpr.outvars]
+        # backwards: what has not been seen so far is read for the last time
+        seen, steps = {*self.results}, []
+        for equation in reversed(jaxpr.eqns):
+            outputs = [self._number(variable) for variable in equation.outvars]
+            outputs = [output if output in seen else 0 for output in outputs]
+            inputs = [self._number(variable) for variable in equation.invars]
+            last = [read for read in dict.fromkeys(inputs) if read not in seen and self.literals[read] is None]
+            seen.update(inputs)
+            several = equation.primitive.multiple_results
+            steps.append(_Step(self._rule(equation), inputs, outputs if several else outputs[0], last, equation))
+        self.steps = steps[::-1]
+
+    def _number(self, variable: Any) -> int:
+        if isinstance(variable, Literal):
+            self.literals.append(np.asarray(variable.val))
+            return len(self.literals) - 1
+        if variable not in self.numbers:
+            self.numbers[variable] = len(self.literals)
+            self.literals.append(None)
+        return self.numbers[variable]
+
+    def _rule(self, equation: Any) -> Rule:
+        """An operation as a function of its inputs alone."""
+        name, params = equation.primitive.name, equation.params
+        if name in CALLS:
+            return functools.partial(_run, params[CALLS[name]])
+        if name == "cond":
+            branches = params["branches"]
+            return lambda which, *inputs: _run(branches[int(np.clip(which, 0, len(branches) - 1))], *inputs)
+        if name in LOOPS:
+            return functools.partial(LOOPS[name], **params)
+        if name in FORMULAS:
+            formula = _formula(name, *((v.aval.shape, v.aval.dtype) for v in equation.invars))
+            return lambda *inputs: _run(formula, *inputs)[0]
+        if name in UFUNCS:
+            return UFUNCS[name]
+        rule = NUMPY.get(name)
+        return functools.partial(rule, **params) if rule else lambda *inputs: NotImplemented
+
+    def run(self, arguments: Values) -> list[Any]:
+        """The results."""
+        values = self.literals.copy()
+        for number, value in zip(self.arguments, arguments, strict=True):
+            values[number] = value
+        for rule, inputs, outputs, last, equation in self.steps:
+            read = [values[number] for number in inputs]
+            result = rule(*read)
+            if result is NotImplemented:
+                result = equation.primitive.bind(*map(jax.numpy.asarray, read), **equation.params)
+            if isinstance(outputs, int):
+                values[outputs] = result if type(result) is np.ndarray else np.asarray(result)
+            else:
+                for number, value in zip(outputs, result, strict=True):
+                    values[number] = value if type(value) is np.ndarray else np.asarray(value)
+            # what nothing reads later is let go
+            for number in last:
+                values[number] = None
+        return [values[number] for number in self.results]
+
+
+# kept for as long as what was traced
+_PROGRAMS: weakref.WeakKeyDictionary[Any, _Program] = weakref.WeakKeyDictionary()
+
+
+def _run(function: Any, *arguments: Any) -> list[Any]:
+    """The results of a traced function, closed or without constants."""
+    closed = isinstance(function, ClosedJaxpr)
+    jaxpr, constants = (function.jaxpr, map(np.asarray, function.consts)) if closed else (function, ())
+    if (program := _PROGRAMS.get(jaxpr)) is None:
+        program = _PROGRAMS[jaxpr] = _Program(jaxpr)
+    return program.run([*constants, *arguments])
 
 
 @functools.cache
@@ -78,7 +143,7 @@ def _formula(name: str, *kinds: tuple[tuple[int, ...], Any]) -> ClosedJaxpr:
 
 
 def _while(
-    inputs: Values, *, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **params: Any
+    *inputs: Any, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int, **params: Any
 ) -> Values:
     """`lax.while_loop`: the constants of the condition come first, then those of the body, then what is carried.
 
@@ -86,8 +151,8 @@ def _while(
     """
     of_condition, of_body = inputs[:cond_nconsts], inputs[cond_nconsts : cond_nconsts + body_nconsts]
     state = inputs[cond_nconsts + body_nconsts :]
-    while (goes_on := np.asarray(run_jaxpr(cond_jaxpr, [*of_condition, *state])[0])).any():
-        after = run_jaxpr(body_jaxpr, [*of_body, *state])
+    while (goes_on := np.asarray(_run(cond_jaxpr, *of_condition, *state)[0])).any():
+        after = _run(body_jaxpr, *of_body, *state)
         if goes_on.all():
             state = after
             continue
@@ -96,7 +161,7 @@ def _while(
     return state
 
 
-def _scan(inputs: Values, *, jaxpr: Any, length: int, reverse: bool, **params: Any) -> Values:
+def _scan(*inputs: Any, jaxpr: Any, length: int, reverse: bool, **params: Any) -> Values:
     """`lax.scan`: constants come first, then what is carried, then arrays that are read row by row."""
     if "ft_in" in params:
         # jax 0.12 keeps the numbers of constants and of what is carried in a tree of the inputs
@@ -107,7 +172,7 @@ def _scan(inputs: Values, *, jaxpr: Any, length: int, reverse: bool, **params: A
     rows = inputs[num_consts + num_carry :]
     steps: list[Values] = []
     for k in reversed(range(length)) if reverse else range(length):
-        results = run_jaxpr(jaxpr, [*constants, *carried, *(array[k] for array in rows)])
+        results = _run(jaxpr, *constants, *carried, *(array[k] for array in rows))
         carried, outputs = results[:num_carry], results[num_carry:]
         steps.append(outputs)
     if not steps:
@@ -117,11 +182,6 @@ def _scan(inputs: Values, *, jaxpr: Any, length: int, reverse: bool, **params: A
 
 
 LOOPS: dict[str, Callable[..., Values]] = {"while": _while, "scan": _scan}
-
-
-def _plain(operation: Callable[..., Any]) -> Rule:
-    """An operation whose parameters say nothing more than the shapes and types of its inputs."""
-    return lambda *inputs, **params: operation(*inputs)
 
 
 def _over_axes(operation: Callable[..., Any]) -> Rule:
@@ -135,26 +195,32 @@ def _slice(
     return operand[tuple(map(slice, start_indices, limit_indices, steps))]
 
 
+# a copy of so many elements takes less time than numpy's view of them
+SMALL = 5_000
+
+
 def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, **params: Any) -> Array:
     spread = [1] * len(shape)
     for axis, size in zip(broadcast_dimensions, operand.shape, strict=True):
         spread[axis] = size
-    return np.broadcast_to(operand.reshape(spread), shape)
+    aligned, size = operand.reshape(spread), math.prod(shape)
+    if size == operand.size:
+        return aligned
+    if size > SMALL:
+        return np.broadcast_to(aligned, shape)
+    copied = np.empty(shape, operand.dtype)
+    copied[...] = aligned
+    return copied
+
+
+def _split(x: Array, *, sizes: Values, axis: int) -> list[Array]:
+    before, ends = (slice(None),) * axis, itertools.accumulate(sizes)
+    return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
 
 def _pad(x: Array, value: Array, *, padding_config: Values) -> Any:
     plain = all(low >= 0 and high >= 0 and not inside for low, high, inside in padding_config)
     return np.pad(x, [ends[:2] for ends in padding_config], constant_values=value) if plain else NotImplemented
-
-
-def _quiet(operation: Callable[..., Any]) -> Rule:
-    """A plain operation that says nothing where it has no value, or one beyond all numbers."""
-
-    def rule(*inputs: Array, **params: Any) -> Any:
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return operation(*inputs)
-
-    return rule
 
 
 class _Axes(NamedTuple):
@@ -308,42 +374,32 @@ TO_EVEN = jax.lax.RoundingMethod.TO_NEAREST_EVEN
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "remat2": "jaxpr", "custom_vmap_call": "call"}
 CALLS |= dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
+# operations whose parameters say nothing more than the shapes and types of their inputs, and numpy's names for them
+NAMES = (
+    "abs acos:arccos add add_any:add and:bitwise_and asin:arcsin atan:arctan atan2:arctan2 copy:asarray cos eq:equal exp "
+    "expm1 ge:greater_equal gt:greater is_finite:isfinite le:less_equal log log1p lt:less max:maximum min:minimum "
+    "mul:multiply ne:not_equal neg:negative not:invert or:bitwise_or pow:power rem:fmod sign sin sqrt square "
+    "stop_gradient:asarray sub:subtract tan tanh"
+)
+UFUNCS: dict[str, Rule] = {name.partition(":")[0]: getattr(np, name.split(":")[-1]) for name in NAMES.split()}
+
 NUMPY: dict[str, Rule] = {
-    "abs": _plain(np.abs),
-    "add": _plain(np.add),
-    "add_any": _plain(np.add),
-    "and": _plain(np.bitwise_and),
     "argmax": lambda x, *, axes, index_dtype: np.argmax(x, axis=axes[0]).astype(index_dtype),
     "argmin": lambda x, *, axes, index_dtype: np.argmin(x, axis=axes[0]).astype(index_dtype),
-    "asin": _quiet(np.arcsin),
-    "atan2": _plain(np.arctan2),
     "broadcast_in_dim": _broadcast,
     "carried_poses": lambda qpos, *poses, **params: poses,
     "cholesky": cholesky,
     "concatenate": lambda *inputs, dimension, **params: np.concatenate(inputs, dimension),
     "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),
-    "copy": _plain(np.asarray),
-    "cos": _plain(np.cos),
-    "div": _quiet(lambda a, b: a // b if np.issubdtype(a.dtype, np.integer) else a / b),
+    "div": lambda a, b: a // b if np.issubdtype(a.dtype, np.integer) else a / b,
     "dot_general": dot_general,
-    "eq": _plain(np.equal),
     "floor": lambda x, **params: np.floor(x),
     "gather": gather,
     "gather_rows": numpy_gather_rows,
-    "ge": _plain(np.greater_equal),
-    "gt": _plain(np.greater),
     "integer_pow": lambda x, *, y, **params: x**y,
     "iota": lambda *, dtype, shape, dimension, **_: np.broadcast_to(_along(shape, dimension).astype(dtype), shape),
-    "le": _plain(np.less_equal),
-    "lt": _plain(np.less),
-    "max": _plain(np.maximum),
-    "min": _plain(np.minimum),
-    "mul": _quiet(np.multiply),
-    "ne": _plain(np.not_equal),
-    "neg": _plain(np.negative),
-    "not": _plain(np.invert),
+    "name": lambda x, *, name: x,
     "optimization_barrier": lambda *inputs, **params: inputs,
-    "or": _plain(np.bitwise_or),
     "pad": _pad,
     # of the variants of an operation the one for the CPU; None is for all other platforms
     "platform_index": lambda *, platforms: next(i for i, names in enumerate(platforms) if not names or "cpu" in names),
@@ -354,26 +410,22 @@ NUMPY: dict[str, Rule] = {
     # numpy sums small integers as large ones
     "reduce_sum": _over_axes(lambda x, axis: np.sum(x, axis, dtype=x.dtype)),
     "reshape": lambda x, *, new_sizes, dimensions, **_: x.transpose(dimensions or [*range(x.ndim)]).reshape(new_sizes),
+    "rev": lambda x, *, dimensions: np.flip(x, dimensions),
     "round": lambda x, *, rounding_method: np.round(x) if rounding_method == TO_EVEN else NotImplemented,
-    "rsqrt": _quiet(lambda x: 1 / np.sqrt(x)),
+    "rsqrt": lambda x, **params: 1 / np.sqrt(x),
     "scatter": scatter(lambda target, where, rows: target.__setitem__(where, rows)),
     "scatter-add": scatter(np.add.at),
     "scatter-max": scatter(np.maximum.at),
-    "select_n": lambda which, *cases, **params: np.choose(which.astype(int), np.broadcast_arrays(*cases)),
-    "sign": _plain(np.sign),
-    "sin": _plain(np.sin),
+    "select_n": lambda which, *cases: np.where(which, *cases[::-1]) if len(cases) == 2 else np.choose(which, cases),
     "slice": _slice,
     "small_cholesky": cholesky,
     "small_cholesky_solve": cholesky_solve,
     "small_cholesky_solve_gram": cholesky_solve_gram,
     "small_cholesky_solve_sum": cholesky_solve_sum,
-    "split": lambda x, *, sizes, axis, **params: np.split(x, np.cumsum(sizes)[:-1], axis),
-    "sqrt": _quiet(np.sqrt),
-    "square": _plain(np.square),
+    "split": _split,
     "squeeze": lambda x, *, dimensions, **params: x.reshape([n for i, n in enumerate(x.shape) if i not in dimensions]),
     "stack": lambda *inputs, axis, **params: np.stack(inputs, axis),
-    "stop_gradient": _plain(np.asarray),
-    "sub": _plain(np.subtract),
     "triangular_solve": triangular_solve,
-    "transpose": lambda x, *, permutation, **params: np.transpose(x, permutation),
+    "transpose": lambda x, *, permutation, **params: x.transpose(permutation),
+    "unstack": lambda x, *, axis: list(np.moveaxis(x, axis, 0)),
 }
