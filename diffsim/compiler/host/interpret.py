@@ -376,8 +376,8 @@ CALLS |= dict.fromkeys(("custom_jvp_call", "custom_vjp_call"), "call_jaxpr")
 
 # operations whose parameters say nothing more than the shapes and types of their inputs, and numpy's names for them
 NAMES = (
-    "abs acos:arccos add add_any:add and:bitwise_and asin:arcsin atan:arctan atan2:arctan2 copy:asarray cos eq:equal exp "
-    "expm1 ge:greater_equal gt:greater is_finite:isfinite le:less_equal log log1p lt:less max:maximum min:minimum "
+    "abs acos:arccos add add_any:add and:bitwise_and asin:arcsin atan:arctan atan2:arctan2 copy:asarray cos eq:equal "
+    "exp expm1 ge:greater_equal gt:greater is_finite:isfinite le:less_equal log log1p lt:less max:maximum min:minimum "
     "mul:multiply ne:not_equal neg:negative not:invert or:bitwise_or pow:power rem:fmod sign sin sqrt square "
     "stop_gradient:asarray sub:subtract tan tanh"
 )
