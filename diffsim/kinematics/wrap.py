@@ -167,7 +167,8 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
     # turn from one end towards the other; without a solution touch halfway
     ahead = _cross(ends[0], ends[1]) > 0
     start, part = jnp.where(ahead, ends[0], ends[1]), jnp.where(ahead, ratio[0], ratio[1])
-    angle = jnp.arcsin(sine) - jnp.arcsin(part * sine)
+    whole, rest = jnp.arcsin(sine * jnp.stack([jnp.ones_like(part), part]))
+    angle = whole - rest
     unit, c, s = safe.normalize(start), jnp.cos(angle), jnp.sin(angle)
     rotated = jnp.stack([c * unit[0] - s * unit[1], s * unit[0] + c * unit[1]])
     point = radius * jnp.where(touches, rotated, safe.normalize(0.5 * (ends[0] + ends[1])))
@@ -180,8 +181,10 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
     The iterations stop as MuJoCo's do. The derivative is that of the implicit function.
     """
 
+    # an inverse sine is a hundred operations for XLA: all three are one, and none is computed twice
     def excess(z: Array, ratio: Array, opening: Array) -> Array:
-        return jnp.arcsin(ratio[0] * z) + jnp.arcsin(ratio[1] * z) - 2 * jnp.arcsin(z) + opening
+        one, other, twice = jnp.arcsin(z * jnp.append(ratio, 1.0))
+        return one + other - 2 * twice + opening
 
     def slope(z: Array, ratio: Array) -> Array:
         terms = [r / safe.maximum(MINIMUM, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
@@ -190,19 +193,22 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
     a, g, on = jax.lax.stop_gradient((ratio, opening, wanted))
     start = jnp.asarray(START, a.dtype)
 
-    def searching(carry: tuple[Array, Array, Array]) -> Array:
-        z, count, good = carry
-        return good & (count < ITERATIONS) & (jnp.abs(excess(z, a, g)) > TOLERANCE)
+    def searching(carry: tuple[Array, Array, Array, Array]) -> Array:
+        _, left, count, good = carry
+        return good & (count < ITERATIONS) & (jnp.abs(left) > TOLERANCE)
 
-    def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        z, count, _ = carry
+    def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        z, left, count, _ = carry
         steep = slope(z, a)
-        moved = z - excess(z, a, g) / jnp.where(steep < 0, steep, -1)
-        good = (steep <= -MINIMUM) & (moved <= z) & (excess(moved, a, g) <= TOLERANCE)
-        return moved, count + 1, good
+        moved = z - left / jnp.where(steep < 0, steep, -1)
+        after = excess(moved, a, g)
+        good = (steep <= -MINIMUM) & (moved <= z) & (after <= TOLERANCE)
+        return moved, after, count + 1, good
 
-    good = on & (excess(start, a, g) <= 0)
-    z, count, good = jax.lax.while_loop(searching, improve, (start, jnp.zeros((), jnp.int32), good))
+    first = excess(start, a, g)
+    z, _, count, good = jax.lax.while_loop(
+        searching, improve, (start, first, jnp.zeros((), jnp.int32), on & (first <= 0))
+    )
     good &= (count < ITERATIONS) & (jnp.abs(z) < 1)
     z = jnp.where(good, z, 0.5)
     steep = slope(z, a)

@@ -7,6 +7,7 @@ import oracle
 import pytest
 from geometry.hulls import BOX, MESHES, cloud, column
 from scipy.spatial.transform import Rotation
+from uncompiled import uncompiled
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.hull.pairs import closest, searched
@@ -65,7 +66,7 @@ def found(table: Hull, dtype: type, first: np.ndarray, second: np.ndarray, *pose
     """Distances, and gaps along normals (COUNT, 3, 2): by sides, by sides of the larger hull first, by the search."""
     table = jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, table)
 
-    @jax.jit
+    @uncompiled
     @jax.vmap
     def of_pairs(i: jax.Array, j: jax.Array, turn: jax.Array, offset: jax.Array) -> jax.Array:
         one, other = (jax.tree.map(lambda x, k=k: x[k], table) for k in (i, j))

@@ -149,7 +149,76 @@ def long(rng: Rng) -> Made:
     return f"<mujoco>{rng.choice(rows)}</mujoco>", {}
 
 
-SHAPES: tuple[Callable[[Rng], Made], ...] = (wide, deep, repeated, attached, included, sized, long)
+REFERRING = (
+    *('<contact><pair geom1="g" geom2="f"/></contact>', '<contact><exclude body1="b" body2="world"/></contact>'),
+    *('<sensor><jointpos joint="j"/></sensor>', '<sensor><distance geom1="g" geom2="f" cutoff="1"/></sensor>'),
+    *('<actuator><motor joint="j"/></actuator>', '<equality><joint joint1="j"/></equality>'),
+    '<tendon><spatial name="t" range="0 1"><site site="s"/><site site="r"/></spatial></tendon>',
+    '<custom><tuple name="u"><element objtype="geom" objname="g"/></tuple></custom>',
+    '<deformable><skin vertex="0 0 0" face="0 0 0"><bone body="b" bindpos="0 0 0" bindquat="1 0 0 0" vertid="0" '
+    'vertweight="1"/></skin></deformable>',
+)
+
+
+def copied(rng: Rng) -> Made:
+    """Copies of what is referred to, among others by keyframes of right and wrong lengths, of default classes of one
+    name, and of trees that sleep.
+    """
+    count, sleep = rng.choice((0, 1, 2, 3, 10)), rng.choice(("", "never", "allowed", "init", "auto", "often"))
+    body = MOVING.replace('<body name="b"', f'<body name="b" childclass="c" sleep="{sleep}"' if sleep else "<body")
+    default = f'<default><default class="c"><geom size="{rng.choice((".1", ".2", "0", "-1"))}"/></default></default>'
+    lengths = [max(0, rng.choice((1, count, 2 * count)) + rng.choice((0, 0, 0, 1, -1))) for _ in range(3)]
+    keys = "".join(f'<key name="k{rng.choice((k, 0))}" qpos="{"0 " * n}"/>' for k, n in enumerate(lengths))
+    more = "".join(rng.sample(REFERRING, k=rng.randint(0, 4))) + f"<keyframe>{keys}</keyframe>"
+    flag = '<option><flag sleep="enable"/></option>' if rng.random() < 0.5 else ""
+    child = world(body, default + more)
+    if rng.random() < 0.5:
+        inside = f'<attach model="m" body="{rng.choice(("b", "b", "a"))}" prefix="{rng.choice(("", "p", "a/"))}"/>'
+        default, more = rng.choice((default, "")), '<asset><model name="m" file="m.xml"/></asset>'
+    else:
+        inside = body
+    around = f'<replicate count="{count}" offset=".3 0 0">{inside}</replicate>' if rng.random() < 0.8 else inside
+    floor = '<geom name="f" size="1"/><site name="r"/>'
+    return world(floor + around, flag + default + more), {"m.xml": child.encode()}
+
+
+def soft(rng: Rng) -> Made:
+    """Soft bodies of odd types, sizes and materials."""
+    kind = rng.choice(("grid", "box", "cylinder", "ellipsoid", "disc", "circle", "square", "mesh", "direct", "gmsh"))
+    count = " ".join(str(rng.choice((0, 1, 2, 3, 5, -1, 300, 10**6))) for _ in range(3))
+    number = lambda: rng.choice(("0", "1", "-1", ".3", "1e9", "nan", ""))  # noqa: E731
+    elasticity = f'<elasticity young="{number()}" poisson="{number()}" thickness="{number()}" damping="{number()}"/>'
+    edge = f'<edge equality="{rng.choice(("true", "false", "vert", "strain"))}" stiffness="{number()}"/>'
+    contact = f'<contact selfcollide="{rng.choice(("none", "auto", "bvh", "sap", "narrow"))}" internal="true"/>'
+    inside = "".join(rng.sample((elasticity, edge, contact, '<pin id="0"/>', f'<pin gridrange="{count} 1 1 1"/>'), k=3))
+    settings = f'dof="{rng.choice(("full", "radial", "trilinear", "quadratic"))}" dim="{rng.choice((1, 2, 3, 4))}"'
+    point = rng.choice(("", 'point="0 0 0 1 0 0 0 1 0 0 0 1" element="0 1 2 3"', 'point="0 0" element="0 9"'))
+    return world(f'<flexcomp name="x" type="{kind}" count="{count}" spacing=".1 .1 .1" {settings} {point}>{inside}'
+                 "</flexcomp>"), {}  # fmt: skip
+
+
+def plugged(rng: Rng) -> Made:
+    """Plugins, known and unknown, with odd settings and in odd places."""
+    names = ("mujoco.pid", "mujoco.sensor.touch_grid", "mujoco.elasticity.cable", "mujoco.sdf.torus", "mujoco.nothing")
+    name, keys = (
+        rng.choice(names),
+        ("kp", "ki", "imax", "slewmax", "size", "gamma", "fov", "nchannel", "twist", "radius1"),
+    )
+    configs = "".join(
+        f'<config key="{rng.choice(keys)}" value="{rng.choice(COUNTS)}"/>' for _ in range(rng.randint(0, 4))
+    )
+    instance = f'<extension><plugin plugin="{name}"><instance name="i">{configs}</instance></plugin></extension>'
+    used = rng.choice(('instance="i"', f'plugin="{name}"', 'plugin="mujoco.pid"', 'instance="o"', ""))
+    places = (f'<actuator><plugin joint="j" {used}>{configs}</plugin></actuator>',
+              f'<sensor><plugin objtype="site" objname="s" {used}>{configs}</plugin></sensor>',
+              f'<asset><mesh name="m"><plugin {used}>{configs}</plugin></mesh></asset>')  # fmt: skip
+    return world(MOVING, rng.choice((instance, "")) + "".join(rng.sample(places, k=rng.randint(0, 2)))), {}
+
+
+SHAPES: tuple[Callable[[Rng], Made], ...] = (
+    *(wide, deep, repeated, attached, included, sized, long),
+    *(copied, soft, plugged),
+)
 
 
 def case(seed: int) -> Case:

@@ -25,7 +25,7 @@ def test_a_rollout_of_few_iterations_equals_differences() -> None:
         final, _ = diffsim.rollout(model, state, jnp.broadcast_to(x[2:], (10, 1)))
         return jnp.concatenate([final.qvel, final.qpos])
 
-    values, jacobians = jax.jit(jax.vmap(result)), jax.jit(jax.vmap(jax.jacfwd(result)))
+    values, jacobians = uncompiled(jax.vmap(result)), uncompiled(jax.vmap(jax.jacfwd(result)))
     starts = np.stack([np.random.default_rng(seed).normal(size=3) * [2, 2, 1] for seed in range(4)])
 
     def central(eps: float) -> np.ndarray:

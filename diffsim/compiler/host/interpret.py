@@ -203,10 +203,10 @@ def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, *
     spread = [1] * len(shape)
     for axis, size in zip(broadcast_dimensions, operand.shape, strict=True):
         spread[axis] = size
-    aligned, size = operand.reshape(spread), math.prod(shape)
-    if size == operand.size:
+    aligned = operand.reshape(spread)
+    if aligned.shape == tuple(shape):
         return aligned
-    if size > SMALL:
+    if math.prod(shape) > SMALL:
         return np.broadcast_to(aligned, shape)
     copied = np.empty(shape, operand.dtype)
     copied[...] = aligned
