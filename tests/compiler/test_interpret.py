@@ -58,7 +58,20 @@ def _least(table: jax.Array, places: jax.Array) -> jax.Array:
     return jnp.argmin(edged, axis=1) * jnp.sign(edged[:, 0] - 3.5) + jnp.sum(slope)
 
 
-@pytest.mark.parametrize("function", [_picked, _windows, _added, _rounded, _halved, _sums, _bits, _least])
+def _shapes(table: jax.Array, places: jax.Array) -> tuple[jax.Array, ...]:
+    """Views of nothing and of one number, parts that lie backwards, a choice that all elements share, finite or not."""
+    nothing = jnp.broadcast_to(table[:0, :1, 0], (0, 4))
+    turned = jnp.flip(table, 1) + jnp.broadcast_to(table[:1, :1, :1], (3, 4, 5))
+    parts = jnp.unstack(table, axis=1)
+    chosen = jax.lax.select(places[0, 0] > 0, table, -table)
+    large = jnp.broadcast_to(table[0, 0, 1], (90, 80))
+    return nothing, turned, parts[1] - parts[3], chosen, jnp.isfinite(jnp.divide(table, table[0, 0, 0])), jnp.sum(large)
+
+
+CASES = [_picked, _windows, _added, _rounded, _halved, _sums, _bits, _least, _shapes]
+
+
+@pytest.mark.parametrize("function", CASES)
 def test_the_interpreter_agrees_with_jax(function) -> None:
     jax.tree.map(np.testing.assert_array_equal, interpret(function, TABLE, PLACES), function(TABLE, PLACES))
 
