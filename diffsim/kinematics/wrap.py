@@ -39,7 +39,11 @@ class Planar(NamedTuple):
     length: Array
 
 
-def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, side: Array | None) -> Wrap:
+# a place or direction, and whether there is such a thing ()
+Side = tuple[Array, Array]
+
+
+def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, side: Side | None) -> Wrap:
     """The path between two points around one geom.
 
     Args:
@@ -47,7 +51,7 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
       pos, mat: (3,), (3, 3) the geom's frame.
       radius: () the geom's radius.
       is_sphere: () sphere, else cylinder along the frame's z.
-      side: (3,) world position of the side site, if there is one.
+      side: (3,) world position of the side site, and whether there is one; None for no side site.
     """
     local = mul_vec_t(mat[None], ends - pos[None])
     x, y = _plane(local, is_sphere)
@@ -55,10 +59,11 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
     if side is None:
         planar = _around(in_plane, radius, None)
     else:
-        lateral = mul_vec_t(mat, side - pos)
+        place, there = side
+        lateral = mul_vec_t(mat, place - pos)
         direction = safe.normalize(jnp.stack([dot(lateral, x), dot(lateral, y)]))
-        inside = dot(lateral, lateral) < radius * radius
-        around, within = _around(in_plane, radius, direction), _within(in_plane, radius, inside)
+        inside = there & (dot(lateral, lateral) < radius * radius)
+        around, within = _around(in_plane, radius, (direction, there)), _within(in_plane, radius, inside)
         planar = Planar(*(jnp.where(inside, a, b) for a, b in zip(within, around, strict=True)))
 
     # on a cylinder the height grows evenly along the path
@@ -115,13 +120,13 @@ def _nearest(ends: Array) -> tuple[Array, Array, Array]:
     return share, ends[0] + safe.clip(share, 0, 1) * along, square
 
 
-def _around(ends: Array, radius: Array, side: Array | None) -> Planar:
-    """Around the outside of a circle, from end 0 to end 1, past `side` if given, else the shorter way."""
+def _around(ends: Array, radius: Array, side: Side | None) -> Planar:
+    """Around the outside of a circle, from end 0 to end 1, past `side` if there is one, else the shorter way."""
     square = radius * radius
     lengths = dot(ends, ends)
     _, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     clear = dot(nearest, nearest) > square
-    clear = clear if side is None else clear & (dot(side, nearest) >= 0)
+    clear = clear if side is None else clear & (~side[1] | (dot(side[0], nearest) >= 0))
     active = jnp.all(lengths >= square) & (radius >= MINIMUM) & (gap >= MINIMUM) & ~clear
 
     # tangent points: end 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
@@ -130,9 +135,9 @@ def _around(ends: Array, radius: Array, side: Array | None) -> Planar:
     turn = jnp.array([[1, -1], [-1, 1]], ends.dtype)
     inverse = 1 / jnp.where(lengths > 0, lengths, 1)
     points = scale(square * ends[None] + turn[:, :, None] * shift[None], jnp.broadcast_to(inverse, (2, 2)))
-    choice = _better(*jax.lax.stop_gradient((ends, points, side)))
+    choice, crossed = _better(*jax.lax.stop_gradient((ends, points, side)))
     first, last = points[choice, 0], points[choice, 1]
-    active &= ~_crosses(ends[0], first, ends[1], last)
+    active &= ~crossed
 
     # the angle from first to last in the sense of the chosen way, from 0 to 2 pi
     sense = jnp.where(choice == 0, -1, 1).astype(ends.dtype)
@@ -140,15 +145,18 @@ def _around(ends: Array, radius: Array, side: Array | None) -> Planar:
     return Planar(active, first, last, radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
 
 
-def _better(ends: Array, points: Array, side: Array | None) -> Array:
-    """() which of the two solutions: nearer to the side site, or shorter, and if possible not crossing itself."""
+def _better(ends: Array, points: Array, side: Side | None) -> tuple[Array, Array]:
+    """() which of the two solutions: nearer to the side site, or shorter, and if possible not crossing itself; and
+    whether it does.
+    """
     apart = points[:, 0] - points[:, 1]
     good = -dot(apart, apart)
     if side is not None:
-        good = dot(safe.normalize(points[:, 0] + points[:, 1]), side[None])
+        good = jnp.where(side[1], dot(safe.normalize(points[:, 0] + points[:, 1]), side[0][None]), good)
     crossed = jax.vmap(lambda pair: _crosses(ends[0], pair[0], ends[1], pair[1]))(points)
     good = jnp.where(crossed, -10000, good)
-    return jnp.where(good[0] > good[1], 0, 1)
+    choice = jnp.where(good[0] > good[1], 0, 1)
+    return choice, jnp.where(choice == 0, crossed[0], crossed[1])
 
 
 def _within(ends: Array, radius: Array, wanted: Array) -> Planar:

@@ -58,7 +58,10 @@ def test_singular_paths_have_finite_derivatives() -> None:
     sides = [[0.2, 0, 0], [0, 0, 0], [0.05, 0, 0], [0, 0, 0.3]]
 
     def total(ends: jax.Array, mat: jax.Array, radius: jax.Array, side: jax.Array, sphere: jax.Array) -> jax.Array:
-        paths = [wrap(ends, jnp.zeros(3), mat, radius, sphere, place) for place in (side, None)]
+        paths = [
+            wrap(ends, jnp.zeros(3), mat, radius, sphere, place)
+            for place in (*((side, jnp.array(there)) for there in (True, False)), None)
+        ]
         return sum(jnp.sum(path.first + path.last) + path.length for path in paths)
 
     def check(*arguments: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
