@@ -158,10 +158,11 @@ def _examine(
             chosen.append(np.arange(start, stop))
             continue
         gap = jax.lax.stop_gradient(bounding_gap(model, poses, grid) - table.margin[grid.pair])
-        out = grid.pair < 0
+        depth = -gap
         if moves is not None:
-            out = out | ~(moves[grid.geom1][:, None] | moves[grid.geom2][None])
-        depth = stored(where(out, -FAR, -gap)).reshape(-1)
+            depth = where(moves[grid.geom1][:, None] | moves[grid.geom2][None], depth, -FAR)
+        # behind all pairs, also behind those that sleep, so that what is none is never taken
+        depth = stored(where(grid.pair < 0, -2 * FAR, depth)).reshape(-1)
         chosen.append(pick_existing(jnp.asarray(grid.pair.reshape(-1)), largest(depth, kept)[1]))
         missed = missed + jnp.maximum(count(depth > 0) - kept, 0)
     return chosen, missed

@@ -160,6 +160,21 @@ def test_where_all_sleep_only_time_goes_on() -> None:
     np.testing.assert_array_equal(advance(model, mixed).frozen[0], later.frozen[0])
 
 
+def test_fewer_pairs_are_awake_than_are_examined() -> None:
+    """What is no pair (a geom and itself, in a table of all) was taken for the plane and a box, seen as two boxes."""
+    body = '<body pos="{0} 0 .099"{1}><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
+    boxes = "".join(body.format(k, ' sleep="init"' if k else "") for k in range(5))
+    option = '<option><flag sleep="enable"/></option>'
+    text = f'<mujoco>{option}<worldbody><geom type="plane" size="9 9 .1"/>{boxes}</worldbody></mujoco>'
+    model, mjmodel = diffsim.load(text, max_pairs=8, max_contacts=24), load_oracle(text)
+    data = mujoco.MjData(mjmodel)
+    mujoco.mj_forward(mjmodel, data)
+    ours = uncompiled(diffsim.forward)(model, diffsim.make_state(model)).contact
+    near = np.flatnonzero((ours.geom[:, 0] >= 0) & (ours.dist < ours.margin))
+    np.testing.assert_array_equal(ours.geom[near], data.contact.geom)
+    np.testing.assert_allclose(ours.dist[near], data.contact.dist, atol=1e-12)
+
+
 def test_rollouts_of_what_sleeps() -> None:
     model = diffsim.load(LONE.format(policy="init"))
     roll = uncompiled(lambda state: diffsim.rollout(model, state, jnp.zeros((3, 0)), lambda _, data: data.sensordata))
