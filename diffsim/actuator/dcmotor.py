@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from diffsim.actuator.actuators import Actuators
 from diffsim.base.motor_layout import SWITCHES, MotorBias, MotorDynamics, MotorGain, MotorInput, MotorState
 from diffsim.math import safe
+from diffsim.math.safe import MINVAL
 
 Array = jax.Array
 
-MINIMUM = 1e-15
 STATES = SWITCHES
 
 
@@ -43,7 +43,7 @@ def advance(motors: Actuators, rate: Array) -> Array:
     bound = motors.dynprm[:, MotorDynamics.MAX_INTEGRAL]
     integral = after[:, MotorState.INTEGRAL]
     integral = jnp.where(bound > 0, safe.clip(integral, -bound, bound), integral)
-    lag = safe.maximum(motors.dynprm[:, MotorDynamics.LAG], MINIMUM)
+    lag = safe.maximum(motors.dynprm[:, MotorDynamics.LAG], MINVAL)
     current = act[:, MotorState.CURRENT] - rate[:, MotorState.CURRENT] * lag * jnp.expm1(-h / lag)
     return jnp.stack(
         [after[:, MotorState.SLEW], integral, after[:, MotorState.TEMPERATURE], _next_bristle(motors), current], axis=1
@@ -53,7 +53,7 @@ def advance(motors: Actuators, rate: Array) -> Array:
 def current(motors: Actuators, act: Array) -> Array:
     """(n,) ampere: that of the activations (n, 5) where it lags, else (V - K velocity) / R."""
     volt = _voltage(motors) - _constant(motors) * motors.velocity
-    at_once = volt / safe.maximum(_resistance(motors), MINIMUM)
+    at_once = volt / safe.maximum(_resistance(motors), MINVAL)
     return jnp.where(motors.has[:, MotorState.CURRENT], act[:, MotorState.CURRENT], at_once)
 
 
@@ -70,7 +70,7 @@ def current_slope(motors: Actuators) -> Array:
     # a current with lag covers this share of its way in one timestep
     lag = motors.dynprm[:, MotorDynamics.LAG]
     share = jnp.where(lag > 0, -jnp.expm1(-motors.timestep / jnp.where(lag > 0, lag, 1)), 1)
-    resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINIMUM)
+    resistance = safe.maximum(gain[:, MotorGain.RESISTANCE], MINVAL)
     return -(by_controller + _constant(motors)) * share / resistance
 
 
@@ -163,7 +163,7 @@ def _next_bristle(motors: Actuators) -> Array:
     """(n,) rad, one timestep later at constant velocity: exp(a h) z + (exp(a h) - 1) / a velocity, a the decay."""
     h, decay = motors.timestep, _decay(motors)
     grown = jnp.expm1(decay * h)
-    moving = jnp.abs(decay) > MINIMUM
+    moving = jnp.abs(decay) > MINVAL
     gathered = jnp.where(moving, grown / jnp.where(moving, decay, 1), h)
     return (1 + grown) * motors.act[:, MotorState.BRISTLE] + gathered * motors.velocity
 
@@ -172,11 +172,11 @@ def _decay(motors: Actuators) -> Array:
     """(n,) per second: -sigma0 |v| / g(v), with Stribeck's curve g = F_c + (F_s - F_c) exp(-(v / v_s)^2)."""
     bias = motors.biasprm
     coulomb, static = bias[:, MotorBias.COULOMB_FRICTION], bias[:, MotorBias.STATIC_FRICTION]
-    ratio = motors.velocity / safe.maximum(bias[:, MotorBias.STRIBECK_VELOCITY], MINIMUM)
+    ratio = motors.velocity / safe.maximum(bias[:, MotorBias.STRIBECK_VELOCITY], MINVAL)
     # beyond 30 the exponential is zero anyway, and its square cannot overflow
     ratio = safe.clip(ratio, -30.0, 30.0)
     curve = coulomb + (static - coulomb) * jnp.exp(-ratio * ratio)
-    return -_bristles(motors)[0] * jnp.abs(motors.velocity) / safe.maximum(curve, MINIMUM)
+    return -_bristles(motors)[0] * jnp.abs(motors.velocity) / safe.maximum(curve, MINVAL)
 
 
 def _current_rate(motors: Actuators) -> Array:

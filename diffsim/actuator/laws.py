@@ -192,7 +192,7 @@ def of_plugin(dynamics: Dynamics) -> tuple[Dynamics, Force, Force]:
     states = (None,) * pid.STATES + (dynamics.states or ())
     return (
         Dynamics(controller.rate, states, controller.advance, controller.force),
-        Force(pid.one),
+        Force(pid.unit_gain),
         Force(nothing),
     )
 

@@ -1,15 +1,17 @@
 """MuJoCo's plugin `mujoco.pid`: force = kp e + ki (integral of e) + kd de/dt with e = setpoint - length.
 
-The setpoint is the control, or the last activation of an actuator with dynamics. It changes by at most slewmax a
-second, for which an activation keeps where it was. Another one is the integral, bounded so that its force stays within
-imax. In this order they come before the activations of the actuator's own dynamics. As in MuJoCo, the first timestep is
-not slewed, and the implicit integrators do not see how the force depends on velocity.
+The setpoint is the control or, where the actuator has dynamics, the last activation of these (the `inner` dynamics). It
+changes by at most slewmax a second. The plugin adds up to two activations, before those of the inner dynamics: the
+integral, bounded so that its force stays within imax, and the last setpoint, from which the next is limited. As in
+MuJoCo, slewmax does not limit the first timestep, and the implicit integrators do not see how the force depends on
+velocity.
 Source: plugin/actuator/pid.cc (3.8.1).
 """
 
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +26,20 @@ Array = jax.Array
 NAME = "mujoco.pid"
 # settings, in the order of the columns of actuator_pidprm; a bound of -1 is none
 SETTINGS = {"kp": 0.0, "ki": 0.0, "kd": 0.0, "imax": -1.0, "slewmax": -1.0}
-# activations of the plugin's own
+# activations that the plugin adds: the integral of the error, the last setpoint
 STATES = 2
+
+
+class Dynamics(Protocol):
+    """The functions of `laws.Dynamics` that a controller calls."""
+
+    def rate(self, actuators: Actuators) -> Array:
+        """(n, k) d act / dt."""
+        ...
+
+    def advance(self, actuators: Actuators, rate: Array) -> Array:
+        """(n, k) activations one timestep later."""
+        ...
 
 
 def parameters(settings: Mapping[str, str]) -> np.ndarray:
@@ -46,63 +60,65 @@ def parameters(settings: Mapping[str, str]) -> np.ndarray:
 
 
 def has_states(prm: np.ndarray) -> np.ndarray:
-    """(n, 2) which of its states, the integral and the last setpoint, a controller has, of parameters (n, 5)."""
+    """(n, 2) whether controllers with parameters (n, 5) have an integral, and a last setpoint."""
     return np.stack([prm[:, 1] != 0, prm[:, 4] >= 0], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Controller:
-    """The functions of `laws.Dynamics` for controllers of actuators whose own dynamics are `inner`."""
+    """The functions of `laws.Dynamics` of actuators with the plugin, around their `inner` dynamics."""
 
-    inner: "object"
+    inner: Dynamics
 
     def rate(self, actuators: Actuators) -> Array:
-        """(n, k) d act / dt: towards the next integral and setpoint, and that of the actuators' own dynamics."""
+        """(n, k) d act / dt: by which a timestep leads to the next integral and setpoint, and of the inner dynamics."""
         setpoint = self._setpoint(actuators, actuators.act)
-        integral = _integral(actuators, setpoint - actuators.length)
-        towards = (jnp.stack([integral, setpoint], axis=1) - actuators.act[:, :STATES]) / actuators.timestep
-        return jnp.concatenate([towards, self.inner.rate(_inner(actuators))], axis=1)  # type: ignore[attr-defined]
+        integral = _next_integral(actuators, setpoint - actuators.length)
+        rate = (jnp.stack([integral, setpoint], axis=1) - actuators.act[:, :STATES]) / actuators.timestep
+        return jnp.concatenate([rate, self.inner.rate(_inner(actuators))], axis=1)
 
     def advance(self, actuators: Actuators, rate: Array) -> Array:
         """(n, k) activations one timestep later."""
-        first = actuators.act[:, :STATES] + rate[:, :STATES] * actuators.timestep
-        inner = self.inner.advance(_inner(actuators), rate[:, STATES:])  # type: ignore[attr-defined]
-        return jnp.concatenate([actuators.within_range(first), inner], axis=1)
+        states = actuators.act[:, :STATES] + rate[:, :STATES] * actuators.timestep
+        inner = self.inner.advance(_inner(actuators), rate[:, STATES:])
+        return jnp.concatenate([actuators.within_range(states), inner], axis=1)
 
     def force(self, actuators: Actuators, act: Array) -> Array:
-        """(n,) N or N m; `act` (n, k) is that of the next step where the setpoint is early."""
-        inner, prm = self.inner.rate(_inner(actuators)), actuators.pidprm  # type: ignore[attr-defined]
+        """(n,) N or N m; `act` (n, k) is that of the next timestep for actuators with `actearly`."""
+        inner = self.inner.rate(_inner(actuators))
+        kp, ki, kd = (actuators.pidprm[:, k] for k in range(3))
         error = self._setpoint(actuators, act) - actuators.length
-        change = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
-        integral = where(actuators.has[:, 0], _integral(actuators, error), 0)
-        return prm[:, 0] * error + prm[:, 1] * integral + prm[:, 2] * (change - actuators.velocity)
+        setpoint_rate = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
+        integral = where(actuators.has[:, 0], _next_integral(actuators, error), 0)
+        return kp * error + ki * integral + kd * (setpoint_rate - actuators.velocity)
 
     def _setpoint(self, actuators: Actuators, act: Array) -> Array:
-        """(n,) the control or last activation, slewed."""
+        """(n,) the control or last activation, at most slewmax a second from the last setpoint."""
         wanted = act[:, -1] if act.shape[1] > STATES else actuators.ctrl
         last, reach = actuators.act[:, 1], actuators.pidprm[:, 4] * actuators.timestep
-        slewed = actuators.has[:, 1] & (actuators.time > 0)
-        return where(slewed, safe.clip(wanted, last - reach, last + reach), wanted)
+        limited = actuators.has[:, 1] & (actuators.time > 0)
+        return where(limited, safe.clip(wanted, last - reach, last + reach), wanted)
 
 
-def _integral(actuators: Actuators, error: Array) -> Array:
-    """(n,) the integral of the error one timestep later, within its bound."""
-    prm, moved = actuators.pidprm, actuators.act[:, 0] + error * actuators.timestep
-    bound = safe.divide(prm[:, 3], jnp.abs(prm[:, 1]))
-    return where(prm[:, 3] >= 0, safe.clip(moved, -bound, bound), moved)
+def _next_integral(actuators: Actuators, error: Array) -> Array:
+    """(n,) the integral of the error one timestep later, whose force ki times it is at most imax."""
+    ki, imax = actuators.pidprm[:, 1], actuators.pidprm[:, 3]
+    integral = actuators.act[:, 0] + error * actuators.timestep
+    bound = safe.divide(imax, jnp.abs(ki))
+    return where(imax >= 0, safe.clip(integral, -bound, bound), integral)
 
 
 def _inner(actuators: Actuators) -> Actuators:
-    """The actuators without the activations of the controller, as their own dynamics see them."""
+    """The actuators without the activations of the controller, as the inner dynamics see them."""
     return dataclasses.replace(actuators, act=actuators.act[:, STATES:], places=actuators.places[:, STATES:])
 
 
 @functools.cache
-def controller(inner: object) -> Controller:
-    """One controller for each dynamics."""
+def controller(inner: Dynamics) -> Controller:
+    """One controller for each dynamics, so that programs are shared."""
     return Controller(inner)
 
 
-def one(actuators: Actuators, parameters: Array) -> Array:
-    """(n,) 1: the signal is the force."""
+def unit_gain(actuators: Actuators, parameters: Array) -> Array:
+    """(n,) 1: the signal that the gain multiplies, `Controller.force`, is the force."""
     return jnp.ones_like(actuators.length)

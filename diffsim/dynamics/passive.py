@@ -4,11 +4,13 @@ Springs and dampers are polynomial, -x (k + p0 x + p1 x^2) and -v (b + p0 |v| + 
 scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs and dampers
 together disables all passive forces.
 
-Drag, lift and viscous resistance: a body moves through the medium as the box that has its inertia, or, where a geom
-asks for it, as the ellipsoids of its geoms. Local velocities are taken at the frame's origin, minus the wind. Quadratic
-terms use v |v|, so values and derivatives are finite at rest.
+Drag, lift and viscous resistance: the medium acts on a body as on the box of equal mass and inertia or, where a geom
+has the attribute `fluidshape`, as on the ellipsoids of its geoms. Its velocity is that of the centre of the box or
+ellipsoid relative to the wind, in local axes. Quadratic terms use v |v|, so values and derivatives are finite at rest.
 Source: MuJoCo documentation, "Computation", "Passive forces", "Fluid forces" and "Energy".
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ from diffsim.kinematics.jacobian import body_wrenches, dof_force, joint_force
 from diffsim.kinematics.joints import JointGroup, groups
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe
+from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, matmul, mul_vec, mul_vec_t, pack, scale
 from diffsim.types.data import ComFrame, Energy, Flexes, Inertia, Kinematics, Passive, Tendons, Velocities
 from diffsim.types.model import Model
@@ -34,8 +37,6 @@ from diffsim.xla.gather import pick, place
 Array = jax.Array
 
 PI = np.pi
-# MuJoCo's floor under masses, inertias and divisors
-MINIMUM = 1e-15
 
 
 def fluid_force(model: Model, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
@@ -74,20 +75,20 @@ def _wrenches(
     model: Model, com: ComFrame, pos: Array, mat: Array, bodies: np.ndarray, local: tuple[Array, Array]
 ) -> Array:
     """(nbody, 6) spatial forces of local forces and torques (n, 3); none on bodies without mass."""
-    heavy = (pick(model.body_mass, bodies) >= MINIMUM)[:, None]
+    heavy = (pick(model.body_mass, bodies) >= MINVAL)[:, None]
     force, torque = (jnp.where(heavy, mul_vec(mat, x), 0) for x in local)
     return body_wrenches(model, com, pos, bodies, force, torque)
 
 
 @per_topology
 def _immersed(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Bodies that move as their inertia box, and geoms that move as ellipsoids."""
-    shaped = topology.present["geom_fluid"].any(axis=1)
-    with_geoms = np.zeros(topology.nbody, dtype=bool)
-    with_geoms[topology.geom_bodyid[shaped]] = True
+    """Bodies that the medium sees as boxes, and geoms that it sees as ellipsoids."""
+    ellipsoid = topology.present["geom_fluid"].any(axis=1)
+    has_ellipsoid = np.zeros(topology.nbody, dtype=bool)
+    has_ellipsoid[topology.geom_bodyid[ellipsoid]] = True
     # forces on the world move nothing
-    boxes = np.flatnonzero(~with_geoms & (np.arange(topology.nbody) > 0))
-    return boxes, np.flatnonzero(shaped & (topology.geom_bodyid > 0))
+    boxes = np.flatnonzero(~has_ellipsoid & (np.arange(topology.nbody) > 0))
+    return boxes, np.flatnonzero(ellipsoid & (topology.geom_bodyid > 0))
 
 
 def _local_velocity(
@@ -101,18 +102,24 @@ def _local_velocity(
 
 
 def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) -> tuple[Array, Array]:
-    """Force and torque (n, 3), local, on the boxes of equal inertia (their full sides are `box`)."""
+    """Force and torque (n, 3), local, on boxes with the mass and inertia of bodies (n,).
+
+    The full sides (a, b, c) of a box of mass m follow from a^2 = 6 (Iyy + Izz - Ixx) / m and so on. Along axis x: drag
+    force 1/2 density b c |v| v, drag torque density a (b^4 + c^4) / 64 |w| w; the viscous part is that of a sphere of
+    the mean side as diameter (Stokes).
+    """
     density, viscosity = model.opt.density, model.opt.viscosity
     inertia, mass = pick(model.body_inertia, bodies), pick(model.body_mass, bodies)
-    across = jnp.stack([inertia[:, 1], inertia[:, 2], inertia[:, 0]], axis=1)
-    beside = jnp.stack([inertia[:, 2], inertia[:, 0], inertia[:, 1]], axis=1)
-    square = 6 * safe.maximum(MINIMUM, across + beside - inertia)
-    box = safe.sqrt(scale(square, safe.divide(jnp.ones_like(mass), mass)))
-    b, c = (jnp.roll(box, shift, axis=1) for shift in (-1, -2))
-    diameter = (box[:, 0] + box[:, 1] + box[:, 2]) / 3
+    # of (Ixx, Iyy, Izz), and of the sides, for each axis those of the next axis and of the one after it
+    next_inertia = jnp.stack([inertia[:, 1], inertia[:, 2], inertia[:, 0]], axis=1)
+    last_inertia = jnp.stack([inertia[:, 2], inertia[:, 0], inertia[:, 1]], axis=1)
+    square = 6 * safe.maximum(MINVAL, next_inertia + last_inertia - inertia)
+    a = safe.sqrt(scale(square, safe.divide(jnp.ones_like(mass), mass)))
+    b, c = (jnp.roll(a, shift, axis=1) for shift in (-1, -2))
+    diameter = (a[:, 0] + a[:, 1] + a[:, 2]) / 3
     force = -scale(linear, 3 * PI * viscosity * diameter) - 0.5 * density * b * c * jnp.abs(linear) * linear
-    drag = density * box * (b**4 + c**4) / 64 * jnp.abs(angular) * angular
-    return force, -scale(angular, PI * viscosity * diameter**3) - drag
+    drag_torque = density * a * (b**4 + c**4) / 64 * jnp.abs(angular) * angular
+    return force, -scale(angular, PI * viscosity * diameter**3) - drag_torque
 
 
 @per_topology
@@ -136,62 +143,101 @@ def semi_axes(model: Model, geoms: np.ndarray) -> Array:
     return picked + size[:, 1:2] * extra[geoms]
 
 
+class FluidCoefficients(NamedTuple):
+    """The columns of geom_fluid, (n,) each and (n, 3) of the last two, in MuJoCo's order.
+
+    Attributes:
+      interaction: 1 where the geom meets the medium, else 0.
+      blunt_drag, slender_drag, angular_drag, kutta_lift, magnus_lift: dimensionless.
+      virtual_mass, virtual_inertia: of the fluid that moves with the geom, per density of the fluid: m^3, m^5.
+    """
+
+    interaction: Array
+    blunt_drag: Array
+    slender_drag: Array
+    angular_drag: Array
+    kutta_lift: Array
+    magnus_lift: Array
+    virtual_mass: Array
+    virtual_inertia: Array
+
+
 def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Array) -> tuple[Array, Array]:
-    """Force and torque (n, 3), local, on ellipsoids: added mass, Magnus and Kutta lift, viscous drag."""
-    coefficient = pick(model.geom_fluid, geoms)
+    """Force and torque (n, 3), local, on ellipsoids: added mass, Magnus and Kutta lift, drag and viscous resistance."""
+    columns = pick(model.geom_fluid, geoms)
+    coefficients = FluidCoefficients(*(columns[:, k] for k in range(6)), columns[:, 6:9], columns[:, 9:])
     size = semi_axes(model, geoms)
     # of the fluid that moves with the body; its acceleration is neglected
-    momentum, spin = model.opt.density * coefficient[:, 6:9] * linear, model.opt.density * coefficient[:, 9:] * angular
+    momentum = model.opt.density * coefficients.virtual_mass * linear
+    spin = model.opt.density * coefficients.virtual_inertia * angular
     force, torque = cross(momentum, angular), cross(momentum, linear) + cross(spin, angular)
-    lift = _lift(model.opt.density, coefficient, size, angular, linear)
-    drag, angular_drag = _drag(model, coefficient, size, angular, linear)
-    interaction = coefficient[:, 0]
+    lift = _lift(model.opt.density, coefficients, size, angular, linear)
+    drag, angular_drag = _drag(model, coefficients, size, angular, linear)
     return (
-        scale(force + lift - scale(linear, drag), interaction),
-        scale(torque - scale(angular, angular_drag), interaction),
+        scale(force + lift - scale(linear, drag), coefficients.interaction),
+        scale(torque - scale(angular, angular_drag), coefficients.interaction),
     )
 
 
-def _projection(size: Array, linear: Array) -> tuple[Array, Array, Array, Array]:
-    """For motion of ellipsoids along `linear`: projected area, its normal (not unit), and two sums (n,)."""
+class Projection(NamedTuple):
+    """Ellipsoids with semi-axes (a, b, c), projected along their velocity v; with w = (b c, c a, a b)^2, by component:
+
+    Attributes:
+      area: (n,) m^2, of the projection: pi sqrt(|w v|^2 / (w v . v)).
+      normal: (n, 3) w v, normal of the surface where its outline is, not unit.
+      along, square: (n,) w v . v and |w v|^2.
+    """
+
+    area: Array
+    normal: Array
+    along: Array
+    square: Array
+
+
+def _projection(size: Array, linear: Array) -> Projection:
     weight = pack([size[:, 1] * size[:, 2], size[:, 2] * size[:, 0], size[:, 0] * size[:, 1]])
     normal = weight**2 * linear
-    denominator, numerator = dot(normal, normal), dot(normal, linear)
+    square, along = dot(normal, normal), dot(normal, linear)
     # at rest the area is zero, as MuJoCo's 0 / minval is
-    ratio = denominator / safe.maximum(numerator, MINIMUM)
-    return PI * safe.sqrt(ratio), normal, numerator, denominator
+    ratio = square / safe.maximum(along, MINVAL)
+    return Projection(PI * safe.sqrt(ratio), normal, along, square)
 
 
-def _lift(density: Array, coefficient: Array, size: Array, angular: Array, linear: Array) -> Array:
-    """Magnus force of spin and Kutta force of circulation."""
+def _lift(density: Array, coefficients: FluidCoefficients, size: Array, angular: Array, linear: Array) -> Array:
+    """(n, 3) Magnus force of spin, density volume w x v, and Kutta force of circulation, (G x v) x v."""
     volume = 4 / 3 * PI * size[:, 0] * size[:, 1] * size[:, 2]
-    magnus = scale(cross(angular, linear), coefficient[:, 5] * density * volume)
-    area, normal, numerator, denominator = _projection(size, linear)
-    cosine = numerator / safe.maximum(safe.norm(linear) * denominator, MINIMUM)
-    circulation = scale(cross(normal, linear), coefficient[:, 4] * density * cosine * area)
+    magnus = scale(cross(angular, linear), coefficients.magnus_lift * density * volume)
+    projection = _projection(size, linear)
+    cosine = projection.along / safe.maximum(safe.norm(linear) * projection.square, MINVAL)
+    strength = coefficients.kutta_lift * density * cosine * projection.area
+    circulation = scale(cross(projection.normal, linear), strength)
     return magnus + cross(circulation, linear)
 
 
-def _drag(model: Model, coefficient: Array, size: Array, angular: Array, linear: Array) -> tuple[Array, Array]:
-    """Resistance per linear and per angular velocity (n,): linear (Stokes) plus quadratic."""
+def _drag(
+    model: Model, coefficients: FluidCoefficients, size: Array, angular: Array, linear: Array
+) -> tuple[Array, Array]:
+    """Resistance per linear and per angular velocity (n,): that of a sphere (Stokes) plus quadratic drag."""
     density, viscosity = model.opt.density, model.opt.viscosity
-    blunt, slender, turning = coefficient[:, 1], coefficient[:, 2], coefficient[:, 3]
     a, b, c = size[:, 0], size[:, 1], size[:, 2]
     largest, smallest = safe.maximum(safe.maximum(a, b), c), safe.minimum(safe.minimum(a, b), c)
     middle = a + b + c - largest - smallest
-    full = PI * largest * middle
-    area, *_ = _projection(size, linear)
+    largest_area = PI * largest * middle
+    area = _projection(size, linear).area
     diameter = 2 / 3 * (a + b + c)
-    drag = viscosity * 3 * PI * diameter + density * safe.norm(linear) * (area * blunt + slender * (full - area))
+    drag_area = area * coefficients.blunt_drag + coefficients.slender_drag * (largest_area - area)
+    drag = viscosity * 3 * PI * diameter + density * safe.norm(linear) * drag_area
+
     moment = pack([_max_moment(a, b, c), _max_moment(b, c, a), _max_moment(c, a, b)])
     largest_moment = 8 / 15 * PI * middle * largest**4
-    weighted = scale(moment, turning) + scale(largest_moment[:, None] - moment, slender)
-    return drag, viscosity * PI * diameter**3 + density * safe.norm(angular * weighted)
+    drag_moment = scale(moment, coefficients.angular_drag)
+    drag_moment = drag_moment + scale(largest_moment[:, None] - moment, coefficients.slender_drag)
+    return drag, viscosity * PI * diameter**3 + density * safe.norm(angular * drag_moment)
 
 
-def _max_moment(along: Array, first: Array, second: Array) -> Array:
-    """Moment of inertia that bounds quadratic drag about one axis."""
-    return 8 / 15 * PI * along * safe.maximum(first, second) ** 4
+def _max_moment(axis: Array, first: Array, second: Array) -> Array:
+    """(n,) m^5, moment of an ellipsoid that bounds its drag about the semi-axis `axis`, `first` and `second` beside."""
+    return 8 / 15 * PI * axis * safe.maximum(first, second) ** 4
 
 
 def compute_passive(
@@ -213,7 +259,7 @@ def compute_passive(
     no_springs, no_dampers = (model.opt.disabled(bit) for bit in (DisableBit.SPRING, DisableBit.DAMPER))
     if no_springs and no_dampers:
         return Passive(qfrc_spring=zero, qfrc_damper=zero, qfrc_gravcomp=zero, qfrc_fluid=zero, qfrc_passive=zero)
-    spring = zero if no_springs else _joint_springs(model, qpos) + _tendon_springs(model, tendons)
+    spring = zero if no_springs else _joint_spring_force(model, qpos) + _tendon_springs(model, tendons)
     damper = zero if no_dampers else _dof_dampers(model, qvel) + _tendon_dampers(model, tendons, velocities)
     if topology.nflex and flexes is not None:
         spring = spring + flex_stretching(model, com, flexes)
@@ -248,34 +294,46 @@ def _sprung(topology: Topology) -> tuple[tuple[JointGroup, np.ndarray], ...]:
     return tuple((group, row) for group, row in rows if row.size)
 
 
-def spring_displacements(model: Model, qpos: Array) -> list[tuple[np.ndarray, np.ndarray, Array, Array]]:
-    """Springs of joints: for each block of dofs, (joints (n,), dofs (n, k), displacement (n, k), its extent (n,)).
+class JointSprings(NamedTuple):
+    """Springs of n joints of one type, in the dofs of one block (the rotation of a ball, say), k dofs each.
 
-    The extent is signed for scalar joints and a length for ball and free joints.
+    Attributes:
+      joints, dofs: (n,), (n, k) their indices.
+      displacement: (n, k) from qpos_spring, m or rad.
+      extent: (n,) the displacement of scalar joints, its length of ball and free joints.
     """
+
+    joints: np.ndarray
+    dofs: np.ndarray
+    displacement: Array
+    extent: Array
+
+
+def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
+    """All springs of joints, at qpos (nq,)."""
     springs = []
     for group, rows in _sprung(model.topology):
         ids = group.qpos[rows]
-        moved = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
+        displacement = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
         for start, stop in group.kind.blocks:
-            part = moved[:, start:stop]
+            part = displacement[:, start:stop]
             extent = part[:, 0] if stop - start == 1 else safe.norm(part)
-            springs.append((group.joints[rows], group.dofs[rows, start:stop], part, extent))
+            springs.append(JointSprings(group.joints[rows], group.dofs[rows, start:stop], part, extent))
     return springs
 
 
-def _joint_springs(model: Model, qpos: Array) -> Array:
-    """(nv,) forces that pull joints to qpos_spring."""
-    springs = spring_displacements(model, qpos)
+def _joint_spring_force(model: Model, qpos: Array) -> Array:
+    """(nv,) forces that pull joints to qpos_spring, N or N m."""
+    springs = joint_springs(model, qpos)
     if not springs:
         return jnp.zeros((model.nv,), qpos.dtype)
     poly = model.topology.has("jnt_stiffnesspoly")
     forces, dofs = [], []
-    for joints, ids, moved, extent in springs:
-        k = pick(model.jnt_stiffness, joints)
-        k = stiffness(k, pick(model.jnt_stiffnesspoly, joints), extent) if poly else k
-        forces.append(-scale(moved, k).reshape(-1))
-        dofs.append(ids.ravel())
+    for spring in springs:
+        k = pick(model.jnt_stiffness, spring.joints)
+        k = stiffness(k, pick(model.jnt_stiffnesspoly, spring.joints), spring.extent) if poly else k
+        forces.append(-scale(spring.displacement, k).reshape(-1))
+        dofs.append(spring.dofs.ravel())
     return place(model.nv, np.concatenate(dofs), jnp.concatenate(forces))
 
 
@@ -373,12 +431,13 @@ def potential_energy(model: Model, qpos: Array, kinematics: Kinematics, tendons:
         total = total - jnp.sum(model.body_mass[1:] * dot(kinematics.xipos[1:], model.opt.gravity[None]))
     if model.opt.disabled(DisableBit.SPRING):
         return total
-    for joints, _, _, extent in spring_displacements(model, qpos):
-        total = total + jnp.sum(_stored(model.jnt_stiffness[joints], model.jnt_stiffnesspoly[joints], extent))
+    for spring in joint_springs(model, qpos):
+        k, poly = model.jnt_stiffness[spring.joints], model.jnt_stiffnesspoly[spring.joints]
+        total = total + jnp.sum(_spring_energy(k, poly, spring.extent))
     extension = tendon_extension(model, tendons)
-    return total + jnp.sum(_stored(model.tendon_stiffness, model.tendon_stiffnesspoly, extension))
+    return total + jnp.sum(_spring_energy(model.tendon_stiffness, model.tendon_stiffnesspoly, extension))
 
 
-def _stored(linear: Array, poly: Array, x: Array) -> Array:
-    """Integral of x (k + p0 x + p1 x^2)."""
+def _spring_energy(linear: Array, poly: Array, x: Array) -> Array:
+    """(n,) J, the integral of x (k + p0 x + p1 x^2) from 0."""
     return x * x * (linear / 2 + x * (poly[:, 0] / 3 + x * poly[:, 1] / 4))

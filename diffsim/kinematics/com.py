@@ -1,11 +1,11 @@
 """Centres of mass, and everything spatial about them: inertias, motion axes, velocities, momenta.
 
-Second stage: spatial vectors are expressed at the centre of mass of their tree (world-oriented, at the `subtree_com` of
-the tree's root body), where sums along the tree need no change of frame. cvel is the sum of cdof qvel over the dofs
-that move a body. cdof_dot is the velocity of the frame that carries a motion axis, crossed with it: what the dofs
-before it do. Momenta of bodies about the centre of mass o of their tree, I cvel, add up over a subtree to (L_o, p);
-about the subtree's own centre c the angular momentum is L_o - (c - o) x p. The world is the sum of its trees, each with
-its own o. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
+Spatial vectors are expressed at the centre of mass of their tree (world axes, at the `subtree_com` of the tree's root
+body), where sums along the tree need no change of frame. cvel is the sum of cdof qvel over the dofs that move a body.
+cdof_dot = v x cdof, where v is the spatial velocity of the frame that the axis is fixed to, from the dofs before it on
+the chain. Momenta of bodies about the centre of mass o of their tree, I cvel, add up over a subtree to (L_o, p); about
+the centre of mass c of the subtree the angular momentum is L_o - (c - o) x p. The world is the sum of all trees, whose
+points o differ. Source: Featherstone 2008, ch. 2 and 5; MuJoCo mj_subtreeVel.
 """
 
 import jax
@@ -16,6 +16,7 @@ from diffsim.base.enums import DisableBit
 from diffsim.kinematics.joints import earlier_dof, joint_axes
 from diffsim.kinematics.tree import last_dof, sum_dofs, sum_subtree
 from diffsim.math import safe
+from diffsim.math.safe import MINVAL
 from diffsim.math.spatial import cross_motion, inertia_mul
 from diffsim.math.vector import cross, dot_components, matmul, pack, scale, unpack
 from diffsim.types.data import ComFrame, Kinematics, SubtreeVelocities, Tendons, Transmission, Velocities
@@ -24,9 +25,6 @@ from diffsim.xla.bilinear import by_components
 from diffsim.xla.gather import pick
 
 Array = jax.Array
-
-# a subtree lighter than this (kg) has its centre at its own body's inertial frame
-MIN_MASS = 1e-15
 
 
 def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
@@ -45,24 +43,25 @@ def compute_com_frame(model: Model, kinematics: Kinematics) -> ComFrame:
 
 
 def subtree_com(model: Model, xipos: Array) -> Array:
-    """(nbody, 3) m, world: centre of mass of each body with its descendants; its own (xipos) if they have no mass."""
+    """(nbody, 3) m, world: centre of mass of each body with its descendants; xipos where these have no mass."""
     mass = model.body_mass
-    # apart from the moments: it is the same for all worlds, unless they have models of their own
-    below = sum_subtree(model.topology, mass[:, None])[:, 0]
-    heavy = below > MIN_MASS
-    share = safe.divide(jnp.ones_like(mass), jnp.where(heavy, below, 1))
-    mean = scale(sum_subtree(model.topology, scale(xipos, mass)), share)
+    # not in one sum with the moments: worlds that share a model share the masses of subtrees
+    subtree_mass = sum_subtree(model.topology, mass[:, None])[:, 0]
+    heavy = subtree_mass > MINVAL
+    inverse_mass = safe.divide(jnp.ones_like(mass), jnp.where(heavy, subtree_mass, 1))
+    mean = scale(sum_subtree(model.topology, scale(xipos, mass)), inverse_mass)
     return jnp.where(heavy[:, None], mean, xipos)
 
 
 def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) -> Array:
-    """(nbody, 10) inertias R diag R^T + m (o^2 1 - o o^T), about the points that lie `offset` before the centres."""
+    """(nbody, 10) inertias R diag R^T + m (o.o 1 - o o^T) about points; o, `offset`, leads from them to the centres."""
     rows, sizes = [unpack(row) for row in unpack(ximat, axis=-2)], unpack(diagonal)
-    scaled = [[size * entry for size, entry in zip(sizes, row, strict=True)] for row in rows]
+    scaled = [[size * x for size, x in zip(sizes, row, strict=True)] for row in rows]
     moment, arm = unpack(scale(offset, mass)), unpack(offset)
     square = dot_components(moment, arm)
 
     def entry(i: int, j: int) -> Array:
+        """Of R diag R^T - m o o^T."""
         return dot_components(scaled[i], rows[j]) - moment[i] * arm[j]
 
     diagonals = [entry(i, i) + square for i in range(3)]
@@ -90,18 +89,15 @@ def compute_velocities(
     )
 
 
-MINIMUM_MASS = 1e-15
-
-
 def compute_subtree_velocities(model: Model, com: ComFrame, velocities: Velocities) -> SubtreeVelocities:
     """subtree_linvel (nbody, 3) m/s and subtree_angmom (nbody, 3) kg m^2/s about subtree_com, world axes."""
     topology = model.topology
     momentum = sum_subtree(topology, inertia_mul(com.cinert, velocities.cvel))
     arm = com.subtree_com - pick(com.subtree_com, topology.body_rootid)
     spin = momentum[:, :3] - cross(arm, momentum[:, 3:])
-    # trees turn about points of their own
+    # of the world: from the points o of its trees to its centre of mass
     roots = np.flatnonzero((topology.body_rootid == np.arange(topology.nbody)) & (np.arange(topology.nbody) > 0))
     across = pick(com.subtree_com, roots) - com.subtree_com[:1]
     whole = jnp.sum(pick(spin, roots) + cross(across, pick(momentum, roots)[:, 3:]), axis=0)
-    mass = jnp.maximum(model.body_subtreemass, MINIMUM_MASS)
+    mass = jnp.maximum(model.body_subtreemass, MINVAL)
     return SubtreeVelocities(subtree_linvel=scale(momentum[:, 3:], 1 / mass), subtree_angmom=spin.at[0].set(whole))

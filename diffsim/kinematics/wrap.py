@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.math import safe
+from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 
 Array = jax.Array
 
-MINIMUM = 1e-15
 # the search for the touching point from within: iterations, first guess, tolerance in radians
 ITERATIONS, START, TOLERANCE = 20, 1 - 1e-7, 1e-6
 
@@ -76,7 +76,7 @@ def wrap(ends: Array, pos: Array, mat: Array, radius: Array, is_sphere: Array, s
     first = x * planar.first[0] + y * planar.first[1] + height * base
     last = x * planar.last[0] + y * planar.last[1] + height * (base + climb)
     return Wrap(
-        active=planar.active & jnp.all(dot(local, local) > MINIMUM**2),
+        active=planar.active & jnp.all(dot(local, local) > MINVAL**2),
         first=pos + mul_vec(mat, first),
         last=pos + mul_vec(mat, last),
         length=safe.sqrt(planar.length * planar.length + climb * climb),
@@ -90,7 +90,7 @@ def _plane(local: Array, is_sphere: Array) -> tuple[Array, Array]:
     # with ends in line with the centre, any plane through them will do: away from the largest component
     largest = jnp.argmax(jnp.abs(jax.lax.stop_gradient(first)))
     other = cross(first, jnp.where(jnp.arange(3) == largest, 0, 1).astype(first.dtype))
-    aligned = dot(normal, normal) < MINIMUM**2
+    aligned = dot(normal, normal) < MINVAL**2
     normal = safe.normalize(jnp.where(aligned, other, normal))
     second = safe.normalize(cross(normal, first))
     x_axis, y_axis = jnp.array([1, 0, 0], first.dtype), jnp.array([0, 1, 0], first.dtype)
@@ -106,7 +106,7 @@ def _crosses(a: Array, b: Array, c: Array, d: Array) -> Array:
     """() whether the segments a-b and c-d in the plane meet."""
     along, across, between = b - a, d - c, a - c
     determinant = _cross(along, across)
-    valid = jnp.abs(determinant) >= MINIMUM
+    valid = jnp.abs(determinant) >= MINVAL
     inverse = 1 / jnp.where(valid, determinant, 1)
     s, t = _cross(across, between) * inverse, _cross(along, between) * inverse
     return valid & (s >= 0) & (s <= 1) & (t >= 0) & (t <= 1)
@@ -116,7 +116,7 @@ def _nearest(ends: Array) -> tuple[Array, Array, Array]:
     """Where on the segment of ends (2, 2) the origin is nearest: share (), point (2,), and the squared length ()."""
     along = ends[1] - ends[0]
     square = dot(along, along)
-    share = -dot(along, ends[0]) / jnp.where(square < MINIMUM, 1, square)
+    share = -dot(along, ends[0]) / jnp.where(square < MINVAL, 1, square)
     return share, ends[0] + safe.clip(share, 0, 1) * along, square
 
 
@@ -127,7 +127,7 @@ def _around(ends: Array, radius: Array, side: Side | None) -> Planar:
     _, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
     clear = dot(nearest, nearest) > square
     clear = clear if side is None else clear & (~side[1] | (dot(side[0], nearest) >= 0))
-    active = jnp.all(lengths >= square) & (radius >= MINIMUM) & (gap >= MINIMUM) & ~clear
+    active = jnp.all(lengths >= square) & (radius >= MINVAL) & (gap >= MINVAL) & ~clear
 
     # tangent points: end 0 turns one way and end 1 the other, in two mirrored solutions (2, 2, 2)
     tangent = safe.sqrt(lengths - square)
@@ -163,14 +163,14 @@ def _within(ends: Array, radius: Array, wanted: Array) -> Planar:
     """The path from end 0 to end 1 that touches the circle from within at one point; searched only if `wanted`."""
     lengths = safe.norm(ends)
     share, nearest, gap = _nearest(jax.lax.stop_gradient(ends))
-    hits = (gap > MINIMUM) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)
-    outside = jnp.all(lengths > radius) & (radius >= MINIMUM)
+    hits = (gap > MINVAL) & (share > 0) & (share < 1) & (dot(nearest, nearest) <= radius * radius)
+    outside = jnp.all(lengths > radius) & (radius >= MINVAL)
     cosine = dot(ends[0], ends[1]) / jnp.where(outside, lengths[0] * lengths[1], 1)
-    active = outside & ~hits & (cosine >= -1 + MINIMUM)
+    active = outside & ~hits & (cosine >= -1 + MINVAL)
 
     opening = safe.arctan2(jnp.abs(_cross(ends[0], ends[1])), dot(ends[0], ends[1]))
     ratio = radius / jnp.where(outside, lengths, 2 * radius + 1)
-    sine, touches = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINIMUM))
+    sine, touches = _touching_sine(ratio, opening, wanted & active & (cosine <= 1 - MINVAL))
 
     # turn from one end towards the other; without a solution touch halfway
     ahead = _cross(ends[0], ends[1]) > 0
@@ -195,8 +195,8 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
         return one + other - 2 * twice + opening
 
     def slope(z: Array, ratio: Array) -> Array:
-        terms = [r / safe.maximum(MINIMUM, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
-        return terms[0] + terms[1] - 2 / safe.maximum(MINIMUM, jnp.sqrt(1 - z * z))
+        terms = [r / safe.maximum(MINVAL, jnp.sqrt(1 - z * z * r * r)) for r in (ratio[0], ratio[1])]
+        return terms[0] + terms[1] - 2 / safe.maximum(MINVAL, jnp.sqrt(1 - z * z))
 
     a, g, on = jax.lax.stop_gradient((ratio, opening, wanted))
     start = jnp.asarray(START, a.dtype)
@@ -210,7 +210,7 @@ def _touching_sine(ratio: Array, opening: Array, wanted: Array) -> tuple[Array, 
         steep = slope(z, a)
         moved = z - left / jnp.where(steep < 0, steep, -1)
         after = excess(moved, a, g)
-        good = (steep <= -MINIMUM) & (moved <= z) & (after <= TOLERANCE)
+        good = (steep <= -MINVAL) & (moved <= z) & (after <= TOLERANCE)
         return moved, after, count + 1, good
 
     first = excess(start, a, g)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from diffsim.base.enums import ConDataField, GeomType, ObjType
 from diffsim.geometry.rays.surfaces import SURFACES
 from diffsim.math import safe
+from diffsim.math.safe import MINVAL
 from diffsim.math.vector import cross, dot, mul_vec_t, pack, scale
 from diffsim.sensor.frame import position
 from diffsim.sensor.readings import Group, Ints, Readings, descendants
@@ -23,8 +24,6 @@ from diffsim.types import Topology
 from diffsim.xla.gather import pick
 
 Array = jax.Array
-
-MINIMUM_MASS = 1e-15
 
 
 def _in_capsule(size: Array, point: Array) -> Array:
@@ -68,8 +67,8 @@ def _point(readings: Readings, group: Group) -> Array:
     if group.objtype != ObjType.BODY:
         return here
     model = readings.model
-    hollow = pick(model.body_mass, group.objid) < MINIMUM_MASS
-    hollow &= pick(model.body_subtreemass, group.objid) >= MINIMUM_MASS
+    hollow = pick(model.body_mass, group.objid) < MINVAL
+    hollow &= pick(model.body_subtreemass, group.objid) >= MINVAL
     hollow &= group.objid > 0
     return jnp.where(hollow[:, None], pick(readings.data.subtree_com, group.objid), here)
 
