@@ -6,6 +6,7 @@ MuJoCo gives to its convex collider use the direction of greatest separation. Th
 its distance is differentiable. Source: MuJoCo XML reference, "sensor/distance"; `mj_geomDistance`.
 """
 
+import itertools
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -36,9 +37,14 @@ Array = jax.Array
 
 
 class Pairs(NamedTuple):
-    """Pairs of geoms of two types, the smaller type first; `flip` where the sensor names them the other way round.
+    """Pairs (n,) of geoms of two types, the smaller type first.
 
-    `buckets`: where the data of the first and the second geoms are.
+    Attributes:
+      collider: the pair function.
+      buckets: where the data of the first and of the second geoms are.
+      geom1, geom2: (n,).
+      flip: (n,) whether the sensor names them the other way round.
+      sensor: (n,) which sensor of the group asks for the pair.
     """
 
     collider: Collider
@@ -46,11 +52,18 @@ class Pairs(NamedTuple):
     geom1: Ints
     geom2: Ints
     flip: np.ndarray
-    owner: Ints
+    sensor: Ints
 
 
 class Closest(NamedTuple):
-    """For n sensors: signed distance (n,), midpoint and unit normal from the first object (n, 3), and if any counts."""
+    """The nearest points of the two objects of n sensors.
+
+    Attributes:
+      dist: (n,) m, signed distance; the cutoff if that is less.
+      pos: (n, 3) m, midpoint.
+      normal: (n, 3) unit, from the first object to the second.
+      near: (n,) whether the objects are nearer than the cutoff.
+    """
 
     dist: Array
     pos: Array
@@ -82,30 +95,31 @@ def unsupported_distance(topology: Topology, sensor: int) -> str:
     """Why a distance sensor cannot be evaluated; empty if it can."""
     first = _geoms(topology, topology.sensor_objtype[sensor], topology.sensor_objid[sensor])
     second = _geoms(topology, topology.sensor_reftype[sensor], topology.sensor_refid[sensor])
-    kinds = {_kinds(topology, one, other) for one in first for other in second}
-    return next((NO_DISTANCE[pair] for pair in sorted(kinds) if pair in NO_DISTANCE), "")
+    types = {_types(topology, geom1, geom2) for geom1 in first for geom2 in second}
+    return next((NO_DISTANCE[pair] for pair in sorted(types) if pair in NO_DISTANCE), "")
 
 
 def _closest(readings: Readings, group: Group) -> Closest:
+    """The nearest of all candidates of all pairs of geoms, for each sensor of a group."""
     model, data = readings.model, readings.data
     cutoff = pick(model.sensor_cutoff, group.sensors)
-    rows, owners = [], []
-    ends = (tuple(group.objid.tolist()), tuple(group.refid.tolist()))
-    for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), *ends):
-        ends = zip((pairs.geom1, pairs.geom2), pairs.buckets, strict=True)
-        first, second = (gather(model, data, *end) for end in ends)
-        axes = [row_axes(*end) for end in zip((first, second), pairs.buckets, strict=True)]
-        nearest = jax.vmap(pairs.collider.function, (*axes, 0))(first, second, cutoff[pairs.owner])
+    rows, sensors = [], []
+    objid, refid = tuple(group.objid.tolist()), tuple(group.refid.tolist())
+    for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), objid, refid):
+        bucket1, bucket2 = pairs.buckets
+        first, second = gather(model, data, pairs.geom1, bucket1), gather(model, data, pairs.geom2, bucket2)
+        axes = (row_axes(first, bucket1), row_axes(second, bucket2), 0)
+        nearest = jax.vmap(pairs.collider.function, axes)(first, second, cutoff[pairs.sensor])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
         normal = nearest.normal * jnp.asarray(sign, nearest.normal.dtype)
         rows.append([part.reshape(-1, *part.shape[2:]) for part in (nearest.dist, nearest.pos, normal, nearest.valid)])
-        owners.append(np.repeat(pairs.owner, nearest.dist.shape[1]))
+        sensors.append(np.repeat(pairs.sensor, nearest.dist.shape[1]))
     if not rows:
         nowhere = jnp.zeros((group.size, 3), cutoff.dtype)
         return Closest(cutoff, nowhere, nowhere, jnp.zeros(group.size, bool))
     dist, pos, normal, valid = (jnp.concatenate(columns) for columns in zip(*rows, strict=True))
-    owns = np.concatenate(owners)[None] == np.arange(group.size)[:, None]
-    counts = owns & valid[None] & (dist[None] < cutoff[:, None])
+    of_sensor = np.concatenate(sensors)[None] == np.arange(group.size)[:, None]
+    counts = of_sensor & valid[None] & (dist[None] < cutoff[:, None])
     best = jnp.argmin(jnp.where(counts, jax.lax.stop_gradient(dist)[None], jnp.inf), axis=1)
     near = jnp.any(counts, axis=1)
     return Closest(jnp.where(near, dist[best], cutoff), pos[best], normal[best], near)
@@ -117,25 +131,25 @@ def _pairs(
 ) -> list[Pairs]:
     """All pairs of geoms between the objects of n sensors, grouped by types and sizes of their data."""
     members: dict[tuple, list[tuple[int, int, bool, int]]] = defaultdict(list)
-    for owner, ends in enumerate(zip(objid, refid, strict=True)):
-        for one in _geoms(topology, objtype, ends[0]):
-            for other in _geoms(topology, reftype, ends[1]):
-                flip = bool(topology.geom_type[one] > topology.geom_type[other])
-                row = (other, one, flip, owner) if flip else (one, other, flip, owner)
-                kinds = _kinds(topology, one, other)
-                if kinds not in NEVER_COLLIDE:
-                    sizes = distance_sizes(topology, kinds, *(look(topology, geom) for geom in row[:2]))
-                    members[kinds, sizes].append(row)
+    for sensor, (obj, ref) in enumerate(zip(objid, refid, strict=True)):
+        for geom1, geom2 in itertools.product(_geoms(topology, objtype, obj), _geoms(topology, reftype, ref)):
+            flip = bool(topology.geom_type[geom1] > topology.geom_type[geom2])
+            first, second = (geom2, geom1) if flip else (geom1, geom2)
+            types = _types(topology, first, second)
+            if types not in NEVER_COLLIDE:
+                sizes = distance_sizes(topology, types, look(topology, first), look(topology, second))
+                members[types, sizes].append((first, second, flip, sensor))
     pairs = []
-    for (kinds, sizes), rows in members.items():
-        first, second = (pair_bucket(topology, kinds, end, sizes[end]) for end in (0, 1))
-        columns = (np.array(column) for column in zip(*rows, strict=True))
-        pairs.append(Pairs(distance_collider(kinds), (first, second), *columns))
+    for (types, sizes), rows in members.items():
+        bucket1, bucket2 = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
+        first, second, flip, sensor = (np.array(column) for column in zip(*rows, strict=True))
+        pairs.append(Pairs(distance_collider(types), (bucket1, bucket2), first, second, flip, sensor))
     return pairs
 
 
-def _kinds(topology: Topology, one: int, other: int) -> tuple[GeomType, GeomType]:
-    first, second = sorted((topology.geom_type[one], topology.geom_type[other]))
+def _types(topology: Topology, geom1: int, geom2: int) -> tuple[GeomType, GeomType]:
+    """The types of two geoms, the smaller first."""
+    first, second = sorted((topology.geom_type[geom1], topology.geom_type[geom2]))
     return GeomType(first), GeomType(second)
 
 

@@ -5,6 +5,7 @@ values. Cutoff clamps real values on both sides and positive ones from above. No
 """
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +21,8 @@ from diffsim.xla.gather import pick
 
 Array = jax.Array
 
-# with more pieces than this sensordata is one permutation: more would only make programs long
-MOST_RUNS = 64
+# sensordata of more pieces than this is read by one permutation: more pieces would only make programs long
+MOST_PIECES = 64
 
 
 def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact_force: Array) -> Array:
@@ -42,15 +43,16 @@ def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact
     idle = model.opt.disabled(DisableBit.SENSOR) and not np.any(topology.sensor_history[:, 0])
     if not topology.nsensor or idle:
         return jnp.zeros(topology.nsensordata, state.qpos.dtype)
-    groups, order, runs = _plan(topology)
+    layout = _layout(topology)
     readings = Readings(model, state, inputs, data, contact_force)
-    values = [SENSORS[group.type].function(readings, group).reshape(-1) for group in groups]
-    owners = [np.repeat(group.sensors, group.dim) for group in groups]
-    values = [_cut_off(model, *pair) for pair in zip(values, owners, strict=True)]
-    if len(runs) > MOST_RUNS:
-        return pick(jnp.concatenate(values), order)
-    # of what a program reads of pieces, XLA computes those pieces alone: a gyro then costs no solve
-    return jnp.concatenate([values[group][start:stop] for group, start, stop in runs])
+    values = []
+    for group in layout.groups:
+        read = SENSORS[group.type].function(readings, group).reshape(-1)
+        values.append(_cut_off(model, read, np.repeat(group.sensors, group.dim)))
+    if len(layout.pieces) > MOST_PIECES:
+        return pick(jnp.concatenate(values), layout.order)
+    # XLA computes only the pieces that a program reads: a gyro then costs no solve
+    return jnp.concatenate([values[piece.group][piece.start : piece.stop] for piece in layout.pieces])
 
 
 def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
@@ -65,10 +67,35 @@ def _refusal(topology: Topology, sensor: int) -> str:
     return SENSORS[kind].refusal(topology, sensor)
 
 
+class Piece(NamedTuple):
+    """Consecutive elements of sensordata that are values `start` to `stop` of a group, by its number."""
+
+    group: int
+    start: int
+    stop: int
+
+
+class Layout(NamedTuple):
+    """Where sensordata comes from.
+
+    Attributes:
+      groups: sensors that are computed together.
+      order: (nsensordata,) the place of each element among the concatenated values of the groups.
+      pieces: the same as slices.
+    """
+
+    groups: list[Group]
+    order: np.ndarray
+    pieces: list[Piece]
+
+
 @per_topology
-def _plan(topology: Topology) -> tuple[list[Group], np.ndarray, list[tuple[int, int, int]]]:
-    """The groups; for each element of sensordata its place among their concatenated values; and sensordata as pieces
-    (group, start, stop) of the values of groups."""
+def _layout(topology: Topology) -> Layout:
+    """The layout of a model.
+
+    Raises:
+      UnsupportedError: the model has a sensor that diffsim cannot evaluate.
+    """
     refused = unsupported_sensors(topology)
     if refused:
         raise UnsupportedError(_problem(topology, sensor, reason) for sensor, reason in refused)
@@ -81,11 +108,13 @@ def _plan(topology: Topology) -> tuple[list[Group], np.ndarray, list[tuple[int, 
         [(topology.sensor_adr[group.sensors][:, None] + np.arange(group.dim)).reshape(-1) for group in groups]
     )
     order, lengths = np.argsort(address), [len(group.sensors) * group.dim for group in groups]
+    # for each element its group and its place there; a new piece begins where either does not go on
     group = np.repeat(np.arange(len(groups)), lengths)[order]
     place = order - (np.cumsum(lengths) - lengths)[group]
     cuts = np.flatnonzero((np.diff(group) != 0) | (np.diff(place) != 1)) + 1
     first, last = np.concatenate([[0], cuts]), np.concatenate([cuts - 1, [len(order) - 1]])
-    return groups, order, [(int(group[a]), int(place[a]), int(place[b]) + 1) for a, b in zip(first, last, strict=True)]
+    pieces = [Piece(int(group[a]), int(place[a]), int(place[b]) + 1) for a, b in zip(first, last, strict=True)]
+    return Layout(groups, order, pieces)
 
 
 def _key(topology: Topology, sensor: int) -> tuple:

@@ -5,13 +5,15 @@
 - `first` and `greatest` compare all values with the best one. On CPUs that is several times quicker than `argmax`,
   which XLA compares one by one. Values within rounding of the greatest count as equal to it: the first of them counts.
 - `argmin` takes a tie rule; it is a reduction, so that what follows reads the index instead of computing it again.
-- `ranked` puts a number in the last bits of a value, so that a plain reduction finds the least value and its number. A
-  reduction of pairs XLA for CPU runs on one thread, one comparison after another.
-- `largest` finds the few largest of many values. A GPU sorts a piece within one kernel, and then what is left of all
-  pieces; a sort of everything would take ten kernels, each through all of the memory. A CPU sorts nothing to find few:
-  it takes them out one after another, for many worlds at once. Of a few values each is found by a plain reduction; of
-  many, pieces know their largest, and only the piece that has the next one is looked through again. For few worlds
-  XLA's search is faster, which goes through all values of one world after another on one thread.
+- `ranked` puts a number in the last bits of a value, so that a plain reduction finds the least value and its number.
+  (XLA for CPU runs a reduction of pairs on one thread, one comparison after another.)
+- `largest` finds the `count` largest of n values, by one of four ways:
+  - GPU: `top_k` within pieces of 1024, each sorted in one kernel, then `top_k` of what is left of all pieces; a sort
+    of all values would take ten kernels, each through all of the memory;
+  - CPU, few values (`extracted`): `count` times the maximum of the values below the last one;
+  - CPU, many values in many worlds (`taken_out`): the same with the maximum of each piece stored, so that only the
+    piece that had the last one is searched again;
+  - else `jax.lax.top_k`, which on a CPU goes through one world after another on one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,13 +44,16 @@ def _is_weak(value: Array | float) -> bool:
 
 
 def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
+    """A value broadcast to a shape, in a dtype."""
     if isinstance(value, (bool, int, float)):
         return jax.lax.full(shape, value, dtype)
     return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
 
 
-# how many numbers XLA for CPU reduces at once, and how many float32 tells apart
-WINDOW, EXACT = 32, 1 << 24
+# above this many values XLA for CPU has slow ways, of its own, to reduce integers and to find the largest
+WINDOW = 32
+# integers up to this are exact in float32
+EXACT = 1 << 24
 Tree = TypeVar("Tree", bound=Any)
 
 
@@ -65,12 +70,15 @@ def count(true: Array) -> Array:
 
 
 def _kind(size: int) -> Any:
-    """What so many are numbered by: XLA for CPU has a slow way of reducing many numbers, unless they are floats."""
+    """The dtype for numbering `size` values: XLA for CPU is slow at reducing many numbers, unless they are floats."""
     return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 
 
 def greatest(values: Array, scale: Array | float) -> Array:
-    """The place of the greatest along the last axis of values (..., n) that were summed of terms up to a `scale`."""
+    """The place of the greatest value along the last axis (..., n); `scale` bounds the terms that values are sums of.
+
+    Values within rounding of the greatest count as equal; the first of them wins.
+    """
     best = jnp.max(values, axis=-1, keepdims=True)
     return first(values >= best - rounding(values) * jnp.maximum(scale, jnp.abs(best)))
 
@@ -78,8 +86,8 @@ def greatest(values: Array, scale: Array | float) -> Array:
 def one_of(place: Array, choices: Sequence[Tree]) -> Tree:
     """One of a few tuples of arrays (k,), by its place ().
 
-    A sum, for what follows finds it computed: XLA would compile a choice, and all that it depends on, into each of its
-    uses.
+    It is computed as a sum, a reduction whose result is stored: XLA would compile an elementwise choice, and all that
+    it depends on, into each of its uses.
     """
     chosen = jnp.arange(len(choices)) == place
 
@@ -98,20 +106,19 @@ def rounding(like: Array) -> float:
 Precedes = Callable[[Array, Array, Array], Array]
 # a value and its index
 Indexed = tuple[Array, Array]
-# how many values are compared one by one on a CPU
-FEW = 16
+# up to this many values `argmin` compares one by one on a CPU
+ONE_BY_ONE = 16
 
 
 def argmin(values: Array, precedes: Precedes) -> Indexed:
     """(minimum, index) of `values` (n,); a later one replaces an earlier one where it `precedes`. No derivatives.
 
-    A reduction, so that what follows finds the index computed: XLA would compile an elementwise choice, and all that
-    it depends on, into each of its uses. On a CPU few values are compared one by one, which runs for several cases at
-    once, and what is chosen is stored.
+    It is a reduction for the reason in `one_of`. On a CPU few values are compared one by one, which is vectorized over
+    a batch, and the result is stored.
     """
 
     values = jax.lax.stop_gradient(values)
-    if for_cpu() and values.shape[0] <= FEW:
+    if for_cpu() and values.shape[0] <= ONE_BY_ONE:
         return _one_by_one(values, precedes)
 
     def better(one: Indexed, other: Indexed) -> Indexed:
@@ -148,19 +155,20 @@ INTEGERS = {np.dtype(np.float32): jnp.int32, np.dtype(np.float64): jnp.int64}
 
 
 def ranked(values: Array, numbers: np.ndarray | int, slack: float, count: int) -> Array:
-    """Floats (...) in the order of values (...), not negative, and for equal ones of their numbers below `count`.
+    """Floats (...) that sort as values (...), not negative, do, and equal values by their numbers below `count`.
 
-    Equal are values that differ by less than about `slack`, or by less than the last bits that the numbers take.
+    The number takes the place of the last bits of the value. Values count as equal if they differ by less than about
+    `slack`, or by less than these bits.
     """
     kind, bits = INTEGERS[values.dtype], _bits(count)
-    # from here on what is left of the bits is at least as coarse as the slack
+    # added to all values, this makes the bits that are left at least as coarse as the slack
     start = slack / (float(jnp.finfo(values.dtype).eps) * 2**bits)
     whole = jax.lax.bitcast_convert_type(jax.lax.stop_gradient(values) + start, kind)
     return jax.lax.bitcast_convert_type(whole >> bits << bits | jnp.asarray(numbers, kind), values.dtype)
 
 
 def number_of(rank: Array, count: int) -> Array:
-    """The number in a rank."""
+    """The number that `ranked` put into a rank."""
     whole = jax.lax.bitcast_convert_type(rank, INTEGERS[rank.dtype])
     return (whole & (2 ** _bits(count) - 1)).astype(jnp.int32)
 
@@ -170,25 +178,24 @@ def _bits(count: int) -> int:
     return (count - 1).bit_length()
 
 
-# values that are sorted at once
+# values of a piece that a GPU sorts in one kernel
 PIECE = 1024
-# how many are taken out one after another at most, and of how many
+# `extracted` on a CPU: at most this many of at most so many values
 FEW, SOME = 16, 256
-# values that a CPU compares at once; XLA for CPU finds the largest of more than `WINDOW` by a slow way of its own, and
-# that of twice as many by a library
-VECTOR, WINDOW = 16, 32
-# where pieces are looked through on a CPU: of more values than the first, at most the second, for as many worlds
+# values that a CPU compares at once
+VECTOR = 16
+# `taken_out` on a CPU: of more values than the first number and at most the second, for at least so many worlds
 SEARCHED, WORLDS = (1024, 32768), 32
-# values of a piece, of at most so many values; and of more
+# sizes of the pieces of `taken_out`: SHORT for up to MANY values, LONG for more
 SHORT, MANY, LONG = 32, 8192, 128
-# what is beyond, or no number, counts as this, what is nearer to zero as less than zero by this much
+# keys of `extracted`: magnitudes are cut off at FAR, which NaN counts as; what is smaller than NEAR becomes -NEAR
 FAR, NEAR = 1e30, 1e-30
 
 
 def largest(values: Array, count: int) -> tuple[Array, Array]:
-    """The `count` largest of values (n,), in falling order, and their indices; of equal ones the first come first.
+    """The `count` largest of values (n,), in falling order, and their indices; of equal values the first come first.
 
-    What `jax.lax.top_k` returns, no number first; but where very few are looked for on a CPU, values are equal if they
+    As `jax.lax.top_k`, which counts NaN as the largest; but where `extracted` is used, values count as equal if they
     differ by less than the last bits that an index takes.
     """
     few, many = count <= FEW and count < values.shape[0] <= SOME, SEARCHED[0] < values.shape[0] <= SEARCHED[1]
@@ -207,17 +214,17 @@ def largest(values: Array, count: int) -> tuple[Array, Array]:
 
 
 def extracted(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), whose last bits are replaced by what tells equal ones apart."""
+    """Indices (count,) of the largest of values (n,), by keys: values whose last bits are replaced by their indices."""
     n, kind = values.shape[0], INTEGERS[values.dtype]
     last = 2 ** (n - 1).bit_length() - 1
     number = jnp.arange(n, dtype=kind)
     values = stored(jax.lax.stop_gradient(values))
     values = jnp.where(jnp.isnan(values), FAR, jnp.clip(values, -FAR, FAR))
     values = jnp.where(jnp.abs(values) < NEAR, -NEAR, values)
-    # what is below zero falls as its bits go up
+    # a negative float falls as its bits grow; either way the first of equal values has the largest key
     place_bits = jnp.where(values < 0, number, last - number)
     keys = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(values, kind) & ~last | place_bits, values.dtype)
-    # as many values as the search is faster for
+    # a length that XLA for CPU reduces fast: whole vectors, or twice the window, for which it calls a library
     room = 2 * WINDOW if WINDOW < n < 2 * WINDOW else -(-n // VECTOR) * VECTOR
     keys = jnp.pad(keys, (0, room - n), constant_values=-jnp.inf)
 
@@ -228,12 +235,12 @@ def extracted(values: Array, count: int) -> Array:
     largest_keys = jax.lax.scan(next_largest, jnp.full_like(values[0], jnp.inf), length=count)[1]
     bits = jax.lax.bitcast_convert_type(largest_keys, kind) & last
     index = jnp.where(largest_keys < 0, bits, last - bits)
-    # beyond where there were not as many numbers
+    # the padding's indices are beyond the last value
     return stored(jnp.minimum(index, n - 1).astype(jnp.int32))
 
 
 def _searched(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,), as found by what is faster for as many worlds."""
+    """Indices (count,) of the largest of values (n,): by `taken_out` in a batch of enough worlds, else by `top_k`."""
 
     @jax.custom_batching.custom_vmap
     def search(values: Array) -> Array:
@@ -250,24 +257,25 @@ def _searched(values: Array, count: int) -> Array:
 
 
 def taken_out(values: Array, count: int) -> Array:
-    """Indices (count,) of the largest of values (n,) in falling order, of equal ones the first come first.
+    """Indices (count,) of the largest of values (n,) in falling order; of equal values the first come first.
 
-    Of the pieces with the largest value v the first has the next one: its first v behind what was taken out last.
+    The next value v is the largest maximum of a piece. It is in the first piece with this maximum: the first v there
+    that comes after the one taken out before, if that was v too.
     """
     size = SHORT if values.shape[0] <= MANY else LONG
     rows = stored(_padded(values, size).reshape(-1, size))
-    best = stored(_padded(_most(jnp.maximum, jnp.max, _ordered(rows)), VECTOR))
+    best = stored(_padded(_halved(jnp.maximum, jnp.max, _ordered(rows)), VECTOR))
     piece, place = (jnp.arange(n, dtype=jnp.int32) for n in (len(best), size))
 
     def take_next(before: _Taken, _: None) -> tuple[_Taken, Array]:
         best, last, index = before
-        value = _most(jnp.maximum, jnp.max, best)
-        first_piece = _most(jnp.minimum, jnp.min, jnp.where(best == value, piece, len(best)))
+        value = _halved(jnp.maximum, jnp.max, best)
+        first_piece = _halved(jnp.minimum, jnp.min, jnp.where(best == value, piece, len(best)))
         row = _ordered(rows.at[first_piece].get(mode="promise_in_bounds", wrap_negative_indices=False))
         left = (row == value) & ((value < last) | (first_piece * size + place > index))
-        at = _most(jnp.minimum, jnp.min, jnp.where(left, place, size))
+        at = _halved(jnp.minimum, jnp.min, jnp.where(left, place, size))
         below = (row < value) | ((row == value) & (place > at))
-        rest = _most(jnp.maximum, jnp.max, jnp.where(below, row, -jnp.inf))
+        rest = _halved(jnp.maximum, jnp.max, jnp.where(below, row, -jnp.inf))
         index = first_piece * size + at
         return (jnp.where(piece == first_piece, rest, best), value, index), index
 
@@ -280,17 +288,17 @@ _Taken = tuple[Array, Array, Array]
 
 
 def _ordered(values: Array) -> Array:
-    """No number as infinity, and all above the value -inf of what is not there."""
+    """NaN as infinity, and -inf as the least finite number: -inf stands for no value."""
     return jnp.where(jnp.isnan(values), jnp.inf, jnp.maximum(values, jnp.finfo(values.dtype).min))
 
 
 def _padded(values: Array, size: int) -> Array:
-    """Values (n,) and as many of the least as make whole pieces."""
+    """Values (n,), padded with -inf to a multiple of `size`."""
     return jnp.pad(values, (0, -values.shape[0] % size), constant_values=-jnp.inf)
 
 
-def _most(of_two: Callable[..., Array], of_all: Callable[..., Array], values: Array) -> Array:
-    """The largest or the least along the last axis, by halves, as vectors; XLA's reductions compare one by one."""
+def _halved(of_two: Callable[..., Array], of_all: Callable[..., Array], values: Array) -> Array:
+    """Maximum or minimum along the last axis, half against half, as vectors; XLA's reductions compare one by one."""
     while values.shape[-1] > VECTOR and values.shape[-1] % 2 == 0:
         half = values.shape[-1] // 2
         values = of_two(values[..., :half], values[..., half:])
