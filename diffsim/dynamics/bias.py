@@ -3,10 +3,10 @@
 cacc = -gravity + sum of cdof_dot qvel (+ cdof qacc); f = I cacc + cvel x* (I cvel); qfrc_bias = cdof . (sum of f over
 the subtree), at qacc = 0. Tendon armature a adds J^T a (dJ/dt qvel).
 
-Derivatives of the solver need M qacc + qfrc_bias, in one recursion (`MotionForces`). M itself is needed to find qacc.
-Where it is known, its derivative needs M in the product with qacc alone; reverse mode then goes back through the bodies
-once, with as much work as for qfrc_bias. Through the entries of M it would take an outer product (nv, nv) and four
-products with it besides. Source: Featherstone 2008, ch. 5.
+The derivative of the solver's optimum needs that of M qacc + qfrc_bias at fixed qacc. One recursion gives both terms
+(`MotionForces`), and reverse mode goes back through the bodies once, with as much work as for qfrc_bias alone. Through
+the entries of M it would take an outer product (nv, nv) and four products with it besides.
+Source: Featherstone 2008, ch. 5.
 """
 
 import dataclasses
@@ -37,39 +37,37 @@ def compute_bias(
     Args:
       drift: (ntendon,) m/s^2, (dJ/dt qvel) of tendons.
     """
-    force = newton_euler(model.topology, moving(model, qvel, com, velocities))
+    force = newton_euler(model.topology, body_motion(model, qvel, com, velocities))
     if has_tendon_armature(model.topology):
         force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)
     return Bias(qfrc_bias=force)
 
 
-class Moving(NamedTuple):
-    """What the recursion reads: qvel (nv,), inertias, motion axes and their rates, velocities of bodies, and the
-    acceleration of the world (6,).
-    """
+class BodyMotion(NamedTuple):
+    """What the recursion reads, with mjData's names; `world_acceleration` (6,) is cacc of body 0, minus gravity."""
 
     qvel: Array
     cinert: Array
     cdof: Array
     cdof_dot: Array
     cvel: Array
-    rest: Array
+    world_acceleration: Array
 
 
-def moving(model: Model, qvel: Array, com: ComFrame, velocities: Velocities) -> Moving:
-    """The bodies as they move with qvel (nv,), against gravity."""
-    return Moving(qvel, com.cinert, com.cdof, velocities.cdof_dot, velocities.cvel, rest_acceleration(model))
+def body_motion(model: Model, qvel: Array, com: ComFrame, velocities: Velocities) -> BodyMotion:
+    """The motion of all bodies at qvel (nv,)."""
+    return BodyMotion(qvel, com.cinert, com.cdof, velocities.cdof_dot, velocities.cvel, world_acceleration(model))
 
 
-def newton_euler(topology: Topology, bodies: Moving, qacc: Array | None = None) -> Array:
+def newton_euler(topology: Topology, motion: BodyMotion, qacc: Array | None = None) -> Array:
     """(nv,) force, N or N m, that gives the bodies qacc (nv,); None for qacc = 0."""
-    terms = [(bodies.cdof_dot, bodies.qvel), *([] if qacc is None else [(bodies.cdof, qacc)])]
-    acceleration = bodies.rest[None] + sum_chain(topology, *terms)
-    total = sum_subtree(topology, body_force(bodies.cinert, bodies.cvel, acceleration))
-    return dot(bodies.cdof, pick(total, topology.dof_bodyid))
+    terms = [(motion.cdof_dot, motion.qvel), *([] if qacc is None else [(motion.cdof, qacc)])]
+    cacc = motion.world_acceleration[None] + sum_chain(topology, *terms)
+    subtree_force = sum_subtree(topology, body_force(motion.cinert, motion.cvel, cacc))
+    return dot(motion.cdof, pick(subtree_force, topology.dof_bodyid))
 
 
-def rest_acceleration(model: Model) -> Array:
+def world_acceleration(model: Model) -> Array:
     """(6,) rad/s^2 and m/s^2, acceleration of the world: gravity as an upward acceleration."""
     zero = jnp.zeros_like(model.opt.gravity)
     if model.opt.disabled(DisableBit.GRAVITY):
@@ -83,36 +81,42 @@ def body_force(cinert: Array, cvel: Array, cacc: Array) -> Array:
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["bodies", "armature", "others"], meta_fields=["topology"]
+    jax.tree_util.register_dataclass, data_fields=["motion", "armature", "others"], meta_fields=["topology"]
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class MotionForces:
-    """How bodies move; armature of the dofs (nv,); all smooth forces but qfrc_bias (nv,), N or N m."""
+    """The forces of a motion without constraints.
+
+    Attributes:
+      motion: of the bodies.
+      armature: (nv,) of the dofs, kg or kg m^2.
+      others: (nv,) all smooth forces but qfrc_bias, N or N m.
+    """
 
     topology: Topology
-    bodies: Moving
+    motion: BodyMotion
     armature: Array
     others: Array
 
-    def missing(self, qacc: Array) -> Array:
-        """M qacc + qfrc_bias - others (nv,): the force that qacc needs beside the smooth ones."""
-        return newton_euler(self.topology, self.bodies, qacc) + self.armature * qacc - self.others
+    def unbalanced(self, qacc: Array) -> Array:
+        """M qacc + qfrc_bias - others (nv,): what constraint forces must add for an acceleration qacc (nv,)."""
+        return newton_euler(self.topology, self.motion, qacc) + self.armature * qacc - self.others
 
 
 def motion_forces(
     model: Model, qvel: Array, com: ComFrame, velocities: Velocities, others: Array
 ) -> MotionForces | None:
-    """The forces of a motion qvel (nv,), and all other smooth forces (nv,), N or N m.
+    """The forces of a motion qvel (nv,); `others` (nv,) are all smooth forces but qfrc_bias, N or N m.
 
-    None where the integrator solves with M too, so that its entries are differentiated anyway, and where tendons have
-    inertia, noslip has a derivative of its own, or derivatives go through the iterations of the solver.
+    None where the entries of M are differentiated anyway: the integrator solves with M too, tendons have armature,
+    noslip iterations are on, or derivatives go through the iterations of the solver.
     """
     opt = model.opt
     explicit = opt.integrator in (Integrator.EULER, Integrator.RK4) and not damps_implicitly(model)
     by_entries = has_tendon_armature(model.topology) or opt.noslip_iterations or opt.unrolled
     if by_entries or not explicit:
         return None
-    return MotionForces(model.topology, moving(model, qvel, com, velocities), dof_armature(model), others)
+    return MotionForces(model.topology, body_motion(model, qvel, com, velocities), dof_armature(model), others)
 
 
 def damps_implicitly(model: Model) -> bool:

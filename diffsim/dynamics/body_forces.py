@@ -8,7 +8,7 @@ ch. 5 (recursive Newton-Euler).
 import jax
 import numpy as np
 
-from diffsim.dynamics.bias import body_force, rest_acceleration
+from diffsim.dynamics.bias import body_force, world_acceleration
 from diffsim.kinematics.jacobian import joint_force
 from diffsim.kinematics.tree import sum_chain, sum_subtree
 from diffsim.math.spatial import spatial_vector, transport_force
@@ -38,7 +38,7 @@ def compute_body_forces(
     """
     topology = model.topology
     rates = sum_chain(topology, (velocities.cdof_dot, qvel), (com.cdof, qacc))
-    acceleration = rest_acceleration(model)[None] + rates
+    acceleration = world_acceleration(model)[None] + rates
     total = body_force(com.cinert, velocities.cvel, acceleration) - external
     return BodyForces(cacc=acceleration, cfrc_int=sum_subtree(topology, total), cfrc_ext=external)
 

@@ -6,13 +6,13 @@ worlds that begin anew as soon as their episode is done; `wrap` is all three, as
 
 import copy
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.envs.env import Env, EnvState
-from diffsim.types import Model
+from diffsim.types import Inputs, Model, State
 
 Array = jax.Array
 
@@ -88,7 +88,7 @@ class VmapWrapper(Wrapper):
 
 
 class RandomizedVmapWrapper(Wrapper):
-    """Many worlds, each with its own model; world i is always of model i.
+    """Many worlds, each with a model of its own: world i always has model i.
 
         draw = lambda model: diffsim.randomize(model, key, {"geom_friction": diffsim.Scale(0.5, 1.5)}, 1024)
         env = envs.RandomizedVmapWrapper(envs.make("hopper"), draw)
@@ -154,12 +154,13 @@ class EpisodeWrapper(Wrapper):
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """The next state; done at the end of its episode too. The step after that begins to count anew."""
-        goes_on, info = (state.done == 0).astype(state.done.dtype), state.info
+        # 0 in the first step of an episode, where counts and sums begin anew
+        going_on, info = (state.done == 0).astype(state.done.dtype), state.info
         later = self._repeat(state, action)
-        steps = goes_on * info["steps"] + self.action_repeat
+        steps = going_on * info["steps"] + self.action_repeat
         truncation = jnp.where(steps >= self.length, 1 - later.done, 0)
         added = {"sum_reward": later.reward, "length": self.action_repeat, **later.metrics}
-        sums = {name: goes_on * total + added[name] for name, total in info["episode_metrics"].items()}
+        sums = {name: going_on * total + added[name] for name, total in info["episode_metrics"].items()}
         done = later.done + truncation
         counts = {"steps": steps, "truncation": truncation, "episode_done": done, "episode_metrics": sums}
         return later.replace(done=done, info=later.info | counts)
@@ -208,9 +209,9 @@ class AutoResetWrapper(Wrapper):
         self.redraw = redraw
 
     def reset(self, key: Array) -> EnvState:
-        """The beginnings; `info` keeps what later ones are made of."""
+        """The beginnings; `info` keeps the first states, or the keys that later ones are drawn with."""
         state = self.env.reset(key)
-        first = {"key": key} if self.redraw else {"first": _seen(state)}
+        first = {"key": key} if self.redraw else {"first": _beginning(state)}
         return state.replace(info=state.info | first | {"final_obs": state.obs})
 
     def step(self, state: EnvState, action: Array) -> EnvState:
@@ -218,33 +219,38 @@ class AutoResetWrapper(Wrapper):
         later = self.env.step(state, action)
         done = later.done > 0
         info = later.info | {"final_obs": later.obs}
-        here = _seen(later)
+        current = _beginning(later)
         if self.redraw:
-            info, first = self._draw(info, done, here)
+            info, first = self._draw(info, done, current)
         else:
             first = info["first"]
-        physics, inputs, obs, memory = where(done, first, here)
-        return later.replace(physics=physics, inputs=inputs, obs=obs, info=info | memory)
+        chosen = where(done, first, current)
+        return later.replace(physics=chosen.physics, inputs=chosen.inputs, obs=chosen.obs, info=info | chosen.memory)
 
-    def _draw(self, info: dict, done: Array, here: tuple) -> tuple[dict, tuple]:
-        """Other beginnings, if any world needs one, and the keys of the next."""
+    def _draw(self, info: dict, done: Array, current: "Beginning") -> tuple[dict, "Beginning"]:
+        """`info` with the keys of the next draw, and other beginnings, or `current` where no world needs one."""
         keys = jax.vmap(jax.random.split)(info["key"])
         chosen = jnp.where(done.reshape(done.shape + (1,) * (keys.ndim - 2)), keys[:, 0], info["key"])
 
-        def draw() -> tuple:
-            return _seen(self.env.reset(keys[:, 1]))
+        def draw() -> Beginning:
+            return _beginning(self.env.reset(keys[:, 1]))
 
-        return info | {"key": chosen}, jax.lax.cond(jnp.any(done), draw, lambda: here)
+        return info | {"key": chosen}, jax.lax.cond(jnp.any(done), draw, lambda: current)
 
 
-def _seen(state: EnvState) -> tuple:
-    """What an episode begins with: physics, inputs, observation, and what the task remembers, if it does."""
-    return (
-        state.physics,
-        state.inputs,
-        state.obs,
-        {name: state.info[name] for name in ("memory",) if name in state.info},
-    )
+class Beginning(NamedTuple):
+    """What a new episode replaces; `memory` is empty unless the task remembers something."""
+
+    physics: State
+    inputs: Inputs
+    obs: Any
+    memory: dict[str, Any]
+
+
+def _beginning(state: EnvState) -> Beginning:
+    """These parts of a state."""
+    memory = {name: state.info[name] for name in ("memory",) if name in state.info}
+    return Beginning(state.physics, state.inputs, state.obs, memory)
 
 
 def wrap(

@@ -44,7 +44,7 @@ Array = jax.Array
 Fields = dict[str, Array]
 
 MINIMUM = 1e-15
-# bodies times dofs whose Jacobians are made at a time
+# dofs times bodies whose Jacobians are in memory at a time
 AT_ONCE = 1_000_000
 
 
@@ -78,24 +78,31 @@ def inverse_weights(
         names = ("body_invweight0", "dof_invweight0", "tendon_invweight0", "actuator_acc0")
         return {name: jnp.zeros_like(getattr(model, name)) for name in names}
     factor = inverse_factor(inertia.M)
-    energy = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
-    by_mass = 1 / jnp.maximum(model.body_mass, MINIMUM)
+    # the diagonal of M^-1 = L^-T L^-1
+    inverse_diagonal = assemble(factor.blocks, tuple(jnp.sum(part**2, axis=1) for part in factor.inverse))
+
+    # bodies that only slide (body_simple 2): 1 / mass, and no rotation
+    inverse_mass = 1 / jnp.maximum(model.body_mass, MINIMUM)
     slides = topology.body_simple == 2
-    point, turn = _body_weights(model, kinematics, com, factor)
-    weight = jnp.stack([jnp.where(slides, by_mass, point), jnp.where(slides, 0.0, turn)], axis=1)
-    # slides that are parallel, to rounding, have no weight of their own
-    apart = energy * inertia.M.diagonal < 1 / (64 * jnp.finfo(energy.dtype).eps)
-    of_slides = jnp.where(apart, by_mass[topology.dof_bodyid], jnp.inf)
-    dof = jnp.where(slides[topology.dof_bodyid], of_slides, energy)
-    pulls = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, transmission.actuator_moment), strict=True)]
-    moved = [matmul(jnp.swapaxes(part, 1, 2), pull) for part, pull in zip(factor.inverse, pulls, strict=True)]
-    lines = [matmul(*pair) for pair in zip(factor.inverse, _columns(factor, tendons.ten_J), strict=True)]
+    translation, rotation = _body_weights(model, kinematics, com, factor)
+    translation, rotation = jnp.where(slides, inverse_mass, translation), jnp.where(slides, 0.0, rotation)
+    body_weight = jnp.stack([translation, rotation], axis=1)
+    # where slides of one body are parallel, up to rounding, M is singular
+    regular = inverse_diagonal * inertia.M.diagonal < 1 / (64 * jnp.finfo(inverse_diagonal.dtype).eps)
+    of_slides = jnp.where(regular, inverse_mass[topology.dof_bodyid], jnp.inf)
+    dof_weight = jnp.where(slides[topology.dof_bodyid], of_slides, inverse_diagonal)
+
+    # L^-1 J^T of tendons; L^-1 moment of actuators, and M^-1 moment = L^-T (L^-1 moment)
+    tendon_parts = _solve_lower(factor, tendons.ten_J)
+    actuator_parts = _solve_lower(factor, transmission.actuator_moment)
+    pairs = zip(factor.inverse, actuator_parts, strict=True)
+    accelerations = [matmul(jnp.swapaxes(inverse, 1, 2), part) for inverse, part in pairs]
     return {
-        "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], weight, 0.0),
-        "dof_invweight0": _joint_means(topology, dof),
-        "tendon_invweight0": _squares(lines),
+        "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], body_weight, 0.0),
+        "dof_invweight0": _joint_means(topology, dof_weight),
+        "tendon_invweight0": _squares(tendon_parts),
         **_of_flexes(model, kinematics, com, factor),
-        "actuator_acc0": sqrt(_squares(moved)),
+        "actuator_acc0": sqrt(_squares(accelerations)),
     }
 
 
@@ -105,14 +112,14 @@ def _of_flexes(model: Model, kinematics: Kinematics, com: ComFrame, factor: Fact
         return {}
     general, weights = edge_rows(model, kinematics, com), None
     if general is not None:
-        columns = _columns(factor, general.jacobian)
-        weights = _squares([matmul(*pair) for pair in zip(factor.inverse, columns, strict=True)])
+        weights = _squares(_solve_lower(factor, general.jacobian))
     return {"flexedge_invweight0": edge_weights(model, general, weights)}
 
 
-def _columns(factor: Factor, rows: Array) -> list[Array]:
-    """(count, size, k) transposed rows (k, nv), by blocks."""
-    return [jnp.swapaxes(part, 1, 2) for part in columns_of(factor.blocks, rows).parts]
+def _solve_lower(factor: Factor, rows: Array) -> list[Array]:
+    """L^-1 J^T of rows J (k, nv), by blocks (count, size, k)."""
+    columns = (jnp.swapaxes(part, 1, 2) for part in columns_of(factor.blocks, rows).parts)
+    return [matmul(*pair) for pair in zip(factor.inverse, columns, strict=True)]
 
 
 def _squares(parts: list[Array]) -> Array:
@@ -137,25 +144,27 @@ def _body_weights(model: Model, kinematics: Kinematics, com: ComFrame, factor: F
 def _jacobians(
     topology: Topology, kinematics: Kinematics, com: ComFrame, dofs: np.ndarray, bodies: np.ndarray
 ) -> Array:
-    """(2, count, k, size, 3) Jacobians of the centres of mass and of the rotations of bodies (count, k) by dofs."""
-    moved = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
+    """(2, count, k, size, 3) Jacobians of the centres of mass and of the rotations of bodies (count, k) by the dofs
+    (count, size) of their blocks.
+    """
+    moves = dof_mask(topology)[last_dof(topology)[bodies][:, :, None], dofs[:, None]][..., None]
     axis = pick(com.cdof, dofs)[:, None]
     offset = pick(kinematics.xipos, bodies) - pick(com.subtree_com, topology.body_rootid[bodies])
-    shape = (*moved.shape[:3], 3)
-    turn, slide, arm = (jnp.broadcast_to(part, shape) for part in (axis[..., :3], axis[..., 3:], offset[:, :, None]))
-    return jnp.where(moved, jnp.stack([slide + cross(turn, arm), turn]), 0.0)
+    parts, shape = (axis[..., :3], axis[..., 3:], offset[:, :, None]), (*moves.shape[:3], 3)
+    angular, linear, offset = (jnp.broadcast_to(part, shape) for part in parts)
+    return jnp.where(moves, jnp.stack([linear + cross(angular, offset), angular]), 0.0)
 
 
 @per_topology
 def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
-    """For each block size (count, k): the bodies that the dofs of each block move, filled up with the world."""
+    """For each block size (count, k): the bodies that the dofs of each block move, padded with the world."""
     last = last_dof(topology)
-    moved = np.flatnonzero(last >= 0)
+    moving = np.flatnonzero(last >= 0)
     tables = []
     for dofs in dof_blocks(topology).index:
         block = np.full(topology.nv, -1)
         block[dofs] = np.arange(len(dofs))[:, None]
-        members = [moved[block[last[moved]] == number] for number in range(len(dofs))]
+        members = [moving[block[last[moving]] == number] for number in range(len(dofs))]
         table = np.zeros((len(dofs), max(map(len, members), default=0)), int)
         for row, bodies in zip(table, members, strict=True):
             row[: len(bodies)] = bodies
@@ -171,6 +180,7 @@ def _joint_means(topology: Topology, values: Array) -> Array:
     return (sums / np.maximum(number, 1))[block]
 
 
+# m, floor under sizes of bodies and the extent
 SMALLEST_SIZE = 1e-5
 
 
@@ -195,12 +205,13 @@ def set_const(model: Model) -> Model:
 
 def constants(model: Model) -> dict[str, Any]:
     """The derived fields alone, by name; `stat` is a dict of its own."""
-    kinematics, com, tendons, inertia, transmission = position(model, model.qpos0)
+    at_qpos0 = position(model, model.qpos0)
+    kinematics, com, tendons, inertia, transmission = at_qpos0
     computed: dict[str, Any] = {"body_subtreemass": sum_subtree(model.topology, model.body_mass[:, None])[:, 0]}
-    computed |= inverse_weights(model, kinematics, com, tendons, inertia, transmission)
+    computed |= inverse_weights(model, *at_qpos0)
     computed |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
     computed |= _fixed_views(model, kinematics, com)
-    computed["dof_M0"] = _own_inertia(model, com, tendons, inertia)
+    computed["dof_M0"] = _dof_inertia(model, com, tendons, inertia)
     computed |= around(trees(model.topology), model.mesh_vert)
     computed["eq_data"] = _relative_poses(model, kinematics)
     computed["actuator_biasprm"] = _damping_from_ratio(model, transmission, computed["dof_M0"])
@@ -211,50 +222,64 @@ def constants(model: Model) -> dict[str, Any]:
     sizes = _body_sizes(model, kinematics)
     sizes = _with_flexes(model, kinematics, computed, sizes) if model.topology.nflex else sizes
     # 1 for translations, the body's size for rotations
-    turns, of_body = dofs_angular(model.topology.jnt_type), sizes[model.topology.dof_bodyid]
-    computed["dof_length"] = jnp.where(turns, of_body, 1.0)
+    angular = dofs_angular(model.topology.jnt_type)
+    computed["dof_length"] = jnp.where(angular, sizes[model.topology.dof_bodyid], 1.0)
     computed["tendon_lengthspring"] = _spring_lengths(model)
     computed["stat"] = {name: getattr(model.stat, name) for name in ("meaninertia", "meanmass", "meansize")}
     computed["stat"] |= _statistics(model, kinematics, inertia, sizes)
     return computed
 
 
-def position(model: Model, qpos: Array) -> tuple[Kinematics, ComFrame, Tendons, Inertia, Transmission]:
-    """The position stage at a configuration."""
+class Position(NamedTuple):
+    """What the stages of positions return."""
+
+    kinematics: Kinematics
+    com: ComFrame
+    tendons: Tendons
+    inertia: Inertia
+    transmission: Transmission
+
+
+def position(model: Model, qpos: Array) -> Position:
+    """The stages of positions at qpos (nq,)."""
     inputs = make_inputs(model)
     kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
     com = compute_com_frame(model, kinematics)
     tendons = compute_tendons(model, qpos, kinematics, com)
     inertia = compute_inertia(model, com, tendons)
-    return kinematics, com, tendons, inertia, compute_transmission(model, qpos, kinematics, com, tendons)
+    transmission = compute_transmission(model, qpos, kinematics, com, tendons)
+    return Position(kinematics, com, tendons, inertia, transmission)
 
 
 # ------------------------------------------------------------------------------------------- tendons and actuators
 
 
-def _own_inertia(model: Model, com: ComFrame, tendons: Tendons, inertia: Inertia) -> Array:
-    """dof_M0: the inertia that a dof alone moves, armature of joints and actuators included, of tendons not."""
+def _dof_inertia(model: Model, com: ComFrame, tendons: Tendons, inertia: Inertia) -> Array:
+    """dof_M0 (nv,): the diagonal of M without the armature of tendons."""
     if not has_tendon_armature(model.topology):
         return inertia.M.diagonal
-    slack = tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J))
-    return compute_inertia(model, com, slack).M.diagonal
+    without = tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J))
+    return compute_inertia(model, com, without).M.diagonal
 
 
 def _damping_from_ratio(model: Model, transmission: Transmission, inertia: Array) -> Array:
-    """Position servos: damping = 2 ratio sqrt(kp m), m the inertia seen through the transmission."""
-    gain, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
+    """actuator_biasprm (nu, 10), in which damping ratios of position servos have become damping, with a minus sign.
+
+    damping = 2 ratio sqrt(kp m), where m is the sum of dof_M0 / moment^2 over the dofs that the actuator moves.
+    """
+    kp, bias = model.actuator_gainprm[:, 0], model.actuator_biasprm
     square = transmission.actuator_moment**2
-    seen = jnp.where(square > MINIMUM, divide(jnp.broadcast_to(inertia[None, :], square.shape), square), 0.0)
-    damping = 2 * bias[:, 2] * sqrt(gain * jnp.sum(seen, axis=1))
-    ratio = (gain == -bias[:, 1]) & (bias[:, 2] > 0)
-    return bias.at[:, 2].set(jnp.where(ratio, -damping, bias[:, 2]))
+    reflected = jnp.where(square > MINIMUM, divide(jnp.broadcast_to(inertia[None, :], square.shape), square), 0.0)
+    damping = 2 * bias[:, 2] * sqrt(kp * jnp.sum(reflected, axis=1))
+    has_ratio = (kp == -bias[:, 1]) & (bias[:, 2] > 0)
+    return bias.at[:, 2].set(jnp.where(has_ratio, -damping, bias[:, 2]))
 
 
 def _spring_lengths(model: Model) -> Array:
-    """tendon_lengthspring, where it is not given the length at qpos_spring."""
+    """tendon_lengthspring (ntendon, 2), m; where it is (-1, -1), the length at qpos_spring."""
     if not model.topology.ntendon:
         return model.tendon_lengthspring
-    length = position(model, model.qpos_spring)[2].ten_length
+    length = position(model, model.qpos_spring).tendons.ten_length
     lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
     unset = (lower == -1) & (upper == -1)
     return jnp.where(unset[:, None], length[:, None], model.tendon_lengthspring)
@@ -264,7 +289,9 @@ def _spring_lengths(model: Model) -> Array:
 
 
 def _fixed_views(model: Model, kinematics: Kinematics, com: ComFrame) -> Fields:
-    """Where cameras and lights are at qpos0 relative to their body and to the center of mass that they follow."""
+    """Positions of cameras and lights at qpos0 from their bodies and from the centres of mass that they follow, m, and
+    their orientations; world axes.
+    """
     topology = model.topology
     camera, light = topology.cam_bodyid, topology.light_bodyid
     camera_pos = rotate(kinematics.xquat[camera], model.cam_pos)
@@ -291,14 +318,15 @@ def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
     between_sites = (topology.eq_type == EqType.CONNECT) & ~on_bodies
     first = np.where(connect | weld, topology.eq_obj1id, 0)
     second = np.where(connect | weld, topology.eq_obj2id, 0)
-    here, there = np.where(weld, second, first), np.where(weld, first, second)
-    anchor = kinematics.xpos[here] + rotate(kinematics.xquat[here], data[:, :3])
-    opposite = rotate_inv(kinematics.xquat[there], anchor - kinematics.xpos[there])
+    # the anchor stands in the frame of body 1 of a connect, of body 2 of a weld
+    anchored, other = np.where(weld, second, first), np.where(weld, first, second)
+    anchor = kinematics.xpos[anchored] + rotate(kinematics.xquat[anchored], data[:, :3])
+    anchor_in_other = rotate_inv(kinematics.xquat[other], anchor - kinematics.xpos[other])
     has_pose = jnp.any(data[:, 6:10] != 0, axis=1)
     relative = quat_mul(quat_conj(kinematics.xquat[first]), kinematics.xquat[second])
     quat = jnp.where(has_pose[:, None], quat_normalize(data[:, 6:10]), relative)
     completed = connect[:, None] | (weld[:, None] & ~has_pose[:, None])
-    data = data.at[:, 3:6].set(jnp.where(completed, opposite, data[:, 3:6]))
+    data = data.at[:, 3:6].set(jnp.where(completed, anchor_in_other, data[:, 3:6]))
     data = data.at[:, 6:10].set(jnp.where(weld[:, None], quat, data[:, 6:10]))
     return jnp.where(between_sites[:, None], 0.0, data)
 
@@ -307,7 +335,7 @@ def _relative_poses(model: Model, kinematics: Kinematics) -> Array:
 
 
 def _body_sizes(model: Model, kinematics: Kinematics) -> Array:
-    """A length for each body: the farthest joint (its own or a child's) or geom from its center of mass."""
+    """(nbody,) m, from each body's centre of mass to the farthest joint of it or its children, or geom of it."""
     topology = model.topology
     size = jnp.zeros_like(model.body_mass)
     for body in (topology.jnt_bodyid, topology.body_parentid[topology.jnt_bodyid]):
@@ -322,15 +350,15 @@ def _with_flexes(model: Model, kinematics: Kinematics, fields: Fields, size: Arr
     """Body sizes with the edges of flexes that end on a body, and the distances between nodes of one flex."""
     topology = model.topology
     bodies = topology.flex_vertbodyid[edge_ends(topology)]
-    held = np.flatnonzero((bodies >= 0).all(axis=1))
+    on_bodies = np.flatnonzero((bodies >= 0).all(axis=1))
     for end in range(2):
-        size = size.at[bodies[held, end]].max(fields["flexedge_length0"][held])
+        size = size.at[bodies[on_bodies, end]].max(fields["flexedge_length0"][on_bodies])
     for first, number in zip(topology.flex_nodeadr, topology.flex_nodenum, strict=True):
-        own = topology.flex_nodebodyid[first : first + number]
+        nodes = topology.flex_nodebodyid[first : first + number]
         if number:
-            where = kinematics.xpos[own]
-            apart = norm(where[:, None] - where[None])
-            size = size.at[own].max(jnp.max(apart, axis=1))
+            pos = kinematics.xpos[nodes]
+            distance = norm(pos[:, None] - pos[None])
+            size = size.at[nodes].max(jnp.max(distance, axis=1))
     return size.at[0].set(0.0)
 
 

@@ -63,7 +63,7 @@ def step_data(model: Model, state: State, inputs: Inputs | None = None) -> tuple
 def step_and_read(model: Model, state: State, inputs: Inputs, read: Callable[[Data], T]) -> tuple[State, T]:
     """The next state, and what `read` takes of the Data of the state before.
 
-    Where every tree sleeps, in a batch those of all worlds, only what is read is computed (simulate/sleep.py).
+    While all trees sleep (in all worlds of a batch) only what is read is computed (simulate/sleep.py).
     """
 
     def awake() -> tuple[State, T]:
@@ -72,12 +72,13 @@ def step_and_read(model: Model, state: State, inputs: Inputs, read: Callable[[Da
 
     def asleep() -> tuple[State, T]:
         data = forward(model, state, inputs)
-        quiet = data.replace(
+        # nothing accelerates, so that neither solver nor contact buffer can set a bit of the status
+        at_rest = data.replace(
             qacc=jnp.zeros_like(data.qacc),
             solver_stalled=jnp.zeros((), bool),
             contact=data.contact.replace(ncon_dropped=jnp.zeros((), jnp.int32)),
         )
-        return sleep_on(model, state, inputs), read(data.replace(status=status(model, state, inputs, quiet)))
+        return sleep_on(model, state, inputs), read(data.replace(status=status(model, state, inputs, at_rest)))
 
     if not (sleeps(model) and can_skip(model)):
         return awake()
@@ -87,7 +88,7 @@ def step_and_read(model: Model, state: State, inputs: Inputs, read: Callable[[Da
 @checked
 @compiled
 def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
-    """Advances a state by one timestep, given what `forward` computed from it.
+    """Advances a state by one timestep, by the Data that `forward` computed from it.
 
     The integrator is `model.opt.integrator`. Together with `forward` this splits a step in two, as mj_step1 and
     mj_step2 do, with the user's own code in between.
@@ -99,7 +100,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
             reason = "a step with events has no trees that sleep; clear the flag sleep, or set events to 0"
         raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
     if model.opt.events and model.topology.nflex:
-        reason = "a step with events does not know contacts of flexes; take them out, or set events to false"
+        reason = "a step with events does not know contacts of flexes; take them out, or set events to 0"
         raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
     motion = INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
     history = record_controls(model, state.history, state.time, inputs.ctrl)
@@ -109,7 +110,7 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         qvel=motion.qvel,
         act=advance_activation(model, state.act, motion.act_dot, motion.actuator_velocity),
         history=record_readings(model, history, state.time, data.sensor_now, motion.sample),
-        # where the next solve starts has no influence on where it ends, unless it takes few steps
+        # no derivative by where the next solve starts: it ends at the same optimum, unless it takes few iterations
         qacc_warmstart=motion.qacc if model.opt.unrolled else jax.lax.stop_gradient(motion.qacc),
         plugin_state=advance_plugins(model, state, inputs, data),
     )
@@ -201,9 +202,9 @@ def rollout(
     if ctrl.ndim != 2 or ctrl.shape[1] != model.nu:
         raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {model.nu}); batch with jax.vmap")
 
-    def one_step(before: State, _: None, row: Array, read: Read) -> tuple[State, None, Any]:
-        later, seen = step_and_read(model, before, base.replace(ctrl=row), read)
-        return later, None, seen
+    def one_step(before: State, _: None, ctrl: Array, read: Read) -> tuple[State, None, Any]:
+        later, kept = step_and_read(model, before, base.replace(ctrl=ctrl), read)
+        return later, None, kept
 
     return _scan(_Loop(one_step, readout, checkpoint), state, None, ctrl, len(ctrl))
 
@@ -211,23 +212,29 @@ def rollout(
 def _closed_loop(
     model: Model, state: State, policy: Policy, readout: Callable | None, base: Inputs, checkpoint: bool
 ) -> Rollout:
-    """Steps with controls of a policy, which are carried along with the state."""
+    """Steps with controls of a policy; the last ones are carried along with the state."""
 
-    def one_step(state: State, before: Array, key: Array | None, read: Read) -> tuple[State, Array, Any]:
-        chosen = policy.act(state, forward(model, state, base.replace(ctrl=before)), key)
+    def one_step(state: State, last: Array, key: Array | None, read: Read) -> tuple[State, Array, Any]:
+        chosen = policy.act(state, forward(model, state, base.replace(ctrl=last)), key)
         if jnp.shape(chosen) != (model.nu,):
             raise ValueError(f"the policy gives controls of shape {jnp.shape(chosen)}, expected ({model.nu},)")
-        ctrl = jnp.asarray(chosen, before.dtype)
-        later, seen = step_and_read(model, state, base.replace(ctrl=ctrl), read)
-        return later, ctrl, seen
+        ctrl = jnp.asarray(chosen, last.dtype)
+        later, kept = step_and_read(model, state, base.replace(ctrl=ctrl), read)
+        return later, ctrl, kept
 
     keys = None if policy.key is None else jax.random.split(policy.key, policy.steps)
     return _scan(_Loop(one_step, readout, checkpoint), state, base.ctrl, keys, policy.steps)
 
 
 class _Loop(NamedTuple):
-    """`one_step(state, other, row, read)` -> (next state, next other, what `read` takes of the Data), what is kept of a
-    step, and how it is reversed.
+    """The body of a rollout.
+
+    Attributes:
+      one_step: (state, last, row, read) -> (next state, controls, what `read` takes of the Data of the state before).
+        `last` are the controls of the step before and `row` is a key for a policy; for a table of controls `row` are
+        the controls, and `last` is None throughout.
+      readout: what is kept of each step, as in `rollout`.
+      checkpoint: whether reverse mode computes steps again.
     """
 
     one_step: Callable[[State, Any, Any, Read], tuple[State, Any, Any]]
@@ -235,26 +242,22 @@ class _Loop(NamedTuple):
     checkpoint: bool
 
 
-def _scan(loop: _Loop, state: State, other: Any, rows: Any, length: int) -> Rollout:
-    """`lax.scan`, whose reverse mode computes each step again where `checkpoint` says so."""
+def _scan(loop: _Loop, state: State, ctrl: Array | None, rows: Any, length: int) -> Rollout:
+    """`lax.scan` over rows: keys, or a table of controls; it starts from the controls `ctrl` of a policy."""
 
     def advance(carry: tuple[State, Any, Array], row: Any) -> tuple[tuple[State, Any, Array], Any]:
-        before, other, status = carry
+        before, last, status = carry
 
         def read(data: Data) -> tuple[Array, Any]:
             return data.status, before if loop.readout is None else loop.readout(before, data)
 
-        later, other, (bits, kept) = loop.one_step(before, other, row, read)
-        return (later, other, status | bits), kept
+        later, last, (bits, kept) = loop.one_step(before, last, row, read)
+        return (later, last, status | bits), kept
 
-    start = (_moving(state, rows), other, entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
+    # a step makes these functions of the rows; as such from the start, the body of the scan is traced once (`entwined`)
+    moving = {name: entwined(getattr(state, name), rows) for name in ("qpos", "qvel", "act")}
+    start = (state.replace(**moving), ctrl, entwined(jnp.zeros((), jnp.int32), (state.qpos, rows)))
     (final, _, status), readouts = jax.lax.scan(
         recomputed(advance) if loop.checkpoint else advance, start, rows, length
     )
     return Rollout(final=final, readouts=readouts, status=status)
-
-
-def _moving(state: State, rows: Any) -> State:
-    """The state; what a step makes of the controls is a function of them."""
-    moved = {name: entwined(getattr(state, name), rows) for name in ("qpos", "qvel", "act")}
-    return state.replace(**moved)

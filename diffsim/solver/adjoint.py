@@ -5,9 +5,9 @@ One product with the tangents and one solve, whatever the number of iterations; 
 are never differentiated. The tangent is linear, so reverse mode is its transpose and memory does not grow with
 iterations.
 
-With contact_reach the solution is differentiated as if weak rows of contacts acted that are apart
-(constraint/contact.py). Values are those of the rows that act, to the bit. The derivative is that of the optimum with
-the further rows, taken at the same acceleration: these rows are weak, so that the two optima are close.
+With opt.contact_reach, contacts that are still apart act weakly on derivatives (constraint/contact.py). Values are
+those without these further rows, to the bit. Derivatives are those of the optimum with them, taken at the acceleration
+without them: the further rows are weak, so that the two optima are close.
 """
 
 import dataclasses
@@ -29,7 +29,8 @@ Array = jax.Array
 def at_optimum(qacc: Array, objective: Objective, motion: MotionForces | None = None) -> Array:
     """qacc (nv,), as a differentiable function of the objective that it minimizes; its own tangent is ignored.
 
-    Where forces of motion are given, the derivatives of M and qfrc_smooth are taken of those, which are the same.
+    With `motion`, the derivative of M qacc - qfrc_smooth is taken of `motion.unbalanced`, which is the same force and
+    costs less to differentiate.
     """
     return qacc
 
@@ -38,25 +39,26 @@ def at_optimum(qacc: Array, objective: Objective, motion: MotionForces | None = 
 def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, objective, motion = primals
     qacc = at_optimum(*primals)
-    _, change = jax.jvp(lambda problem, forces: _unmet(problem, forces, qacc), (objective, motion), tangents[1:])
+    # d gradient at fixed qacc
+    _, change = jax.jvp(lambda *problem: _gradient_at_optimum(*problem, qacc), (objective, motion), tangents[1:])
     x = residuals_at(objective.constraints, qacc)
     return qacc, -solve_hessian_linear(objective, x, change)
 
 
-def _unmet(objective: Objective, motion: MotionForces | None, qacc: Array) -> Array:
-    """The gradient (nv,), zero at the optimum."""
+def _gradient_at_optimum(objective: Objective, motion: MotionForces | None, qacc: Array) -> Array:
+    """M qacc - qfrc_smooth - J^T f (nv,), zero at the optimum."""
     if motion is None:
         return gradient(objective, qacc)
-    return motion.missing(qacc) - constraint_force(objective.constraints, qacc)
+    return motion.unbalanced(qacc) - constraint_force(objective.constraints, qacc)
 
 
 def derivatives_within_reach(model: Model, solution: Solution, objective: Objective) -> Solution:
-    """The solution with derivatives of acceleration and constraint force by another objective.
+    """The same solution, with the derivatives of acceleration and constraint force that another objective has.
 
     Args:
       model: the model.
-      solution: of the rows that act.
-      objective: with further rows.
+      solution: without the further rows.
+      objective: with the further rows.
 
     Raises:
       UnsupportedError: derivatives are not those of an optimum (noslip, solver_gradient "unroll").
@@ -66,15 +68,16 @@ def derivatives_within_reach(model: Model, solution: Solution, objective: Object
         raise UnsupportedError([Problem("", 0, "<option contact_reach>", reason, unsupported=True)])
     qacc = at_optimum(jax.lax.stop_gradient(solution.qacc), objective)
     force = constraint_force(objective.constraints, qacc)
-    return dataclasses.replace(solution, qacc=qacc, qfrc_constraint=_differentiated_as(solution.qfrc_constraint, force))
+    force = _with_derivative(solution.qfrc_constraint, force)
+    return dataclasses.replace(solution, qacc=qacc, qfrc_constraint=force)
 
 
 @jax.custom_jvp
-def _differentiated_as(value: Array, other: Array) -> Array:
+def _with_derivative(value: Array, other: Array) -> Array:
     """`value`, with the derivative of `other`."""
     return value
 
 
-@_differentiated_as.defjvp
-def _derivative(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    return _differentiated_as(*primals), tangents[1]
+@_with_derivative.defjvp
+def _with_derivative_jvp(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    return _with_derivative(*primals), tangents[1]

@@ -1,6 +1,6 @@
 """Jacobians of points, bodies, geoms and sites; how objects move; momenta; M and its square root; Newton-Euler.
 
-World axes throughout unless said otherwise; spatial results are (rotation, translation). Bodies, geoms and sites are
+World axes throughout unless said otherwise; spatial vectors are (rotation, translation). Bodies, geoms and sites are
 given by name, view or index; an index may be traced. `data` comes from `diffsim.forward`. Names are MuJoCo's, without
 `mj_`. Source: MuJoCo documentation, "API reference", support functions.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
 from diffsim.constraint import laws
-from diffsim.dynamics.bias import moving, newton_euler
+from diffsim.dynamics.bias import body_motion, newton_euler
 from diffsim.kinematics.jacobian import Ids, joint_force, point_jacobian
 from diffsim.kinematics.joints import groups, integrate_position, position_difference
 from diffsim.kinematics.tendon import TendonPoints, tendon_points
@@ -35,7 +35,7 @@ from diffsim.types.topology import Topology, per_topology
 Array = jax.Array
 # name, view or index; an index may be traced
 Which = Any
-# translation and rotation, (3, nv) each
+# of translation and of rotation, (3, nv) each, in this order (mj_jac's jacp and jacr)
 Jacobian = tuple[Array, Array]
 
 
@@ -79,7 +79,7 @@ def jac_site(model: Model, data: Data, site: Which) -> Jacobian:
 def jac_subtree_com(model: Model, data: Data, body: Which) -> Array:
     """Jacobian (3, nv) of the centre of mass of a body and everything that hangs on it; zero if that has no mass."""
     body = model.topology.index("body", body)
-    return safe.divide(_momentum(model, data, body)[:, 3:].T, model.body_subtreemass[body])
+    return safe.divide(_subtree_momentum(model, data, body)[:, 3:].T, model.body_subtreemass[body])
 
 
 @checked
@@ -87,7 +87,7 @@ def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
     """(3, nv) matrix that takes qvel to the angular momentum of a subtree about its own centre of mass, kg m^2/s."""
     body = model.topology.index("body", body)
     topology = model.topology
-    momentum = _momentum(model, data, body)
+    momentum = _subtree_momentum(model, data, body)
     offset = data.subtree_com[body] - data.subtree_com[_row(topology.body_rootid, body)]
     return (momentum[:, :3] - cross(jnp.broadcast_to(offset, (model.nv, 3)), momentum[:, 3:])).T
 
@@ -100,22 +100,22 @@ def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     topology = model.topology
     offset = point - data.subtree_com[_row(topology.body_rootid, body)]
     velocity = transport_motion(data.cvel[body], offset)[3:]
-    # axes of ball and free joints turn with their body
+    # d/dt (linear + angular x offset), by dof; cdof_dot of ball and free joints is not the rate of their axes
     turning = cross_motion(data.cvel[topology.dof_bodyid], data.cdof)
-    rate = jnp.where(_turns_with_body(topology)[:, None], turning, data.cdof_dot)
+    axis_rate = jnp.where(_turns_with_body(topology)[:, None], turning, data.cdof_dot)
     shape = (model.nv, 3)
-    arm = cross(rate[:, :3], jnp.broadcast_to(offset, shape))
-    moved = rate[:, 3:] + arm + cross(data.cdof[:, :3], jnp.broadcast_to(velocity, shape))
+    turned = cross(axis_rate[:, :3], jnp.broadcast_to(offset, shape))
+    translation = axis_rate[:, 3:] + turned + cross(data.cdof[:, :3], jnp.broadcast_to(velocity, shape))
     moves = _row(body_dof_mask(topology), body)
-    return jnp.where(moves, moved.T, 0), jnp.where(moves, rate[:, :3].T, 0)
+    return jnp.where(moves, translation.T, 0), jnp.where(moves, axis_rate[:, :3].T, 0)
 
 
 @checked
 def jac_point_axis(model: Model, data: Data, point: Array, axis: Array, body: Which) -> Jacobian:
     """Jacobians (3, nv) of a world point (3,) and of a world axis (3,) that move with a body (mj_jacPointAxis)."""
     check_shape("axis", axis, 3)
-    moved, turned = jac(model, data, point, body)
-    return moved, cross(turned.T, jnp.broadcast_to(axis, turned.T.shape)).T
+    of_point, rotation = jac(model, data, point, body)
+    return of_point, cross(rotation.T, jnp.broadcast_to(axis, rotation.T.shape)).T
 
 
 @checked
@@ -175,27 +175,28 @@ def _row(table: np.ndarray, index: Ids) -> Array | np.ndarray:
 
 @per_topology
 def _turns_with_body(topology: Topology) -> np.ndarray:
-    """(nv,) rotations of ball and free joints."""
+    """(nv,) bool: rotations of ball and free joints, whose axes are fixed to the body that they move."""
     turns = np.zeros(topology.nv, dtype=bool)
     for group in groups(topology):
+        # there is a quaternion
         if group.kind.nq > group.kind.nv:
             turns[group.dofs[:, np.array(group.kind.angular)]] = True
     return turns
 
 
-def _momentum(model: Model, data: Data, body: Ids) -> Array:
+def _subtree_momentum(model: Model, data: Data, body: Ids) -> Array:
     """(nv, 6) momentum of a body's subtree, per unit velocity of each dof, about its tree's centre of mass."""
     topology = model.topology
-    above = _row(body_dof_mask(topology), body)
-    # bodies of dofs inside the subtree; the dofs above move all of it
+    # a dof that moves the body moves the whole subtree, a dof inside the subtree what hangs on it (the
+    # crb of the world, which no dof moves, is not used)
+    moves_body = _row(body_dof_mask(topology), body)
     inside = _row(body_mask(topology).T, body)[topology.dof_bodyid]
-    # the world has no composite inertia of its own
-    inertia = jnp.where(jnp.asarray(above)[:, None], data.crb[body][None], data.crb[topology.dof_bodyid])
-    return scale(inertia_mul(inertia, data.cdof), jnp.asarray(above | inside, data.cdof.dtype))
+    inertia = jnp.where(jnp.asarray(moves_body)[:, None], data.crb[body][None], data.crb[topology.dof_bodyid])
+    return scale(inertia_mul(inertia, data.cdof), jnp.asarray(moves_body | inside, data.cdof.dtype))
 
 
 def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which: Which, local: bool) -> Array:
-    """Motions of bodies (nbody, 6) about their tree's centre of mass, at an object."""
+    """(6,) the motion of an object, from those of bodies (nbody, 6) about their tree's centre of mass."""
     topology, frame = model.topology, FRAMES[kind]
     index = topology.index(OBJECT_KIND[kind], which)
     body = index if frame.body is None else _row(getattr(topology, frame.body), index)
@@ -250,7 +251,7 @@ def rne(model: Model, state: State, data: Data, qacc: Array | None = None) -> Ar
     """
     if qacc is not None:
         check_shape("qacc", qacc, model.nv)
-    return newton_euler(model.topology, moving(model, state.qvel, data, data), qacc)
+    return newton_euler(model.topology, body_motion(model, state.qvel, data, data), qacc)
 
 
 @checked
