@@ -29,7 +29,14 @@ Array = jax.Array
 
 
 class BodyPairs(NamedTuple):
-    """Equalities: ids (n,), bodies (n, 2), sites (n, 2) (0 where bodies are meant), and which use sites (n,)."""
+    """Equalities (n,) between two bodies each, or between sites of them.
+
+    Attributes:
+      id: (n,) which equalities.
+      body: (n, 2).
+      site: (n, 2), 0 where the equality names bodies.
+      uses_site: (n,) whether it names sites.
+    """
 
     id: np.ndarray
     body: np.ndarray
@@ -63,7 +70,7 @@ def _ends(source: Sources, ids: np.ndarray, local: Array) -> Ends:
 
 
 def _difference(source: Sources, motion: Axes, pairs: BodyPairs, wrench1: Array, wrench2: Array) -> Array:
-    """(3 n, nv) rows of body 1 minus rows of body 2, from wrenches (3, n, 6)."""
+    """(3 n, nv) rows of body 1 minus rows of body 2, from unit wrenches (3, n, 6) on the bodies."""
     topology, dtype = source.model.topology, wrench1.dtype
     rows = [wrench_rows(motion, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
     masks = [body_mask(topology, pairs.body[:, i], dtype)[None] for i in range(2)]
@@ -71,14 +78,13 @@ def _difference(source: Sources, motion: Axes, pairs: BodyPairs, wrench1: Array,
 
 
 def _translation(source: Sources, motion: Axes, ends: Ends) -> Array:
-    """Jacobian of anchor1 - anchor2, component-major."""
+    """(3 n, nv) Jacobian of anchor1 - anchor2, component-major."""
     count = len(ends.pairs.id)
     unit = jnp.eye(3, dtype=ends.anchor.dtype)[:, None, :]
     direction = jnp.broadcast_to(unit, (3, count, 3))
-    point = [jnp.broadcast_to(ends.anchor[None, :, i], direction.shape) for i in range(2)]
-    return _difference(
-        source, motion, ends.pairs, along(motion, point[0], direction), along(motion, point[1], direction)
-    )
+    point1, point2 = (jnp.broadcast_to(ends.anchor[None, :, i], direction.shape) for i in range(2))
+    wrench1, wrench2 = along(motion, point1, direction), along(motion, point2, direction)
+    return _difference(source, motion, ends.pairs, wrench1, wrench2)
 
 
 class BiasMotion(NamedTuple):
@@ -91,19 +97,29 @@ class BiasMotion(NamedTuple):
 
 def _bias_motion(source: Sources, ends: Ends) -> BiasMotion:
     """Accelerations of the anchors that come from velocity alone: Jdot v of each body."""
-    topology, rates = source.model.topology, source.velocities
+    topology, velocities = source.model.topology, source.velocities
     body = ends.pairs.body
-    spatial = sum_chain(topology, (rates.cdof_dot, source.state.qvel))[body]
-    cvel = rates.cvel[body]
+    cacc = sum_chain(topology, (velocities.cdof_dot, source.state.qvel))[body]
+    cvel = velocities.cvel[body]
     arm = ends.anchor - pick(source.com.subtree_com, topology.body_rootid[body])
-    omega, angular = cvel[..., :3], spatial[..., :3]
+    omega, angular = cvel[..., :3], cacc[..., :3]
     point_velocity = cvel[..., 3:] + cross(omega, arm)
-    linear = spatial[..., 3:] + cross(angular, arm) + cross(omega, point_velocity)
+    linear = cacc[..., 3:] + cross(angular, arm) + cross(omega, point_velocity)
     return BiasMotion(omega, angular, linear)
 
 
-def _raw_rows(source: Sources, ends: Ends, residual: Array, jacobian: Array, weight: Array, rate: Array) -> RawRows:
-    """Component-major rows (dim * n) from a residual (n, dim), J, inverse weights (dim * n,) and Jdot v (n, dim)."""
+def _raw_rows(
+    source: Sources, ends: Ends, *, residual: Array, jacobian: Array, weight: Array, jacobian_dot_v: Array
+) -> RawRows:
+    """Component-major rows.
+
+    Args:
+      source, ends: where the bodies are.
+      residual: (n, dim), m or rad.
+      jacobian: (dim * n, nv).
+      weight: (dim * n,) inverse weights, the approximate diagonal of J M^-1 J^T.
+      jacobian_dot_v: (n, dim), m/s^2 or rad/s^2.
+    """
     model, ids, dim = source.model, ends.pairs.id, residual.shape[1]
     pos = residual.T.reshape(-1)
     return RawRows(
@@ -115,7 +131,7 @@ def _raw_rows(source: Sources, ends: Ends, residual: Array, jacobian: Array, wei
         solimp=jnp.tile(model.eq_solimp[ids], (dim, 1)),
         jacobian=jacobian,
         size=jnp.tile(safe.norm(residual), dim),
-        jacobian_dot_v=rate.T.reshape(-1),
+        jacobian_dot_v=jacobian_dot_v.T.reshape(-1),
         anchor=ends.anchor,
     )
 
@@ -129,10 +145,10 @@ def connect(source: Sources, ids: np.ndarray) -> RawRows:
     return _raw_rows(
         source,
         ends,
-        ends.anchor[:, 0] - ends.anchor[:, 1],
-        _translation(source, motion, ends),
-        jnp.tile(weight[:, 0] + weight[:, 1], 3),
-        bias.linear[:, 0] - bias.linear[:, 1],
+        residual=ends.anchor[:, 0] - ends.anchor[:, 1],
+        jacobian=_translation(source, motion, ends),
+        weight=jnp.tile(weight[:, 0] + weight[:, 1], 3),
+        jacobian_dot_v=bias.linear[:, 0] - bias.linear[:, 1],
     )
 
 
@@ -159,13 +175,13 @@ def _pure(v: Array) -> Array:
 
 
 def _sandwich(left: Array, v: Array, right: Array) -> Array:
-    """Vector part of left (0, v) right."""
+    """(..., 3) vector part of the product of quaternions left (0, v) right."""
     return quat_mul(quat_mul(left, _pure(v)), right)[..., 1:]
 
 
 def weld(source: Sources, ids: np.ndarray) -> RawRows:
     """Two bodies keep their relative pose."""
-    # a weld stores the anchor of body 2 first
+    # eq_data of a weld holds the anchor of body 2 first
     ends = _ends(source, ids, source.model.eq_data[ids, :6].reshape(-1, 2, 3)[:, ::-1])
     model, pairs = source.model, ends.pairs
     motion, bias, frames = axes(model.topology, source.com), _bias_motion(source, ends), _frames(source, pairs)
@@ -174,33 +190,37 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
     jacobian = jnp.concatenate(
         [_translation(source, motion, ends), _rotation_jacobian(source, motion, pairs, frames, torquescale)]
     )
-    weight = model.body_invweight0[pairs.body]
-    weight = (weight[:, 0] + weight[:, 1]).T
-    swing = scale(_rotation_dot_v(bias, frames), torquescale)
+    invweight = model.body_invweight0[pairs.body]
+    # (2, n): of translation, of rotation
+    weight = (invweight[:, 0] + invweight[:, 1]).T
+    rotation_dot_v = scale(_rotation_dot_v(bias, frames), torquescale)
     return _raw_rows(
         source,
         ends,
-        jnp.concatenate([ends.anchor[:, 0] - ends.anchor[:, 1], rotation], axis=1),
-        jacobian,
-        jnp.repeat(weight, 3, axis=0).reshape(-1),
-        jnp.concatenate([bias.linear[:, 0] - bias.linear[:, 1], swing], axis=1),
+        residual=jnp.concatenate([ends.anchor[:, 0] - ends.anchor[:, 1], rotation], axis=1),
+        jacobian=jacobian,
+        weight=jnp.repeat(weight, 3, axis=0).reshape(-1),
+        jacobian_dot_v=jnp.concatenate([bias.linear[:, 0] - bias.linear[:, 1], rotation_dot_v], axis=1),
     )
 
 
 def _rotation_jacobian(source: Sources, motion: Axes, pairs: BodyPairs, frames: Frames, torquescale: Array) -> Array:
-    """1/2 torquescale vec(q2^-1 (0, omega1 - omega2) q1 relpose), component-major."""
+    """(3 n, nv) Jacobian of the rotation residual, component-major.
+
+    The residual changes by 1/2 torquescale vec(q2^-1 (0, omega1 - omega2) q1 relpose), which is linear in omega.
+    """
     inverse = quat_conj(frames.second)
     unit = np.eye(3)
     axis = [jnp.broadcast_to(jnp.asarray(unit[k], inverse.dtype), (len(pairs.id), 3)) for k in range(3)]
     columns = [0.5 * _sandwich(inverse, axis[k], frames.first) for k in range(3)]
-    # (3 residual components, n, 3 axes)
+    # (3 components of the residual, n, 3 axes of omega)
     direction = jnp.swapaxes(jnp.stack(columns, axis=-1), 0, 1) * torquescale[None, :, None]
     wrench = about(direction)
     return _difference(source, motion, pairs, wrench, wrench)
 
 
 def _rotation_dot_v(bias: BiasMotion, frames: Frames) -> Array:
-    """Time derivative of the rotation Jacobian, times velocity, for torquescale 1: the product rule on q2^-1 w q1."""
+    """(n, 3) Jdot v of the rotation residual for torquescale 1: the product rule on 1/2 vec(q2^-1 (0, omega) q1)."""
     inverse, relative = quat_conj(frames.second), bias.omega[:, 0] - bias.omega[:, 1]
     first_rate = 0.5 * quat_mul(_pure(bias.omega[:, 0]), frames.first)
     second_rate = quat_conj(0.5 * quat_mul(_pure(bias.omega[:, 1]), frames.second))
@@ -213,7 +233,10 @@ def _rotation_dot_v(bias: BiasMotion, frames: Frames) -> Array:
 
 
 class Coupling(NamedTuple):
-    """Equalities of one type: ids (n,), the two objects (the first repeated where there is no second)."""
+    """Equalities (n,) of one type, by id, and the joints or tendons that they couple.
+
+    Without a second object `second` repeats the first.
+    """
 
     id: np.ndarray
     first: np.ndarray
@@ -228,7 +251,15 @@ def coupling(topology: Topology, ids: np.ndarray) -> Coupling:
 
 
 def _couple(source: Sources, pairs: Coupling, value: Array, jacobian: Array, weight: Array) -> RawRows:
-    """Rows from values (n_object,) relative to their references, their gradients and inverse weights."""
+    """Rows y1 - polynomial(y2).
+
+    Args:
+      source: the model and its options.
+      pairs: what is coupled.
+      value: (k,) y of all joints or tendons, relative to their references, m or rad.
+      jacobian: (k, nv) its gradient.
+      weight: (k,) inverse weights.
+    """
     model, data = source.model, source.model.eq_data[pairs.id]
     other = jnp.where(jnp.asarray(pairs.has_second), value[pairs.second], 0)
     c0, c1, c2, c3, c4 = (data[:, i] for i in range(5))

@@ -31,58 +31,54 @@ class Objective(NamedTuple):
 
 
 def project(constraints: Constraints, vector: Array, rows_product: Array) -> PerGroup:
-    """J v of each group: from v (nv,) for rows on dofs, from J v (nrow,) for the others."""
+    """J v of each group (dim, n): from v (nv,) for rows on dofs, from the product J v (nrow,) for the others."""
     return tuple(rows.sign * vector[None] if rows.sign else rows.select(rows_product) for rows in constraints.groups)
 
 
 def residuals(constraints: Constraints, qacc: Array, rows_product: Array) -> PerGroup:
-    """x = J qacc - aref of each group, from qacc and J qacc."""
+    """x = J qacc - aref of each group (dim, n), from qacc (nv,) and J qacc (nrow,)."""
     projected = project(constraints, qacc, rows_product)
     return tuple(part - rows.aref for rows, part in zip(constraints.groups, projected, strict=True))
 
 
 def residuals_at(constraints: Constraints, qacc: Array) -> PerGroup:
-    """x = J qacc - aref of each group at an acceleration."""
+    """x = J qacc - aref of each group (dim, n) at an acceleration (nv,)."""
     return residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
 
 
-def generalized(constraints: Constraints, x: PerGroup) -> Array:
-    """J^T f(x), the force of the constraints on the dofs (nv,)."""
-    return on_dofs(constraints, tuple(laws.force(rows, part) for rows, part in zip(constraints.groups, x, strict=True)))
-
-
 def on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
-    """J^T f of basis forces."""
+    """J^T f (nv,), from the force of each basis row, (dim, n) of each group."""
     jacobian = constraints.jacobian
-    dense = [jnp.zeros((0,), jacobian.dtype)]
+    in_jacobian = [jnp.zeros((0,), jacobian.dtype)]
     total = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
     for rows, force in zip(constraints.groups, forces, strict=True):
         if rows.sign:
             total = total + rows.sign * force[0]
         else:
-            dense.append(force.reshape(-1))
-    return total + jacobian.mul_vec_t(jnp.concatenate(dense))
+            in_jacobian.append(force.reshape(-1))
+    return total + jacobian.mul_vec_t(jnp.concatenate(in_jacobian))
 
 
 def row_forces(constraints: Constraints, qacc: Array) -> PerGroup:
-    """(force_count, n) of each group at an acceleration; of the edges for pyramids."""
+    """Forces (force_count, n) of each group at an acceleration (nv,): of basis rows, or of the edges of pyramids."""
     x = residuals_at(constraints, qacc)
     return tuple(laws.dual(rows, part) for rows, part in zip(constraints.groups, x, strict=True))
 
 
 def row_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
-    """J^T f of row forces."""
+    """J^T f (nv,), from forces as `row_forces` gives them."""
     parts = zip(constraints.groups, forces, strict=True)
     return on_dofs(constraints, tuple(laws.basis(rows, part) for rows, part in parts))
 
 
 def constraint_force(constraints: Constraints, qacc: Array) -> Array:
-    """qfrc_constraint = J^T f at an acceleration."""
-    return generalized(constraints, residuals_at(constraints, qacc))
+    """qfrc_constraint = J^T f(x) (nv,) at an acceleration (nv,)."""
+    x = residuals_at(constraints, qacc)
+    return on_dofs(constraints, tuple(laws.force(rows, part) for rows, part in zip(constraints.groups, x, strict=True)))
 
 
 def cost(objective: Objective, qacc: Array) -> Array:
-    """What is minimized, ()."""
+    """The cost () that is minimized."""
     qM, qfrc_smooth, constraints = objective
     x = residuals_at(constraints, qacc)
     costs = [jnp.sum(laws.cost(rows, part)) for rows, part in zip(constraints.groups, x, strict=True)]
@@ -90,14 +86,15 @@ def cost(objective: Objective, qacc: Array) -> Array:
 
 
 def gradient(objective: Objective, qacc: Array) -> Array:
-    """Derivative (nv,) of the cost; zero at the solution."""
+    """M a - qfrc_smooth - J^T f (nv,), zero at the solution."""
     qM, qfrc_smooth, constraints = objective
     return qM.mul_vec(qacc) - qfrc_smooth - constraint_force(constraints, qacc)
 
 
 def may_join(constraints: Constraints) -> Array:
-    """Whether a row of J that acts may touch dofs of two blocks of M, ()."""
+    """Whether a row of J that acts may couple dofs of two blocks of M, ()."""
     acting = [(rows, jnp.any(rows.D != 0, axis=0)) for rows in constraints.groups if not rows.sign]
+    # where it is not known which blocks a group couples, any row that acts counts
     flags = [jnp.any(acts & (rows.joins > 0) if rows.joins.size else acts) for rows, acts in acting]
     return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
 
@@ -114,17 +111,17 @@ def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
 
 def row_weights(constraints: Constraints, x: PerGroup) -> tuple[Array, ...]:
     """K (dim, n, dim) of each group of rows of J, in their order there: for each constraint a symmetric matrix."""
-    pairs = [(rows, here) for rows, here in zip(constraints.groups, x, strict=True) if not rows.sign]
-
-    def weights(rows: RowGroup, here: Array) -> Array:
-        unit = jnp.broadcast_to(jnp.eye(rows.dim, dtype=here.dtype)[:, None], (rows.dim, rows.count, rows.dim))
-        return laws.hessian_product(rows, here, unit)
-
-    return tuple(weights(*pair) for pair in pairs)
+    weights = []
+    for rows, part in zip(constraints.groups, x, strict=True):
+        if not rows.sign:
+            identity = jnp.eye(rows.dim, dtype=part.dtype)[:, None]
+            unit = jnp.broadcast_to(identity, (rows.dim, rows.count, rows.dim))
+            weights.append(laws.hessian_product(rows, part, unit))
+    return tuple(weights)
 
 
 class HessianTerms(NamedTuple):
-    """Whose sum is the Hessian: a diagonal (nv,), from rows on dofs, and matrices, M first."""
+    """Terms whose sum is the Hessian: a diagonal (nv,), from rows on dofs, and matrices, M first."""
 
     diagonal: Array
     matrices: tuple[BlockDiagonal, ...]
@@ -134,39 +131,39 @@ def hessian_terms(objective: Objective, x: PerGroup) -> HessianTerms:
     """M, what rows on dofs add to its diagonal, and blocks of J^T K(x) J of the others."""
     constraints = objective.constraints
     jacobian = constraints.jacobian
-    pairs = [(rows, here) for rows, here in zip(constraints.groups, x, strict=True) if not rows.sign]
+    pairs = [(rows, part) for rows, part in zip(constraints.groups, x, strict=True) if not rows.sign]
     segments = jacobian.segments if isinstance(jacobian, SparseRows) else (Segment(jacobian),)
     matrices, start = [objective.qM], 0
     for segment in segments:
         stop = start + segment.height
-        matrices += grams(segment, [(rows, here) for rows, here in pairs if start <= rows.start < stop])
+        matrices += grams(segment, [(rows, part) for rows, part in pairs if start <= rows.start < stop])
         start = stop
     return HessianTerms(dof_curvature(constraints, x), tuple(matrices))
 
 
 def grams(segment: Segment, pairs: list[tuple[RowGroup, Array]]) -> list[BlockDiagonal]:
-    """The blocks of J^T K(x) J of the groups (rows, x) of one segment."""
+    """The blocks of J^T K(x) J of the groups of one segment; `pairs` are the groups with their x (dim, n)."""
 
     def weigh(block: Array) -> Array:
-        heights = np.cumsum([0, *(rows.height for rows, _ in pairs)])
-        cuts = zip(pairs, heights[:-1], heights[1:], strict=True)
-        parts = [
-            laws.hessian_product(rows, here, block[a:b].reshape(rows.dim, rows.count, -1))
-            for (rows, here), a, b in cuts
+        """K times the columns of J that belong to a block, (height, size)."""
+        ends = np.cumsum([0, *(rows.height for rows, _ in pairs)])
+        products = [
+            laws.hessian_product(rows, part, block[start:stop].reshape(rows.dim, rows.count, -1))
+            for (rows, part), start, stop in zip(pairs, ends[:-1], ends[1:], strict=True)
         ]
-        return jnp.concatenate([block[:0], *[part.reshape(-1, block.shape[1]) for part in parts]])
+        return jnp.concatenate([block[:0], *[product.reshape(-1, block.shape[1]) for product in products]])
 
     products, columns, stencil = [], segment.columns, segment.stencil
     if columns is not None and columns.height:
         products.append(gram(columns, BlockColumns(columns.blocks, tuple(each(weigh, part) for part in columns.parts))))
     if stencil is not None:
-        ((rows, here),) = pairs
-        products.append(stencil.gram(lambda y: laws.hessian_product(rows, here, y)))
+        ((rows, part),) = pairs
+        products.append(stencil.gram(lambda y: laws.hessian_product(rows, part, y)))
     return products
 
 
 def hessian(objective: Objective, x: PerGroup) -> BlockDiagonal:
-    """The blocks of M + J^T K(x) J. All of it where there is one block."""
+    """The blocks of M + J^T K(x) J; the whole matrix where there is one block."""
     diagonal, (inertia, *others) = hessian_terms(objective, x)
     return functools.reduce(BlockDiagonal.plus, others, inertia.plus_diagonal(diagonal))
 
@@ -174,7 +171,7 @@ def hessian(objective: Objective, x: PerGroup) -> BlockDiagonal:
 def hessian_product(objective: Objective, x: PerGroup, vector: Array) -> Array:
     """H v = M v + J^T K(x) J v (nv,), without H."""
     qM, _, constraints = objective
-    along = project(constraints, vector, constraints.jacobian.mul_vec(vector))
-    groups = zip(constraints.groups, x, along, strict=True)
-    forces = tuple(laws.hessian_product(rows, here, change) for rows, here, change in groups)
+    projected = project(constraints, vector, constraints.jacobian.mul_vec(vector))
+    groups = zip(constraints.groups, x, projected, strict=True)
+    forces = tuple(laws.hessian_product(rows, part, y) for rows, part, y in groups)
     return qM.mul_vec(vector) + on_dofs(constraints, forces)

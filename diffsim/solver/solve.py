@@ -42,8 +42,11 @@ class Minimizer(Protocol):
 
 
 class Aids(NamedTuple):
-    """In which order (ncon,) noslip sweeps over the contacts, None for that of the slots; and the forces of motion,
-    where derivatives of M and qfrc_smooth are better taken of those.
+    """What some models are solved or differentiated with.
+
+    Attributes:
+      contact_order: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
+      motion: of which the derivatives of M qacc - qfrc_smooth are taken, where that is cheaper (dynamics/bias.py).
     """
 
     contact_order: Array | None = None
@@ -73,7 +76,7 @@ def solve(
       qfrc_smooth: (nv,) all other forces, N or N m.
       qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless those are of the iterations.
       constraints: the rows.
-      aids: what else some models can be solved or differentiated with.
+      aids: see there.
 
     Raises:
       UnsupportedError: a solver that needs all of J, with rows by points.
@@ -85,21 +88,22 @@ def solve(
         raise errors.UnsupportedError([errors.Problem("", 0, f"<option {which}>", reason, unsupported=True)])
     objective = Objective(qM, qfrc_smooth, constraints)
     minimize = SOLVERS[model.opt.solver] if constraints.groups else unconstrained
-    # as a while loop the search is a constant for derivatives
+    # the search is a while loop, which has no reverse mode: its derivative comes from what follows
     minimum = minimize(model, *jax.lax.stop_gradient((objective, qacc_warmstart)), unroll=False)
-    qacc, own_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
+    qacc, dual_forces = checkpoint_name((minimum.qacc, minimum.forces), SEARCH_RESULT)
     if model.opt.unrolled and constraints.groups:
         qacc = through_iterations(qacc, model, objective, qacc_warmstart)
     else:
         qacc = at_optimum(qacc, objective, aids.motion)
     forces = row_forces(constraints, qacc)
-    if own_forces is not None:
-        forces = jax.tree.map(_with_value, forces, own_forces)
+    if dual_forces is not None:
+        # a solver that minimizes over forces has them already, more exactly than by qacc
+        forces = jax.tree.map(_with_value, forces, dual_forces)
     iterations = minimum.iterations
     if model.opt.noslip_iterations and constraints.groups:
         qacc, forces, sweeps = without_slip(model, objective, qacc, forces, aids.contact_order)
         iterations = iterations + sweeps
-    stats = jax.lax.stop_gradient((minimum.improvement, jnp.linalg.norm(minimum.gradient)))
+    improvement, gradient_norm = jax.lax.stop_gradient((minimum.improvement, jnp.linalg.norm(minimum.gradient)))
     scale = jax.lax.stop_gradient(cost_scale(model))
     return Solution(
         qacc=qacc,
@@ -107,16 +111,17 @@ def solve(
         row_force=constraints.concatenate(forces),
         solver_niter=iterations,
         solver_stalled=~minimum.converged,
-        solver_improvement=stats[0] * scale,
-        solver_gradient_norm=stats[1] * scale,
+        solver_improvement=improvement * scale,
+        solver_gradient_norm=gradient_norm * scale,
     )
 
 
 @jax.custom_jvp
 def through_iterations(qacc: Array, model: Model, objective: Objective, start: Array) -> Array:
-    """qacc (nv,), as a differentiable function of what the solver's iterations lead from and to; its own tangent is
-    ignored. Only derivatives go through a fixed number of iterations, opt.iterations: values are found by a loop that
-    ends where it has converged.
+    """qacc (nv,), differentiated through the solver's iterations, by the objective and by where they start.
+
+    Values come from a loop that ends where it has converged, and are passed through; derivatives are those of a fixed
+    number of iterations, opt.iterations. The tangent of `qacc` is ignored.
     """
     if model.opt.solver == Solver.PGS:
         reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
@@ -144,8 +149,14 @@ def projected_gauss_seidel(model: Model, objective: Objective, start: Array, unr
     opt = model.opt
     qacc = None if opt.disabled(DisableBit.WARMSTART) else start
     end = solve_dual(objective, qacc, opt.tolerance / cost_scale(model), opt.iterations)
-    residual = gradient(objective, end.qacc)
-    return Minimum(end.qacc, residual, end.iterations, end.improvement, end.done, end.forces)
+    return Minimum(
+        qacc=end.qacc,
+        gradient=gradient(objective, end.qacc),
+        iterations=end.iterations,
+        improvement=end.improvement,
+        converged=end.done,
+        forces=end.forces,
+    )
 
 
 SOLVERS: dict[Solver, Minimizer] = {
