@@ -5,11 +5,12 @@ force = -d cost / dx, and the curvature K = d^2 cost / dx^2 is one small matrix 
 `hessian_product` applies it. x and force are (dim, n), one line per basis row. A force is the dual variable, so the
 basis forces of a contact are its force and torque in the contact frame. Source: MuJoCo documentation, "Computation".
 
-All laws but that of elliptic contacts are springs (`spring`), one for each row or for each edge of a pyramid:
+All laws but that of elliptic contacts are made of springs (`spring`), one for each row or for each edge of a pyramid:
 
   quadratic   f = -D x
   bounded     f = -D x where D |x| < frictionloss, else -sign(x) frictionloss
-  one-sided   f = -D x where x < 0, else 0; also of the edges x_n +- mu_i x_i of a pyramid
+  one-sided   f = -D x where x < 0, else 0
+  pyramid     one-sided at each edge, x = x_n +- mu_i x_i: basis forces f_n = sum of f+ + f-, f_i = mu_i (f+ - f-)
 
 Cost, force and curvature here, and slope and curvature along a line (solver/line_search.py), follow from that.
 """
@@ -41,25 +42,27 @@ def spring(rows: RowGroup, x: Array, threshold: Array) -> Spring:
     if rows.law == Law.QUADRATIC:
         return Spring(-rows.D * x, jnp.broadcast_to(rows.D, x.shape))
     if rows.law == Law.BOUNDED:
-        # never for a row of bound 0, not even where x = 0
-        sticks, rest = rows.D * jnp.abs(x) < rows.frictionloss[None], -jnp.sign(x) * rows.frictionloss[None]
+        # a row of bound 0 slides everywhere, also at x = 0
+        linear, elsewhere = rows.D * jnp.abs(x) < rows.frictionloss[None], -jnp.sign(x) * rows.frictionloss[None]
     else:
-        sticks, rest = x < threshold, 0
-    return Spring(where(sticks, -rows.D * x, rest), where(sticks, rows.D, 0))
+        linear, elsewhere = x < threshold, 0
+    return Spring(where(linear, -rows.D * x, elsewhere), where(linear, rows.D, 0))
 
 
 def stretch(rows: RowGroup, values: Array) -> tuple[Array, ...]:
-    """Values on the springs of a group from those of its basis rows (dim, n): the same, or, for pyramids, those of the
-    edges n + mu_i t_i and of the edges n - mu_i t_i, (dim - 1, n) each.
+    """x of the springs of a group, from that of its basis rows (dim, n).
+
+    The same, as the only entry; for pyramids that of the edges x_n + mu_i x_i and of the edges x_n - mu_i x_i,
+    (dim - 1, n) each.
     """
     if rows.law != Law.PYRAMID:
         return (values,)
-    normal, side = values[:1], rows.friction * values[1:]
-    return normal + side, normal - side
+    normal, tangential = values[:1], rows.friction * values[1:]
+    return normal + tangential, normal - tangential
 
 
 def thresholds(rows: RowGroup) -> tuple[Array, ...]:
-    """x below which the springs push, as `stretch` lists them: 0 unless an active set says otherwise."""
+    """x below which one-sided springs push, in the order of `stretch`: 0 unless an active set says otherwise."""
     parts = 2 if rows.law == Law.PYRAMID else 1
     if not rows.until.size:
         return (jnp.zeros((1, 1), rows.D.dtype),) * parts
@@ -67,7 +70,7 @@ def thresholds(rows: RowGroup) -> tuple[Array, ...]:
 
 
 def _forces(rows: RowGroup, x: Array) -> list[Array]:
-    """Forces of all springs, as `stretch` lists them."""
+    """Forces of all springs, in the order of `stretch`."""
     return [spring(rows, *part).force for part in zip(stretch(rows, x), thresholds(rows), strict=True)]
 
 
@@ -75,12 +78,12 @@ def cost(rows: RowGroup, x: Array) -> Array:
     """(n,) cost of each constraint at x (dim, n)."""
     if rows.law == Law.CONE:
         zone = _zones(rows, x)
-        inner = where(zone.bottom, 0.5 * total(list(rows.D * x * x)), 0)
-        return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, inner)
+        quadratic = where(zone.bottom, 0.5 * total(list(rows.D * x * x)), 0)
+        return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, quadratic)
     costs = []
     for y, threshold in zip(stretch(rows, x), thresholds(rows), strict=True):
         force = spring(rows, y, threshold).force
-        # what it takes to reach y, at a force that grows to its bound and stays there
+        # the work against a force f that grows to its bound at |y| = |f| / D, and stays there
         costs += list(-force * (y + 0.5 * safe.divide(force, jnp.broadcast_to(rows.D, y.shape))))
     return total(costs)
 
@@ -91,37 +94,40 @@ def force(rows: RowGroup, x: Array) -> Array:
 
 
 def dual(rows: RowGroup, x: Array) -> Array:
-    """(force_count, n) force of each row as MuJoCo counts rows: the edges of a pyramid (+, -, +, ...), else `force`."""
+    """(force_count, n) force of each row as MuJoCo counts rows (efc_force): of the edges of a pyramid (+, -, +, ...),
+    else `force`.
+    """
     return alternate(*_forces(rows, x)) if rows.law == Law.PYRAMID else force(rows, x)
 
 
 def dual_rows(rows: RowGroup, values: Array) -> Array:
-    """(force_count, n, ...) from basis rows (dim, n, ...): the edges of pyramids, to which `dual` forces belong."""
+    """(force_count, n, ...) from basis rows (dim, n, ...): rows as `dual` counts them, of J for example."""
     if rows.law != Law.PYRAMID:
         return values
-    side = _wide(rows.friction, values) * values[1:]
-    both = jnp.stack([values[:1] + side, values[:1] - side], axis=1)
-    return both.reshape(-1, *values.shape[1:])
+    tangential = _wide(rows.friction, values) * values[1:]
+    edges = jnp.stack([values[:1] + tangential, values[:1] - tangential], axis=1)
+    return edges.reshape(-1, *values.shape[1:])
 
 
 def hessian_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y: the second derivative of the cost at x, applied to y (dim, n) or (dim, n, k)."""
     if rows.law == Law.CONE:
         return _cone_product(rows, x, y)
-    push, *pull = (spring(rows, *part).stiffness for part in zip(stretch(rows, x), thresholds(rows), strict=True))
+    plus, *minus = (spring(rows, *part).stiffness for part in zip(stretch(rows, x), thresholds(rows), strict=True))
     if rows.law != Law.PYRAMID:
-        return _wide(push, y) * y
-    # the edges couple the normal with each side, and no side with another
-    both, skew = push + pull[0], rows.friction * (push - pull[0])
-    square = rows.friction * rows.friction * both
-    return arrow_product(_wide(total(list(both))[None], y), _wide(skew, y), _wide(square, y), y)
+        return _wide(plus, y) * y
+    # K = sum over edges of stiffness e e^T with e = (1, +-mu_i): K_nn = sum_i k+ + k-, K_ni = mu_i (k+ - k-),
+    # K_ii = mu_i^2 (k+ + k-), and no tangent couples with another
+    both, coupling = plus + minus[0], rows.friction * (plus - minus[0])
+    tangential = rows.friction * rows.friction * both
+    return arrow_product(_wide(total(list(both))[None], y), _wide(coupling, y), _wide(tangential, y), y)
 
 
-def _basis(rows: RowGroup, push: Array, pull: Array | None = None) -> Array:
-    """Basis forces from those of the springs."""
-    if pull is None:
-        return push
-    return jnp.concatenate([total(list(push + pull))[None], rows.friction * (push - pull)])
+def _basis(rows: RowGroup, plus: Array, minus: Array | None = None) -> Array:
+    """(dim, n) basis forces from those of springs: of rows, or of the edges + and - of pyramids."""
+    if minus is None:
+        return plus
+    return jnp.concatenate([total(list(plus + minus))[None], rows.friction * (plus - minus)])
 
 
 def _wide(factor: Array, y: Array) -> Array:
@@ -132,16 +138,24 @@ def _wide(factor: Array, y: Array) -> Array:
 class _Zones(NamedTuple):
     """Elliptic contacts in the coordinates where the cone is circular: N = mu x_n, U_i = friction_i x_i, T = |U|.
 
-    In the middle zone cost = weight/2 gap^2 with gap = N - mu T; `steep` = d gap / d(N, U), `unit` = U / T,
-    `swing` = -gap mu / T >= 0. `scale` = d(N, U) / dx.
+    The cost is 0 in the top zone, N >= mu T; quadratic in the bottom zone, mu N + T <= 0; and in the middle zone
+    weight/2 gap^2 with gap = N - mu T.
+
+    Attributes:
+      scale: (dim, n) d(N, U) / dx.
+      weight, gap: (n,).
+      slope: (dim, n) d gap / d(N, U) = (1, -mu U / T).
+      unit: (dim - 1, n) U / T.
+      curvature: (n,) -gap mu / T, not negative in the middle zone: gap d^2 gap / dU^2 = curvature (1 - unit unit^T).
+      bottom, middle: (n,) bool.
     """
 
     scale: Array
     weight: Array
     gap: Array
-    steep: Array
+    slope: Array
     unit: Array
-    swing: Array
+    curvature: Array
     bottom: Array
     middle: Array
 
@@ -149,46 +163,48 @@ class _Zones(NamedTuple):
 def _zones(rows: RowGroup, x: Array) -> _Zones:
     mu, scale = rows.mu, jnp.concatenate([rows.mu[None], rows.friction])
     circular = scale * x
-    normal, side = circular[0], circular[1:]
-    tangent = safe.sqrt(total(list(side * side)))
-    gap = normal - mu * tangent
-    unit = safe.divide(side, jnp.broadcast_to(tangent[None], side.shape))
+    N, U = circular[0], circular[1:]
+    T = safe.sqrt(total(list(U * U)))
+    gap = N - mu * T
+    unit = safe.divide(U, jnp.broadcast_to(T[None], U.shape))
     top = gap >= 0
-    bottom = ~top & (mu * normal + tangent <= 0)
+    bottom = ~top & (mu * N + T <= 0)
     return _Zones(
         scale=scale,
         weight=safe.divide(rows.D[0], mu * mu * (1 + mu * mu)),
         gap=gap,
-        steep=jnp.concatenate([jnp.ones_like(mu)[None], -mu[None] * unit]),
+        slope=jnp.concatenate([jnp.ones_like(mu)[None], -mu[None] * unit]),
         unit=unit,
-        swing=safe.divide(-gap * mu, tangent),
+        curvature=safe.divide(-gap * mu, T),
         bottom=bottom,
         middle=~top & ~bottom,
     )
 
 
 def _cone_force(rows: RowGroup, x: Array) -> Array:
+    """(dim, n) -d cost / dx of elliptic contacts."""
     zone = _zones(rows, x)
-    slip = -(zone.weight * zone.gap)[None] * zone.steep * zone.scale
-    return where(zone.middle[None], slip, where(zone.bottom[None], -rows.D * x, 0))
+    middle = -(zone.weight * zone.gap)[None] * zone.slope * zone.scale
+    return where(zone.middle[None], middle, where(zone.bottom[None], -rows.D * x, 0))
 
 
 def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
+    """K y of elliptic contacts, for y (dim, n) or (dim, n, k)."""
     zone = _zones(rows, x)
     weight = where(zone.middle, zone.weight, 0)
-    steep, unit, swing = _wide(zone.steep, y), _wide(zone.unit, y), _wide(zone.swing[None], y)
+    slope, unit, curvature = _wide(zone.slope, y), _wide(zone.unit, y), _wide(zone.curvature[None], y)
     circular = _wide(zone.scale, y) * y
-    side = circular[1:]
-    # second derivative of gap^2 / 2: steep steep^T + swing (1 - unit unit^T)
-    slip = steep * total(list(steep * circular))[None]
-    across = swing * (side - unit * total(list(unit * side))[None])
-    slip = slip + jnp.concatenate([jnp.zeros_like(circular[:1]), across])
-    stick = where(zone.bottom[None], rows.D, 0)
-    return _wide(weight[None] * zone.scale, y) * slip + _wide(stick, y) * y
+    tangential = circular[1:]
+    # second derivative of gap^2 / 2 by (N, U): slope slope^T + curvature (1 - unit unit^T), the latter of U alone
+    middle = slope * total(list(slope * circular))[None]
+    across = curvature * (tangential - unit * total(list(unit * tangential))[None])
+    middle = middle + jnp.concatenate([jnp.zeros_like(circular[:1]), across])
+    bottom = where(zone.bottom[None], rows.D, 0)
+    return _wide(weight[None] * zone.scale, y) * middle + _wide(bottom, y) * y
 
 
 def alternate(plus: Array, minus: Array) -> Array:
-    """(2 k, n) alternating rows from (k, n) each."""
+    """(2 k, n) rows +, -, +, ... from (k, n) each."""
     return jnp.stack([plus, minus], axis=1).reshape(-1, plus.shape[-1])
 
 
@@ -198,7 +214,7 @@ def basis(rows: RowGroup, forces: Array) -> Array:
 
 
 def active(rows: RowGroup) -> Array:
-    """(n,) which constraints of a family are there."""
+    """(n,) which constraints of a group act: those with D > 0, or with friction loss."""
     return rows.frictionloss > 0 if rows.law == Law.BOUNDED else rows.D[0] > 0
 
 
@@ -209,6 +225,6 @@ def slips(rows: RowGroup, x: Array) -> Array:
 
 def at_bound(rows: RowGroup, forces: Array) -> Array:
     """(n,) whether the force of an elliptic contact lies on the friction cone, up to rounding."""
-    side = safe.divide(forces[1:], rows.friction)
+    tangential = safe.divide(forces[1:], rows.friction)
     rounding = 64 * float(jnp.finfo(forces.dtype).eps)
-    return safe.sqrt(total(list(side * side))) >= forces[0] * (1 - rounding)
+    return safe.sqrt(total(list(tangential * tangential))) >= forces[0] * (1 - rounding)

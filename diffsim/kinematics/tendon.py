@@ -46,10 +46,13 @@ def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComF
 
 
 class Path(NamedTuple):
-    """Parts of spatial tendons between two sites: tendon, sites, and the path element of the pulley before (or -1).
+    """Parts (n,) of spatial tendons, each from one site to the next, all of one kind.
 
-    For parts around a geom: the geom, whether it is a sphere, the path element, and the side sites, -1 for none, where
-    some part has one.
+    Attributes:
+      tendon, first, last: (n,) the tendon and the two sites.
+      pulley: (n,) the path element of the pulley before the part, -1 for none.
+      geom, sphere, around: of parts around geoms, (n,): the geom, whether it is a sphere, its path element; else None.
+      side: (n,) side sites of parts around geoms, -1 for none; None where no part has one.
     """
 
     tendon: np.ndarray
@@ -72,9 +75,9 @@ def _joint_wraps(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @per_topology
 def spatial_paths(topology: Topology) -> tuple[Path, ...]:
-    """The parts of all spatial tendons: straight, and around a geom. Kinds without parts are left out."""
+    """The parts of all spatial tendons, by kind: straight, and around a geom. Kinds without parts are left out."""
     kinds, objects = topology.wrap_type, topology.wrap_objid
-    parts: tuple[list, list] = ([], [])
+    straight, wrapped = [], []
     for tendon in range(topology.ntendon):
         start = topology.tendon_adr[tendon]
         end = start + topology.tendon_num[tendon]
@@ -89,10 +92,13 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
             elif kind == WrapType.SITE:
                 if site >= 0:
                     row = (tendon, site, objects[element], pulley)
-                    sphere, side = kinds[around] == WrapType.SPHERE, topology.wrap_sideid[around]
-                    parts[around >= 0].append((*row, objects[around], sphere, around, side) if around >= 0 else row)
+                    if around < 0:
+                        straight.append(row)
+                    else:
+                        sphere, side = kinds[around] == WrapType.SPHERE, topology.wrap_sideid[around]
+                        wrapped.append((*row, objects[around], sphere, around, side))
                 site, around = objects[element], -1
-    paths = [Path(*np.array(rows, dtype=np.int32).T) for rows in parts if rows]
+    paths = [Path(*np.array(rows, dtype=np.int32).T) for rows in (straight, wrapped) if rows]
     return tuple(path if path.side is None or (path.side >= 0).any() else path._replace(side=None) for path in paths)
 
 
@@ -101,7 +107,7 @@ def straight_parts(topology: Topology) -> Path | None:
     return next((path for path in spatial_paths(topology) if path.geom is None), None)
 
 
-def _weights(model: Model, path: Path) -> Array:
+def _inverse_divisors(model: Model, path: Path) -> Array:
     """(n,) one over the divisor of the pulley before each part."""
     divisor = jnp.where(path.pulley >= 0, model.wrap_prm[np.maximum(path.pulley, 0)], 1)
     return safe.divide(jnp.ones_like(divisor), divisor)
@@ -110,17 +116,17 @@ def _weights(model: Model, path: Path) -> Array:
 def _straight(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
     """Lengths (n,) and moment arms (n, nv) of the parts between two sites."""
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
-    weight = _weights(model, path)
-    bodies = (model.topology.site_bodyid[site] for site in (path.first, path.last))
-    return safe.norm(end - start) * weight, _line(model.topology, motion, (start, end), weight, tuple(bodies))
+    weight = _inverse_divisors(model, path)
+    bodies = model.topology.site_bodyid[path.first], model.topology.site_bodyid[path.last]
+    return safe.norm(end - start) * weight, _line_moments(model.topology, motion, (start, end), weight, bodies)
 
 
 def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
-    """Lengths and moment arms of the parts around a geom: a line to the geom, and one from it.
+    """Lengths (n,) and moment arms (n, nv) of the parts around a geom: a line to the geom, and one from it.
 
-    Where the part does not touch the geom, both are the line from site to site: what they do to the geom cancels.
+    Where the part does not touch the geom, both are the line from site to site, and their forces on the geom cancel.
     """
-    topology, weight = model.topology, _weights(model, path)
+    topology, weight = model.topology, _inverse_divisors(model, path)
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
     touch = touches(model, kinematics, path)
     active = touch.active[:, None]
@@ -132,7 +138,7 @@ def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> 
     # both lines of all parts as one set: a program compiles in half the time
     lines = jnp.concatenate([start, far]), jnp.concatenate([near, end])
     bodies = np.concatenate([from_body, on_geom]), np.concatenate([on_geom, to_body])
-    to_geom, from_geom = jnp.split(_line(topology, motion, lines, jnp.tile(weight, 2), bodies), 2)
+    to_geom, from_geom = jnp.split(_line_moments(topology, motion, lines, jnp.tile(weight, 2), bodies), 2)
     return jnp.where(touch.active, around, before) * weight, to_geom + from_geom
 
 
@@ -149,19 +155,22 @@ def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
     )
 
 
-def _line(
+def _line_moments(
     topology: Topology,
     motion: Axes,
     ends: tuple[Array, Array],
     weight: Array,
-    bodies: tuple[np.ndarray, ...],
+    bodies: tuple[np.ndarray, np.ndarray],
 ) -> Array:
-    """(n, nv) moment arms of straight lines between points (n, 3) of two bodies (n,) each: one wrench along each line,
-    with opposite signs on its bodies."""
+    """(n, nv) moment arms of straight lines between points `ends` (n, 3), fixed to bodies (n,), times `weight` (n,).
+
+    A force along a line acts on both bodies, with opposite signs; on a dof that moves both it does nothing.
+    """
     (start, end), (first, last) = ends, bodies
-    pull = scale(safe.normalize(end - start), weight)
+    unit_force = scale(safe.normalize(end - start), weight)
     mask = body_dof_mask(topology).astype(np.int8)
-    return wrench_rows(motion, along(motion, start, pull)) * jnp.asarray(mask[last] - mask[first], pull.dtype)
+    rows = wrench_rows(motion, along(motion, start, unit_force))
+    return rows * jnp.asarray(mask[last] - mask[first], unit_force.dtype)
 
 
 def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
@@ -175,7 +184,8 @@ def _by_tendon(topology: Topology, tendon: np.ndarray, values: Array) -> Array:
 def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
     """(ntendon,) m/s^2, by which tendon velocities change at constant qvel: (d ten_J / dt) qvel.
 
-    Only for parts between two sites; tendons with armature cannot wrap.
+    Of a straight part r with unit vector u it is |r|'' = u . r'' + |r' - u (u . r')|^2 / |r|. Tendons with armature,
+    which alone need it, cannot wrap.
     """
     topology = model.topology
     path = straight_parts(topology)
@@ -183,23 +193,24 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
         return jnp.zeros((topology.ntendon,), qvel.dtype)
     points = [kinematics.site_xpos[site] for site in (path.first, path.last)]
     bodies = [topology.site_bodyid[site] for site in (path.first, path.last)]
-    acceleration = sum_chain(topology, (velocities.cdof_dot, qvel))
+    cacc = sum_chain(topology, (velocities.cdof_dot, qvel))
     motions = [
-        _point_motion(topology, com, velocities.cvel, acceleration, body, point)
+        _point_motion(topology, com, velocities.cvel, cacc, body, point)
         for body, point in zip(bodies, points, strict=True)
     ]
-    velocity, rate = (after - before for before, after in zip(*motions, strict=True))
-    gap = points[1] - points[0]
-    unit = safe.normalize(gap)
+    # r' and r''
+    velocity, acceleration = (last - first for first, last in zip(*motions, strict=True))
+    part = points[1] - points[0]
+    unit = safe.normalize(part)
     across = velocity - scale(unit, dot(unit, velocity))
-    turning = safe.divide(dot(across, across), safe.norm(gap))
-    return _by_tendon(topology, path.tendon, (dot(unit, rate) + turning) * _weights(model, path))
+    turning = safe.divide(dot(across, across), safe.norm(part))
+    return _by_tendon(topology, path.tendon, (dot(unit, acceleration) + turning) * _inverse_divisors(model, path))
 
 
 def _point_motion(
     topology: Topology, com: ComFrame, cvel: Array, cacc: Array, body: np.ndarray, point: Array
 ) -> tuple[Array, Array]:
-    """Velocity and acceleration (n, 3) of points fixed to bodies, at the given body velocities and accelerations."""
+    """Velocity and acceleration (n, 3) of points (n, 3) fixed to bodies (n,), from those of all bodies (nbody, 6)."""
     offset = point - pick(com.subtree_com, topology.body_rootid[body])
     angular, linear = cvel[body, :3], cvel[body, 3:]
     velocity = linear + cross(angular, offset)
@@ -226,10 +237,11 @@ class TendonPoints(NamedTuple):
 
 
 def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
-    """The points of one state."""
+    """The points of all tendons at the poses of one state."""
     topology = model.topology
     element, tendon, kind = _places(topology)
     point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
+    # of a geom that a tendon does not touch there are no points; all that are there are sorted to the front
     there = jnp.asarray(kind != WrapType.JOINT)
     sites = np.flatnonzero(kind == WrapType.SITE)
     point = point.at[sites].set(kinematics.site_xpos[topology.wrap_objid[element[sites]]])
@@ -245,12 +257,12 @@ def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
         np.isin(kind, AROUND), topology.wrap_objid[element], np.where(kind == WrapType.PULLEY, PULLEY, SITE)
     )
     number = jnp.sum((tendon[None] == np.arange(topology.ntendon)[:, None]) & there[None], axis=1, dtype=jnp.int32)
-    room = 2 * topology.nwrap - len(element)
+    padding = 2 * topology.nwrap - len(element)
     return TendonPoints(
         ten_wrapadr=(jnp.cumsum(number) - number).astype(jnp.int32),
         ten_wrapnum=number,
-        wrap_obj=jnp.pad(jnp.where(there, jnp.asarray(mark, jnp.int32), 0)[order], (0, room)),
-        wrap_xpos=jnp.pad(jnp.where(there[:, None], point, 0)[order], ((0, room), (0, 0))),
+        wrap_obj=jnp.pad(jnp.where(there, jnp.asarray(mark, jnp.int32), 0)[order], (0, padding)),
+        wrap_xpos=jnp.pad(jnp.where(there[:, None], point, 0)[order], ((0, padding), (0, 0))),
     )
 
 
