@@ -15,7 +15,7 @@ from typing import Protocol
 # a pass that finds more than this stops there
 MOST_FINDINGS = 100
 
-# a hint is not worth comparing a word with more than this many others, or longer words than this
+# for a hint a word is compared with at most so many others, each of at most so many letters: it takes time
 MOST_COMPARED = 500
 LONGEST_COMPARED = 60
 
@@ -71,12 +71,12 @@ class UnsupportedError(MjcfError, NotImplementedError):
 
 
 class ArgumentError(DiffsimError, ValueError, TypeError):
-    """An argument of a call that cannot be meant; the message says what was given and what is expected."""
+    """An argument of a wrong kind; the message says what it is and what is expected."""
 
 
 def expect(value: object, name: str, what: str, *attributes: str) -> None:
     """Raises ArgumentError if an argument lacks an attribute of what is expected."""
-    if not all(hasattr(value, each) for each in attributes):
+    if not all(hasattr(value, attribute) for attribute in attributes):
         raise ArgumentError(f"{name} is a {type(value).__name__}, expected {what}")
 
 
@@ -100,7 +100,7 @@ class Problems:
         self._note(place, message, hint, unsupported=True)
 
     def take(self, error: MjcfError) -> None:
-        """Note all that was found in another file."""
+        """Note all problems of a pass over another file."""
         self._found.update(dict.fromkeys(error.problems))
 
     def _note(self, place: Place | None, message: str, hint: str, unsupported: bool) -> None:

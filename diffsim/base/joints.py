@@ -1,8 +1,8 @@
-"""Joint kinds: what is known of free, ball, slide and hinge joints before anything moves. One row each.
+"""Joint kinds: widths, units and blocks of free, ball, slide and hinge joints, one row of a table each.
 
 The reader, the compiler, physics, limits and sensors ask these rows instead of testing for a type; how a joint moves
-is `kinematics/joints.py`. Rules that hold for one kind only ask `is_free`, `is_ball` or `is_scalar`, of one
-type or of an array of them (`jnt_type`). Source: MuJoCo documentation, "Computation", "Coordinate frames".
+is `kinematics/joints.py`. Rules for one kind alone ask `is_free`, `is_ball` or `is_scalar`, of one type or of an array
+of them (`jnt_type`). Source: MuJoCo documentation, "Computation", "Coordinate frames".
 """
 
 import dataclasses
@@ -15,13 +15,14 @@ from diffsim.base.enums import JointType
 
 @dataclasses.dataclass(frozen=True)
 class JointKind:
-    """One type of joint.
+    """One type of joint; its dofs count from 0.
 
     Attributes:
       nq, nv: widths in qpos and in qvel.
-      angular: (nv,) for each own dof, whether it is a rotation (rad), else a translation (m).
-      blocks: own dofs (start, stop) that are one vector: the translation of a free joint, the rotation of a ball.
-      sees: (nv,) for each own dof, how many own dofs before it move its axis.
+      angular: (nv,) whether a dof is a rotation (rad), else it is a translation (m).
+      blocks: ranges (start, stop) of dofs that are one vector: the translation of a free joint, the rotation of a ball.
+      carried_by: (nv,) how many of the joint's first dofs carry the axis of a dof: the rotations of a free joint are
+        carried by its three translations, the three rotations of a ball not by one another.
       quaternion: where the quaternion (w, x, y, z) starts in the joint's qpos; None without one.
     """
 
@@ -29,7 +30,7 @@ class JointKind:
     nv: int
     angular: tuple[bool, ...]
     blocks: tuple[tuple[int, int], ...]
-    sees: tuple[int, ...]
+    carried_by: tuple[int, ...]
     quaternion: int | None
 
     @property
@@ -75,7 +76,7 @@ def is_scalar(types: Any) -> np.ndarray:
 
 
 def is_free(types: Any) -> np.ndarray:
-    """Which of these types are free joints: their qpos is the body's pose in the world, not in its parent."""
+    """Which of these types are free joints, whose qpos is the pose of the body in the world."""
     return np.equal(types, JointType.FREE)
 
 
@@ -90,6 +91,6 @@ def dofs_angular(types: Any) -> np.ndarray:
 
 
 def dofs_block(types: Any) -> np.ndarray:
-    """(nv,) a number for each degree of freedom of these joints (njnt,), the same for those of one block."""
+    """(nv,) the number of the block that each degree of freedom of these joints (njnt,) belongs to."""
     sizes = [stop - start for kind in types for start, stop in kind_of(kind).blocks]
     return np.repeat(np.arange(len(sizes)), sizes)

@@ -241,8 +241,8 @@ def earlier_dof(topology: Topology) -> np.ndarray:
     earlier = np.full(topology.nv, -1, dtype=np.int32)
     for group in groups(topology):
         for dofs in group.dofs:
-            for dof, seen in zip(dofs, group.kind.sees, strict=True):
-                earlier[dof] = dofs[0] + seen - 1 if seen else topology.dof_parentid[dofs[0]]
+            for dof, count in zip(dofs, group.kind.carried_by, strict=True):
+                earlier[dof] = dofs[0] + count - 1 if count else topology.dof_parentid[dofs[0]]
     return earlier
 
 

@@ -1,7 +1,8 @@
-"""Linear algebra of the size of the model: dense, and by blocks that a matrix does not couple.
+"""Linear algebra of the size of the model: dense, and by the diagonal blocks of a matrix.
 
-M couples only the dofs of one tree; the columns of J go with the blocks of M. What is zero is neither stored nor
-multiplied. Blocks of one size are stored and factored together. With a single block everything is dense.
+M is block diagonal, for it couples only the dofs of one tree; the columns of J are grouped as its blocks are. Zeros
+between blocks are neither stored nor multiplied. Blocks of one size are stored and factored together. With a single
+block everything is dense.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from diffsim.xla.gather import pick_some
 from diffsim.xla.kernels.cholesky import factor, solve, solve_gram, solve_sum
 
 Array = jax.Array
-# products with the Hessian that blocks are expected to need where the dense factor needs none
+# products with the Hessian that a solve by blocks is expected to take, and one by a dense factor does not
 PRODUCTS = 8
 
 
@@ -45,7 +46,14 @@ def solve_spd_sum(matrices: Sequence[Array], diagonal: Array, b: Array) -> Array
 
 
 def solve_spd_gram(matrix: Array, diagonal: Array, rows: tuple[Array, Sequence[Array]], b: Array) -> Array:
-    """x (n,) with (M + diagonal + J^T K J) x = b; rows are J (k, n) and K (dim, count, dim) of all its constraints."""
+    """x (n,) with (M + diagonal + J^T K J) x = b.
+
+    Args:
+      matrix: (n, n) M.
+      diagonal: (n,).
+      rows: J (k, n), and K (dim, count, dim) of each group of its rows.
+      b: (n,).
+    """
     return solve_gram(matrix, diagonal, rows, b)
 
 
@@ -80,7 +88,7 @@ class Blocks:
 
     @functools.cached_property
     def entry(self) -> np.ndarray:
-        """(size, size) where each entry of the matrix stands among those of all blocks, counted from 1; 0 for none."""
+        """(size, size) the place of each entry of the matrix among those of all blocks, from 1; 0 between blocks."""
         table, start = np.zeros((self.size, self.size), np.int32), 1
         for index in self.index:
             count, size = index.shape
@@ -91,7 +99,7 @@ class Blocks:
 
     @functools.cached_property
     def order(self) -> np.ndarray | None:
-        """Where each index stands in the concatenation of all blocks, -1 for nowhere; None where it stands in place."""
+        """(size,) the place of each index in the concatenation of all blocks, -1 for none; None for the identity."""
         listed = np.concatenate([index.reshape(-1) for index in self.index])
         if np.array_equal(listed, np.arange(self.size)):
             return None
@@ -302,7 +310,7 @@ def _diagonal(values: Array) -> Array:
 
 
 PerSizeLU = tuple[tuple[Array, Array], ...]
-# x (n,) from what was prepared of a matrix, and b (n,)
+# x (n,) from the blocks of a matrix, its factors and b (n,)
 Solve = Callable[[Blocks, Any, Array], Array]
 
 
@@ -310,17 +318,17 @@ Solve = Callable[[Blocks, Any, Array], Array]
 def solved(solve: Solve, matrix: BlockDiagonal, factor: Any, b: Array) -> Array:
     """x (n,) with matrix x = b, by a factor that has been computed; a function of matrix and b for derivatives.
 
-    dx = matrix^-1 (db - dmatrix x), with the same factor. The factor is no constant all the same: derivatives of dx go
-    through it.
+    dx = matrix^-1 (db - dmatrix x), with the same factor. In first derivatives the tangent of the factor is not used;
+    second derivatives go through the factor in dx.
     """
     return solve(matrix.blocks, factor, b)
 
 
 @solved.defjvp
 def _solved_jvp(solve: Solve, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    (matrix, factor, b), (change, _, push) = primals, tangents
+    (matrix, factor, b), (dmatrix, _, db) = primals, tangents
     x = solved(solve, matrix, factor, b)
-    return x, solved(solve, matrix, factor, push - change.mul_vec(x))
+    return x, solved(solve, matrix, factor, db - dmatrix.mul_vec(x))
 
 
 def solve_blocks(matrix: BlockDiagonal, b: Array) -> Array:

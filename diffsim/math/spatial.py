@@ -45,7 +45,7 @@ def inertia_mul(inertia: Array, v: Array) -> Array:
 
 
 def inertia_slope(c: Array, v: Array) -> Array:
-    """d (c . I v) / d I (..., 10), the same for c and v exchanged."""
+    """d (c . I v) / d I (..., 10) for motion vectors c and v (..., 6); symmetric in these."""
     return _inertia_slope(c, v)
 
 
@@ -64,6 +64,7 @@ def _cross_force_formula(v: Array, f: Array) -> Array:
 def _inertia_formula(inertia: Array, v: Array) -> Array:
     xx, yy, zz, xy, xz, yz, *moment, mass = unpack(inertia)
     w, u = _halves(v)
+    # (I w + m c x u, m u - m c x w)
     rotated = [dot_components(row, w) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
     angular = _sum(rotated, cross_components(moment, u))
     linear = [mass * a - b for a, b in zip(u, cross_components(moment, w), strict=True)]
@@ -72,10 +73,11 @@ def _inertia_formula(inertia: Array, v: Array) -> Array:
 
 def _inertia_slope_formula(c: Array, v: Array) -> Array:
     (a, b), (w, u) = _halves(c), _halves(v)
+    # by (Ixx, Iyy, Izz), by (Ixy, Ixz, Iyz), by m c, by m
     diagonal = [x * y for x, y in zip(a, w, strict=True)]
-    beside = [a[i] * w[j] + a[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2))]
+    products = [a[i] * w[j] + a[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2))]
     moment = _sum(cross_components(u, a), cross_components(b, w))
-    return pack([*diagonal, *beside, *moment, dot_components(b, u)])
+    return pack([*diagonal, *products, *moment, dot_components(b, u)])
 
 
 # (v x m) . c = -m . (v x* c), and v x m = -m x v
@@ -103,12 +105,12 @@ _inertia_slope = bilinear(
 
 
 def transport_force(force: Array, offset: Array) -> Array:
-    """A wrench (torque, force) that acts at a point, taken to the point `offset` before it: torque + offset x force."""
+    """A wrench (torque, force) about a point p, taken about p - offset: (torque + offset x force, force)."""
     return spatial_vector(force[..., :3] + cross(offset, force[..., 3:]), force[..., 3:])
 
 
 def transport_motion(motion: Array, offset: Array) -> Array:
-    """A velocity (angular, linear) of a point, at the point `offset` further on: linear + angular x offset."""
+    """A motion (angular, linear) at a point p, taken at p + offset: (angular, linear + angular x offset)."""
     return spatial_vector(motion[..., :3], motion[..., 3:] + cross(motion[..., :3], offset))
 
 
@@ -116,9 +118,9 @@ def transport_motion(motion: Array, offset: Array) -> Array:
 def pair_products(a: Array, b: Array) -> Array:
     """(m, n) a_i . b_j of spatial vectors a (m, 6) and b (n, 6).
 
-    A sum of outer products, an elementwise operation, which can be masked before it is stored. On a CPU its derivative
-    is one too: in reverse mode matrix products of six columns would take thrice as long as sums over rows and columns.
-    Else that is two matrix products.
+    Written as a sum of outer products, elementwise operations, so that a mask can be fused with it. Its derivative is
+    elementwise on a CPU as well, where in reverse mode matrix products with six columns would take thrice as long as
+    sums over rows and columns; elsewhere it is two matrix products.
     """
     return total([x[:, None] * y[None] for x, y in zip(unpack(a), unpack(b), strict=True)])
 

@@ -15,7 +15,7 @@ from diffsim.xla.bilinear import unpack as unpack
 
 Array = jax.Array
 Components = Sequence[Array]
-# or one array with the components first
+# the same, or one array whose first axis is that of the components
 Leading = Components | Array
 # TF32 and bfloat16 break dynamics
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -77,13 +77,13 @@ def cross(a: Array, b: Array) -> Array:
 
 
 def turn(w: Array, matrix: Array) -> Array:
-    """w x each column of a matrix (..., 3, 3): its rate of change as it turns with w (..., 3)."""
+    """w x each column of a rotation matrix (..., 3, 3): dR/dt at angular velocity w (..., 3)."""
     turned = _turn(w, matrix.reshape(*matrix.shape[:-2], 9))
     return turned.reshape(*turned.shape[:-1], 3, 3)
 
 
 def axial(a: Array, b: Array) -> Array:
-    """Sum of the products a_k x b_k of the columns of two matrices (..., 9), row after row."""
+    """(..., 3) sum of a_k x b_k over the columns k of two matrices (..., 9), stored row after row."""
     return _axial(a, b)
 
 
@@ -129,7 +129,7 @@ def _cross_formula(a: Array, b: Array) -> Array:
 
 
 def _columns(matrix: Components) -> list[Components]:
-    """Columns of a matrix of nine components, row after row."""
+    """Columns of a matrix from its nine components, which are row after row."""
     return [matrix[k::3] for k in range(3)]
 
 
@@ -149,7 +149,7 @@ _dot = bilinear("vector_dot", Rule(lambda a, b: total(unpack(a * b)), None, left
 _cross = bilinear(
     "vector_cross", Rule(_cross_formula, 3, left=lambda c, b: cross(b, c), right=lambda c, a: cross(c, a))
 )
-# w x a_k, and the sum of a_k x b_k, over the columns k: (w x a_k) . b_k = w . (a_k x b_k) = -a_k . (w x b_k)
+# sums over columns k: (w x a_k) . b_k = w . (a_k x b_k) = -a_k . (w x b_k)
 _turn = bilinear("vector_turn", Rule(_turn_formula, 9, left=lambda c, a: _axial(a, c), right=lambda c, w: -_turn(w, c)))
 _axial = bilinear(
     "vector_axial", Rule(_axial_formula, 3, left=lambda c, b: -_turn(c, b), right=lambda c, a: _turn(c, a))

@@ -2,12 +2,12 @@
 
 One small class per kind; attributes.py gives all of them the names with which element classes declare their fields.
 `parse` turns text into a value (None where MuJoCo takes an empty text as absent) and raises BadValue; `accept` does so
-with a value of a Python program, and `text` turns it into text again; `over` says what an element's own value leaves of
-an inherited one: a short vector overwrites only the first numbers.
+with a value of a Python program; `text` turns a value into text again; `over` lays the value that an element writes
+over the one that it inherits: a short vector overwrites only the first numbers.
 
 Numbers are read as MuJoCo reads them: any blanks between them, no hexadecimal, no trailing letters. Numbers of a Python
 program (one, a sequence, an array) are turned into text and read in the same way, so both are checked alike. Arrays of
-attributes cannot be written to: they are shared between elements.
+attributes are read-only: they are shared between elements.
 Source: mjXUtil of xml_util.cc (3.8.1).
 """
 
@@ -64,7 +64,7 @@ class Kind:
         raise NotImplementedError
 
     def accept(self, value: Any) -> Any:
-        """The value that a Python program means: text is parsed, numbers are checked like written ones. BadValue."""
+        """The value for one that a Python program assigns: text is parsed, numbers are checked too. Raises BadValue."""
         return self.parse(value if isinstance(value, str) else str(value))
 
     def text(self, value: Any) -> str:
@@ -184,7 +184,7 @@ class KeywordsKind(KeywordKind):
 
 
 def shortened(token: str) -> str:
-    """Text of a stranger as a message shows it: 40 characters at most."""
+    """Text of the user as a message shows it: 40 characters at most."""
     return token if len(token) <= 40 else token[:37] + "..."
 
 

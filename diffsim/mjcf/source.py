@@ -1,16 +1,14 @@
-"""XML text as a plain tree of tags, attributes and places, with included files in theirs.
+"""XML text as a plain tree of tags, attributes, files and lines, in which includes are replaced by what they include.
 
-Hardened: the text may come from anybody.
+The text may be hostile. Document types are refused before the parser sees the text, so there are no entities to expand
+and nothing to fetch; resources.py bounds the size of files and reader.py the depth of nesting (so that `huge_tree`,
+which kinematic chains of more than 256 links need, lets nothing else in). Comments are blanked out first, because MJCF
+in the wild has comments that strict XML forbids (`<!-- -- -->`). What else MuJoCo's parser forgives is corrected where
+a document is refused at first: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
 
-Document types are refused before the parser sees the text, so there are no entities to expand and nothing to fetch;
-resources.py bounds the size of files and reader.py the depth of nesting (so that `huge_tree`, which kinematic chains of
-more than 256 links need, lets nothing else in). Comments are blanked out first, because MJCF in the wild has comments
-that strict XML forbids (`<!-- -- -->`). What else MuJoCo's parser forgives is put right in a document that is refused
-as it stands: values that touch the next attribute (`name="a"type="box"`), and & and < in values.
-
-Every `<include file="..."/>` is replaced by the children of the root of that file. A file may be included once, and the
-file that includes may not include itself. Settings in an included file hold for the whole model, as if they stood in
-its place. Source: MuJoCo XML reference, "include"; IncludeXML of xml.cc (3.8.1).
+Every `<include file="..."/>` is replaced by the children of the root of that file. A file may be included once, and not
+by itself. Settings in an included file hold for the whole model, as if they stood in the place of the include.
+Source: MuJoCo XML reference, "include"; IncludeXML of xml.cc (3.8.1).
 """
 
 import codecs
@@ -30,14 +28,17 @@ _VALUE = re.compile(r"=\s*(\"[^\"]*\"|'[^']*')")
 _AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)")
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>", re.DOTALL)
 _ENCODING = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
-# what a file may be written in: each is decoded in time that grows with its size
+# encodings of files that are read: decoding takes time proportional to their size
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "iso8859-1", "iso8859-15", "cp1252")
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 @dataclass(eq=False)
 class Node:
-    """One XML element and where it stands; `label` is its start in short, `said` the tag in the file if another."""
+    """One XML element, with the file and line of its start tag; `label` names it in messages.
+
+    `said` is the tag that the file has, where `tag` is another name of the same element; else empty.
+    """
 
     tag: str
     attributes: dict[str, str]
@@ -67,13 +68,13 @@ def parse(text: bytes | str, file: str) -> Node:
     try:
         return _node(_tree(plain, file), file)
     except MjcfError:
-        # values as XML wants them, a blank behind each, on as many lines
+        # a blank after each value, and & and < in values escaped; lines stay where they are
         escaped = _VALUE.sub(lambda m: _AMPERSAND.sub("&amp;", m.group()).replace("<", "&lt;") + " ", plain)
         return _node(_tree(escaped, file), file)
 
 
 def _tree(text: str, file: str) -> "etree._Element":
-    """The parser's own tree of sound XML without a document type."""
+    """lxml's tree of well-formed XML without a document type."""
     _check_attributes(text, file)
     parser = etree.XMLParser(
         encoding="utf-8",
@@ -127,7 +128,7 @@ def _decoded(text: bytes | str, file: str) -> str:
 
 
 def _without_comments(text: str, file: str) -> str:
-    """The text with nothing, on as many lines, in place of each comment."""
+    """The text with each comment replaced by its line breaks."""
     parts, start = list[str](), 0
     while (begin := text.find("<!--", start)) >= 0:
         end = text.find("-->", begin + 4)
@@ -172,7 +173,7 @@ def expand_includes(root: Node, resources: Resources, problems: Problems) -> Non
 
 
 def _included(node: Node, resources: Resources, problems: Problems, seen: dict[str, int]) -> list[Node]:
-    """What stands in place of an include; nothing where there is a problem. `seen`: how deep each file was found."""
+    """The elements that replace an include; none where there is a problem. `seen`: the depth of each included file."""
     name = node.attributes.get("file")
     unknown = [attribute for attribute in node.attributes if attribute != "file"]
     if not name:
@@ -207,7 +208,7 @@ def _included(node: Node, resources: Resources, problems: Problems, seen: dict[s
 
 
 class _At:
-    """The place of a problem that was found elsewhere."""
+    """The place of a problem in an included file."""
 
     def __init__(self, problem: Problem) -> None:
         self.file, self.line, self.label = problem.file, problem.line, problem.element

@@ -33,7 +33,7 @@ def test_joint_widths_agree() -> None:
         assert (is_scalar(joint_type), is_free(joint_type)) == (kind.scalar, kind.free)
         assert is_ball(joint_type) == (kind.quaternion == 0)
         assert (qpos_widths(joint_type), dof_widths(joint_type)) == (kind.nq, kind.nv)
-        assert len(kind.sees) == len(kind.angular) == kind.nv
+        assert len(kind.carried_by) == len(kind.angular) == kind.nv
         assert [dof for start, stop in kind.blocks for dof in range(start, stop)] == list(range(kind.nv))
 
 
