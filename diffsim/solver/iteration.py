@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from diffsim.math import safe
 from diffsim.math.vector import inner
 from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_search
-from diffsim.solver.objective import Objective, generalized, project, residuals
+from diffsim.solver.objective import Objective, generalized_force, project, residuals
 from diffsim.xla.batched_loops import WhileLoop, run
 from diffsim.xla.select import where
 
@@ -158,7 +158,7 @@ def _start(objective: Objective, settings: Settings, qacc: Array, rule: Rule) ->
 
 
 def _evaluate(objective: Objective, qacc: Array, inertia_product: Array, rows_product: Array) -> Iterate:
-    force = generalized(objective.constraints, residuals(objective.constraints, qacc, rows_product))
+    force = generalized_force(objective.constraints, residuals(objective.constraints, qacc, rows_product))
     return Iterate(qacc, inertia_product, rows_product, inertia_product - objective.qfrc_smooth - force)
 
 

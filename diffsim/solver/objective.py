@@ -46,6 +46,11 @@ def residuals_at(constraints: Constraints, qacc: Array) -> PerGroup:
     return residuals(constraints, qacc, constraints.jacobian.mul_vec(qacc))
 
 
+def generalized_force(constraints: Constraints, x: PerGroup) -> Array:
+    """J^T f(x), the force of the constraints on the dofs (nv,), from x (dim, n) of each group."""
+    return on_dofs(constraints, tuple(laws.force(rows, part) for rows, part in zip(constraints.groups, x, strict=True)))
+
+
 def on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
     """J^T f (nv,), from the force of each basis row, (dim, n) of each group."""
     jacobian = constraints.jacobian
@@ -73,8 +78,7 @@ def row_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
 
 def constraint_force(constraints: Constraints, qacc: Array) -> Array:
     """qfrc_constraint = J^T f(x) (nv,) at an acceleration (nv,)."""
-    x = residuals_at(constraints, qacc)
-    return on_dofs(constraints, tuple(laws.force(rows, part) for rows, part in zip(constraints.groups, x, strict=True)))
+    return generalized_force(constraints, residuals_at(constraints, qacc))
 
 
 def cost(objective: Objective, qacc: Array) -> Array:
