@@ -81,7 +81,7 @@ def live_page(session: Session, camera: View | None = None, title: str = "diffsi
 
 
 def _filled(header: dict[str, Any], numbers: bytes, title: str, extra: str | None = None) -> str:
-    """The player's page of a scene; `extra` names files of more elements and of a script after the player's."""
+    """The player's page of a scene; `extra` is the name, without ending, of files with more HTML and more script."""
     read = lambda ending: (HERE / f"{extra}.{ending}").read_text() if extra else ""  # noqa: E731
     parts = {
         "TITLE": html.escape(title),
@@ -98,7 +98,7 @@ def _filled(header: dict[str, Any], numbers: bytes, title: str, extra: str | Non
 
 
 class Player:
-    """A trajectory to look at in a notebook, where it is shown as it stands, or as a file. Arguments as `to_html`."""
+    """A trajectory as a player for notebooks, which show it as the value of a cell. Arguments as for `to_html`."""
 
     def __init__(
         self,

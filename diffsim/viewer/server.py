@@ -1,4 +1,4 @@
-"""The live view's server: a page, its frames, and what the page tells, over HTTP on this machine."""
+"""The live view's server: a page, its frames, and the commands that the page sends, over HTTP on this machine."""
 
 import json
 import threading
@@ -19,6 +19,7 @@ from diffsim.viz.view import View
 
 # between updates, s
 PERIOD = 1 / 60
+# of a command
 MOST_BYTES = 1_000_000
 
 
@@ -35,7 +36,7 @@ class Live:
             threading.Thread(target=work, daemon=True).start()
 
     def _live(self) -> None:
-        """Lets time pass."""
+        """Advances the session by the time that has passed, until the view is closed."""
         before = time.perf_counter()
         while self._open:
             now = time.perf_counter()
@@ -71,7 +72,7 @@ class Live:
 
 
 def _handler(session: Session, page: str) -> type[BaseHTTPRequestHandler]:
-    """GET / is the page, GET /frame a frame (its news in a header), POST /tell a list [command, value]."""
+    """GET / is the page, GET /frame a frame's numbers (its news in a header), POST a JSON list [command, value]."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -95,7 +96,7 @@ def _handler(session: Session, page: str) -> type[BaseHTTPRequestHandler]:
                 self._answer(400, repr(error).encode(), "text/plain")
 
         def _is_ours(self) -> bool:
-            """No other page of the browser may tell anything: its requests come without this header."""
+            """Refuses commands of other pages in the browser, whose requests cannot have this header."""
             return self.headers.get("X-Diffsim") == "1"
 
         def _answer(self, status: int, body: bytes, kind: str, news: str = "{}") -> None:

@@ -34,12 +34,18 @@ FORCE, SPRING = (0.95, 0.45, 0.15, 1.0), (0.95, 0.1, 0.1, 1.0)
 AXES = ((0.9, 0.1, 0.1, 1.0), (0.1, 0.8, 0.1, 1.0), (0.1, 0.2, 0.9, 1.0))
 # square of the frequency of the spring, 1/s^2
 SPRING_STIFFNESS = 100.0
-# of lines, in extents of the model; of a force that is the model's weight
+# in extents of the model: radius of lines, length of the axes of a frame, length of a force equal to the model's weight
 THIN, AXIS, WEIGHT = 0.003, 0.05, 0.3
 
 
 class Grip(NamedTuple):
-    """A point of a body (3,), in its frame, m, that is pulled to a target (3,), world, m; no body is index 0."""
+    """A body that the mouse pulls (mjvPerturb).
+
+    Attributes:
+      body: () its index; 0 for none.
+      point: (3,) m, in the frame of the body, where it is pulled.
+      target: (3,) m, world, to where.
+    """
 
     body: Array
     point: Array
@@ -54,20 +60,23 @@ class Shown(NamedTuple):
 
 
 def colours_of_marks(model: Model, count: int) -> np.ndarray:
-    """(count, 4) of the pieces of `marks` that are no tendons."""
+    """(count, 4) colours of the `count` lines of `marks` that are not tendons."""
     axes = [*AXES] * (model.nbody - 1)
     return np.asarray([FORCE] * (count - len(axes) - 1) + axes + [SPRING])
 
 
 def marks(model: Model, data: Data, grip: Grip, shown: Shown) -> Lines:
-    """Lines of tendons, of contact forces on their second geoms, of body frames, and of the spring; one world."""
+    """Lines of tendons, of contact forces on their second geoms, of body frames, and of the spring, of one world.
+
+    Lines of radius -1 are not drawn: how many lines there are is static.
+    """
     extent, thin = model.stat.extent, THIN * model.stat.extent
 
     force = jnp.einsum("ci,cij->cj", contact_force(model, data)[:, :3], data.contact.frame)
     weight = total_mass(model) * jnp.linalg.norm(model.opt.gravity) + 1e-9
     acts = shown.forces & (jnp.linalg.norm(force, axis=-1) > 1e-3 * weight)
-    place = data.contact.pos
-    forces = Lines(place, place + WEIGHT * extent / weight * force, jnp.where(acts, thin, -1))
+    pos = data.contact.pos
+    forces = Lines(pos, pos + WEIGHT * extent / weight * force, jnp.where(acts, thin, -1))
 
     start = jnp.repeat(data.xpos[1:], 3, axis=0)
     end = start + AXIS * extent * jnp.swapaxes(data.xmat[1:], -1, -2).reshape(-1, 3)
@@ -82,7 +91,8 @@ def marks(model: Model, data: Data, grip: Grip, shown: Shown) -> Lines:
 def pull(model: Model, data: Data, grip: Grip) -> Array:
     """xfrc_applied (nbody, 6), N and N m, of a damped spring from the point of a body to its target.
 
-    With the mass m of what hangs on the body and k = SPRING_STIFFNESS: f = m (k (target - point) - 2 sqrt(k) velocity).
+    It is critically damped: f = m (k (target - point) - 2 sqrt(k) velocity) with k = SPRING_STIFFNESS and the mass m of
+    the body's subtree.
     """
     point = data.xpos[grip.body] + data.xmat[grip.body] @ grip.point
     arm = point - data.xipos[grip.body]
@@ -93,18 +103,25 @@ def pull(model: Model, data: Data, grip: Grip) -> Array:
     return jnp.zeros((model.nbody, 6), point.dtype).at[grip.body].set(jnp.concatenate([force, cross(arm, force)]))
 
 
-# time of computing at one go, s; short, so that what the session is told is done soon
+# s, for which steps are computed between two looks at what the session is told
 SLICE = 0.05
 
 
 @jax.jit
 def _advance(model: Model, states: State, inputs: Inputs, count: Array) -> State:
-    """Some steps of all worlds."""
+    """`count` steps of all worlds."""
     return jax.lax.fori_loop(0, count, lambda _, now: jax.vmap(step, (None, 0, 0))(model, now, inputs), states)
 
 
 class Seen(NamedTuple):
-    """What is seen of each world: poses, straight pieces (n, 7), status; and the forces of the spring (nbody, 6)."""
+    """What is drawn of each world.
+
+    Attributes:
+      poses: of all objects.
+      pieces: (worlds, n, 7) lines of `marks`: start, end, radius, m.
+      status: (worlds,) bits of `Status`.
+      pull: (worlds, nbody, 6) xfrc_applied of the spring.
+    """
 
     poses: Kinematics
     pieces: Array
@@ -114,7 +131,7 @@ class Seen(NamedTuple):
 
 @jax.jit
 def _look(model: Model, states: State, inputs: Inputs, grip: Grip, shown: Shown) -> Seen:
-    """What is seen of all worlds."""
+    """What is drawn of all worlds in their present states."""
 
     def one(state: State, inputs: Inputs, grip: Grip) -> Seen:
         data = forward(model, state, inputs)
@@ -128,7 +145,7 @@ def _look(model: Model, states: State, inputs: Inputs, grip: Grip, shown: Shown)
 
 @jax.jit
 def _hits(model: Model, poses: Kinematics, points: Array, directions: Array) -> tuple[Array, Array]:
-    """Distance and geom of a ray in each world."""
+    """(worlds,) distances, m, and geoms that one ray in each world meets; -1 for none."""
     hit = jax.vmap(ray, (None, 0, 0, 0))(model, poses, points, directions)
     return hit.distance, hit.geom
 
@@ -137,17 +154,25 @@ class Session:
     """Worlds of one model, side by side. `tell` and `frame` may be called from other threads than `tick`."""
 
     def __init__(self, model: Model, states: State, inputs: Inputs) -> None:
-        """States and inputs of one world, or with a leading axis."""
+        """Starts running.
+
+        Args:
+          model: of all worlds.
+          states, inputs: of one world, or with a leading axis of worlds.
+        """
         self.model, self._lock = model, threading.Lock()
         if states.qpos.ndim == 1:
             states, inputs = (jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], part) for part in (states, inputs))
         self._first = self._states, self._inputs = states, inputs
         self.worlds = states.qpos.shape[0]
         self.running, self.speed = True, 1.0
-        self._shown, self._grip, self._depth = Shown(jnp.asarray(False), jnp.asarray(False)), self._no_grip(), 0.0
+        self._shown = Shown(jnp.asarray(False), jnp.asarray(False))
+        # distance, m, at which the mouse's ray met the body that it pulls
+        self._grip, self._depth = self._no_grip(), 0.0
+        # s of simulated time that are still to be computed; s that a step takes; simulated time per time, averaged
         self._behind, self._cost, self._rate = 0.0, 1e-3, 0.0
         self._pull = jnp.zeros_like(inputs.xfrc_applied)
-        # compiles
+        # so that all programs are compiled before the first tick
         _advance(model, states, inputs, 0)
         self._see()
 
@@ -165,19 +190,23 @@ class Session:
         return self._inputs.replace(xfrc_applied=self._inputs.xfrc_applied + self._pull)
 
     def tick(self, seconds: float) -> None:
-        """Lets so much time of the clock on the wall pass; what does not fit into it is left out."""
+        """Simulates what belongs to `seconds` of real time at the session's speed.
+
+        Steps that the machine cannot compute in time are dropped: the simulation is then slower than real time.
+        """
         with self._lock:
             if self.running:
                 dt = float(self.model.opt.timestep)
                 self._behind = min(self._behind + self.speed * seconds, 0.1 * max(self.speed, 1))
-                count = int(self._behind / dt)
-                affordable = min(count, max(1, int(SLICE / self._cost)))
+                due = int(self._behind / dt)
+                affordable = min(due, max(1, int(SLICE / self._cost)))
                 self._steps(affordable)
-                self._behind -= count * dt
+                self._behind -= due * dt
                 self._rate = 0.9 * self._rate + 0.1 * affordable * dt / max(seconds, 1e-6)
             self._see()
 
     def _steps(self, count: int) -> None:
+        """Computes some steps, and how long one takes."""
         if count:
             begin = time.perf_counter()
             self._states = jax.block_until_ready(_advance(self.model, self._states, self._acting(), count))
@@ -193,7 +222,7 @@ class Session:
             self._see()
 
     def tell(self, command: str, value: Any = None) -> None:
-        """Does what somebody wants: a row of `COMMANDS`.
+        """Runs a command of the page, a row of `COMMANDS`.
 
         Raises:
           KeyError: no such command.
@@ -231,7 +260,7 @@ class Session:
         self._shown = self._shown._replace(frames=jnp.asarray(bool(on)))
 
     def _grab(self, rays: list[dict[str, list[float]]]) -> None:
-        """Takes hold of what the nearest of the rays meets, one for each world, if it moves."""
+        """Takes hold of the body that the mouse points at, if it moves: the nearest hit of one ray a world."""
         points, along = (np.asarray([ray[name] for ray in rays], float) for name in ("point", "direction"))
         distance, geom = map(np.asarray, _hits(self.model, self._seen.poses, points, along))
         distance = np.where(geom >= 0, distance, np.inf)
@@ -293,7 +322,7 @@ class Session:
         return {"keys": keys, "ctrl": [[name, *pair] for name, pair in zip(names, ranges.tolist(), strict=True)]}
 
     def frame(self) -> tuple[dict[str, Any], bytes]:
-        """How things are, in plain values, and the first of the scene's numbers: those that move."""
+        """The news of a frame as JSON values, and the numbers of the scene that change from frame to frame."""
         with self._lock:
             numbers = Numbers()
             moving(self.model, self._poses(), self._pieces(), numbers)

@@ -23,7 +23,7 @@ from diffsim.viz.render import Frame, picture
 from diffsim.viz.scene import plan_of, scene_of
 from diffsim.viz.view import View, pose, poses_of, settled
 
-# seconds over which a camera that follows smooths the path of its body
+# s, width of the bell by which a camera that follows a body smooths its path
 CALM = 0.25
 
 Camera = View | str | int | None
@@ -123,7 +123,7 @@ def cameras(model: Model, poses: Kinematics, camera: Camera, fps: float) -> list
 
 
 def smooth(path: np.ndarray, width: float) -> np.ndarray:
-    """(T, 3) a path whose points are averages of their neighbours by a bell of some width, in points."""
+    """The path (T, 3) smoothed by a Gaussian bell, whose standard deviation is `width` points."""
     distance = np.arange(len(path))[:, None] - np.arange(len(path))
     weight = np.exp(-0.5 * (distance / max(width, 1e-6)) ** 2)
     return weight @ path / weight.sum(axis=1, keepdims=True)
@@ -158,7 +158,7 @@ def save(path: str | pathlib.Path, image: np.ndarray | Sequence[np.ndarray], fps
 
 
 def _save_film(path: str | pathlib.Path, frames: list[np.ndarray], fps: float) -> None:
-    """Films by ffmpeg, H.264."""
+    """Writes a film by ffmpeg, in H.264."""
     # the codec wants even sizes
     height, width = (side // 2 * 2 for side in frames[0].shape[:2])
     raw = b"".join(np.ascontiguousarray(frame[:height, :width]).tobytes() for frame in frames)

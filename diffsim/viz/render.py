@@ -1,8 +1,8 @@
 """render: a picture of a model in a state, by casting rays; runs on any device that JAX has.
 
-Squares of pixels are bundles of rays (surface.py). Bundles are worked on in chunks, so that memory stays small; several
-samples per pixel smooth the edges, and each sample has its own direction to the light, so that shadows are soft. On a
-CPU each core draws a share of the bundles.
+The rays of a square of pixels are a bundle (surface.py). Bundles are drawn chunk after chunk, so that memory stays
+small. Several samples per pixel smooth the edges, and each has another direction to the light, so that shadows are
+soft. On a CPU each core draws a share of the bundles.
 """
 
 import functools
@@ -28,17 +28,18 @@ from diffsim.viz.view import Pose, View, directions, pose, poses_of
 
 Array = jax.Array
 
-# pixels along an edge of a bundle; bundles that are worked on at once, and fewer where a core's cache is to hold them,
-# but where meshes are searched, for which many rays are better
+# pixels along an edge of a bundle
 SIDE = 8
+# bundles of a chunk: for GPUs and for scenes with meshes, where a search pays with many rays; and as many as the cache
+# of a core holds
 CHUNK, CACHED = 4096, 256
-# towards the sun, relative to the camera's azimuth: from behind the left shoulder
-SUN = (-0.5, 0.95, 0.45)
+# to the sun (right, up, back) by the camera's azimuth: from behind the left shoulder; radius of its disc, rad
+TO_SUN = (-0.5, 0.95, 0.45)
 SOFTNESS = 0.012
 
 
 class Frame(NamedTuple):
-    """What shapes a picture: width, height, samples along an edge of a pixel."""
+    """The static numbers of a picture: width and height in pixels, samples along an edge of a pixel."""
 
     width: int
     height: int
@@ -88,7 +89,7 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
     eye = Pose(*(np.asarray(number, np.float32) for number in eye))
     # XLA runs the loops of one program on one core
     shares = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
-    # of JAX's settings that belong to a thread a program reads these
+    # settings of JAX that belong to a thread, and that the program depends on
     wide, device = (getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_device"))
 
     def draw(share: int) -> np.ndarray:
@@ -100,38 +101,40 @@ def picture(scene: Scene, plan: Plan, eye: Pose, frame: Frame) -> np.ndarray:
 
 
 def _joined(shares: list[np.ndarray], frame: Frame) -> np.ndarray:
-    """The image, or several, of the bundles (..., chunks, bundles, pixels, 3) of each share."""
+    """Images (..., height, width, 3) from the bundles (..., chunks, bundles, pixels, 3) of each share."""
     across, down = frame.squares
     bundles = np.stack(shares, axis=-3)
-    several = bundles.shape[:-5]
-    squares = bundles.reshape(*several, -1, SIDE, SIDE, 3)[..., : across * down, :, :, :]
-    rows = squares.reshape(*several, down, across, SIDE, SIDE, 3).swapaxes(-4, -3)
-    return rows.reshape(*several, down * SIDE, across * SIDE, 3)[..., : frame.height, : frame.width, :]
+    moments = bundles.shape[:-5]
+    squares = bundles.reshape(*moments, -1, SIDE, SIDE, 3)[..., : across * down, :, :, :]
+    rows = squares.reshape(*moments, down, across, SIDE, SIDE, 3).swapaxes(-4, -3)
+    return rows.reshape(*moments, down * SIDE, across * SIDE, 3)[..., : frame.height, : frame.width, :]
 
 
 @functools.partial(jax.jit, static_argnums=(1, 3, 4))
 def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
-    """uint8 colours (chunks, bundles, pixels, 3) of bundles with numbers `share` modulo `shares`; or of several."""
+    """uint8 colours (chunks, bundles, pixels, 3) of the bundles with numbers `share` modulo `shares`.
+
+    With a leading axis for a scene at several moments.
+    """
     if jnp.ndim(eye.position) == 1:
-        return _chunks(scene, plan, eye, frame, (shares, share))
+        return _chunks(scene, plan, eye, frame, shares, share)
 
     def one(moment: tuple) -> Array:
         places, eye = moment
-        return _chunks(scene._replace(places=places), plan, eye, frame, (shares, share))
+        return _chunks(scene._replace(places=places), plan, eye, frame, shares, share)
 
     return jax.lax.map(one, (scene.places, eye))
 
 
-def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, part: tuple[int, int | Array]) -> Array:
-    """`_bundles` of one scene; `part` is (shares, share)."""
+def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
+    """`_bundles` of one moment."""
     steps = (np.arange(frame.samples) + 0.5) / frame.samples
     offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     across, down = frame.squares
-    shares, share = part
     searched = any(group.kind in FACETED for group in plan.groups)
     chunks = -(-across * down // (shares * (CHUNK if searched or shares == 1 else CACHED)))
     number = -(-across * down // (shares * chunks))
-    # what a pixel spans, smaller with more samples
+    # that a sample of a pixel spans, rad
     angle = jnp.asarray(2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / frame.samples, jnp.float32)
 
     def chunk(first: Array) -> Array:
@@ -165,8 +168,8 @@ def sun_over(matrix: Array, offset: Array) -> Array:
     right = matrix[:, 0]
     level = jnp.sqrt(right[0] ** 2 + right[1] ** 2 + 1e-12)
     side, back = right[:2] / level, jnp.stack([right[1], -right[0]]) / level
-    # spread over the disc of the sun
+    # samples are spread over the disc of the sun
     shift = SOFTNESS * (2 * offset - 1)
-    flat = side * (SUN[0] + shift[0]) + back * (SUN[2] + shift[1])
-    towards = jnp.stack([flat[0], flat[1], jnp.asarray(SUN[1], flat.dtype)])
+    flat = side * (TO_SUN[0] + shift[0]) + back * (TO_SUN[2] + shift[1])
+    towards = jnp.stack([flat[0], flat[1], jnp.asarray(TO_SUN[1], flat.dtype)])
     return towards / jnp.sqrt(jnp.sum(towards * towards))

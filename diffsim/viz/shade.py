@@ -1,8 +1,8 @@
-"""Light along rays: one sun with its shadow, light from the sky, highlights, floors that fade away, mirrors.
+"""Light along rays: one sun with its shadow, light from the sky, highlights, floors that fade into the horizon.
 
-All colours are linear inside; the caller develops them. Shading after Blinn and Phong. What meets nothing sees the
-model's skybox, or a plain sky. Source of the skybox's orientation: MuJoCo "XML reference", texture (type skybox); the
-cube is turned by 90 degrees about x, so that its upper face is above.
+All colours are linear inside; the caller maps them to the screen by `developed`. Shading after Blinn and Phong. A ray
+that meets nothing sees the model's skybox, or a plain sky. Source of the skybox's orientation: MuJoCo "XML reference",
+texture (type skybox); the cube is turned by 90 degrees about x, so that its upper face is above.
 """
 
 from typing import NamedTuple
@@ -21,12 +21,13 @@ from diffsim.viz.texture import Atlas, Spot, on_cube, sample
 
 Array = jax.Array
 
-SUN = np.array([1.0, 0.96, 0.88]) * 1.9
+# linear colours of the light of the sun, and of what comes from above and from below
+SUNLIGHT = np.array([1.0, 0.96, 0.88]) * 1.9
 SKY = np.array([0.50, 0.62, 0.80])
 GROUND = np.array([0.30, 0.28, 0.26])
-# how blurred the sky is into which floors fade, rad
+# rad, over which the sky that floors fade into is blurred
 HAZE = 0.5
-# of a material with specular 1, and the exponent of shininess 1
+# strength of the highlight at specular 1, and its exponent at shininess 1
 HIGHLIGHT, SHARPNESS = 0.36, 80.0
 
 
@@ -38,7 +39,7 @@ class Light(NamedTuple):
 
 
 def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, light: Light) -> Array:
-    """Linear colours (b, l, 3) that come along rays, which meet `hits` first."""
+    """Linear colours (b, l, 3) along b bundles of l rays, which first meet `hits`."""
     hit, direction = (hits.thing >= 0).reshape(-1), rays.direction.reshape(-1, 3)
     sky = sky_colour(scene.atlas, plan.sky, direction, light.angle)
     if not plan.groups:
@@ -53,41 +54,45 @@ def radiance(scene: Scene, plan: Plan, rays: BundledRays, hits: BundledHits, lig
     lit = _lit(scene, plan, BundledRays(point, rays.direction, rays.wanted & (hits.thing >= 0)), surface, light)
     shaded = _shaded(scene, jnp.maximum(met.thing, 0), surface, direction, light, lit)
     if any(group.kind == GeomType.PLANE for group in plan.groups):
-        far = jnp.where(surface.floor, 1 - jnp.exp(-((distance / scene.fade) ** 2)), 0)[:, None]
+        faded = jnp.where(surface.floor, 1 - jnp.exp(-((distance / scene.fade) ** 2)), 0)[:, None]
         level = safe.normalize(direction * jnp.asarray([[1, 1, 0]], direction.dtype))
-        shaded = shaded + (sky_colour(scene.atlas, plan.sky, level, jnp.full((), HAZE, direction.dtype)) - shaded) * far
+        horizon = sky_colour(scene.atlas, plan.sky, level, jnp.full((), HAZE, direction.dtype))
+        shaded = shaded + (horizon - shaded) * faded
     return jnp.where(hit[:, None], shaded, sky).reshape(rays.direction.shape)
 
 
-def _lit(scene: Scene, plan: Plan, ended: BundledRays, surface: Surface, light: Light) -> Array:
-    """(k,) 1 where the sun reaches the ends of rays, else 0."""
-    normal = surface.normal.reshape(ended.origin.shape)
+def _lit(scene: Scene, plan: Plan, met: BundledRays, surface: Surface, light: Light) -> Array:
+    """(k,) 1 where the sun reaches the points that rays meet, the origins of `met`, else 0."""
+    normal = surface.normal.reshape(met.origin.shape)
     faces = dot(normal, jnp.broadcast_to(light.sun, normal.shape)) > 0
-    start = ended.origin + 1e-3 * scene.tile * normal
-    up = BundledRays(start, jnp.broadcast_to(light.sun, start.shape), ended.wanted & faces)
-    shadow = trace(scene, plan.groups, up)
+    # a little above the surface, which does not shade itself
+    start = met.origin + 1e-3 * scene.tile * normal
+    to_sun = BundledRays(start, jnp.broadcast_to(light.sun, start.shape), met.wanted & faces)
+    shadow = trace(scene, plan.groups, to_sun)
     return (faces & (shadow.thing < 0)).reshape(-1).astype(normal.dtype)
 
 
 def _shaded(scene: Scene, thing: Array, surface: Surface, direction: Array, light: Light, lit: Array) -> Array:
-    """Light (k, 3) that surfaces send back along rays."""
+    """(k, 3) light of surfaces towards the eye, after Blinn and Phong: colour (ambient + sun max(n . s, 0) + emission)
+    + highlight max(n . h, 0)^p, with h halfway between the directions to the sun s and to the eye.
+    """
     look, normal = scene.looks, surface.normal
     sun = jnp.broadcast_to(light.sun, normal.shape)
     upward = (0.5 + 0.5 * normal[:, 2])[:, None]
-    ground, sky, bright = (jnp.asarray(colour, normal.dtype)[None] for colour in (GROUND, SKY, SUN))
+    ground, sky, bright = (jnp.asarray(colour, normal.dtype)[None] for colour in (GROUND, SKY, SUNLIGHT))
     ambient = 0.6 * (ground + (sky - ground) * upward)
     direct = bright * (jnp.maximum(dot(normal, sun), 0) * lit)[:, None]
-    numbers = look.emission, look.specular, look.shininess
-    emission, specular, shininess = (jnp.asarray(values)[thing][:, None] for values in numbers)
+    of_things = look.emission, look.specular, look.shininess
+    emission, specular, shininess = (jnp.asarray(values)[thing][:, None] for values in of_things)
     halfway = jnp.maximum(dot(normal, safe.normalize(sun - direction)), 0)[:, None]
     shine = HIGHLIGHT * specular * halfway ** jnp.maximum(SHARPNESS * shininess, 1)
     return surface.colour * (ambient + direct + emission) + shine * lit[:, None] * bright
 
 
-ZENITH = np.array([0.12, 0.30, 0.65])
-# what nobody can tell from 0, where powers have no derivative
+# linear colours of the plain sky
+ZENITH, HORIZON = np.array([0.12, 0.30, 0.65]), np.array([0.58, 0.70, 0.85])
+# a floor that looks like 0 and where powers have finite derivatives
 DARK = 1e-9
-HORIZON = np.array([0.58, 0.70, 0.85])
 
 
 def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
@@ -111,14 +116,15 @@ def sky_colour(atlas: Atlas, sky: int, direction: Array, angle: Array) -> Array:
 
 
 def developed(light: Array) -> Array:
-    """Amounts of light as colours on a screen in [0, 1]: a filmic shoulder, then the gamma curve."""
+    """Linear light x as colours on a screen in [0, 1]: the tone curve x (1 + x / 9) / (1 + 0.55 x), then gamma 2.2."""
     bright = jnp.clip(light, 0, None)
     shown = jnp.clip(bright * (1 + bright / 9) / (1 + 0.55 * bright), 0, 1)
     return jnp.where(shown > DARK, jnp.maximum(shown, DARK) ** (1 / 2.2), 0)
 
 
 def exposed(colour: Array) -> Array:
-    """The amounts of light that `developed` makes these colours of."""
-    wanted = colour**2.2
-    slope = 1 - 0.55 * wanted
-    return 4.5 * (jnp.sqrt(slope * slope + 4 * wanted / 9) - slope)
+    """The inverse of `developed`: linear light of colours in [0, 1]."""
+    # y = x (1 + x / 9) / (1 + 0.55 x), solved for x: x^2 / 9 + (1 - 0.55 y) x - y = 0
+    y = colour**2.2
+    b = 1 - 0.55 * y
+    return 4.5 * (jnp.sqrt(b * b + 4 * y / 9) - b)
