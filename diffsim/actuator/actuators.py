@@ -1,9 +1,9 @@
 """What a law of actuation sees: n actuators that share the law, in one state of the world; clamps of control and force.
 
-Positions and lengths are m along slides and tendons, rad about hinges, times the gear; velocities are per second, and
-forces N or N m. Controls and activations have the units that the law gives them. Laws of type `user`, and passive
-forces, may be hooks of the user's; an actuator that needs a hook which the model has not raises when the step is
-traced. Source: MuJoCo documentation, "Computation", "Actuation model", "Force limits".
+Lengths are m along slides and tendons, rad about hinges, times the gear; velocities are per second, and forces N or
+N m. Controls and activations have the units that the law gives them. Laws of type `user` are hooks of the user's; an
+actuator of this type without its hook raises when the step is traced.
+Source: MuJoCo documentation, "Computation", "Actuation model", "Force limits".
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ Array = jax.Array
 
 
 def with_pid(topology: Topology) -> np.ndarray:
-    """(nu,) which actuators have the plugin mujoco.pid; those with a plugin of the user's have laws of type `user`."""
+    """(nu,) bool: actuators with the plugin mujoco.pid; those with a plugin of the user's have laws of type `user`."""
     return (topology.actuator_plugin >= 0) & (np.append(topology.plugin_numberadr, 0)[topology.actuator_plugin] < 0)
 
 
 class UserLaws(NamedTuple):
-    """What the user's hooks say: rates (na,), gains and biases (nu,); zero for actuators of other types."""
+    """What the user's hooks return: d act / dt (na,), gains and biases (nu,); zero for actuators of other types."""
 
     rate: Array
     gain: Array
@@ -43,7 +43,7 @@ class UserLaws(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Controls (nu,), and what the user's hooks say; without these, actuators of type `user` do nothing. Time, s."""
+    """Controls (nu,); what the user's hooks return, without which actuators of type `user` do nothing; time, s."""
 
     ctrl: Array
     user: UserLaws | None = None
@@ -64,13 +64,13 @@ class Actuators:
     """Actuators of one law.
 
     Attributes:
-      model: theirs.
-      ids: (n,) which actuators of the model these are.
-      places: (n, k) which activation of the model holds each state of the law; -1 where an actuator lacks the state.
-      act: (n, k) the states; 0 for those that are lacking.
+      model: the whole model.
+      ids: (n,) their indices.
+      places: (n, k) indices of the activations that hold the k states of the law; -1 where an actuator lacks a state.
+      act: (n, k) these activations; 0 where a state is lacking.
       ctrl, length, velocity: (n,).
-      user: what hooks say, of the whole model.
-      time: seconds.
+      user: what hooks return, for the whole model.
+      time: s.
     """
 
     model: Model
@@ -142,8 +142,8 @@ def at_places(values: Array, places: np.ndarray) -> Array:
     """values[places]; 0 where a place is negative."""
     if (places >= 0).all():
         return pick(values, places) if places.size else jnp.zeros(places.shape, values.dtype)
-    held = jnp.concatenate([values, jnp.zeros((1,), values.dtype)])
-    return pick(held, np.where(places >= 0, places, len(values)))
+    with_zero = jnp.concatenate([values, jnp.zeros((1,), values.dtype)])
+    return pick(with_zero, np.where(places >= 0, places, len(values)))
 
 
 def clamped_controls(model: Model, ctrl: Array) -> Array:
@@ -160,7 +160,7 @@ def usable_controls(model: Model, ctrl: Array) -> Array:
 
 
 def switched_off(model: Model) -> np.ndarray:
-    """(nu,) bool: actuators in a group that the options switch off (groups 0 to 30 can be)."""
+    """(nu,) bool: actuators whose group has its bit in opt.disableactuator, which has bits for groups 0 to 30."""
     group = model.topology.actuator_group
     bits = np.left_shift(1, np.clip(group, 0, 30), dtype=np.int64)
     return (group >= 0) & (group <= 30) & ((bits & model.opt.disableactuator) != 0)
@@ -168,7 +168,7 @@ def switched_off(model: Model) -> np.ndarray:
 
 @per_topology
 def _limited_tendons(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Actuators that pull on a tendon whose total force is limited, and their tendons."""
+    """Actuators (n,) on tendons whose total force is limited, and these tendons (n,)."""
     tendon = np.where(topology.actuator_trntype == TrnType.TENDON, topology.actuator_trnid[:, 0], -1)
     limited = np.append(topology.tendon_actfrclimited != 0, False)
     actuators = np.flatnonzero(limited[tendon] & (tendon >= 0))
@@ -180,18 +180,21 @@ def limit_on_tendons(model: Model, force: Array) -> Array:
     actuators, tendon = _limited_tendons(model.topology)
     if not actuators.size:
         return force
-    same = jnp.asarray(tendon[:, None] == tendon[None], force.dtype)
-    total = matmul(same, force[actuators])
-    bounds = model.tendon_actfrcrange[tendon]
-    bound = safe.clip(total, bounds[:, 0], bounds[:, 1])
-    factor = jnp.where(bound == total, 1, safe.divide(bound, total, 1.0))
-    pulls = np.isin(np.arange(model.nu), actuators)
-    return force * jnp.where(pulls, place(model.nu, actuators, factor), 1)
+    same_tendon = jnp.asarray(tendon[:, None] == tendon[None], force.dtype)
+    total = matmul(same_tendon, force[actuators])
+    ranges = model.tendon_actfrcrange[tendon]
+    limited = safe.clip(total, ranges[:, 0], ranges[:, 1])
+    factor = jnp.where(limited == total, 1, safe.divide(limited, total, 1.0))
+    is_limited = np.isin(np.arange(model.nu), actuators)
+    return force * jnp.where(is_limited, place(model.nu, actuators, factor), 1)
 
 
 @per_topology
 def _limited_dofs(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """(nv,) whether each dof's actuator force is limited (the first dof of a joint is), and its joint."""
+    """(nv,) whether the actuator force on a dof is limited, by the range of its joint, and this joint.
+
+    As in MuJoCo, only on the first dof of a joint.
+    """
     joint = topology.dof_jntid
     first = topology.jnt_dofadr[joint] == np.arange(topology.nv)
     return first & (topology.jnt_actfrclimited[joint] != 0), joint
@@ -221,7 +224,7 @@ def user_bias(actuators: Actuators, parameters: Array) -> Array:
 
 
 def add_user_force(model: Model, state: State, inputs: Inputs, data: Data, passive: Passive) -> Passive:
-    """Passive forces with those of the hook and of plugins, which stop with all other passive forces."""
+    """The passive forces plus those of the user's hook and plugins; none if the flags disable all passive forces."""
     if model.opt.disabled(DisableBit.SPRING) and model.opt.disabled(DisableBit.DAMPER):
         return passive
     force = passive.qfrc_passive
@@ -233,37 +236,40 @@ def add_user_force(model: Model, state: State, inputs: Inputs, data: Data, passi
 
 
 def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaws:
-    """What the hooks say of actuators of type `user`; zero for others.
+    """What the user's hooks and plugins return for actuators of type `user`; zero for others.
 
     Raises:
       UnsupportedError: an actuator is of type `user` and the model has no hook for it.
     """
     topology, hooks, dtype = model.topology, model.hooks, state.qvel.dtype
     owner = np.repeat(np.arange(topology.nu), topology.actuator_actnum)
-    # plugins speak in the place of hooks
-    rate, force = jnp.zeros(topology.na, dtype), jnp.zeros(topology.nu, dtype)
-    moving, pushing = np.zeros(topology.na, bool), np.zeros(topology.nu, bool)
+    # what plugins return comes first, and these actuators need no hooks; the force of a plugin is a bias
+    rate, bias = jnp.zeros(topology.na, dtype), jnp.zeros(topology.nu, dtype)
+    has_rate, has_force = np.zeros(topology.na, bool), np.zeros(topology.nu, bool)
     for plugin, use in plugin_uses(model, state, inputs, data, "force", "actuator"):
-        force = force.at[use.ids].set(_of_shape("force", plugin.force(use), force[use.ids]))  # type: ignore[misc]
-        pushing[use.ids] = True
+        bias = bias.at[use.ids].set(_of_shape("force", plugin.force(use), bias[use.ids]))  # type: ignore[misc]
+        has_force[use.ids] = True
     for plugin, use in plugin_uses(model, state, inputs, data, "act_dot", "actuator"):
         places = np.flatnonzero(np.isin(owner, use.ids)).reshape(len(use.ids), -1)
         rate = rate.at[places].set(_of_shape("act_dot", plugin.act_dot(use), rate[places]))  # type: ignore[misc]
-        moving[places] = True
-    kinds = (
-        (hooks.act_dyn, "act_dyn", (topology.actuator_dyntype[owner] == DynType.USER) & ~moving, rate),
-        (hooks.act_gain, "act_gain", (topology.actuator_gaintype == GainType.USER) & ~pushing, jnp.zeros_like(force)),
-        (hooks.act_bias, "act_bias", (topology.actuator_biastype == BiasType.USER) & ~pushing, force),
+        has_rate[places] = True
+
+    def by_hook(name: str, wanted: np.ndarray, value: Array) -> Array:
+        """`value`, and what the hook returns where that is wanted."""
+        if not wanted.any():
+            return value
+        hook = getattr(hooks, name)
+        if hook is None:
+            reason = f"an actuator is of type 'user': model.replace(hooks=Hooks({name}=...)) says what it does"
+            raise UnsupportedError([Problem("", 0, "<general>", reason, unsupported=True)])
+        return jnp.where(wanted, hook(model, state, inputs, data), value)
+
+    gain = jnp.zeros_like(bias)
+    return UserLaws(
+        rate=by_hook("act_dyn", (topology.actuator_dyntype[owner] == DynType.USER) & ~has_rate, rate),
+        gain=by_hook("act_gain", (topology.actuator_gaintype == GainType.USER) & ~has_force, gain),
+        bias=by_hook("act_bias", (topology.actuator_biastype == BiasType.USER) & ~has_force, bias),
     )
-    values = []
-    for hook, name, wanted, value in kinds:
-        if wanted.any():
-            if hook is None:
-                reason = f"an actuator is of type 'user': model.replace(hooks=Hooks({name}=...)) says what it does"
-                raise UnsupportedError([Problem("", 0, "<general>", reason, unsupported=True)])
-            value = jnp.where(wanted, hook(model, state, inputs, data), value)
-        values.append(value)
-    return UserLaws(*values)
 
 
 def _of_shape(name: str, value: Array, like: Array) -> Array:

@@ -49,39 +49,43 @@ def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Ten
 
 
 def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) -> Array:
-    """(count, size, size) inertias of the dofs of blocks.
+    """(count, size, size) blocks of M for dofs `index` (count, size).
 
-    Entry (i, j) with j before i on the chain comes from row i, its mirror image from row j.
+    M_ij = momentum_i . cdof_j for j = i or before i on its chain (lower), and M_ji is the same (upper).
     """
 
-    def one(lower: Array, upper: Array, force: Array, motion: Array) -> Array:
-        products = pair_products(force, motion)
-        mirrored = transposed(products, lambda: pair_products(motion, force))
+    def one_block(lower: Array, upper: Array, momentum: Array, cdof: Array) -> Array:
+        products = pair_products(momentum, cdof)
+        mirrored = transposed(products, lambda: pair_products(cdof, momentum))
         return jnp.where(lower, products, jnp.where(upper, mirrored, 0))
 
-    return each(one, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
+    return each(one_block, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(count, size, size) bool of blocks: dof j is i or before it on its chain; and i is j or before it."""
+    """(count, size, size) bool for dofs (i, j) of blocks: whether j is i or before it on its chain; whether i is j or
+    before it.
+    """
     lower = dof_mask(topology)[index[:, :, None], index[:, None, :]]
     return lower, np.swapaxes(lower, 1, 2)
 
 
 def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> BlockDiagonal:
-    """With the armature of tendons; as in MuJoCo, whose M has no entries for dofs of different branches, those couple
-    nothing.
+    """M + J^T a J with the armature a of tendons.
+
+    As in MuJoCo, whose M has no entries for dofs on different branches, these are left out of J^T a J.
     """
     blocks = inertia.blocks
-    rows = (columns_of(blocks, part) for part in (tendons.ten_J, scale(tendons.ten_J, tendon_armature(model))))
+    rows, weighted = tendons.ten_J, scale(tendons.ten_J, tendon_armature(model))
+    products = gram(columns_of(blocks, rows), columns_of(blocks, weighted))
     masks = (np.logical_or(*coupled(model.topology, index)) for index in blocks.index)
-    parts = zip(inertia.parts, gram(*rows).parts, masks, strict=True)
-    return BlockDiagonal(blocks, tuple(part + jnp.where(mask, more, 0) for part, more, mask in parts))
+    parts = zip(inertia.parts, products.parts, masks, strict=True)
+    return BlockDiagonal(blocks, tuple(part + jnp.where(mask, product, 0) for part, product, mask in parts))
 
 
 @per_topology
 def _driven_dofs(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """(actuators, dofs): each dof of each joint that an actuator with `field` drives."""
+    """Actuators (n,) on joints whose switch field `field` can be non-zero, and the dofs (n,) of these joints."""
     drives = np.isin(topology.actuator_trntype, (TrnType.JOINT, TrnType.JOINTINPARENT))
     pairs = [
         (int(actuator), int(dof))
@@ -93,24 +97,25 @@ def _driven_dofs(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray
 
 @per_topology
 def _driven_tendons(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """(actuators, tendons): the tendon of each actuator with `field` that drives one."""
+    """Actuators (n,) on tendons whose switch field `field` can be non-zero, and these tendons (n,)."""
     drives = (topology.actuator_trntype == TrnType.TENDON) & _has(topology, field)
     return _columns([(int(k), int(topology.actuator_trnid[k, 0])) for k in np.flatnonzero(drives)])
 
 
 def _has(topology: Topology, field: str) -> np.ndarray:
-    """(nu,) whether an actuator's switch field can be non-zero."""
+    """(nu,) bool: actuators whose switch field can be non-zero."""
     present = topology.present[field]
     return np.any(present.reshape(len(present), -1), axis=1) if present.size else np.zeros(len(present), dtype=bool)
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Two arrays (n,) from n pairs."""
     table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
 def _add_reflected(model: Model, base: Array, values: Array, ids: tuple[np.ndarray, np.ndarray]) -> Array:
-    """base + gear^2 values, summed over the actuators of each target."""
+    """`base`, with gear^2 `values` (nu, ...) of actuators added at what they drive; `ids` are (actuators, targets)."""
     actuators, targets = ids
     if not actuators.size:
         return base

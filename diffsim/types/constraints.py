@@ -25,10 +25,13 @@ PerGroup = tuple[Array, ...]
 
 
 class ActiveSet(NamedTuple):
-    """Decisions of a state, bool, as constraint/active_set.py fixes them.
+    """Decisions of a state, bool, as constraint/active_set.py fixes them; one array for each group.
 
-    Of each group: which constraints act (n,), which of their rows or edges push (k, n), and which constraints are
-    deeper than the bends of their impedance (2, n). `binds` (): whether these decisions hold, or the state decides.
+    Attributes:
+      acts: (n,) which constraints act.
+      pushes: (force_count, n) which of their rows or edges push.
+      deep: (2, n) which constraints are deeper than the two `bends` of their impedance.
+      binds: () whether these decisions hold; else the state decides.
     """
 
     acts: tuple[Array, ...]
@@ -54,38 +57,37 @@ class Law(IntEnum):
 
 @record
 class RowGroup(Record):
-    """n constraints of one family with `dim` rows each, component-major.
-
-    `sign` is 0 for rows of J, which start at row `start`; else there is one row per dof, J = sign * identity. `slot` is
-    the first slot of the contact buffer that the group stands for; None if these are no contacts.
-    """
+    """n constraints of one family with `dim` rows each, component-major: row i of all, then row i + 1 of all."""
 
     # key of constraint.families.FAMILIES
     family: str = static()
     law: Law = static()
     dim: int = static()
+    # 0 for rows of J; +1 or -1 for one row per dof, J = sign * identity, which is not stored
     sign: int = static()
+    # first row in J, of groups with sign 0
     start: int = static()
+    # first slot of the contact buffer that the group stands for; None if these are no contacts
     slot: int | None = static()
 
     # distance, angle or residual (m or rad), and the value below which a row is active
     pos: Array = leaf("n")
     margin: Array = leaf("n")
-    # depths at which the rise of the impedance turns and ends (m or rad); 0 where it is constant
+    # depths (m or rad) of the midpoint and of the end of the impedance curve (solimp); 0 where it is constant
     bends: Array = leaf(2, "n")
     # J qvel (m/s or rad/s) and reference acceleration (m/s^2 or rad/s^2)
     vel: Array = leaf("dim", "n")
     aref: Array = leaf("dim", "n")
     # inverse regularization, 1 / R; the weight of an edge for pyramids
     D: Array = leaf("dim", "n")
-    # x below which a one-sided row, or an edge of a pyramid, pushes; empty for 0
+    # threshold of x below which a one-sided row, or an edge of a pyramid, pushes; empty where it is 0
     until: Array = leaf("force_count", "n")
     # (n,) for bounded rows (N or N m), else empty
     frictionloss: Array = leaf("n")
     # (dim - 1, n) friction coefficients and (n,) coefficient of the regularized cone, else empty
     friction: Array = leaf("dim - 1", "n")
     mu: Array = leaf("n")
-    # 1 where the constraint touches dofs of two blocks of M, else 0; empty where that is not known
+    # 1 where the constraint couples dofs of two blocks of M, else 0; empty where that is not known
     joins: Array = leaf("n")
     # world anchors (m) on body 1 and body 2 of equalities that hold points of bodies together, else empty
     anchor: Array = leaf("nanchor", 2, 3)
@@ -97,12 +99,12 @@ class RowGroup(Record):
 
     @property
     def force_count(self) -> int:
-        """Number of forces of one constraint: of edges for pyramids, else of basis rows."""
+        """Number of rows of one constraint as MuJoCo counts them: 2 (dim - 1) edges for pyramids, else dim."""
         return 2 * (self.dim - 1) if self.law == Law.PYRAMID else self.dim
 
     @property
     def height(self) -> int:
-        """Number of rows of J that the group owns."""
+        """Number of rows of J that belong to the group."""
         return 0 if self.sign else self.dim * self.count
 
     def select(self, values: Array) -> Array:

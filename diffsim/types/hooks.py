@@ -29,7 +29,7 @@ from diffsim.base.errors import Problem, UnsupportedError
 
 Array = jax.Array
 
-# (topology, geom1, geom2) -> truths
+# (topology, geom1 (n,), geom2 (n,)) -> (n,) bool
 Filter = Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
 # (model, state, data) -> array
 Hook = Callable[[Any, Any, Any], jax.Array]
@@ -40,18 +40,18 @@ DistanceField = Callable[[jax.Array, jax.Array], jax.Array]
 NamedFields = tuple[tuple[str, DistanceField], ...]
 
 Settings = dict[str, Array]
-# a number that the settings of an instance decide, or one for all
+# a number that is the same for all instances, or a function of the settings of one
 Count = int | Callable[[Mapping[str, np.ndarray]], int]
 
 
 class PluginUse(NamedTuple):
-    """One instance of a plugin, as its functions see it.
+    """One instance of a plugin: what its functions are called with.
 
     Attributes:
-      model, state, inputs, data: as hooks see them; `data` holds what has been computed so far, the rest of it is None.
-      settings: its numbers by name, () or (k,) as they are by default.
-      plugin_state: (states,) its states.
-      ids: (n,) in numpy, which actuators, sensors or bodies use it.
+      model, state, inputs, data: as for hooks; `data` holds what has been computed so far, the rest of it is None.
+      settings: the numbers of the instance by name, () or (k,) as the default of the setting.
+      plugin_state: (states,) the states of the instance.
+      ids: (n,) in numpy, the actuators, sensors or bodies that use the instance.
     """
 
     model: Any
@@ -71,9 +71,9 @@ class Plugin:
     """What a plugin does; None where it does nothing of that kind.
 
     Attributes:
-      settings: the names of what `<config>` may set, and what they are by default: a number, or several.
-      states: how many numbers of `plugin_state` an instance has, or a function that says so of its settings.
-      dim: how many numbers a sensor gives, or a function that says so of the settings.
+      settings: defaults by name, a number or several, of what `<config>` may set.
+      states: how many numbers of `plugin_state` an instance has, or a function of its settings that returns it.
+      dim: how many numbers a sensor reads, or a function of the settings that returns it.
       reset: settings -> (states,) the first states; zero without it.
       advance: (states,) the states one timestep later, from `state` and `data` before it.
       force: (n,) forces of actuators, N or N m, before their limits.
@@ -169,7 +169,12 @@ def instances(topology: Any) -> list[tuple[str, dict[str, str]]]:
 def plugin_uses(
     model: Any, state: Any, inputs: Any, data: Any, job: str, kind: str = "body"
 ) -> Iterator[tuple[Plugin, PluginUse]]:
-    """The instances whose plugin has a function `job`, with what they are told; `kind` of object uses them.
+    """The instances whose plugin has a function `job`, one after another, with the arguments of the function.
+
+    Args:
+      model, state, inputs, data: the arguments that all instances share.
+      job: a field of `Plugin`; "states" for all instances.
+      kind: of the objects in `ids`: "body", "actuator" or "sensor".
 
     Raises:
       UnsupportedError: a plugin is neither MuJoCo's nor one of the model's hooks.
@@ -195,7 +200,7 @@ def _place(topology: Any, number: int) -> slice:
 
 
 def _settings_of(model: Any, number: int, plugin: Plugin) -> Settings:
-    """The settings of an instance as numbers of the model."""
+    """The settings of an instance, which are numbers of the model (`plugin_number`)."""
     first, settings = int(model.topology.plugin_numberadr[number]), {}
     for name, value in plugin.settings:
         size = int(np.size(value))
@@ -206,7 +211,7 @@ def _settings_of(model: Any, number: int, plugin: Plugin) -> Settings:
 
 
 def first_plugin_state(model: Any) -> Array:
-    """(npluginstate,) the states of all plugins at first."""
+    """(npluginstate,) the first states of all plugins."""
     values = jnp.zeros(model.topology.npluginstate, model.qpos0.dtype)
     for number, (name, _) in enumerate(instances(model.topology)):
         plugin = dict(model.hooks.plugins or ()).get(name)
