@@ -1,13 +1,14 @@
-"""Poses of bodies, joints, geoms, sites, cameras and lights from qpos, and their rates: the first stage of all.
+"""Poses of bodies, joints, geoms, sites, cameras and lights from qpos, and their rates: the first stage.
 
-Frames form a chain, one node per joint, and one per body without joints. A node's frame is its parent's frame, moved by
-the body's fixed frame (first node of a body) and by its joint. Rotations compose first, in ceil(log2(depth)) rounds;
-once all are known, each position is a sum of offsets over ancestors. What is fixed to a body is mapped by the body's
-matrix, all in one operation. Quaternions are normalized on use, `qpos` itself is not changed.
+Frames form a tree (`Chain`), one node per joint, and one per body without joints. The frame of a node is that of its
+parent, moved by the body's fixed frame (at the first node of a body) and by its joint. Rotations compose first, in
+ceil(log2(depth)) rounds; once all are known, each position is a sum of offsets over ancestors. Frames fixed to bodies
+follow from those of their bodies, all in one operation. Quaternions are normalized on use, `qpos` itself is not
+changed.
 
 The derivative of poses by qpos does not go through this composition: every frame moves with its body, and bodies move
-with the velocities of the joints (`pose_rates`). In reverse mode, forces and torques on frames add up over subtrees,
-and each joint feels what acts along its axes.
+with the velocities of the joints (`pose_rates`). Reverse mode is its transpose: forces and torques on frames add up
+over subtrees and are projected on the axes of the joints.
 Source: MuJoCo documentation, "Computation", "Kinematics"; XML reference, attribute `mode` of `camera`; Featherstone
 2008, ch. 2 and 4.
 """
@@ -45,11 +46,10 @@ Poses = dict[str, Array]
 
 
 def carried(topology: Topology, qpos: Array, poses: Poses) -> Poses:
-    """The same poses, computed at qpos (nq,), with the derivative of rigid motion by qpos.
+    """The same poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos.
 
-    Derivatives by other things that the poses depend on, such as a Model, stay. This is a primitive, for
-    `jax.custom_jvp` forbids that a derivative has an axis of worlds where the value has none, as the orientation of
-    what slides.
+    Derivatives by other inputs, such as a Model, are passed through. It is a primitive because `jax.custom_jvp` wants
+    value and tangent batched alike: the orientation of a sliding body is the same in all worlds, its tangent is not.
     """
     if not topology.njnt:
         return poses
@@ -58,20 +58,21 @@ def carried(topology: Topology, qpos: Array, poses: Poses) -> Poses:
 
 @elementwise_stage
 def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
-    """How poses change as qpos (nq,) changes by `change` (nq,), all in unit time."""
+    """d poses / dt for d qpos / dt = `change` (nq,), at qpos (nq,)."""
     count = topology.nbody
     origin = pick(poses["xpos"], topology.body_rootid)
     offset = pick(origin, topology.jnt_bodyid) - poses["xanchor"]
     axes = joint_axes(topology, poses["xaxis"], poses["xmat"], offset)
     last = np.concatenate([last_dof(topology), _last_before(topology)])
-    motion = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
+    velocities = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
 
-    bodies, carriers = motion[:count], motion[count:]
-    half_turn = jnp.concatenate([jnp.zeros_like(bodies[:, :1]), 0.5 * bodies[:, :3]], axis=1)
+    # spatial velocities of the bodies, and of the frames that the anchors and axes of joints are fixed to
+    of_bodies, of_joints = velocities[:count], velocities[count:]
+    half_omega = jnp.concatenate([jnp.zeros_like(of_bodies[:, :1]), 0.5 * of_bodies[:, :3]], axis=1)
     rates = {
-        "xquat": quat_mul(half_turn, poses["xquat"]),
-        "xanchor": carriers[:, 3:] - cross(carriers[:, :3], offset),
-        "xaxis": cross(carriers[:, :3], poses["xaxis"]),
+        "xquat": quat_mul(half_omega, poses["xquat"]),
+        "xanchor": of_joints[:, 3:] - cross(of_joints[:, :3], offset),
+        "xaxis": cross(of_joints[:, :3], poses["xaxis"]),
     }
     frames = {
         "x": np.arange(count),
@@ -80,10 +81,10 @@ def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> 
         "site_x": topology.site_bodyid,
     }
     for name, body in frames.items():
-        motion = pick(bodies, body)
+        velocity = pick(of_bodies, body)
         arm = poses[f"{name}pos"] - pick(origin, body)
-        rates[f"{name}pos"] = motion[:, 3:] + cross(motion[:, :3], arm)
-        rates[f"{name}mat"] = turn(motion[:, :3], poses[f"{name}mat"])
+        rates[f"{name}pos"] = velocity[:, 3:] + cross(velocity[:, :3], arm)
+        rates[f"{name}mat"] = turn(velocity[:, :3], poses[f"{name}mat"])
     return rates
 
 
@@ -102,7 +103,7 @@ def _last_before(topology: Topology) -> np.ndarray:
 
 
 def _plain(qpos: Array, *poses: Array, topology: Topology, names: tuple[str, ...]) -> list[Array]:
-    """The definition."""
+    """What the primitive computes: nothing."""
     return list(poses)
 
 
@@ -113,7 +114,7 @@ def _shapes(qpos: ShapedArray, *poses: ShapedArray, topology: Topology, names: t
 def _derivative(
     primals: Sequence[Array], tangents: Sequence[Any], *, topology: Topology, names: tuple[str, ...]
 ) -> tuple[list[Array], list[Any]]:
-    """Leading axes are those of batches."""
+    """The jvp; leading axes of all arrays are those of batches."""
     qpos, (change, *pose_tangents) = primals[0], tangents
     poses = carried_p.bind(*primals, topology=topology, names=names)
     if isinstance(change, ad.Zero):
@@ -158,8 +159,8 @@ class Chain:
     Attributes:
       parent: (n,) parent node, 0 for children of the world and the world itself.
       body, joint: (n,) the body, and the joint or -1.
-      based: (n,) whether the node starts with its body's fixed frame.
-      absolute: (n,) the three entries of qpos that place the node in the world, or -1.
+      based: (n,) whether the node starts with its body's fixed frame (body_pos, body_quat).
+      absolute: (n, 3) for free joints the entries of qpos that are the position in the world, else -1.
       last: (nbody,) the node that is the body's frame.
       of_joint: (njnt,) the node of each joint.
       trees: for sums and products along the chain.
@@ -222,13 +223,14 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
 
 
 def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array) -> Poses:
-    """What moves with bodies: the fields of Kinematics but those of cameras and lights."""
+    """The fields of Kinematics but those of cameras and lights; arguments as for `compute_kinematics`."""
     links = chain(model.topology)
     base_pos, base_quat = _base_frames(model, links, mocap_pos, mocap_quat)
     quat = links.trees.compose(_turns(model, links, qpos, base_quat), quat_mul, IDENTITY)
     mat = stage(quat_to_mat)(quat)
 
-    # an anchor is fixed in the frame before the joint, the frame after the joint is seen from the anchor
+    # a position is its parent's, plus the anchor, which is fixed in the frame before the joint, plus the shift from the
+    # anchor to the origin of the frame after the joint
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
     anchor = _absolute_anchors(links, anchor, qpos)
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
@@ -250,7 +252,7 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
 
 @stage
 def _turns(model: Model, links: Chain, qpos: Array, base_quat: Array) -> Array:
-    """(n, 4) rotations of the nodes in their parents: the fixed one (n, 4), then the joint's."""
+    """(n, 4) rotations of the nodes in their parents: `base_quat` (n, 4), then that of the joint."""
     return quat_mul(base_quat, _at_nodes(links, joint_rotations(model, qpos), [1, 0, 0, 0]))
 
 
@@ -261,7 +263,10 @@ def _offsets(before: Array, anchor: Array, shift: Array) -> Array:
 
 
 def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array) -> tuple[Array, Array]:
-    """Fixed frames of nodes in their parents: the body's for its first node, else the identity; mocap from inputs."""
+    """Fixed frames of nodes in their parents, (n, 3) and (n, 4): the body's at its first node, else the identity.
+
+    Those of mocap bodies come from the inputs.
+    """
     pos, quat = model.body_pos, quat_normalize(model.body_quat)
     mocap = np.flatnonzero(model.topology.body_mocapid >= 0)
     if mocap.size:
@@ -274,13 +279,13 @@ def _base_frames(model: Model, links: Chain, mocap_pos: Array, mocap_quat: Array
 
 
 def _at_nodes(links: Chain, values: Array, default: list[int]) -> Array:
-    """Values of joints at their nodes, and a constant at nodes without a joint."""
+    """Values (njnt, k) of joints at their nodes (n, k), and a constant at nodes without a joint."""
     constant = jnp.array([default], dtype=values.dtype)
     return pick(jnp.concatenate([values, constant]), links.joint)
 
 
 def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
-    """Anchors with those of free joints read from qpos."""
+    """The anchors (n, 3), with those of free joints, which are positions in the world, from qpos."""
     if not np.any(links.absolute >= 0):
         return anchor
     free = np.flatnonzero(links.absolute[:, 0] >= 0)
@@ -319,7 +324,14 @@ def geom_frames(model: Model, kinematics: Kinematics, geoms: np.ndarray) -> tupl
 
 @dataclasses.dataclass(frozen=True)
 class Modes:
-    """Which objects track (keep their orientation) or look at a target, and of which of these by centre of mass."""
+    """How n cameras or lights follow bodies (mjtCamLight).
+
+    Attributes:
+      track: (n,) whether it keeps its orientation and its offset from the body in the world.
+      target: (n,) whether it looks at a body.
+      by_com: (n,) whether the centre of mass of the subtree counts instead of the body.
+      targets: (n,) the body that it looks at; 0 for none.
+    """
 
     track: np.ndarray
     target: np.ndarray

@@ -1,4 +1,4 @@
-"""What XLA is told about when to compute: once instead of in every use, and not again in reverse mode."""
+"""Barriers: XLA computes what comes before one once, not again in every use; and what reverse mode stores."""
 
 import functools
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from jax.experimental.xla_metadata import set_xla_metadata
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# options of `jax.jit` and of `compile` on CUDA: a whole program becomes one graph, loops too, which by default are left
-# to the host to test. What a loop stores of each of its steps is then written by kernels: copies whose place the host
-# works out (that is what the pass prepares) would keep a loop out of the graph
+# options of `jax.jit` and of `compile` on CUDA: a whole program becomes one CUDA graph, loops too, whose conditions the
+# host tests by default. What a loop stores of each of its steps must then be written by kernels: the disabled pass
+# prepares copies to places that the host works out, which would keep a loop out of the graph
 CUDA_GRAPHS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION",
     "xla_disable_hlo_passes": "dynamic-slice-annotator",
@@ -22,17 +22,17 @@ CUDA_GRAPHS = {
 
 
 def for_gpu() -> bool:
-    """Whether what is traced is meant for a GPU, by the default backend.
+    """Whether the program being traced is for a GPU, judged by the default backend.
 
-    Which backend a program is for is known for certain only when it is compiled; this decides about speed alone. On a
-    GPU, where each operation of each trip of a loop is a launch, short loops are better written out; a CPU takes as
-    long for a loop, and longer to compile what is written out.
+    Only compiling tells for certain, so that this may decide about speed alone, never about values. On a GPU each
+    operation in each pass of a loop is a launch, so that short loops are better written out; on a CPU that gains
+    nothing and takes longer to compile.
     """
     return jax.default_backend() == "gpu"
 
 
 def for_cpu() -> bool:
-    """Whether what is traced is meant for a CPU, by the default backend; as `for_gpu`."""
+    """Whether the program being traced is for a CPU; as `for_gpu`."""
     return jax.default_backend() == "cpu"
 
 
@@ -40,8 +40,8 @@ def barrier(values: T) -> T:
     """The same arrays, computed once: XLA would otherwise fuse cheap operations into each consumer, and compute them
     again for each of its elements.
 
-    XLA for CPU removes barriers before it fuses, if no option tells it not to. What stays is a call that may not be
-    inlined, here of a function that is nothing else: its result is where its argument is.
+    XLA for CPU removes optimization barriers before it fuses. A call that may not be inlined stays, so that there the
+    barrier is a call of the identity.
     """
     if not for_cpu():
         return jax.lax.optimization_barrier(values)
@@ -53,8 +53,9 @@ _barrier_call = jax.jit(jax.lax.optimization_barrier)
 
 
 def stored(values: T) -> T:
-    """The same arrays, with a barrier behind them on a CPU, where a kernel reads what is stored in place of computing
-    it again; on a GPU, whose kernels are better made of as much as possible, it would be one more pass over memory.
+    """The same arrays, with a barrier on a CPU only, where a kernel then reads them instead of computing them again.
+
+    On a GPU larger fused kernels are faster, and a barrier would be one more pass over memory.
     """
     return barrier(values) if for_cpu() else values
 
@@ -67,31 +68,31 @@ def short_scan(step: Callable[..., Any], start: Any, parts: Any) -> tuple[Any, A
 def one_by_one(function: Callable[[Any], Any], parts: Any) -> Any:
     """The results of a function for each of a few parts, along their leading axes.
 
-    In a scan, for side by side XLA would compile what they share into each of them. On a GPU side by side: written out
-    one after another each part would have kernels of its own.
+    On a CPU by a scan: under `vmap` XLA would compile what the parts share into each of them. On a GPU by `vmap`: in a
+    scan each part would have kernels of its own.
     """
     return (
         jax.vmap(function)(parts) if for_gpu() else jax.lax.scan(lambda _, part: (None, function(part)), None, parts)[1]
     )
 
 
-# the name (`jax.ad_checkpoint.checkpoint_name`) of what a search found: `jax.checkpoint` keeps it and does not search
-# again in reverse mode
+# the name (`jax.ad_checkpoint.checkpoint_name`) of results of searches, such as the solver's, which `jax.checkpoint`
+# stores, so that reverse mode does not search again
 SEARCH_RESULT = "diffsim_search_result"
 
 
 def recomputed(function: Callable[P, T]) -> Callable[P, T]:
-    """The body of a scan, which reverse mode computes again instead of storing it; what searches found is stored."""
-    keep_found = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
-    # barriers against merging are for code outside of a scan; here they would keep what is constant in the loop
-    return jax.checkpoint(function, policy=keep_found, prevent_cse=False)
+    """The body of a scan, which reverse mode computes again instead of storing it; results of searches are stored."""
+    policy = jax.checkpoint_policies.save_only_these_names(SEARCH_RESULT)
+    # what `prevent_cse` guards against cannot happen in a scan, where it would only keep constants in the loop
+    return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
 def entwined(start: Any, causes: Any) -> Any:
-    """The same arrays, floats or integers, as functions of the causes, which is what a step makes of them.
+    """The initial carry of a scan, `start`, as a function of the arrays `causes` that its steps make it depend on.
 
-    Batching and differentiating a scan trace its body until they know what varies: known at the start, they trace it
-    once (0.5 s of 3.7 for the gradient of a humanoid's rollout).
+    Values do not change. Batching and differentiating a scan trace its body again until they know which parts of the
+    carry vary; if these vary from the start, it is traced once (0.5 s of 3.7 for the gradient of a humanoid's rollout).
     """
     for cause in (leaf for leaf in jax.tree.leaves(causes) if leaf.size and jnp.issubdtype(leaf.dtype, jnp.floating)):
         one = jnp.ravel(cause)[0]
@@ -100,20 +101,20 @@ def entwined(start: Any, causes: Any) -> Any:
 
 
 def decided(condition: jax.Array) -> jax.Array:
-    """The same truths, computed once.
+    """The same booleans, computed once, for decisions that several operations must agree on.
 
-    For decisions that several operations must agree on: computed in each of them, with other rounding, they could
-    differ. Where XLA removes barriers before it fuses, a reduction of two values is not repeated.
+    Computed again in each of these, with other rounding, they could differ. On a GPU, where a barrier may be removed
+    before fusion, it is a reduction over two values, which XLA does not repeat.
     """
     return barrier(condition) if for_cpu() else jnp.argmax(jnp.stack([~condition, condition]), axis=0) > 0
 
 
 @jax.custom_batching.custom_vmap
 def anywhere(flag: jax.Array) -> jax.Array:
-    """Whether a flag () is set, under `vmap` in any of the worlds: one truth for all of them.
+    """Whether a flag () is set; under `vmap`, whether it is set in any world: one boolean for all of them.
 
-    `lax.cond` of it stays a choice, so that a batch does not pay for what none of its worlds needs; of a truth for each
-    world it would compute both sides.
+    `lax.cond` of it runs one branch, so that a batch does not pay for what none of its worlds needs; of a boolean for
+    each world it would compute both branches.
     """
     return flag
 
@@ -124,7 +125,7 @@ def _anywhere_in_a_batch(size: int, batched: list[bool], flag: jax.Array) -> tup
 
 
 def computed_once(function: Callable[P, T]) -> Callable[P, T]:
-    """A function of arrays with a barrier behind its results; for what several later operations read."""
+    """A function of arrays with a barrier after its results, for results that several later operations read."""
 
     @functools.wraps(function)
     def once(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,8 +135,8 @@ def computed_once(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def launched_once(function: Callable[P, T]) -> Callable[P, T]:
-    """A function of arrays with a barrier behind its results on a GPU, where XLA would launch a kernel for each part
-    that is taken of them; on a CPU, where it gains nothing, it would hinder reverse mode.
+    """A function of arrays with a barrier after its results on a GPU, where XLA would launch a kernel for each part
+    that is read of them. On a CPU a barrier gains nothing here and slows reverse mode.
     """
 
     @functools.wraps(function)
@@ -170,9 +171,9 @@ def transposed(matrix: jax.Array, again: Callable[[], jax.Array]) -> jax.Array:
 
 
 def on_rows(function: Callable[..., tuple], tables: list[tuple]) -> list[tuple]:
-    """The results of a function of rows for each of a few tables, tuples of columns (n, ...) in numpy or JAX.
+    """The results of a function of rows, for each of a few tables: tuples of columns (n, ...) in numpy or JAX.
 
-    On a CPU each by itself, so that what nobody reads is not computed; elsewhere for all rows at once.
+    On a CPU table by table, so that XLA leaves out tables that are not read; elsewhere for all rows at once.
     """
     if for_cpu():
         return [function(*table) for table in tables]

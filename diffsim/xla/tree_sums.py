@@ -1,15 +1,15 @@
 """Sums along static trees, over the ancestors or the descendants of each node, in the form that is fastest.
 
-Every recursion over a kinematic tree whose quantities share one frame is such a sum. A table `Trees` is made once for
-each forest of nodes and chooses once:
+Every recursion over a kinematic tree whose quantities share one frame is such a sum. `Trees` describes a forest of
+nodes, and chooses among three ways:
 
-- a product with a 0/1 mask, (n, n), for up to some 160 nodes;
-- a mask for each shape of trees, or sums that are written out, where the trees of a forest are many and small;
+- a product with a 0/1 mask, (n, n), for up to 160 nodes;
+- a mask for each shape of tree, or written-out sums, where a forest has many small trees of few shapes;
 - pointer jumping for large trees: after round k each node holds the sum over its 2^k nearest ancestors, and points to
   the next one (Hillis and Steele 1986). Rotations compose in the same way, as products.
 
-On a GPU products with a mask that is the same for all worlds are written out: they would be one matrix product of all
-worlds, which needs another order of its numbers before and after.
+On a GPU products with a mask that all worlds share are written as sums: as one matrix product of all worlds they would
+need transposes before and after.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ Scaled = tuple[Array, Array]
 
 # above this many nodes a mask costs more than the rounds of pointer jumping
 MASK_LIMIT = 160
-# most shapes of trees that are summed by themselves, and how many times fewer entries their masks have than one of all
+# sums by shapes are for at most so many shapes, whose masks have this many times fewer entries than one mask of all
 MOST_SHAPES, FEWER = 4, 4
-# nodes of the largest trees whose sums are written out
+# sums along trees of at most this many nodes are written out
 SMALL = 8
-# columns of a product on a CPU: more than so few are made a multiple of that many
+# on a CPU the columns of a product, if more than NARROW, are padded to a multiple of COLUMNS
 NARROW, COLUMNS = 8, 32
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -48,9 +48,9 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trees:
-    """Nodes with parents (n,), -1 for none, which come before their children.
+    """A forest: the parents (n,) of nodes, -1 for none, which come before their children.
 
-    `rooted` tells that node 0 is above all others, as the world is: the trees of a forest are those without it.
+    `rooted`: node 0 is above all others, as the world is; then the trees of the forest are those below it.
     """
 
     parent: np.ndarray
@@ -63,7 +63,7 @@ class Trees:
 
     @functools.cached_property
     def shapes(self) -> tuple[Shape, ...] | None:
-        """The trees by shape, where sums by shapes take less than by one mask or by rounds."""
+        """The trees by shape, where sums by shapes take less work than one mask or pointer jumping; else None."""
         parent = self.parent[1:] - 1 if self.rooted else self.parent
         shapes = shapes_of(parent)
         largest = max((shape.nodes.shape[1] for shape in shapes), default=0)
@@ -106,9 +106,9 @@ class Trees:
 
     @launched_once
     def above_at(self, nodes: np.ndarray, *terms: Scaled) -> Array:
-        """(m, k): sum of vectors times factors, of all terms, over `nodes` (m,) and their ancestors; zero for -1.
+        """(m, k): sum over `nodes` (m,) and their ancestors of vectors times factors, for all terms; zero for node -1.
 
-        On a GPU a mask takes the factors.
+        On a GPU the factors go into the mask, not into the vectors, which are larger.
         """
         if self.shapes is None and len(self.parent) <= MASK_LIMIT:
             mask = np.vstack([self.mask, np.zeros((1, len(self.parent)), dtype=bool)])[nodes]
@@ -120,9 +120,9 @@ class Trees:
         return pick_some(self.above(_total(terms)), nodes)
 
     def compose(self, values: Array, product: Callable[[Array, Array], Array], identity: np.ndarray) -> Array:
-        """(n, k): products of `values` from the root to each node; node 0 must be the identity if it is the root.
+        """(n, k): products of `values` (n, k) from the root to each node; those of a common root are the identity.
 
-        Each round is computed once: XLA would compute all rounds before it again, for each of its inputs.
+        A barrier stands after each round: XLA would compute all rounds before it again for each of its inputs.
         """
         for pointer in self.rounds_below_root:
             one_round = computed_once(lambda x, at=pointer: product(pick_some(x, at, identity), x))
@@ -131,7 +131,7 @@ class Trees:
 
 
 def ancestor_mask(parent: np.ndarray) -> np.ndarray:
-    """(n, n) bool: row i marks i and all its ancestors. Parents come before children."""
+    """(n, n) bool: row i marks node i and all its ancestors. Parents come before children."""
     mask = np.eye(len(parent), dtype=bool)
     for node, above in enumerate(parent):
         if above >= 0:
@@ -165,24 +165,25 @@ def shapes_of(parent: np.ndarray) -> tuple[Shape, ...]:
 
 
 def _total(terms: Sequence[Scaled]) -> Array:
+    """(n, k) sum of vectors times their factors."""
     return functools.reduce(jnp.add, [vectors * factor[:, None] for vectors, factor in terms])
 
 
 def _product(mask: np.ndarray, values: Array) -> Array:
-    """A mask (m, n), the same for all worlds, times values (n, k).
+    """(m, k): a mask (m, n), the same for all worlds, times values (n, k).
 
-    From the right: so the worlds stay the first axis, and what is summed is written by components, not by vectors.
-    A CPU takes up to twice as long where columns do not fill its vectors, so that columns of zeros are added.
+    Computed as (values^T mask^T)^T, so that the axis of worlds stays the first one. A CPU takes up to twice as long
+    where columns do not fill its vectors, so that columns of zeros are added.
     """
     count = len(mask)
-    more = -count % COLUMNS if for_cpu() and count > NARROW else 0
-    weights = np.pad(mask.T, ((0, 0), (0, more)))
+    padding = -count % COLUMNS if for_cpu() and count > NARROW else 0
+    weights = np.pad(mask.T, ((0, 0), (0, padding)))
     return jnp.matmul(values.T, jnp.asarray(weights, values.dtype), precision=HIGHEST)[:, :count].T
 
 
 @launched_once
 def _written_out(mask: np.ndarray, values: Array) -> Array:
-    """A mask (n, n) times values (..., n, k), in a form that does not become one matrix product of all worlds."""
+    """A mask (n, n) times values (..., n, k) as a sum, which XLA does not turn into a matrix product of all worlds."""
     weights = jnp.asarray(mask, values.dtype).reshape((1,) * (values.ndim - 2) + (*mask.shape, 1))
     return jnp.sum(weights * values[..., None, :, :], axis=-2)
 
