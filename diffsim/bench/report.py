@@ -39,7 +39,7 @@ POSES = ("xpos", "xquat", "xipos", "geom_xpos", "geom_xmat", "site_xpos")
 INERTIA = ("cinert", "cdof")
 MOMENTS = ("ten_length", "ten_J", "actuator_length", "actuator_moment")
 
-# a stage's prefix has the fields of all rows up to its own
+# the prefix of a stage computes the fields of all rows up to that stage
 STAGES = (
     Stage("kinematics", POSES, POSES),
     Stage("com, inertia", (*INERTIA, "M"), (*INERTIA, "qM")),
@@ -49,6 +49,7 @@ STAGES = (
     # together: written out, the rows would cost more than they do
     Stage("constraint rows, solver", ("qacc", "qfrc_constraint"), ("qacc", "qfrc_constraint")),
 )
+# how many stages are the smooth part
 SMOOTH = 4
 
 Rows = Iterator[tuple[str, list[float]]]
@@ -85,7 +86,7 @@ def stage_table(engines: Sequence[Batched], starts: Sequence[Any], ctrl: Array, 
 
 
 def _microseconds(ctrl: Array, seconds: list[float], before: list[float] | None = None) -> list[float]:
-    """Added time per world."""
+    """Microseconds per world that programs take, or by which they take longer than those before, for each engine."""
     start = before or [0.0] * len(seconds)
     return [1e6 * (now - then) / ctrl.shape[0] for now, then in zip(seconds, start, strict=True)]
 

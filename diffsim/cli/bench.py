@@ -64,9 +64,9 @@ def _declare_selftest(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_selftest(options: argparse.Namespace) -> None:
-    from diffsim.bench.selftest import MODELS_MOVED, selftest
+    from diffsim.bench.selftest import MODELS, selftest
 
-    if not selftest(options.models or MODELS_MOVED):
+    if not selftest(options.models or MODELS):
         sys.exit(1)
 
 

@@ -69,7 +69,7 @@ class Moment(NamedTuple):
 
     Attributes:
       model: with the numbers of this world.
-      state, inputs: what the physics is in now, and the controls that led there.
+      state, inputs: of the physics now, and the controls that led there.
       data: what follows from `state`; what is not read is not computed. Poses and velocities are cheap; what needs
         the constraint solver (accelerations, contact forces) costs as much as a physics step.
       before: the state before the action; at the beginning `state` itself.
@@ -157,8 +157,8 @@ class Env:
 
     def reset(self, key: Array) -> EnvState:
         """The beginning of an episode, drawn by a key of `jax.random`."""
-        begins, goes_on = jax.random.split(key) if self.task.noisy else (key, None)
-        return self.begin(*self.task.start(self.model, begins), goes_on)
+        start_key, noise_key = jax.random.split(key) if self.task.noisy else (key, None)
+        return self.begin(*self.task.start(self.model, start_key), noise_key)
 
     def begin(self, state: State, inputs: Inputs, key: Array | None = None) -> EnvState:
         """The beginning of an episode at a state of the physics.
@@ -175,11 +175,17 @@ class Env:
         """
         if self.task.noisy and key is None:
             raise ValueError("this task draws noise: begin needs a key of jax.random")
-        idle, info = jnp.zeros(self.model.nu, state.qpos.dtype), {"status": jnp.zeros((), jnp.int32)}
-        moment, kept = self._moment(state, inputs, state, idle, {"rng": key})
-        metrics = jax.tree.map(jnp.zeros_like, self.task.reward(moment))
-        nothing = jnp.zeros((), state.qpos.dtype)
-        return EnvState(state, inputs, self.task.observe(moment), nothing, nothing, metrics, info | kept)
+        no_action, zero = jnp.zeros(self.model.nu, state.qpos.dtype), jnp.zeros((), state.qpos.dtype)
+        moment, kept = self._moment(state, inputs, state, no_action, {"rng": key})
+        return EnvState(
+            physics=state,
+            inputs=inputs,
+            obs=self.task.observe(moment),
+            reward=zero,
+            done=zero,
+            metrics=jax.tree.map(jnp.zeros_like, self.task.reward(moment)),
+            info={"status": jnp.zeros((), jnp.int32)} | kept,
+        )
 
     def step(self, state: EnvState, action: Array) -> EnvState:
         """The state `env.dt` seconds later.
@@ -202,8 +208,8 @@ class Env:
         result = rollout(self.model, state.physics, ctrl, lambda state, data: None, inputs)
         moment, kept = self._moment(result.final, inputs, state.physics, action, state.info)
         bad = is_bad(result)
-        seen = self.task.observe(moment), self.task.reward(moment)
-        obs, metrics = jax.tree.map(lambda value: jnp.where(bad, jnp.zeros_like(value), value), seen)
+        values = self.task.observe(moment), self.task.reward(moment)
+        obs, metrics = jax.tree.map(lambda value: jnp.where(bad, jnp.zeros_like(value), value), values)
         return EnvState(
             physics=result.final,
             inputs=inputs,
@@ -217,7 +223,7 @@ class Env:
     def _moment(
         self, state: State, inputs: Inputs, before: State, action: Array, info: dict[str, Any]
     ) -> tuple[Moment, dict[str, Any]]:
-        """A moment, and what its successor needs of it, from what is kept of the moment before."""
+        """A moment, and the entries of `info` that the next one needs (`rng`, `memory`); `info` is that of the last."""
         moment, kept = Moment(self.model, state, inputs, forward(self.model, state, inputs), before, action), {}
         if self.task.noisy:
             kept["rng"], key = jax.random.split(info["rng"])

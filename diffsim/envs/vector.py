@@ -65,7 +65,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.single_observation_space = _space(jax.eval_shape(env.reset, jax.random.key(0)).obs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._worlds = EpisodeWrapper(VmapWrapper(env), episode_length)
-        self._begin, self._renew = jax.jit(self._worlds.reset), jax.jit(self._chosen_anew)
+        self._begin, self._renew = jax.jit(self._worlds.reset), jax.jit(self._reset_where)
         self._advance = jax.jit(self._one_step)
         self._state: EnvState | None = None
         self._key = jax.random.key(0)
@@ -122,20 +122,21 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return tuple(viz.render(self._worlds.model, poses, self._camera, self._size, samples=1))
 
     def _one_step(self, state: EnvState, actions: Array, keys: Array) -> tuple[EnvState, EnvState]:
-        """The next states, and what the step showed: they differ where SAME_STEP has begun a new episode."""
+        """The states to go on from, and those that the step led to: SAME_STEP resets worlds that are done between."""
         later = self._worlds.step(state, actions)
         if self._mode is AutoresetMode.SAME_STEP:
-            return self._chosen_anew(later, later.done > 0, keys), later
+            return self._reset_where(later, later.done > 0, keys), later
         if self._mode is AutoresetMode.NEXT_STEP:
-            later = self._chosen_anew(later, state.done > 0, keys)
+            later = self._reset_where(later, state.done > 0, keys)
         return later, later
 
-    def _chosen_anew(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
-        """States of which some (num_envs,) are the first of an episode."""
+    def _reset_where(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
+        """The states, but first ones of new episodes in the worlds that are chosen (num_envs,) bool."""
         fresh = jax.lax.cond(jnp.any(chosen), self._worlds.reset, lambda keys: state, keys)
         return where(chosen, fresh, state)
 
     def _keys(self) -> Array:
+        """New keys (num_envs,), one for each world."""
         self._key, now = jax.random.split(self._key)
         return jax.random.split(now, self.num_envs)
 

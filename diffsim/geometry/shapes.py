@@ -68,32 +68,32 @@ class Candidates(NamedTuple):
 
 
 def relative_pose(first: Shape, second: Shape) -> tuple[Array, Array]:
-    """Rotation (3, 3) and shift (3,), m, from the frame of the second to that of the first."""
-    # reductions, so that what follows finds the pose computed
-    turn = jnp.sum(first.mat[:, :, None] * second.mat[:, None, :], axis=0)
-    return turn, jnp.sum(first.mat * (second.pos - first.pos)[:, None], axis=0)
+    """Rotation R (3, 3) and shift s (3,), m: a point p of the second's frame is R p + s in the frame of the first."""
+    # R1^T R2 and R1^T (p2 - p1), as reductions, whose results XLA stores
+    rotation = jnp.sum(first.mat[:, :, None] * second.mat[:, None, :], axis=0)
+    return rotation, jnp.sum(first.mat * (second.pos - first.pos)[:, None], axis=0)
 
 
 def candidate(
     dist: Array, pos: Array, normal: Array, tangent: Array | None = None, valid: Array | bool = True
 ) -> Candidates:
-    """One row without its row axis; `stack` joins several."""
+    """One contact candidate, without the axis of rows; `stack` joins several."""
     return Candidates(dist, pos, normal, jnp.zeros_like(normal) if tangent is None else tangent, jnp.asarray(valid))
 
 
 def stack(rows: Sequence[Candidates]) -> Candidates:
-    """Rows with a leading row axis."""
+    """Single candidates joined along a leading axis of rows."""
     return Candidates(*(jnp.stack(parts) for parts in zip(*rows, strict=True)))
 
 
-# roundings that a position has gone through when shapes are compared, in units of its last place
+# error of a position by rounding, in units in the last place
 ROUNDINGS = 8
 
 
 def negligible(x: Array, size: Array | float = 0.0) -> Array | float:
-    """Length in metres below which a direction is undefined, of differences of vectors as long as `size`.
+    """The length, m, below which a difference of vectors as long as `size` has no direction.
 
-    mjMINVAL; in float32 what rounding leaves of points that coincide, at least what squares can carry.
+    In float64 mjMINVAL; in float32 what rounding leaves of equal vectors, and at least a length whose square is normal.
     """
     if x.dtype == jnp.float64:
         return 1e-15
@@ -103,8 +103,8 @@ def negligible(x: Array, size: Array | float = 0.0) -> Array | float:
 def direction(v: Vector, fallback: Vector, size: Array | float) -> tuple[Vector, Array]:
     """(unit vector, length) of a difference v of vectors as long as `size`, on components, with finite derivatives.
 
-    Where v is negligible the unit vector is `fallback` and the length is the component of v along it, so that its
-    derivative agrees with the normal that is returned.
+    Where v is negligible the unit vector is `fallback` and the length is v . fallback, whose derivative by v is the
+    returned unit vector, as elsewhere.
     """
     squared = dot_components(v, v)
     valid = squared > negligible(squared, size) ** 2
@@ -115,8 +115,8 @@ def direction(v: Vector, fallback: Vector, size: Array | float) -> tuple[Vector,
 
 def unit_x(like: Array) -> Vector:
     """(1, 0, 0) on components, each of the shape and dtype of `like`."""
-    none = jnp.zeros_like(like)
-    return [none + 1, none, none]
+    zero = jnp.zeros_like(like)
+    return [zero + 1, zero, zero]
 
 
 def axes_fallback(shape1: Shape, shape2: Shape) -> Vector:
@@ -129,7 +129,7 @@ def axes_fallback(shape1: Shape, shape2: Shape) -> Vector:
 def ball_ball(
     center1: Vector, radius1: Array, center2: Vector, radius2: Array, fallback: Vector
 ) -> tuple[Array, Array, Array]:
-    """(dist, pos, normal) of two balls, given components; `fallback` is the normal of coincident centres."""
+    """(dist (), pos (3,), normal (3,)) of two balls with centres as components; `fallback`: normal of equal centres."""
     between = stored(minus_components(center2, center1))
     size = jax.lax.stop_gradient(total([jnp.abs(c) for c in (*center1, *center2)]))
     normal, length = direction(between, fallback, size)
@@ -146,13 +146,16 @@ def choose(condition: Array, yes: Arrays, no: Arrays) -> Arrays:
 def bounding_boxes(types: np.ndarray, size: Array) -> Array:
     """(n, 3) half sides, m, of boxes around spheres, capsules, ellipsoids, cylinders and boxes of sizes (n, 3)."""
     radius, half, _ = unpack(size)
-    around = jnp.stack([radius, radius, radius], axis=-1)
-    long = jnp.stack([radius, radius, radius + half], axis=-1)
-    flat = jnp.stack([radius, radius, half], axis=-1)
-    shape = {GeomType.SPHERE: around, GeomType.CAPSULE: long, GeomType.CYLINDER: flat}
-    for kind, sides in shape.items():
-        size = jnp.where((types == kind)[:, None], sides, size)
-    return size
+    sides = {
+        GeomType.SPHERE: jnp.stack([radius, radius, radius], axis=-1),
+        GeomType.CAPSULE: jnp.stack([radius, radius, radius + half], axis=-1),
+        GeomType.CYLINDER: jnp.stack([radius, radius, half], axis=-1),
+    }
+    # the sizes of boxes and ellipsoids are half sides already
+    half_sides = size
+    for kind, of_kind in sides.items():
+        half_sides = jnp.where((types == kind)[:, None], of_kind, half_sides)
+    return half_sides
 
 
 def bounding_radii(types: np.ndarray, size: Array) -> Array:
@@ -166,20 +169,20 @@ def bounding_radii(types: np.ndarray, size: Array) -> Array:
 
 
 def lowest(kind: GeomType, shape: Shape, directions: Array) -> Array:
-    """The least d . x, m, over the points x of a shape, for unit vectors d (n, 3), in the frame of its pose: (n,)."""
+    """(n,) the least d . x, m, over the points x of a shape, for unit vectors d (n, 3) in the axes of its pose."""
     local = mul_vec_t(shape.mat[None], directions)
     return dot(directions, shape.pos[None]) - SUPPORT[kind](-local, shape)
 
 
 def bounds(kind: GeomType, shape: Shape) -> tuple[Array, Array]:
-    """The least and the greatest coordinates (3,), m, of the points of a shape."""
+    """The least and the greatest coordinates (3,), m, of the points of a shape: its axis-aligned bounding box."""
     axes = jnp.eye(3, dtype=shape.pos.dtype)
     ends = lowest(kind, shape, jnp.concatenate([axes, -axes]))
     return ends[:3], -ends[3:]
 
 
 def boxed(kind: GeomType, shape: Shape) -> tuple[GeomType, Shape]:
-    """A mesh as the box around its vertices along its own axes; other shapes as they are."""
+    """A mesh as the box around its vertices along its axes; other shapes as they are."""
     if kind != GeomType.MESH:
         return kind, shape
     vert = shape.data.vert
@@ -189,11 +192,12 @@ def boxed(kind: GeomType, shape: Shape) -> tuple[GeomType, Shape]:
 
 
 def _cylinder(d: Array, shape: Shape) -> Array:
+    """radius sqrt(dx^2 + dy^2) + half length |dz|."""
     x, y, z = unpack(d)
     return shape.size[0] * safe.sqrt(x * x + y * y) + shape.size[1] * jnp.abs(z)
 
 
-# h of unit vectors (n, 3) in the frame of the shape: (n,)
+# the support function h(d) (n,) for unit vectors d (n, 3) in the frame of the shape
 SUPPORT: dict[GeomType, Callable[[Array, Shape], Array]] = {
     GeomType.SPHERE: lambda d, shape: jnp.broadcast_to(shape.size[0], d.shape[:-1]),
     GeomType.CAPSULE: lambda d, shape: shape.size[0] + shape.size[1] * jnp.abs(d[:, 2]),

@@ -20,7 +20,8 @@ from diffsim.xla.gather import pick
 
 Array = jax.Array
 
-NEAR_PLANE = 1e-15
+# m, least depth by which the projection divides
+LEAST_DEPTH = 1e-15
 
 
 def focal_pixels(model: Model, camera: Ints) -> Array:
@@ -47,16 +48,15 @@ def camera_projection(readings: Readings, group: Group) -> Array:
     data, model, camera = readings.data, readings.model, group.refid
     offset = pick(data.site_xpos, group.objid) - pick(data.cam_xpos, camera)
     local = mul_vec_t(pick(data.cam_xmat, camera), offset)
-    depth = local[:, 2]
-    # on the camera's own plane the image is at infinity: keep it finite
-    tiny = jnp.abs(depth) < NEAR_PLANE
-    depth = jnp.where(tiny, jnp.where(depth < 0, -NEAR_PLANE, NEAR_PLANE), depth)
+    # negative in front of the camera; in its plane the image is at infinity, and kept finite
+    z = local[:, 2]
+    tiny = jnp.abs(z) < LEAST_DEPTH
+    z = jnp.where(tiny, jnp.where(z < 0, -LEAST_DEPTH, LEAST_DEPTH), z)
     focal = focal_pixels(model, camera)
     middle = jnp.asarray(readings.topology.cam_resolution[camera] / 2, local.dtype)
-    # depth is negative in front of the camera
+    # u = focal x / -z + middle, v = focal y / z + middle: rows of pixels run downwards
     image = pack([-local[:, 0], local[:, 1]]) * focal
-    centred = scale(middle, local[:, 2])
-    return (image + centred) / depth[:, None]
+    return (image + scale(middle, local[:, 2])) / z[:, None]
 
 
 def pixel_rays(readings: Readings, camera: int) -> tuple[Array, Array]:
@@ -95,6 +95,7 @@ def rangefinder(readings: Readings, group: Group) -> Array:
 
 
 def _from_sites(readings: Readings, group: Group) -> Array:
+    """(n, dim) along the z axes of sites."""
     data = readings.data
     origin = pick(data.site_xpos, group.objid)
     direction = pick(data.site_xmat, group.objid)[:, :, 2]
@@ -103,12 +104,13 @@ def _from_sites(readings: Readings, group: Group) -> Array:
 
 
 def _from_camera(readings: Readings, group: Group) -> Array:
+    """(n, dim) through the pixels of cameras, row by row."""
     data, images = readings.data, []
     for camera in group.objid.tolist():
         origin, direction = pixel_rays(readings, camera)
         body = readings.topology.cam_bodyid[camera]
         hits = _cast(readings, origin, direction, np.full(len(origin), body))
-        # depth is measured along the optical axis, from the camera's own plane
+        # along the optical axis, from the plane of the camera
         offset = origin + scale(direction, hits.distance) - data.cam_xpos[camera][None]
         depth = -dot(offset, data.cam_xmat[camera][None, :, 2])
         depth = jnp.where(hits.distance >= 0, depth, -1)
@@ -117,12 +119,13 @@ def _from_camera(readings: Readings, group: Group) -> Array:
 
 
 def _cast(readings: Readings, origin: Array, direction: Array, exclude: np.ndarray) -> RayHits:
+    """What rays (k,) meet; each does not see the geoms of its body `exclude` (k,)."""
     data = readings.data
     return cast(readings.model, data.geom_xpos, data.geom_xmat, Rays(origin, direction, exclude))
 
 
 def _fields(group: Group, hits: RayHits, origin: Array, direction: Array, depth: Array) -> Array:
-    """The fields of `data`, in their fixed order, for k rays: (k, fields)."""
+    """(k, dim) the fields that the attribute `data` asks for, in the order of RayDataField, for k rays."""
     hit = (hits.distance >= 0)[:, None]
     values = {
         RayDataField.DIST: hits.distance[:, None],

@@ -94,17 +94,29 @@ def contacts(model: Model, data: Data) -> ContactList:
 
 
 def _matches(model: Model, kind: str, pair: tuple[Array, Array], which: Which, other: Which) -> tuple[Array, Array]:
-    """(ncon,) contacts in which an object is the first, and those in which it is the second, of a pair (ncon,) each."""
-    one = model.topology.index(kind, which)
-    first, second = (ids == one for ids in pair)
+    """(ncon,) whether an object is the first of a contact, and whether it is the second.
+
+    Args:
+      model: the model.
+      kind: of object, "geom" or "body".
+      pair: (ncon,) ids of the first and of the second objects of all contacts.
+      which: the object.
+      other: count only contacts with this one; None for all.
+    """
+    first, second = pair
+    index = model.topology.index(kind, which)
+    as_first, as_second = first == index, second == index
     if other is None:
-        return first, second
-    two = model.topology.index(kind, other)
-    return first & (pair[1] == two), second & (pair[0] == two)
+        return as_first, as_second
+    other_index = model.topology.index(kind, other)
+    return as_first & (second == other_index), as_second & (first == other_index)
 
 
 def _net_force(model: Model, data: Data, as_first: Array, as_second: Array) -> Array:
-    """(3,) the sum of contact forces on the objects that are first or second in some contacts (ncon,)."""
+    """(3,) N, world: the sum of contact forces on an object, which is the first or the second of some contacts (ncon,).
+
+    `contact_force` acts on the second object.
+    """
     local = contact_force(model, data)[:, :3]
     sign = as_second.astype(local.dtype) - as_first.astype(local.dtype)
     return jnp.sum(scale(mul_vec_t(data.contact.frame, local), sign), axis=0)

@@ -96,7 +96,9 @@ def _row(value: object) -> str:
 
 @per_topology
 def _labels(topology: Topology) -> Labels:
-    """Names of rows, by the size that counts them: of objects, and of what belongs to objects one after another."""
+    """Names of rows by the size that counts them, such as "nbody": of objects, and of elements of objects, such as
+    vertices, which have the name of their object.
+    """
     labels: Labels = {}
     for kind, row in KINDS.items():
         names = topology.names[kind]
