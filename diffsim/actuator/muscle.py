@@ -65,14 +65,14 @@ def activation_rate(actuators: Actuators) -> Array:
     equal = excess == 0
 
     def over_tau(excess: Array, activates: Array) -> Array:
-        sharp = jnp.where(activates, activation, deactivation)
-        tau = jnp.where(smooth, deactivation + (activation - deactivation) * blend, sharp)
+        blended = deactivation + (activation - deactivation) * blend
+        tau = jnp.where(smooth, blended, jnp.where(activates, activation, deactivation))
         return excess / safe.maximum(tau, MINVAL)
 
-    # the value, and two terms that are zero and have the derivatives by ctrl and by act
-    value = over_tau(jax.lax.stop_gradient(excess), excess > 0)
+    # two terms that are zero and have the derivatives by ctrl and by act; the value
     by_ctrl = over_tau(_zero_with_derivative(ctrl), (excess > 0) | (equal & (ctrl <= 0)))
     by_act = over_tau(_zero_with_derivative(act), (excess > 0) | (equal & (act >= 1)))
+    value = over_tau(jax.lax.stop_gradient(excess), excess > 0)
     return (value + by_ctrl - by_act)[:, None]
 
 

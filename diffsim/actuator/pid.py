@@ -26,6 +26,7 @@ Array = jax.Array
 NAME = "mujoco.pid"
 # settings, in the order of the columns of actuator_pidprm; a bound of -1 is none
 SETTINGS = {"kp": 0.0, "ki": 0.0, "kd": 0.0, "imax": -1.0, "slewmax": -1.0}
+KP, KI, KD, IMAX, SLEWMAX = range(5)
 # activations that the plugin adds: the integral of the error, the last setpoint
 STATES = 2
 
@@ -61,7 +62,7 @@ def parameters(settings: Mapping[str, str]) -> np.ndarray:
 
 def has_states(prm: np.ndarray) -> np.ndarray:
     """(n, 2) whether controllers with parameters (n, 5) have an integral, and a last setpoint."""
-    return np.stack([prm[:, 1] != 0, prm[:, 4] >= 0], axis=1)
+    return np.stack([prm[:, KI] != 0, prm[:, SLEWMAX] >= 0], axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,27 +86,25 @@ class Controller:
 
     def force(self, actuators: Actuators, act: Array) -> Array:
         """(n,) N or N m; `act` (n, k) is that of the next timestep for actuators with `actearly`."""
-        inner = self.inner.rate(_inner(actuators))
-        kp, ki, kd = (actuators.pidprm[:, k] for k in range(3))
+        inner, prm = self.inner.rate(_inner(actuators)), actuators.pidprm
         error = self._setpoint(actuators, act) - actuators.length
         setpoint_rate = inner[:, -1] if inner.shape[1] else jnp.zeros_like(error)
         integral = where(actuators.has[:, 0], _next_integral(actuators, error), 0)
-        return kp * error + ki * integral + kd * (setpoint_rate - actuators.velocity)
+        return prm[:, KP] * error + prm[:, KI] * integral + prm[:, KD] * (setpoint_rate - actuators.velocity)
 
     def _setpoint(self, actuators: Actuators, act: Array) -> Array:
         """(n,) the control or last activation, at most slewmax a second from the last setpoint."""
         wanted = act[:, -1] if act.shape[1] > STATES else actuators.ctrl
-        last, reach = actuators.act[:, 1], actuators.pidprm[:, 4] * actuators.timestep
+        last, reach = actuators.act[:, 1], actuators.pidprm[:, SLEWMAX] * actuators.timestep
         limited = actuators.has[:, 1] & (actuators.time > 0)
         return where(limited, safe.clip(wanted, last - reach, last + reach), wanted)
 
 
 def _next_integral(actuators: Actuators, error: Array) -> Array:
     """(n,) the integral of the error one timestep later, whose force ki times it is at most imax."""
-    ki, imax = actuators.pidprm[:, 1], actuators.pidprm[:, 3]
-    integral = actuators.act[:, 0] + error * actuators.timestep
-    bound = safe.divide(imax, jnp.abs(ki))
-    return where(imax >= 0, safe.clip(integral, -bound, bound), integral)
+    prm, integral = actuators.pidprm, actuators.act[:, 0] + error * actuators.timestep
+    bound = safe.divide(prm[:, IMAX], jnp.abs(prm[:, KI]))
+    return where(prm[:, IMAX] >= 0, safe.clip(integral, -bound, bound), integral)
 
 
 def _inner(actuators: Actuators) -> Actuators:

@@ -209,8 +209,7 @@ def _lift(density: Array, coefficients: FluidCoefficients, size: Array, angular:
     magnus = scale(cross(angular, linear), coefficients.magnus_lift * density * volume)
     projection = _projection(size, linear)
     cosine = projection.along / safe.maximum(safe.norm(linear) * projection.square, MINVAL)
-    strength = coefficients.kutta_lift * density * cosine * projection.area
-    circulation = scale(cross(projection.normal, linear), strength)
+    circulation = scale(cross(projection.normal, linear), coefficients.kutta_lift * density * cosine * projection.area)
     return magnus + cross(circulation, linear)
 
 
@@ -222,16 +221,15 @@ def _drag(
     a, b, c = size[:, 0], size[:, 1], size[:, 2]
     largest, smallest = safe.maximum(safe.maximum(a, b), c), safe.minimum(safe.minimum(a, b), c)
     middle = a + b + c - largest - smallest
-    largest_area = PI * largest * middle
+    max_area = PI * largest * middle
     area = _projection(size, linear).area
     diameter = 2 / 3 * (a + b + c)
-    drag_area = area * coefficients.blunt_drag + coefficients.slender_drag * (largest_area - area)
-    drag = viscosity * 3 * PI * diameter + density * safe.norm(linear) * drag_area
+    blunt, slender = coefficients.blunt_drag, coefficients.slender_drag
+    drag = viscosity * 3 * PI * diameter + density * safe.norm(linear) * (area * blunt + slender * (max_area - area))
 
     moment = pack([_max_moment(a, b, c), _max_moment(b, c, a), _max_moment(c, a, b)])
     largest_moment = 8 / 15 * PI * middle * largest**4
-    drag_moment = scale(moment, coefficients.angular_drag)
-    drag_moment = drag_moment + scale(largest_moment[:, None] - moment, coefficients.slender_drag)
+    drag_moment = scale(moment, coefficients.angular_drag) + scale(largest_moment[:, None] - moment, slender)
     return drag, viscosity * PI * diameter**3 + density * safe.norm(angular * drag_moment)
 
 

@@ -177,13 +177,14 @@ class Env:
             raise ValueError("this task draws noise: begin needs a key of jax.random")
         no_action, zero = jnp.zeros(self.model.nu, state.qpos.dtype), jnp.zeros((), state.qpos.dtype)
         moment, kept = self._moment(state, inputs, state, no_action, {"rng": key})
+        metrics = jax.tree.map(jnp.zeros_like, self.task.reward(moment))
         return EnvState(
             physics=state,
             inputs=inputs,
             obs=self.task.observe(moment),
             reward=zero,
             done=zero,
-            metrics=jax.tree.map(jnp.zeros_like, self.task.reward(moment)),
+            metrics=metrics,
             info={"status": jnp.zeros((), jnp.int32)} | kept,
         )
 

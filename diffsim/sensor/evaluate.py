@@ -45,10 +45,9 @@ def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact
         return jnp.zeros(topology.nsensordata, state.qpos.dtype)
     layout = _layout(topology)
     readings = Readings(model, state, inputs, data, contact_force)
-    values = []
-    for group in layout.groups:
-        read = SENSORS[group.type].function(readings, group).reshape(-1)
-        values.append(_cut_off(model, read, np.repeat(group.sensors, group.dim)))
+    values = [SENSORS[group.type].function(readings, group).reshape(-1) for group in layout.groups]
+    owners = [np.repeat(group.sensors, group.dim) for group in layout.groups]
+    values = [_cut_off(model, *pair) for pair in zip(values, owners, strict=True)]
     if len(layout.pieces) > MOST_PIECES:
         return pick(jnp.concatenate(values), layout.order)
     # XLA computes only the pieces that a program reads: a gyro then costs no solve

@@ -92,11 +92,11 @@ def inverse_weights(
     of_slides = jnp.where(regular, inverse_mass[topology.dof_bodyid], jnp.inf)
     dof_weight = jnp.where(slides[topology.dof_bodyid], of_slides, inverse_diagonal)
 
-    # L^-1 J^T of tendons; L^-1 moment of actuators, and M^-1 moment = L^-T (L^-1 moment)
-    tendon_parts = _solve_lower(factor, tendons.ten_J)
+    # L^-1 moment of actuators, and M^-1 moment = L^-T (L^-1 moment); L^-1 J^T of tendons
     actuator_parts = _solve_lower(factor, transmission.actuator_moment)
     pairs = zip(factor.inverse, actuator_parts, strict=True)
     accelerations = [matmul(jnp.swapaxes(inverse, 1, 2), part) for inverse, part in pairs]
+    tendon_parts = _solve_lower(factor, tendons.ten_J)
     return {
         "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], body_weight, 0.0),
         "dof_invweight0": _joint_means(topology, dof_weight),
@@ -118,7 +118,7 @@ def _of_flexes(model: Model, kinematics: Kinematics, com: ComFrame, factor: Fact
 
 def _solve_lower(factor: Factor, rows: Array) -> list[Array]:
     """L^-1 J^T of rows J (k, nv), by blocks (count, size, k)."""
-    columns = (jnp.swapaxes(part, 1, 2) for part in columns_of(factor.blocks, rows).parts)
+    columns = [jnp.swapaxes(part, 1, 2) for part in columns_of(factor.blocks, rows).parts]
     return [matmul(*pair) for pair in zip(factor.inverse, columns, strict=True)]
 
 
