@@ -23,6 +23,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import for_cpu
 
@@ -383,8 +384,7 @@ def run_in_slots(loop: Loop, arguments: tuple, slots: int) -> Any:
     advance, more_constants = _explicit(loop.advance, jax.eval_shape(start, constants, *arguments), *arguments)
 
     def whole(constants: tuple, arguments: tuple) -> Any:
-        first = start(constants[0], *arguments)
-        step = partial(advance, constants[1])
+        step, first = partial(advance, constants[1]), start(constants[0], *arguments)
         return jax.lax.while_loop(lambda carry: ~loop.ended(carry), lambda carry: step(carry, *arguments), first)
 
     def of_a_batch(size: int, batched: Any, *problem: Any) -> Any:
@@ -438,13 +438,13 @@ def in_turn(function: Callable[..., Any], arguments: tuple, width: int, needed: 
 def _explicit(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], list[Array]]:
     """The function, with what it holds from outside as its first argument; and what it holds.
 
-    A rule for batches must be told of everything that may have a batch axis. Traced once, however often called.
+    A rule for batches must be told of everything that may have a batch axis. Traced once, without what nothing reads.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    tree = jax.tree.structure(shape)
+    tree, jaxpr = jax.tree.structure(shape), dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), True)[0]
 
     @jax.jit
     def call(constants: list[Array], *arguments: Any) -> Any:
-        return jax.tree.unflatten(tree, jax.core.eval_jaxpr(closed.jaxpr, constants, *jax.tree.leaves(arguments)))
+        return jax.tree.unflatten(tree, jax.core.eval_jaxpr(jaxpr, constants, *jax.tree.leaves(arguments)))
 
     return call, list(closed.consts)

@@ -54,11 +54,11 @@ def both(model: diffsim.Model, spread: float, key: jax.Array) -> tuple[optimize.
     size = jnp.where(jax.random.bernoulli(keys[2]), 0.3, 0.0)
     guess = size * task.upper * jax.random.normal(keys[3], (STEPS, 2))
     plan = optimize.ilqr(task, state, guess, optimize.Ilqr(iterations=60, quick_compile=True))
-    shape = (jnp.asarray(PIECES), jnp.asarray(STEPS), STEPS)
+    shape = (jnp.asarray(PIECES), jnp.asarray(STEPS))
 
     def better(i: jax.Array, proposal: tuple) -> tuple:
         worlds = same_worlds(state, SEARCH.samples)
-        return improve(task, worlds, proposal, jax.random.fold_in(keys[4], i), shape, SEARCH)
+        return improve(task, worlds, proposal, jax.random.fold_in(keys[4], i), shape, jnp.zeros_like(guess), SEARCH)
 
     first = propose(task, jnp.zeros((PIECES, 2)), SEARCH.first)
     return plan, jax.lax.fori_loop(0, ROUNDS, better, first).cost

@@ -7,6 +7,7 @@ import pytest
 import diffsim
 from diffsim import optimize
 from diffsim.optimize.trajectory.plan import _Find, _Hunt
+from diffsim.optimize.trajectory.search import Attempt
 from tests.optimize.problems import HORIZON, exact, reach
 
 FEW = optimize.Sampling(samples=128, elites=12)
@@ -76,11 +77,15 @@ def test_no_goal_is_given_up_for_a_lower_cost() -> None:
     """Polish once took a box from 0.8% of the goal error to 2.6%, for 1% of the cost."""
     hunt = object.__new__(_Hunt)
     hunt.goal, hunt.robust = 1.0, None
-    searched = _Find(NOTHING, 9.8, 0.004, jnp.full(8, 12.0))
-    polished = _Find(NOTHING, 9.7, 0.026, jnp.full(8, 10.0))
+
+    def find(cost: float, final: float, noisy: float) -> _Find:
+        state = diffsim.make_state(TASK.model)
+        return _Find(Attempt(jnp.asarray(cost), jnp.asarray(final), state, NOTHING, jnp.asarray(0)), np.full(8, noisy))
+
+    searched, polished = find(9.8, 0.004, 12.0), find(9.7, 0.026, 10.0)
     assert min([polished, searched], key=hunt.demerit) is searched
     # of two that reach it, what costs less under noise; where the task has no goal, or plans are robust, that alone
-    assert min([searched, polished._replace(final=0.005)], key=hunt.demerit).cost == 9.7
+    assert min([searched, find(9.7, 0.005, 10.0)], key=hunt.demerit).cost == pytest.approx(9.7)
     for goal, robust in ((0.0, None), (1.0, "mean")):
         hunt.goal, hunt.robust = goal, robust
         assert min([searched, polished], key=hunt.demerit) is polished

@@ -45,7 +45,7 @@ def test_rounding_leaves_a_minimum_in_float32() -> None:
     def gain(system: Any, one: jax.Array) -> jax.Array:
         task: Any = types.SimpleNamespace(lower=-one, upper=one)
         ctrl = jnp.zeros((steps, n), one.dtype)
-        return jnp.sum(ilqr._backward(task, system, ctrl, 1e-6 * one[0])[2])
+        return jnp.sum(ilqr.backward(task, system, ctrl, 1e-6 * one[0])[2])
 
     for seed in (0, 2):
         rng = np.random.default_rng(seed)
@@ -57,7 +57,7 @@ def test_rounding_leaves_a_minimum_in_float32() -> None:
         r[-1, n:], r_x[-1, n:] = 20 * rng.normal(size=2 * n), np.diag(np.repeat([10.0, 3.0], n))
         r_u[:-1, :n] = 0.05 * np.eye(n)
         parts = (np.broadcast_to(A, (steps + 1, *A.shape)), np.broadcast_to(B, (steps + 1, *B.shape)), r, r_x, r_u)
-        systems = [ilqr._Model(*(jnp.asarray(part, dtype) for part in parts)) for dtype in (jnp.float32, jnp.float64)]
+        systems = [ilqr.LinearQuadratic(*(jnp.asarray(part, dtype) for part in parts)) for dtype in (jnp.float32, jnp.float64)]
         np.testing.assert_allclose(*(gain(system, jnp.ones(n, system.A.dtype)) for system in systems), rtol=0.01)
 
 

@@ -108,7 +108,7 @@ Stage = tuple[Array, Array, Array]
 Trial = tuple[Trajectory, Array]
 
 
-class _Model(NamedTuple):
+class LinearQuadratic(NamedTuple):
     """The linear-quadratic model about a motion, T + 1 rows: dynamics A, B; residuals r and their derivatives."""
 
     A: Array
@@ -134,7 +134,7 @@ class _Model(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """The first motion and the best so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
+    """The best motion so far, the next step (T, nu) and gains to try from it, mu, and how it goes.
 
     Before the first motion, `iterations` is -1 and the step is nothing, from one that costs more than any: all motions
     are simulated by the same part of the program.
@@ -142,7 +142,6 @@ class _Progress(NamedTuple):
     motion last changed: mu makes steps small that lead nowhere. `unreached` is the cost that no control has a part in.
     """
 
-    first: Trajectory
     path: Trajectory
     step: Array
     gains: Array
@@ -183,16 +182,11 @@ def ilqr(task: Task, state: State, ctrl: Array, settings: Ilqr | None = None) ->
     settings = Ilqr() if settings is None else settings
     if settings.quick_compile is None:
         settings = settings.replace(quick_compile=by_hand(task, state, ctrl))
-    return (_descend_soon if settings.quick_compile else _descend)(task, state, ctrl, settings)[1]
+    return (_descend_soon if settings.quick_compile else _descend)(task, state, ctrl, settings)
 
 
-def polished(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
-    """The motion under given controls, and what `ilqr` makes of it, by one program that compiles quickly."""
-    return _descend_soon(task, state, ctrl, settings.replace(quick_compile=True))
-
-
-def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Trajectory, Plan]:
-    """The first motion and the plan."""
+def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
+    """The plan."""
     ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
     loop = Loop(
@@ -202,7 +196,7 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Traje
     )
     end = run_in_slots(loop, (task, state, ctrl), settings.slots or (SLOTS if for_cpu() else 0))
     best = end.path
-    plan = Plan(
+    return Plan(
         states=best.states,
         ctrl=best.ctrl,
         cost=best.cost,
@@ -213,7 +207,6 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> tuple[Traje
         promised=safe.divide(end.promised, best.cost),
         unreached=safe.divide(end.unreached, best.cost),
     )
-    return end.first, plan
 
 
 _descend, _descend_soon = jit(_solve), jit(_solve, quick=True)
@@ -250,7 +243,7 @@ def _start(task: Task, state: State, ctrl: Array, settings: Ilqr) -> _Progress:
     path = Trajectory(states=states, ctrl=ctrl, cost=zero + jnp.inf, status=count)
     gains, no = jnp.zeros((*ctrl.shape, tangent_size(task.model)), ctrl.dtype), jnp.zeros((), bool)
     mu = zero + settings.regularization
-    return _Progress(path, path, jnp.zeros_like(ctrl), gains, zero, zero, zero, mu, count - 1, no, no)
+    return _Progress(path, jnp.zeros_like(ctrl), gains, zero, zero, zero, mu, count - 1, no, no)
 
 
 def _try(task: Task, progress: _Progress, sizes: Array) -> Trial:
@@ -287,7 +280,6 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
     path = jax.tree.map(lambda a, b: jnp.where(better, a, b), tried, old)
     failed = ~jnp.isfinite(path.cost)
     return progress._replace(
-        first=jax.tree.map(lambda a, b: jnp.where(first, a, b), tried, progress.first),
         path=path,
         promised=jnp.where(better & (gain > least), 0, progress.promised),
         mu=mu,
@@ -299,10 +291,9 @@ def _accept(progress: _Progress, tried: Trajectory, size: Array, settings: Ilqr)
 
 def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
     """The next step and gains, from the linear-quadratic model about the motion."""
-    expand = functools.partial(_expand, together=together)
-    width, simulated = LINEARIZED if for_cpu() else 0, progress.iterations >= 0
-    system = in_turn(expand, (task, progress.path), width, simulated)
-    step, gains, gain = _backward(task, system, progress.path.ctrl, progress.mu)
+    width, simulated, path = LINEARIZED if for_cpu() else 0, progress.iterations >= 0, progress.path
+    system = in_turn(functools.partial(expand, together=together), (task, path.states, path.ctrl), width, simulated)
+    step, gains, gain = backward(task, system, path.ctrl, progress.mu)
     # not a number where rounding left no minimum to step to: more regularization makes one
     expected = jnp.where(jnp.isfinite(jnp.sum(gain)), jnp.sum(gain), jnp.inf)
     return progress._replace(
@@ -314,31 +305,34 @@ def _prepare(task: Task, progress: _Progress, together: bool) -> _Progress:
     )
 
 
-def _expand(task: Task, path: Trajectory, together: bool) -> _Model:
-    """Derivatives of all steps side by side, by forward mode in tangent coordinates."""
-    model, states, nx = task.model, path.states, tangent_size(task.model)
-    length = path.ctrl.shape[0]
-    ctrl = jnp.concatenate([path.ctrl, jnp.zeros_like(path.ctrl[:1])])
+def expand(task: Task, states: State, ctrl: Array, together: bool) -> LinearQuadratic:
+    """Derivatives of all steps of a motion, T + 1 states and (T, nu), side by side, in tangent coordinates.
+
+    Args:
+      together: by all coordinates in one pass, as for `columns`.
+    """
+    model, length, nx = task.model, ctrl.shape[0], tangent_size(task.model)
+    ctrl = jnp.concatenate([ctrl, jnp.zeros_like(ctrl[:1])])
     # where each step led; the one after the last is not used
     there = jax.tree.map(lambda leaf: jnp.concatenate([leaf[1:], leaf[-1:]]), states)
 
-    def expand(state: State, later: State, ctrl: Array, last: Array) -> _Model:
+    def of_step(state: State, later: State, ctrl: Array, last: Array) -> LinearQuadratic:
         def outcome(dq: Array, dv: Array, da: Array, du: Array) -> tuple[tuple[Array, Array], Array]:
             moved, r, _ = residuals(task, displaced(model, state, dq, dv, da), ctrl + du, last)
             return (difference(model, moved, later), r), r
 
         (transition, slope), r = columns(outcome, no_change(model), together)
-        return _Model(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
+        return LinearQuadratic(transition[:, :nx], transition[:, nx:], r, slope[:, :nx], slope[:, nx:])
 
-    return jax.vmap(expand)(states, there, ctrl, jnp.arange(length + 1) == length)
+    return jax.vmap(of_step)(states, there, ctrl, jnp.arange(length + 1) == length)
 
 
-def _backward(task: Task, system: _Model, ctrl: Array, mu: Array) -> Stage:
+def backward(task: Task, system: LinearQuadratic, ctrl: Array, mu: Array) -> Stage:
     """The minimum of the quadratic model of the cost to go, backwards in time: all stages, stacked."""
     *_, r, r_x, _ = (leaf[-1] for leaf in system)
     end = (matmul(r_x.T, r), matmul(r_x.T, r_x))
 
-    def stage(value: tuple[Array, Array], row: tuple[_Model, Array]) -> tuple[tuple[Array, Array], Stage]:
+    def stage(value: tuple[Array, Array], row: tuple[LinearQuadratic, Array]) -> tuple[tuple[Array, Array], Stage]:
         (A, B, r, r_x, r_u), now = row
         slope, curvature = value
         Q_x, Q_u = matmul(r_x.T, r) + matmul(A.T, slope), matmul(r_u.T, r) + matmul(B.T, slope)

@@ -9,7 +9,16 @@ import jax.numpy as jnp
 
 from diffsim.base.checked import checked
 from diffsim.optimize.trajectory.ilqr import Ilqr, ilqr
-from diffsim.optimize.trajectory.search import Sampling, pursue
+from diffsim.optimize.trajectory.search import (
+    Proposal,
+    Sampling,
+    improve,
+    middles,
+    need_bounds,
+    propose,
+    same_worlds,
+    spread,
+)
 from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
 from diffsim.simulate.step import step_data
 from diffsim.types import Model, State
@@ -48,7 +57,7 @@ def mpc(
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected one or more")
     if isinstance(settings, Sampling):
-        return pursue(task, state, ctrl, steps, plant, settings, jax.random.key(0) if key is None else key)
+        return _pursue(task, state, ctrl, steps, plant, settings, jax.random.key(0) if key is None else key)
     settings = Ilqr(iterations=1) if settings is None else settings
 
     def advance(carry: tuple[State, Array], _: None) -> tuple[tuple[State, Array], tuple[State, Array, Array, Array]]:
@@ -64,6 +73,47 @@ def mpc(
         return (later, shifted), (now, plan.ctrl[0], plan.cost, status)
 
     (final, _), (states, taken, costs, bits) = jax.lax.scan(advance, (state, ctrl), None, length=steps)
+    states = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), states, final)
+    status = jax.lax.reduce(bits, jnp.zeros((), jnp.int32), jax.lax.bitwise_or, (0,))
+    return Trajectory(states=states, ctrl=taken, cost=costs[-1], status=status)
+
+
+def _pursue(
+    task: Task, state: State, ctrl: Array, steps: int, plant: Model | None, settings: Sampling, key: Array
+) -> Trajectory:
+    """Receding horizons, one search after another, each of which drives a few pieces: `mpc` by searches."""
+    need_bounds(task)
+    horizon = len(ctrl)
+    pieces = min(settings.pieces, horizon)
+    act = max(1, min(settings.driven, pieces) * horizon // pieces)
+    shape, nothing = (jnp.asarray(pieces), jnp.asarray(horizon)), jnp.zeros_like(ctrl)
+
+    def drive(now: State, ctrl: Array) -> tuple[State, tuple[State, Array, Array]]:
+        later, data = step_data(task.model if plant is None else plant, now, task.inputs.replace(ctrl=ctrl))
+        return later, (now, ctrl, data.status)
+
+    def advance(carry: tuple[State, Array], turn: Array) -> tuple[tuple[State, Array], tuple]:
+        now, guess = carry
+        turn_key = jax.random.fold_in(key, turn)
+
+        def better(i: Array, proposal: Proposal) -> Proposal:
+            worlds = same_worlds(now, settings.samples)
+            return improve(task, worlds, proposal, jax.random.fold_in(turn_key, i), shape, nothing, settings)
+
+        first = propose(task, middles(guess, pieces, horizon, pieces), settings.first)
+        proposal = jax.lax.fori_loop(0, settings.rounds * jnp.where(turn == 0, 3, 1), better, first)
+        plan = spread(proposal.best, pieces, horizon, horizon)
+        later, (states, taken, bits) = jax.lax.scan(drive, now, plan[:act])
+        shifted = plan[jnp.minimum(jnp.arange(horizon) + act, horizon - 1)]
+        return (later, shifted), (states, taken, jnp.full(act, proposal.cost), bits)
+
+    turns = -(-steps // act)
+    _, rows = jax.lax.scan(advance, (state, ctrl), jnp.arange(turns))
+    # the last plan may drive further than was asked for
+    flat = jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), rows)
+    states, taken, costs, bits = jax.tree.map(lambda leaf: leaf[:steps], flat)
+    last = jax.tree.map(lambda leaf: leaf[-1], states)
+    final = drive(last, taken[-1])[0]
     states = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), states, final)
     status = jax.lax.reduce(bits, jnp.zeros((), jnp.int32), jax.lax.bitwise_or, (0,))
     return Trajectory(states=states, ctrl=taken, cost=costs[-1], status=status)

@@ -8,41 +8,48 @@ A search over controls (search.py) finds such ways, of two kinds, since each fai
 
 The best is refined by more pieces that scatter less; where it ends near the goal but not at it, the goal counts ten
 times for a while. For `robust` plans it is steadied in a set of worlds with noise of controls, friction, masses and
-start. Of those that reach the goal, what costs least under noise is polished by iLQR, which is kept only if that
-reaches it too, and costs less under noise: a little can be bought with a grip that the least noise loses.
+start. Of those that reach the goal, what costs least under noise is polished by steps of iLQR, tried in the program of
+the search, each of which reaches it too and costs no more under noise: a little can be bought with a grip that the
+least noise loses. What runs on the host between the programs is numpy, which has nothing to compile.
 """
 
-import dataclasses
 import functools
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.linearize import refuse_delays
-from diffsim.optimize.tangent import integrate, tangent_size
-from diffsim.optimize.trajectory.ilqr import Ilqr, Plan, polished
+from diffsim.optimize.tangent import tangent_size
+from diffsim.optimize.trajectory.ilqr import PROMISED, UNREACHED, Plan
 from diffsim.optimize.trajectory.search import (
+    WAYS,
+    Aims,
+    Attempt,
+    Doubt,
+    Feedback,
     Proposal,
     Sampling,
     Worlds,
+    aim,
     attempts,
+    doubtful,
     draw,
-    half_ranges,
-    inside,
     learn,
     middles,
     need_bounds,
     propose,
+    repeated,
+    shaken,
     spread,
 )
-from diffsim.optimize.trajectory.task import Task, Trajectory, controls_of
-from diffsim.simulate.randomize import Scale, leaf, varied_leaves
+from diffsim.optimize.trajectory.task import Task, controls_of
 from diffsim.types import State
 from diffsim.types.record import leaf as field
 from diffsim.types.record import record
@@ -65,30 +72,12 @@ REACHED, TRIES = 7e-3, 3
 AT, NEAR, PRESSED = 3e-3, 0.2, 9.0
 # worlds of robust planning, and how many times as much the cost may be under noise before a motion is called fragile
 SET, FRAGILE = 8, 1.25
-# stages of robust planning about the best motion
+# stages of robust planning about the best motion; and where none was asked for, but it is fragile
 STEADIED = ((8, 10, 0.3), (16, 10, 0.2), (32, 10, 0.1))
-
-
-@dataclasses.dataclass(frozen=True)
-class Doubt:
-    """How the world may differ from the model.
-
-    Attributes:
-      controls: deviation of noise on each control at each step, in half ranges.
-      fields: how leaves of the model scatter, as in `diffsim.randomize`; None for friction and masses by 5%.
-      start: deviation of the first state in tangent coordinates, m, rad and their rates.
-      worlds: how many worlds a motion is tried in.
-    """
-
-    controls: float = 0.003
-    fields: Mapping[str, Any] | None = None
-    start: float = 1e-3
-    worlds: int = 64
-
-    def scatter(self) -> dict[str, Any]:
-        """How leaves scatter."""
-        usual = {"geom_friction": Scale(0.95, 1.05), "body_mass": Scale(0.95, 1.05)}
-        return usual if self.fields is None else dict(self.fields)
+STEADIER = ((16, 8, 0.2), (32, 8, 0.1))
+# polish: iterations at most, and in the midst of a search; the first regularization, the share of the cost below which
+# a step gains nothing, and by which the cost under noise may rise above the least so far
+POLISHED, BRIEF, REGULARIZED, SETTLED, SLACK = 20, 6, 1e-2, 1e-5, 0.01
 
 
 @record
@@ -96,7 +85,7 @@ class Solution(Plan):
     """What `plan` found: a motion with feedback, as of `ilqr`, and how it fares.
 
     `noisy` are costs in worlds that differ from the model as `Doubt` says; `idle` is the cost of controls at rest;
-    `goal` the final part of the cost, at the start and at the end. `gains` are zero where polish was not kept.
+    `goal` the final part of the cost, at the start and at the end.
     """
 
     noisy: Array = field("worlds")
@@ -107,12 +96,13 @@ class Solution(Plan):
     @property
     def advice(self) -> str:
         """How far the motion can be trusted, in a few words."""
-        cost, mean, spread = float(self.cost), float(jnp.mean(self.noisy)), float(jnp.std(self.noisy))
+        noisy = np.asarray(self.noisy)
+        cost, mean, spread = float(self.cost), float(noisy.mean()), float(noisy.std())
         begin, end = (float(value) for value in self.goal)
         far = f", the goal's part falls from {begin:.3g} to {end:.3g}" if begin > 0 else ""
         first = f"It costs {cost:.3g} where rest costs {float(self.idle):.3g}{far}."
-        worst = f"{float(jnp.max(self.noisy)):.3g} at worst"
-        under = f"{mean:.3g} +- {spread:.2g} in {self.noisy.size} worlds of noise, {worst}"
+        worst = f"{float(noisy.max()):.3g} at worst"
+        under = f"{mean:.3g} +- {spread:.2g} in {noisy.size} worlds of noise, {worst}"
         if begin > 0 and end > 0.1 * begin:
             return f"{first} It does not reach the goal: give it more steps, or another key. It costs {under}."
         if not mean <= FRAGILE * cost + 0.01 * float(self.idle):
@@ -159,7 +149,7 @@ def plan(
       ArgumentError: controls without bounds, no steps, or another `robust`. ValueError: a guess of a wrong shape.
       UnsupportedError: a model with delays.
     """
-    settings = Sampling() if settings is None else settings
+    settings = settings or Sampling()
     if settings.samples % SET or settings.elites > settings.samples // SET:
         raise ArgumentError(f"plan: {settings.samples} samples are no multiple of {SET}, or too few for their elites")
     if steps < 1 or robust not in (None, "mean", "worst quarter"):
@@ -168,7 +158,7 @@ def plan(
     need_bounds(task)
     refuse_delays(task.model)
     key = jax.random.key(key) if isinstance(key, int) else key
-    hunt = _Hunt(task, state, steps, settings, Doubt() if doubt is None else doubt, robust, vmap, show, key, seconds)
+    hunt = _Hunt(task, state, steps, settings, doubt or Doubt(), robust, vmap, show, key, seconds)
     if ctrl is not None:
         hunt.offer(controls_of(task, ctrl), "the guess")
     try:
@@ -178,36 +168,48 @@ def plan(
     return hunt.conclude()
 
 
-def _repeated(leaf: Array, count: int) -> Array:
-    """(count, ...) copies."""
-    return jnp.broadcast_to(leaf, (count, *jnp.shape(leaf)))
-
-
 class _TimeIsUp(Exception):
     """The budget is used up."""
 
 
 class _Find(NamedTuple):
-    """A motion: controls (T, nu), its cost in the model, the final part of that, and costs (worlds,) under noise."""
+    """A motion: what it did in the model, and its costs (worlds,) under noise."""
 
-    ctrl: Array
-    cost: float
-    final: float
-    noisy: Array
+    motion: Attempt
+    noisy: np.ndarray
+
+    @property
+    def cost(self) -> float:
+        """In the model."""
+        return float(self.motion.cost)
+
+    @property
+    def final(self) -> float:
+        """The goal's part of it."""
+        return float(self.motion.final)
 
 
 # programs that run a few times
 _soon = functools.partial(jit, quick=True)
-_varied = _soon(
-    lambda model, key, fields, count: varied_leaves(model, key, dict(fields), count),
-    static_argnames=("fields", "count"),
+
+
+@functools.partial(_soon, static_argnames="room")
+def _opening(task: Task, ctrl: Array, pieces: int, deviation: float, room: int) -> tuple[Proposal, Array]:
+    """The first proposal about controls (T, nu), and what pieces cannot say of them."""
+    middle = middles(ctrl, pieces, len(ctrl), room)
+    return propose(task, middle, deviation), ctrl - spread(middle, pieces, len(ctrl), len(ctrl))
+
+
+_doubtful = _soon(doubtful, static_argnames=("fields", "size", "steps"))
+_draw = _soon(draw, static_argnames="samples")
+_shaken = _soon(shaken, static_argnames="count")
+_propose, _aim = _soon(propose), _soon(aim, static_argnames="samples")
+_spread, _middles = _soon(spread, static_argnums=3), _soon(middles, static_argnums=3)
+_copies = _soon(lambda tree, count: jax.tree.map(lambda x: repeated(x, count), tree), static_argnums=1)
+_row = _soon(lambda tree, *index: jax.tree.map(lambda x: x[index], tree))
+_learn = _soon(
+    lambda task, proposal, knots, costs, *rest: learn(task, proposal, *map(jnp.concatenate, (knots, costs)), *rest)
 )
-_draw = _soon(draw, static_argnums=3)
-_learn = _soon(learn)
-_displaced = _soon(jax.vmap(integrate, in_axes=(None, None, 0)))
-_spread = _soon(spread, static_argnums=3)
-_middles = _soon(middles, static_argnums=3)
-_detailed = _soon(lambda task, ctrl, detail: inside(task, ctrl + jnp.broadcast_to(detail, ctrl.shape)))
 
 
 class _Hunt:
@@ -228,25 +230,17 @@ class _Hunt:
     ) -> None:
         self.task, self.state, self.steps, self.settings, self.robust = task, state, steps, settings, robust
         self.attempts, self.doubt, self.show, self.key = attempts(vmap), doubt, show, key
-        self.began, self.seconds, self.simulated = time.monotonic(), seconds, 0
+        self.began, self.seconds, self.simulated, self.turn = time.monotonic(), seconds, 0, 0
         self.room, self.finds, self.steadying, self.pressing = min(ROOM, steps), [], False, 0.0
-        size, dtype = settings.samples, task.lower.dtype
-        # the same worlds for every motion that is compared; the first is the model itself
-        varied = _varied(task.model, self.next_key(), fields=tuple(doubt.scatter().items()), count=size)
-        self.even = {name: _repeated(leaf(task.model, name), size) for name in varied}
-        self.varied = {name: x.at[0].set(self.even[name][0]) for name, x in varied.items()}
-        noise = jax.random.normal(self.next_key(), (size, steps, task.model.nu), dtype).at[0].set(0)
-        self.push = doubt.controls * half_ranges(task, noise.shape) * noise
-        change = jax.random.normal(self.next_key(), (size, tangent_size(task.model)), dtype).at[0].set(0)
-        self.change = doubt.start * change
-        self.rest = inside(task, jnp.zeros((steps, task.model.nu), task.lower.dtype))
+        size, shape, dtype = settings.samples, (steps, task.model.nu), task.lower.dtype
+        fields = tuple(doubt.scatter().items())
+        self.doubts = _doubtful(task, key, doubt.controls, doubt.start, fields=fields, size=size, steps=steps)
+        # searches have no feedback
+        gains = np.zeros((WAYS, *shape, tangent_size(task.model)), dtype)
+        self.open = Feedback(jnp.asarray(gains), _copies(state, steps + 1), jnp.asarray(np.zeros(size, np.int32)))
+        self.rest = np.clip(np.zeros(shape, dtype), task.lower, task.upper)
         self.goal = self.value(self.rest, 0).final
         self.idle = self.value(self.rest, steps)
-
-    def next_key(self) -> Array:
-        """A fresh key."""
-        self.key, key = jax.random.split(self.key)
-        return key
 
     def say(self, text: str) -> None:
         """A line of progress."""
@@ -256,6 +250,11 @@ class _Hunt:
             self.show(line)
         elif sys.stderr.isatty():
             print(line, file=sys.stderr, flush=True)
+
+    @property
+    def late(self) -> bool:
+        """Whether the budget is used up."""
+        return self.seconds is not None and time.monotonic() - self.began > self.seconds
 
     @property
     def best(self) -> _Find:
@@ -270,104 +269,106 @@ class _Hunt:
         """What the better motion has less of: a goal that is missed, if not robust; and the cost under noise."""
         return self.robust is None and not self.reached(find), float(self.over_worlds(find.noisy))
 
-    def worlds(self, state: State) -> Worlds:
-        """Worlds of the model, that begin in one state."""
-        return Worlds(self.even, jax.tree.map(functools.partial(_repeated, count=self.settings.samples), state))
-
-    def doubtful(self, state: State, ctrl: Array, length: int, count: int) -> tuple[Array, Array]:
-        """Costs and their final parts of controls (n, T, nu), each in `count` worlds, (n, count)."""
-        repeats = self.settings.samples // count
-
-        def tiled(x: Array) -> Array:
-            return jnp.tile(x[:count], (repeats, *[1] * (x.ndim - 1)))
-
-        states = _displaced(self.task.model, state, tiled(self.change))
-        worlds = Worlds(jax.tree.map(tiled, self.varied), states)
-        parts = []
-        for first in range(0, len(ctrl), repeats):
-            shaken = jnp.repeat(ctrl[first : first + repeats], count, axis=0) + tiled(self.push)
-            costs, finals, _ = self.costs(worlds, inside(self.task, shaken), length)
-            parts.append((costs.reshape(repeats, count), finals.reshape(repeats, count)))
-        costs, finals = (jnp.concatenate(part) for part in zip(*parts, strict=True))
-        return costs, finals
-
-    def over_worlds(self, costs: Array) -> Array:
+    def over_worlds(self, costs: np.ndarray) -> np.ndarray:
         """What many costs (..., worlds) count: their mean, or that of the worst quarter."""
-        worst = jnp.sort(costs, axis=-1)[..., -(costs.shape[-1] // 4) :]
-        return jnp.mean(worst if self.robust == "worst quarter" else costs, axis=-1)
+        worst = np.sort(costs, axis=-1)[..., -(costs.shape[-1] // 4) :]
+        return np.mean(worst if self.robust == "worst quarter" else costs, axis=-1)
 
-    def costs(self, worlds: Worlds, ctrl: Array, length: int) -> tuple[Array, Array, State]:
-        """Of controls (N, T, nu); for a set of worlds, where robust."""
-        if self.seconds is not None and time.monotonic() - self.began > self.seconds and self.finds:
-            raise _TimeIsUp
+    def tried(self, worlds: Worlds, ctrl: Array, length: int, feedback: Feedback | None = None) -> Attempt:
+        """As many motions as samples, a world each."""
         self.simulated += len(ctrl) * (length + 1)
-        return self.attempts(self.task, worlds, ctrl, length)
+        return self.attempts(self.task, worlds, ctrl, length, self.open if feedback is None else feedback)
 
-    def value(self, ctrl: Array, length: int) -> _Find:
+    def in_doubt(self, state: State, ctrl: np.ndarray, length: int, count: int) -> list[tuple[Attempt, np.ndarray]]:
+        """Controls (n, T, nu), each in `count` worlds: by parts what they did, and costs (n of the part, count)."""
+        parts, repeats = [], self.settings.samples // count
+        for first in range(0, len(ctrl), repeats):
+            worlds, shaken = _shaken(self.task, state, self.doubts, ctrl[first : first + repeats], count=count)
+            tried = self.tried(worlds, shaken, length)
+            parts.append((tried, np.asarray(tried.cost).reshape(repeats, count)))
+        return parts
+
+    def value(self, ctrl: Array | np.ndarray, length: int) -> _Find:
         """Of one motion."""
         size = self.settings.samples
-        costs, finals = (x[0] for x in self.doubtful(self.state, ctrl[None], length, size))
-        return _Find(ctrl, float(costs[0]), float(finals[0]), costs[1 : 1 + min(self.doubt.worlds, size - 1)])
+        ((tried, costs),) = self.in_doubt(self.state, np.asarray(ctrl)[None], length, size)
+        return _Find(_row(tried, 0), costs[0, 1 : 1 + min(self.doubt.worlds, size - 1)])
 
-    def offer(self, ctrl: Array, source: str) -> None:
-        """One more motion to choose from."""
-        self.finds.append(self.value(ctrl, self.steps))
+    def offer(self, found: Array | np.ndarray | _Find, source: str) -> None:
+        """One more motion to choose from, or its controls."""
+        self.finds.append(found if isinstance(found, _Find) else self.value(found, self.steps))
         self.say(source)
 
     def round(
-        self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array | float = 0.0, batches: int = 1
+        self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array, batches: int = 1
     ) -> Proposal:
         """One round of the search, of one batch of samples or more; `detail` (T, nu) is added to what is drawn."""
+        if self.late and self.finds:
+            raise _TimeIsUp
+        samples = self.settings.samples
         # in a set of worlds each, a quarter as many cost twice as much
-        size = 2 * (self.settings.samples // SET) if self.steadying else self.settings.samples
-        drawn = [_draw(self.task, proposal, self.next_key(), size) for _ in range(batches)]
-        costs = []
-        for knots in drawn:
-            ctrl = _detailed(self.task, _spread(knots, pieces, length, self.steps), detail)
+        size = 2 * (samples // SET) if self.steadying else samples
+        knots, costs = [], []
+        for _ in range(batches):
+            self.turn += 1
+            key = jax.random.fold_in(self.key, self.turn)
+            drawn = _draw(self.task, proposal, key, (pieces, length), detail, samples=size)
+            knots.append(drawn[0])
             if self.steadying:
-                costs.append(self.over_worlds(self.doubtful(state, ctrl, length, SET)[0]))
+                parts = self.in_doubt(state, np.asarray(drawn[1]), length, SET)
+                costs.append(np.concatenate([self.over_worlds(costs) for _, costs in parts]))
             else:
-                cost, final, _ = self.costs(self.worlds(state), ctrl, length)
-                costs.append(cost + self.pressing * final)
-        return _learn(self.task, proposal, jnp.concatenate(drawn), jnp.concatenate(costs), self.settings)
+                tried = self.tried(Worlds(self.doubts.even, _copies(state, samples)), drawn[1], length)
+                costs.append(np.asarray(tried.cost) + np.asarray(self.pressing * np.asarray(tried.final)))
+        return _learn(self.task, proposal, knots, costs, self.settings)
 
-    def stage(self, ctrl: Array, pieces: int, rounds: int, deviation: float, batches: int = 1) -> Array:
+    def stage(self, ctrl: Array, pieces: int, rounds: int, deviation: float, batches: int = 1) -> np.ndarray:
         """Controls (T, nu) near others that differ from them by so many pieces."""
-        middle = _middles(ctrl, pieces, self.steps, self.room)
-        detail = ctrl - _spread(middle, pieces, self.steps, self.steps)
-        proposal, scale = propose(self.task, middle, deviation), half_ranges(self.task, middle.shape)
-        history: list[float] = []
+        proposal, detail = _opening(self.task, ctrl, pieces, deviation, room=self.room)
+        scale, history = 0.5 * np.subtract(self.task.upper, self.task.lower), []
         for turn in range(rounds):
             proposal = self.round(self.state, proposal, pieces, self.steps, detail, batches=batches if turn == 0 else 1)
             history.append(float(proposal.cost))
-            narrow = float(jnp.mean((proposal.deviation / scale)[:pieces])) < NARROW
+            narrow = np.mean((np.asarray(proposal.deviation) / scale)[:pieces]) < NARROW
             if narrow and turn >= PATIENCE and history[-1 - PATIENCE] - history[-1] < GAIN * history[-1]:
                 break
-        return _detailed(self.task, _spread(proposal.best, pieces, self.steps, self.steps), detail)
+        found = np.asarray(_spread(proposal.best, pieces, self.steps, self.steps)) + np.asarray(detail)
+        return np.clip(found, self.task.lower, self.task.upper)
 
     def explore(self) -> None:
         """Tries of both kinds, each refined, until the goal is reached or, where the task has none, one of each."""
         kinds = [self.receding, self.whole] if self.steps >= LONG else [self.whole, self.receding]
         for turn in range(TRIES if self.goal > 0 else len(kinds)):
             kinds[turn % len(kinds)]()
-            self.refine(REFINED, "refined")
-            if AT * self.goal <= self.best.final < NEAR * self.goal:
+            self.refine(REFINED, "refined", self.best)
+            if self.near(self.best):
+                self.offer(self.descend(self.best, BRIEF)[0], "polished")
+            if self.near(self.best):
                 self.pressing = PRESSED
-                self.refine(REFINED, "pressed")
+                self.refine(REFINED, "pressed", self.best)
                 self.pressing = 0.0
             if any(map(self.reached, self.finds)):
                 break
-        if self.robust is not None:
+        find = min(self.finds, key=self.demerit)
+        if self.robust is not None or self.fragile(find):
             self.steadying = True
-            self.refine(STEADIED, "steadied")
+            self.refine(STEADIED if self.robust else STEADIER, "steadied", find)
 
-    def refine(self, stages: tuple, source: str) -> None:
-        """Searches about the best, of ever more pieces that scatter less."""
-        ctrl = self.best.ctrl
+    def near(self, find: _Find) -> bool:
+        """Whether a motion ends near the goal, but not at it."""
+        return AT * self.goal <= find.final < NEAR * self.goal
+
+    def fragile(self, find: _Find) -> bool:
+        """Whether it costs much more under noise."""
+        return not np.mean(find.noisy) <= FRAGILE * find.cost + 0.01 * self.idle.cost
+
+    def refine(self, stages: tuple, source: str, find: _Find) -> None:
+        """Searches about a motion, of ever more pieces that scatter less."""
+        ctrl = find.motion.ctrl
         for pieces, rounds, deviation in stages:
             ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
             self.offer(ctrl, f"{source}, {min(self.room, pieces)} pieces")
-            ctrl = ctrl if self.steadying else self.best.ctrl
+            ctrl = ctrl if self.steadying else self.best.motion.ctrl
 
     def whole(self) -> None:
         """A search over the whole horizon."""
@@ -383,43 +384,67 @@ class _Hunt:
         pieces, taken, state = min(self.settings.pieces, horizon), [], self.state
         shift = min(self.settings.driven, pieces)
         act = max(1, shift * horizon // pieces)
-        mean = _middles(self.rest, pieces, horizon, self.room)
+        mean, nothing = _middles(self.rest, pieces, horizon, self.room), np.zeros_like(self.rest)
         for done in range(0, self.steps, act):
-            proposal = propose(self.task, mean, self.settings.first)
+            proposal = _propose(self.task, mean, self.settings.first)
             for _ in range(self.settings.rounds * (1 if done else 3)):
-                proposal = self.round(state, proposal, pieces, horizon)
-            ctrl, count = _spread(proposal.best, pieces, horizon, self.steps), min(act, self.steps - done)
-            ends = self.costs(self.worlds(state), _repeated(ctrl, self.settings.samples), count)[2]
-            state = jax.tree.map(lambda x: x[0], ends)
+                proposal = self.round(state, proposal, pieces, horizon, nothing)
+            ctrl, count = np.asarray(_spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)
+            worlds = Worlds(self.doubts.even, _copies(state, self.settings.samples))
+            state = _row(self.tried(worlds, np.repeat(ctrl[None], self.settings.samples, 0), count).states, 0, count)
             taken.append(ctrl[:count])
             # the next plan begins from this one, a few pieces on
-            mean = proposal.best[jnp.minimum(jnp.arange(self.room) + shift, pieces - 1)]
-        self.offer(jnp.concatenate(taken), "receding")
+            mean = np.asarray(proposal.best)[np.minimum(np.arange(self.room) + shift, pieces - 1)]
+        self.offer(np.concatenate(taken), "receding")
+
+    def descend(self, find: _Find, most: int) -> tuple[_Find, Aims, int, bool]:
+        """Newton steps from a motion, while they lower its cost, keep its goal, and cost no more under noise: the last,
+        the steps that were tried from there, the number of iterations, and whether nothing was left to gain.
+        """
+        mu, turn, least = REGULARIZED, 0, np.inf
+        samples, share = self.settings.samples, self.settings.samples // WAYS
+        while True:
+            motion = find.motion
+            aims = _aim(self.task, motion.states, motion.ctrl, mu, samples=samples)
+            if turn == most or (turn and self.late):
+                return find, aims, turn, False
+            turn += 1
+            worlds = Worlds(self.doubts.even, _copies(self.state, samples))
+            tried = self.tried(worlds, aims.ctrl, self.steps, aims.feedback)
+            costs = np.asarray(tried.cost).reshape(WAYS, share)
+            if not find.cost - np.min(costs) > SETTLED * find.cost:
+                return find, aims, turn, True
+            # the best lengths of all ways but one, and the motion itself, under the same noise
+            ways = np.argsort(np.min(costs, axis=1))[: SET - 1]
+            rows = share * ways + np.argmin(costs[ways], axis=1)
+            rivals = np.concatenate([np.asarray(motion.ctrl)[None], np.asarray(tried.ctrl)[rows]])
+            ((did, costs),) = self.in_doubt(self.state, rivals, self.steps, share)
+            finds = [_Find(_row(did, i * share), costs[i, 1:]) for i in range(SET)]
+            least = min(least, self.demerit(finds[0])[1])
+            limit = (self.demerit(find)[0], least + SLACK * abs(least))
+            better = [i for i in range(1, SET) if finds[i].cost < find.cost and self.demerit(finds[i]) <= limit]
+            if not better:
+                return find, aims, turn, False
+            best = min(better, key=lambda i: finds[i].cost)
+            find, mu = finds[best], float(aims.mu[ways[best - 1]])
 
     def conclude(self) -> Solution:
-        """Polishes the best, keeps what costs less under noise, and says how it fares."""
-        self.seconds = None
-        best = min(self.finds, key=self.demerit, default=self.idle)
-        before, after = polished(self.task, self.state, best.ctrl, Ilqr(iterations=50))
-        finds = [self.value(path.ctrl, self.steps) for path in (before, after)]
-        keep = self.demerit(finds[1]) <= self.demerit(finds[0])
-        chosen: Trajectory = after if keep else before
-        self.say(
-            f"polished to {float(after.cost):.4g}, "
-            + ("kept" if keep else "not kept: under noise it costs more, or it misses the goal")
-        )
+        """Polishes what costs least under noise among what reaches the goal, and says how it fares."""
+        searched = min(self.finds, key=self.demerit, default=self.idle)
+        last, aims, iterations, settled = self.descend(searched, POLISHED)
+        find = self.value(last.motion.ctrl, self.steps)
+        self.say(f"polished from {searched.cost:.4g} to {find.cost:.4g}")
+        motion, cost = find.motion, max(find.cost, np.finfo(np.float32).tiny)
+        promised, unreached = np.max(aims.promised) / cost, np.asarray(aims.unreached) / cost
         return Solution(
-            states=chosen.states,
-            ctrl=chosen.ctrl,
-            cost=chosen.cost,
-            status=chosen.status,
-            gains=after.gains if keep else jnp.zeros_like(after.gains),
-            iterations=after.iterations,
-            converged=after.converged & keep,
-            promised=after.promised,
-            unreached=after.unreached,
-            noisy=finds[keep].noisy,
-            idle=jnp.asarray(self.idle.cost),
-            goal=jnp.asarray([self.goal, finds[keep].final]),
+            **{name: getattr(motion, name) for name in ("states", "ctrl", "cost", "status")},
+            gains=aims.feedback.gains[WAYS // 2],
+            iterations=jnp.asarray(iterations),
+            converged=jnp.asarray(settled and promised <= PROMISED and unreached <= UNREACHED),
+            promised=jnp.asarray(promised),
+            unreached=jnp.asarray(unreached),
+            noisy=jnp.asarray(find.noisy),
+            idle=self.idle.motion.cost,
+            goal=jnp.asarray([self.goal, find.final]),
             steps=jnp.asarray(self.simulated),
         )

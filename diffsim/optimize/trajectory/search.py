@@ -7,23 +7,26 @@ world side by side, and mean and deviation move towards the best of them (cross-
     mean <- (1 - KEEN) mean + KEEN mean(elites),    deviation <- (1 - SHRINK) deviation + SHRINK deviation(elites)
 
 down to a floor. One compiled program serves every length of horizon, number of pieces and world: a search first moves
-few pieces, then more of them, and `mpc` and `plan` are made of the same rounds. Controls need bounds, which say how far
-to look. Sources: Rubinstein and Kroese 2004; Pinneri et al. 2020 (elites are kept).
+few pieces, then more of them, and `mpc` and `plan` are made of the same rounds. Rounds of another kind descend: what
+they try are Newton steps with feedback, of several regularizations and lengths (`aim`). Controls need bounds, which say
+how far to look. Sources: Rubinstein and Kroese 2004; Pinneri et al. 2020 (elites are kept).
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import jax.numpy as jnp
 
 from diffsim.base.errors import ArgumentError
-from diffsim.optimize.trajectory.task import Task, Trajectory, half_square, residuals
-from diffsim.simulate.randomize import with_leaves
-from diffsim.simulate.step import step_data
-from diffsim.types import Model, State
+from diffsim.optimize.tangent import difference, integrate, tangent_size
+from diffsim.optimize.trajectory.ilqr import backward, expand
+from diffsim.optimize.trajectory.task import Task, half_square, residuals
+from diffsim.simulate.randomize import Scale, leaf, varied_leaves, with_leaves
+from diffsim.types import State
 from diffsim.types.record import Record, record, static, whole_number
 from diffsim.xla.compiled import jit
 
@@ -31,6 +34,8 @@ Array = jax.Array
 
 # how far the mean goes towards that of the elites, and the deviation towards theirs
 KEEN, SHRINK = 0.7, 0.5
+# Newton steps: regularizations that are tried side by side, the factor between them, and the shortest length
+WAYS, FACTOR, SHORTEST = 8, 10.0, 1e-3
 
 
 @record
@@ -60,6 +65,40 @@ class Worlds(NamedTuple):
 
     leaves: dict[str, Array]
     state: State
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubt:
+    """How the world may differ from the model.
+
+    Attributes:
+      controls: deviation of noise on each control at each step, in half ranges.
+      fields: how leaves of the model scatter, as in `diffsim.randomize`; None for friction and masses by 5%.
+      start: deviation of the first state in tangent coordinates, m, rad and their rates.
+      worlds: how many worlds a motion is tried in.
+    """
+
+    controls: float = 0.003
+    fields: Mapping[str, Any] | None = None
+    start: float = 1e-3
+    worlds: int = 64
+
+    def scatter(self) -> dict[str, Any]:
+        """How leaves scatter."""
+        usual = {"geom_friction": Scale(0.95, 1.05), "body_mass": Scale(0.95, 1.05)}
+        return usual if self.fields is None else dict(self.fields)
+
+
+class Doubts(NamedTuple):
+    """As many worlds as samples, the same for every motion that is compared; the first is the model itself.
+
+    Leaves of the model, alike in all and varied; noise on controls (N, T, nu); changes of the first state (N, nx).
+    """
+
+    even: dict[str, Array]
+    varied: dict[str, Array]
+    push: Array
+    change: Array
 
 
 class Proposal(NamedTuple):
@@ -97,11 +136,22 @@ def spread(knots: Array, pieces: Array | int, length: Array | int, steps: int) -
     return knots[..., jnp.minimum(jnp.arange(steps) * pieces // length, pieces - 1), :]
 
 
-def draw(task: Task, proposal: Proposal, key: Array, samples: int) -> Array:
-    """(samples, room, nu) within the bounds; the first is the best so far, the second the mean."""
+def draw(
+    task: Task, proposal: Proposal, key: Array, shape: tuple[Array, Array], detail: Array, samples: int
+) -> tuple[Array, Array]:
+    """What is tried next, within the bounds; the first is the best so far, the second the mean.
+
+    Args:
+      shape: number of pieces and length of the horizon.
+      detail: (T, nu) is added to constant pieces.
+
+    Returns:
+      Knots (samples, room, nu) and controls (samples, T, nu).
+    """
     noise = jax.random.normal(key, (samples, *proposal.mean.shape), proposal.mean.dtype)
     drawn = inside(task, proposal.mean[None] + proposal.deviation[None] * noise)
-    return drawn.at[0].set(proposal.best).at[1].set(proposal.mean)
+    knots = drawn.at[0].set(proposal.best).at[1].set(proposal.mean)
+    return knots, inside(task, spread(knots, *shape, len(detail)) + detail)
 
 
 def learn(task: Task, proposal: Proposal, knots: Array, costs: Array, settings: Sampling) -> Proposal:
@@ -119,101 +169,156 @@ def learn(task: Task, proposal: Proposal, knots: Array, costs: Array, settings: 
     )
 
 
-def attempt(task: Task, state: State, ctrl: Array, length: Array | int) -> tuple[Array, Array, State]:
-    """The first `length` of controls (T, nu), a number that may be traced.
+class Feedback(NamedTuple):
+    """What controls answer to: u_t = ctrl[t] + gains[way, t] difference(x_t, states[t]).
 
-    Returns:
-      Their cost, inf where the motion diverges, the final part of it, and the last state.
+    gains (ways, T, nu, nx), T + 1 states, and the way of a sample, ().
     """
 
-    def advance(t: Array, carry: tuple) -> tuple:
-        now, cost, *_ = carry
+    gains: Array
+    states: State
+    way: Array
+
+
+class Attempt(NamedTuple):
+    """The cost of a motion, inf where it diverges; the final part of it; its states and controls; bits of status."""
+
+    cost: Array
+    final: Array
+    states: State
+    ctrl: Array
+    status: Array
+
+
+def attempt(task: Task, state: State, ctrl: Array, length: Array | int, feedback: Feedback | None = None) -> Attempt:
+    """The first `length` of controls (T, nu), a number that may be traced; later states and controls are zeros."""
+
+    def law(t: Array, now: State) -> Array:
+        if feedback is None:
+            return ctrl[t]
+        planned = jax.tree.map(lambda leaf: leaf[t], feedback.states)
+        gains, off = feedback.gains[:, t][feedback.way], difference(task.model, now, planned)
+        # elementwise: as a product a batch would be a loop of small ones
+        return inside(task, ctrl[t] + jnp.sum(gains * off, axis=-1))
+
+    def advance(t: Array, carry: tuple[State, Attempt]) -> tuple[State, Attempt]:
+        now, past = carry
         last = t == length
         # the final cost is that of one more step, so that the step is compiled once
-        later, residual, _ = residuals(task, now, jnp.where(last, 0, ctrl[t]), last)
+        u = jnp.where(last, 0, law(t, now))
+        later, residual, bits = residuals(task, now, u, last)
         part = half_square(residual)
-        return later, cost + part, part, now
+        states = jax.tree.map(lambda leaf, row: leaf.at[t].set(row), past.states, now)
+        taken = past.ctrl.at[t].set(u, mode="drop")
+        return later, Attempt(past.cost + part, part, states, taken, past.status | bits)
 
     zero = jnp.zeros((), state.qpos.dtype)
-    _, cost, final, end = jax.lax.fori_loop(0, length + 1, advance, (state, zero, zero, state))
-    return jnp.where(jnp.isfinite(cost), cost, jnp.inf), final, end
+    states = jax.tree.map(lambda leaf: jnp.zeros((len(ctrl) + 1, *leaf.shape), leaf.dtype), state)
+    start = Attempt(zero, zero, states, jnp.zeros_like(ctrl), jnp.zeros((), jnp.int32))
+    end = jax.lax.fori_loop(0, length + 1, advance, (state, start))[1]
+    return end._replace(cost=jnp.where(jnp.isfinite(end.cost), end.cost, jnp.inf))
 
 
 @functools.cache
-def attempts(vmap: Callable = jax.vmap) -> Callable[[Task, Worlds, Array, Array | int], tuple[Array, Array, State]]:
-    """A compiled function: `attempt` of controls (N, T, nu), each in a world of its own.
+def attempts(vmap: Callable = jax.vmap) -> Callable[..., Attempt]:
+    """A compiled function: `attempt` of controls (N, T, nu), each in a world of its own, by a way of its own (N,).
 
     Args:
       vmap: such as `parallel.vmap`, which shares the worlds out over devices.
     """
 
-    def one(task: Task, leaves: dict[str, Array], state: State, ctrl: Array, length: Array) -> tuple:
-        return attempt(task.replace(model=with_leaves(task.model, leaves)), state, ctrl, length)
+    def one(
+        task: Task, leaves: dict[str, Array], state: State, ctrl: Array, length: Array, feedback: Feedback | None
+    ) -> Attempt:
+        return attempt(task.replace(model=with_leaves(task.model, leaves)), state, ctrl, length, feedback)
 
-    many = vmap(one, in_axes=(None, 0, 0, 0, None))
-    return jit(lambda task, worlds, ctrl, length: many(task, *worlds, ctrl, jnp.asarray(length)))
+    def all_of(
+        task: Task, worlds: Worlds, ctrl: Array, length: Array | int, feedback: Feedback | None = None
+    ) -> Attempt:
+        axes = None if feedback is None else Feedback(None, None, 0)
+        many = vmap(one, in_axes=(None, 0, 0, 0, None, axes))
+        return many(task, *worlds, ctrl, jnp.asarray(length), feedback)
+
+    return jit(all_of)
 
 
 def improve(
-    task: Task, worlds: Worlds, proposal: Proposal, key: Array, shape: tuple[Array, Array, int], settings: Sampling
+    task: Task,
+    worlds: Worlds,
+    proposal: Proposal,
+    key: Array,
+    shape: tuple[Array, Array],
+    detail: Array,
+    settings: Sampling,
 ) -> Proposal:
-    """One round; inside of other programs.
+    """One round; inside of other programs. Arguments as of `draw`."""
+    knots, ctrl = draw(task, proposal, key, shape, detail, settings.samples)
+    tried = attempts()(task, worlds, ctrl, shape[1])
+    return learn(task, proposal, knots, tried.cost, settings)
 
-    Args:
-      shape: number of pieces, length of the horizon, and the number of steps that it never exceeds.
+
+class Aims(NamedTuple):
+    """Newton steps about a motion: what each sample tries (N, T, nu), with which feedback; of each way, regularization
+    mu (ways,), what a whole step promises (ways,); and the share of the cost that no derivative reaches.
     """
-    knots = draw(task, proposal, key, settings.samples)
-    costs, *_ = attempts()(task, worlds, spread(knots, *shape), shape[1])
-    return learn(task, proposal, knots, costs, settings)
+
+    ctrl: Array
+    feedback: Feedback
+    mu: Array
+    promised: Array
+    unreached: Array
+
+
+def aim(task: Task, states: State, ctrl: Array, mu: Array, samples: int) -> Aims:
+    """Steps of iLQR from a motion, T + 1 states and controls (T, nu): of several regularizations, as many of each, ever
+    shorter. `mu` () is in the middle of them.
+    """
+    system = expand(task, states, ctrl, together=True)
+    mus = mu * FACTOR ** (jnp.arange(WAYS) - WAYS // 2).astype(ctrl.dtype)
+    steps, gains, promised = jax.vmap(lambda mu: backward(task, system, ctrl, mu))(mus)
+    sizes = jnp.geomspace(1, SHORTEST, samples // WAYS, dtype=ctrl.dtype)
+    tried = jax.lax.collapse(ctrl + sizes[None, :, None, None] * steps[:, None], 0, 2)
+    way = jnp.repeat(jnp.arange(WAYS), samples // WAYS)
+    return Aims(tried, Feedback(gains, states, way), mus, jnp.sum(promised, axis=1), system.unreached())
 
 
 def same_worlds(state: State, samples: int) -> Worlds:
     """Worlds of the task's own model that begin alike."""
-    return Worlds({}, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (samples, *leaf.shape)), state))
+    return Worlds({}, jax.tree.map(lambda x: repeated(x, samples), state))
+
+
+def repeated(x: Array, count: int) -> Array:
+    """(count, ...) copies."""
+    return jnp.broadcast_to(x, (count, *jnp.shape(x)))
+
+
+def doubtful(task: Task, key: Array, controls: float, begin: float, fields: tuple, size: int, steps: int) -> Doubts:
+    """Worlds that differ as `Doubt` says."""
+    dtype, keys = task.lower.dtype, jax.random.split(key, 3)
+    varied = varied_leaves(task.model, keys[0], dict(fields), size)
+    even = {name: repeated(leaf(task.model, name), size) for name in varied}
+    noise = jax.random.normal(keys[1], (size, steps, task.model.nu), dtype)
+    change = jax.random.normal(keys[2], (size, tangent_size(task.model)), dtype)
+    return Doubts(
+        even=even,
+        varied={name: x.at[0].set(even[name][0]) for name, x in varied.items()},
+        push=(controls * half_ranges(task, noise.shape) * noise).at[0].set(0),
+        change=(begin * change).at[0].set(0),
+    )
+
+
+def shaken(task: Task, state: State, doubts: Doubts, ctrl: Array, count: int) -> tuple[Worlds, Array]:
+    """Controls (n, T, nu), each in the first `count` worlds; n times that is all samples."""
+
+    def tiled(x: Array) -> Array:
+        return jnp.tile(x[:count], (len(ctrl), *[1] * (x.ndim - 1)))
+
+    states = jax.vmap(integrate, in_axes=(None, None, 0))(task.model, state, tiled(doubts.change))
+    worlds = Worlds(jax.tree.map(tiled, doubts.varied), states)
+    return worlds, inside(task, jnp.repeat(ctrl, count, axis=0) + tiled(doubts.push))
 
 
 def need_bounds(task: Task) -> None:
     """Refuses controls without bounds, where they are known."""
     if not isinstance(task.lower, jax.core.Tracer) and not bool(jnp.all(jnp.isfinite(task.upper - task.lower))):
         raise ArgumentError("a search needs bounds of all controls: ctrlrange, or make_task(bounds=(lower, upper))")
-
-
-def pursue(
-    task: Task, state: State, ctrl: Array, steps: int, plant: Model | None, settings: Sampling, key: Array
-) -> Trajectory:
-    """Receding horizons, one search after another, each of which drives a few pieces: `optimize.mpc` by searches."""
-    need_bounds(task)
-    horizon = len(ctrl)
-    pieces = min(settings.pieces, horizon)
-    act = max(1, min(settings.driven, pieces) * horizon // pieces)
-    shape = (jnp.asarray(pieces), jnp.asarray(horizon), horizon)
-
-    def drive(now: State, ctrl: Array) -> tuple[State, tuple[State, Array, Array]]:
-        later, data = step_data(task.model if plant is None else plant, now, task.inputs.replace(ctrl=ctrl))
-        return later, (now, ctrl, data.status)
-
-    def advance(carry: tuple[State, Array], turn: Array) -> tuple[tuple[State, Array], tuple]:
-        now, guess = carry
-        own = jax.random.fold_in(key, turn)
-
-        def better(i: Array, proposal: Proposal) -> Proposal:
-            worlds = same_worlds(now, settings.samples)
-            return improve(task, worlds, proposal, jax.random.fold_in(own, i), shape, settings)
-
-        first = propose(task, middles(guess, pieces, horizon, pieces), settings.first)
-        proposal = jax.lax.fori_loop(0, settings.rounds * jnp.where(turn == 0, 3, 1), better, first)
-        plan = spread(proposal.best, pieces, horizon, horizon)
-        later, (states, taken, bits) = jax.lax.scan(drive, now, plan[:act])
-        shifted = plan[jnp.minimum(jnp.arange(horizon) + act, horizon - 1)]
-        return (later, shifted), (states, taken, jnp.full(act, proposal.cost), bits)
-
-    turns = -(-steps // act)
-    _, rows = jax.lax.scan(advance, (state, ctrl), jnp.arange(turns))
-    # the last plan may drive further than was asked for
-    flat = jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), rows)
-    states, taken, costs, bits = jax.tree.map(lambda leaf: leaf[:steps], flat)
-    last = jax.tree.map(lambda leaf: leaf[-1], states)
-    final = drive(last, taken[-1])[0]
-    states = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), states, final)
-    status = jax.lax.reduce(bits, jnp.zeros((), jnp.int32), jax.lax.bitwise_or, (0,))
-    return Trajectory(states=states, ctrl=taken, cost=costs[-1], status=status)
