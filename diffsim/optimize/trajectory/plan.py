@@ -412,8 +412,7 @@ class _Hunt:
             worlds = Worlds(self.doubts.even, _copies(self.state, samples))
             tried = self.tried(worlds, aims.ctrl, self.steps, aims.feedback)
             costs = np.asarray(tried.cost).reshape(WAYS, share)
-            if not find.cost - np.min(costs) > SETTLED * find.cost:
-                return find, aims, turn, True
+            settled = not find.cost - np.min(costs) > SETTLED * find.cost
             # the best lengths of all ways but one, and the motion itself, under the same noise
             ways = np.argsort(np.min(costs, axis=1))[: SET - 1]
             rows = share * ways + np.argmin(costs[ways], axis=1)
@@ -421,12 +420,12 @@ class _Hunt:
             ((did, costs),) = self.in_doubt(self.state, rivals, self.steps, share)
             finds = [_Find(_row(did, i * share), costs[i, 1:]) for i in range(SET)]
             least = min(least, self.demerit(finds[0])[1])
-            limit = (self.demerit(find)[0], least + SLACK * abs(least))
+            limit = (self.demerit(find)[0], least + SLACK * max(least, 0.1 * self.idle.cost))
             better = [i for i in range(1, SET) if finds[i].cost < find.cost and self.demerit(finds[i]) <= limit]
-            if not better:
-                return find, aims, turn, False
-            best = min(better, key=lambda i: finds[i].cost)
-            find, mu = finds[best], float(aims.mu[ways[best - 1]])
+            best = min(better, key=lambda i: finds[i].cost, default=0)
+            find, mu = finds[best] if best else find, float(aims.mu[ways[best - 1]])
+            if settled or not best:
+                return find, aims, turn, settled
 
     def conclude(self) -> Solution:
         """Polishes what costs least under noise among what reaches the goal, and says how it fares."""

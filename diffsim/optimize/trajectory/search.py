@@ -151,7 +151,7 @@ def draw(
     noise = jax.random.normal(key, (samples, *proposal.mean.shape), proposal.mean.dtype)
     drawn = inside(task, proposal.mean[None] + proposal.deviation[None] * noise)
     knots = drawn.at[0].set(proposal.best).at[1].set(proposal.mean)
-    return knots, inside(task, spread(knots, *shape, len(detail)) + detail)
+    return knots, inside(task, spread(knots, *shape, len(detail)) + detail[None])
 
 
 def learn(task: Task, proposal: Proposal, knots: Array, costs: Array, settings: Sampling) -> Proposal:
@@ -199,7 +199,7 @@ def attempt(task: Task, state: State, ctrl: Array, length: Array | int, feedback
         planned = jax.tree.map(lambda leaf: leaf[t], feedback.states)
         gains, off = feedback.gains[:, t][feedback.way], difference(task.model, now, planned)
         # elementwise: as a product a batch would be a loop of small ones
-        return inside(task, ctrl[t] + jnp.sum(gains * off, axis=-1))
+        return inside(task, ctrl[t] + jnp.sum(gains * off[None], axis=-1))
 
     def advance(t: Array, carry: tuple[State, Attempt]) -> tuple[State, Attempt]:
         now, past = carry
@@ -277,7 +277,7 @@ def aim(task: Task, states: State, ctrl: Array, mu: Array, samples: int) -> Aims
     mus = mu * FACTOR ** (jnp.arange(WAYS) - WAYS // 2).astype(ctrl.dtype)
     steps, gains, promised = jax.vmap(lambda mu: backward(task, system, ctrl, mu))(mus)
     sizes = jnp.geomspace(1, SHORTEST, samples // WAYS, dtype=ctrl.dtype)
-    tried = jax.lax.collapse(ctrl + sizes[None, :, None, None] * steps[:, None], 0, 2)
+    tried = jax.lax.collapse(ctrl[None, None] + sizes[None, :, None, None] * steps[:, None], 0, 2)
     way = jnp.repeat(jnp.arange(WAYS), samples // WAYS)
     return Aims(tried, Feedback(gains, states, way), mus, jnp.sum(promised, axis=1), system.unreached())
 
