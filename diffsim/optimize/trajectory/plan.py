@@ -434,7 +434,7 @@ class _Hunt:
         find = self.value(last.motion.ctrl, self.steps)
         self.say(f"polished from {searched.cost:.4g} to {find.cost:.4g}")
         motion, cost = find.motion, max(find.cost, np.finfo(np.float32).tiny)
-        promised, unreached = np.max(aims.promised) / cost, np.asarray(aims.unreached) / cost
+        promised, unreached = np.max(np.nan_to_num(aims.promised)) / cost, np.asarray(aims.unreached) / cost
         return Solution(
             **{name: getattr(motion, name) for name in ("states", "ctrl", "cost", "status")},
             gains=aims.feedback.gains[WAYS // 2],
