@@ -57,7 +57,8 @@ def test_rounding_leaves_a_minimum_in_float32() -> None:
         r[-1, n:], r_x[-1, n:] = 20 * rng.normal(size=2 * n), np.diag(np.repeat([10.0, 3.0], n))
         r_u[:-1, :n] = 0.05 * np.eye(n)
         parts = (np.broadcast_to(A, (steps + 1, *A.shape)), np.broadcast_to(B, (steps + 1, *B.shape)), r, r_x, r_u)
-        systems = [ilqr.LinearQuadratic(*(jnp.asarray(part, dtype) for part in parts)) for dtype in (jnp.float32, jnp.float64)]
+        kinds = (jnp.float32, jnp.float64)
+        systems = [ilqr.LinearQuadratic(*(jnp.asarray(part, dtype) for part in parts)) for dtype in kinds]
         np.testing.assert_allclose(*(gain(system, jnp.ones(n, system.A.dtype)) for system in systems), rtol=0.01)
 
 
