@@ -48,7 +48,7 @@ SCENES = {
         + CLOTH.format(12, 0.06, 0.8),
         0.8,
     ),
-    "jelly": (HEAD.format(0.002, PLANE) + JELLY.format("", 2e4), 0.3),
+    "jelly": (HEAD.format(0.002, PLANE) + JELLY.format("", 2e3), 0.3),
     "trilinear": (HEAD.format(0.004, PLANE) + JELLY.format('dof="trilinear"', 1e4), 0.3),
     "gripper": (Path("model/flex/gripper_trilinear.xml"), 0.5),
     "cable": (Path("model/plugin/elasticity/cable.xml"), 1.0),
