@@ -24,7 +24,7 @@ from diffsim.collision.pairs import (
     shared_kinds,
     unsupported_pairs,
 )
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Bucket, Collider, hull_bucket, joint_sizes, look, pair_bucket
+from diffsim.geometry.colliders import COLLIDERS, SINGLE, Bucket, Collider, common_sizes, hull_bucket, look, pair_bucket
 from diffsim.geometry.hull.tables import lesser_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
@@ -221,7 +221,7 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     shape = np.array([listed.index(shape) for shape in shapes], dtype=int)[end.reshape(2, -1)]
     codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
     looks = [(listed[number // len(listed)], listed[number % len(listed)]) for number in codes]
-    wanted = [Kind((one.kind, other.kind), joint_sizes(topology, one, other)) for one, other in looks]
+    wanted = [Kind((one.kind, other.kind), common_sizes(topology, one, other)) for one, other in looks]
     runs = shared_kinds(Counter(wanted[number] for number in code))
     kinds = sorted(set(runs.values()))
     kind = np.array([kinds.index(runs[wish]) for wish in wanted], dtype=int)[code]

@@ -13,7 +13,7 @@ import numpy as np
 
 from diffsim.base.enums import TrnType
 from diffsim.kinematics.tree import dof_blocks, dof_mask, sum_subtree
-from diffsim.math.linalg import BlockDiagonal, columns_of, each, gram
+from diffsim.math.linalg import BlockDiagonal, columns_of, gram, per_block
 from diffsim.math.spatial import inertia_mul, pair_products
 from diffsim.math.vector import scale
 from diffsim.types.data import ComFrame, Inertia, Tendons
@@ -59,7 +59,7 @@ def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) 
         mirrored = transposed(products, lambda: pair_products(cdof, momentum))
         return jnp.where(lower, products, jnp.where(upper, mirrored, 0))
 
-    return each(one_block, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
+    return per_block(one_block, *coupled(topology, index), pick(momentum, index), pick(cdof, index))
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

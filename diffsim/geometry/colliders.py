@@ -143,14 +143,17 @@ Types = tuple[GeomType, GeomType]
 
 
 class Collider(NamedTuple):
-    """A pair function (shape1, shape2, margin) -> Candidates, and the number of its rows.
+    """The pair function of two types.
 
-    `rows`: 0 for as many as the option `sdf_initpoints` says.
-    `parts`: for a first shape of many parts, of which the second meets a few; the pair function sees one of these.
-    `steady`: for a function whose rows change their order as shapes turn, another whose rows keep it; for steps that
-    hold what each row does (simulate/events.py).
-    `fitted`: for two geoms of a type whose arrays hold as much of either, a function for pairs of which the smaller one
-    has at most these sizes (`lesser_sizes`).
+    Attributes:
+      function: (shape1, shape2, margin) -> Candidates.
+      rows: how many it returns; 0 for as many as the option `sdf_initpoints` says.
+      parts: of a first shape with many parts, such as a height field, those few that the second may touch; `function`
+        then sees one part.
+      steady: a function whose rows keep their order as shapes turn, where those of `function` do not; for steps that
+        hold what each row does (simulate/events.py).
+      fitted: sizes -> a function for pairs of one type of which the smaller geom has at most these padded sizes, while
+        the arrays of both have room for the larger.
     """
 
     function: PairFunction
@@ -242,11 +245,14 @@ DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
 
 
 class Look(NamedTuple):
-    """What decides which program the pairs of a geom run: its type, the padded sizes of its data, and its grid.
+    """What decides which program the pairs of a geom run.
 
-    `grid`: of a height field the number of cells along x and y, and its id; of other geoms how many cells of each field
-    they span and how many triangles they are over, one after another. `mesh`: of a distance field, its surface, and of
-    what meets one; else -1.
+    Attributes:
+      kind: its type.
+      sizes: the padded sizes of its data.
+      grid: of a height field the number of cells along x and y, and its id; of other geoms how many columns and rows of
+        cells they span and how many triangles they are over, for one height field after another.
+      mesh: of distance fields and of meshes in a model with such: the mesh of the surface; else -1.
     """
 
     kind: GeomType
@@ -267,16 +273,17 @@ def look(topology: Topology, geom: int) -> Look:
     return Look(kind, sizes, spanned, data if kind in meshes else -1)
 
 
-def joint_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, Sizes]:
-    """Padded sizes of the data of a pair, given the looks of both; what holds either if the types are equal.
+def common_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, Sizes]:
+    """Padded sizes of the data of the first and of the second geom of a pair.
 
-    So that there are as many programs as there are sizes, not as there are pairs of sizes. A height field has a window
-    that holds what the other geom spans; distance fields keep their functions.
+    If the types are equal both get the larger sizes, so that there are as many programs as sizes, not as pairs of
+    sizes. A height field gets a window for what the other geom spans; distance fields keep their sizes, which name
+    their functions.
     """
     if (first.kind, second.kind) in DATA_IN_PAIRS:
         ends = zip(DATA_IN_PAIRS[first.kind, second.kind], (first, second), strict=True)
-        one, other = (asset.sizes(topology, side.mesh) if asset is not None else side.sizes for asset, side in ends)
-        return one, other
+        sizes = [asset.sizes(topology, end.mesh) if asset is not None else end.sizes for asset, end in ends]
+        return sizes[0], sizes[1]
     if first.kind == HFIELD:
         *cells, field = first.grid
         return window_sizes(second.grid[3 * field : 3 * field + 3], tuple(cells)), second.sizes
@@ -325,4 +332,4 @@ def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Buc
 
 def distance_sizes(topology: Topology, types: Types, first: Look, second: Look) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of two geoms whose distance is asked for."""
-    return joint_sizes(topology, first, second) if types in DATA_IN_PAIRS else (first.sizes, second.sizes)
+    return common_sizes(topology, first, second) if types in DATA_IN_PAIRS else (first.sizes, second.sizes)

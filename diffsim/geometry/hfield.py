@@ -165,12 +165,12 @@ def _under(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Sh
     The surface rises by the margin, as in MuJoCo.
     """
     terrain: Terrain = field.data
-    turn = mul_mat(transpose(field.mat), body.mat)
-    local = Shape(mul_vec_t(field.mat, body.pos - field.pos), turn, body.size, body.data)
-    place, exists, missed = _chosen(kind, *jax.lax.stop_gradient((terrain, local, margin)))
+    rotation = mul_mat(transpose(field.mat), body.mat)
+    local = Shape(mul_vec_t(field.mat, body.pos - field.pos), rotation, body.size, body.data)
+    place, touches, left_out = _choose_prisms(kind, *jax.lax.stop_gradient((terrain, local, margin)))
     vert = jax.vmap(prism_at, (None, None, 0))(terrain, margin, place)
     frames = (jnp.broadcast_to(part, (len(vert), *part.shape)) for part in field[:3])
-    return Shape(*frames, data=Prism(vert, exists)), missed
+    return Shape(*frames, data=Prism(vert, touches)), left_out
 
 
 def prism_at(terrain: Terrain, margin: Array, place: Array) -> Array:
@@ -184,8 +184,8 @@ def prism_at(terrain: Terrain, margin: Array, place: Array) -> Array:
 
 def _across(terrain: Terrain, column: Array, row: Array) -> list[Array]:
     """x and y, m, of grid points."""
-    ends = zip(_widths(terrain), unpack(terrain.size), (column, row), strict=False)
-    return [width * place - half for width, half, place in ends]
+    axes = zip(_widths(terrain), unpack(terrain.size), (column, row), strict=False)
+    return [width * index - half for width, half, index in axes]
 
 
 def _widths(terrain: Terrain) -> list[Array]:
@@ -201,8 +201,8 @@ def _height(terrain: Terrain, column: Array, row: Array) -> Array:
     return terrain.heights.at[place].get(mode="promise_in_bounds") * terrain.size[2]
 
 
-def _chosen(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tuple[Array, Array, Array]:
-    """(column, row and triangle (k, 3) of the prisms to look at, which may touch (k,), how many more may touch)."""
+def _choose_prisms(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tuple[Array, Array, Array]:
+    """Column, row and triangle (k, 3) of prisms under a body, whether it may touch them (k,), and how many more ()."""
     lower, upper = bounds(kind, body)
     window = window_under(terrain, lower, upper)
     columns, rows = window.first[0] + terrain.columns, window.first[1] + terrain.rows
@@ -223,8 +223,8 @@ def _chosen(kind: GeomType, terrain: Terrain, body: Shape, margin: Array) -> tup
     near = gap < 0
     cell = index // 2
     place = jnp.stack([columns[cell % len(columns)], rows[cell // len(columns)], index % 2], axis=1)
-    exists = near[index]
-    return place, exists, cells_left_out(terrain, window) + jnp.sum(near) - jnp.sum(exists)
+    touches = near[index]
+    return place, touches, cells_left_out(terrain, window) + jnp.sum(near) - jnp.sum(touches)
 
 
 def window_under(terrain: Terrain, lower: Array, upper: Array) -> Window:
@@ -302,9 +302,9 @@ def nearest_of_prism(vert: Array, point: Array) -> Nearest:
     """The nearest point of a prism (6, 3), base first, counterclockwise from above, to a point (3,), m."""
     p, corners = unpack(point), list(zip(*(unpack(column) for column in unpack(vert)), strict=True))
     # from the first corner of the top, of which each has its own
-    origin, none = corners[3], jnp.zeros_like(corners[3][0])
-    top = [[none] * 3, *stored([minus_components(corner, origin) for corner in corners[4:]])]
-    height = stored(p[2] - corners[0][2] + none)
+    origin, zero = corners[3], jnp.zeros_like(corners[3][0])
+    top = [[zero] * 3, *stored([minus_components(corner, origin) for corner in corners[4:]])]
+    height = stored(p[2] - corners[0][2] + zero)
     away, dist = _nearest_of_top(top, height, stored(minus_components(p, origin)))
     return Nearest(dist, pack(away), pack([x - dist * n for x, n in zip(p, away, strict=True)]))
 
@@ -313,10 +313,10 @@ def _nearest_of_top(top: list[Vector], height: Array, p: Vector) -> tuple[Vector
     """(normal, signed distance), given the top's corners, a point, and how high that is over the base."""
     roof, flat, edge = _roof(top, p), _nearest_side([corner[:2] for corner in top], p[:2]), _nearest_side(top, p)
     # inside, the wall with the greatest gap is that of the side which is nearest in plan
-    none = jnp.zeros_like(height)
-    ground = _Facet([none, none, none - 1], -height)
+    zero = jnp.zeros_like(height)
+    ground = _Facet([zero, zero, zero - 1], -height)
     facet = _greatest([roof, ground, _wall(flat, p)])
-    in_plan, over_roof = stored((_over([none, none, none + 1], top, p), _over(roof.normal, top, p)))
+    in_plan, over_roof = stored((_over([zero, zero, zero + 1], top, p), _over(roof.normal, top, p)))
     flat_away, under = [where(in_plan, 0, component) for component in flat.away], jnp.minimum(height, 0)
     # lower than the top where the prism is nearest in plan
     below = decided(roof.gap < dot_components(roof.normal[:2], flat_away))
@@ -362,29 +362,29 @@ def _nearest_side(top: list[Vector], p: Vector) -> _Side:
         for corners in zip(*_sides(top), strict=True)
     )
     sweep = minus_components(end, begin)
-    share = stored(_share(begin, sweep, p))
-    within = safe.clip(share, 0, 1)
-    away = stored([x - y - within * z for x, y, z in zip(p, begin, sweep, strict=True)])
-    return _Side(begin, sweep, away, (share > 0) & (share < 1))
+    t = stored(_foot(begin, sweep, p))
+    clipped = safe.clip(t, 0, 1)
+    away = stored([x - y - clipped * z for x, y, z in zip(p, begin, sweep, strict=True)])
+    return _Side(begin, sweep, away, (t > 0) & (t < 1))
 
 
 def _sides(top: list[Vector]) -> list[tuple[Vector, Vector]]:
-    """Begin and end of each."""
+    """Begin and end of each side of a triangle."""
     return [(begin, top[(k + 1) % 3]) for k, begin in enumerate(top)]
 
 
-def _share(begin: Vector, sweep: Vector, p: Vector) -> Array:
-    """The share of a line's end in its point nearest to p."""
+def _foot(begin: Vector, sweep: Vector, p: Vector) -> Array:
+    """t of the point begin + t sweep of a line that is nearest to p."""
     return safe.divide(dot_components(minus_components(p, begin), sweep), dot_components(sweep, sweep))
 
 
 def _squared(begin: Vector, end: Vector, p: Vector) -> Array:
-    """The squared distance from a segment, not differentiated."""
+    """The squared distance of p from a segment, not differentiated."""
     begin, end, p = jax.lax.stop_gradient((begin, end, p))
     sweep, away = minus_components(end, begin), minus_components(p, begin)
-    share = jnp.clip(_share(begin, sweep, p), 0, 1)
-    off = [x - share * y for x, y in zip(away, sweep, strict=True)]
-    return dot_components(off, off)
+    t = jnp.clip(_foot(begin, sweep, p), 0, 1)
+    across = [x - t * y for x, y in zip(away, sweep, strict=True)]
+    return dot_components(across, across)
 
 
 def _over(normal: Vector, top: list[Vector], p: Vector) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from diffsim.kinematics.tree import body_dof_mask as body_dof_mask
 from diffsim.kinematics.tree import sum_subtree
-from diffsim.math.linalg import BlockColumns, Blocks, each
+from diffsim.math.linalg import BlockColumns, Blocks, per_block
 from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
 from diffsim.math.vector import cross, dot, matmul
 from diffsim.types.data import ComFrame
@@ -65,7 +65,7 @@ def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
 
     def of_size(index: np.ndarray) -> Array:
         cdof = pick(motion.cdof, index)
-        return each(pair_products, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
+        return per_block(pair_products, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
 
     return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
 

@@ -151,8 +151,8 @@ def assemble(blocks: Blocks, parts: tuple[Array, ...]) -> Array:
     return flat if blocks.order is None else pick_some(flat, blocks.order)
 
 
-def each(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
-    """A function of each block of one size; without a batch where there is one block."""
+def per_block(function: Callable[..., Array], *parts: Array | np.ndarray) -> Array:
+    """The results of a function of each of the blocks of one size; without `vmap` where there is one block."""
     if parts[0].shape[0] == 1:
         return function(*(part[0] for part in parts))[None]
     return jax.vmap(function)(*parts)
@@ -182,7 +182,7 @@ class BlockDiagonal:
     def mul_vec(self, vector: Array) -> Array:
         """The product (n,) with a vector (n,)."""
         entries = (split(vector, index) for index in self.blocks.index)
-        return assemble(self.blocks, tuple(each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)))
+        return assemble(self.blocks, tuple(per_block(matmul, *pair) for pair in zip(self.parts, entries, strict=True)))
 
     def plus_diagonal(self, diagonal: Array) -> "BlockDiagonal":
         """The sum with a diagonal matrix, given as (n,)."""
@@ -250,7 +250,7 @@ class BlockColumns:
     def mul_vec(self, vector: Array) -> Array:
         """The product (k,) with a vector (n,)."""
         entries = (split(vector, index) for index in self.blocks.index)
-        products = [each(matmul, *pair) for pair in zip(self.parts, entries, strict=True)]
+        products = [per_block(matmul, *pair) for pair in zip(self.parts, entries, strict=True)]
         return total([jnp.sum(product, axis=0) if product.shape[0] > 1 else product[0] for product in products])
 
     def mul_vec_t(self, vector: Array) -> Array:
@@ -258,7 +258,7 @@ class BlockColumns:
 
         def of_size(part: Array, left: bool) -> Array:
             copies = jnp.broadcast_to(vector, (part.shape[0], *vector.shape))
-            return each(matmul, part, copies) if left else each(matmul, copies, part)
+            return per_block(matmul, part, copies) if left else per_block(matmul, copies, part)
 
         left = self.transposed is not None
         return assemble(self.blocks, tuple(of_size(part, left) for part in self.transposed or self.parts))
@@ -301,7 +301,9 @@ def stack_rows(blocks: Blocks, matrices: Sequence[BlockColumns]) -> BlockColumns
 def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
     """left^T right without what is between blocks."""
     transposed = left.transposed or tuple(jnp.swapaxes(part, 1, 2) for part in left.parts)
-    return BlockDiagonal(left.blocks, tuple(each(matmul, *pair) for pair in zip(transposed, right.parts, strict=True)))
+    return BlockDiagonal(
+        left.blocks, tuple(per_block(matmul, *pair) for pair in zip(transposed, right.parts, strict=True))
+    )
 
 
 def _diagonal(values: Array) -> Array:

@@ -21,7 +21,7 @@ from diffsim.math.linalg import (
     block_factor,
     block_solve,
     cho_solve,
-    each,
+    per_block,
     solve_spd_gram,
     solve_spd_sum,
     solved,
@@ -132,7 +132,7 @@ class _Preconditioned(NamedTuple):
             return block_solve(blocks, self.factor, residual)
         entries = (split(residual, index) for index in blocks.index)
         parts = [
-            each(matmul, part, entry) if part.shape[-1] <= POINT else jax.vmap(cho_solve)(part, entry)
+            per_block(matmul, part, entry) if part.shape[-1] <= POINT else jax.vmap(cho_solve)(part, entry)
             for part, entry in zip(self.factor, entries, strict=True)
         ]
         return assemble(blocks, tuple(parts))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.constraint import laws
-from diffsim.math.linalg import BlockColumns, BlockDiagonal, each, gram
+from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, per_block
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.math.vector import inner
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
@@ -159,7 +159,9 @@ def grams(segment: Segment, pairs: list[tuple[RowGroup, Array]]) -> list[BlockDi
 
     products, columns, stencil = [], segment.columns, segment.stencil
     if columns is not None and columns.height:
-        products.append(gram(columns, BlockColumns(columns.blocks, tuple(each(weigh, part) for part in columns.parts))))
+        products.append(
+            gram(columns, BlockColumns(columns.blocks, tuple(per_block(weigh, part) for part in columns.parts)))
+        )
     if stencil is not None:
         ((rows, part),) = pairs
         products.append(stencil.gram(lambda y: laws.hessian_product(rows, part, y)))

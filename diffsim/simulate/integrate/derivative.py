@@ -25,7 +25,7 @@ from diffsim.dynamics.passive import damping_derivative, fluid_wrenches, has_med
 from diffsim.flex.strain import edge_flex, edge_rows, elastic_edges
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.tree import sum_dofs, sum_subtree
-from diffsim.math.linalg import BlockDiagonal, columns_of, each, gram
+from diffsim.math.linalg import BlockDiagonal, columns_of, gram, per_block
 from diffsim.math.spatial import cross_force, cross_motion, inertia_mul, pair_products
 from diffsim.math.vector import mul_vec, mul_vec_t, scale
 from diffsim.types.data import Data
@@ -147,7 +147,7 @@ def _over_subtrees(model: Model, data: Data, blocks: Array, drift: Array | None)
 
     columns = left, right, data.cdof, upper
     parts = (
-        each(of_block, *coupled(model.topology, index), *(pick(column, index) for column in columns))
+        per_block(of_block, *coupled(model.topology, index), *(pick(column, index) for column in columns))
         for index in data.M.blocks.index
     )
     return BlockDiagonal(data.M.blocks, tuple(parts))
