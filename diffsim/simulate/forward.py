@@ -63,7 +63,10 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
 
 
 def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet | None = None) -> Data:
-    """`forward` of checked arguments; `active_set` tells what acts and pushes where a motion goes on as it was."""
+    """`forward` of checked arguments.
+
+    `active_set` fixes which constraints act and push, between two events of a step (simulate/events.py).
+    """
     qpos, qvel = state.qpos, state.qvel
 
     # position
@@ -72,7 +75,7 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     flexes = compute_flexes(model, qvel, kinematics, com)
     tendons = compute_tendons(model, qpos, kinematics, com)
     inertia = compute_inertia(model, com, tendons)
-    contacts, rest = wake_and_collide(model, state, inputs, tendons, colliding_frames(model, kinematics))
+    contacts, sleeping = wake_and_collide(model, state, inputs, tendons, colliding_frames(model, kinematics))
     contacts, slots = collide_flexes(model, kinematics, flexes, contacts), slots_of(model)
     transmission = compute_transmission(model, qpos, kinematics, com, tendons, contacts)
 
@@ -80,31 +83,31 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     velocities = compute_velocities(model, qvel, com, tendons, transmission)
     passive = compute_passive(model, state, kinematics, com, tendons, velocities, flexes)
     passive = add_contact_springs(model, com, flexes, (slots, contacts), passive)
-    known = _so_far(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
-    passive = add_user_force(model, state, inputs, known, passive)
+    data_so_far = _data_of(kinematics, com, tendons, inertia, transmission, velocities, contact=contacts)
+    passive = add_user_force(model, state, inputs, data_so_far, passive)
     drift = tendon_drift(model, qvel, kinematics, com, velocities)
     bias = compute_bias(model, qvel, com, velocities, tendons, drift)
 
     # actuation and acceleration
     ctrl = delayed_controls(model, state.history, state.time, inputs.ctrl)
-    command = Command(ctrl, user_laws(model, state, inputs, known), state.time)
+    command = Command(ctrl, user_laws(model, state, inputs, data_so_far), state.time)
     actuation = compute_actuation(model, state.act, command, transmission, velocities, passive)
-    actuation = resting_actuators(model, rest, actuation)
+    actuation = resting_actuators(model, sleeping, actuation)
     applied = applied_force(model, inputs, kinematics, com)
-    smooth_force = stored(still(rest, passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied))
+    smooth_force = stored(still(sleeping, passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied))
 
     # constraint
     others = passive.qfrc_passive + actuation.qfrc_actuator + applied
     aids = Aids(contacts.sort_key, motion_forces(model, qvel, com, velocities, others))
-    asleep = None if rest is None else rest.dofs
+    asleep = None if sleeping is None else sleeping.dofs
     stages = (kinematics, com, tendons, velocities, contacts, slots)
     sources = Sources(model, state, inputs, *stages, active_set, flexes=flexes, asleep=asleep)
     constraints = make_constraints(sources)
-    solution = solve(model, inertia.M, smooth_force, still(rest, state.qacc_warmstart), constraints, aids)
+    solution = solve(model, inertia.M, smooth_force, still(sleeping, state.qacc_warmstart), constraints, aids)
     if model.opt.contact_reach:
         rows = make_constraints(sources._replace(reach=model.opt.contact_reach))
         solution = derivatives_within_reach(model, solution, Objective(inertia.M, smooth_force, rows))
-    solution = solution if rest is None else solution.replace(qacc=still(rest, solution.qacc))
+    solution = solution if sleeping is None else solution.replace(qacc=still(sleeping, solution.qacc))
     smooth = smooth_acceleration(inertia.M, smooth_force)
 
     # what only sensors and users read
@@ -116,36 +119,40 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     energy = compute_energy(model, state, kinematics, tendons, inertia, flexes)
     position = (kinematics, com, flexes, tendons, inertia, transmission)
     forces = (passive, bias, actuation, smooth, solution, body_forces, energy)
-    sleep = Sleep(tree_sleep=state.tree_sleep if rest is None else rest.tree_asleep.astype(qvel.dtype))
-    data = _so_far(*position, velocities, subtrees, *forces, sleep, contact=contacts, efc=constraints)
+    sleep = Sleep(tree_sleep=state.tree_sleep if sleeping is None else sleeping.tree_asleep.astype(qvel.dtype))
+    data = _data_of(*position, velocities, subtrees, *forces, sleep, contact=contacts, efc=constraints)
     data = dataclasses.replace(data, **vars(compute_forward_inverse(model, data, applied)))
-    now = resting_readings(model, state, rest, read_sensors(model, state, inputs, data, contact_force))
-    shown = delayed_readings(model, state.history, state.time, now)
-    data = dataclasses.replace(data, sensordata=shown, sensor_now=now)
+    now = resting_readings(model, state, sleeping, read_sensors(model, state, inputs, data, contact_force))
+    delayed = delayed_readings(model, state.history, state.time, now)
+    data = dataclasses.replace(data, sensordata=delayed, sensor_now=now)
     return dataclasses.replace(data, status=status(model, state, inputs, data))
 
 
-def _so_far(*records: Any, **children: Any) -> Data:
-    """Data with what these records hold; the rest is None."""
-    rest = dict.fromkeys(field.name for field in dataclasses.fields(Data))
-    return Data(**{**rest, **{name: value for part in records for name, value in vars(part).items()}, **children})
+def _data_of(*records: Any, **children: Any) -> Data:
+    """Data with the fields of these records, and `children` by name; all other fields are None."""
+    fields = dict.fromkeys(field.name for field in dataclasses.fields(Data))
+    for record in records:
+        fields |= vars(record)
+    return Data(**(fields | children))
 
 
 def inverse_dynamics(data: Data, qacc: Array) -> Inverse:
-    """Inverse dynamics in continuous time, where position and velocity stages are known:
-    qfrc_inverse = M qacc + qfrc_bias - qfrc_passive - J^T f(qacc), (nv,) in N and N m."""
+    """Inverse dynamics in continuous time, with the position and velocity stages in `data`.
+
+    qfrc_inverse = M qacc + qfrc_bias - qfrc_passive - J^T f(qacc), (nv,) in N and N m.
+    """
     qfrc_constraint = constraint_force(data.efc, qacc)
     force = data.M.mul_vec(qacc) + data.qfrc_bias - data.qfrc_passive - qfrc_constraint
     return Inverse(qfrc_inverse=force, qfrc_constraint=qfrc_constraint, qacc=qacc)
 
 
 def compute_forward_inverse(model: Model, data: Data, applied: Array) -> ForwardInverse:
-    """solver_fwdinv (2,): how far inverse dynamics at qacc is from constraint forces, and from applied ones (nv,).
+    """solver_fwdinv (2,): norms of the differences to inverse dynamics at qacc: of constraint forces, of applied ones.
 
     Zero unless the `fwdinv` flag asks for it.
     """
     if not model.opt.enabled(EnableBit.FWDINV):
         return ForwardInverse(solver_fwdinv=jnp.zeros((2,), data.qacc.dtype))
-    back = inverse_dynamics(data, data.qacc)
-    errors = data.qfrc_constraint - back.qfrc_constraint, applied + data.qfrc_actuator - back.qfrc_inverse
+    inverse = inverse_dynamics(data, data.qacc)
+    errors = data.qfrc_constraint - inverse.qfrc_constraint, applied + data.qfrc_actuator - inverse.qfrc_inverse
     return ForwardInverse(solver_fwdinv=jnp.stack([safe.norm(error) for error in errors]))
