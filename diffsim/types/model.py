@@ -1,7 +1,7 @@
 """Model: the numbers of a compiled model, under mjModel's names, as a pytree.
 
-Every float field is a leaf, so `jax.grad(loss)(model)` is a Model and domain randomization is a `replace`. What
-shapes the program is static, in `model.topology`, and in the static fields of `model.opt`.
+Every float field is a leaf, so `jax.grad(loss)(model)` is a Model and domain randomization is a `replace`. What decides
+which program runs is static: `model.topology`, and the static fields of `model.opt`.
 """
 
 import dataclasses
@@ -52,9 +52,9 @@ def _length(value: Any) -> float:
 class Option(Record):
     """Physics options (mjOption): numbers are leaves, choices are static.
 
-    Kept for writing and comparing, without effect here: `ccd_iterations`, `ccd_tolerance` and the flag `nativeccd` (the
-    one convex search has a fixed number of Newton iterations, which ends at rounding), and `jacobian` except for what
-    `support.efc` lists (storage follows from the trees).
+    Without effect, and kept for writing and comparing: `ccd_iterations`, `ccd_tolerance` and the flag `nativeccd` (the
+    one convex search has a fixed number of Newton iterations, enough to converge to rounding), and `jacobian` except
+    for what `support.efc` lists (how J is stored follows from the trees).
     """
 
     timestep: Array = leaf()
@@ -89,16 +89,17 @@ class Option(Record):
     sdf_iterations: int = static(whole_number)
     # ours: "implicit" differentiates the optimum, "unroll" the iterations, "auto" those if there are few of them
     solver_gradient: str = static(one_word(SOLVER_GRADIENTS), default="auto")
-    # ours: at how many times in a step contacts may begin or end; 0: at its beginning only (simulate/events.py)
+    # ours: how many times within a step contacts may begin or end; 0: at its beginning only (simulate/events.py)
     events: int = static(whole_number, default=0)
-    # ours: m, from how far away derivatives feel contacts; 0: not before they touch (constraint/contact.py)
+    # ours: m, distance from which on contacts act on derivatives; 0: when they touch (constraint/contact.py)
     contact_reach: float = static(_length, default=0.0)
 
     @property
     def unrolled(self) -> bool:
-        """Whether derivatives are those of the iterations that the solver may take, not of the optimum.
+        """Whether derivatives go through the solver's iterations instead of being those of the optimum.
 
-        "auto" leaves that to solvers and options which have a derivative of the optimum alone.
+        "auto" unrolls few iterations, unless the solver is PGS or `contact_reach` is set, which have no derivative but
+        that of the optimum.
         """
         few = self.iterations <= FEW_ITERATIONS and self.solver != Solver.PGS and not self.contact_reach
         return self.solver_gradient == "unroll" or (self.solver_gradient == "auto" and few)
@@ -197,7 +198,7 @@ class Model(Record):
     mesh_normal: Array = leaf("nmeshnormal", 3)
     mesh_texcoord: Array = leaf("nmeshtexcoord", 2)
     mesh_polynormal: Array = leaf("nmeshpoly", 3)
-    # ours: what that has beside the normals of mesh_vert, which is kept in float32 (compiler/assets/hull.py)
+    # ours: the same minus the normals of polygons of mesh_vert, which is rounded to float32 (compiler/assets/hull.py)
     mesh_polyrounding: Array = leaf("nmeshpoly", 3)
     mesh_scale: Array = leaf("nmesh", 3)
     mesh_pos: Array = leaf("nmesh", 3)
@@ -370,10 +371,10 @@ class Model(Record):
     def replace(self, **fields: Any) -> Self:
         """A copy with some fields changed; names, shapes and dtypes are checked.
 
-        Leaves may get a leading batch axis, for `vmap` with `model_axes`. What was zero when the model was compiled may
-        have no code in the program (`topology.present`): a switch field that is set to other values, or to values that
-        are not known when tracing, becomes part of it, with a topology of its own. `load(keep=...)` has it there from
-        the start, so that nothing is compiled twice.
+        Leaves may get a leading batch axis, for `vmap` with `model_axes`. A switch field that was zero when the model
+        was compiled has no code in the program (`topology.present`). Set to other values, or to values that are not
+        known when tracing, it gets its code: the topology changes, and programs are compiled again. `load(keep=...)`
+        keeps the code from the start.
 
         Raises:
           TypeError: an unknown field. ValueError: a wrong shape.
@@ -383,8 +384,8 @@ class Model(Record):
             changed = dataclasses.replace(changed, topology=changed.topology.sleeping())
         present = {}
         for name, cls in switch_fields().items():
-            holder = fields.get("opt") if cls is Option else None
-            value = fields.get(name, getattr(holder, name, None))
+            opt = fields.get("opt") if cls is Option else None
+            value = fields.get(name, getattr(opt, name, None))
             if value is not None and _needs_code(changed.topology, name, value):
                 present[name] = np.ones_like(changed.topology.present[name])
         if not present:
@@ -432,12 +433,12 @@ class Model(Record):
 
 
 def switch_fields() -> dict[str, type]:
-    """Names of the fields that can be absent from the program, with the record they belong to."""
+    """Names of the switch fields, whose code can be absent from the program, with the record that each belongs to."""
     return {f.name: cls for cls in (Model, Option) for f in dataclasses.fields(cls) if f.metadata.get("switch")}
 
 
 def _needs_code(topology: Topology, name: str, value: Any) -> bool:
-    """Whether a switch field may have values that the program has no code for."""
+    """Whether a switch field gets a value that may be non-zero where the program has no code for it."""
     absent = ~topology.present[name]
     if not np.any(absent) or not isinstance(value, jax.Array | np.ndarray | float | int | list):
         return False
