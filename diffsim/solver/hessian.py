@@ -1,9 +1,9 @@
 """Solving with the Hessian H = M + J^T K J of the objective.
 
-M couples the dofs of one kinematic tree, constraints couple two. A model of few dofs is one block and takes one dense
-Cholesky factor. A model of many trees takes the factors of H's diagonal blocks, one per tree, as the preconditioner of
-linear conjugate gradients on the whole of H: exact at once while no constraint joins two trees, and a few products with
-J where some do.
+M couples the dofs of one kinematic tree, constraints may couple two trees. A model of few dofs is one block, with one
+dense Cholesky factor. In a model of many trees the factors of the diagonal blocks of H, one per tree, are the
+preconditioner of linear conjugate gradients: exact at once while no constraint couples two trees, and after a few
+products with J where some do.
 (Preconditioned conjugate gradients: Golub and Van Loan 2013, sec. 11.5.)
 """
 
@@ -77,23 +77,24 @@ def solve_hessian(factored: Factored, objective: Objective, x: PerGroup, b: Arra
         relative = float(jnp.finfo(b.dtype).eps) ** 0.75
         return linear_conjugate_gradients(_Preconditioned(objective, x, factor), b, relative, 0.0)
 
-    # so that derivatives are solves with H again, and not those of the loop
+    # so that derivatives are solves with H again, not derivatives of the loop
     return jax.lax.custom_linear_solve(product, b, solve, symmetric=True)
 
 
 def solve_hessian_inexactly(
     factored: Factored, objective: Objective, x: PerGroup, b: Array, relative: float, floor: Array
 ) -> Array:
-    """Roughly H^-1 b (nv,) at residuals x: until r^T P^-1 r, with P the blocks of H, is `relative`^2 of its start, or
-    below `floor`; not to be differentiated.
+    """Approximately H^-1 b (nv,) at residuals x, without derivatives.
+
+    Iterates until r^T P^-1 r, with the residual r and the blocks P of H, is `relative`^2 of its start or below `floor`.
     """
     return linear_conjugate_gradients(_Preconditioned(objective, x, factored.factor), b, relative, floor)
 
 
 def solve_hessian_once(objective: Objective, x: PerGroup, b: Array) -> Array:
-    """H^-1 b (nv,) at residuals x, where nobody else needs the factor: then sum, factor and solve are one operation.
+    """H^-1 b (nv,) at residuals x, for a factor that is used once: sum, factor and solve are then one operation.
 
-    On a GPU that includes the sum over rows, which is a kernel there.
+    On a GPU this operation computes the sum J^T K J as well.
     """
     constraints, inertia = objective.constraints, objective.qM.parts[0][0]
     jacobian = constraints.jacobian
@@ -139,7 +140,14 @@ class _Preconditioned(NamedTuple):
 
 
 class _Iterate(NamedTuple):
-    """Solution so far, residual, direction, residual . preconditioned residual, below which it ends, products left."""
+    """State of linear conjugate gradients.
+
+    Attributes:
+      x, residual, direction: (nv,) the solution so far, b - H x, the next direction.
+      energy: () r . P^-1 r.
+      floor: () the energy below which it ends.
+      left: () how many products may still be computed.
+    """
 
     x: Array
     residual: Array
@@ -153,10 +161,11 @@ def linear_conjugate_gradients(problem: _Preconditioned, b: Array, relative: flo
     """x (n,) with H x = b, until the preconditioned residual r^T P^-1 r is `relative`^2 of its start, or below `floor`,
     or after 2 n products.
 
-    Where no row that acts joins two blocks that is the first step. On a GPU all do what one of a batch has to.
+    Where no acting row couples two blocks, the first step is exact, and on a CPU the only one. On a GPU all worlds of a
+    batch take as many steps as the slowest.
     """
     if isinstance(problem.objective.constraints.jacobian, SparseRows):
-        # of the small blocks of points the inverse takes less than the factor
+        # products with inverses of the small blocks of points are faster than solves with their factors
         problem = problem._replace(factor=tuple(inverse_of_points(part) for part in problem.factor))
     first = problem.precondition(b)
     energy = inner(b, first)
@@ -176,6 +185,7 @@ def inverse_of_points(factor: Array) -> Array:
 
 
 def _goes_on(point: _Iterate) -> Array:
+    """Whether another product is needed, and allowed."""
     return (point.energy > point.floor) & (point.left > 0)
 
 

@@ -1,13 +1,12 @@
 """The iteration that all primal solvers share: direction, exact line search, step, test.
 
 Accelerations, M a and J a are updated together, so that one iteration costs one direction, one product with M and one
-with J. It is a while loop that nobody differentiates; derivatives of the iterations are those of a scan of
-opt.iterations iterations, differentiated step by step.
+with J. Values come from a while loop, which is not differentiated. With "unroll", derivatives are those of a scan over
+opt.iterations iterations.
 
-The step length alpha is where the derivative of the objective along the line vanishes, phi'(alpha; inputs) = 0, so it
-depends on the inputs to first order: d alpha = -d phi' / phi'', one Newton step of that condition, differentiated. A
-solver of full steps does not stop in "unroll": once it has converged it goes on with alpha = 1, where its derivative is
-that of the optimum. One without (CG) stays where it is.
+In that scan the step length alpha, a root of phi'(alpha; inputs), the derivative of the objective along the line, is
+differentiated as one: d alpha = -d phi' / phi''. Newton's method does not stop in the scan: once converged it goes on
+with alpha = 1, where its derivative is that of the optimum. CG stays where it is.
 """
 
 from collections.abc import Callable
@@ -25,15 +24,19 @@ from diffsim.xla.select import where
 
 Array = jax.Array
 
-# a force this many machine epsilons of the forces on the same dof is rounding
+# forces below this many machine epsilons of the forces on the same dof count as rounding
 ROUNDING = 64.0
 
 
 class Settings(NamedTuple):
-    """When iterations and their line searches end: tolerances in the units of the objective, and the most of each.
+    """When iterations and their line searches end.
 
-    `full_step` tells that a direction leads to the minimum of the quadratic model: the first trial of the line search
-    is then 1, else 0. `unroll` tells that derivatives go through the iterations.
+    Attributes:
+      tolerance, ls_tolerance: in the units of the objective.
+      iterations, ls_iterations: at most.
+      full_step: whether a direction leads to the minimum of the quadratic model: the first trial of the line search is
+        then 1, else 0.
+      unroll: whether derivatives go through the iterations.
     """
 
     tolerance: Array
@@ -54,7 +57,7 @@ class Iterate(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """A search direction (nv,); the gradient and preconditioned step that it was made from."""
+    """A search direction `vector` (nv,), and the gradient and preconditioned step (nv,) that it was computed from."""
 
     vector: Array
     gradient: Array
@@ -70,21 +73,26 @@ class DirectionRule(Protocol):
 
 
 class Rule(NamedTuple):
-    """How a solver chooses directions, and what it holds against the tolerance: a measure of the gradient (nv,)."""
+    """How a solver chooses directions, and the measure of the gradient that it compares with the tolerance."""
 
     direction: DirectionRule
     measure: Callable[[Iterate], Array] = lambda point: jnp.linalg.norm(point.gradient)
 
 
-# the rule for an objective, from what else it needs
+# (objective, aid) -> rule
 RuleMaker = Callable[[Objective, Any], Rule]
 
 
 class Progress(NamedTuple):
-    """State of the loop; the improvement is what the last iteration gained by the objective.
+    """State of the loop.
 
-    Whether it is done, and whether it is stuck: done because the last direction, which promised more than the
-    tolerance, led nowhere. In exact arithmetic that does not happen.
+    Attributes:
+      point, direction: the last ones.
+      iterations: () so far.
+      improvement: () by which the last iteration lowered the objective.
+      done: () whether the loop ends.
+      stuck: () whether it ends without having converged: the last direction promised to lower the objective by more
+        than the tolerance, and did not. In exact arithmetic that does not happen.
     """
 
     point: Iterate
@@ -96,7 +104,7 @@ class Progress(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """What is minimized, what the rule needs besides, and the tolerances of `Settings`."""
+    """The arrays of a search: the objective, the `aid` of its rule, and the tolerances of `Settings`."""
 
     objective: Objective
     aid: Any
@@ -106,7 +114,7 @@ class _Problem(NamedTuple):
 def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc: Array, aid: Any = None) -> Progress:
     """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`. `aid` is for the rule."""
 
-    # the functions of a search hold nothing that is traced
+    # traced arrays go into `problem`: the functions of a loop may not close over them
     tolerances, limits, limit = settings[:2], settings[2:], settings.iterations
 
     def advance(problem: _Problem, progress: Progress) -> Progress:
@@ -135,29 +143,31 @@ def _readable(problem: _Problem) -> _Problem:
 
 
 def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start: Progress) -> Progress:
-    """All iterations, to be differentiated."""
+    """A fixed number of iterations, to be differentiated."""
 
-    def each(progress: Progress, _: None) -> tuple[Progress, None]:
+    def one_iteration(progress: Progress, _: None) -> tuple[Progress, None]:
         later = advance(progress)
         done = later._replace(done=progress.done | later.done)
-        # what has no full steps stays where it is
+        # without full steps: the point stays where it is once the search is done
         stays = jax.tree.map(lambda a, b: where(progress.done, a, b), progress, later)
         return done if settings.full_step else stays, None
 
-    return jax.lax.scan(each, start, length=settings.iterations)[0]
+    return jax.lax.scan(one_iteration, start, length=settings.iterations)[0]
 
 
 def _start(objective: Objective, settings: Settings, qacc: Array, rule: Rule) -> Progress:
+    """The state before the first iteration, at qacc (nv,)."""
     warm = objective.constraints.warm
     rows_product = warm if warm.size else objective.constraints.jacobian.mul_vec(qacc)
     point = _evaluate(objective, qacc, objective.qM.mul_vec(qacc), rows_product)
-    # full steps do not look back
-    none, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
+    # rules of full steps do not use the direction before, which is then empty
+    blank, zero = jnp.zeros_like(qacc[:0] if settings.full_step else qacc), jnp.zeros((), qacc.dtype)
     done = _converged(objective, settings, point, rule)
-    return Progress(point, Direction(none, none, none), jnp.zeros((), jnp.int32), zero, done, jnp.zeros((), bool))
+    return Progress(point, Direction(blank, blank, blank), jnp.zeros((), jnp.int32), zero, done, jnp.zeros((), bool))
 
 
 def _evaluate(objective: Objective, qacc: Array, inertia_product: Array, rows_product: Array) -> Iterate:
+    """The point with acceleration a = qacc, from it and the products M a and J a."""
     force = generalized_force(objective.constraints, residuals(objective.constraints, qacc, rows_product))
     return Iterate(qacc, inertia_product, rows_product, inertia_product - objective.qfrc_smooth - force)
 
@@ -169,7 +179,7 @@ def _converged(objective: Objective, settings: Settings, point: Iterate, rule: R
 
 
 def _is_rounding(objective: Objective, point: Iterate, force: Array) -> Array:
-    """Whether a change of force is, on every dof, rounding of the forces that act there."""
+    """Whether a force (nv,) is, on every dof, within the rounding of the forces that act there."""
     return jnp.all(jnp.abs(force) <= _rounding(objective, point))
 
 
@@ -177,13 +187,17 @@ def _rounding(objective: Objective, point: Iterate) -> Array:
     """(nv,) the rounding of the forces that act on each dof."""
     epsilon = float(jnp.finfo(point.gradient.dtype).eps)
     acting = jnp.abs(point.inertia_product) + jnp.abs(objective.qfrc_smooth)
-    # where nothing acts, what leaks in from other dofs
-    leak = jnp.linalg.norm(acting)
-    return epsilon * (ROUNDING * acting + 4 * leak)
+    # on dofs where nothing acts, rounding comes from other dofs
+    overall = jnp.linalg.norm(acting)
+    return epsilon * (ROUNDING * acting + 4 * overall)
 
 
 def _step(objective: Objective, settings: Settings, progress: Progress, rule: Rule) -> Progress:
-    """Line search along the next direction, the new point, and whether it is the last."""
+    """One iteration: a direction v, the length alpha of the step, the new point, and whether it is the last.
+
+    Along the line the objective is linear alpha + quadratic alpha^2 / 2 + cost(x + alpha J v), with linear =
+    v . (M a - qfrc_smooth) and quadratic = v . M v.
+    """
     direction = rule.direction(progress.point, progress.direction)
     point, constraints, vector = progress.point, objective.constraints, direction.vector
     inertia_product, rows_product = objective.qM.mul_vec(vector), constraints.jacobian.mul_vec(vector)
@@ -201,17 +215,17 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
         point.inertia_product + alpha * inertia_product,
         point.rows_product + alpha * rows_product,
     )
-    # exact where no row changes zone: the derivative goes linearly to zero
+    # where no row changes zone this is exact: the slope goes linearly to zero
     improvement = -0.5 * alpha * slope
     converged, promised = _converged(objective, settings, moved, rule), 0.5 * slope
     if settings.full_step:
-        # all that was left is within rounding: the gradient is noise, even if stiff rows make it look large
+        # a direction v whose force M v is within rounding: the gradient is noise, even if stiff rows make it look large
         converged, promised = converged | _is_rounding(objective, moved, inertia_product), jnp.abs(promised)
-    still = ~(improvement > settings.tolerance)
+    too_small = ~(improvement > settings.tolerance)
     noise = inner(jnp.abs(vector), _rounding(objective, moved))
-    stuck = still & ~converged & (promised > jnp.maximum(settings.tolerance, noise))
+    stuck = too_small & ~converged & (promised > jnp.maximum(settings.tolerance, noise))
     kept = progress.direction if settings.full_step else direction
-    return Progress(moved, kept, progress.iterations + 1, improvement, still | converged, stuck)
+    return Progress(moved, kept, progress.iterations + 1, improvement, too_small | converged, stuck)
 
 
 class _Line(NamedTuple):
@@ -222,20 +236,20 @@ class _Line(NamedTuple):
     quadratic: Array
 
     def __call__(self, alpha: Array) -> tuple[Array, Array]:
-        """First and second derivative with respect to the step length."""
+        """First and second derivative by the step length alpha."""
         slope, curvature = self.rows(alpha)
         return self.linear + alpha * self.quadratic + slope, self.quadratic + curvature
 
 
 def _differentiated(line: _Line, alpha: Array) -> Array:
-    """The step length alpha, a root of the slope along the line or zero, with its derivative by the line."""
+    """The step length alpha, a root of the slope along the line or 0, with the derivative of a root by the line."""
     slope, curvature = line(alpha)
     change = safe.divide(slope - jax.lax.stop_gradient(slope), jax.lax.stop_gradient(curvature))
     return where(alpha > 0, alpha - change, 0)
 
 
 def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: Array, done: Array) -> Array:
-    """Step length: zero where the direction does not descend, or where the search is over."""
+    """The step length: 0 where the direction does not descend, and where the search is done."""
     first = jnp.full((), 1.0 if settings.full_step else 0.0, slope.dtype)
     tolerance = settings.ls_tolerance * jnp.linalg.norm(vector)
     idle = done | ~(slope < 0)

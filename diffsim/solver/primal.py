@@ -5,8 +5,8 @@ after finitely many steps: as soon as no row changes its zone, the step is exact
 or gradient below opt.tolerance after scaling by 1 / (meaninertia max(1, nv)).
 
 With hundreds of points of flexes H is neither formed nor factored. Directions are then inexact: conjugate gradients end
-when a tenth of the gradient is left (Nocedal and Wright 2006, sec. 7.1). What is held against the tolerance is the most
-that the cost can still fall: H is at least M, so that is 1/2 g^T M^-1 g, a bound that holds everywhere.
+when a tenth of the gradient is left (Nocedal and Wright 2006, sec. 7.1). The tolerance is then for a bound of how much
+the cost can still fall, which holds everywhere because H is at least M: 1/2 g^T M^-1 g.
 
 Nonlinear conjugate gradients (Polak-Ribiere), preconditioned by M: no Hessian, one factor for all iterations.
 """
@@ -31,15 +31,21 @@ from diffsim.types.constraints import PerGroup, RowGroup
 
 Array = jax.Array
 
-# what is left of the gradient when an inexact direction is good enough
+# share of the gradient that an inexact direction may leave
 FORCING = 0.1
-# rounding of the residual of a row, in units of the machine epsilon
+# rounding error of the residual of a row, in units of the machine epsilon
 ROUNDING = 8.0
 
 
 class Minimum(NamedTuple):
-    """How a solver ended: qacc (nv,), the gradient there (nv,), number of iterations, what the last one gained,
-    whether it converged, and the row forces where the solver has its own.
+    """How a solver ended.
+
+    Attributes:
+      qacc, gradient: (nv,) where it ended, and the gradient of the objective there.
+      iterations: () int.
+      improvement: () by which the last iteration lowered the objective.
+      converged: () bool.
+      forces: row forces of each group, of solvers that minimize over forces; else None.
     """
 
     qacc: Array
@@ -90,18 +96,18 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
     def direction(point: Iterate, previous: Direction) -> Direction:
         x = residuals(objective.constraints, point.qacc, point.rows_product)
         factored = factor_hessian(objective, x)
-        # of the energy g^T P^-1 g, twice what the cost can fall, a hundredth of the tolerance is enough
+        # down to a hundredth of the tolerance; the energy g^T P^-1 g is twice what the cost can fall
         step = -solve_hessian_inexactly(factored, objective, x, point.gradient, FORCING, 0.02 * aid.tolerance)
         return Direction(step, point.gradient, step)
 
     def measure(point: Iterate) -> Array:
-        possible = 0.5 * inner(point.gradient, block_solve(objective.qM.blocks, aid.factor, point.gradient))
-        # what the rounding of J a and aref makes of the cost, over all rows of J
-        noise, rows_of_jacobian = jnp.zeros_like(possible), (g for g in objective.constraints.groups if not g.sign)
+        bound = 0.5 * inner(point.gradient, block_solve(objective.qM.blocks, aid.factor, point.gradient))
+        # sum of D (|J a| + |aref|)^2 over the rows of J: times 1/2 eps^2 it is what rounding of x adds to the cost
+        square, rows_of_jacobian = jnp.zeros_like(bound), (g for g in objective.constraints.groups if not g.sign)
         for rows in rows_of_jacobian:
-            noise += jnp.sum(rows.D * jnp.square(jnp.abs(rows.select(point.rows_product)) + jnp.abs(rows.aref)))
-        epsilon = float(jnp.finfo(noise.dtype).eps)
-        return jnp.where(possible > 0.5 * (ROUNDING * epsilon) ** 2 * noise, possible, 0)
+            square += jnp.sum(rows.D * jnp.square(jnp.abs(rows.select(point.rows_product)) + jnp.abs(rows.aref)))
+        epsilon = float(jnp.finfo(square.dtype).eps)
+        return jnp.where(bound > 0.5 * (ROUNDING * epsilon) ** 2 * square, bound, 0)
 
     return Rule(direction, measure)
 
@@ -128,7 +134,13 @@ def conjugate_rule(objective: Objective, factor: PerSize) -> Rule:
 
 
 class Method(NamedTuple):
-    """How directions are chosen, whether they are full steps, and what else the rule needs."""
+    """How a solver descends.
+
+    Attributes:
+      rule: makes the rule that chooses directions.
+      full_step: whether a step of length 1 leads to the minimum of the quadratic model.
+      aid: what the rule needs besides the objective, such as a factor of M.
+    """
 
     rule: RuleMaker
     full_step: bool
@@ -155,16 +167,15 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
 
 def _lean(rows: RowGroup) -> RowGroup:
     """The group without the fields that no law reads, so that loops do not carry them."""
-    none = jnp.zeros_like(rows.pos[:0])
-    return dataclasses.replace(rows, pos=none, margin=none, bends=none, vel=none, anchor=none)
+    empty = jnp.zeros_like(rows.pos[:0])
+    return dataclasses.replace(rows, pos=empty, margin=empty, bends=empty, vel=empty, anchor=empty)
 
 
 def lowest(objective: Objective, candidates: Sequence[Array]) -> Array:
-    """The acceleration (nv,) with the lowest cost; the first of those that are equal, or not numbers."""
+    """The acceleration (nv,) with the lowest cost; the first of those whose costs are equal, or NaN."""
     best, *others = candidates
     for other in others:
-        low, high = (cost(objective, qacc) for qacc in (other, best))
-        best = jnp.where(low < high, other, best)
+        best = jnp.where(cost(objective, other) < cost(objective, best), other, best)
     return best
 
 
