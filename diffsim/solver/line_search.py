@@ -1,16 +1,16 @@
-"""Exact line search: the root of the derivative of a convex, piecewise quadratic function, that of the cost on a line.
+"""Exact line search: the minimum of the objective on a line, a convex, piecewise quadratic function.
 
-Newton's method on the derivative, kept inside a shrinking bracket: every point that is tried becomes a bound, and a
-Newton step that leaves the bracket is replaced by its midpoint. Only derivatives are used, so there is no
-cancellation of costs in float32. Never differentiated.
+Newton's method finds the root of its derivative, kept inside a shrinking bracket: every point that is tried becomes a
+bound, and a Newton step that leaves the bracket is replaced by its midpoint. Only derivatives are used, so there is no
+cancellation of costs in float32. The search is not differentiated.
 
-In float32 there are `FEW` trials at most: more do not save an iteration of Newton's method or of conjugate gradients,
+In float32 there are at most `FEW` trials: more do not save an iteration of Newton's method or of conjugate gradients,
 which go on from there, and in a batch all worlds would wait for the longest search. On a GPU few trials are written out
-one after another. A search that is cut short ends at the trial that would have come next. Where the secant of bounds
-vanishes is no better guess: rows that stick behind the root make it a step of next to nothing.
+one after another. A search that is cut short ends at the trial that would have come next. (The root of the secant
+between the bounds is no better: rows that begin to act behind the root make it a tiny step.)
 
-The cost of the rows at x + alpha v is that of springs (constraint/laws.py), of rows or of edges of pyramids, but for
-elliptic contacts. On a GPU, where each sum of each trial is a launch, springs that only push are one list.
+The cost of the rows at x + alpha v is that of springs (constraint/laws.py), of rows or of edges of pyramids, except
+for elliptic contacts. On a GPU, where each sum of each trial is a launch, all springs that only push are one list.
 """
 
 import functools
@@ -30,26 +30,30 @@ from diffsim.xla.select import where
 
 Array = jax.Array
 
-# relative accuracy beyond which rounding decides, in units of the machine epsilon
+# least relative tolerance of the derivative, in units of the machine epsilon
 ROUNDING = 64.0
-# stands for "no upper bound yet"
+# the upper bound while there is none
 FAR = 1e30
 # the most trials of a search in float32
 FEW = 6
 
 
 class Derivatives(Protocol):
-    """The function on a line whose minimum is searched for."""
+    """The derivatives of a function on a line."""
 
     def __call__(self, alpha: Array) -> tuple[Array, Array]:
-        """First and second derivative with respect to the step length, at alpha ()."""
+        """First and second derivative at the step length alpha ()."""
         ...
 
 
 class _Bracket(NamedTuple):
-    """The next trial, or the result once done; bounds of the root; trials so far.
+    """State of a search.
 
-    A bracket that is done keeps its result when it is advanced again.
+    Attributes:
+      alpha: () the next trial, or the result once done.
+      lower, upper: () bounds of the root.
+      tried: () trials so far.
+      done: () bool; `alpha` then stays when the bracket is advanced again.
     """
 
     alpha: Array
@@ -64,7 +68,7 @@ def line_search(
 ) -> Array:
     """The step alpha >= 0 at which the derivative vanishes, within `tolerance` or after `limit` evaluations.
 
-    Where it was not found: the next trial, or the lower bound where there is no upper one.
+    After too few evaluations it is the next trial, or the lower bound where there is no upper one.
 
     Args:
       derivatives: alpha -> first and second derivative.
@@ -72,8 +76,8 @@ def line_search(
       slope: derivative at 0, negative.
       tolerance: for the absolute derivative; raised to what rounding allows.
       limit: largest number of evaluations; in float32 at most `FEW`.
-      idle: whether there is nothing to search, as in a world that is done while others of its batch are not. It would
-        chase rounding noise up to the limit, and the whole batch with it.
+      idle: whether there is nothing to search, as in a world that is done while others of its batch are not: it would
+        follow rounding noise up to the limit, and the whole batch would wait.
     """
     epsilon = float(jnp.finfo(slope.dtype).eps)
     tolerance = jnp.maximum(tolerance, ROUNDING * epsilon * jnp.abs(slope))
@@ -103,7 +107,7 @@ def _advance(bracket: _Bracket, derivatives: Derivatives, tolerance: Array) -> _
     newton = bracket.alpha - safe.divide(slope, curvature)
     middle = where(upper < FAR, 0.5 * (lower + upper), lower)
     trial = where((lower < newton) & (newton < upper), newton, middle)
-    # also done where no number lies between the bounds, or the slope is not a number, or nothing is known of an end
+    # done also where no number is left between the bounds, or the slope is NaN, or there is no upper bound and no step
     done = bracket.done | ~(jnp.abs(slope) > tolerance) | ~((lower < trial) & (trial < upper))
     return _Bracket(
         alpha=where(done, bracket.alpha, trial),
@@ -141,25 +145,25 @@ class _Springs(NamedTuple):
 
 
 class _Pushing(NamedTuple):
-    """Springs that act below zero only, of several groups: residuals, their change, and D v (n,)."""
+    """Springs that act below zero only, of several groups: residuals x, their change v, and D v, (n,) each."""
 
     x: Array
     v: Array
-    push: Array
+    weighted: Array
 
     def __call__(self, alpha: Array) -> tuple[Array, Array]:
         x = self.x + alpha * self.v
         acts = x < 0
-        return jnp.sum(where(acts, self.push * x, 0)), jnp.sum(where(acts, self.push * self.v, 0))
+        return jnp.sum(where(acts, self.weighted * x, 0)), jnp.sum(where(acts, self.weighted * self.v, 0))
 
 
 def _sum(terms: Array) -> Array:
-    """The sum of terms (k, n), with the few k written out: XLA for CPU takes long sums apart and stores their terms."""
+    """The sum of terms (k, n), with the few k written out: XLA for CPU splits long sums, and stores their terms."""
     return jnp.sum(total(list(terms)))
 
 
 class LineRows(NamedTuple):
-    """The groups of a line."""
+    """The sum of the costs of all rows on a line, as groups."""
 
     groups: tuple[_Springs | _Cones | _Pushing, ...]
 
@@ -184,11 +188,13 @@ def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
 
 @launched_once
 def _listed(groups: Sequence[_Springs]) -> _Pushing:
+    """The springs of several groups as one list."""
     parts = [(group.x, group.v, group.rows.D * group.v) for group in groups]
     return _Pushing(*(jnp.concatenate([part.reshape(-1) for part in column]) for column in zip(*parts, strict=True)))
 
 
 def _group(rows: RowGroup, x: Array, v: Array) -> _Springs | _Cones:
+    """A group on the line, from residuals x and their change v (dim, n)."""
     if rows.law not in SPRINGS:
         return _Cones(rows, x, v)
     x, v = (jnp.concatenate(laws.stretch(rows, values)) for values in (x, v))

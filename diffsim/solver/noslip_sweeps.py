@@ -25,9 +25,9 @@ import numpy as np
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import cho_solve, cholesky
+from diffsim.math.safe import MINVAL
 from diffsim.math.vector import matmul
 from diffsim.solver.projected_gauss_seidel import (
-    MINVAL,
     Cones,
     best_in_ball,
     best_in_interval,

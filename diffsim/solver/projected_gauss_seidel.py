@@ -1,16 +1,17 @@
-"""Projected Gauss-Seidel: one constraint after another gets its best force, all others fixed; the PGS solver.
-
-The best force y of a constraint minimizes 1/2 (y - old)^T A (y - old) + slope . (y - old) over its admissible forces,
-in the axes in which its block of A is diagonal, `value`; noslip sweeps so too (noslip_sweeps.py). In the coordinates
-y = force / friction an elliptic cone is circular, |y| <= normal, and at fixed normal force a ball.
+"""Projected Gauss-Seidel, the PGS solver: one constraint after another gets its best force while all others are fixed.
 
 PGS solves the dual problem, minimize 1/2 f^T (A + R) f + f^T (J qacc_smooth - aref) over admissible forces f, with
 A = J M^-1 J^T and R = 1 / D: any force for equalities, an interval for dry friction, f >= 0 for limits, frictionless
-contacts and the edges of pyramids, a cone for elliptic contacts. A contact of the last kind moves along its ray through
-the origin, which scales normal and friction, and then within the disc that its normal force allows; there R is the same
-in all directions of y. Sweeps converge linearly, to the optimum of the primal solvers; the derivative is theirs
-(adjoint.py). Source: MuJoCo documentation, "Computation", PGS solver; its random order of the constraints is replaced
-by a fixed one.
+contacts and the edges of pyramids, a cone for elliptic contacts.
+
+The best force y of a constraint minimizes 1/2 (y - old)^T A (y - old) + slope . (y - old), with the gradient `slope` at
+the old forces, in the axes in which its block of A is diagonal (`value`). Noslip does the same (noslip_sweeps.py).
+An elliptic contact, in coordinates y = force / friction where its cone is circular, |y| <= normal, moves in two steps:
+along the ray through the origin, which scales normal and friction forces; then, at that normal force, within the disc
+of friction forces, where R is the same in all directions of y.
+
+Sweeps converge linearly, to the optimum of the primal solvers; the derivative is theirs (adjoint.py).
+Source: MuJoCo documentation, "Computation", PGS solver; its random order of the constraints is replaced by a fixed one.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ import numpy as np
 from diffsim.constraint import laws
 from diffsim.math import safe
 from diffsim.math.linalg import block_factor, block_solve
+from diffsim.math.safe import MINVAL
 from diffsim.math.vector import inner, matmul, scale
 from diffsim.solver.objective import Objective, row_forces, row_forces_on_dofs
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
@@ -34,7 +36,7 @@ NEWTON = 12
 
 
 class Cones(NamedTuple):
-    """Elliptic contacts among `size` rows: (number, rows of each) for each width; all single rows come before them."""
+    """Elliptic contacts among `size` rows: in `groups` (count, width), after all single rows."""
 
     size: int
     groups: tuple[tuple[int, int], ...]
@@ -46,11 +48,11 @@ class Cones(NamedTuple):
 
     @property
     def singles(self) -> int:
-        """Number of single rows."""
+        """Number of rows that are no elliptic contact."""
         return self.size - sum(count * width for count, width in self.groups)
 
     def table(self) -> np.ndarray:
-        """(count, widest) rows of each contact; where it has fewer, the dummy row `size`."""
+        """(number, widest) the rows of each contact, padded with the dummy row `size`."""
         widest = max((width for _, width in self.groups), default=1)
         start, parts = self.singles, list[np.ndarray]([np.zeros((0, widest), int)])
         for count, width in self.groups:
@@ -85,13 +87,13 @@ def concatenate(blocks: list[Array]) -> Array:
 def minimum_in_ball(value: Array, linear: Array, radius: Array) -> Array:
     """y (k,) that minimizes 1/2 value y^2 + linear y over |y| <= radius: y = -linear / (value + multiplier).
 
-    The multiplier makes |y| = radius; Newton's method on 1 / |y|, nearly linear in it, from zero.
+    The multiplier is 0, or makes |y| = radius; found by Newton's method on 1 / |y|, nearly linear in it, from 0.
     """
 
     def advance(_: int, multiplier: Array) -> Array:
-        share = linear / (value + multiplier)
-        squared = jnp.sum(share * share)
-        slope = jnp.sum(share * share / (value + multiplier))
+        y = linear / (value + multiplier)
+        squared = jnp.sum(y * y)
+        slope = jnp.sum(y * y / (value + multiplier))
         step = safe.divide(squared * (jnp.sqrt(squared) - radius), slope * radius)
         return safe.maximum(multiplier + step, 0)
 
@@ -113,12 +115,9 @@ def nearest_in_cone(force: Array) -> Array:
 
 Point = TypeVar("Point")
 
-# the least inertia that a force can have to move
-MINVAL = 1e-15
-
 
 def sweep(updates: Sequence[tuple[Array | int, Callable[[Array, Point], Point]]], point: Point) -> Point:
-    """One sweep over lists of constraints: (how many, the update of number i) of each list."""
+    """One sweep over lists of constraints; of each list the length, and the update of its constraint i."""
     for count, update in updates:
         point = jax.lax.fori_loop(0, count, update, point)
     return point
@@ -132,7 +131,7 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(block: Array) -> Spectrum:
-    """The spectrum of blocks (n, k, k) of A; an eigenvalue of zero becomes one of next to nothing."""
+    """The spectrum of blocks (n, k, k) of A, with eigenvalues raised to a tiny positive number."""
     if block.shape[-1] == 1:
         value, vector = block[:, 0], jnp.ones_like(block)
     else:
@@ -154,7 +153,7 @@ def from_axes(vector: Array, y: Array) -> Array:
 
 
 def best_in_interval(old: Array, slope: Array, value: Array, lower: Array, upper: Array) -> Array:
-    """The best y between bounds."""
+    """The best y in [lower, upper]."""
     return jnp.clip(old - slope / value, lower, upper)
 
 
@@ -169,8 +168,14 @@ def gain(change: Array, slope: Array, value: Array) -> Array:
 
 
 class DualSolution(NamedTuple):
-    """Row forces of each group, the acceleration (nv,) that they cause, and how the sweeps ended: their number, what
-    the last one gained, and whether that was too little to go on.
+    """How the sweeps ended.
+
+    Attributes:
+      forces: (force_count, n) row forces of each group.
+      qacc: (nv,) the acceleration that they cause.
+      iterations: () number of sweeps.
+      improvement: () by which the last one lowered the dual objective.
+      done: () whether that was less than the tolerance.
     """
 
     forces: PerGroup
@@ -181,8 +186,9 @@ class DualSolution(NamedTuple):
 
 
 class _DualRows(NamedTuple):
-    """Rows in the coordinates of the search: J (n, nv), aref, R and forces (n,), and bounds (n,); upper bounds of cones
-    only tell which contacts are there.
+    """Rows in the coordinates of the search: J (n, nv), aref, R, forces and bounds (n,).
+
+    The upper bounds of elliptic contacts only tell which contacts act: infinity, else 0.
     """
 
     jacobian: Array
@@ -194,7 +200,7 @@ class _DualRows(NamedTuple):
 
 
 class _Quadratic(NamedTuple):
-    """What is minimized: A + R (n, n), offset J qacc_smooth - aref (n,), bounds (n,)."""
+    """The dual problem: response A + R (n, n), offset J qacc_smooth - aref (n,), bounds (n,)."""
 
     response: Array
     offset: Array
@@ -203,7 +209,7 @@ class _Quadratic(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Forces (n,), what the last sweep gained, number of sweeps, whether it was the last."""
+    """Forces (n,); by how much the last sweep lowered the objective, number of sweeps, and if it was the last, ()."""
 
     force: Array
     improvement: Array
@@ -211,7 +217,7 @@ class _State(NamedTuple):
     done: Array
 
 
-# forces (n,), and what the sweep has gained so far
+# forces (n,), and by how much the sweep has lowered the objective so far ()
 _Point = tuple[Array, Array]
 _Update = Callable[[Array, _Point], _Point]
 
@@ -273,7 +279,7 @@ def _dual_rows(constraints: Constraints, rows: RowGroup, force: Array) -> _DualR
 
 
 def _row_forces(rows: RowGroup, force: Array) -> Array:
-    """(force_count, n) of a group, from the vector that was searched for."""
+    """(force_count, n) of a group, from its part of the vector of the search."""
     if rows.law != Law.CONE:
         return force.reshape(rows.force_count, rows.count)
     scaled = force.reshape(rows.count, rows.dim).T
@@ -281,7 +287,7 @@ def _row_forces(rows: RowGroup, force: Array) -> Array:
 
 
 def _iterate(quadratic: _Quadratic, cones: Cones, start: Array, tolerance: Array, iterations: int) -> _State:
-    """Sweeps until one gains too little."""
+    """Sweeps until one lowers the objective by no more than the tolerance."""
     value = 0.5 * inner(start, matmul(quadratic.response, start)) + inner(start, quadratic.offset)
     start = jnp.where(value < 0, start, 0)
     updates = [(cones.singles, _interval_update(quadratic))] if cones.singles else []
@@ -321,24 +327,25 @@ def _cone_update(quadratic: _Quadratic, cones: Cones) -> _Update:
     values, vectors = spectrum(blocks[:, 1:, 1:])
 
     def update(i: Array, point: _Point) -> _Point:
-        padded, gained = point
-        mine, block, value, vector = rows[i], blocks[i], values[i], vectors[i]
-        force = jnp.append(padded, 0)
-        old, slope = force[mine], matmul(response[mine], force) + offset[mine]
-        ray = _along_ray(block, old, slope)
-        push = to_axes(vector, (slope + matmul(block, ray - old))[1:])
-        side = best_in_ball(to_axes(vector, ray[1:]), push, value, ray[0])
-        new = jnp.concatenate([ray[:1], jnp.where(ray[0] > MINVAL, from_axes(vector, side), 0)])
+        forces, gained = point
+        row, block, value, vector = rows[i], blocks[i], values[i], vectors[i]
+        padded = jnp.append(forces, 0)
+        old, slope = padded[row], matmul(response[row], padded) + offset[row]
+        on_ray = _along_ray(block, old, slope)
+        # the gradient by friction forces there, and the best ones, in the axes of their block
+        slope_on_ray = to_axes(vector, (slope + matmul(block, on_ray - old))[1:])
+        friction = best_in_ball(to_axes(vector, on_ray[1:]), slope_on_ray, value, on_ray[0])
+        new = jnp.concatenate([on_ray[:1], jnp.where(on_ray[0] > MINVAL, from_axes(vector, friction), 0)])
         change = jnp.where(there[i], new, 0) - old
         gained = gained - (0.5 * inner(change, matmul(block, change)) + inner(change, slope))
-        return force.at[mine].add(change)[: cones.size], gained
+        return padded.at[row].add(change)[: cones.size], gained
 
     return update
 
 
 def _along_ray(block: Array, force: Array, slope: Array) -> Array:
-    """The best force along the ray of a force; without one, along the steepest descent within the cone."""
-    loaded = force[0] > MINVAL
-    ray = jnp.where(loaded, force, nearest_in_cone(-slope))
-    best = safe.divide(-inner(ray, slope), inner(ray, matmul(block, ray)))
-    return jnp.maximum(jnp.where(loaded, 1, 0) + best, 0) * ray
+    """The best force (k,) on the ray through a force; through the steepest descent within the cone if that is zero."""
+    pressed = force[0] > MINVAL
+    ray = jnp.where(pressed, force, nearest_in_cone(-slope))
+    step = safe.divide(-inner(ray, slope), inner(ray, matmul(block, ray)))
+    return jnp.maximum(jnp.where(pressed, 1, 0) + step, 0) * ray
