@@ -65,7 +65,9 @@ def _shapes(table: jax.Array, places: jax.Array) -> tuple[jax.Array, ...]:
     parts = jnp.unstack(table, axis=1)
     chosen = jax.lax.select(places[0, 0] > 0, table, -table)
     large = jnp.broadcast_to(table[0, 0, 1], (90, 80))
-    return nothing, turned, parts[1] - parts[3], chosen, jnp.isfinite(jnp.divide(table, table[0, 0, 0])), jnp.sum(large)
+    finite = jnp.isfinite(jnp.divide(table, table[0, 0, 0]))
+    windows = [jax.lax.dynamic_slice(table, (places[0, 0] + k, 2, 9), (2, 1, 3)) for k in (-1, 1, 5)]
+    return nothing, turned, parts[1] - parts[3], chosen, finite, jnp.sum(large), *windows, jnp.tile(table[0], (2, 1))
 
 
 CASES = [_picked, _windows, _added, _rounded, _halved, _sums, _bits, _least, _shapes]

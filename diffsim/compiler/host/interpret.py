@@ -213,6 +213,13 @@ def _broadcast(operand: Array, *, shape: Values, broadcast_dimensions: Values, *
     return copied
 
 
+def _dynamic_slice(operand: Array, *starts: Array, slice_sizes: Values) -> Array:
+    """As many elements along each axis, from where they all lie inside."""
+    sizes = zip(starts, slice_sizes, operand.shape, strict=True)
+    first = [min(max(int(start), 0), length - size) for start, size, length in sizes]
+    return operand[tuple(slice(start, start + size) for start, size in zip(first, slice_sizes, strict=True))]
+
+
 def _split(x: Array, *, sizes: Values, axis: int) -> list[Array]:
     before, ends = (slice(None),) * axis, itertools.accumulate(sizes)
     return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
@@ -393,6 +400,7 @@ NUMPY: dict[str, Rule] = {
     "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),
     "div": lambda a, b: a // b if np.issubdtype(a.dtype, np.integer) else a / b,
     "dot_general": dot_general,
+    "dynamic_slice": _dynamic_slice,
     "floor": lambda x, **params: np.floor(x),
     "gather": gather,
     "gather_rows": numpy_gather_rows,
@@ -426,6 +434,7 @@ NUMPY: dict[str, Rule] = {
     "squeeze": lambda x, *, dimensions, **params: x.reshape([n for i, n in enumerate(x.shape) if i not in dimensions]),
     "stack": lambda *inputs, axis, **params: np.stack(inputs, axis),
     "triangular_solve": triangular_solve,
+    "tile": lambda x, *, reps: np.tile(x, reps),
     "transpose": lambda x, *, permutation, **params: x.transpose(permutation),
     "unstack": lambda x, *, axis: list(np.moveaxis(x, axis, 0)),
 }
