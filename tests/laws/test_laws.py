@@ -124,8 +124,8 @@ def worlds() -> tuple[diffsim.Model, diffsim.State, diffsim.Inputs]:
 
 def test_a_batch_is_a_loop(worlds: tuple[diffsim.Model, diffsim.State, diffsim.Inputs]) -> None:
     model, states, inputs = worlds
-    batched = jax.jit(jax.vmap(diffsim.step, in_axes=(None, 0, 0)))(model, states, inputs)
-    single = jax.jit(diffsim.step)
+    batched = uncompiled(jax.vmap(diffsim.step, in_axes=(None, 0, 0)))(model, states, inputs)
+    single = uncompiled(diffsim.step)
     for i in range(8):
         one = single(model, *(jax.tree.map(lambda x, i=i: x[i], part) for part in (states, inputs)))
         np.testing.assert_allclose(batched.qvel[i], one.qvel, rtol=1e-9, atol=1e-9)

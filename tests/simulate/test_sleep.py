@@ -128,7 +128,7 @@ def test_worlds_of_a_batch_sleep_apart() -> None:
     model, _ = pair()
     start, inputs = worlds(model), diffsim.make_inputs(model)
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *start)
-    advance = jax.jit(jax.vmap(diffsim.step, in_axes=(None, 0, None)))
+    advance = uncompiled(jax.vmap(diffsim.step, in_axes=(None, 0, None)))
     singles = start
     for _ in range(40):
         batch = advance(model, batch, inputs)
@@ -151,7 +151,7 @@ def test_where_all_sleep_only_time_goes_on() -> None:
     asleep = state.replace(tree_asleep=jnp.arange(2))
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), asleep)
     mixed = jax.tree.map(lambda *leaves: jnp.stack(leaves), asleep, state)
-    advance = jax.jit(jax.vmap(diffsim.step, in_axes=(None, 0)))
+    advance = uncompiled(jax.vmap(diffsim.step, in_axes=(None, 0)))
     later = advance(model, batch)
     assert np.all(later.time == model.opt.timestep)
     for name in ("qpos", "qvel", "tree_sleep", "frozen", "qacc_warmstart"):
