@@ -3,11 +3,11 @@
 python -m tests.measure.sleep --models /work/mj381 --steps 1000 --only tendon
 
 For each file of model/sleep and test/engine/testdata/sleep a line: steps until both would part by rounding (where a
-twin of MuJoCo, begun 1e-12 away, is 1e-7 from it, or sleeps otherwise), greatest difference of qpos and qvel up to
-there, and whether `tree_asleep` was equal in each of these steps. Fails if it was not, or if they differ by more than
-1e-6. Where geoms begin in exact touch rounding says whether they do, and twins part at once: there all begin MOVED
-away. `--rk4` has all of them move by Runge-Kutta. `--rest` prints what a step of 100 humanoids costs where all sleep,
-as a fraction of one where they are awake.
+twin of MuJoCo, begun 1e-12 to one side or the other, is 1e-7 from it, or sleeps otherwise), greatest difference of qpos
+and qvel up to there, and whether `tree_asleep` was equal in each of these steps. Fails if it was not, or if they differ
+by more than 1e-6. Where geoms begin in exact touch rounding says whether they do, and twins part at once: there all
+begin MOVED away. `--rk4` has all of them move by Runge-Kutta. `--rest` prints what a step of 100 humanoids costs where
+all sleep, as a fraction of one where they are awake.
 """
 
 import argparse
@@ -24,23 +24,26 @@ from diffsim.base.enums import Integrator
 CLOSE, PARTED, APART = 1e-6, 1e-7, 1e-12
 # where twins part within so many steps, they begin as far away as this
 FEW, MOVED = 10, 1e-5
+STATE = ("qpos", "qvel", "tree_asleep")
 
 
 def twins(mjmodel: mujoco.MjModel, steps: int, moved: float) -> tuple[np.ndarray, list[dict[str, np.ndarray]], int]:
-    """Where MuJoCo begins, its states after each step, and how many of them a twin that began APART has too."""
-    data, twin = mujoco.MjData(mjmodel), mujoco.MjData(mjmodel)
-    awake = np.array(twin.tree_awake, bool)[mjmodel.dof_treeid]
+    """Where MuJoCo begins, its states after each step, and how many of them two twins have too that began APART."""
+    worlds = [mujoco.MjData(mjmodel) for _ in range(3)]
+    awake = np.array(worlds[0].tree_awake, bool)[mjmodel.dof_treeid]
     push = np.random.default_rng(0).normal(size=mjmodel.nv) * awake
-    for one, far in ((data, moved), (twin, moved + APART)):
-        mujoco.mj_integratePos(mjmodel, one.qpos, push, far)
-    start, states = data.qpos.copy(), []
+    for data, far in zip(worlds, (moved, moved + APART, moved - APART), strict=True):
+        mujoco.mj_integratePos(mjmodel, data.qpos, push, far)
+    start, states = worlds[0].qpos.copy(), []
     for step in range(steps):
-        mujoco.mj_step(mjmodel, data)
-        mujoco.mj_step(mjmodel, twin)
-        far = max(np.max(np.abs(getattr(data, name) - getattr(twin, name)), initial=0) for name in ("qpos", "qvel"))
-        if far > PARTED or not np.array_equal(data.tree_asleep, twin.tree_asleep):
-            return start, states, step
-        states.append({name: np.array(getattr(data, name)) for name in ("qpos", "qvel", "tree_asleep")})
+        for data in worlds:
+            mujoco.mj_step(mjmodel, data)
+        found, *others = [{name: np.array(getattr(data, name)) for name in STATE} for data in worlds]
+        for other in others:
+            far = max(np.max(np.abs(found[name] - other[name]), initial=0) for name in ("qpos", "qvel"))
+            if far > PARTED or not np.array_equal(found["tree_asleep"], other["tree_asleep"]):
+                return start, states, step
+        states.append(found)
     return start, states, steps
 
 
