@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Callable
 
 import mutations
 import pytest
@@ -35,6 +36,21 @@ MODULES = {
 }
 
 
+def in_every_file(rule: Callable[[pathlib.Path], None]) -> Callable[[], None]:
+    """A test of a rule of files: one test, for a thousand would take as long to be counted as to be run."""
+
+    def test() -> None:
+        for path in FILES:
+            try:
+                rule(path)
+            except AssertionError as error:
+                error.add_note(f"in {path.relative_to(ROOT)}")
+                raise
+
+    test.__doc__ = rule.__doc__
+    return test
+
+
 @functools.cache
 def parsed(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text())
@@ -53,7 +69,7 @@ def imports_of(path: pathlib.Path) -> set[str]:
     return {name for name in names if name.split(".")[0] == "diffsim"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@in_every_file
 def test_imports_run_one_way(path: pathlib.Path) -> None:
     room = room_of(path)
     for name in imports_of(path):
@@ -65,7 +81,7 @@ def test_floors_list_every_room() -> None:
     assert set(FLOOR) == {room_of(path) for path in FILES}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@in_every_file
 def test_code_is_ascii_and_says_what_it_is(path: pathlib.Path) -> None:
     text = path.read_text()
     assert text.isascii()
@@ -77,7 +93,7 @@ def is_overload(node: ast.FunctionDef | ast.ClassDef) -> bool:
     return any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@in_every_file
 def test_public_functions_are_documented(path: pathlib.Path) -> None:
     tree = parsed(path)
     for node in [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]:
@@ -127,7 +143,7 @@ LONG_FILES = {
 LONG_FUNCTIONS = {"evaluate": "the manual's pipeline on one page"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@in_every_file
 def test_sizes_are_those_of_a_thought(path: pathlib.Path) -> None:
     text = path.read_text()
     assert (text.count("\n") > 450) == (str(path.relative_to(ROOT)) in LONG_FILES)
@@ -233,7 +249,7 @@ def test_fewer_functions_are_used_once() -> None:
     assert public <= PUBLIC_USED_ONCE
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@in_every_file
 def test_private_names_stay_where_they_are(path: pathlib.Path) -> None:
     tree = parsed(path)
     modules = set()
@@ -247,7 +263,7 @@ def test_private_names_stay_where_they_are(path: pathlib.Path) -> None:
             assert not node.attr.startswith("_") or node.attr.startswith("__") or node.attr in NAMEDTUPLE
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@in_every_file
 def test_fields_of_the_model_exist(path: pathlib.Path) -> None:
     """A type checker cannot know: Model shows the fields of its topology by `__getattr__`."""
     known = {field.name for cls in (Model, Topology) for field in dataclasses.fields(cls)} | set(dir(Model))

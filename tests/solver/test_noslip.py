@@ -18,7 +18,6 @@ from tests.solver.test_derivatives import (
     assert_equal_differences,
     assert_finite_where_rows_degenerate,
     assert_transposed,
-    batched,
     stacked,
     states_and_ways,
 )
@@ -93,18 +92,15 @@ def test_each_island_stops_for_itself(flags: int) -> None:
     assert np.all(assert_as_the_oracle(group, 1e-7).solver_niter < 50)
 
 
-# a hundred sweeps: compiled. pyramids, more families: tests/gradient_matrix.py
-compiled = batched(jax.jit)
-
-
+# pyramids, more families: tests/gradient_matrix.py
 @pytest.mark.parametrize(("path", "cone"), [CASES[2], *wide(CASES[:2])])
 def test_derivatives_are_those_of_the_fixed_point(path: str, cone: Cone) -> None:
     group = cases(path, cone, *FIXED_POINT)[::2]
     model, problems = group[0].model, [case.problem[:4] for case in group]
     batch = states_and_ways(problems)
-    tangents, checked = assert_equal_differences(model, *batch, step=1e-3, run=compiled)
+    tangents, checked = assert_equal_differences(model, *batch, step=1e-3)
     assert {"qM", "qfrc_smooth", "J", "D", "aref"} <= checked
-    assert_transposed(model, problems, batch, tangents, compiled)
+    assert_transposed(model, problems, batch, tangents)
 
 
 @pytest.mark.parametrize("cone", list(Cone))
