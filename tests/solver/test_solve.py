@@ -20,7 +20,7 @@ from tests.constraint.cases import CASES, ELLIPTIC, HUMANOID, PYRAMIDAL, cases, 
 from tests.solver.test_derivatives import stacked
 from tests.uncompiled import uncompiled
 
-solve_one = uncompiled(solve)
+solve_jit = jax.jit(solve)
 # of a batch of problems, by numpy
 solve_all = uncompiled(jax.vmap(solve, (None, 0, 0, 0, 0)))
 
@@ -57,7 +57,7 @@ def test_projected_gauss_seidel_finds_the_same_optimum(path, cone):
     model, _ = strict_pair(path, cone, Solver.PGS)
     model = with_options(model, iterations=15000 if path == "constraint_rows" else 3000, tolerance=jnp.asarray(-1.0))
     for case in cases(path, cone)[::2]:
-        solution = solve_one(model, *case.problem)
+        solution = solve_jit(model, *case.problem)
         assert_close("qacc", solution.qacc, case.data.qacc, 1e-7, rtol=1e-7)
         assert_close("qfrc_constraint", solution.qfrc_constraint, case.data.qfrc_constraint, 1e-7, rtol=1e-7)
 
@@ -65,8 +65,8 @@ def test_projected_gauss_seidel_finds_the_same_optimum(path, cone):
 def test_projected_gauss_seidel_stops_by_its_improvement():
     model, _ = strict_pair("contact_dims", ELLIPTIC, Solver.PGS)
     case = cases("contact_dims", ELLIPTIC)[0]
-    rough = solve_one(with_options(model, tolerance=jnp.asarray(1e-3)), *case.problem)
-    fine = solve_one(with_options(model, tolerance=jnp.asarray(1e-12)), *case.problem)
+    rough = solve_jit(with_options(model, tolerance=jnp.asarray(1e-3)), *case.problem)
+    fine = solve_jit(with_options(model, tolerance=jnp.asarray(1e-12)), *case.problem)
     assert not rough.solver_stalled
     assert 0 < rough.solver_niter < fine.solver_niter
     # whatever was found, the acceleration is that of the reported force
@@ -84,11 +84,11 @@ def test_conjugate_gradient_finds_the_same_optimum(path, cone):
     # a small improvement is no sign of the optimum, and a small step is none, in float32 neither
     model = with_options(model, tolerance=jnp.asarray(0.0), iterations=3000)
     for case in cases(path, cone):
-        solution = solve_one(model, *case.problem)
+        solution = solve_jit(model, *case.problem)
         assert not solution.solver_stalled
         assert_close("qacc", solution.qacc, case.data.qacc, 1e-7, rtol=1e-7)
     if cone == ELLIPTIC:
-        single = solve_one(*jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (model, *case.problem)))
+        single = solve_jit(*jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (model, *case.problem)))
         away = np.linalg.norm(single.qfrc_constraint - case.data.qfrc_constraint)
         assert away <= 5e-4 * np.linalg.norm(case.data.qfrc_constraint)
 
@@ -98,29 +98,29 @@ def test_conjugate_gradient_starts_from_the_better_of_two():
     model, _ = strict_pair("contact_dims", PYRAMIDAL, Solver.CG)
     qM, smooth, start, rows = cases("contact_dims", PYRAMIDAL)[0].problem
     cold = with_options(model, disableflags=int(DisableBit.WARMSTART))
-    reference = solve_one(cold, qM, smooth, start, rows)
-    far = solve_one(model, qM, smooth, start + 1e6, rows)
+    reference = solve_jit(cold, qM, smooth, start, rows)
+    far = solve_jit(model, qM, smooth, start + 1e6, rows)
     assert far.solver_niter == reference.solver_niter
     # the same path in two programs, which round differently
     assert_close("qacc", far.qacc, np.asarray(reference.qacc), 1e-12, rtol=1e-12)
-    assert solve_one(model, qM, smooth, reference.qacc, rows).solver_niter < reference.solver_niter
+    assert solve_jit(model, qM, smooth, reference.qacc, rows).solver_niter < reference.solver_niter
 
 
 def test_start_does_not_change_the_optimum():
     case = cases(HUMANOID, PYRAMIDAL)[3]
     qM, smooth, start, rows = case.problem
-    reference = solve_one(case.model, qM, smooth, start, rows)
-    far = solve_one(case.model, qM, smooth, start + 1e3 * np.random.default_rng(0).normal(size=start.shape), rows)
+    reference = solve_jit(case.model, qM, smooth, start, rows)
+    far = solve_jit(case.model, qM, smooth, start + 1e3 * np.random.default_rng(0).normal(size=start.shape), rows)
     assert_close("qacc", far.qacc, np.asarray(reference.qacc), 1e-8, rtol=1e-8)
     cold = with_options(case.model, disableflags=int(DisableBit.WARMSTART))
-    assert_close("qacc", solve_one(cold, *case.problem).qacc, np.asarray(reference.qacc), 1e-8, rtol=1e-8)
+    assert_close("qacc", solve_jit(cold, *case.problem).qacc, np.asarray(reference.qacc), 1e-8, rtol=1e-8)
 
 
 def test_one_iteration_descends():
     # MJX's setting: a fixed small budget must still give a usable step
     case = cases(HUMANOID, PYRAMIDAL)[3]
     model = with_options(case.model, iterations=1, ls_iterations=4)
-    solution = solve_one(model, *case.problem)
+    solution = solve_jit(model, *case.problem)
     qM, smooth, start, rows = case.problem
     before = np.linalg.norm(gradient(Objective(qM, smooth, rows), jnp.asarray(start)))
     assert np.linalg.norm(gradient(Objective(qM, smooth, rows), solution.qacc)) < before
@@ -133,7 +133,7 @@ def test_float32_does_not_stall(path):
     for case in cases(path, PYRAMIDAL):
         model = with_options(case.model, iterations=100, ls_iterations=50, tolerance=jnp.asarray(1e-8))
         single = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), (model, *case.problem))
-        solution = solve_one(*single)
+        solution = solve_jit(*single)
         assert solution.qacc.dtype == jnp.float32
         assert not solution.solver_stalled
         assert solution.solver_niter <= 12
@@ -146,7 +146,7 @@ def test_batch_equals_loop():
     model = group[0].model
     batch = jax.jit(jax.vmap(solve, in_axes=(None, 0, 0, 0, 0)))(model, *stacked([case.problem for case in group]))
     for index, case in enumerate(group):
-        alone = solve_one(model, *case.problem)
+        alone = solve_jit(model, *case.problem)
         assert_close("qacc", batch.qacc[index], np.asarray(alone.qacc), 1e-9, rtol=1e-9)
         assert batch.solver_niter[index] == alone.solver_niter
 
