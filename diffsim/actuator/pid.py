@@ -10,7 +10,7 @@ Source: plugin/actuator/pid.cc (3.8.1).
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import jax
@@ -34,13 +34,10 @@ STATES = 2
 class Dynamics(Protocol):
     """The functions of `laws.Dynamics` that a controller calls."""
 
-    def rate(self, actuators: Actuators) -> Array:
-        """(n, k) d act / dt."""
-        ...
-
-    def advance(self, actuators: Actuators, rate: Array) -> Array:
-        """(n, k) activations one timestep later."""
-        ...
+    @property
+    def rate(self) -> Callable[[Actuators], Array]: ...
+    @property
+    def advance(self) -> Callable[[Actuators, Array], Array]: ...
 
 
 def parameters(settings: Mapping[str, str]) -> np.ndarray:
