@@ -28,6 +28,8 @@ POOR, PATIENCE, WORTH = 1e-3, 3, 1e-3
 # where motions jump there may be no flat bottom: a minimum of the numbers is where the step that is left would lower
 # the cost by less than this, two thirds of a standard deviation
 EDGE = 0.2
+# the search ends where a step would lower the cost by less than this part of a residual's own, which no interval shows
+NO_MATTER = 1e-4
 # numbers of a matrix that one thread factors
 PIECE = 9000
 
@@ -107,6 +109,9 @@ def least_squares(problem: Problem, start: Point, iterations: int) -> Found:
             break
         step = _step(problem, now, damping)
         expected, cost = _expected(now, step), _cost(now.errors)
+        if damping <= FIRST_DAMPING and expected <= NO_MATTER * 2 * cost / max(np.count_nonzero(now.errors), 1):
+            status = 2
+            break
         later = _moved(now.point, step)
         tried = problem.residuals(later)
         gain = cost - _cost(tried)

@@ -3,6 +3,7 @@
 The model is an argument, so that a program serves all models of one topology.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -163,6 +164,20 @@ def with_numbers(model: Model, places: Sequence[Place], theta: Array) -> Model:
     leaves = follow(model, _written(model, {}, [part for part in parts if not part[0].last]))
     leaves = _written(model, leaves, [part for part in parts if part[0].last])
     return set_const(with_leaves(model, leaves))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def numbers(places: tuple[Place, ...], model: Model, theta: Array) -> tuple[Leaves, Leaves]:
+    """Leaves of the model, by path, that depend on theta (n,), and their derivatives (..., n)."""
+    names = changed_leaves(model, places, theta)
+
+    def leaves_of(theta: Array) -> tuple[Leaves, Leaves]:
+        changed = with_numbers(model, places, theta)
+        leaves = {name: leaf(changed, name) for name in names}
+        return leaves, leaves
+
+    slopes, leaves = jax.jacfwd(leaves_of, has_aux=True)(theta)
+    return leaves, slopes
 
 
 def changed_leaves(model: Model, places: Sequence[Place], theta: Array) -> list[str]:

@@ -23,11 +23,13 @@ from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import (
     Clock,
     Guess,
+    Meetings,
     Motions,
     Windows,
+    begins,
     changes_to,
     derivatives,
-    first_states,
+    meetings,
     mode_of,
     motions,
     own_slopes,
@@ -101,7 +103,7 @@ class Problem:
 
     def set_windows(self, windows: Recording) -> None:
         """Other windows of the same shapes: the programs stay."""
-        unknowns, self.windows = self.unknowns, windows
+        unknowns, self.windows, self._last = self.unknowns, windows, None
         ends = spoilt_rows(unknowns.sensing, unknowns.lower, unknowns.upper, self.timestep)
         self.inside = Windows(windows.ctrl, windows.qpos[:, 0], windows.qvel[:, 0], windows.act[:, 0])
         self.measured = np.array(windows.sensordata, float)
@@ -115,6 +117,7 @@ class Problem:
         rest = None if self.rest is None else self.rest[chosen]
         vars(other).update(vars(self), follows=self.follows[chosen], rest=rest)
         other.set_windows(jax.tree.map(lambda leaf: leaf[chosen], self.windows))
+        other._last = self._last if other.count == self.count else None
         return other
 
     @property
@@ -147,9 +150,14 @@ class Problem:
         return found._replace(point=whole(found.point))
 
     def motions(self, point: Point) -> Motions:
-        """The windows as they are simulated; arrays of numpy."""
-        where = self.unknowns.places, self.unknowns.model, self.inside, self._guess(point)
-        return jax.tree.map(np.asarray, motions(*where))
+        """The windows as they are simulated, up to the last measurement; those of the last point are kept."""
+        guess, rows = self._guess(point), self.measured.shape[1]
+        if self.tightness is None:
+            rows = int(np.flatnonzero(np.isfinite(self.measured).any(axis=(0, 2))).max(initial=0)) + 1
+        key = np.asarray(guess.theta).tobytes(), np.asarray(guess.changes).tobytes(), rows
+        if self._last is None or self._last[0] != key:
+            self._last = key, motions(self.unknowns.places, self.unknowns.model, self.inside, guess, rows)
+        return self._last[1]
 
     def resting(self, theta: np.ndarray) -> "Problem | None":
         """The same with windows that begin at rest, on a floor or in a hand, beginning so; None where none does.
@@ -177,8 +185,8 @@ class Problem:
         step = float(np.finfo(self.windows.qpos.dtype).eps) ** (1 / 3)
         again = settled(there)
         lasting = np.stack([(settled(there + step * side) - again) / step for side in np.eye(self.width)], axis=2)
-        begins = np.where(still[:, None], there, 0)
-        states = first_states(model, self.inside, jnp.asarray(begins, self.windows.qpos.dtype))
+        changes = np.where(still[:, None], there, 0)
+        states = begins(model, self.inside, jnp.asarray(changes, self.windows.qpos.dtype))[0]
         first = {
             name: getattr(self.windows, name).at[:, 0].set(getattr(states, name)) for name in ("qpos", "qvel", "act")
         }
@@ -208,7 +216,8 @@ class Problem:
         moved = self.motions(point)
         parts = [np.nan_to_num(self.errors(point, moved)).reshape(self.count, -1), point.x / self.start_noise]
         if self.tightness is not None:
-            defects = np.where(np.abs(moved.defects) < HUGE, moved.defects, HUGE) / self.tightness
+            defects = np.asarray(self._meetings(point).defects)
+            defects = np.where(np.abs(defects) < HUGE, defects, HUGE) / self.tightness
             parts.append(np.where(self._goes_on()[:, None], defects, 0))
         known = np.flatnonzero(np.isfinite(self.unknowns.prior))
         prior = np.zeros((self.count, known.size))
@@ -218,7 +227,8 @@ class Problem:
     def blocks(self, point: Point) -> Blocks:
         """Derivatives of the residuals by theta, by each window's first state, and by that of the next one."""
         unknowns, n = self.unknowns, point.theta.size
-        where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point)
+        states = self.motions(point).states
+        where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point), states
         slopes = [np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in derivatives(*where)]
         by_theta = np.zeros((*slopes[0].shape[:3], n))
         by_theta[..., unknowns.in_model] = slopes[0]
@@ -239,9 +249,9 @@ class Problem:
         by_next = None
         if self.tightness is not None:
             goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
-            ends = np.zeros((self.count, self.tightness.size, n))
-            ends[..., unknowns.in_model] = slopes[2]
-            by_begin, by_next = slopes[3] * goes_on, slopes[4] * goes_on
+            ends, met = np.zeros((self.count, self.tightness.size, n)), self._meetings(point)
+            ends[..., unknowns.in_model] = met.by_end @ slopes[2]
+            by_begin, by_next = met.by_end @ slopes[3] * goes_on, np.asarray(met.by_next) * goes_on
             if self.rest is not None:
                 by_begin, by_next = by_begin @ self.rest, by_next @ np.roll(self.rest, -1, axis=0)
             of_theta, of_x = [*of_theta, ends * goes_on], [*of_x, by_begin]
@@ -286,7 +296,12 @@ class Problem:
 
     def states(self, x: np.ndarray) -> State:
         """The initial states of all windows."""
-        return first_states(self.unknowns.model, self.inside, jnp.asarray(self._changes(x), self.windows.qpos.dtype))
+        return begins(self.unknowns.model, self.inside, jnp.asarray(self._changes(x), self.windows.qpos.dtype))[0]
+
+    def _meetings(self, point: Point) -> Meetings:
+        """How far windows fail to meet."""
+        changes = self._guess(point).changes
+        return meetings(self.unknowns.model, self.inside, changes, self.motions(point).ends)
 
     def _goes_on(self) -> np.ndarray:
         """(windows,) whether the next window follows."""
@@ -367,8 +382,9 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
     others = Unknowns(model, kept)
     start = jnp.asarray(others.first[others.in_model], model.qpos0.dtype), jnp.asarray(point.x, model.qpos0.dtype)
     mode = mode_of(model, others.places, problem.width, problem.inside.ctrl.shape[1])
-    raw = derivatives(others.places, mode, model, problem.inside, Guess(*start)).readings_by_theta
-    readings = np.asarray(problem.motions(point).readings, float)
+    moved = problem.motions(point)
+    raw = derivatives(others.places, mode, model, problem.inside, Guess(*start), moved.states).readings_by_theta
+    readings = np.asarray(moved.readings, float)
     slopes = own_slopes(others.sensing, others.start, problem.clock, readings)
     slopes[..., others.in_model] = np.nan_to_num(np.asarray(raw, float))
     slopes = shown_slopes(unknowns.sensing, point.theta, problem.clock, slopes)

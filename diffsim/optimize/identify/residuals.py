@@ -1,9 +1,10 @@
-"""Motions of windows of recordings and their derivatives, as programs that all fits of the same shapes share.
+"""Motions of windows of recordings and their derivatives, by programs that all fits of a model share.
 
     x_{t+1} = f(x_t, u_t; theta),    y_t = y(x_t, u_t; theta),    x_0 = guess + change
 
-A window also tells by how much it fails to end where the next one begins, its defect. Derivatives go by steps: f and y
-of all steps are linearized side by side, about a motion that is simulated once,
+Programs simulate and differentiate so many steps at a time, whatever the length of a recording: what is not simulated
+in a row is put together on the host. Derivatives go by steps: f and y are linearized about states that a simulation has
+left, many side by side,
 
     dx_{t+1} = A_t dx_t + B_t dtheta,    dy_t = C_t dx_t + D_t dtheta,
 
@@ -24,7 +25,6 @@ in time with the steps.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -34,9 +34,9 @@ import numpy as np
 from diffsim.base.enums import Integrator
 from diffsim.kinematics.joints import integrate_position
 from diffsim.math.vector import matmul
-from diffsim.optimize.identify.places import Place, changed_leaves, with_numbers
+from diffsim.optimize.identify.places import Place, numbers, with_numbers
 from diffsim.optimize.tangent import difference, integrate, tangent_size
-from diffsim.simulate.randomize import leaf, with_leaves
+from diffsim.simulate.randomize import with_leaves
 from diffsim.simulate.step import rollout, step_data
 from diffsim.types import Data, Model, State
 from diffsim.types.state import make_inputs, make_state
@@ -46,8 +46,8 @@ Places = tuple[Place, ...]
 
 # one reverse pass costs about as much as this many forward ones
 REVERSE_COST = 3.0
-# steps that are linearized side by side: what they need at once stays in the cache (an arm of seven joints and 30
-# unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 with 40, 25 with 16)
+# steps that a program simulates in a row, or linearizes side by side: what those need at once stays in the cache (an arm
+# of seven joints and 30 unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 with 40, 25 with 16)
 CHUNK = 40
 MODES = ("auto", "steps", "forward", "reverse")
 
@@ -69,75 +69,106 @@ class Guess(NamedTuple):
 
 
 class Motions(NamedTuple):
-    """Windows as they are simulated.
+    """Windows as they are simulated, arrays of numpy.
 
     Attributes:
-      readings: (windows, T, ny).
-      contacts: (windows, T) how many there are.
-      defects: (windows, nx) end of a window minus the first state of the next one, in tangent coordinates; of the last
-        window, minus that of the first one.
-      ends: the states after the windows, stacked.
+      readings: (windows, T, ny), contacts: (windows, T) how many there are; zero after what was asked for.
+      states: (windows, rows + 1, ...) before each of the rows that were asked for, and after the last one.
     """
 
-    readings: Array
-    contacts: Array
-    defects: Array
-    ends: State
+    readings: np.ndarray
+    contacts: np.ndarray
+    states: State
+
+    @property
+    def ends(self) -> State:
+        """The states after the windows, stacked."""
+        return jax.tree.map(lambda leaf: leaf[:, -1], self.states)
 
 
 class Derivatives(NamedTuple):
-    """Derivatives of readings (windows, T, ny, ...) and defects (windows, nx, ...).
+    """Derivatives of readings (windows, T, ny, ...) and ends (windows, nx, ...).
 
-    By theta (n), by the change (width) of the window's first state, and of defects by that of the next window's too.
+    By theta (n), and by the change (width) of the window's first state.
     """
 
-    readings_by_theta: Array
-    readings_by_change: Array
-    defects_by_theta: Array
-    defects_by_change: Array
-    defects_by_next: Array
+    readings_by_theta: np.ndarray
+    readings_by_change: np.ndarray
+    ends_by_theta: np.ndarray
+    ends_by_change: np.ndarray
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def motions(places: Places, model: Model, windows: Windows, guess: Guess) -> Motions:
-    """All windows, simulated."""
-    fitted = with_numbers(model, places, guess.theta)
-    starts = first_states(model, windows, guess.changes)
+class Meetings(NamedTuple):
+    """Ends of windows beside where the next ones begin, in tangent coordinates; of the last one, where the first does.
 
-    def kept(state: State, data: Data) -> tuple[Array, Array]:
-        return data.sensordata, jnp.sum(data.contact.dist < data.contact.includemargin)
+    Attributes:
+      defects: (windows, nx) end minus begin.
+      by_end, by_next: (windows, nx, nx) and (windows, nx, width) their derivatives by the end and by the change of the
+        next window's first state.
+    """
 
-    run = jax.vmap(lambda state, ctrl: rollout(fitted, state, ctrl, kept))(starts, windows.ctrl)
-    defects = jax.vmap(functools.partial(difference, model))(run.final, _next(starts))
-    readings, contacts = run.readouts
-    return Motions(readings, contacts, defects, run.final)
+    defects: Array
+    by_end: Array
+    by_next: Array
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess: Guess) -> Derivatives:
-    """Derivatives of `motions`."""
-    find = _by_steps if mode == "steps" else functools.partial(_whole, mode)
-    by_theta, by_change, end_by_theta, end_by_change, ends = find(places, model, windows, guess)
-    starts = first_states(model, windows, guess.changes)
+def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
+    """All windows, simulated; as many of their rows as are asked for, None for all."""
+    length, fitted = windows.ctrl.shape[1], with_leaves(model, numbers(places, model, guess.theta)[0])
+    state, ctrl, parts, wanted = begins(model, windows, guess.changes)[0], np.asarray(windows.ctrl), [], rows or length
+    for first in range(0, wanted, CHUNK):
+        chunk = ctrl[:, np.minimum(np.arange(first, first + CHUNK), length - 1)]
+        state, part = _simulated(fitted, state, chunk)
+        parts.append(part)
+    readings, contacts, before = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1)[:, :wanted], *parts)
+    # states before the steps that fill the last chunk are those after the last step
+    ends = state if not wanted % CHUNK else jax.tree.map(lambda leaf: leaf[:, wanted % CHUNK], parts[-1][2])
+    states = jax.tree.map(lambda part, end: np.concatenate([part, np.asarray(end)[:, None]], axis=1), before, ends)
+    readings, contacts = (
+        np.pad(part, [(0, 0), (0, length - wanted), (0, 0)][: part.ndim]) for part in (readings, contacts)
+    )
+    return Motions(readings, contacts, states)
 
-    def defect(end: State, start: State, moved: Array, change: Array) -> Array:
-        return difference(model, integrate(model, end, moved), _changed(model, start, change))
 
-    nothing, still = jnp.zeros(tangent_size(model), guess.theta.dtype), jnp.zeros(guess.changes.shape[1])
-    slopes = jax.vmap(jax.jacfwd(defect, argnums=2), in_axes=(0, 0, None, None))(ends, _next(starts), nothing, still)
+@jax.jit
+def _simulated(model: Model, states: State, ctrl: Array) -> tuple[State, tuple[Array, Array, State]]:
+    """Where windows end under controls (windows, steps, nu); readings, contacts, and the states before the steps."""
 
-    def by_own_start(end: State, guessed: State, change: Array) -> Array:
-        return jax.jacfwd(lambda change: difference(model, end, _changed(model, guessed, change)))(change)
+    def kept(state: State, data: Data) -> tuple[Array, Array, State]:
+        return data.sensordata, jnp.sum(data.contact.dist < data.contact.includemargin), state
 
-    guessed = _next(first_states(model, windows, jnp.zeros_like(guess.changes)))
-    by_next = jax.vmap(by_own_start)(ends, guessed, jnp.roll(guess.changes, -1, axis=0))
-    return Derivatives(by_theta, by_change, matmul(slopes, end_by_theta), matmul(slopes, end_by_change), by_next)
+    run = jax.vmap(lambda state, ctrl: rollout(model, state, ctrl, kept))(states, ctrl)
+    return run.final, run.readouts
+
+
+def derivatives(
+    places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State
+) -> Derivatives:
+    """Derivatives of `motions`, whose states they are taken at; zero after the last of them."""
+    if mode != "steps":
+        return Derivatives(*map(np.asarray, _whole(mode, places, model, windows, guess, states)))
+    leaves, slopes = numbers(places, model, guess.theta)
+    rows = REVERSE_COST * (model.nv + model.na) < guess.theta.size + tangent_size(model)
+    rows = rows and model.opt.integrator != Integrator.RK4
+    (count, length), wanted = windows.ctrl.shape[:2], states.qpos.shape[1] - 1
+    ctrl = np.asarray(windows.ctrl)[:, :wanted]
+    before, there = (jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[:, k : wanted + k], states) for k in (0, 1))
+    every = jax.tree.map(lambda leaf: leaf.reshape(count * wanted, *leaf.shape[2:]), _Row(before, there, ctrl))
+    parts = []
+    for first in range(0, count * wanted, CHUNK):
+        # the last row fills the last chunk
+        index = np.minimum(np.arange(first, first + CHUNK), count * wanted - 1)
+        chunk = jax.tree.map(lambda leaf, index=index: leaf[index], every)
+        parts.append(_linearized(rows, model, leaves, slopes, chunk))
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: count * wanted], *parts)
+    steps = jax.tree.map(lambda leaf: leaf.reshape(count, wanted, *leaf.shape[1:]), joined)
+    return along(steps, np.asarray(begins(model, windows, guess.changes)[1]), length)
 
 
 @jax.jit
 def changes_to(model: Model, windows: Windows, states: State) -> Array:
     """(windows, nx) changes of the guesses of first states that lead to these states."""
-    guesses = first_states(model, windows, jnp.zeros((len(windows.qpos), 0)))
+    guesses = begins(model, windows, jnp.zeros((len(windows.qpos), 0)))[0]
     return jax.vmap(functools.partial(difference, model))(states, guesses)
 
 
@@ -151,183 +182,145 @@ def mode_of(model: Model, places: Places, width: int, length: int) -> str:
     return "forward" if carries_more or times or (not width and unknowns < tangent_size(model)) else "steps"
 
 
-def first_states(model: Model, windows: Windows, changes: Array) -> State:
-    """The guesses of all windows' first states, changed; stacked."""
+@jax.jit
+def begins(model: Model, windows: Windows, changes: Array) -> tuple[State, Array]:
+    """The guesses of all windows' first states, changed; stacked. And their derivatives (windows, nx, width)."""
 
-    def first(qpos: Array, qvel: Array, act: Array, change: Array) -> State:
-        return _changed(model, make_state(model).replace(qpos=qpos, qvel=qvel, act=act), change)
+    def one(qpos: Array, qvel: Array, act: Array, change: Array) -> tuple[State, Array]:
+        guessed = make_state(model).replace(qpos=qpos, qvel=qvel, act=act)
+        first = _changed(model, guessed, change)
+        return first, jax.jacfwd(lambda change: difference(model, _changed(model, guessed, change), first))(change)
 
-    return jax.vmap(first)(windows.qpos, windows.qvel, windows.act, changes)
+    return jax.vmap(one)(windows.qpos, windows.qvel, windows.act, changes)
+
+
+@jax.jit
+def meetings(model: Model, windows: Windows, changes: Array, ends: State) -> Meetings:
+    """How far windows end from where the next ones begin."""
+    following = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), windows)
+
+    def one(end: State, window: Windows, change: Array) -> Meetings:
+        guessed = make_state(model).replace(qpos=window.qpos, qvel=window.qvel, act=window.act)
+
+        def defect(moved: Array, change: Array) -> Array:
+            return difference(model, integrate(model, end, moved), _changed(model, guessed, change))
+
+        still = jnp.zeros(tangent_size(model), change.dtype)
+        return Meetings(defect(still, change), *jax.jacfwd(defect, argnums=(0, 1))(still, change))
+
+    return jax.vmap(one)(ends, following, jnp.roll(changes, -1, axis=0))
 
 
 def _changed(model: Model, state: State, change: Array) -> State:
     return integrate(model, state, change) if change.size else state
 
 
-def _next(states: State) -> State:
-    """The state of the next window, for all; the first one's for the last."""
-    return jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), states)
-
-
-Whole = tuple[Array, Array, Array, Array, State]
-
-
-def _whole(mode: str, places: Places, model: Model, windows: Windows, guess: Guess) -> Whole:
-    """Derivatives of readings and ends by theta and by changes, of whole windows at once; and the ends."""
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _whole(
+    mode: str, places: Places, model: Model, windows: Windows, guess: Guess, states: State
+) -> tuple[Array, Array, Array, Array]:
+    """Derivatives of readings and ends by theta and by changes, of whole windows at once."""
     derivative = jax.jacfwd if mode == "forward" else jax.jacrev
 
-    def one(change: Array, window: Windows) -> Whole:
-        def run(theta: Array, change: Array) -> tuple[Array, State]:
-            fitted = with_numbers(model, places, theta)
-            alone = jax.tree.map(lambda leaf: leaf[None], window)
-            start = jax.tree.map(lambda leaf: leaf[0], first_states(model, alone, change[None]))
-            done = rollout(fitted, start, window.ctrl, lambda state, data: data.sensordata)
-            return done.readouts, done.final
-
-        end = jax.lax.stop_gradient(run(guess.theta, change)[1])
-
+    def one(change: Array, window: Windows, end: State) -> tuple[Array, Array, Array, Array]:
         def outcome(theta: Array, change: Array) -> tuple[Array, Array]:
-            readings, final = run(theta, change)
-            return readings, difference(model, final, end)
+            fitted = with_numbers(model, places, theta)
+            guessed = make_state(model).replace(qpos=window.qpos, qvel=window.qvel, act=window.act)
+            start = _changed(model, guessed, change)
+            done = rollout(fitted, start, window.ctrl, lambda state, data: data.sensordata)
+            return done.readouts, difference(model, done.final, end)
 
         (by_theta, by_change), (ends, ends_by) = derivative(outcome, argnums=(0, 1))(guess.theta, change)
-        return by_theta, by_change, ends, ends_by, end
+        return by_theta, by_change, ends, ends_by
 
-    return jax.vmap(one)(guess.changes, windows)
-
-
-def _by_steps(places: Places, model: Model, windows: Windows, guess: Guess) -> Whole:
-    """The same by linearized steps, and their products along each window."""
-    fitted = with_numbers(model, places, guess.theta)
-    starts = first_states(model, windows, guess.changes)
-    run = jax.vmap(lambda state, ctrl: rollout(fitted, state, ctrl))(starts, windows.ctrl)
-    states = jax.tree.map(lambda rows, last: jnp.concatenate([rows, last[:, None]], axis=1), run.readouts, run.final)
-    steps = linearized(model, places, guess.theta, states, windows.ctrl)
-    guessed = first_states(model, windows, jnp.zeros_like(guess.changes))
-
-    def one(change: Array, guessed: State, first: State, steps: Steps) -> tuple[Array, Array, Array, Array]:
-        start = jax.jacfwd(lambda change: difference(model, _changed(model, guessed, change), first))(change)
-        return along(steps, start)
-
-    return *jax.vmap(one)(guess.changes, guessed, starts, steps), run.final
+    return jax.vmap(one)(guess.changes, windows, jax.tree.map(lambda leaf: jnp.asarray(leaf[:, -1]), states))
 
 
 class Steps(NamedTuple):
-    """Of one step, or of many stacked: A (nx, nx), B (nx, n), C (ny, nx), D (ny, n)."""
+    """Of steps, stacked: A (nx, nx), B (nx, n), C (ny, nx), D (ny, n)."""
 
-    A: Array
-    B: Array
-    C: Array
-    D: Array
+    A: Any
+    B: Any
+    C: Any
+    D: Any
 
 
 class _Row(NamedTuple):
-    """A step: the state before, where it led, and the controls (nu,)."""
+    """A step: the state before, where it led, and the controls (nu,); or many, stacked."""
 
     state: State
     there: State
-    ctrl: Array
+    ctrl: Any
 
 
-def linearized(model: Model, places: Places, theta: Array, states: State, ctrl: Array) -> Steps:
-    """All steps of motions, states (motions, T + 1, ...) and controls (motions, T, nu)."""
-    count = ctrl.shape[0] * ctrl.shape[1]
-    before = jax.tree.map(lambda leaf: leaf[:, :-1], states)
-    there = jax.tree.map(lambda leaf: leaf[:, 1:], states)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[2:]), _Row(before, there, ctrl))
-    rows = REVERSE_COST * (model.nv + model.na) < theta.size + tangent_size(model)
-    find = _by_rows if rows and model.opt.integrator != Integrator.RK4 else _by_columns
-    return jax.tree.map(lambda leaf: leaf.reshape(*ctrl.shape[:2], *leaf.shape[1:]), find(model, places, theta, flat))
+@functools.partial(jax.jit, static_argnums=0)
+def _linearized(
+    by_rows: bool, model: Model, leaves: dict[str, Array], slopes: dict[str, Array], rows: _Row
+) -> Steps:
+    """Steps side by side, of a model with other leaves, which have derivatives (..., n) by theta.
 
+    In forward mode; or, by rows, velocities and activations in reverse mode, and what follows from them and the
+    readings in forward mode.
+    """
+    nv, nx, nothing = model.nv, tangent_size(model), jnp.zeros(tangent_size(model), model.qpos0.dtype)
+    n = next((slope.shape[-1] for slope in slopes.values()), 0)
+    # directions of the columns: those of theta, then those of the state
+    of_leaves = {name: jnp.moveaxis(slope, -1, 0) for name, slope in slopes.items()}
+    of_leaves = {name: jnp.pad(part, [(0, nx)] + [(0, 0)] * (part.ndim - 1)) for name, part in of_leaves.items()}
+    of_state = jnp.concatenate([jnp.zeros((n, nx), nothing.dtype), jnp.eye(nx, dtype=nothing.dtype)])
 
-def _step(model: Model, fitted: Model, row: _Row, change: Array) -> tuple[State, Array]:
-    """The next state and the readings of a model with the numbers of theta, from a changed state."""
-    inputs = make_inputs(model).replace(ctrl=row.ctrl)
-    later, data = step_data(fitted, integrate(model, row.state, change), inputs)
-    return later, data.sensordata
+    def linear_at(row: _Row) -> Any:
+        def outcome(leaves: dict[str, Array], change: Array) -> tuple[Array, Array]:
+            inputs = make_inputs(model).replace(ctrl=row.ctrl)
+            changed = integrate(model, row.state, change)
+            later, data = step_data(with_leaves(model, leaves), changed, inputs)
+            return difference(model, later, row.there), data.sensordata
 
+        return jax.linearize(outcome, leaves, nothing)[1]
 
-def _by_columns(model: Model, places: Places, theta: Array, rows: _Row) -> Steps:
-    """In forward mode."""
+    def by_column(row: _Row) -> tuple[Array, Array]:
+        moved, read = jax.vmap(linear_at(row))(of_leaves, of_state)
+        return moved.T, read.T
 
-    def outcomes(theta: Array, change: Array) -> tuple[Array, Array]:
-        fitted = with_numbers(model, places, theta)
-
-        def one(row: _Row) -> tuple[Array, Array]:
-            later, readings = _step(model, fitted, row, change)
-            return difference(model, later, row.there), readings
-
-        return _in_chunks(one, rows)
-
-    nothing = jnp.zeros(tangent_size(model), theta.dtype)
-    (B, A), (D, C) = jax.jacfwd(outcomes, argnums=(0, 1))(theta, nothing)
-    return Steps(A, B, C, D)
-
-
-def _by_rows(model: Model, places: Places, theta: Array, rows: _Row) -> Steps:
-    """Velocities and activations in reverse mode, what follows from them and the readings in forward mode."""
-    names, nv = changed_leaves(model, places, theta), model.nv
-
-    def leaves_of(theta: Array) -> dict[str, Array]:
-        fitted = with_numbers(model, places, theta)
-        return {name: leaf(fitted, name) for name in names}
-
-    leaves, slopes = leaves_of(theta), jax.jacfwd(leaves_of)(theta)
-    nothing = jnp.zeros(tangent_size(model), theta.dtype)
-
-    def one(row: _Row) -> tuple[Array, Array, Array, Array]:
-        def moved(leaves: dict[str, Array], change: Array) -> Array:
-            later, _ = _step(model, with_leaves(model, leaves), row, change)
-            return jnp.concatenate([later.qvel, later.act])
-
+    def by_row(row: _Row) -> tuple[Array, Array, Array, Array, Array]:
         def place(change: Array, qvel: Array) -> Array:
             qpos = integrate(model, row.state, change).qpos
             led = row.there.replace(qpos=integrate_position(model, qpos, qvel, model.opt.timestep))
             return difference(model, led, row.there)[:nv]
 
-        by_leaves, rest = jax.jacrev(moved, argnums=(0, 1))(leaves, nothing)
+        linear = linear_at(row)
+        transposed = jax.linear_transpose(lambda leaves, change: linear(leaves, change)[0][nv:], leaves, nothing)
+        by_leaves, rest = jax.vmap(transposed)(jnp.eye(nx - nv, dtype=nothing.dtype))
         by_change, by_qvel = jax.jacfwd(place, argnums=(0, 1))(nothing, row.there.qvel)
-        flat = jnp.concatenate([by_leaves[name].reshape(len(rest), -1) for name in names], axis=1)
-        return rest, flat, by_change, by_qvel
+        flat = jnp.concatenate([by_leaves[name].reshape(nx - nv, -1) for name in leaves], axis=1)
+        return rest, flat, by_change, by_qvel, jax.vmap(linear)(of_leaves, of_state)[1].T
 
-    def readings(theta: Array, change: Array) -> Array:
-        fitted = with_numbers(model, places, theta)
-        return _in_chunks(lambda row: _step(model, fitted, row, change)[1], rows)
-
-    rest, by_leaves, by_change, by_qvel = _in_chunks(one, rows)
-    # in one product for all rows
-    theta_rest = matmul(by_leaves, jnp.concatenate([slopes[name].reshape(-1, theta.size) for name in names]))
+    if not by_rows:
+        moved, read = jax.vmap(by_column)(rows)
+        return Steps(moved[..., n:], moved[..., :n], read[..., n:], read[..., :n])
+    rest, by_leaves, by_change, by_qvel, read = jax.vmap(by_row)(rows)
+    theta_rest = matmul(by_leaves, jnp.concatenate([slopes[name].reshape(-1, n) for name in leaves]))
     A = jnp.concatenate([by_change + matmul(by_qvel, rest[:, :nv]), rest], axis=1)
     B = jnp.concatenate([matmul(by_qvel, theta_rest[:, :nv]), theta_rest], axis=1)
-    D, C = jax.jacfwd(readings, argnums=(0, 1))(theta, nothing)
-    return Steps(A, B, C, D)
+    return Steps(A, B, read[..., n:], read[..., :n])
 
 
-def _in_chunks(function: Callable[[_Row], Any], rows: _Row) -> Any:
-    """A function of each row, of some side by side; the last row fills the last chunk, so that all are one program."""
-    count = len(rows.ctrl)
-    chunks = -(-count // CHUNK)
-    shape = chunks, -(-count // chunks)
-    index = np.minimum(np.arange(shape[0] * shape[1]), count - 1)
-    filled = jax.tree.map(lambda leaf: leaf[index].reshape(*shape, *leaf.shape[1:]), rows)
-    found = jax.lax.map(jax.vmap(function), filled)
-    return jax.tree.map(lambda leaf: leaf.reshape(index.size, *leaf.shape[2:])[:count], found)
+def along(steps: Steps, start: np.ndarray, length: int) -> Derivatives:
+    """Products of steps (windows, rows, ...), whose first states change by `start` (windows, nx, width).
 
-
-def along(steps: Steps, start: Array) -> tuple[Array, Array, Array, Array]:
-    """Derivatives (T, ny, n) and (T, ny, width) of the readings, (nx, n) and (nx, width) of the end.
-
-    The first state changes by `start` (nx, width).
+    Readings have so many rows; after the last step they are zero.
     """
-    n, width = steps.B.shape[-1], start.shape[-1]
-
-    def advance(moved: Array, step: Steps) -> tuple[Array, Array]:
-        later = matmul(step.A, moved).at[:, :n].add(step.B)
-        return later, matmul(step.C, moved).at[:, :n].add(step.D)
-
-    first = jnp.concatenate([jnp.zeros((start.shape[0], n), start.dtype), start], axis=1)
-    end, read = jax.lax.scan(advance, first, steps)
-    return read[..., :n], read[..., n : n + width], end[:, :n], end[:, n:]
+    (windows, rows, ny, n), width = steps.D.shape, start.shape[-1]
+    moved = np.concatenate([np.zeros((*start.shape[:2], n)), start], axis=-1)
+    read = np.zeros((windows, length, ny, n + width))
+    # a simulation that broke down may be anywhere
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(rows):
+            read[:, t] = steps.C[:, t] @ moved
+            read[:, t, :, :n] += steps.D[:, t]
+            moved = steps.A[:, t] @ moved
+            moved[..., :n] += steps.B[:, t]
+    return Derivatives(read[..., :n], read[..., n:], moved[..., :n], moved[..., n:])
 
 
 # unknowns of sensors

@@ -30,6 +30,8 @@ STAGES, BETWEEN = 24, 6
 # where squared residuals are this many times their noise's, points nearby are tried, so many in a round, and where they
 # are no more than this other starts would lead no closer
 NEAR, SHAKEN, ROUNDS, NEARBY, CLOSE = 10.0, 3, 12, 40, 1.5
+# where squared residuals are this many times their noise's and nothing touches, so many rows are fitted first
+BEGINS, FAR = (40, 120), 1e4
 # standard deviation of a first state (m, rad, and a second of it) beyond which it is not searched
 VAGUE = 0.3
 # how far points are drawn about a solution, in standard deviations, and by which part they must lower the cost to go on
@@ -255,9 +257,18 @@ class Search:
 
     def searched(self, problem: Problem, start: Point) -> Ended:
         """One search, and others from its end while estimates of the noise change."""
-        if problem.width and start.theta.size and not start.x.any() and problem.motions(start).contacts.any():
+        touching, rows = bool(problem.motions(start).contacts.any()), problem.measured.shape[1]
+        if touching and problem.width and start.theta.size and not start.x.any():
             # beside contacts first states are near jumps: numbers come first
             first = problem.solve(start, self.settings.iterations, "theta")
+            self.jacobians, start = self.jacobians + first.jacobians, first.point
+        for end in [end for end in BEGINS if end < rows and start.theta.size and not touching]:
+            # far from the solution motions part in time: their begin leads there straight, and costs least
+            if np.mean(problem.residuals(start) ** 2) < FAR:
+                break
+            part = problem.part(slice(None))
+            part.measured[:, end:] = np.nan
+            first = part.solve(start, BETWEEN)
             self.jacobians, start = self.jacobians + first.jacobians, first.point
         found = problem.solve(start, self.settings.iterations)
         for _ in range(0 if self.noise is not None else REWEIGHED):

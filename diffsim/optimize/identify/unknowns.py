@@ -8,10 +8,10 @@ import numpy as np
 
 from diffsim.base.motor_layout import MotorBias, MotorDynamics, MotorGain
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL, Inertial, check_physical, to_log_cholesky
-from diffsim.optimize.identify.places import Entries, Inertia, Payload, Place, Tied, Tilt, with_numbers
+from diffsim.optimize.identify.places import Entries, Inertia, Payload, Place, Tied, Tilt, numbers
 from diffsim.optimize.identify.residuals import SENSED, Sensing
 from diffsim.simulate.arguments import declared_ranks
-from diffsim.simulate.randomize import leaf
+from diffsim.simulate.randomize import leaf, with_leaves
 from diffsim.types import Model
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
@@ -194,7 +194,7 @@ class Unknowns:
 
     def model_of(self, theta: Array) -> Model:
         """The model with these numbers, its derived fields included; differentiable."""
-        return with_numbers(self.model, self.places, theta[self.in_model])
+        return with_leaves(self.model, numbers(self.places, self.model, theta[self.in_model])[0])
 
     def values(self, theta: np.ndarray) -> np.ndarray:
         """(n,) in the units of the model, from theta: logarithms undone."""

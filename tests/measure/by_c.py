@@ -1,0 +1,149 @@
+"""`optimize.fit` with C MuJoCo and central differences in place of our simulator, to study its searches and verdicts.
+
+Nothing compiles, and a fit of a small model takes a tenth of a second: hundreds of problems where the simulator itself
+is not the question.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+import mujoco
+import numpy as np
+
+from diffsim.optimize.identify import problem
+from diffsim.optimize.identify.residuals import Derivatives, Guess, Meetings, Motions, Windows
+from diffsim.optimize.identify.unknowns import Unknowns
+
+# steps of differences, in tangent coordinates and relative to a number
+STEP, RELATIVE = 1e-7, 1e-6
+
+
+class States(NamedTuple):
+    """What is in a state: (..., nq), (..., nv), (..., na)."""
+
+    qpos: np.ndarray
+    qvel: np.ndarray
+    act: np.ndarray
+
+
+class Simulator:
+    """What residuals.py computes, for models that `build` makes of theta; `steps` counts what is simulated."""
+
+    def __init__(self, build: Callable[[np.ndarray], str]) -> None:
+        self.build, self.steps, self.models = build, 0, dict[bytes, mujoco.MjModel]()
+
+    def model(self, theta: np.ndarray) -> mujoco.MjModel:
+        """The model with these numbers, whose solver goes to its end; the last few are kept."""
+        if theta.tobytes() not in self.models:
+            if len(self.models) > 100:
+                self.models.clear()
+            made = mujoco.MjModel.from_xml_string(self.build(theta))
+            made.opt.tolerance, made.opt.iterations = 1e-13, 200
+            self.models[theta.tobytes()] = made
+        return self.models[theta.tobytes()]
+
+    def any_model(self) -> mujoco.MjModel:
+        """One whose numbers do not matter."""
+        return next(iter(self.models.values()))
+
+    def begins(self, model: Any, windows: Windows, changes: Any) -> tuple[States, None]:
+        """Guesses of first states, changed."""
+        c, change = self.any_model(), np.asarray(changes, float)
+        qpos, qvel, act = (np.array(part, float) for part in (windows.qpos, windows.qvel, windows.act))
+        if change.shape[1]:
+            for q, dq in zip(qpos, change, strict=True):
+                mujoco.mj_integratePos(c, q, np.ascontiguousarray(dq[: c.nv]), 1.0)
+            qvel, act = qvel + change[:, c.nv : 2 * c.nv], act + change[:, 2 * c.nv :]
+        return States(qpos, qvel, act), None
+
+    def difference(self, there: States, here: States) -> np.ndarray:
+        """(windows, nx) in tangent coordinates."""
+        c = self.any_model()
+        dq = np.zeros(there.qvel.shape)
+        for row, before, after in zip(dq, here.qpos, there.qpos, strict=True):
+            mujoco.mj_differentiatePos(c, row, 1.0, before, after)
+        return np.concatenate([dq, there.qvel - here.qvel, there.act - here.act], axis=1)
+
+    def motions(self, places: Any, model: Any, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
+        """All windows, simulated."""
+        c = self.model(np.asarray(guess.theta, float))
+        starts, ctrl = self.begins(model, windows, guess.changes)[0], np.asarray(windows.ctrl, float)
+        (count, length), data = ctrl.shape[:2], mujoco.MjData(c)
+        rows = rows or length
+        readings, contacts = np.zeros((count, length, c.nsensordata)), np.zeros((count, length), int)
+        states = States(*(np.empty((count, rows + 1, part.shape[1])) for part in starts))
+        self.steps += count * rows
+        for w in range(count):
+            mujoco.mj_resetData(c, data)
+            data.qpos[:], data.qvel[:] = starts.qpos[w], starts.qvel[w]
+            data.act[:] = starts.act[w]
+            for t in range(rows + 1):
+                states.qpos[w, t], states.qvel[w, t], states.act[w, t] = data.qpos, data.qvel, data.act
+                if t < rows:
+                    data.ctrl[:] = ctrl[w, t]
+                    mujoco.mj_step(c, data)
+                    readings[w, t], contacts[w, t] = data.sensordata, data.ncon
+        return Motions(readings, contacts, states)  # type: ignore[arg-type]
+
+    def derivatives(
+        self, places: Any, mode: str, model: Any, windows: Windows, guess: Guess, states: States
+    ) -> Derivatives:
+        """Differences of `motions`."""
+        theta, changes = np.asarray(guess.theta, float), np.asarray(guess.changes, float)
+        ends, rows = States(*(part[:, -1] for part in states)), states.qpos.shape[1] - 1
+
+        def slopes(place: Guess, other: Guess, step: float) -> tuple[np.ndarray, np.ndarray]:
+            both = [self.motions(places, model, windows, guess, rows) for guess in (place, other)]
+            away = [self.difference(part.ends, ends) for part in both]  # type: ignore[arg-type]
+            return (both[0].readings - both[1].readings) / step, (away[0] - away[1]) / step
+
+        none = np.zeros((len(changes), windows.ctrl.shape[1], model.nsensordata, 0)), np.zeros((*changes.shape[:1], 0, 0))
+        columns = [RELATIVE * max(abs(theta[i]), 1e-2) * np.eye(theta.size)[i] for i in range(theta.size)]
+        by_theta = [slopes(Guess(theta + e, changes), Guess(theta - e, changes), 2 * e.max()) for e in columns]
+        columns = STEP * np.eye(changes.shape[1])
+        by_change = [slopes(Guess(theta, changes + e), Guess(theta, changes - e), 2 * STEP) for e in columns]
+        first, second = (
+            [np.stack(part, axis=-1) for part in zip(*columns, strict=True)] if columns else none
+            for columns in (by_theta, by_change)
+        )
+        return Derivatives(first[0], second[0], first[1], second[1])
+
+    def meetings(self, model: Any, windows: Windows, changes: Any, ends: States) -> Meetings:
+        """How far windows end from where the next ones begin, by differences."""
+        change, nx = np.asarray(changes, float), 2 * model.nv + model.na
+
+        def following(change: np.ndarray) -> States:
+            return States(*(np.roll(part, -1, axis=0) for part in self.begins(model, windows, change)[0]))
+
+        def moved(step: np.ndarray) -> States:
+            ended = windows._replace(qpos=ends.qpos, qvel=ends.qvel, act=ends.act)  # type: ignore[arg-type]
+            return self.begins(model, ended, np.tile(step, (len(change), 1)))[0]
+
+        def slope(function: Callable[[np.ndarray], np.ndarray], width: int) -> np.ndarray:
+            sides = [(function(step) - function(-step)) / (2 * STEP) for step in STEP * np.eye(width)]
+            return np.stack(sides, axis=-1)
+
+        begin = following(change)
+        by_end = slope(lambda step: self.difference(moved(step), begin), nx)
+        by_next = slope(lambda step: self.difference(ends, following(change + step)), change.shape[1])
+        return Meetings(self.difference(ends, begin), by_end, by_next)  # type: ignore[arg-type]
+
+    def changes_to(self, model: Any, windows: Windows, states: States) -> np.ndarray:
+        """(windows, nx) changes of the guesses of first states that lead to these states."""
+        guesses = States(*(np.asarray(part, float) for part in (windows.qpos, windows.qvel, windows.act)))
+        return self.difference(states, guesses)
+
+
+@contextlib.contextmanager
+def simulated_by_c(build: Callable[[np.ndarray], str]) -> Iterator[Simulator]:
+    """`optimize.fit` simulates by C in here; `build` makes the XML of a theta, of the numbers of the model alone."""
+    c = Simulator(build)
+    with contextlib.ExitStack() as stack:
+        for name in ("motions", "derivatives", "changes_to", "begins", "meetings"):
+            stack.enter_context(mock.patch.object(problem, name, getattr(c, name)))
+        stack.enter_context(mock.patch.object(Unknowns, "model_of", lambda self, theta: self.model))
+        # motions that break down are told by their cost
+        mujoco.set_mju_user_warning(lambda words: None)
+        yield c
