@@ -99,7 +99,8 @@ class Simulator:
             away = [self.difference(part.ends, ends) for part in both]  # type: ignore[arg-type]
             return (both[0].readings - both[1].readings) / step, (away[0] - away[1]) / step
 
-        none = np.zeros((len(changes), windows.ctrl.shape[1], model.nsensordata, 0)), np.zeros((*changes.shape[:1], 0, 0))
+        count, nx = len(changes), 2 * model.nv + model.na
+        none = np.zeros((count, windows.ctrl.shape[1], model.nsensordata, 0)), np.zeros((count, nx, 0))
         columns = [RELATIVE * max(abs(theta[i]), 1e-2) * np.eye(theta.size)[i] for i in range(theta.size)]
         by_theta = [slopes(Guess(theta + e, changes), Guess(theta - e, changes), 2 * e.max()) for e in columns]
         columns = STEP * np.eye(changes.shape[1])

@@ -8,8 +8,8 @@ Of each problem the truth and the start are random, and `optimize.fit` is called
 sensors and nothing else. Each is a line of RESULTS: what is there is not run again, so that a run may end and go on;
 each says which code it is of. A number counts as right if its interval, twice as wide, holds the truth, or if it is
 said to be not identified; as solved if it is within 5% or three standard deviations. A result that is wrong and says
-"explains the data" is unflagged. Where numbers are said to be not identified, and a fit that begins at the truth says so
-too, the problem counts as hidden, not as unsolved. Truths whose motion breaks down in C are drawn again.
+"explains the data" is unflagged. Where numbers are said to be not identified, and a fit that begins at the truth says
+so too, the problem counts as hidden, not as unsolved. Truths whose motion breaks down in C are drawn again.
 """
 
 import contextlib
@@ -360,9 +360,9 @@ def counted(rows: list[dict[str, Any]]) -> str:
     total["hidden"] = sum(row.get("hidden", False) for row in rows)
     share = total["covered"] / max(total["intervals"], 1)
     return (
-        f"{len(rows)} problems, {total['explained']} explained, {total['solved']} solved, {total['hidden']} hidden; intervals that hold the "
-        f"truth {total['covered']} of {total['intervals']} ({share:.1%}); wrong {total['wrong']}, unflagged "
-        f"{total['unflagged']}; {total['seconds']:.0f} s"
+        f"{len(rows)} problems, {total['explained']} explained, {total['solved']} solved, {total['hidden']} hidden; "
+        f"intervals that hold the truth {total['covered']} of {total['intervals']} ({share:.1%}); "
+        f"wrong {total['wrong']}, unflagged {total['unflagged']}; {total['seconds']:.0f} s"
     )
 
 

@@ -46,8 +46,8 @@ Places = tuple[Place, ...]
 
 # one reverse pass costs about as much as this many forward ones
 REVERSE_COST = 3.0
-# steps that a program simulates in a row, or linearizes side by side: what those need at once stays in the cache (an arm
-# of seven joints and 30 unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 with 40, 25 with 16)
+# steps that a program simulates in a row, or linearizes side by side: what those need at once stays in the cache (an
+# arm of seven joints and 30 unknowns, 400 steps on a CPU: 27 ms with 64, 22 to 23 with 40, 25 with 16)
 CHUNK = 40
 MODES = ("auto", "steps", "forward", "reverse")
 
@@ -141,9 +141,7 @@ def _simulated(model: Model, states: State, ctrl: Array) -> tuple[State, tuple[A
     return run.final, run.readouts
 
 
-def derivatives(
-    places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State
-) -> Derivatives:
+def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess: Guess, states: State) -> Derivatives:
     """Derivatives of `motions`, whose states they are taken at; zero after the last of them."""
     if mode != "steps":
         return Derivatives(*map(np.asarray, _whole(mode, places, model, windows, guess, states)))
@@ -254,9 +252,7 @@ class _Row(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _linearized(
-    by_rows: bool, model: Model, leaves: dict[str, Array], slopes: dict[str, Array], rows: _Row
-) -> Steps:
+def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: dict[str, Array], rows: _Row) -> Steps:
     """Steps side by side, of a model with other leaves, which have derivatives (..., n) by theta.
 
     In forward mode; or, by rows, velocities and activations in reverse mode, and what follows from them and the
