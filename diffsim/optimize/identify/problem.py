@@ -47,6 +47,8 @@ Array = jax.Array
 HUGE = 1e12
 # standard deviations of first states about their guesses where the user gives none: positions, velocities, activations
 START_NOISE = (10.0, 100.0, 10.0)
+# rows after a time that its reading is interpolated from
+BETWEEN = 2
 # a number whose effect is hidden behind others but for this part is no suspect
 SEEN = 1e-6
 # a window begins at rest where so many readings are no farther than this many standard deviations from a state at rest
@@ -105,6 +107,8 @@ class Problem:
         """Other windows of the same shapes: the programs stay."""
         unknowns, self.windows, self._last = self.unknowns, windows, None
         ends = spoilt_rows(unknowns.sensing, unknowns.lower, unknowns.upper, self.timestep)
+        # what is shown in a row may be of rows after it
+        self.ahead = ends[1] + BETWEEN if unknowns.sensing or np.any(windows.offset) else 0
         self.inside = Windows(windows.ctrl, windows.qpos[:, 0], windows.qvel[:, 0], windows.act[:, 0])
         self.measured = np.array(windows.sensordata, float)
         self.clock = Clock(self.timestep, np.asarray(windows.offset, float))
@@ -153,7 +157,8 @@ class Problem:
         """The windows as they are simulated, up to the last measurement; those of the last point are kept."""
         guess, rows = self._guess(point), self.measured.shape[1]
         if self.tightness is None:
-            rows = int(np.flatnonzero(np.isfinite(self.measured).any(axis=(0, 2))).max(initial=0)) + 1
+            last = int(np.flatnonzero(np.isfinite(self.measured).any(axis=(0, 2))).max(initial=0))
+            rows = min(rows, last + 1 + self.ahead)
         key = np.asarray(guess.theta).tobytes(), np.asarray(guess.changes).tobytes(), rows
         if self._last is None or self._last[0] != key:
             self._last = key, motions(self.unknowns.places, self.unknowns.model, self.inside, guess, rows)

@@ -30,8 +30,9 @@ STAGES, BETWEEN = 24, 6
 # where squared residuals are this many times their noise's, points nearby are tried, so many in a round, and where they
 # are no more than this other starts would lead no closer
 NEAR, SHAKEN, ROUNDS, NEARBY, CLOSE = 10.0, 3, 12, 40, 1.5
-# where squared residuals are this many times their noise's and nothing touches, so many rows are fitted first
-BEGINS, FAR = (40, 120), 1e4
+# where squared residuals are this many times their noise's and nothing touches, so many rows are fitted first, then
+# three times as many
+BEGIN, FAR = 40, 1e4
 # standard deviation of a first state (m, rad, and a second of it) beyond which it is not searched
 VAGUE = 0.3
 # how far points are drawn about a solution, in standard deviations, and by which part they must lower the cost to go on
@@ -165,7 +166,8 @@ class Search:
         search = self.grown if np.any(counts != counts[:, :1]) and not chosen else self.weighed
         ends = [self.weighed(problem, begun)]
         rests = ends[0].problem.rest is not None and ends[0].noises < CLOSE
-        if search == self.grown and not ends[0].good and theta.size and not rests:
+        far = search == self.grown or ends[0].noises > NEAR
+        if far and not chosen and not ends[0].good and theta.size and not rests:
             ends.append(self.grown(problem, begun))
         sizes = [size(end) for end in ends]
         # beside a jump there are many ends; where one is as good as this, others are not far from it
@@ -262,14 +264,13 @@ class Search:
             # beside contacts first states are near jumps: numbers come first
             first = problem.solve(start, self.settings.iterations, "theta")
             self.jacobians, start = self.jacobians + first.jacobians, first.point
-        for end in [end for end in BEGINS if end < rows and start.theta.size and not touching]:
+        end = BEGIN if start.theta.size and not touching else rows
+        while end < rows and np.mean(problem.residuals(start) ** 2) > FAR:
             # far from the solution motions part in time: their begin leads there straight, and costs least
-            if np.mean(problem.residuals(start) ** 2) < FAR:
-                break
             part = problem.part(slice(None))
             part.measured[:, end:] = np.nan
             first = part.solve(start, BETWEEN)
-            self.jacobians, start = self.jacobians + first.jacobians, first.point
+            self.jacobians, start, end = self.jacobians + first.jacobians, first.point, 3 * end
         found = problem.solve(start, self.settings.iterations)
         for _ in range(0 if self.noise is not None else REWEIGHED):
             rms = _by_sensor(problem.unknowns.model, problem.rms(found.point))
