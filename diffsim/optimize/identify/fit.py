@@ -20,7 +20,7 @@ import numpy as np
 from diffsim.base.checked import checked
 from diffsim.optimize.identify.evidence import Evidence, Identified, Sample, identify
 from diffsim.optimize.identify.least_squares import Blocks, Point
-from diffsim.optimize.identify.places import changed_leaves, with_numbers
+from diffsim.optimize.identify.places import Inertia, Payload, numbers
 from diffsim.optimize.identify.problem import (
     Problem,
     Suspect,
@@ -33,7 +33,6 @@ from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.report import report
 from diffsim.optimize.identify.search import Fit, Search
 from diffsim.optimize.identify.unknowns import Unknown, UnknownInertia, UnknownPayload, Unknowns
-from diffsim.simulate.randomize import leaf
 from diffsim.types import Model, State
 
 Array = jax.Array
@@ -41,6 +40,8 @@ Array = jax.Array
 # what is often wrong with a model
 SUSPECTED = "dof_frictionloss dof_damping dof_armature jnt_stiffness gravity.tilt sensor.gain sensor.bias sensor.delay"
 SUSPECTS = tuple(Unknown(field) for field in SUSPECTED.split())
+# what an inertia is in words, leaf and unit
+INERTIA = (("mass", "body_mass", "kg"), ("center", "body_ipos", "m"), ("moments", "body_inertia", "kg m^2"))
 
 
 class FitResult(NamedTuple):
@@ -90,7 +91,7 @@ class FitResult(NamedTuple):
         ended = (
             f"{'converged' if self.converged else 'NOT CONVERGED'} after {self.iterations} Jacobians: {self.message}"
         )
-        lines = [str(self.evidence), ended, str(self.identified)]
+        lines = [str(self.evidence), ended, str(self.identified), *self.inertias()]
         if len(self.minima) > 1:
             costs = ", ".join(f"{cost:.4g}" for cost, _ in self.minima)
             lines.append(f"searches from {len(self.minima)} starts ended at costs of {costs}; the least is shown")
@@ -99,6 +100,28 @@ class FitResult(NamedTuple):
         for name, row in zip(reading_names(self.model), numbers, strict=True):
             lines.append(f"{name:<14}" + "".join(f"{number:>12.4g}" for number in row))
         return "\n".join(lines)
+
+    def inertias(self) -> list[str]:
+        """Masses (kg), centers of mass (m) and principal moments (kg m^2) of bodies with a load or an unknown inertia.
+
+        With standard deviations, in words, a line a body.
+        """
+        unknowns, lines = self.problem.unknowns, []
+        theta = jnp.asarray(self.theta[unknowns.in_model], self.model.qpos0.dtype)
+        slopes = numbers(unknowns.places, unknowns.model, theta)[1]
+        covariance = self.identified.covariance[np.ix_(unknowns.in_model, unknowns.in_model)]
+        for place in [place for place in unknowns.places if isinstance(place, Inertia | Payload)]:
+            told, known = [], True
+            for word, field, unit in INERTIA:
+                slope = np.asarray(slopes[field][place.body], float).reshape(-1, theta.size)
+                std = np.sqrt(np.maximum(np.einsum("ki,ij,kj->k", slope, covariance, slope), 0))
+                known &= bool(np.isfinite(self.identified.std[unknowns.in_model][slope.any(axis=0)]).all())
+                values = np.asarray(getattr(self.model, field)[place.body], float).reshape(-1)
+                pairs = [f"{value:.4g} +- {error:.2g}" for value, error in zip(values, std, strict=True)]
+                told.append(f"{word} {', '.join(pairs)} {unit}")
+            name = self.model.name("body", place.body) or f"body {place.body}"
+            lines.append(f"{name}: {'; '.join(told)}{'' if known else '; not all of this is identified'}")
+        return lines
 
     def draw(self, count: int, seed: int = 0, method: Literal["laplace", "metropolis"] = "laplace") -> np.ndarray:
         """Draws (count, n) of the values from what the data leave open.
@@ -130,13 +153,7 @@ class FitResult(NamedTuple):
         unknowns = self.problem.unknowns
         seed = int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max))
         theta = jnp.asarray(self._drawn(count, seed, "laplace")[:, unknowns.in_model], model.qpos0.dtype)
-        names = changed_leaves(model, unknowns.places, theta[0])
-
-        def one(theta: Array) -> dict[str, Array]:
-            fitted = with_numbers(model, unknowns.places, theta)
-            return {name: leaf(fitted, name) for name in names}
-
-        return jax.jit(jax.vmap(one))(theta)
+        return jax.jit(jax.vmap(lambda theta: numbers(unknowns.places, model, theta)[0]))(theta)
 
     def _drawn(self, count: int, seed: int, method: str) -> np.ndarray:
         if self.identified.withheld:
@@ -152,7 +169,9 @@ class FitResult(NamedTuple):
         ended = f"The search {how} after {self.iterations} Jacobians: {self.message}."
         samples = [("Windows that were fitted", self.problem.sample(self.point, self.blocks, True))]
         samples += [] if self.held_out is None else [("Windows that were held out", self.held_out)]
-        Path(path).write_text(report(title, self.explained, ended, self.evidence, self.identified, samples))
+        Path(path).write_text(
+            report(title, self.explained, [ended, *self.inertias()], self.evidence, self.identified, samples)
+        )
 
     def save(self, path: str | Path) -> None:
         """Writes what was found as JSON: numbers, intervals, covariance, errors and the verdict."""

@@ -25,7 +25,7 @@ RECORDED, SIMULATED, LEFT = "#888", "#0b62c4", "#c0392b"
 def report(
     title: str,
     good: bool,
-    ended: str,
+    told: Sequence[str],
     evidence: Evidence,
     identified: Identified,
     samples: Sequence[tuple[str, Sample]],
@@ -35,7 +35,7 @@ def report(
     Args:
       title: its heading.
       good: whether to believe it.
-      ended: how the search ended.
+      told: how the search ended, and what else is to be said of the numbers, in sentences.
       evidence, identified: of the fit.
       samples: by heading, windows that were fitted and those that were held out.
     """
@@ -47,7 +47,7 @@ def report(
     ]
     if evidence.causes:
         parts.append(_listed("What is left looks like", evidence.causes))
-    parts += [f"<p>{html.escape(ended)}</p>", "<h2>Numbers</h2>"]
+    parts += [*(f"<p>{html.escape(line)}</p>" for line in told), "<h2>Numbers</h2>"]
     shown, rows = identified, []
     columns = (shown.labels, shown.start, shown.values, shown.lower, shown.upper, shown.at_bound)
     for label, start, value, lower, upper, bound in zip(*columns, strict=True):
