@@ -264,10 +264,12 @@ class Search:
             # beside contacts first states are near jumps: numbers come first
             first = problem.solve(start, self.settings.iterations, "theta")
             self.jacobians, start = self.jacobians + first.jacobians, first.point
-        end = BEGIN if start.theta.size and not touching else rows
+        end = rows if touching or self.settings.window or not start.theta.size else BEGIN
         while end < rows and np.mean(problem.residuals(start) ** 2) > FAR:
-            # far from the solution motions part in time: their begin leads there straight, and costs least
+            # far from the solution motions part in time: their begin leads there straight, and costs least; what it
+            # does not show stays
             part = problem.part(slice(None))
+            part.unknowns = problem.unknowns.held(start.theta)
             part.measured[:, end:] = np.nan
             first = part.solve(start, BETWEEN)
             self.jacobians, start, end = self.jacobians + first.jacobians, first.point, 3 * end

@@ -1,5 +1,6 @@
 """Unknown numbers of a model and its sensors: by name, as a vector theta (n,), and the model that theta stands for."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -195,6 +196,12 @@ class Unknowns:
     def model_of(self, theta: Array) -> Model:
         """The model with these numbers, its derived fields included; differentiable."""
         return with_leaves(self.model, numbers(self.places, self.model, theta[self.in_model])[0])
+
+    def held(self, theta: np.ndarray) -> "Unknowns":
+        """The same about another start, known beforehand to its size."""
+        other = copy.copy(self)
+        other.start, other.prior = theta, np.minimum(self.prior, self.sizes(theta))
+        return other
 
     def values(self, theta: np.ndarray) -> np.ndarray:
         """(n,) in the units of the model, from theta: logarithms undone."""
