@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from diffsim.optimize.identify import problem
-from diffsim.optimize.identify.residuals import Derivatives, Guess, Meetings, Motions, Windows
+from diffsim.optimize.identify.residuals import Derivatives, First, Guess, Meetings, Motions, Windows
 from diffsim.optimize.identify.unknowns import Unknowns
 
 # steps of differences, in tangent coordinates and relative to a number
@@ -48,10 +48,10 @@ class Simulator:
         """One whose numbers do not matter."""
         return next(iter(self.models.values()))
 
-    def begins(self, model: Any, windows: Windows, changes: Any) -> tuple[States, None]:
+    def begins(self, model: Any, first: First, changes: Any) -> tuple[States, None]:
         """Guesses of first states, changed."""
         c, change = self.any_model(), np.asarray(changes, float)
-        qpos, qvel, act = (np.array(part, float) for part in (windows.qpos, windows.qvel, windows.act))
+        qpos, qvel, act = (np.array(part, float) for part in first)
         if change.shape[1]:
             for q, dq in zip(qpos, change, strict=True):
                 mujoco.mj_integratePos(c, q, np.ascontiguousarray(dq[: c.nv]), 1.0)
@@ -69,7 +69,7 @@ class Simulator:
     def motions(self, places: Any, model: Any, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
         """All windows, simulated."""
         c = self.model(np.asarray(guess.theta, float))
-        starts, ctrl = self.begins(model, windows, guess.changes)[0], np.asarray(windows.ctrl, float)
+        starts, ctrl = self.begins(model, windows.first, guess.changes)[0], np.asarray(windows.ctrl, float)
         (count, length), data = ctrl.shape[:2], mujoco.MjData(c)
         rows = rows or length
         readings, contacts = np.zeros((count, length, c.nsensordata)), np.zeros((count, length), int)
@@ -111,16 +111,15 @@ class Simulator:
         )
         return Derivatives(first[0], second[0], first[1], second[1])
 
-    def meetings(self, model: Any, windows: Windows, changes: Any, ends: States) -> Meetings:
+    def meetings(self, model: Any, first: First, changes: Any, ends: States) -> Meetings:
         """How far windows end from where the next ones begin, by differences."""
         change, nx = np.asarray(changes, float), 2 * model.nv + model.na
 
         def following(change: np.ndarray) -> States:
-            return States(*(np.roll(part, -1, axis=0) for part in self.begins(model, windows, change)[0]))
+            return States(*(np.roll(part, -1, axis=0) for part in self.begins(model, first, change)[0]))
 
         def moved(step: np.ndarray) -> States:
-            ended = windows._replace(qpos=ends.qpos, qvel=ends.qvel, act=ends.act)  # type: ignore[arg-type]
-            return self.begins(model, ended, np.tile(step, (len(change), 1)))[0]
+            return self.begins(model, First(*ends), np.tile(step, (len(change), 1)))[0]  # type: ignore[arg-type]
 
         def slope(function: Callable[[np.ndarray], np.ndarray], width: int) -> np.ndarray:
             sides = [(function(step) - function(-step)) / (2 * STEP) for step in STEP * np.eye(width)]
@@ -131,10 +130,9 @@ class Simulator:
         by_next = slope(lambda step: self.difference(ends, following(change + step)), change.shape[1])
         return Meetings(self.difference(ends, begin), by_end, by_next)  # type: ignore[arg-type]
 
-    def changes_to(self, model: Any, windows: Windows, states: States) -> np.ndarray:
+    def changes_to(self, model: Any, first: First, states: States) -> np.ndarray:
         """(windows, nx) changes of the guesses of first states that lead to these states."""
-        guesses = States(*(np.asarray(part, float) for part in (windows.qpos, windows.qvel, windows.act)))
-        return self.difference(states, guesses)
+        return self.difference(states, States(*(np.asarray(part, float) for part in first)))
 
 
 @contextlib.contextmanager

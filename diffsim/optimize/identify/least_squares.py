@@ -139,6 +139,11 @@ def least_squares(problem: Problem, start: Point, iterations: int) -> Found:
     enough = max(MINIMUM * 2 * _cost(now.errors) / max(np.count_nonzero(now.errors), 1), NOTHING)
     step = _step(problem, now, SMALLEST)
     minimum, left = _expected(now, step) <= enough, np.zeros_like(step.theta)
+    if minimum and status == 2:
+        # the last step is so small that derivatives stay
+        later = _moved(now.point, step)
+        tried = problem.residuals(later)
+        now = now._replace(point=later, errors=tried) if _cost(tried) < _cost(now.errors) else now
     if not minimum and step.theta.size:
         # of what is expected, the part of the numbers, where first states follow them
         left = step.theta

@@ -22,6 +22,7 @@ from diffsim.optimize.identify.least_squares import Problem as LeastSquares
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import (
     Clock,
+    First,
     Guess,
     Meetings,
     Motions,
@@ -109,7 +110,7 @@ class Problem:
         ends = spoilt_rows(unknowns.sensing, unknowns.lower, unknowns.upper, self.timestep)
         # what is shown in a row may be of rows after it
         self.ahead = ends[1] + BETWEEN if unknowns.sensing or np.any(windows.offset) else 0
-        self.inside = Windows(windows.ctrl, windows.qpos[:, 0], windows.qvel[:, 0], windows.act[:, 0])
+        self.inside = Windows(windows.ctrl, First(windows.qpos[:, 0], windows.qvel[:, 0], windows.act[:, 0]))
         self.measured = np.array(windows.sensordata, float)
         self.clock = Clock(self.timestep, np.asarray(windows.offset, float))
         rows = np.arange(self.measured.shape[1])
@@ -176,10 +177,10 @@ class Problem:
         def settled(changes: np.ndarray) -> np.ndarray:
             held = self.inside._replace(ctrl=jnp.broadcast_to(self.inside.ctrl[:, :1], self.inside.ctrl.shape))
             ends = motions(self.unknowns.places, model, held, self._guess(Point(theta, changes))).ends
-            return np.asarray(changes_to(model, self.inside, ends), float)
+            return np.asarray(changes_to(model, self.inside.first, ends), float)
 
         halted = np.zeros((count, self.width))
-        halted[:, nv : 2 * nv] = -np.asarray(self.inside.qvel, float)
+        halted[:, nv : 2 * nv] = -np.asarray(self.inside.first.qvel, float)
         there = settled(halted)
         moved = self.motions(Point(theta, there))
         early = self.errors(Point(theta, there), moved)[:, :SETTLED].reshape(count, -1)
@@ -191,7 +192,7 @@ class Problem:
         again = settled(there)
         lasting = np.stack([(settled(there + step * side) - again) / step for side in np.eye(self.width)], axis=2)
         changes = np.where(still[:, None], there, 0)
-        states = begins(model, self.inside, jnp.asarray(changes, self.windows.qpos.dtype))[0]
+        states = begins(model, self.inside.first, jnp.asarray(changes, self.windows.qpos.dtype))[0]
         first = {
             name: getattr(self.windows, name).at[:, 0].set(getattr(states, name)) for name in ("qpos", "qvel", "act")
         }
@@ -301,12 +302,12 @@ class Problem:
 
     def states(self, x: np.ndarray) -> State:
         """The initial states of all windows."""
-        return begins(self.unknowns.model, self.inside, jnp.asarray(self._changes(x), self.windows.qpos.dtype))[0]
+        return begins(self.unknowns.model, self.inside.first, jnp.asarray(self._changes(x), self.windows.qpos.dtype))[0]
 
     def _meetings(self, point: Point) -> Meetings:
         """How far windows fail to meet."""
         changes = self._guess(point).changes
-        return meetings(self.unknowns.model, self.inside, changes, self.motions(point).ends)
+        return meetings(self.unknowns.model, self.inside.first, changes, self.motions(point).ends)
 
     def _goes_on(self) -> np.ndarray:
         """(windows,) whether the next window follows."""

@@ -52,13 +52,19 @@ CHUNK = 40
 MODES = ("auto", "steps", "forward", "reverse")
 
 
-class Windows(NamedTuple):
-    """Windows as a simulation needs them: controls (windows, T, nu), and guesses of first states (windows, ...)."""
+class First(NamedTuple):
+    """Guesses of the windows' first states, (windows, ...)."""
 
-    ctrl: Array
     qpos: Array
     qvel: Array
     act: Array
+
+
+class Windows(NamedTuple):
+    """Windows as a simulation needs them: controls (windows, T, nu), and guesses of first states."""
+
+    ctrl: Array
+    first: First
 
 
 class Guess(NamedTuple):
@@ -115,7 +121,12 @@ class Meetings(NamedTuple):
 def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: int | None = None) -> Motions:
     """All windows, simulated; as many of their rows as are asked for, None for all."""
     length, fitted = windows.ctrl.shape[1], with_leaves(model, numbers(places, model, guess.theta)[0])
-    state, ctrl, parts, wanted = begins(model, windows, guess.changes)[0], np.asarray(windows.ctrl), [], rows or length
+    state, ctrl, parts, wanted = (
+        begins(model, windows.first, guess.changes)[0],
+        np.asarray(windows.ctrl),
+        [],
+        rows or length,
+    )
     for first in range(0, wanted, CHUNK):
         chunk = ctrl[:, np.minimum(np.arange(first, first + CHUNK), length - 1)]
         state, part = _simulated(fitted, state, chunk)
@@ -160,13 +171,13 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
         parts.append(_linearized(rows, model, leaves, slopes, chunk))
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: count * wanted], *parts)
     steps = jax.tree.map(lambda leaf: leaf.reshape(count, wanted, *leaf.shape[1:]), joined)
-    return along(steps, np.asarray(begins(model, windows, guess.changes)[1]), length)
+    return along(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
 
 
 @jax.jit
-def changes_to(model: Model, windows: Windows, states: State) -> Array:
+def changes_to(model: Model, first: First, states: State) -> Array:
     """(windows, nx) changes of the guesses of first states that lead to these states."""
-    guesses = begins(model, windows, jnp.zeros((len(windows.qpos), 0)))[0]
+    guesses = begins(model, first, jnp.zeros((len(first.qpos), 0)))[0]
     return jax.vmap(functools.partial(difference, model))(states, guesses)
 
 
@@ -181,24 +192,24 @@ def mode_of(model: Model, places: Places, width: int, length: int) -> str:
 
 
 @jax.jit
-def begins(model: Model, windows: Windows, changes: Array) -> tuple[State, Array]:
+def begins(model: Model, first: First, changes: Array) -> tuple[State, Array]:
     """The guesses of all windows' first states, changed; stacked. And their derivatives (windows, nx, width)."""
 
     def one(qpos: Array, qvel: Array, act: Array, change: Array) -> tuple[State, Array]:
         guessed = make_state(model).replace(qpos=qpos, qvel=qvel, act=act)
-        first = _changed(model, guessed, change)
-        return first, jax.jacfwd(lambda change: difference(model, _changed(model, guessed, change), first))(change)
+        there = _changed(model, guessed, change)
+        return there, jax.jacfwd(lambda change: difference(model, _changed(model, guessed, change), there))(change)
 
-    return jax.vmap(one)(windows.qpos, windows.qvel, windows.act, changes)
+    return jax.vmap(one)(*first, changes)
 
 
 @jax.jit
-def meetings(model: Model, windows: Windows, changes: Array, ends: State) -> Meetings:
+def meetings(model: Model, first: First, changes: Array, ends: State) -> Meetings:
     """How far windows end from where the next ones begin."""
-    following = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), windows)
+    following = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), first)
 
-    def one(end: State, window: Windows, change: Array) -> Meetings:
-        guessed = make_state(model).replace(qpos=window.qpos, qvel=window.qvel, act=window.act)
+    def one(end: State, first: First, change: Array) -> Meetings:
+        guessed = make_state(model).replace(**first._asdict())
 
         def defect(moved: Array, change: Array) -> Array:
             return difference(model, integrate(model, end, moved), _changed(model, guessed, change))
@@ -223,7 +234,7 @@ def _whole(
     def one(change: Array, window: Windows, end: State) -> tuple[Array, Array, Array, Array]:
         def outcome(theta: Array, change: Array) -> tuple[Array, Array]:
             fitted = with_numbers(model, places, theta)
-            guessed = make_state(model).replace(qpos=window.qpos, qvel=window.qvel, act=window.act)
+            guessed = make_state(model).replace(**window.first._asdict())
             start = _changed(model, guessed, change)
             done = rollout(fitted, start, window.ctrl, lambda state, data: data.sensordata)
             return done.readouts, difference(model, done.final, end)
