@@ -372,6 +372,8 @@ def main() -> None:
     """Fits what is not yet in the file of results, as long as there is time; one line for each kind, and one of all."""
     wanted, seconds = int(os.environ.get("PROBLEMS", "20")), float(os.environ.get("SECONDS_AT_MOST", "inf"))
     first = int(os.environ.get("FIRST", "0"))
+    # of motions that break down, which their cost tells
+    mujoco.set_mju_user_warning(lambda words: None)
     chosen, path, now = os.environ.get("KINDS", ",".join(KINDS)).split(","), pathlib.Path(RESULTS), code()
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

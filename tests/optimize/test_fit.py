@@ -13,6 +13,7 @@ from diffsim.optimize.identify import residuals
 from diffsim.optimize.identify.least_squares import Blocks, Point
 from diffsim.optimize.identify.problem import Problem, windows_of
 from diffsim.optimize.identify.residuals import begins
+from tests.measure.by_c import readings
 
 # two links in a vertical plane, encoders and torque
 ARM = """<mujoco><option timestep=".01"/><worldbody><body name="upper">
@@ -37,9 +38,9 @@ def recorded(seed: int = 0, noise: float = NOISE) -> tuple[diffsim.Model, optimi
     model = diffsim.load(ARM)
     rng = np.random.default_rng(seed)
     time = 0.01 * np.arange(120)[:, None]
-    ctrl = jnp.asarray(np.asarray([2.0, 1.0]) * np.sin(time * [7.0, 11.0] + [0.0, 1.0]))
-    run = diffsim.rollout(model, diffsim.make_state(model), ctrl, lambda state, data: data.sensordata)
-    measured = np.asarray(run.readouts) + noise * rng.normal(size=run.readouts.shape)
+    ctrl = np.asarray([2.0, 1.0]) * np.sin(time * [7.0, 11.0] + [0.0, 1.0])
+    seen = readings(ARM, ctrl)
+    measured = seen + noise * rng.normal(size=seen.shape)
     measured[5, 0] = np.nan
     wrong = model.replace(
         dof_damping=jnp.asarray([0.1, 0.5]),
@@ -89,10 +90,8 @@ RATIO = [
 
 def swing(rows: int) -> tuple[diffsim.Model, optimize.Recording]:
     """A mass on a spring, recorded, and the model with another mass."""
-    spring = diffsim.load(SPRING)
-    state = diffsim.make_state(spring).replace(qpos=jnp.asarray([0.1]))
-    run = diffsim.rollout(spring, state, jnp.zeros((rows, 0)), lambda state, data: data.sensordata)
-    recording = optimize.make_recording(spring, jnp.zeros((rows, 0)), run.readouts)
+    spring, ctrl = diffsim.load(SPRING), np.zeros((rows, 0))
+    recording = optimize.make_recording(spring, ctrl, readings(SPRING, ctrl, qpos=0.1))
     return spring.replace(body_mass=jnp.asarray([0.0, 1.3])), recording
 
 
@@ -141,23 +140,24 @@ TURNING = """<mujoco><option timestep=".01" integrator="implicit"/><worldbody><b
 def test_steps_of_free_bodies_and_activations_are_chained() -> None:
     """Quaternions in state and readings, activations, readings of accelerations, and what was not measured."""
     model, rng = diffsim.load(TURNING), np.random.default_rng(0)
-    state, ctrl = diffsim.make_state(model), jnp.asarray(rng.normal(size=(8, 1)))
-    state = state.replace(qvel=jnp.asarray(rng.normal(size=7)), act=jnp.ones(1))
-    run = diffsim.rollout(model, state, ctrl, lambda state, data: (data.sensordata, state))
-    sensordata, states = run.readouts
-    measured = (sensordata * np.where(np.arange(7) < 4, -1, 1)[None]).at[2, 5].set(np.nan)
-    recording = optimize.make_recording(model, ctrl, measured, states.qpos, states.qvel, states.act)
+    measured = rng.normal(size=(8, 7))
+    measured[2, 5] = np.nan
+    qpos, qvel = np.tile([0.1, 0.2, 0.3, 0.5, -0.5, 0.5, 0.5, 0.4], (8, 1)), rng.normal(size=(8, 7))
+    recording = optimize.make_recording(model, rng.normal(size=(8, 1)), measured, qpos, qvel, np.ones((8, 1)))
     unknowns = optimize.Unknowns(model, [optimize.Unknown("body_mass", "rod"), optimize.Unknown("dof_damping", "j")])
-    point = Point(unknowns.start, 0.1 * rng.normal(size=(2, 15)))
-    found = []
-    for mode in ("steps", "forward"):
-        problem = Problem(unknowns, windows_of([recording], 4)[0], np.ones(7), mode=mode)
-        blocks = problem.blocks(point)
-        # rows of readings, without those of what was known before
-        found.append(dense(Blocks(blocks.by_theta[:, :28], blocks.by_x[:, :28])))
-    np.testing.assert_allclose(found[0], found[1], atol=1e-11 * np.abs(found[1]).max())
+    problem = Problem(unknowns, windows_of([recording], 4)[0], np.ones(7))
+    theta, x = unknowns.start, 0.1 * rng.normal(size=(2, 15))
+    blocks = problem.blocks(Point(theta, x))
+    for _ in range(6):
+        way, turn = rng.normal(size=2), rng.normal(size=(2, 15))
+        sides = [problem.residuals(Point(theta + h * way, x + h * turn)) for h in (1e-5, -1e-5, 1e-4, -1e-4)]
+        # of two steps, without their second order
+        slope = (100 * (sides[0] - sides[1]) / 2e-5 - (sides[2] - sides[3]) / 2e-4) / 99
+        expected = blocks.by_theta @ way + np.einsum("wkx,wx->wk", blocks.by_x, turn)
+        np.testing.assert_allclose(slope, expected, atol=1e-7 * np.abs(expected).max())
     # numbers, and of both windows turns and spins; nothing shows where the body is, nor what was not measured
-    assert np.count_nonzero(np.abs(found[1]).max(axis=0) > 1e-9) >= 2 + 2 * 6 and not found[0][2 * 7 + 5].any()
+    found = dense(Blocks(blocks.by_theta[:, :28], blocks.by_x[:, :28]))
+    assert np.count_nonzero(np.abs(found).max(axis=0) > 1e-9) >= 2 + 2 * 6 and not found[2 * 7 + 5].any()
 
 
 def test_fits_share_their_programs() -> None:

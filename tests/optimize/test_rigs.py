@@ -12,6 +12,7 @@ import diffsim
 from diffsim import optimize
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL
 from diffsim.optimize.identify.places import with_numbers
+from tests.measure.by_c import readings
 
 # a wheel on a slope: one joint, cheap to compile
 WHEEL = """<mujoco><option timestep=".01"/><worldbody><body name="wheel">
@@ -24,11 +25,9 @@ ROWS, H = 150, 0.01
 
 def driven(**numbers: float) -> tuple[diffsim.Model, np.ndarray, np.ndarray]:
     """The true wheel, commands, and what its sensors show without noise."""
-    model = diffsim.load(WHEEL.format(**({"damping": 0.1, "loss": 0.0, "kp": 20.0} | numbers)))
-    t = H * np.arange(ROWS)
+    xml, t = WHEEL.format(**({"damping": 0.1, "loss": 0.0, "kp": 20.0} | numbers)), H * np.arange(ROWS)
     ctrl = (0.6 * np.sin(5 * t) + 0.4 * np.sin(11 * t + 1))[:, None]
-    run = diffsim.rollout(model, diffsim.make_state(model), jnp.asarray(ctrl), lambda state, data: data.sensordata)
-    return model, ctrl, np.asarray(run.readouts)
+    return diffsim.load(xml), ctrl, readings(xml, ctrl)
 
 
 def noisy(seen: np.ndarray, size: float = 1e-3) -> np.ndarray:
@@ -52,10 +51,9 @@ def test_friction_from_zero_a_gain_and_a_delay() -> None:
     np.testing.assert_allclose(result.identified.values, [0.15, 26.0, 0.0137], rtol=0.05)
     assert result.model.dof_frictionloss[0] == pytest.approx(result.identified.values[0])
     # without friction and delay it says what is missing
-    lacking = optimize.fit(guess, recording, unknowns[1:2], 1e-3, optimize.Fit(starts=1, window=ROWS)).suspects()
-    assert {suspect.label for suspect in lacking[:2]} == {"sensor.delay[q]", "dof_frictionloss[axle]"}, lacking
-    blind = optimize.fit(guess, recording, unknowns[:2], 1e-3, optimize.Fit(starts=1, window=ROWS))
-    assert not blind.explained and "delay" in blind.evidence.causes[0] and "NOT" in str(blind).splitlines()[0]
+    blind = optimize.fit(guess, recording, unknowns[1:2], 1e-3, optimize.Fit(starts=1, window=ROWS))
+    assert {suspect.label for suspect in blind.suspects()[:2]} == {"sensor.delay[q]", "dof_frictionloss[axle]"}
+    assert not blind.explained and "delay" in " ".join(blind.evidence.causes) and "NOT" in str(blind).splitlines()[0]
 
 
 def test_results_are_saved_reported_and_drawn_from(tmp_path: pathlib.Path) -> None:

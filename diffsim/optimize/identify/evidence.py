@@ -29,8 +29,6 @@ CONFIDENCE = 0.95
 ALARM, LAGS = 1e-3, 20
 # residuals of so many times the noise: intervals are withheld
 WITHHELD = 3.0
-# how much wider intervals are where a motion jumps: other courses of contacts explain it too, which no derivative sees
-JUMPY = 3.0
 # residuals below this part of the noise are no misfit, whatever they look like
 QUIET = 0.5
 # share of the squared residuals that a cause must explain to be named
@@ -320,7 +318,7 @@ def _root(squares: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def identify(
-    unknowns: Unknowns, theta: np.ndarray, sample: Sample, evidence: Evidence, left: np.ndarray | None = None
+    unknowns: Unknowns, theta: np.ndarray, sample: Sample, evidence: Evidence, jumps: np.ndarray | None = None
 ) -> Identified:
     """Statistics of a fit.
 
@@ -329,7 +327,7 @@ def identify(
       theta: (n,) found.
       sample: the windows there.
       evidence: what their residuals say.
-      left: (n,) a step that motions that jump did not let the search take: it widens intervals, and so do the jumps.
+      jumps: (n, n) what motions that jump leave open besides: other courses of contacts, which no derivative sees.
     """
     n, blocks, errors = theta.size, sample.blocks, np.nan_to_num(sample.errors).reshape(len(sample.errors), -1)
     size = unknowns.sizes(theta)
@@ -355,8 +353,8 @@ def identify(
     elif evidence.explained:
         covariance = covariance * evidence.widened**2
     covariance = covariance * size[:, None] * size
-    if left is not None and left.any():
-        covariance = JUMPY**2 * covariance + left[:, None] * left
+    if jumps is not None:
+        covariance = covariance + jumps
     invisible = np.max(np.abs(null), axis=0, initial=0) > NAMED
     withheld = bool(np.isinf(evidence.widened))
     std = np.where(invisible | withheld, np.inf, np.sqrt(np.diag(covariance)))

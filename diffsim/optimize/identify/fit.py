@@ -215,7 +215,7 @@ def fit(
     listed = [recordings] if isinstance(recordings, Recording) else list(recordings)
     unknown = Unknowns(model, unknowns)
     search = Search(unknown, noise, start_noise, chosen)
-    best, problem = search.run(listed)
+    best, spread, problem = search.run(listed)
     point, train = best.found.point, best.problem
     test = problem.part(slice(train.count, None))
     test.noise = train.noise
@@ -226,7 +226,7 @@ def fit(
     return FitResult(
         model=unknown.model_of(jnp.asarray(point.theta, model.qpos0.dtype)),
         theta=point.theta,
-        identified=identify(unknown, point.theta, sample, best.evidence, best.found.left),
+        identified=identify(unknown, point.theta, sample, best.evidence, spread),
         evidence=best.evidence,
         states=jax.tree.map(lambda *parts: jnp.concatenate(parts), *begun),
         rms=train.rms(point),

@@ -7,6 +7,7 @@ first and then chained to one motion. Sources: Bock 1983 for several windows; Mc
 starts.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,8 @@ VAGUE = 0.3
 REACHES, WORTH = (0.1, 0.3, 1.0, 3.0), 1e-3
 # where the data are explained and motions jump, a step that is left may be this part of a number; it widens intervals
 LEFT = 0.05
+# how much wider intervals are at least where a motion jumps, and how many standard deviations are tried beyond them
+JUMPY, SIDEWAYS = 3.0, (4.0, 12.0, 36.0)
 # minima whose costs differ by less than this part are one
 SAME = 1e-4
 # how often weights follow residuals where the noise is not known, and changes that matter
@@ -125,8 +128,8 @@ class Search:
                 raise ValueError(f"noise is {noise}: standard deviations are positive")
             self.noise = np.broadcast_to(scale, (count,)).copy()
 
-    def run(self, recordings: list[Recording]) -> tuple[Ended, Problem]:
-        """The best end, and the problem of all windows, those held out included."""
+    def run(self, recordings: list[Recording]) -> tuple[Ended, np.ndarray | None, Problem]:
+        """The best end, what jumps leave open there (n, n), and the problem of all windows, those held out included."""
         settings = self.settings
         shortest = min(len(part.ctrl) for part in recordings)
         lengths = [settings.window]
@@ -145,7 +148,22 @@ class Search:
             if end.good or self.again:
                 break
             theta = end.found.point.theta
-        return next((pair for pair in ends if pair[0].good), ends[0])
+        best, problem = next((pair for pair in ends if pair[0].good), ends[0])
+        return *self.surrounded(best), problem
+
+    def surrounded(self, end: Ended) -> tuple[Ended, np.ndarray | None]:
+        """The same, or a better end beside it, and what jumps leave open of theta, (n, n); None where nothing jumps."""
+        for _ in range(SHAKEN):
+            if not end.good or not end.found.left.any():
+                return end, None
+            spread, better = jumps(end.problem, end.found)
+            if _squares(end.found) - float(np.sum(end.problem.residuals(better) ** 2)) < 1:
+                break
+            other = self.searched(end.problem, better)
+            if not other.good or other.cost > end.cost:
+                break
+            end = other
+        return end, spread
 
     def _problem(self, recordings: list[Recording], rows: int) -> Problem:
         windows, follows = windows_of(recordings, rows)
@@ -287,6 +305,31 @@ class Search:
         self.jacobians += found.jacobians
         sample = problem.sample(found.point, found.blocks, self.noise is not None)
         return Ended(problem, found, examine(sample, self.heard))
+
+
+def jumps(problem: Problem, found: Found) -> tuple[np.ndarray, Point]:
+    """What a motion that jumps leaves open of theta, (n, n), and the point of least cost that was seen.
+
+    Derivatives see its slopes between two jumps, which are steeper than the way the cost goes over many. So each number
+    is moved, and held, until the cost, with all others that follow, has risen by more than that of one standard
+    deviation. Source: Venzon and Moolgavkar 1988, profile likelihood.
+    """
+    flat = projected(found.blocks).reshape(-1, found.point.theta.size)
+    covariance = np.linalg.pinv(flat.T @ flat, rcond=1e-12, hermitian=True)
+    deviations, follow, best = np.sqrt(np.maximum(np.diag(covariance), 0)), state_slopes(found.blocks), found
+    wider = np.full(deviations.size, JUMPY)
+    for i, side in itertools.product(np.flatnonzero(deviations), (-1.0, 1.0)):
+        for reach in SIDEWAYS:
+            theta = found.point.theta + side * reach * covariance[:, i] / deviations[i]
+            part = problem.part(slice(None))
+            part.unknowns = problem.unknowns.bounded(int(i), theta[i])
+            there = part.solve(Point(theta, found.point.x + follow @ (theta - found.point.theta)), BETWEEN)
+            rise = _squares(there) - _squares(found)
+            best = there if _squares(there) < _squares(best) else best
+            wider[i] = max(wider[i], reach / np.sqrt(max(rise, 1.0)))
+            if rise > 1:
+                break
+    return wider[:, None] * covariance * wider + np.outer(found.left, found.left), best.point
 
 
 def nearby(problem: Problem, found: Found) -> Point:

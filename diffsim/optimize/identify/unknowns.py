@@ -109,7 +109,7 @@ class UnknownInertia(NamedTuple):
         view = View(model, "body", self.body)
         leaves = {name: leaf(model, name) for name in INERTIAL}
         check_physical(leaves, np.asarray([view.id]))
-        start = np.asarray(to_log_cholesky(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
+        start = np.asarray(jax.jit(to_log_cholesky)(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
         labels = tuple(f"inertia[{view.name or view.id}].{name}" for name in LOG_CHOLESKY)
         lower, upper = start - self.spread, start + self.spread
         return Block(start, lower, upper, labels, Inertia(view.id), prior=self.prior)
@@ -201,6 +201,13 @@ class Unknowns:
         """The same about another start, known beforehand to its size."""
         other = copy.copy(self)
         other.start, other.prior = theta, np.minimum(self.prior, self.sizes(theta))
+        return other
+
+    def bounded(self, i: int, value: float) -> "Unknowns":
+        """The same with one number that is held at a value."""
+        other = copy.copy(self)
+        chosen = np.arange(self.lower.size) == i
+        other.lower, other.upper = (np.where(chosen, value, ends) for ends in (self.lower, self.upper))
         return other
 
     def values(self, theta: np.ndarray) -> np.ndarray:
