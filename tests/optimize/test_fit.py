@@ -42,13 +42,8 @@ def recorded(seed: int = 0, noise: float = NOISE) -> tuple[diffsim.Model, optimi
     seen = readings(ARM, ctrl)
     measured = seen + noise * rng.normal(size=seen.shape)
     measured[5, 0] = np.nan
-    wrong = model.replace(
-        dof_damping=jnp.asarray([0.1, 0.5]),
-        dof_armature=jnp.asarray([0.0, 0.03]),
-        body_mass=model.body_mass.at[2].set(1.0),
-        body_inertia=model.body_inertia.at[2].multiply(1.0 / 0.6),
-    )
-    return diffsim.set_const(wrong), optimize.make_recording(model, ctrl, measured)
+    wrong = ARM.replace('damping=".3"', 'damping=".1"').replace('".2" armature=".01"', '".5" armature=".03"')
+    return diffsim.load(wrong.replace('mass=".6"', 'mass="1"')), optimize.make_recording(model, ctrl, measured)
 
 
 @functools.cache

@@ -117,20 +117,20 @@ def excite(
     first = np.random.default_rng(seed).uniform(0.3 * lower, 0.3 * upper, (knots, model.nu))
 
     def flat(knot: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = cost(jnp.asarray(knot.reshape(knots, -1), theta.dtype))
+        (value, _), slope = cost(jnp.asarray(knot.reshape(knots, -1), theta.dtype))
         return float(value), np.asarray(slope, float).reshape(-1)
 
     box = list(zip(np.tile(lower, knots), np.tile(upper, knots), strict=True))
     options = {"maxiter": iterations}
     best = scipy.optimize.minimize(flat, first.reshape(-1), jac=True, method="L-BFGS-B", bounds=box, options=options)
-    both = [matmul(hats, jnp.asarray(knot.reshape(knots, -1), theta.dtype)) for knot in (first, best.x)]
-    slopes = [np.asarray(_program(unknown.places, design, ctrl)[0], float) for ctrl in both]
+    both = [jnp.asarray(knot.reshape(knots, -1), theta.dtype) for knot in (first, best.x)]
+    slopes = [np.asarray(cost(knot)[0][1], float) for knot in both]
     old, new = (np.einsum("tyi,tyj->ij", part, part) for part in slopes)
     values, vectors = np.linalg.eigh(new)
     worst = float(np.max(_deviations(new)))
     without = [float(np.max(_deviations(new - part.T @ part))) / worst for part in np.moveaxis(slopes[1], 1, 0)]
     return Excitation(
-        ctrl=np.asarray(both[1], float),
+        ctrl=np.asarray(matmul(hats, both[1]), float),
         std=_deviations(new) * sizes,
         before=_deviations(old) * sizes,
         labels=labels,
@@ -163,13 +163,10 @@ def _slopes(places: tuple[Place, ...], design: _Design, ctrl: Array) -> tuple[Ar
     return slopes * design.sizes[None, None], qpos
 
 
-_program = jax.jit(_slopes, static_argnums=0)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
-@functools.partial(jax.value_and_grad, argnums=4)
-def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Array, knots: Array) -> Array:
-    """What is minimized: of the information, and of joints outside of their ranges."""
+@functools.partial(jax.value_and_grad, argnums=4, has_aux=True)
+def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Array, knots: Array) -> tuple[Array, Array]:
+    """What is minimized: of the information, and of joints outside of their ranges. And the readings' derivatives."""
     slopes, qpos = _slopes(places, design, matmul(hats, knots))
     flat = slopes.reshape(-1, slopes.shape[-1])
     information = matmul(flat.T, flat) + KNOWN * jnp.eye(flat.shape[1], dtype=flat.dtype)
@@ -182,7 +179,7 @@ def _cost(places: tuple[Place, ...], criterion: str, design: _Design, hats: Arra
         low, high = design.model.jnt_range[joint]
         place = qpos[:, int(topology.jnt_qposadr[joint])]
         beyond = beyond + jnp.sum(jnp.maximum(low - place, 0) ** 2 + jnp.maximum(place - high, 0) ** 2)
-    return spread + OUTSIDE * beyond / len(qpos)
+    return spread + OUTSIDE * beyond / len(qpos), slopes
 
 
 def _deviations(information: np.ndarray) -> np.ndarray:
