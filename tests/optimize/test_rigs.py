@@ -1,6 +1,7 @@
 """What real rigs need of a fit: unknowns of all sorts, recordings as people have them, experiments, posteriors."""
 
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import diffsim
 from diffsim import optimize
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL
 from diffsim.optimize.identify.places import with_numbers
-from tests.measure.by_c import readings
+from tests.measure.by_c import readings, simulated_by_c
 
 # a wheel on a slope: one joint, cheap to compile
 WHEEL = """<mujoco><option timestep=".01"/><worldbody><body name="wheel">
@@ -74,6 +75,24 @@ def test_results_are_saved_reported_and_drawn_from(tmp_path: pathlib.Path) -> No
     models, axes = diffsim.randomize(guess, jax.random.key(0), result, 64)
     assert models.dof_damping.shape == (64, 1) and axes.dof_damping == 0 and axes.body_mass is None
     assert float(jnp.std(models.dof_damping)) == pytest.approx(std, rel=0.4)
+
+
+PALM = """<mujoco><option timestep=".004"/><worldbody><body name="palm">
+<joint name="lift" type="slide" axis="0 0 1" damping="2"/><geom size=".05" mass="{mass}"/></body></worldbody>
+<actuator><position joint="lift" kp="300" kv="20"/></actuator><sensor><jointpos joint="lift"/></sensor></mujoco>"""
+
+
+def test_a_load_is_told_in_kilograms() -> None:
+    """Its mass is seen, its place along a slide is not; simulated by C."""
+    ctrl = 0.05 * np.sin(0.05 * np.arange(100))[:, None]
+    seen, guess = readings(PALM.format(mass=1.6), ctrl), diffsim.load(PALM.format(mass=1))
+    recording = optimize.make_recording(guess, ctrl, noisy(seen, 2e-4))
+    with simulated_by_c(lambda theta: PALM.format(mass=1 + float(theta[0]))):
+        result = optimize.fit(guess, recording, [optimize.UnknownPayload("palm", upper=5)], 2e-4)
+    told = result._replace(model=result.problem.unknowns.model_of(jnp.asarray(result.theta))).inertias()[0]
+    mass, std = re.match(r"palm: mass ([\d.]+) \+- ([\d.]+) kg; center", told).groups()  # type: ignore[union-attr]
+    assert float(mass) == pytest.approx(1.6, abs=3 * float(std)) and float(std) < 0.05
+    assert told.endswith("kg m^2; not all of this is identified")
 
 
 def test_an_experiment_shows_more_than_chance() -> None:

@@ -110,7 +110,8 @@ class Problem:
         ends = spoilt_rows(unknowns.sensing, unknowns.lower, unknowns.upper, self.timestep)
         # what is shown in a row may be of rows after it
         self.ahead = ends[1] + BETWEEN if unknowns.sensing or np.any(windows.offset) else 0
-        self.inside = Windows(windows.ctrl, First(windows.qpos[:, 0], windows.qvel[:, 0], windows.act[:, 0]))
+        first = (np.asarray(part)[:, 0] for part in (windows.qpos, windows.qvel, windows.act))
+        self.inside = Windows(windows.ctrl, First(*map(jnp.asarray, first)))
         self.measured = np.array(windows.sensordata, float)
         self.clock = Clock(self.timestep, np.asarray(windows.offset, float))
         rows = np.arange(self.measured.shape[1])
@@ -121,7 +122,7 @@ class Problem:
         other = object.__new__(Problem)
         rest = None if self.rest is None else self.rest[chosen]
         vars(other).update(vars(self), follows=self.follows[chosen], rest=rest)
-        other.set_windows(jax.tree.map(lambda leaf: leaf[chosen], self.windows))
+        other.set_windows(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[chosen]), self.windows))
         other._last = self._last if other.count == self.count else None
         return other
 
@@ -347,8 +348,14 @@ def windows_of(recordings: Sequence[Recording], rows: int) -> tuple[Recording, n
             f"windows have {rows} rows, the shortest recording {shortest}; give a window between 2 and that"
         )
     places = [(k, first) for k, part in enumerate(recordings) for first in range(0, len(part.ctrl) - rows + 1, rows)]
-    cut = [jax.tree.map(lambda leaf, first=first: leaf[first : first + rows], recordings[k]) for k, first in places]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *cut), np.asarray([first > 0 for _, first in places])
+    # on the host, where a slice is not a program
+    cut = [
+        jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[first : first + rows], recordings[k])
+        for k, first in places
+    ]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *cut), np.asarray(
+        [first > 0 for _, first in places]
+    )
 
 
 def reading_names(model: Model) -> list[str]:
