@@ -20,6 +20,7 @@ from diffsim.simulate.arguments import declared_ranks
 from diffsim.simulate.constants import set_const
 from diffsim.simulate.randomize import dependents, follow, leaf, with_leaves
 from diffsim.types import Model
+from diffsim.xla.compiled import jit, uncollected
 
 Array = jax.Array
 Leaves = dict[str, Array]
@@ -166,7 +167,8 @@ def with_numbers(model: Model, places: Sequence[Place], theta: Array) -> Model:
     return set_const(with_leaves(model, leaves))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, quick=True, static_argnums=0)
+@uncollected()
 def numbers(places: tuple[Place, ...], model: Model, theta: Array) -> tuple[Leaves, Leaves]:
     """Leaves of the model, by path, that depend on theta (n,), and their derivatives (..., n)."""
     names = changed_leaves(model, places, theta)

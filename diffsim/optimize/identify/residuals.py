@@ -40,6 +40,7 @@ from diffsim.simulate.randomize import with_leaves
 from diffsim.simulate.step import rollout, step_data
 from diffsim.types import Data, Model, State
 from diffsim.types.state import make_inputs, make_state
+from diffsim.xla.compiled import jit, uncollected
 
 Array = jax.Array
 Places = tuple[Place, ...]
@@ -141,7 +142,8 @@ def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: 
     return Motions(readings, contacts, states)
 
 
-@jax.jit
+@jit
+@uncollected()
 def _simulated(model: Model, states: State, ctrl: Array) -> tuple[State, tuple[Array, Array, State]]:
     """Where windows end under controls (windows, steps, nu); readings, contacts, and the states before the steps."""
 
@@ -174,7 +176,8 @@ def derivatives(places: Places, mode: str, model: Model, windows: Windows, guess
     return along(steps, np.asarray(begins(model, windows.first, guess.changes)[1]), length)
 
 
-@jax.jit
+@jit
+@uncollected()
 def changes_to(model: Model, first: First, states: State) -> Array:
     """(windows, nx) changes of the guesses of first states that lead to these states."""
     guesses = begins(model, first, jnp.zeros((len(first.qpos), 0)))[0]
@@ -191,7 +194,8 @@ def mode_of(model: Model, places: Places, width: int, length: int) -> str:
     return "forward" if carries_more or times or (not width and unknowns < tangent_size(model)) else "steps"
 
 
-@jax.jit
+@jit
+@uncollected()
 def begins(model: Model, first: First, changes: Array) -> tuple[State, Array]:
     """The guesses of all windows' first states, changed; stacked. And their derivatives (windows, nx, width)."""
 
@@ -203,7 +207,8 @@ def begins(model: Model, first: First, changes: Array) -> tuple[State, Array]:
     return jax.vmap(one)(*first, changes)
 
 
-@jax.jit
+@jit
+@uncollected()
 def meetings(model: Model, first: First, changes: Array, ends: State) -> Meetings:
     """How far windows end from where the next ones begin."""
     following = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), first)
@@ -224,7 +229,8 @@ def _changed(model: Model, state: State, change: Array) -> State:
     return integrate(model, state, change) if change.size else state
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1))
+@uncollected()
 def _whole(
     mode: str, places: Places, model: Model, windows: Windows, guess: Guess, states: State
 ) -> tuple[Array, Array, Array, Array]:
@@ -262,7 +268,8 @@ class _Row(NamedTuple):
     ctrl: Any
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
+@uncollected()
 def _linearized(by_rows: bool, model: Model, leaves: dict[str, Array], slopes: dict[str, Array], rows: _Row) -> Steps:
     """Steps side by side, of a model with other leaves, which have derivatives (..., n) by theta.
 

@@ -17,6 +17,7 @@ from diffsim.types import Model
 from diffsim.types.kinds import KINDS
 from diffsim.types.record import near
 from diffsim.types.views import View, fields_of
+from diffsim.xla.compiled import jit
 
 Array = jax.Array
 
@@ -109,7 +110,7 @@ class UnknownInertia(NamedTuple):
         view = View(model, "body", self.body)
         leaves = {name: leaf(model, name) for name in INERTIAL}
         check_physical(leaves, np.asarray([view.id]))
-        start = np.asarray(jax.jit(to_log_cholesky)(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
+        start = np.asarray(jit(to_log_cholesky)(Inertial(*(leaves[name][view.id] for name in INERTIAL))), float)
         labels = tuple(f"inertia[{view.name or view.id}].{name}" for name in LOG_CHOLESKY)
         lower, upper = start - self.spread, start + self.spread
         return Block(start, lower, upper, labels, Inertia(view.id), prior=self.prior)
