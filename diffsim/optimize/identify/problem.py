@@ -328,14 +328,8 @@ class Problem:
         for i in np.flatnonzero(np.asarray(model.sensor_dim) == 4):
             place = slice(int(model.sensor_adr[i]), int(model.sensor_adr[i]) + 4)
             side = np.sum(readings[..., place] * np.nan_to_num(measured[..., place]), axis=-1, keepdims=True)
-            measured = np.concatenate(
-                [
-                    measured[..., : place.start],
-                    measured[..., place] * np.where(side < 0, -1, 1),
-                    measured[..., place.stop :],
-                ],
-                axis=-1,
-            )
+            measured = measured.copy()
+            measured[..., place] *= np.where(side < 0, -1, 1)
         return measured
 
 
@@ -349,10 +343,8 @@ def windows_of(recordings: Sequence[Recording], rows: int) -> tuple[Recording, n
         )
     places = [(k, first) for k, part in enumerate(recordings) for first in range(0, len(part.ctrl) - rows + 1, rows)]
     # on the host, where a slice is not a program
-    cut = [
-        jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[first : first + rows], recordings[k])
-        for k, first in places
-    ]
+    arrays = [jax.tree.map(np.asarray, recording) for recording in recordings]
+    cut = [jax.tree.map(lambda leaf, first=first: leaf[first : first + rows], arrays[k]) for k, first in places]
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *cut), np.asarray(
         [first > 0 for _, first in places]
     )
