@@ -46,7 +46,7 @@ def readme() -> str:
 
 
 ARM = """
-import jax.numpy as jnp
+import jax, jax.numpy as jnp
 import diffsim
 from diffsim import optimize, viewer, viz
 
@@ -60,7 +60,7 @@ off = lambda state, data: 10 * jnp.concatenate([state.qpos - goal, 0.3 * state.q
 task = optimize.make_task(model, lambda state, data, ctrl: 0.05 * ctrl, off, contacts=False)
 plan = optimize.ilqr(task, diffsim.make_state(model), jnp.zeros((40, model.nu)))
 print(plan.advice, "off by", float(jnp.max(jnp.abs(plan.states.qpos[-1] - goal))))
-viz.save("arm.png", viz.render(model, plan.states, size=(320, 180))[-1])
+viz.save("arm.png", viz.render(model, jax.tree.map(lambda leaf: leaf[-1], plan.states)))
 viewer.to_html(model, plan.states, "arm.html")
 """
 
