@@ -20,7 +20,7 @@ from diffsim.collision.layout import layout_of
 from diffsim.compiler.convert import from_mujoco
 from diffsim.compiler.host.interpret import run_jaxpr
 from diffsim.math.linalg import diagonal_of
-from diffsim.mjx.rows import COLUMNS, column, first_rows, row_force_from, row_keys, row_order
+from diffsim.mjx.rows import COLUMNS, column, first_rows, row_force_from, row_keys, row_order, with_columns
 from diffsim.mjx.stages import contact_buffer, inputs_of, make_constraint, paths_of, state_of
 from diffsim.mjx.types import Contact, Data, Impl, Model, Paths
 from diffsim.simulate.forward import forward
@@ -127,8 +127,8 @@ def put_data(
 ) -> Data:
     """Data from an `mujoco.MjData`: its state, its inputs, its contacts and what is computed from them.
 
-    The constraint rows `efc_*` are data from the rest, by numpy. Their forces are those of MuJoCo where the same rows
-    act, and else those that belong to `qacc`.
+    The constraint rows `efc_*` are made from the rest, by numpy. Where the same rows act as in MuJoCo, their residuals,
+    weights, reference accelerations and forces are those of MuJoCo; else the forces are those that belong to `qacc`.
 
     Args:
       m: a compiled `mujoco.MjModel`.
@@ -162,7 +162,7 @@ def put_data(
         _ROWS[key] = jax.make_jaxpr(make_constraint, return_shape=True)(model, data)
     program, shape = _ROWS[key]
     data = jax.tree.unflatten(jax.tree.structure(shape), run_jaxpr(program, [np.asarray(leaf) for leaf in leaves]))
-    return _on(device, with_forces(jax.tree.map(jnp.asarray, data), d, slots))
+    return _on(device, with_rows(jax.tree.map(jnp.asarray, data), d, slots))
 
 
 def get_data(m: Any, d: Data, keepalive_refs: Any = None) -> Any:
@@ -217,6 +217,13 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
     moment_rows = (result.moment_rowadr, result.moment_rownnz, result.moment_colind)
     _write_sparse(result.actuator_moment, host.actuator_moment, *moment_rows)
     _write_sparse(result.M, host.qM, m.M_rowadr, m.M_rownnz, m.M_colind)
+    for dof, first in enumerate(m.dof_Madr):
+        # each dof and those that it hangs on
+        row, other = [], dof
+        while other >= 0:
+            row.append(host.qM[dof, other])
+            other = m.dof_parentid[other]
+        result.qM[first : first + len(row)] = row
     write_constraints(result, m, host)
     sys.modules["mujoco"].mj_factorM(m, result)
 
@@ -296,8 +303,11 @@ def contacts_from(contacts: Any, model: Model, blank: Contact) -> tuple[Contact,
     return blank.replace(**fields, sort_key=jnp.asarray(key, blank.sort_key.dtype)), np.array(slots, int)
 
 
-def with_forces(data: Data, d: Any, slots: np.ndarray) -> Data:
-    """Data with the row forces of an `mujoco.MjData`, whose contacts are in some slots; as it is, where others act."""
+def with_rows(data: Data, d: Any, slots: np.ndarray) -> Data:
+    """Data with the rows of an `mujoco.MjData`, whose contacts are in some slots; as it is, where other rows act.
+
+    After `mj_step` they are of the state before, and positions and velocities have gone on.
+    """
     frictionless = int(ConstraintType.CONTACT_FRICTIONLESS)
     ids = np.where(d.efc_type < frictionless, d.efc_id, np.append(slots, -1)[np.minimum(d.efc_id, len(slots))])
     listed = np.stack([np.minimum(d.efc_type, frictionless), ids], axis=1)
@@ -306,9 +316,14 @@ def with_forces(data: Data, d: Any, slots: np.ndarray) -> Data:
     acting = row_keys(data.topology, data.efc)[row_order(data.topology, data.efc)][acts, :2]
     if not np.array_equal(acting, listed[order]):
         return data
-    force = np.zeros(len(acts), data.row_force.dtype)
-    force[acts] = d.efc_force[order]
-    return data.replace(row_force=row_force_from(data, jnp.asarray(force)))
+
+    def spread(name: str) -> Array:
+        values = np.array(column(data, name))
+        values[acts] = getattr(d, name)[order]
+        return row_force_from(data, jnp.asarray(values, data.row_force.dtype))
+
+    rows = with_columns(data.efc, *map(spread, ("efc_pos", "efc_aref", "efc_D")))
+    return data.replace(row_force=spread("efc_force"), efc=rows)
 
 
 def write_constraints(result: Any, m: Any, d: Data) -> None:

@@ -71,6 +71,23 @@ def row_force_from(data: Any, efc_force: Array) -> Array:
     return efc_force[..., np.argsort(listed[row_order(data.topology, efc)])]
 
 
+def with_columns(efc: Constraints, pos: Array, aref: Array, D: Array) -> Constraints:
+    """Constraints that act with other residuals, reference accelerations and weights, in the order of `row_force`."""
+    groups = []
+    for rows, distance, target, weight in zip(efc.groups, *map(efc.split, (pos, aref, D)), strict=True):
+        if rows.law == Law.PYRAMID:
+            # the edges are normal +- friction * side, and have one weight
+            plus, minus = target[::2], target[1::2]
+            rubs = rows.friction > 0
+            side = jnp.where(rubs, (plus - minus) / (2 * jnp.where(rubs, rows.friction, 1)), 0)
+            target, weight = jnp.concatenate([(plus[:1] + minus[:1]) / 2, side]), weight[:1]
+        acts = laws.active(rows)
+        fields = {"pos": distance[0], "aref": target, "D": weight}
+        kept = {name: jnp.where(acts, value, getattr(rows, name)) for name, value in fields.items()}
+        groups.append(rows.replace(**kept))
+    return efc.replace(groups=tuple(groups))
+
+
 def first_rows(efc: Constraints, ncon: int) -> np.ndarray:
     """(ncon,) the first row of each contact slot; -1 where contacts have no rows."""
     first, start = np.full(ncon, -1), 0

@@ -57,11 +57,11 @@ def inputs_of(d: Data) -> Inputs:
 
 
 def with_records(m: Model, d: Data, *computed: Any) -> Data:
-    """Data with the fields of records that diffsim computed."""
+    """Data with the fields of records that diffsim computed; a buffer without slots stays what it is, as in MJX."""
     fields = {name: value for part in computed for name, value in vars(part).items()}
     if "contact" in fields:
         fields["dropped"] = fields["contact"].ncon_dropped
-        fields["contact"] = contact_buffer(m, fields["contact"], fields["efc"])
+        fields["contact"] = contact_buffer(m, fields["contact"], fields["efc"]) if d.ncon else d.contact
     if m.opt.disabled(DisableBit.SENSOR):
         fields.pop("sensordata", None)
     return dataclasses.replace(d, **fields)

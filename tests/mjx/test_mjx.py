@@ -173,10 +173,14 @@ def test_a_step_leaves_what_mjx_leaves(world: tuple) -> None:
     # computed from the state before
     np.testing.assert_allclose(after.xpos, before, atol=1e-9)
     returned = mjx.get_data(mjmodel, after)
-    for name in ("qpos", "xpos", "M", "qLD", "ten_J", "actuator_moment", "efc_force", "efc_J"):
+    for name in ("qpos", "xpos", "M", "qM", "qLD", "ten_J", "actuator_moment", "efc_force", "efc_J"):
         np.testing.assert_allclose(getattr(returned, name), getattr(other, name), atol=1e-7, err_msg=name)
     np.testing.assert_allclose(returned.contact.dist, other.contact.dist, atol=1e-9)
     np.testing.assert_array_equal(returned.contact.efc_address, other.contact.efc_address)
+    # after a step of MuJoCo too, whose rows are of the state before it
+    returned = mjx.get_data(mjmodel, mjx.put_data(mjmodel, other))
+    for name in ("qM", "efc_J", "efc_pos", "efc_aref", "efc_D", "efc_force"):
+        np.testing.assert_allclose(getattr(returned, name), getattr(other, name), atol=1e-9, rtol=1e-9, err_msg=name)
 
 
 def test_inverse_of_forward(world: tuple) -> None:
