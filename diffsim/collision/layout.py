@@ -24,7 +24,17 @@ from diffsim.collision.pairs import (
     shared_kinds,
     unsupported_pairs,
 )
-from diffsim.geometry.colliders import COLLIDERS, SINGLE, Bucket, Collider, common_sizes, hull_bucket, look, pair_bucket
+from diffsim.geometry.colliders import (
+    COLLIDERS,
+    SINGLE,
+    Bucket,
+    Collider,
+    Types,
+    common_sizes,
+    hull_bucket,
+    look,
+    pair_bucket,
+)
 from diffsim.geometry.hull.tables import lesser_sizes
 from diffsim.types.hooks import Filter
 from diffsim.types.model import Model
@@ -51,11 +61,12 @@ class Grid(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Examined pairs [start, stop) with one pair function, and the buckets of the data of first and second geoms.
+    """Examined pairs [start, stop) of geoms of two types, with one pair function, and the buckets of their data.
 
     `sections`: those of the layout that the pairs are of. `rows`: of each pair.
     """
 
+    kinds: Types
     collider: Collider
     start: int
     stop: int
@@ -256,7 +267,7 @@ def _groups(
         # the last size of a height field is how many parts of it are looked at
         parts = sizes[0][-1] if collider.parts else 1
         rows = parts * (collider.rows or options.searches)
-        groups.append(Group(collider, int(begin[run.start]), int(begin[run.stop]), run, (first, second), rows))
+        groups.append(Group(types, collider, int(begin[run.start]), int(begin[run.stop]), run, (first, second), rows))
     return tuple(groups)
 
 

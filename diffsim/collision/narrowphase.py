@@ -9,6 +9,7 @@ without the products of edges, for the boxes.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +19,11 @@ from diffsim.base.enums import GeomType
 from diffsim.collision.layout import ContactLayout, Grid, layout_of
 from diffsim.collision.pairs import PairParameters, pair_parameters
 from diffsim.geometry.colliders import GeomFrames, Poses, frames_at, gather, row_axes
-from diffsim.geometry.shapes import Candidates, choose, negligible, unit_x
+from diffsim.geometry.shapes import Candidates, Shape, bounding_boxes, choose, negligible, unit_x
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe
 from diffsim.math.rotation import across, axis_far_from, frame_along
-from diffsim.math.vector import Components, dot_components, mul_vec, total, unpack
+from diffsim.math.vector import Components, dot_components, minus_components, mul_vec, total, unpack
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
 from diffsim.xla.barriers import decided, for_cpu, stored
@@ -30,6 +31,7 @@ from diffsim.xla.gather import pick_existing
 from diffsim.xla.select import count, largest, where
 
 Array = jax.Array
+Index = Array | np.ndarray
 
 BOXED = (GeomType.ELLIPSOID, GeomType.CYLINDER, GeomType.BOX, GeomType.MESH, GeomType.SDF)
 
@@ -40,7 +42,11 @@ def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
     kinds = [model.topology.geom_type[geoms[0]] for geoms in (grid.geom1, grid.geom2)]
     if not np.all(np.isin(kinds, BOXED)):
         return spheres
-    return jnp.maximum(spheres, _between_boxes(model, poses, grid))
+    boxes = [
+        _boxes(*frames_at(poses, geoms), *jnp.split(model.geom_aabb[geoms], 2, axis=1), shape)
+        for geoms, shape in ((grid.geom1, (-1, 1)), (grid.geom2, (1, -1)))
+    ]
+    return jnp.maximum(spheres, _between_boxes(*boxes))
 
 
 def _between_spheres(model: Model, poses: Poses, grid: Grid) -> Array:
@@ -56,33 +62,46 @@ def _between_spheres(model: Model, poses: Poses, grid: Grid) -> Array:
     return distance - model.geom_rbound[grid.geom1][:, None] - model.geom_rbound[grid.geom2][None]
 
 
-def _between_boxes(model: Model, poses: Poses, grid: Grid) -> Array:
-    """The greatest gap (n, m) of two boxes along the axes a of the first and b of the second.
+class _Boxes(NamedTuple):
+    """Bounding boxes, by components: middles in the world, half sizes, and each of the three axes."""
+
+    middle: Components
+    half: Components
+    axes: tuple[Components, Components, Components]
+
+
+def _boxes(pos: Array, mat: Array, middle: Array, half: Array, shape: tuple[int, ...]) -> _Boxes:
+    """Boxes of geoms at (n, 3) with axes (n, 3, 3), local middles and half sizes (n, 3), as arrays of a shape."""
+    columns = (pos + mul_vec(mat, middle), half, *(mat[:, :, k] for k in range(3)))
+    middles, halves, *axes = ([x.reshape(shape) for x in unpack(column)] for column in columns)
+    return _Boxes(middles, halves, tuple(axes))  # type: ignore[arg-type]
+
+
+def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
+    """Boxes around n shapes of one type, as large as they are now."""
+    pos, mat, size, data = jax.lax.stop_gradient(shapes)
+    if kind == GeomType.MESH:
+        lower, upper = data.box[:, 0], data.box[:, 1]
+        middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+    else:
+        middle, half = jnp.zeros_like(size), bounding_boxes(np.full(len(size), kind), size)
+    return _boxes(pos, mat, middle, half, (-1,))
+
+
+def _between_boxes(first: _Boxes, second: _Boxes) -> Array:
+    """The greatest gap of boxes along the axes a of the first and b of the second: what they hold is as far apart.
 
     Along a_k: |c . a_k| - h1_k - sum over l of |a_k . b_l| h2_l, with the half sizes h and the way c between middles.
     """
-    places, halves, axes = zip(*(_boxes(model, poses, geoms) for geoms in (grid.geom1, grid.geom2)), strict=True)
-    between = [b[None, :] - a[:, None] for a, b in zip(unpack(places[0]), unpack(places[1]), strict=True)]
-    # axis k of the first and axis l of the second, each as three columns
-    first, second = ([unpack(mat[:, :, k]) for k in range(3)] for mat in axes)
-    own1, own2 = unpack(halves[0]), unpack(halves[1])
-    cosines = [
-        [jnp.abs(total([a[:, None] * b[None] for a, b in zip(x, y, strict=True)])) for y in second] for x in first
-    ]
+    between = minus_components(second.middle, first.middle)
+    cosines = [[jnp.abs(dot_components(a, b)) for b in second.axes] for a in first.axes]
     gaps = []
     for k in range(3):
-        along1 = total([x * a[:, None] for x, a in zip(between, first[k], strict=True)])
-        along2 = total([x * b[None] for x, b in zip(between, second[k], strict=True)])
-        reach1 = total([cosines[k][other] * own2[other][None] for other in range(3)])
-        reach2 = total([cosines[other][k] * own1[other][:, None] for other in range(3)])
-        gaps += [jnp.abs(along1) - own1[k][:, None] - reach1, jnp.abs(along2) - own2[k][None] - reach2]
+        reach1 = total([cosines[k][other] * second.half[other] for other in range(3)])
+        reach2 = total([cosines[other][k] * first.half[other] for other in range(3)])
+        gaps += [jnp.abs(dot_components(between, first.axes[k])) - first.half[k] - reach1]
+        gaps += [jnp.abs(dot_components(between, second.axes[k])) - second.half[k] - reach2]
     return jnp.max(jnp.stack(gaps), axis=0)
-
-
-def _boxes(model: Model, poses: Poses, geoms: np.ndarray) -> tuple[Array, Array, Array]:
-    """Bounding boxes of geoms (n,): middles (n, 3) in the world, half sizes (n, 3), axes (n, 3, 3) as columns."""
-    (pos, mat), box = frames_at(poses, geoms), model.geom_aabb[geoms]
-    return pos + mul_vec(mat, box[:, :3]), box[:, 3:], mat
 
 
 def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
@@ -95,8 +114,6 @@ def colliding_frames(model: Model, kinematics: Kinematics) -> Poses:
     place[geoms] = np.arange(len(geoms))
     return GeomFrames(*geom_frames(model, kinematics, geoms), place)
 
-
-Index = Array | np.ndarray
 
 FAR = 1e10  # distance in metres of a row that can be no contact
 
@@ -212,8 +229,17 @@ def _rows(
             left_out = left_out if moves is None else where(moves[geoms[0]] | moves[geoms[1]], left_out, 0)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0
+        arguments, gap, near = (first, second, margin), None, None
+        if group.collider.searches:
+            # a bound of the distance: what is further apart is not searched
+            boxes = (_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True))
+            gap = _between_boxes(*boxes)
+            near = gap < margin + model.opt.contact_reach
+            arguments = (*arguments, near)
         # traced for one pair, and then mapped: the placeholders of nested maps are slow
-        rows = jax.vmap(jax.jit(function, inline=True), (*axes, 0))(first, second, margin)
+        rows = jax.vmap(jax.jit(function, inline=True), (*axes, *(0 for _ in arguments[2:])))(*arguments)
+        if near is not None:
+            rows = rows._replace(dist=where(near[:, None], rows.dist, gap[:, None]))
         if moves is not None:
             either = moves[geoms[0]] | moves[geoms[1]]
             rows = rows._replace(valid=rows.valid & either.reshape(-1, *(1,) * (rows.valid.ndim - 1)))

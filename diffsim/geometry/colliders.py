@@ -136,7 +136,8 @@ def fitting(sizes: Sizes, room: Sizes) -> bool:
     return all(size <= most for size, most in zip(sizes, room, strict=True))
 
 
-PairFunction = Callable[[Shape, Shape, Array], Candidates]
+# (shape1, shape2, margin), and of those that search whether the shapes are near
+PairFunction = Callable[..., Candidates]
 # (n shapes, n shapes, n margins) -> (k parts (n, k) of each first shape, how many more may touch (n,))
 Parts = Callable[[Shape, Shape, Array], tuple[Shape, Array]]
 Types = tuple[GeomType, GeomType]
@@ -154,6 +155,7 @@ class Collider(NamedTuple):
         hold what each row does (simulate/events.py).
       fitted: sizes -> a function for pairs of one type of which the smaller geom has at most these padded sizes, while
         the arrays of both have room for the larger.
+      searches: whether `function` takes a fourth argument, whether the shapes are near; it costs little where they are not.
     """
 
     function: PairFunction
@@ -161,6 +163,7 @@ class Collider(NamedTuple):
     parts: Parts | None = None
     steady: PairFunction | None = None
     fitted: Callable[[Sizes], PairFunction] | None = None
+    searches: bool = False
 
 
 PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH, SDF = (GeomType(i) for i in range(9))
@@ -181,7 +184,7 @@ COLLIDERS: dict[Types, Collider] = {
     (BOX, BOX): Collider(box_box.box_box, box_box.ROWS),
     (CAPSULE, CAPSULE): Collider(primitives.capsule_capsule, 2),
     **{
-        (kind1, kind2): Collider(convex_pair(kind1, kind2, rows), rows)
+        (kind1, kind2): Collider(convex_pair(kind1, kind2, rows), rows, searches=True)
         for kind1, kind2, rows in (
             (SPHERE, ELLIPSOID, 1),
             (CAPSULE, ELLIPSOID, 1),
@@ -196,11 +199,11 @@ COLLIDERS: dict[Types, Collider] = {
         )
     },
     **{
-        (kind1, MESH): Collider(convex_hull_pair(kind1, MESH, rows), rows)
+        (kind1, MESH): Collider(convex_hull_pair(kind1, MESH, rows), rows, searches=True)
         for kind1, rows in ((SPHERE, 1), (CAPSULE, 3), (BOX, 4))
     },
     (MESH, MESH): Collider(
-        convex_hull_pair(MESH, MESH, 4), 4, fitted=functools.partial(convex_hull_pair, MESH, MESH, 4)
+        convex_hull_pair(MESH, MESH, 4), 4, fitted=functools.partial(convex_hull_pair, MESH, MESH, 4), searches=True
     ),
     **{
         (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))
@@ -212,9 +215,9 @@ COLLIDERS: dict[Types, Collider] = {
 
 # with the `multiccd` flag disabled
 SINGLE: dict[Types, Collider] = {
-    (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1)
+    (kind1, kind2): Collider(convex_pair(kind1, kind2, 1), 1, searches=True)
     for kind1, kind2 in ((CAPSULE, CYLINDER), (CYLINDER, CYLINDER), (CYLINDER, BOX), (CYLINDER, MESH))
-} | {(kind1, MESH): Collider(convex_hull_pair(kind1, MESH, 1), 1) for kind1 in (CAPSULE, BOX, MESH)}
+} | {(kind1, MESH): Collider(convex_hull_pair(kind1, MESH, 1), 1, searches=True) for kind1 in (CAPSULE, BOX, MESH)}
 
 # pairs that MuJoCo does not collide either
 NEVER_COLLIDE: frozenset[Types] = frozenset({(PLANE, PLANE), (PLANE, HFIELD), (HFIELD, HFIELD)})

@@ -266,7 +266,7 @@ def element_hull(vertices: Array) -> Hull:
     edge, joined = jnp.broadcast_to(quarter[None, :2], (4, 2)), jnp.asarray([[1], [0]], jnp.int32)
     none, flank = jnp.zeros((0, 3), vertices.dtype), jnp.stack([quarter, (quarter + 1) % 4], axis=1)
     side, facet = jnp.zeros((0, 1), jnp.int32), jnp.full((4, 3), -1, jnp.int32)
-    return Hull(vertices, joined, vertices[0, 0], side, none, joined, facet, outward, edge, flank)
+    return Hull(vertices, joined, vertices[:2], side, none, joined, facet, outward, edge, flank)
 
 
 def rimmed(vertices: Array) -> Hull:

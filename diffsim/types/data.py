@@ -146,7 +146,8 @@ class Actuation(Record):
 class Contacts(Record):
     """The fixed contact buffer, ordered by contact dimension (static, see `diffsim.collision`).
 
-    `dist` is a true signed distance, also where the geoms are apart; a slot is active when
+    `dist` is a true signed distance, also where the geoms are apart; but of round bodies and meshes whose boxes are
+    further apart than the margin it is the gap of these boxes, which is less. A slot is active when
     `dist < includemargin`, and in its gap, without force, when `dist < margin`. `frame` rows are the normal (from
     geom1 to geom2) and two tangents. An unused slot has geom ids -1 and a distance far above its margin. `sort_key`
     orders the slots as MuJoCo sorts contacts: by bodies, then geoms.

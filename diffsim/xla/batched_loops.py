@@ -79,15 +79,14 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
     return jax.lax.fori_loop(0, -(-jnp.sum(wanted, dtype=jnp.int32) // group), next_group, start)
 
 
-def where_needed(search: Callable[[Array, Any], Tree], needed: Array, arguments: Any) -> Tree:
-    """The results of `search(needed, arguments)` where it is `needed` (); elsewhere anything. No derivatives."""
-    return _shared_out(search, needed, arguments, lambda count: min(GROUP, count))
+def where_needed(search: Callable[[Array, Any], Tree], needed: Array | bool, arguments: Any) -> Tree:
+    """The results of `search(needed, arguments)` where it is `needed` (); elsewhere anything finite. No derivatives."""
+    return search(needed, arguments) if needed is True else _shared_out(search, needed, arguments, partial(min, GROUP))
 
 
 def in_parts(compute: Callable[[Any], Tree], size: int, arguments: Any) -> Tree:
-    """The results of `compute(arguments)`, by way of `size` numbers: of a large batch on a CPU part after part.
-
-    No derivatives.
+    """The results of `compute(arguments)`, by way of `size` numbers: of a large batch on a CPU part after part. No
+    derivatives.
     """
 
     def group(count: int) -> int | None:

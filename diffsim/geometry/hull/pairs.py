@@ -30,7 +30,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, mul_vec_t, scale, total, unpack
 from diffsim.xla.barriers import decided, short_scan, stored
-from diffsim.xla.batched_loops import in_parts
+from diffsim.xla.batched_loops import in_parts, where_needed
 from diffsim.xla.select import first, greatest, number_of, ranked
 
 Array = jax.Array
@@ -186,7 +186,7 @@ class _Body(NamedTuple):
 
 def convex_hull_pair(
     kind1: GeomType, kind2: GeomType, rows: int, lesser: Sizes | None = None
-) -> Callable[[Shape, Shape, Array], Candidates]:
+) -> Callable[..., Candidates]:
     """Pair function of two rounded hulls with one row, or with as many as the overlap of flat sides has corners.
 
     `lesser`: how many vertices, facets and edges the hull with fewer edges has, where arrays hold as much of either.
@@ -194,19 +194,26 @@ def convex_hull_pair(
     return functools.partial(_single if rows == 1 else functools.partial(_several, rows, lesser), (kind1, kind2))
 
 
-def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
+def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
-    pair, fixed = difference(hull1, hull2, shape1, shape2), jax.lax.stop_gradient((hull1, hull2))
+    pair = difference(hull1, hull2, shape1, shape2)
     at_once = kinds[0] == GeomType.SPHERE and 0 < len(hull2.facet) * len(hull2.vert) <= MOST_HEIGHTS
-    feature_of = functools.partial(_of_ball, fixed[1]) if at_once else functools.partial(_on_sides, *fixed)
-    contact = closest(pair, feature_of)
+    contact = closest(pair, _of_ball if at_once else _on_sides, (hull1, hull2), near)
     return stack([contact_row(shape1, contact, radius1, radius2)])
 
 
-def _several(rows: int, lesser: Sizes | None, kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
+def _several(
+    rows: int,
+    lesser: Sizes | None,
+    kinds: Kinds,
+    shape1: Shape,
+    shape2: Shape,
+    margin: Array,
+    near: Array | bool = True,
+) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pair = difference(hull1, hull2, shape1, shape2)
-    contact = closest(pair, lambda fixed: _by_sides(lesser, fixed, *jax.lax.stop_gradient((hull1, hull2))))
+    contact = closest(pair, functools.partial(_by_sides, lesser), (hull1, hull2), near)
     dist = contact.dist - radius1 - radius2
     body1 = _body(hull1, pair.first, contact.feature.first, contact.normal)
     turned = hull2._replace(normal=mul_vec(pair.turn[None], hull2.normal))
@@ -242,21 +249,32 @@ def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = 
     return jax.tree.map(lambda a, b: jnp.where(overlapping, b, a), apart, deepest_of(pair, overlapping))
 
 
-def _on_sides(hull1: Hull, hull2: Hull, pair: HullPair) -> Feature:
+def _on_sides(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
     """The feature with edges that lie in a side of M replaced by that side."""
     return widened(pair, searched(pair), hull1, hull2)
 
 
-def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched) -> Contact:
+def closest(
+    pair: HullPair,
+    feature_of: Callable[..., Feature] = searched,
+    hulls: tuple[Hull, ...] = (),
+    near: Array | bool = True,
+) -> Contact:
     """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
 
-    `feature_of`: finds the feature of M that is closest to the origin.
+    Where they are not `near` () nobody searches: what is returned is the distance of any corners.
+
+    Args:
+      feature_of: (pair, *hulls) -> the feature of M that is closest to the origin.
     """
-    feature = jax.lax.stop_gradient(feature_of(jax.lax.stop_gradient(pair)))
+    fixed = jax.lax.stop_gradient((pair, hulls))
+    found = where_needed(lambda _, inputs: feature_of(inputs[0], *inputs[1]), near, fixed)
+    corner = jax.tree.map(jnp.zeros_like, found)._replace(corners=jnp.ones_like(found.corners))
+    feature = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, corner))
     return Contact(*separation(pair, feature), feature)
 
 
-def _of_ball(hull: Hull, pair: HullPair) -> Feature:
+def _of_ball(pair: HullPair, _: Hull, hull: Hull) -> Feature:
     """The feature of M that is closest to the origin, of a ball's center and a hull."""
     center = -mul_vec_t(pair.turn, pair.offset)
     part = nearest_part(hull, facets(hull, center), center)
@@ -267,7 +285,7 @@ def _by_sides(lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) ->
     """The feature of M that is closest to the origin, by all sides if these are few."""
     work = len(hull1.edge) * (lesser[-1] if lesser else len(hull2.edge))
     if not 0 < work <= MOST:
-        return _on_sides(hull1, hull2, pair)
+        return _on_sides(pair, hull1, hull2)
     search = functools.partial(closest_side_by_size, lesser) if lesser else closest_side
     return in_parts(lambda inputs: search(*inputs), work, (pair, *map(outline_alone, (hull1, hull2))))
 

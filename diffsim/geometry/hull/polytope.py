@@ -98,7 +98,7 @@ def with_polygons(vert: Array, polygons: list[list[int]]) -> Hull:
     tables = polygons_of(polygons, len(vert)), outline_of(polygons)
     (side, joined), (facet, edge, flank) = (jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), t) for t in tables)
     normal = polygon_normals(vert, side)
-    return Hull(vert, joined, jnp.zeros_like(vert[0, 0]), side, normal, joined, facet, normal, edge, flank)
+    return Hull(vert, joined, jnp.zeros_like(vert[:2]), side, normal, joined, facet, normal, edge, flank)
 
 
 def _without_sides(vert: Array) -> Hull:
@@ -108,7 +108,7 @@ def _without_sides(vert: Array) -> Hull:
     edge, flank = (np.broadcast_to([0, 1], (len(quarters), 2)), np.stack([quarters, (quarters + 1) % 4], axis=1))
     facet, outward = jnp.full((len(quarters), 3), -1, jnp.int32), jnp.asarray(AROUND[quarters], vert.dtype)
     tables = facet, outward, jnp.asarray(edge, jnp.int32), jnp.asarray(flank, jnp.int32)
-    return Hull(vert, joined, vert[0, 0], jnp.zeros((0, 1), jnp.int32), none, joined, *tables)
+    return Hull(vert, joined, jnp.zeros_like(vert, shape=(2, 3)), jnp.zeros((0, 1), jnp.int32), none, joined, *tables)
 
 
 def support(pair: HullPair, direction: Array) -> Corner:
@@ -251,7 +251,7 @@ def _box(size: Array, sizes: Sizes) -> Hull:
     return Hull(
         vert=vert,
         around=jnp.full((lists, longest), -1, jnp.int32),
-        bound=safe.norm(size),
+        box=jnp.stack([-size, size]),
         side=_padded(hull.side, (sides, corners), -1),
         normal=_padded(hull.normal, (sides, 3), 0),
         joined=_padded(hull.joined, (vertices, ends), -1),

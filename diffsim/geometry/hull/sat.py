@@ -149,7 +149,7 @@ def closest_side_by_size(lesser: Sizes, pair: HullPair, hull1: Hull, hull2: Hull
 
 def outline_alone(hull: Hull) -> Hull:
     """The part of a hull that this file reads."""
-    return hull._replace(around=None, bound=None, side=None, normal=None, joined=None)
+    return hull._replace(around=None, box=None, side=None, normal=None, joined=None)
 
 
 def _cut(hull: Hull, sizes: Sizes) -> Hull:

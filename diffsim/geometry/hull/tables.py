@@ -345,8 +345,8 @@ class Hull(NamedTuple):
     """The convex hull of a mesh, in the frame of its geom.
 
     `vert` (v, 3): vertices, m; padded by copies of the first. `around` (v, n): the neighbours of each vertex in
-    MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `bound` (): radius in m of a
-    ball about the origin that holds the vertices' bounding box. `side` (p, k): the polygons, counterclockwise from
+    MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `box` (2, 3): lower and
+    upper corner of the box around them. `side` (p, k): the polygons, counterclockwise from
     outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
     `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more. `facet` (f, 3),
     `edge` (e, 2), `flank` (e, 2): the outline, -1 where there is no more; `outward` (f, 3):
@@ -355,7 +355,7 @@ class Hull(NamedTuple):
 
     vert: Array
     around: Array
-    bound: Array
+    box: Array
     side: Array
     normal: Array
     joined: Array
@@ -364,13 +364,23 @@ class Hull(NamedTuple):
     edge: Array
     flank: Array
 
+    @property
+    def bound(self) -> Array:
+        """() m, the radius of a ball about the origin that holds the box."""
+        return safe.norm(jnp.max(jnp.abs(self.box), axis=0))
+
 
 class Rim(NamedTuple):
-    """What planes touch of a convex hull: `vert`, `around` and `bound` as of `Hull`."""
+    """What planes touch of a convex hull: `vert`, `around`, `box` and `bound` as of `Hull`."""
 
     vert: Array
     around: Array
-    bound: Array
+    box: Array
+
+    @property
+    def bound(self) -> Array:
+        """() m, the radius of a ball about the origin that holds the box."""
+        return safe.norm(jnp.max(jnp.abs(self.box), axis=0))
 
 
 def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
@@ -378,13 +388,12 @@ def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
     vertices, *tables = stacked_hulls(model.topology, meshes, sizes)
     around, side, joined, facet, edge, flank = (jnp.asarray(table) for table in tables)
     vert = pick(model.mesh_vert, vertices)
-    bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
     outward = jax.vmap(polygon_normals)(vert, facet)
     normal = jax.vmap(polygon_normals)(vert, side) if side.shape[-1] <= WIDE else _wide_normals(vert, tables[1])
     rows = polygon_rows(model.topology, meshes, side.shape[1])
     rounding = pick_some(model.mesh_polyrounding, rows.reshape(-1)).reshape(normal.shape)
     normal = jnp.where(rows[..., None] >= 0, safe.normalize(normal + rounding), 0)
-    return Hull(vert, around, bound, side, normal, joined, facet, outward, edge, flank)
+    return Hull(vert, around, _box(vert), side, normal, joined, facet, outward, edge, flank)
 
 
 def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Rim:
@@ -392,8 +401,13 @@ def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Rim:
     tables = [padded_graph(model.topology, mesh, sizes) for mesh in meshes]
     vertices, around = (np.stack(column) for column in zip(*tables, strict=True))
     vert = pick(model.mesh_vert, vertices)
-    bound = safe.norm(jnp.max(jnp.abs(jax.lax.stop_gradient(vert)), axis=1))
-    return Rim(vert, jnp.asarray(around), bound)
+    return Rim(vert, jnp.asarray(around), _box(vert))
+
+
+def _box(vert: Array) -> Array:
+    """(n, 2, 3) lower and upper corners of the boxes around vertices (n, v, 3), not differentiated."""
+    vert = jax.lax.stop_gradient(vert)
+    return jnp.stack([jnp.min(vert, axis=1), jnp.max(vert, axis=1)], axis=1)
 
 
 def polygon_normals(vert: Array, side: Array) -> Array:

@@ -28,6 +28,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.types.record import Record, child, leaf, record, static
+from diffsim.xla.batched_loops import where_needed
 
 Array = jax.Array
 Kinds = tuple[GeomType, GeomType]
@@ -307,9 +308,15 @@ LOOK = np.array([d for d in np.ndindex(3, 3, 3) if d > (1, 1, 1)]) - 1
 ASIDE = 0.03 * np.array([0.55, -0.27, 0.79])
 
 
-def separate(pair: ConvexPair) -> tuple[Array, Array, Array]:
-    """(signed distance, midpoint of the closest points, unit normal from the first body to the second)."""
-    best = jax.lax.stop_gradient(_search(jax.lax.stop_gradient(pair)))
+def separate(pair: ConvexPair, near: Array | bool = True) -> tuple[Array, Array, Array]:
+    """(signed distance, midpoint of the closest points, unit normal from the first body to the second).
+
+    Where the bodies are not `near` () nobody searches: what is returned is the gap along the line between the centres.
+    """
+    fixed = jax.lax.stop_gradient(pair)
+    best = jax.lax.stop_gradient(where_needed(lambda _, pair: _search(pair), near, fixed))
+    toward, none = _unit(fixed.center2 - fixed.center1)[0], jnp.asarray(-1, jnp.int32)
+    best = jax.tree.map(lambda x, y: jnp.where(near, x, y), best, Stratum(toward, none, none, none))
     normal = _implicit_normal(pair, best)
     dist = gap(pair, normal)
     return dist, midpoint(pair, best, normal, dist), normal

@@ -45,8 +45,9 @@ from diffsim.geometry.smooth.minkowski import (
     separate,
 )
 from diffsim.math import safe
-from diffsim.math.rotation import axis_angle_to_quat, frame_from_z, quat_to_mat
+from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
+from diffsim.xla.batched_loops import where_needed
 
 Array = jax.Array
 
@@ -191,18 +192,45 @@ class _Corners(NamedTuple):
     shift: Array
 
 
-def separate_round(kind: GeomType, body: Shape, hull: Hull, frame: Shape) -> tuple[Array, Array, Array]:
-    """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull) of a hull in a frame; world."""
+class _Nearest(NamedTuple):
+    """The direction (3,) in which a hull is furthest from a body, whether that is the pole of a disc, and the places
+    (3,) of the `count` corners that are nearest there.
+    """
+
+    direction: Array
+    pole: Array
+    places: Array
+    count: Array
+
+
+def separate_round(
+    kind: GeomType, body: Shape, hull: Hull, frame: Shape, near: Array | bool = True
+) -> tuple[Array, Array, Array]:
+    """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull) of a hull in a frame; world.
+
+    Where they are not `near` () nobody searches: what is returned are the distance and midpoint of any points.
+    """
     turn = mul_mat(transpose(body.mat), frame.mat)
     local = mul_vec(turn[None], hull.vert) + mul_vec_t(body.mat, frame.pos - body.pos)[None]
     size, corners = _split(kind, body.size, local)
-    is_disc, likely = kind == GeomType.CYLINDER, _against_sides(hull, turn, corners.point)
-    if is_disc:
-        likely = jax.tree.map(lambda *both: jnp.concatenate(both), likely, _around_axis(hull, turn, local))
-    fixed = jax.lax.stop_gradient((corners.point, size))
-    direction = furthest_direction(*fixed, is_disc, jax.lax.stop_gradient(likely))
-    direction = jax.lax.stop_gradient(direction)
-    dist, point, normal = _contact(direction, size, corners, is_disc)
+    is_disc = kind == GeomType.CYLINDER
+
+    def search(_: Array, inputs: tuple[Hull, Array, Array, Array, Array]) -> _Nearest:
+        hull, turn, local, size, points = inputs
+        likely = _against_sides(hull, turn, points)
+        if is_disc:
+            likely = jax.tree.map(lambda *both: jnp.concatenate(both), likely, _around_axis(hull, turn, local))
+        direction = furthest_direction(points, size, is_disc, likely)
+        stretched = size * direction
+        pole = safe.norm(stretched) < rounding(direction) * size[0]
+        nearest = jnp.where(pole, 0, scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched))))
+        return _Nearest(direction, pole, *_touching(points, direction, nearest, size))
+
+    found = where_needed(search, near, jax.lax.stop_gradient((hull, turn, local, size, corners.point)))
+    ahead = jnp.asarray([1, 0, 0], size.dtype)
+    nowhere = _Nearest(ahead, jnp.asarray(False), jnp.zeros_like(found.places), jnp.ones_like(found.count))
+    found = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, nowhere))
+    dist, point, normal = _contact(found, size, corners, is_disc)
     return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
 
 
@@ -247,12 +275,9 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
     return Likely(normal[best], height[best])
 
 
-def _contact(direction: Array, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
+def _contact(found: _Nearest, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
     """(distance, midpoint, normal) in the frame of the body, given the direction to within rounding."""
-    stretched = size * direction
-    pole = safe.norm(jax.lax.stop_gradient(stretched)) < rounding(direction) * size[0]
-    nearest = scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched)))
-    places, count = _touching(*jax.lax.stop_gradient((corners.point, direction, jnp.where(pole, 0, nearest), size)))
+    direction, pole, places, count = found
     point, shift = corners.point[places], corners.shift[places]
     normal = jnp.where(pole, direction, _normal(point, count, direction, size, is_disc))
     dist = dot(normal, point[0]) - jnp.where(pole, 0, safe.norm(size * jnp.where(pole, 1, normal)))
@@ -303,58 +328,64 @@ def _normal(point: Array, count: Array, direction: Array, size: Array, is_disc: 
     return jnp.where(count == 3, scale(safe.normalize(area), sign), step)
 
 
-TILT = 1e-3  # rad
+# rad about two axes across the normal, and whether that is the run upright
+TILT = 1e-3
+TILTS = np.array([[0, 0, 1], [-TILT, 0, 0], [TILT, 0, 0], [0, -TILT, 0], [0, TILT, 0]])
 DISTINCT = 1e-3  # of the smaller bounding radius
 
 
-def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[[Shape, Shape, Array], Candidates]:
-    """Pair function with one row, or with five: the closest points and those of four tilted runs."""
+def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[..., Candidates]:
+    """Pair function with one row, or with five: the closest points and those of four tilted runs, if these touch."""
     return functools.partial(_closest if rows == 1 else _closest_and_tilted, (kind1, kind2))
 
 
-def _closest(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
-    return stack([candidate(*_separation(kinds, shape1, shape2))])
+def _closest(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
+    return stack([candidate(*_separation(kinds, shape1, shape2, near))])
 
 
-def _separation(kinds: Kinds, shape1: Shape, shape2: Shape) -> tuple[Array, Array, Array]:
+def _separation(kinds: Kinds, shape1: Shape, shape2: Shape, near: Array | bool) -> tuple[Array, Array, Array]:
     """(signed distance, midpoint of the closest points, unit normal from the first body to the second)."""
     if kinds[1] == GeomType.MESH:
-        return separate_round(kinds[0], shape1, shape2.data, shape2)
-    return separate(minkowski_sums(kinds, shape1, shape2))
+        return separate_round(kinds[0], shape1, shape2.data, shape2, near)
+    return separate(minkowski_sums(kinds, shape1, shape2), near)
 
 
-def _closest_and_tilted(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array) -> Candidates:
-    # the same program runs upright, then tilted about what it found
-    def run(pivot: tuple[Array, Array], angles: Array) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
-        point, normal = pivot
-        axes = frame_from_z(normal)[np.array([1, 1, 2, 2])]
-        turns = quat_to_mat(axis_angle_to_quat(axes, angles))
-        closest = jax.vmap(functools.partial(_tilted, kinds, shape1, shape2, point))(turns)
-        return (closest[1][0], closest[2][0]), closest
+def _closest_and_tilted(
+    kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True
+) -> Candidates:
+    # the same program runs upright, then four times tilted about what it found, if that touches
+    def run(first: tuple[Array, ...], tilt: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        point, normal, wanted = first
+        _, across, along = frame_from_z(normal)
+        turn = quat_to_mat(quat_exp(scale(across, tilt[0]) + scale(along, tilt[1])))
+        closest = dist, *pivot = _tilted(kinds, shape1, shape2, point, turn, wanted)
+        touches = jax.lax.stop_gradient(dist < margin) & near
+        return jax.tree.map(lambda new, old: jnp.where(tilt[2] > 0, new, old), (*pivot, touches), first), closest
 
-    angles = TILT * np.array([[0, 0, 0, 0], [-1, 1, -1, 1]])
-    start = (shape1.pos, shape1.axis)
-    _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(angles, margin.dtype))
-    dist = dists[0, 0]
+    start = (shape1.pos, shape1.axis, jnp.asarray(near))
+    _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(TILTS, margin.dtype))
+    dist = dists[0]
     radius = safe.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
-    rows = [candidate(dist, points[0, 0], normals[0, 0])]
-    for k in range(4):
+    rows = [candidate(dist, points[0], normals[0])]
+    for k in range(1, 5):
         # a point counts if it touches and is away from those before it
-        distinct = jax.lax.stop_gradient(dists[1, k]) < jax.lax.stop_gradient(margin)
+        distinct = jax.lax.stop_gradient(safe.maximum(dist, dists[k])) < jax.lax.stop_gradient(margin)
         for row in rows:
-            apart = jax.lax.stop_gradient(safe.norm(row.pos - points[1, k])) > DISTINCT * radius
+            apart = jax.lax.stop_gradient(safe.norm(row.pos - points[k])) > DISTINCT * radius
             distinct = distinct & (apart | ~row.valid)
-        rows.append(candidate(dist, points[1, k], normals[1, k], valid=distinct))
+        rows.append(candidate(dist, points[k], normals[k], valid=distinct))
     return stack(rows)
 
 
-def _tilted(kinds: Kinds, shape1: Shape, shape2: Shape, pivot: Array, turn: Array) -> tuple[Array, Array, Array]:
+def _tilted(
+    kinds: Kinds, shape1: Shape, shape2: Shape, pivot: Array, turn: Array, searched: Array
+) -> tuple[Array, Array, Array]:
     """The closest points after turning the shapes against each other about a point."""
     turned = [
         Shape(pivot + mul_vec(rotation, shape.pos - pivot), mul_mat(rotation, shape.mat), shape.size, shape.data)
         for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
     ]
-    return _separation(kinds, *turned)
+    return _separation(kinds, *turned, searched)
 
 
 def _bound(kind: GeomType, shape: Shape) -> Array:
