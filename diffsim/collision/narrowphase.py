@@ -79,7 +79,7 @@ def _boxes(pos: Array, mat: Array, middle: Array, half: Array, shape: tuple[int,
 
 def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
     """Boxes around n shapes of one type, as large as they are now."""
-    pos, mat, size, data = jax.lax.stop_gradient(shapes)
+    pos, mat, size, data = shapes
     if kind == GeomType.MESH:
         lower, upper = data.box[:, 0], data.box[:, 1]
         middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)

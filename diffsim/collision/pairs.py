@@ -217,8 +217,9 @@ def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geo
     return out
 
 
-# how many products of numbers of edges a program is worth
-WORTH = 4096
+# what a program is worth: products of numbers of edges; vertices of hulls that are searched step by step; and how many
+# pairs are searched so instead of at once
+WORTH, VERTICES, PAIRS = 4096, 512, 64
 # edges of what is no mesh: a box
 EDGES = 12
 # pairs with a box run as those of two meshes do
@@ -249,8 +250,12 @@ def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
         return False
     # a box has the room of a hull where it runs as one
     joined = kind if kind.types == larger.types else Kind(larger.types, (BOX_SIZES, kind.sizes[1]))
-    fits = all(fitting(*sizes) for sizes in zip(joined.sizes, larger.sizes, strict=True))
-    return fits and _work(larger) <= MOST and pairs * (_work(larger) - _work(kind)) <= WORTH
+    if not all(fitting(*sizes) for sizes in zip(joined.sizes, larger.sizes, strict=True)):
+        return False
+    if _work(larger) <= MOST:
+        return pairs * (_work(larger) - _work(kind)) <= WORTH
+    first, second = (sum(sizes[0] if sizes else 1 for sizes in one.sizes) for one in (joined, larger))
+    return second - first <= VERTICES and (_work(kind) > MOST or pairs <= PAIRS)
 
 
 def _work(kind: Kind) -> int:

@@ -234,8 +234,11 @@ def test_few_pairs_of_boxes_and_small_meshes_run_in_the_program_of_larger_ones(m
 
 
 def test_many_pairs_and_large_meshes_have_programs_of_their_own() -> None:
-    sizes = {edges: ((edges,) * 8,) * 2 for edges in (8, 32, 128)}
-    small, middle, large = (pairs.Kind((GeomType.MESH, GeomType.MESH), each) for each in sizes.values())
-    runs = lambda *counts: pairs.shared_kinds(dict(zip((small, middle, large), counts, strict=True)))  # noqa: E731
-    assert runs(3, 1, 1) == {small: middle, middle: middle, large: large}
-    assert runs(300, 1, 1) == {small: small, middle: middle, large: large}
+    kinds = [pairs.Kind((GeomType.MESH, GeomType.MESH), ((edges,) * 8,) * 2) for edges in (8, 32, 128, 1024)]
+    small, middle, large, huge = kinds
+    runs = lambda *counts: pairs.shared_kinds(dict(zip(kinds, counts, strict=False)))  # noqa: E731
+    assert runs(3, 1) == {small: middle, middle: middle}
+    assert runs(300, 1) == {small: small, middle: middle}
+    # what is searched step by step, and few others
+    assert runs(3, 1, 1) == {small: large, middle: large, large: large}
+    assert runs(300, 1, 1, 1) == {small: small, middle: large, large: large, huge: huge}

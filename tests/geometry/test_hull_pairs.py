@@ -92,7 +92,7 @@ def test_a_ball_beside_a_hull(name: str) -> None:
     vertices = " ".join(map(str, hull.ravel()))
     model = diffsim.load(
         f'''<mujoco><asset><mesh name="m" vertex="{vertices}" inertia="convex"/></asset><worldbody>
-        <geom type="mesh" mesh="m"/><body><freejoint/><geom size="0.05"/></body></worldbody></mujoco>'''
+        <geom type="mesh" mesh="m"/><body><freejoint/><geom size="0.05" margin="9"/></body></worldbody></mujoco>'''
     )
     points = 0.1 * rng.normal(size=(60, 3))
     moved = lambda point: diffsim.make_state(model).replace(qpos=jnp.append(point, np.array([1.0, 0, 0, 0])))  # noqa: E731

@@ -59,7 +59,8 @@ def test_no_direction_is_better(kinds: tuple[str, str]) -> None:
     """Distance and normal belong together, and no other direction has a greater gap; MuJoCo's search stops at 1e-6."""
     model, mjmodel, run = scene(*kinds, single=True)
     states = random_states(mjmodel, 24)
-    contacts = run(model, stacked(mjmodel, states))
+    # true distances of bodies that are apart too
+    contacts = run(model.replace(geom_margin=model.geom_margin + 9), stacked(mjmodel, states))
     rng, first, number = np.random.default_rng(0), mjmodel.mesh_vertadr[0], mjmodel.mesh_vertnum[0]
     for k, data in enumerate(states):
         turns = [mat.reshape(3, 3) for mat in data.geom_xmat]

@@ -48,16 +48,29 @@ class Polygon(NamedTuple):
     """A flat convex polygon: corners (k, 3) m, the next of each (k, 3), which exist (k,), unit normal (3,).
 
     Corners go counterclockwise around the normal. An edge is a polygon whose only corner with a next one is the first.
+    `ends` (2, k): which vertices of the hull corners and the next ones are.
     """
 
     corner: Array
     following: Array
     exists: Array
     normal: Array
+    ends: Array
 
 
-def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> tuple[Array, Array]:
-    """(points (n, 3) on the polygon over the reference, seen along the normal of that; which of them exist (n,))."""
+class Crossed(NamedTuple):
+    """Points (n, 3) on a polygon over a reference, which of them `exist` (n,), and where along its edges (k,) the
+    polygon crosses the lines (m,) of the reference: shares of their lengths, on the way in, 0 for none, and out, 1.
+    """
+
+    point: Array
+    exists: Array
+    into: Array
+    out: Array
+
+
+def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> Crossed:
+    """The corners of two polygons' overlap, seen along the normal of the reference."""
     axis = reference.normal
     inward = stored(cross(axis[None], reference.following - reference.corner))
     size = jnp.max(jnp.abs(reference.following - reference.corner)) + jnp.max(
@@ -70,9 +83,9 @@ def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> tuple[Array
     starts_in, ends_in = begin >= limit, end >= limit
     share = safe.divide(begin, begin - end)
     # what is beyond a side as a whole enters after it has left
-    enter = jnp.max(jnp.where(counts & ~starts_in, jnp.where(ends_in, share, 2), 0), axis=0)
-    leave = jnp.min(jnp.where(counts & starts_in & ~ends_in, share, 1), axis=0)
-    enter, leave = stored((enter, leave))
+    into = jnp.where(counts & ~starts_in, jnp.where(ends_in, share, 2), 0)
+    out = jnp.where(counts & starts_in & ~ends_in, share, 1)
+    enter, leave = stored((jnp.max(into, axis=0), jnp.min(out, axis=0)))
     touched = polygon.exists & (enter <= leave)
     sweep = polygon.following - polygon.corner
     entries, exits = (polygon.corner + scale(sweep, at) for at in (enter, leave))
@@ -84,7 +97,7 @@ def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> tuple[Array
     least = stored(jnp.min(jnp.where(polygon.exists[:, None], side, jnp.inf), axis=0))
     inside = reference.exists & ~is_edge & (least > -limit)
     exists = [touched & ((enter > 0) | is_edge), touched, inside]
-    return stored((jnp.concatenate([entries, exits, projected]), jnp.concatenate(exists)))
+    return Crossed(*stored((jnp.concatenate([entries, exits, projected]), jnp.concatenate(exists))), into, out)
 
 
 def _heights(points: Array, origins: Array, directions: Array) -> Array:
@@ -174,13 +187,14 @@ class _Body(NamedTuple):
     """What one body touches with, in the frame of the first body.
 
     `hull`: with normals turned; `corner` (v, 3): its vertices; `place` (3,): of the vertices of its feature; `side`:
-    the polygon that faces the other body most; `faces`: whether it does so at all.
+    the polygon that faces the other body most, and its `number`; `faces`: whether it does so at all.
     """
 
     hull: Hull
     corner: Array
     place: Array
     side: Polygon
+    number: Array
     faces: Array
 
 
@@ -202,6 +216,32 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Arr
     return stack([contact_row(shape1, contact, radius1, radius2)])
 
 
+# a corner of the overlap: where an edge of the polygon enters or leaves the reference, or a corner of the reference
+ENTERS, LEAVES, CORNER = range(3)
+
+
+class _Overlap(NamedTuple):
+    """What two hulls touch with: the closest `feature`, and of the overlap of two sides up to four corners.
+
+    `exists` (): whether there is an overlap; `needed` (4,): its corners. The reference is a side of the `first` body
+    or of the second, the polygon a side of the other one if they are `both`, else an edge; `side` (2,): which sides.
+    Of each corner `kind` (4,), the vertices (2, 4) of the polygon's and of the reference's edge, and whether these
+    `cross` (4,): else the edge begins or ends over the reference. `beyond`: the edge is that of the first body.
+    """
+
+    feature: Feature
+    exists: Array
+    needed: Array
+    first: Array
+    both: Array
+    beyond: Array
+    side: Array
+    kind: Array
+    polygon: Array
+    reference: Array
+    crosses: Array
+
+
 def _several(
     rows: int,
     lesser: Sizes | None,
@@ -213,31 +253,85 @@ def _several(
 ) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
     pair = difference(hull1, hull2, shape1, shape2)
-    contact = closest(pair, functools.partial(_by_sides, lesser), (hull1, hull2), near)
-    dist = contact.dist - radius1 - radius2
-    body1 = _body(hull1, pair.first, contact.feature.first, contact.normal)
-    turned = hull2._replace(normal=mul_vec(pair.turn[None], hull2.normal))
-    corners2 = points_of_second(pair, jnp.arange(len(hull2.vert)))
-    body2 = _body(turned, corners2, contact.feature.second, -contact.normal)
-    points, exists, normal, rise = _shared(kinds, body1, body2, dist, radius1)
-    places, needed = (jax.lax.stop_gradient(x) for x in widest(points, exists, normal))
-    points = points[places]
+    fixed = jax.lax.stop_gradient((pair, hull1, hull2))
+    found = where_needed(lambda _, inputs: _overlap_of(kinds, lesser, *inputs), near, fixed)
+    nothing = jax.tree.map(jnp.zeros_like, found)
+    nothing = nothing._replace(feature=nothing.feature._replace(corners=jnp.ones_like(found.feature.corners)))
+    found = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, nothing))
+    contact = Contact(*separation(pair, found.feature), found.feature)
+    dist, single = contact.dist - radius1 - radius2, contact_row(shape1, contact, radius1, radius2)
+    points, normal = _corners(found, pair, hull1, hull2)
+    # MuJoCo puts contacts of an edge of the first body beyond it
+    beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
+    points, needed = points + scale(normal, jnp.where(found.beyond, beyond, -0.5 * dist))[None], found.needed
     if kinds[0] == GeomType.CAPSULE:
         # the middle of a segment, then its ends, as MuJoCo has them
         ends, both = points[:2], needed[1]
         middle = jnp.where(both, 0.5 * (ends[0] + ends[1]), ends[0])
         points, needed = jnp.concatenate([middle[None], ends]), jnp.stack([needed[0], both, both])
-    several = jax.lax.stop_gradient(jnp.any(exists))
-    single = contact_row(shape1, contact, radius1, radius2)
-    pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[:rows] + scale(normal, rise)[None])
-    first = jnp.arange(rows) == 0
+    pos = shape1.pos[None] + mul_vec(shape1.mat[None], points[:rows])
     return Candidates(
         jnp.broadcast_to(dist, (rows,)),
-        jnp.where(several, pos, single.pos[None]),
-        jnp.broadcast_to(jnp.where(several, mul_vec(shape1.mat, normal), single.normal), (rows, 3)),
+        jnp.where(found.exists, pos, single.pos[None]),
+        jnp.broadcast_to(jnp.where(found.exists, mul_vec(shape1.mat, normal), single.normal), (rows, 3)),
         jnp.zeros((rows, 3), dist.dtype),
-        jnp.where(several, needed[:rows], first),
+        jnp.where(found.exists, needed[:rows], jnp.arange(rows) == 0),
     )
+
+
+def _corners(found: _Overlap, pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Array, Array]:
+    """(corners (4, 3) of an overlap, unit normal (3,) of the contact), by closed forms, in the frame of the first."""
+
+    def vertices(places: Array, of_first: Array) -> Array:
+        return jnp.where(of_first, pair.first[places], points_of_second(pair, places))
+
+    def normal_of(hull: Hull, side: Array) -> Array:
+        return hull.normal[side] if len(hull.side) else jnp.zeros((3,), hull.vert.dtype)
+
+    begin, end = vertices(found.polygon, ~found.first)
+    here, there = vertices(found.reference, found.first)
+    normal1, normal2 = normal_of(hull1, found.side[0]), mul_vec(pair.turn, normal_of(hull2, found.side[1]))
+    axis = jnp.where(found.first, normal1, normal2)
+    upright = jnp.where(found.both, jnp.where(found.first, normal2, normal1), axis)
+    inward, sweep = cross(axis[None], there - here), end - begin
+    before, after = dot(inward, begin - here), dot(inward, end - here)
+    share = jnp.where(found.crosses, safe.divide(before, before - after), found.kind == LEAVES)
+    rise = safe.divide(jnp.ones_like(axis[0]), dot(axis, upright))
+    over = here - scale(jnp.broadcast_to(axis, here.shape), dot(here - begin[:1], upright[None]) * rise)
+    points = jnp.where((found.kind == CORNER)[:, None], over, begin + scale(sweep, share))
+    return points, jnp.where(found.first & ~found.both, normal1, -normal2)
+
+
+def _overlap_of(kinds: Kinds, lesser: Sizes | None, pair: HullPair, hull1: Hull, hull2: Hull) -> _Overlap:
+    """The closest feature and, where it is flat, the corners of the overlap that span most area."""
+    feature = _by_sides(lesser, pair, hull1, hull2)
+    normal = separation(pair, feature)[1]
+    body1 = _body(hull1, pair.first, feature.first, normal)
+    turned = hull2._replace(normal=mul_vec(pair.turn[None], hull2.normal))
+    body2 = _body(turned, points_of_second(pair, jnp.arange(len(hull2.vert))), feature.second, -normal)
+    side1, side2 = body1.side, body2.side
+    both = decided(body1.faces & body2.faces & (dot(side1.normal, side2.normal) < -FACING))
+    (line1, level1), (line2, level2) = _edge(body1, side2), _edge(body2, side1)
+    # the lesser feature is the edge
+    size1, size2 = _dimension(body1.place), _dimension(body2.place)
+    lesser_first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
+    edge1 = decided(~both & lesser_first & body2.faces & level1)
+    edge2 = decided(~both & ~lesser_first & (size2 < 3) & body1.faces & level2)
+    first = both | edge2
+    reference, polygon = _chosen(first, side1, side2), _chosen(both, side2, _chosen(edge1, line1, line2))
+    polygon, reference = stored((polygon, reference))
+    crossed = overlap(polygon, reference, ~both)
+    exists = crossed.exists & (both | edge1 | edge2)
+    places, needed = widest(crossed.point, exists, jnp.where(edge2, side1.normal, -side2.normal))
+    # the last line by which an edge enters, the first by which it leaves
+    size = len(polygon.corner)
+    kind, edge = jnp.minimum(places // size, CORNER), jnp.where(places < 2 * size, places % size, 0)
+    into, out = crossed.into[:, edge], crossed.out[:, edge]
+    line = jnp.where(kind == ENTERS, jnp.argmax(into, axis=0), jnp.argmin(out, axis=0))
+    crosses = jnp.where(kind == ENTERS, jnp.max(into, axis=0) > 0, (kind == LEAVES) & (jnp.min(out, axis=0) < 1))
+    line = jnp.where(kind == CORNER, places - 2 * size, line)
+    sides, ends = jnp.stack([body1.number, body2.number]), (polygon.ends[:, edge], reference.ends[:, line])
+    return _Overlap(feature, jnp.any(exists), needed, first, both, edge1, sides, kind, *ends, crosses)
 
 
 def searched(pair: HullPair, deepest_of: Callable[[HullPair, Array], Feature] = deepest_feature) -> Feature:
@@ -300,17 +394,18 @@ def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array)
 def _body(hull: Hull, corner: Array, place: Array, normal: Array) -> _Body:
     """A body with the side that faces along a normal."""
     if not len(hull.side):
-        point = corner[:1]
-        return _Body(hull, corner, place, Polygon(point, point, jnp.zeros((1,), bool), normal), jnp.asarray(False))
-    up = jax.lax.stop_gradient(dot(hull.normal, normal[None]))
+        none, point = jnp.zeros((2, 1), jnp.int32), corner[:1]
+        side = Polygon(point, point, jnp.zeros((1,), bool), normal, none)
+        return _Body(hull, corner, place, side, none[0, 0], jnp.asarray(False))
+    up = dot(hull.normal, normal[None])
     best = greatest(up, 1)
     side, number = hull.side[best], jnp.arange(hull.side.shape[1])
     exists = side >= 0
     following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
     # what does not exist is the first corner, over and over
-    ends = [corner[jnp.where(exists, places, side[0])] for places in (side, following)]
-    polygon = Polygon(ends[0], ends[1], exists, hull.normal[best])
-    return _Body(hull, corner, place, polygon, up[best] > TOWARD)
+    ends = jnp.stack([jnp.where(exists, places, side[0]) for places in (side, following)])
+    polygon = Polygon(corner[ends[0]], corner[ends[1]], exists, hull.normal[best], ends)
+    return _Body(hull, corner, place, polygon, best.astype(jnp.int32), up[best] > TOWARD)
 
 
 def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
@@ -321,37 +416,18 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
     first, further = body.place[0], jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
     ends = jnp.where(further == first, body.hull.joined[first], further)
     sweep = body.corner[jnp.maximum(ends, 0)] - body.corner[first][None]
-    slope = jnp.abs(dot(safe.normalize(jax.lax.stop_gradient(sweep)), jax.lax.stop_gradient(other.normal)[None]))
+    slope = jnp.abs(dot(safe.normalize(sweep), other.normal[None]))
     slope = jnp.where(ends >= 0, slope, 2)
-    best, begin = greatest(-slope, 1), body.corner[first][None]
-    return Polygon(begin, begin + sweep[best][None], jnp.ones((1,), bool), other.normal), slope[best] < LEVEL
+    best = greatest(-slope, 1)
+    ends = jnp.stack([first, jnp.maximum(ends[best], 0)])[:, None].astype(jnp.int32)
+    edge = Polygon(body.corner[ends[0]], body.corner[ends[1]], jnp.ones((1,), bool), other.normal, ends)
+    return edge, slope[best] < LEVEL
 
 
 def _dimension(place: Array) -> Array:
     """How many vertices of a body its feature has."""
     a, b, c = place[0], place[1], place[2]
     return 1 + (a != b).astype(jnp.int32) + ((c != a) & (c != b))
-
-
-def _shared(kinds: Kinds, body1: _Body, body2: _Body, dist: Array, radius1: Array) -> tuple[Array, Array, Array, Array]:
-    """(points (n, 3), which exist (n,), normal (3,), how far contacts are above the points along it)."""
-    side1, side2 = body1.side, body2.side
-    facing = jax.lax.stop_gradient(dot(side1.normal, side2.normal)) < -FACING
-    both = decided(body1.faces & body2.faces & facing)
-    (line1, level1), (line2, level2) = _edge(body1, side2), _edge(body2, side1)
-    # the lesser feature is the edge
-    size1, size2 = _dimension(body1.place), _dimension(body2.place)
-    first = jnp.asarray(True) if kinds[0] == GeomType.CAPSULE else (size1 < 3) & (size1 <= size2)
-    edge1 = decided(~both & first & body2.faces & level1)
-    edge2 = decided(~both & ~first & (size2 < 3) & body1.faces & level2)
-    reference = _chosen(both | edge2, side1, side2)
-    polygon = _chosen(both, side2, _chosen(edge1, line1, line2))
-    polygon, reference = stored((polygon, reference))
-    points, exists = overlap(polygon, reference, ~both)
-    normal = jnp.where(edge2, side1.normal, -side2.normal)
-    # MuJoCo puts contacts of an edge of the first body beyond it
-    beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
-    return points, exists & (both | edge1 | edge2), normal, jnp.where(edge1, beyond, -0.5 * dist)
 
 
 def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
@@ -361,6 +437,7 @@ def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
         polygon._replace(
             corner=_padded(polygon.corner, length),
             following=_padded(polygon.following, length),
+            ends=_padded(polygon.ends.T, length).T,
             exists=jnp.concatenate([polygon.exists, jnp.zeros((length - len(polygon.exists),), bool)]),
         )
         for polygon in (yes, no)
@@ -369,5 +446,5 @@ def _chosen(condition: Array, yes: Polygon, no: Polygon) -> Polygon:
 
 
 def _padded(points: Array, length: int) -> Array:
-    """Points (n, 3), then the first of them again."""
-    return jnp.concatenate([points, jnp.broadcast_to(points[:1], (length - len(points), 3))])
+    """Points (n, ...), then the first of them again."""
+    return jnp.concatenate([points, jnp.broadcast_to(points[:1], (length - len(points), *points.shape[1:]))])

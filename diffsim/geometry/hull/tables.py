@@ -367,7 +367,7 @@ class Hull(NamedTuple):
     @property
     def bound(self) -> Array:
         """() m, the radius of a ball about the origin that holds the box."""
-        return safe.norm(jnp.max(jnp.abs(self.box), axis=0))
+        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
 
 
 class Rim(NamedTuple):
@@ -380,7 +380,7 @@ class Rim(NamedTuple):
     @property
     def bound(self) -> Array:
         """() m, the radius of a ball about the origin that holds the box."""
-        return safe.norm(jnp.max(jnp.abs(self.box), axis=0))
+        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
 
 
 def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
@@ -405,8 +405,7 @@ def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Rim:
 
 
 def _box(vert: Array) -> Array:
-    """(n, 2, 3) lower and upper corners of the boxes around vertices (n, v, 3), not differentiated."""
-    vert = jax.lax.stop_gradient(vert)
+    """(n, 2, 3) lower and upper corners of the boxes around vertices (n, v, 3)."""
     return jnp.stack([jnp.min(vert, axis=1), jnp.max(vert, axis=1)], axis=1)
 
 

@@ -313,11 +313,10 @@ def separate(pair: ConvexPair, near: Array | bool = True) -> tuple[Array, Array,
 
     Where the bodies are not `near` () nobody searches: what is returned is the gap along the line between the centres.
     """
-    fixed = jax.lax.stop_gradient(pair)
-    best = jax.lax.stop_gradient(where_needed(lambda _, pair: _search(pair), near, fixed))
-    toward, none = _unit(fixed.center2 - fixed.center1)[0], jnp.asarray(-1, jnp.int32)
+    best = where_needed(lambda _, pair: _search(pair), near, jax.lax.stop_gradient(pair))
+    toward, none = _unit(pair.center2 - pair.center1)[0], jnp.asarray(-1, jnp.int32)
     best = jax.tree.map(lambda x, y: jnp.where(near, x, y), best, Stratum(toward, none, none, none))
-    normal = _implicit_normal(pair, best)
+    normal = jnp.where(near, _implicit_normal(pair, jax.lax.stop_gradient(best)), toward)
     dist = gap(pair, normal)
     return dist, midpoint(pair, best, normal, dist), normal
 

@@ -228,7 +228,7 @@ def separate_round(
 
     found = where_needed(search, near, jax.lax.stop_gradient((hull, turn, local, size, corners.point)))
     ahead = jnp.asarray([1, 0, 0], size.dtype)
-    nowhere = _Nearest(ahead, jnp.asarray(False), jnp.zeros_like(found.places), jnp.ones_like(found.count))
+    nowhere = _Nearest(ahead, jnp.asarray(True), jnp.zeros_like(found.places), jnp.ones_like(found.count))
     found = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, nowhere))
     dist, point, normal = _contact(found, size, corners, is_disc)
     return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
