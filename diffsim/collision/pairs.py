@@ -219,7 +219,7 @@ def _filtered(topology: Topology, contact_filter: Filter, geom1: np.ndarray, geo
 
 # what a program is worth: products of numbers of edges; vertices of hulls that are searched step by step; and how many
 # pairs are searched so instead of at once
-WORTH, VERTICES, PAIRS = 4096, 512, 64
+WORTH, VERTICES, FEW = 4096, 512, 64
 # edges of what is no mesh: a box
 EDGES = 12
 # pairs with a box run as those of two meshes do
@@ -255,7 +255,7 @@ def _joins(kind: Kind, larger: Kind, pairs: int) -> bool:
     if _work(larger) <= MOST:
         return pairs * (_work(larger) - _work(kind)) <= WORTH
     first, second = (sum(sizes[0] if sizes else 1 for sizes in one.sizes) for one in (joined, larger))
-    return second - first <= VERTICES and (_work(kind) > MOST or pairs <= PAIRS)
+    return second - first <= VERTICES and (_work(kind) > MOST or pairs <= FEW)
 
 
 def _work(kind: Kind) -> int:
