@@ -155,7 +155,8 @@ class Collider(NamedTuple):
         hold what each row does (simulate/events.py).
       fitted: sizes -> a function for pairs of one type of which the smaller geom has at most these padded sizes, while
         the arrays of both have room for the larger.
-      searches: whether `function` takes a fourth argument, whether the shapes are near; it costs little where they are not.
+      searches: whether `function` takes a fourth argument, whether the shapes are near: where they are not it costs
+        little.
     """
 
     function: PairFunction
