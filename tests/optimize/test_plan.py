@@ -33,6 +33,19 @@ def test_a_plan_finds_the_best_controls_and_tells_the_truth() -> None:
     assert found.converged and np.any(found.gains != 0)
     again = optimize.evaluate(task, state, found.ctrl)
     assert float(again.cost) == pytest.approx(float(found.cost), rel=1e-12)
+
+    def end(gains: np.ndarray) -> np.ndarray:
+        """Where the mass ends that began 5 cm further."""
+        x, v = 0.05, 0.0
+        for u, K, x_t, v_t in zip(
+            found.ctrl[:, 0], gains, found.states.qpos[:, 0], found.states.qvel[:, 0], strict=False
+        ):
+            v += 0.1 * float(np.clip(u + K @ np.array([x - x_t, v - v_t]), -1, 1))
+            x += 0.1 * v
+        return np.abs([x - 1, v])
+
+    gains = np.asarray(found.gains[:, 0])
+    assert np.max(end(gains)) < 0.1 * np.max(end(0 * gains))
     # 1/2 (10 (0 - 1))^2 at rest, and at the start
     assert float(found.idle) == pytest.approx(50) and float(found.goal[0]) == pytest.approx(50)
     assert found.noisy.shape == (64,) and 0 < float(jnp.std(found.noisy)) < 1e-3 * float(found.idle)
