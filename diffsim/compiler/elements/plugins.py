@@ -78,7 +78,11 @@ def plugin_rows(draft: Draft) -> None:
             element: Any = node.source if node.source.tag == "plugin" else node.source.first(PluginElement)
             if element is None:
                 continue
-            column[node.id] = number = numbers[_identity(element) if element.instance is None else element.instance]
+            identity = _identity(element) if element.instance is None else element.instance
+            if identity not in numbers:
+                draft.problems.add(element, f"no instance of a plugin is called '{element.instance}'")
+                continue
+            column[node.id] = number = numbers[identity]
             name, settings = json.loads(draft.fields["plugins"][number])
             if element.plugin not in (None, name):
                 message = f"instance '{element.instance}' is one of plugin '{name}', not of '{element.plugin}'"
