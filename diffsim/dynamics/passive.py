@@ -165,7 +165,9 @@ class FluidCoefficients(NamedTuple):
 def _ellipsoid_force(model: Model, geoms: np.ndarray, angular: Array, linear: Array) -> tuple[Array, Array]:
     """Force and torque (n, 3), local, on ellipsoids: added mass, Magnus and Kutta lift, drag and viscous resistance."""
     columns = pick(model.geom_fluid, geoms)
-    coefficients = FluidCoefficients(*(columns[:, k] for k in range(6)), columns[:, 6:9], columns[:, 9:])
+    coefficients = FluidCoefficients(
+        *(columns[:, k] for k in range(6)), virtual_mass=columns[:, 6:9], virtual_inertia=columns[:, 9:]
+    )
     size = semi_axes(model, geoms)
     # of the fluid that moves with the body; its acceleration is neglected
     momentum = model.opt.density * coefficients.virtual_mass * linear

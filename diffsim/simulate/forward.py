@@ -130,7 +130,7 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
 
 def _data_of(*records: Any, **children: Any) -> Data:
     """Data with the fields of these records, and `children` by name; all other fields are None."""
-    fields = dict.fromkeys(field.name for field in dataclasses.fields(Data))
+    fields: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(Data))
     for record in records:
         fields |= vars(record)
     return Data(**(fields | children))

@@ -40,7 +40,7 @@ def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, objective, motion = primals
     qacc = at_optimum(*primals)
     # d gradient at fixed qacc
-    _, change = jax.jvp(lambda *problem: _gradient_at_optimum(*problem, qacc), (objective, motion), tangents[1:])
+    _, change = jax.jvp(lambda o, m: _gradient_at_optimum(o, m, qacc), (objective, motion), tangents[1:])
     x = residuals_at(objective.constraints, qacc)
     return qacc, -solve_hessian_linear(objective, x, change)
 
