@@ -42,11 +42,11 @@ def bounding_gap(model: Model, poses: Poses, grid: Grid) -> Array:
     kinds = [model.topology.geom_type[geoms[0]] for geoms in (grid.geom1, grid.geom2)]
     if not np.all(np.isin(kinds, BOXED)):
         return spheres
-    boxes = [
-        _boxes(*frames_at(poses, geoms), *jnp.split(model.geom_aabb[geoms], 2, axis=1), shape)
+    first, second = (
+        _boxes(*frames_at(poses, geoms), model.geom_aabb[geoms, :3], model.geom_aabb[geoms, 3:], shape)
         for geoms, shape in ((grid.geom1, (-1, 1)), (grid.geom2, (1, -1)))
-    ]
-    return jnp.maximum(spheres, _between_boxes(*boxes))
+    )
+    return jnp.maximum(spheres, _between_boxes(first, second))
 
 
 def _between_spheres(model: Model, poses: Poses, grid: Grid) -> Array:
@@ -229,17 +229,17 @@ def _rows(
             left_out = left_out if moves is None else where(moves[geoms[0]] | moves[geoms[1]], left_out, 0)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0
-        arguments, gap, near = (first, second, margin), None, None
+        # traced for one pair, and then mapped: the placeholders of nested maps are slow
+        function = jax.jit(function, inline=True)
         if group.collider.searches:
             # a bound of the distance: what is further apart is not searched
             boxes = (_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True))
             gap = _between_boxes(*boxes)
             near = gap < margin + model.opt.contact_reach
-            arguments = (*arguments, near)
-        # traced for one pair, and then mapped: the placeholders of nested maps are slow
-        rows = jax.vmap(jax.jit(function, inline=True), (*axes, *(0 for _ in arguments[2:])))(*arguments)
-        if near is not None:
+            rows = jax.vmap(function, (*axes, 0, 0))(first, second, margin, near)
             rows = rows._replace(dist=where(near[:, None], rows.dist, gap[:, None]))
+        else:
+            rows = jax.vmap(function, (*axes, 0))(first, second, margin)
         if moves is not None:
             either = moves[geoms[0]] | moves[geoms[1]]
             rows = rows._replace(valid=rows.valid & either.reshape(-1, *(1,) * (rows.valid.ndim - 1)))

@@ -71,7 +71,7 @@ def contact_buffer(m: Model, contacts: records.Contacts, efc: Constraints) -> Co
     """The contact buffer under MJX's names, of contacts that have the slots of these constraint rows."""
     dims = tuple(map(int, layout_of(m).dim))
     nothing = ("ncon_dropped",) if m.topology.nflex else ("ncon_dropped", "flex", "elem", "vert")
-    fields = vars(contacts) | dict.fromkeys(nothing)
+    fields: dict[str, Any] = vars(contacts) | dict.fromkeys(nothing)
     return Contact(**fields, dims=dims, first_row=tuple(map(int, first_rows(efc, len(dims)))))
 
 

@@ -81,13 +81,14 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
 
 def where_needed(search: Callable[[Array, Any], Tree], needed: Array | bool, arguments: Any) -> Tree:
     """The results of `search(needed, arguments)` where it is `needed` (); elsewhere anything finite. No derivatives."""
-    return search(needed, arguments) if needed is True else _shared_out(search, needed, arguments, partial(min, GROUP))
+    known = isinstance(needed, bool)
+    return (
+        search(jnp.asarray(needed), arguments) if known else _shared_out(search, needed, arguments, partial(min, GROUP))
+    )
 
 
 def in_parts(compute: Callable[[Any], Tree], size: int, arguments: Any) -> Tree:
-    """The results of `compute(arguments)`, by way of `size` numbers: of a large batch on a CPU part after part. No
-    derivatives.
-    """
+    """The results of `compute(arguments)`, by way of `size` numbers; of a large batch in parts. No derivatives."""
 
     def group(count: int) -> int | None:
         return None if count * size <= WHOLE else max(GROUP, PART // size)

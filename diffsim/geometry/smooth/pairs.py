@@ -194,13 +194,13 @@ class _Corners(NamedTuple):
 
 class _Nearest(NamedTuple):
     """The direction (3,) in which a hull is furthest from a body, whether that is the pole of a disc, and the places
-    (3,) of the `count` corners that are nearest there.
+    (3,) of the corners that are nearest there, of which there are `corners`.
     """
 
     direction: Array
     pole: Array
     places: Array
-    count: Array
+    corners: Array
 
 
 def separate_round(
@@ -228,7 +228,7 @@ def separate_round(
 
     found = where_needed(search, near, jax.lax.stop_gradient((hull, turn, local, size, corners.point)))
     ahead = jnp.asarray([1, 0, 0], size.dtype)
-    nowhere = _Nearest(ahead, jnp.asarray(True), jnp.zeros_like(found.places), jnp.ones_like(found.count))
+    nowhere = _Nearest(ahead, jnp.asarray(True), jnp.zeros_like(found.places), jnp.ones_like(found.corners))
     found = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, nowhere))
     dist, point, normal = _contact(found, size, corners, is_disc)
     return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
@@ -385,7 +385,7 @@ def _tilted(
         Shape(pivot + mul_vec(rotation, shape.pos - pivot), mul_mat(rotation, shape.mat), shape.size, shape.data)
         for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
     ]
-    return _separation(kinds, *turned, searched)
+    return _separation(kinds, turned[0], turned[1], searched)
 
 
 def _bound(kind: GeomType, shape: Shape) -> Array:

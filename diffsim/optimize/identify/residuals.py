@@ -144,7 +144,7 @@ def motions(places: Places, model: Model, windows: Windows, guess: Guess, rows: 
 
 @jit
 @uncollected()
-def _simulated(model: Model, states: State, ctrl: Array) -> tuple[State, tuple[Array, Array, State]]:
+def _simulated(model: Model, states: State, ctrl: Array | np.ndarray) -> tuple[State, tuple[Array, Array, State]]:
     """Where windows end under controls (windows, steps, nu); readings, contacts, and the states before the steps."""
 
     def kept(state: State, data: Data) -> tuple[Array, Array, State]:

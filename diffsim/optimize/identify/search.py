@@ -153,6 +153,7 @@ class Search:
 
     def surrounded(self, end: Ended) -> tuple[Ended, np.ndarray | None]:
         """The same, or a better end beside it, and what jumps leave open of theta, (n, n); None where nothing jumps."""
+        spread = None
         for _ in range(SHAKEN):
             if not end.good or not end.found.left.any():
                 return end, None

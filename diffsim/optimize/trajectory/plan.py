@@ -208,7 +208,7 @@ _spread, _middles = _soon(spread, static_argnums=3), _soon(middles, static_argnu
 _copies = _soon(lambda tree, count: jax.tree.map(lambda x: repeated(x, count), tree), static_argnums=1)
 _row = _soon(lambda tree, *index: jax.tree.map(lambda x: x[index], tree))
 _learn = _soon(
-    lambda task, proposal, knots, costs, *rest: learn(task, proposal, *map(jnp.concatenate, (knots, costs)), *rest)
+    lambda task, old, knots, costs, how: learn(task, old, jnp.concatenate(knots), jnp.concatenate(costs), how)
 )
 
 
@@ -274,7 +274,7 @@ class _Hunt:
         worst = np.sort(costs, axis=-1)[..., -(costs.shape[-1] // 4) :]
         return np.mean(worst if self.robust == "worst quarter" else costs, axis=-1)
 
-    def tried(self, worlds: Worlds, ctrl: Array, length: int, feedback: Feedback | None = None) -> Attempt:
+    def tried(self, worlds: Worlds, ctrl: Array | np.ndarray, length: int, feedback: Feedback | None = None) -> Attempt:
         """As many motions as samples, a world each."""
         self.simulated += len(ctrl) * (length + 1)
         return self.attempts(self.task, worlds, ctrl, length, self.open if feedback is None else feedback)
@@ -300,7 +300,7 @@ class _Hunt:
         self.say(source)
 
     def round(
-        self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array, batches: int = 1
+        self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array | np.ndarray, batches: int = 1
     ) -> Proposal:
         """One round of the search, of one batch of samples or more; `detail` (T, nu) is added to what is drawn."""
         if self.late and self.finds:
@@ -322,9 +322,11 @@ class _Hunt:
                 costs.append(np.asarray(tried.cost) + np.asarray(self.pressing * np.asarray(tried.final)))
         return _learn(self.task, proposal, knots, costs, self.settings)
 
-    def stage(self, ctrl: Array, pieces: int, rounds: int, deviation: float, batches: int = 1) -> np.ndarray:
+    def stage(
+        self, ctrl: Array | np.ndarray, pieces: int, rounds: int, deviation: float, batches: int = 1
+    ) -> np.ndarray:
         """Controls (T, nu) near others that differ from them by so many pieces."""
-        proposal, detail = _opening(self.task, ctrl, pieces, deviation, room=self.room)
+        proposal, detail = _opening(self.task, jnp.asarray(ctrl), pieces, deviation, room=self.room)
         scale, history = 0.5 * np.subtract(self.task.upper, self.task.lower), []
         for turn in range(rounds):
             proposal = self.round(self.state, proposal, pieces, self.steps, detail, batches=batches if turn == 0 else 1)
@@ -384,9 +386,9 @@ class _Hunt:
         pieces, taken, state = min(self.settings.pieces, horizon), [], self.state
         shift = min(self.settings.driven, pieces)
         act = max(1, shift * horizon // pieces)
-        mean, nothing = _middles(self.rest, pieces, horizon, self.room), np.zeros_like(self.rest)
+        mean, nothing = _middles(jnp.asarray(self.rest), pieces, horizon, self.room), np.zeros_like(self.rest)
         for done in range(0, self.steps, act):
-            proposal = _propose(self.task, mean, self.settings.first)
+            proposal = _propose(self.task, jnp.asarray(mean), self.settings.first)
             for _ in range(self.settings.rounds * (1 if done else 3)):
                 proposal = self.round(state, proposal, pieces, horizon, nothing)
             ctrl, count = np.asarray(_spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.tangent import difference, integrate, tangent_size
@@ -137,7 +138,12 @@ def spread(knots: Array, pieces: Array | int, length: Array | int, steps: int) -
 
 
 def draw(
-    task: Task, proposal: Proposal, key: Array, shape: tuple[Array, Array], detail: Array, samples: int
+    task: Task,
+    proposal: Proposal,
+    key: Array,
+    shape: tuple[Array | int, Array | int],
+    detail: Array | np.ndarray,
+    samples: int,
 ) -> tuple[Array, Array]:
     """What is tried next, within the bounds; the first is the best so far, the second the mean.
 
@@ -235,7 +241,7 @@ def attempts(vmap: Callable = jax.vmap) -> Callable[..., Attempt]:
     def all_of(
         task: Task, worlds: Worlds, ctrl: Array, length: Array | int, feedback: Feedback | None = None
     ) -> Attempt:
-        axes = None if feedback is None else Feedback(None, None, 0)
+        axes = None if feedback is None else Feedback(None, None, 0)  # type: ignore[arg-type]
         many = vmap(one, in_axes=(None, 0, 0, 0, None, axes))
         return many(task, *worlds, ctrl, jnp.asarray(length), feedback)
 
@@ -269,7 +275,7 @@ class Aims(NamedTuple):
     unreached: Array
 
 
-def aim(task: Task, states: State, ctrl: Array, mu: Array, samples: int) -> Aims:
+def aim(task: Task, states: State, ctrl: Array, mu: Array | float, samples: int) -> Aims:
     """Steps of iLQR from a motion, T + 1 states and controls (T, nu): of several regularizations, as many of each, ever
     shorter. `mu` () is in the middle of them.
     """
@@ -307,7 +313,7 @@ def doubtful(task: Task, key: Array, controls: float, begin: float, fields: tupl
     )
 
 
-def shaken(task: Task, state: State, doubts: Doubts, ctrl: Array, count: int) -> tuple[Worlds, Array]:
+def shaken(task: Task, state: State, doubts: Doubts, ctrl: Array | np.ndarray, count: int) -> tuple[Worlds, Array]:
     """Controls (n, T, nu), each in the first `count` worlds; n times that is all samples."""
 
     def tiled(x: Array) -> Array:
