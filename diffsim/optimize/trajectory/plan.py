@@ -201,8 +201,7 @@ def _opening(task: Task, ctrl: Array, pieces: int, deviation: float, room: int) 
 
 
 _doubtful = _soon(doubtful, static_argnames=("fields", "size", "steps"))
-_draw = _soon(draw, static_argnames="samples")
-_shaken = _soon(shaken, static_argnames="count")
+_draw, _shaken = _soon(draw, static_argnames="samples"), _soon(shaken, static_argnames="count")
 _propose, _aim = _soon(propose), _soon(aim, static_argnames="samples")
 _spread, _middles = _soon(spread, static_argnums=3), _soon(middles, static_argnums=3)
 _copies = _soon(lambda tree, count: jax.tree.map(lambda x: repeated(x, count), tree), static_argnums=1)
