@@ -31,7 +31,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 # compile time is what this costs
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 HERE = pathlib.Path(__file__).parents[1]
 
 import jax

@@ -30,6 +30,7 @@ from tests.uncompiled import uncompiled
 CASES = [
     ("smooth", Integrator.IMPLICIT),
     ("spinning", Integrator.IMPLICITFAST),
+    ("spinning", Integrator.RK4),
 ]
 # inertias of thin bodies are nearly degenerate: only small relative changes are smooth
 STEPS = {"model": 1e-5}
