@@ -1,8 +1,9 @@
 """What pair functions take and return: two shapes in, contact candidates out; and spheres and boxes around shapes.
 
 A pair function sees one pair of geoms; its caller applies `vmap`. It returns a fixed number of rows with true signed
-distances, also where the geoms are apart. It is pure geometry: choices between features are discrete and not
-differentiated, then distance, position and normal follow from the chosen features in closed form.
+distances, also where the geoms are apart; one that searches is told whether they are near, and where they are not it
+returns anything finite. It is pure geometry: choices between features are discrete and not differentiated, then
+distance, position and normal follow from the chosen features in closed form.
 Source: Ericson 2005, ch. 9.5, for support functions h(d) = max of d . x over the shape.
 """
 
