@@ -282,7 +282,9 @@ def with_velocities(
     """
     opt, state = source.model.opt, source.state
     starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
-    if not (for_gpu() and starts and not opt.unrolled and jacobian.height):
+    # few iterations start from the better of two accelerations
+    starts &= not (opt.few_iterations or opt.unrolled)
+    if not (for_gpu() and starts and jacobian.height):
         return all_rows, jnp.zeros((0,), jacobian.dtype)
     vel, warm = _products(jacobian, state.qvel, state.qacc_warmstart)
     heights = [0 if raw.jacobian is None else raw.dim * raw.pos.shape[0] for raw in all_rows]

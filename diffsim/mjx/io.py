@@ -35,8 +35,8 @@ Array = jax.Array
 _ROWS: dict[Any, Any] = {}
 # what is computed, in shapes, for each structure of a model
 _SHAPES: dict[Any, tuple[records.Data, Paths]] = {}
-# fields of State and Inputs
-COMPONENT_NAMES = {name for _, name in state_vectors.COMPONENTS.values()}
+# fields of State and Inputs, by their bits
+_STATE_MAP = {bit: name for bit, (_, name) in state_vectors.COMPONENTS.items()}
 # mjData's name of a field, where it is another one
 _MJDATA = {"eq_activity": "eq_active"}
 
@@ -206,7 +206,7 @@ def get_data_into(result: Any, m: Any, d: Data, keepalive_refs: Any = None) -> N
             continue
         if old.size == new.size:
             old[:] = new.reshape(old.shape)
-        elif field.name in COMPONENT_NAMES:
+        elif field.name in _STATE_MAP.values():
             raise ValueError(f"Input field {name} has shape {new.shape}, but output has shape {old.shape}")
     result.time = float(host.time)
     _write_sparse(result.ten_J, host.ten_J, m.ten_J_rowadr, m.ten_J_rownnz, m.ten_J_colind)

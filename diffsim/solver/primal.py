@@ -12,7 +12,6 @@ Nonlinear conjugate gradients (Polak-Ribiere), preconditioned by M: no Hessian, 
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -62,10 +61,13 @@ def cost_scale(model: Model) -> Array:
 
 
 def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
-    """Newton's method from `start` (nv,), or from the acceleration without constraints where warm start is off."""
+    """Newton's method from `start` (nv,), or from the acceleration without constraints where warm start is off.
+
+    Where iterations are few, and may end before the optimum, it starts from the better of both, as MuJoCo does.
+    """
     factor = block_factor(objective.qM.parts)
-    if model.opt.disabled(DisableBit.WARMSTART):
-        start = block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)
+    if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):
+        start = better_start(model, objective, factor, start)
     if isinstance(objective.constraints.jacobian, SparseRows):
         tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
         return _descend(model, objective, Method(inexact_newton_rule, True, Inexact(factor, tolerance)), start, unroll)
@@ -115,10 +117,8 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
 def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Conjugate gradients from the acceleration without constraints, or from `start` (nv,) if that is better."""
     factor = block_factor(objective.qM.parts)
-    starts = [block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)]
-    if not model.opt.disabled(DisableBit.WARMSTART):
-        starts.append(start)
-    return _descend(model, objective, Method(conjugate_rule, False, factor), lowest(objective, starts), unroll)
+    start = better_start(model, objective, factor, start)
+    return _descend(model, objective, Method(conjugate_rule, False, factor), start, unroll)
 
 
 def conjugate_rule(objective: Objective, factor: PerSize) -> Rule:
@@ -171,12 +171,12 @@ def _lean(rows: RowGroup) -> RowGroup:
     return dataclasses.replace(rows, pos=empty, margin=empty, bends=empty, vel=empty, anchor=empty)
 
 
-def lowest(objective: Objective, candidates: Sequence[Array]) -> Array:
-    """The acceleration (nv,) with the lowest cost; the first of those whose costs are equal, or NaN."""
-    best, *others = candidates
-    for other in others:
-        best = jnp.where(cost(objective, other) < cost(objective, best), other, best)
-    return best
+def better_start(model: Model, objective: Objective, factor: PerSize, warm: Array) -> Array:
+    """The acceleration without constraints (nv,), by a factor of M, or that of the warm start if its cost is lower."""
+    smooth = block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)
+    if model.opt.disabled(DisableBit.WARMSTART):
+        return smooth
+    return jnp.where(cost(objective, warm) < cost(objective, smooth), warm, smooth)
 
 
 def unconstrained(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:

@@ -101,8 +101,13 @@ class Option(Record):
         "auto" unrolls few iterations, unless the solver is PGS or `contact_reach` is set, which have no derivative but
         that of the optimum.
         """
-        few = self.iterations <= FEW_ITERATIONS and self.solver != Solver.PGS and not self.contact_reach
+        few = self.few_iterations and self.solver != Solver.PGS and not self.contact_reach
         return self.solver_gradient == "unroll" or (self.solver_gradient == "auto" and few)
+
+    @property
+    def few_iterations(self) -> bool:
+        """Whether the solver may end before the optimum."""
+        return self.iterations <= FEW_ITERATIONS
 
     def disabled(self, bit: DisableBit) -> bool:
         """Whether a feature that is on by default has been switched off."""
