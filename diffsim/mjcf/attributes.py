@@ -10,7 +10,7 @@ constraints. Source: the table at the top of MuJoCo 3.8.1's xml_native_reader.cc
 orientations", "Solver parameters").
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -122,9 +122,9 @@ GRAY = (0.5, 0.5, 0.5, 1.0)
 E = TypeVar("E", bound=Enum)
 
 
-def keywords(enum: type[E], **spelled: str) -> dict[str, E]:
-    """The words for the members of an enum: their names in lower case, or as `spelled`."""
-    return {spelled.get(member.name, member.name.lower()): member for member in enum}
+def keywords(members: Iterable[E], **spelled: str) -> dict[str, E]:
+    """The words for an enum, or some members of one: their names in lower case, or as `spelled`."""
+    return {spelled.get(member.name, member.name.lower()): member for member in members}
 
 
 def Solref(default: tuple[float, float] = SOLREF) -> Any:

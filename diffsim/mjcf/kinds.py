@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -196,7 +196,37 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegerKind(Kind):
+class NumberKind(Kind):
+    """One number or several; a Python program may give them as such."""
+
+    def accept(self, value: Any) -> Any:
+        return self.parse(value if isinstance(value, str) else _plain(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayKind(NumberKind):
+    """From `fewest` to `length` numbers (any number if `length` is None), as an array that cannot be written to.
+
+    Where fewer than `length` are given, the others keep the value that is inherited.
+    """
+
+    dtype: ClassVar[type[np.generic]]
+    length: int | None
+    fewest: int = 0
+
+    def accept(self, value: Any) -> Any:
+        # what an element already holds has been read and checked
+        held = isinstance(value, np.ndarray) and value.dtype == self.dtype and value.ndim == 1
+        return value if held and not value.flags.writeable else super().accept(value)
+
+    def over(self, inherited: Any, value: Any) -> Any:
+        if not self.length or value is None or inherited is None or len(value) >= len(inherited):
+            return super().over(inherited, value)
+        return frozen(np.concatenate([value, inherited[len(value) :]]), value.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerKind(NumberKind):
     """One integer, from `least` to `most` where these are given."""
 
     least: int | None = None
@@ -210,16 +240,12 @@ class IntegerKind(Kind):
             raise BadValue(f"takes 1 integer, {len(tokens)} given")
         return _integer(tokens[0], self.least, self.most)
 
-    def accept(self, value: Any) -> Any:
-        return self.parse(value if isinstance(value, str) else _plain(value))
-
 
 @dataclass(frozen=True, kw_only=True)
-class IntegersKind(Kind):
-    """From `fewest` to `length` integers (any number if `length` is None), each from `least` to `most`."""
+class IntegersKind(ArrayKind):
+    """Integers, each from `least` to `most`."""
 
-    length: int | None
-    fewest: int = 0
+    dtype = np.int64
     least: int | None = None
     most: int | None = None
 
@@ -230,20 +256,12 @@ class IntegersKind(Kind):
         _count(tokens, self.fewest, self.length, "integer")
         return frozen([_integer(token, self.least, self.most) for token in tokens], np.int64)
 
-    def accept(self, value: Any) -> Any:
-        if _is_kept(value, np.int64):
-            return value
-        return self.parse(value if isinstance(value, str) else _plain(value))
-
     def text(self, value: Any) -> str:
         return " ".join(map(str, value.tolist()))
 
-    def over(self, inherited: Any, value: Any) -> Any:
-        return _overlay(inherited, value) if self.length else super().over(inherited, value)
-
 
 @dataclass(frozen=True, kw_only=True)
-class RealKind(Kind):
+class RealKind(NumberKind):
     """One finite number, bounded as `above` (excluded), `least` and `most` say."""
 
     above: float | None = None
@@ -261,7 +279,7 @@ class RealKind(Kind):
     def accept(self, value: Any) -> Any:
         if isinstance(value, float) and math.isfinite(value):
             return self._bounded(float(value))
-        return self.parse(value if isinstance(value, str) else _plain(value))
+        return super().accept(value)
 
     def text(self, value: Any) -> str:
         return number(value)
@@ -277,15 +295,13 @@ class RealKind(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealsKind(Kind):
-    """From `fewest` to `length` numbers (any number if `length` is None).
+class RealsKind(ArrayKind):
+    """Real numbers.
 
     repeat: a single number stands for all of them. infinite: infinities are allowed. nonzero: not all may be zero.
-    Where fewer than `length` are given, the others keep the value that is inherited.
     """
 
-    length: int | None
-    fewest: int = 0
+    dtype = np.float64
     infinite: bool = False
     nonzero: bool = False
     repeat: bool = False
@@ -302,16 +318,8 @@ class RealsKind(Kind):
             values = values * self.length
         return frozen(values, np.float64)
 
-    def accept(self, value: Any) -> Any:
-        if _is_kept(value, np.float64):
-            return value
-        return self.parse(value if isinstance(value, str) else _plain(value))
-
     def text(self, value: Any) -> str:
         return " ".join(map(number, value.tolist()))
-
-    def over(self, inherited: Any, value: Any) -> Any:
-        return _overlay(inherited, value) if self.length else super().over(inherited, value)
 
 
 def number(value: float) -> str:
@@ -328,11 +336,6 @@ def _plain(value: Any) -> str:
     except ValueError:
         raise BadValue(f"takes numbers, not {shortened(str(value))}") from None
     return " ".join(number(entry) for entry in array.ravel().tolist())
-
-
-def _is_kept(value: Any, dtype: npt.DTypeLike) -> bool:
-    """Whether this is an array that an element already holds: read, checked, and not to be written to."""
-    return isinstance(value, np.ndarray) and value.dtype == dtype and value.ndim == 1 and not value.flags.writeable
 
 
 def _integer(token: str, least: int | None, most: int | None) -> int:
@@ -367,10 +370,3 @@ def frozen(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     array = np.array(values, dtype)
     array.flags.writeable = False
     return array
-
-
-def _overlay(inherited: Any, value: Any) -> Any:
-    """`value` over the first entries of `inherited`: a short vector leaves the rest as it was."""
-    if value is None or inherited is None or len(value) >= len(inherited):
-        return value if value is not None else inherited
-    return frozen(np.concatenate([value, inherited[len(value) :]]), value.dtype)

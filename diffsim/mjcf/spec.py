@@ -27,7 +27,7 @@ from MJCF's values again. Source: MuJoCo XML reference, "default"; mjXReader::De
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, Generic, overload
 
 from diffsim.base.errors import MjcfError, Problem, Problems, near_match
 from diffsim.mjcf.elements.actuator import Actuator
@@ -99,6 +99,26 @@ class Defaults:
         return name or MAIN
 
 
+class _Every(Generic[AnyElement]):
+    """A property of a Spec: the elements of one class, in file order."""
+
+    def __init__(self, cls: type[AnyElement]) -> None:
+        self.cls = cls
+
+    def __get__(self, spec: "Spec", owner: type) -> list[AnyElement]:
+        return spec.all(self.cls)
+
+
+class _Section:
+    """A property of a Spec: the section of its name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.tag = name
+
+    def __get__(self, spec: "Spec", owner: type) -> Any:
+        return spec.section(self.tag)
+
+
 @dataclass(eq=False)
 class Spec:
     """A model: `root` holds every element as written, the other fields are views of it.
@@ -120,6 +140,41 @@ class Spec:
     names: dict[str, dict[str, Element]] = field(default_factory=dict)
     models: "dict[str, Spec]" = field(default_factory=dict)
     homes: dict[int, Resources] = field(default_factory=dict)
+
+    # all elements of a class; of bodies the first is the world
+    bodies = _Every(Body)
+    geoms = _Every(Geom)
+    sites = _Every(Site)
+    cameras = _Every(Camera)
+    lights = _Every(Light)
+    meshes = _Every(Mesh)
+    flexes = _Every(Flex)
+    skins = _Every(Skin)
+    hfields = _Every(HField)
+    textures = _Every(Texture)
+    materials = _Every(Material)
+    pairs = _Every(Pair)
+    excludes = _Every(Exclude)
+    equalities = _Every(Equality)
+    tendons = _Every(Tendon)
+    actuators = _Every(Actuator)
+    sensors = _Every(Sensor)
+    keys = _Every(Key)
+    numerics = _Every(Numeric)
+    texts = _Every(CustomText)
+    tuples = _Every(Tuple)
+
+    # sections, made where there are none: `spec.asset.add("mesh", ...)`; `default` is the default class `main`, nested
+    # ones are `spec.find("default", name)`
+    default = _Section()
+    asset = _Section()
+    contact = _Section()
+    equality = _Section()
+    tendon = _Section()
+    actuator = _Section()
+    sensor = _Section()
+    keyframe = _Section()
+    custom = _Section()
 
     def __repr__(self) -> str:
         counts = {
@@ -280,136 +335,6 @@ class Spec:
         return self.homes.get(id(element.settings), self.resources)
 
     @property
-    def bodies(self) -> list[Body]:
-        """The bodies, the world first."""
-        return self.all(Body)
-
-    @property
     def joints(self) -> list[Joint | FreeJoint]:
         """The joints, free joints among them."""
         return [element for element in self.walk() if isinstance(element, Joint | FreeJoint)]
-
-    @property
-    def geoms(self) -> list[Geom]:
-        return self.all(Geom)
-
-    @property
-    def sites(self) -> list[Site]:
-        return self.all(Site)
-
-    @property
-    def cameras(self) -> list[Camera]:
-        return self.all(Camera)
-
-    @property
-    def lights(self) -> list[Light]:
-        return self.all(Light)
-
-    @property
-    def meshes(self) -> list[Mesh]:
-        return self.all(Mesh)
-
-    @property
-    def flexes(self) -> list[Flex]:
-        return self.all(Flex)
-
-    @property
-    def skins(self) -> list[Skin]:
-        return self.all(Skin)
-
-    @property
-    def hfields(self) -> list[HField]:
-        return self.all(HField)
-
-    @property
-    def textures(self) -> list[Texture]:
-        return self.all(Texture)
-
-    @property
-    def materials(self) -> list[Material]:
-        return self.all(Material)
-
-    @property
-    def pairs(self) -> list[Pair]:
-        return self.all(Pair)
-
-    @property
-    def excludes(self) -> list[Exclude]:
-        return self.all(Exclude)
-
-    @property
-    def equalities(self) -> list[Equality]:
-        return self.all(Equality)
-
-    @property
-    def tendons(self) -> list[Tendon]:
-        return self.all(Tendon)
-
-    @property
-    def actuators(self) -> list[Actuator]:
-        return self.all(Actuator)
-
-    @property
-    def sensors(self) -> list[Sensor]:
-        return self.all(Sensor)
-
-    @property
-    def keys(self) -> list[Key]:
-        return self.all(Key)
-
-    @property
-    def numerics(self) -> list[Numeric]:
-        return self.all(Numeric)
-
-    @property
-    def texts(self) -> list[CustomText]:
-        return self.all(CustomText)
-
-    @property
-    def tuples(self) -> list[Tuple]:
-        return self.all(Tuple)
-
-    @property
-    def default(self) -> Any:
-        """The default class `main`; nested classes: `spec.find("default", name)`."""
-        return self.section("default")
-
-    @property
-    def asset(self) -> Any:
-        """Meshes, height fields, textures, materials."""
-        return self.section("asset")
-
-    @property
-    def contact(self) -> Any:
-        """Pairs and exclusions."""
-        return self.section("contact")
-
-    @property
-    def equality(self) -> Any:
-        """Equality constraints."""
-        return self.section("equality")
-
-    @property
-    def tendon(self) -> Any:
-        """Tendons."""
-        return self.section("tendon")
-
-    @property
-    def actuator(self) -> Any:
-        """Actuators."""
-        return self.section("actuator")
-
-    @property
-    def sensor(self) -> Any:
-        """Sensors."""
-        return self.section("sensor")
-
-    @property
-    def keyframe(self) -> Any:
-        """Keyframes."""
-        return self.section("keyframe")
-
-    @property
-    def custom(self) -> Any:
-        """Numerics, texts, tuples."""
-        return self.section("custom")

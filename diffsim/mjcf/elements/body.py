@@ -30,32 +30,13 @@ from diffsim.mjcf.attributes import (
     Text,
     Tristate,
     Vector,
+    keywords,
 )
 from diffsim.mjcf.schema import Element
 
-SLEEP_POLICIES = {
-    "auto": SleepPolicy.AUTO,
-    "never": SleepPolicy.NEVER,
-    "allowed": SleepPolicy.ALLOWED,
-    "init": SleepPolicy.INIT,
-}
-JOINT_TYPES = {
-    "free": JointType.FREE,
-    "ball": JointType.BALL,
-    "slide": JointType.SLIDE,
-    "hinge": JointType.HINGE,
-}
-GEOM_TYPES = {
-    "plane": GeomType.PLANE,
-    "hfield": GeomType.HFIELD,
-    "sphere": GeomType.SPHERE,
-    "capsule": GeomType.CAPSULE,
-    "ellipsoid": GeomType.ELLIPSOID,
-    "cylinder": GeomType.CYLINDER,
-    "box": GeomType.BOX,
-    "mesh": GeomType.MESH,
-    "sdf": GeomType.SDF,
-}
+SLEEP_POLICIES = keywords((SleepPolicy.AUTO, SleepPolicy.NEVER, SleepPolicy.ALLOWED, SleepPolicy.INIT))
+JOINT_TYPES = keywords(JointType)
+GEOM_TYPES = keywords(GeomType(kind) for kind in range(GeomType.SDF + 1))
 
 
 @dataclass(eq=False)
@@ -228,27 +209,10 @@ class Site(Oriented):
     user: Vector | None = Reals(None)
 
 
-CAMLIGHT_MODES = {
-    "fixed": CamLightMode.FIXED,
-    "track": CamLightMode.TRACK,
-    "trackcom": CamLightMode.TRACKCOM,
-    "targetbody": CamLightMode.TARGETBODY,
-    "targetbodycom": CamLightMode.TARGETBODYCOM,
-}
-PROJECTIONS = {"perspective": Projection.PERSPECTIVE, "orthographic": Projection.ORTHOGRAPHIC}
-CAMERA_OUTPUTS = {
-    "rgb": CamOutBit.RGB,
-    "depth": CamOutBit.DEPTH,
-    "distance": CamOutBit.DIST,
-    "normal": CamOutBit.NORMAL,
-    "segmentation": CamOutBit.SEG,
-}
-LIGHT_TYPES = {
-    "spot": LightType.SPOT,
-    "directional": LightType.DIRECTIONAL,
-    "point": LightType.POINT,
-    "image": LightType.IMAGE,
-}
+CAMLIGHT_MODES = keywords(CamLightMode)
+PROJECTIONS = keywords(Projection)
+CAMERA_OUTPUTS = keywords(CamOutBit, DIST="distance", SEG="segmentation")
+LIGHT_TYPES = keywords(LightType)
 
 
 @dataclass(eq=False)

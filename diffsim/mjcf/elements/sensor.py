@@ -1,34 +1,32 @@
 """Sensors: one class for each set of attributes, many tags for each class (TAGS).
 
-A class also says which of its attributes name the sensor's object and its reference frame (`ends`), and what
-becomes of the rest (`parameters`).
+A class also says which of its attributes name the sensor's object and its reference frame (`attached_to`,
+`relative_to`), and what becomes of the rest (`parameters`).
 
 Source: MuJoCo XML reference, "sensor".
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from diffsim.base.enums import ConDataField, DataType, ObjType, RayDataField, SensorType, Stage
 from diffsim.base.errors import Problems
-from diffsim.mjcf.attributes import Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector
+from diffsim.mjcf.attributes import Integer, Keyword, Keywords, Name, Real, Reals, Reference, Text, Vector, keywords
 from diffsim.mjcf.elements.settings import OBJECTS
 from diffsim.mjcf.schema import Element
 
 # the type of an object, and its name where it is given
 End = tuple[ObjType, str | None]
 NOTHING: End = (ObjType.UNKNOWN, None)
+# attributes that may name an object, with its type, or with the attribute that says its type
+Naming = tuple[tuple[str, ObjType | str], ...]
 
 INTERPOLATIONS = {"zoh": 0, "linear": 1, "cubic": 2}
 REDUCTIONS = {"none": 0, "mindist": 1, "maxforce": 2, "netforce": 3}
 FRAMES = {word: OBJECTS[word] for word in ("body", "xbody", "geom", "site", "camera")}
-STAGES = {"none": Stage.NONE, "pos": Stage.POS, "vel": Stage.VEL, "acc": Stage.ACC}
-DATATYPES = {
-    "real": DataType.REAL,
-    "positive": DataType.POSITIVE,
-    "axis": DataType.AXIS,
-    "quaternion": DataType.QUATERNION,
-}
+STAGES = keywords(Stage)
+DATATYPES = keywords(DataType)
 CONTACT_DATA = {field.name.lower(): field for field in ConDataField}
 RAY_DATA = {field.name.lower(): field for field in RayDataField}
 
@@ -46,6 +44,9 @@ _OTHER_NAMES = {
 class Sensor(Element):
     """What every sensor has. cutoff 0: no clamping. noise is stored and never applied."""
 
+    attached_to: ClassVar[Naming] = ()
+    relative_to: ClassVar[Naming] = ()
+
     name: str | None = Name("sensor")
     nsample: int = Integer(0)
     interp: int = Keyword(INTERPOLATIONS, "zoh")
@@ -62,19 +63,20 @@ class Sensor(Element):
 
     @property
     def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return NOTHING, NOTHING
+        """What the sensor is attached to, and its reference frame: of the attributes that may name it the first."""
+        return self._end(self.attached_to), self._end(self.relative_to)
+
+    def _end(self, naming: Naming) -> End:
+        for name, kind in naming:
+            objtype = getattr(self, kind) if isinstance(kind, str) else kind
+            if objtype is not None and getattr(self, name) is not None:
+                return objtype, getattr(self, name)
+        return NOTHING
 
     @property
     def parameters(self) -> tuple[int, int, int]:
         """sensor_intprm: the mask of data fields, and for contacts the reduction and the number of slots."""
         return 0, 0, 0
-
-
-def _either(element: Element, **names: ObjType) -> End:
-    """The first of the named attributes that is given, with the type of object that it names."""
-    present = _present(element, tuple(names))
-    return (names[present[0]], getattr(element, present[0])) if present else NOTHING
 
 
 def _mask(fields: Sequence[int]) -> int:
@@ -96,30 +98,25 @@ def _exactly_one(element: Element, problems: Problems, *names: str) -> None:
 class SiteSensor(Sensor):
     """A sensor mounted at a site."""
 
-    site: str = Reference("site", required=True)
+    attached_to = (("site", ObjType.SITE),)
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (ObjType.SITE, self.site), NOTHING
+    site: str = Reference("site", required=True)
 
 
 @dataclass(eq=False)
 class CamProjection(SiteSensor):
     """Where a site is seen in a camera's image, in pixels."""
 
-    camera: str = Reference("camera", required=True)
+    relative_to = (("camera", ObjType.CAMERA),)
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (ObjType.SITE, self.site), (ObjType.CAMERA, self.camera)
+    camera: str = Reference("camera", required=True)
 
 
 @dataclass(eq=False)
 class Rangefinder(Sensor):
     """Rays from a site (along its z axis) or through the pixels of a camera."""
 
+    attached_to = (("site", ObjType.SITE), ("camera", ObjType.CAMERA))
     alternatives = (("site", "camera"),)
 
     site: str | None = Reference("site")
@@ -128,11 +125,6 @@ class Rangefinder(Sensor):
 
     def check(self, problems: Problems) -> None:
         _exactly_one(self, problems, "site", "camera")
-
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return _either(self, site=ObjType.SITE, camera=ObjType.CAMERA), NOTHING
 
     @property
     def parameters(self) -> tuple[int, int, int]:
@@ -144,65 +136,50 @@ class Rangefinder(Sensor):
 class JointSensor(Sensor):
     """A sensor of a joint."""
 
-    joint: str = Reference("joint", required=True)
+    attached_to = (("joint", ObjType.JOINT),)
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (ObjType.JOINT, self.joint), NOTHING
+    joint: str = Reference("joint", required=True)
 
 
 @dataclass(eq=False)
 class TendonSensor(Sensor):
     """A sensor of a tendon."""
 
-    tendon: str = Reference("tendon", required=True)
+    attached_to = (("tendon", ObjType.TENDON),)
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (ObjType.TENDON, self.tendon), NOTHING
+    tendon: str = Reference("tendon", required=True)
 
 
 @dataclass(eq=False)
 class ActuatorSensor(Sensor):
     """A sensor of an actuator."""
 
-    actuator: str = Reference("actuator", required=True)
+    attached_to = (("actuator", ObjType.ACTUATOR),)
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (ObjType.ACTUATOR, self.actuator), NOTHING
+    actuator: str = Reference("actuator", required=True)
 
 
 @dataclass(eq=False)
 class FrameAcceleration(Sensor):
     """Acceleration of an object's frame. `body` is the inertial frame, `xbody` the body's own."""
 
+    attached_to = (("objname", "objtype"),)
+
     objtype: ObjType = Keyword(FRAMES, required=True)
     objname: str = Reference(by="objtype", required=True)
-
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (self.objtype, self.objname), NOTHING
 
 
 @dataclass(eq=False)
 class FrameSensor(FrameAcceleration):
     """Pose or velocity of an object's frame, in the world or relative to a reference frame."""
 
+    relative_to = (("refname", "reftype"),)
+
     reftype: ObjType | None = Keyword(FRAMES)
     refname: str | None = Reference(by="reftype")
 
     def check(self, problems: Problems) -> None:
         _together(self, problems, "reftype", "refname")
-
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (self.objtype, self.objname), NOTHING if self.reftype is None else (self.reftype, self.refname)
 
 
 def _together(element: Element, problems: Problems, first: str, second: str) -> None:
@@ -216,30 +193,26 @@ def _together(element: Element, problems: Problems, first: str, second: str) -> 
 class SubtreeSensor(Sensor):
     """A sensor of a body and everything that hangs on it."""
 
-    body: str = Reference("body", required=True)
+    attached_to = (("body", ObjType.BODY),)
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (ObjType.BODY, self.body), NOTHING
+    body: str = Reference("body", required=True)
 
 
 @dataclass(eq=False)
 class InsideSite(FrameAcceleration):
     """Whether an object is inside the volume of a site."""
 
-    site: str = Reference("site", required=True)
+    relative_to = (("site", ObjType.SITE),)
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (self.objtype, self.objname), (ObjType.SITE, self.site)
+    site: str = Reference("site", required=True)
 
 
 @dataclass(eq=False)
 class GeomDistance(Sensor):
     """Distance, normal or segment between two geoms, or all geoms of two bodies."""
 
+    attached_to = (("body1", ObjType.BODY), ("geom1", ObjType.GEOM))
+    relative_to = (("body2", ObjType.BODY), ("geom2", ObjType.GEOM))
     alternatives = (("geom1", "body1"), ("geom2", "body2"))
 
     geom1: str | None = Reference("geom")
@@ -251,19 +224,18 @@ class GeomDistance(Sensor):
         _exactly_one(self, problems, "geom1", "body1")
         _exactly_one(self, problems, "geom2", "body2")
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (
-            _either(self, body1=ObjType.BODY, geom1=ObjType.GEOM),
-            _either(self, body2=ObjType.BODY, geom2=ObjType.GEOM),
-        )
-
 
 @dataclass(eq=False)
 class ContactSensor(Sensor):
     """Contacts that match one or two criteria: `num` slots of the fields of `data`."""
 
+    attached_to = (
+        ("site", ObjType.SITE),
+        ("body1", ObjType.BODY),
+        ("subtree1", ObjType.XBODY),
+        ("geom1", ObjType.GEOM),
+    )
+    relative_to = (("body2", ObjType.BODY), ("subtree2", ObjType.XBODY), ("geom2", ObjType.GEOM))
     alternatives = (("geom1", "body1", "subtree1", "site"), ("geom2", "body2", "subtree2"))
 
     geom1: str | None = Reference("geom")
@@ -278,14 +250,6 @@ class ContactSensor(Sensor):
     reduce: int = Keyword(REDUCTIONS, "none")
 
     @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return (
-            _either(self, site=ObjType.SITE, body1=ObjType.BODY, subtree1=ObjType.XBODY, geom1=ObjType.GEOM),
-            _either(self, body2=ObjType.BODY, subtree2=ObjType.XBODY, geom2=ObjType.GEOM),
-        )
-
-    @property
     def parameters(self) -> tuple[int, int, int]:
         """sensor_intprm: see `Sensor.parameters`."""
         return _mask(self.data), self.reduce, self.num
@@ -295,21 +259,20 @@ class ContactSensor(Sensor):
 class Tactile(Sensor):
     """Pressure and sliding speed at the vertices of a mesh."""
 
+    # the mesh whose vertices feel, and the geom that it is fixed to
+    attached_to = (("mesh", ObjType.MESH),)
+    relative_to = (("geom", ObjType.GEOM),)
     omits = frozenset({"cutoff", "noise"})
 
     geom: str = Reference("geom", required=True)
     mesh: str = Reference("mesh", required=True)
-
-    @property
-    def ends(self) -> tuple[End, End]:
-        """The mesh whose vertices feel, and the geom that it is fixed to."""
-        return (ObjType.MESH, self.mesh), (ObjType.GEOM, self.geom)
 
 
 @dataclass(eq=False)
 class UserSensor(Sensor):
     """A sensor that the user computes."""
 
+    attached_to = (("objname", "objtype"),)
     omits = frozenset({"nsample", "interp", "delay", "interval"})
 
     objtype: ObjType | None = Keyword(OBJECTS)
@@ -321,16 +284,13 @@ class UserSensor(Sensor):
     def check(self, problems: Problems) -> None:
         _together(self, problems, "objtype", "objname")
 
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        return NOTHING if self.objtype is None else (self.objtype, self.objname), NOTHING
-
 
 @dataclass(eq=False)
 class PluginSensor(Sensor):
     """A sensor that a plugin computes."""
 
+    attached_to = (("objname", "objtype"),)
+    relative_to = (("refname", "reftype"),)
     omits = frozenset({"nsample", "interp", "delay", "interval", "noise"})
 
     plugin: str | None = Text()
@@ -343,12 +303,6 @@ class PluginSensor(Sensor):
     def check(self, problems: Problems) -> None:
         _together(self, problems, "objtype", "objname")
         _together(self, problems, "reftype", "refname")
-
-    @property
-    def ends(self) -> tuple[End, End]:
-        """What the sensor is attached to, and its reference frame."""
-        first = NOTHING if self.objtype is None else (self.objtype, self.objname)
-        return first, NOTHING if self.reftype is None else (self.reftype, self.refname)
 
 
 _FAMILIES: dict[type[Sensor], str] = {
