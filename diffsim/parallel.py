@@ -83,7 +83,9 @@ def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | N
     @functools.wraps(function)
     def spread_out(*arguments: Any) -> Any:
         own = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
-        _check_length(own, arguments, chosen)
+        for axes, argument in zip(own, arguments, strict=False):
+            among = jax.tree.map(lambda axis, part: None if axis is None else part, axes, argument, is_leaf=_is_none)
+            _check_even(among, chosen.shape[AXIS])
         sources = specs[0] if isinstance(in_axes, tuple) else (specs[0],) * len(arguments)
         inside = jax.shard_map(batched, mesh=chosen, in_specs=sources, out_specs=specs[1], check_vma=False)
         return inside(*arguments)
@@ -139,13 +141,6 @@ def _spec(axis: int | None) -> PartitionSpec:
     if axis not in (0, None):
         raise ArgumentError(f"worlds are the leading axis of what differs: axes are 0 or None, {axis} was given")
     return PartitionSpec() if axis is None else PartitionSpec(AXIS)
-
-
-def _check_length(axes: tuple, arguments: tuple, mesh: Mesh) -> None:
-    """Refuses batches that cannot be shared out evenly."""
-    for own, argument in zip(axes, arguments, strict=False):
-        batched = jax.tree.map(lambda axis, part: None if axis is None else part, own, argument, is_leaf=_is_none)
-        _check_even(batched, mesh.shape[AXIS])
 
 
 def _check_even(tree: Any, devices: int) -> None:

@@ -165,23 +165,26 @@ def compute_actuation(
     laws = groups(model.topology)
     actuators = [members(model, law, conditions) for law in laws]
     rates = [law.dynamics.rate(a) for law, a in zip(laws, actuators, strict=True)]
-    forces = [_force(law, a, rate) for law, a, rate in zip(laws, actuators, rates, strict=True)]
+    forces = []
+    for law, of_law, rate in zip(laws, actuators, rates, strict=True):
+        force = law.gain.value(of_law, of_law.gainprm) * signal(law, of_law, rate)
+        # without a bias that no limit bounds
+        forces.append(force + law.bias.value(of_law, of_law.biasprm) if law.bias.limited else force)
 
     force = _unless_switched_off(model, by_actuator(model, laws, forces))
     force = limit_on_tendons(model, force)
     force = clamp(force, model.actuator_forcerange, model.topology.actuator_forcelimited)
     force = force + _unless_switched_off(model, _unlimited_bias(model, laws, actuators))
+    on_dofs, topology = matmul(transmission.actuator_moment.T, force), model.topology
+    if topology.jnt_actgravcomp.any() and topology.has("body_gravcomp"):
+        # gravity compensation that acts through actuators
+        through = topology.jnt_actgravcomp[topology.dof_jntid] != 0
+        on_dofs = on_dofs + jnp.where(through, passive.qfrc_gravcomp, 0)
     return Actuation(
         act_dot=by_activation(model, laws, rates, act),
         actuator_force=force,
-        qfrc_actuator=_joint_forces(model, matmul(transmission.actuator_moment.T, force), passive),
+        qfrc_actuator=limit_on_joints(model, on_dofs),
     )
-
-
-def _force(law: Group, actuators: Actuators, rate: Array) -> Array:
-    """(n,) gain * signal + bias, without a bias that no limit bounds; N or N m."""
-    force = law.gain.value(actuators, actuators.gainprm) * signal(law, actuators, rate)
-    return force + law.bias.value(actuators, actuators.biasprm) if law.bias.limited else force
 
 
 def _unlimited_bias(model: Model, laws: tuple[Group, ...], actuators: list[Actuators]) -> Array:
@@ -197,14 +200,6 @@ def _unless_switched_off(model: Model, force: Array) -> Array:
     """Forces (nu,), zero of actuators that the options switch off."""
     idle = switched_off(model)
     return jnp.where(idle, 0, force) if idle.any() else force
-
-
-def _joint_forces(model: Model, force: Array, passive: Passive) -> Array:
-    """(nv,) with gravity compensation that acts through actuators, within the limits of the joints; N or N m."""
-    topology = model.topology
-    if topology.jnt_actgravcomp.any() and topology.has("body_gravcomp"):
-        force = force + jnp.where(topology.jnt_actgravcomp[topology.dof_jntid] != 0, passive.qfrc_gravcomp, 0)
-    return limit_on_joints(model, force)
 
 
 def velocity_slopes(model: Model, state: State, inputs: Inputs, data: Data) -> tuple[np.ndarray, Array]:

@@ -22,7 +22,7 @@ from diffsim.types.data import Data, Passive
 from diffsim.types.hooks import plugin_uses
 from diffsim.types.model import Model
 from diffsim.types.state import Inputs, State
-from diffsim.types.topology import Topology, per_topology
+from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick, place
 from diffsim.xla.select import where
 
@@ -166,18 +166,13 @@ def switched_off(model: Model) -> np.ndarray:
     return (group >= 0) & (group <= 30) & ((bits & model.opt.disableactuator) != 0)
 
 
-@per_topology
-def _limited_tendons(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Actuators (n,) on tendons whose total force is limited, and these tendons (n,)."""
+def limit_on_tendons(model: Model, force: Array) -> Array:
+    """(nu,) forces, N, scaled so that their sum on each tendon stays within tendon_actfrcrange."""
+    topology = model.topology
     tendon = np.where(topology.actuator_trntype == TrnType.TENDON, topology.actuator_trnid[:, 0], -1)
     limited = np.append(topology.tendon_actfrclimited != 0, False)
     actuators = np.flatnonzero(limited[tendon] & (tendon >= 0))
-    return actuators, tendon[actuators]
-
-
-def limit_on_tendons(model: Model, force: Array) -> Array:
-    """(nu,) forces, N, scaled so that their sum on each tendon stays within tendon_actfrcrange."""
-    actuators, tendon = _limited_tendons(model.topology)
+    tendon = tendon[actuators]
     if not actuators.size:
         return force
     same_tendon = jnp.asarray(tendon[:, None] == tendon[None], force.dtype)
@@ -189,21 +184,11 @@ def limit_on_tendons(model: Model, force: Array) -> Array:
     return force * jnp.where(is_limited, place(model.nu, actuators, factor), 1)
 
 
-@per_topology
-def _limited_dofs(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """(nv,) whether the actuator force on a dof is limited, by the range of its joint, and this joint.
-
-    As in MuJoCo, only on the first dof of a joint.
-    """
-    joint = topology.dof_jntid
-    first = topology.jnt_dofadr[joint] == np.arange(topology.nv)
-    return first & (topology.jnt_actfrclimited[joint] != 0), joint
-
-
 def limit_on_joints(model: Model, force: Array) -> Array:
-    """(nv,) generalized forces, N or N m, within jnt_actfrcrange."""
-    limited, joint = _limited_dofs(model.topology)
-    return clamp(force, model.jnt_actfrcrange[joint], limited)
+    """(nv,) generalized forces, N or N m, within jnt_actfrcrange; as in MuJoCo only on the first dof of a joint."""
+    topology, joint = model.topology, model.topology.dof_jntid
+    first = topology.jnt_dofadr[joint] == np.arange(topology.nv)
+    return clamp(force, model.jnt_actfrcrange[joint], first & (topology.jnt_actfrclimited[joint] != 0))
 
 
 def user_rate(actuators: Actuators) -> Array:

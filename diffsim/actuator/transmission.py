@@ -9,6 +9,7 @@ Source: MuJoCo documentation, "Computation", "Transmission".
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -94,7 +95,7 @@ def _driven(topology: Topology, kind: TrnType) -> tuple[tuple[JointGroup, np.nda
     return tuple(driven)
 
 
-def _on_joint(model: Model, actuators: np.ndarray, pose: Pose, kind: TrnType) -> Arms:
+def _on_joint(kind: TrnType, model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
     """Force along a scalar joint, or a wrench on a ball or free joint, in the child's frame or the parent's."""
     in_parent = kind == TrnType.JOINTINPARENT
     parts, ids = [], []
@@ -105,16 +106,6 @@ def _on_joint(model: Model, actuators: np.ndarray, pose: Pose, kind: TrnType) ->
         parts.append((length, table.at[np.arange(len(driving))[:, None], group.dofs[rows]].set(arm)))
         ids.append(np.searchsorted(actuators, driving))
     return _in_order(len(actuators), ids, parts)
-
-
-def _joint(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Along a joint, in the frame of the joint's body."""
-    return _on_joint(model, actuators, pose, TrnType.JOINT)
-
-
-def _joint_in_parent(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
-    """Along a joint, in the frame of the body's parent."""
-    return _on_joint(model, actuators, pose, TrnType.JOINTINPARENT)
 
 
 def _tendon(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
@@ -223,8 +214,8 @@ def _body(model: Model, actuators: np.ndarray, pose: Pose) -> Arms:
 
 
 TRANSMISSIONS: dict[TrnType, Kind] = {
-    TrnType.JOINT: _joint,
-    TrnType.JOINTINPARENT: _joint_in_parent,
+    TrnType.JOINT: partial(_on_joint, TrnType.JOINT),
+    TrnType.JOINTINPARENT: partial(_on_joint, TrnType.JOINTINPARENT),
     TrnType.SLIDERCRANK: _slider_crank,
     TrnType.TENDON: _tendon,
     TrnType.SITE: _site,

@@ -47,12 +47,12 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 @functools.cache
 def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
     """What each parameter takes, of those that take our own classes or arrays alone."""
-    hints = {name: _members(hint) for name, hint in get_type_hints(function).items() if name != "return"}
-    return {name: kinds for name, kinds in hints.items() if all(map(_is_known, kinds))}
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    known: dict[str, tuple[type, ...]] = {}
+    for name, hint in get_type_hints(function).items():
+        kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        if name != "return" and all(map(_is_known, kinds)):
+            known[name] = kinds
+    return known
 
 
 def _is_known(kind: Any) -> bool:

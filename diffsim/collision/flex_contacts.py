@@ -205,7 +205,7 @@ def slot_contacts(slots: FlexSlots, found: Found, first_key: int) -> Contacts:
     rows, count = found.rows, len(found.place)
     valid = rows.valid & (found.dim == slots.dim)
     chosen: Array | np.ndarray = np.arange(count)
-    stop = slots.stop - slots.start
+    stop = slots.size
     if count > MOST:
         active = rows.valid & (rows.dist <= pick(found.table.margin, found.place))
         chosen, stays = thin(rows.dist, rows.pos, jax.lax.stop_gradient(active), MOST)

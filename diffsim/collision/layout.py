@@ -212,16 +212,14 @@ def _refuse(topology: Topology, unsupported: list[UnsupportedPair]) -> None:
     """Raises for candidate pairs without a pair function, one finding per kind of pair."""
     problems = []
     for pair in unsupported:
-        first, second = (_label(topology, geom) for geom in (pair.geom1, pair.geom2))
+        first, second = (
+            f"geom {topology.name('geom', geom)!r} (id {geom}, {GeomType(int(topology.geom_type[geom])).name.lower()})"
+            for geom in (pair.geom1, pair.geom2)
+        )
         message = f"contact of {first} with {second}: {pair.reason}"
         problems.append(Problem("", 0, "", message, pair.hint, unsupported=True))
     if problems:
         raise UnsupportedError(problems)
-
-
-def _label(topology: Topology, geom: int) -> str:
-    kind = GeomType(int(topology.geom_type[geom])).name.lower()
-    return f"geom {topology.name('geom', geom)!r} (id {geom}, {kind})"
 
 
 def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[Kind]]:

@@ -55,8 +55,8 @@ class Signals(NamedTuple):
 def active_set_of(constraints: Constraints, x: PerGroup) -> ActiveSet:
     """The decisions of a state, from its rows and their residuals x = J qacc - aref; they bind."""
     groups = list(zip(constraints.groups, x, strict=True))
-    pushes = tuple(laws.dual_rows(rows, residual) < 0 for rows, residual in groups)
-    deep = tuple((rows.margin - rows.pos)[None] > rows.bends for rows, _ in groups)
+    pushes = tuple(laws.efc_rows(rows, residual) < 0 for rows, residual in groups)
+    deep = tuple((rows.margin - rows.pos)[None] > rows.kinks for rows, _ in groups)
     return ActiveSet(tuple(laws.active(rows) for rows, _ in groups), pushes, deep, jnp.ones((), bool))
 
 
@@ -75,7 +75,7 @@ def fix_zones(rows: RowGroup, active_set: ActiveSet, index: int) -> RowGroup:
     if rows.law not in ZONED:
         return rows
     always = jnp.where(active_set.pushes[index], jnp.inf, -jnp.inf).astype(rows.D.dtype)
-    return dataclasses.replace(rows, until=jnp.where(active_set.binds, always, 0))
+    return dataclasses.replace(rows, threshold=jnp.where(active_set.binds, always, 0))
 
 
 def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: ActiveSet) -> Signals:
@@ -96,13 +96,13 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: Act
             touches.append(jnp.where(exists & ~acts, rows.pos - rows.margin, 1))
             pushing = jnp.any(pushes, axis=0) if rows.law in ZONED else True
             leaves.append(jnp.where(acts & pushing, rows.margin - rows.pos, 1))
-            deeper = (rows.margin - rows.pos)[None] - rows.bends
-            turn, end = jnp.where(acts[None] & (rows.bends > 0), jnp.where(deep, deeper, -deeper), 1)
+            deeper = (rows.margin - rows.pos)[None] - rows.kinks
+            turn, end = jnp.where(acts[None] & (rows.kinks > 0), jnp.where(deep, deeper, -deeper), 1)
             rises.append(end)
             turns.append(turn)
         if rows.law in ZONED:
             # the force ends where x does, and is nearer to a straight line in time: x is divided by the impedance
-            side = jnp.where(pushes, laws.dual(rows, residual), laws.dual_rows(rows, residual))
+            side = jnp.where(pushes, laws.efc_force(rows, residual), laws.efc_rows(rows, residual))
             switches.append(jnp.where(acts[None], side, 1).reshape(-1))
     return Signals(*(jnp.concatenate(parts) for parts in (touches, leaves, switches, rises, turns)))
 

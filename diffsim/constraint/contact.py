@@ -105,7 +105,7 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
         return []
     motion, bodies = axes(model.topology, source.com), slot_bodies(model, source.contacts, source.slots)
     drift = _surface_drift(source) if model.topology.has("geom_surfacevel") else None
-    joins, rows = _joins(model, source.contacts), []
+    spans, rows = _spans_blocks(model, source.contacts), []
     for slots in groups:
         part = slice(slots.start, slots.stop)
         buffer = jax.tree.map(lambda leaf, part=part: leaf[part] if leaf.ndim else leaf, source.contacts)
@@ -114,7 +114,7 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
         rows.append(
             raw._replace(
                 drift=None if drift is None else drift[: slots.dim, part],
-                joins=None if joins is None else joins[part],
+                spans_blocks=None if spans is None else spans[part],
             )
         )
     return rows
@@ -140,7 +140,7 @@ def _surface_drift(source: Sources) -> Array:
     return jnp.stack([none, *drift.T, none, none])
 
 
-def _joins(model: Model, contacts: Contacts) -> Array | None:
+def _spans_blocks(model: Model, contacts: Contacts) -> Array | None:
     """(ncon,) 1 where both bodies of a slot move, in two trees; None where M is one block, and on a GPU."""
     topology = model.topology
     if dof_blocks(topology).single or not for_cpu():
@@ -189,7 +189,7 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
         diagonal=contacts.diagonal,
         solref=contacts.solref,
         solimp=jnp.stack([jnp.zeros_like(dmax), dmax, width, midpoint, power], axis=1),
-        joins=contacts.joins,
+        spans_blocks=contacts.spans_blocks,
         # normals come first
         jacobian=BlockColumns(blocks, tuple(part[:, :count] for part in contacts.jacobian.parts)),
     )

@@ -12,7 +12,7 @@ the vertices of the element, with the inverse of their distances from the contac
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,13 @@ Array = jax.Array
 
 # N/m of contacts that are springs
 STIFFNESS = 1e4
+
+
+class Carriers(NamedTuple):
+    """What moves contacts: `body` (k, n), 0 for none, and its `weight` (k, n), negative of the first side."""
+
+    body: np.ndarray | Array
+    weight: Array
 
 
 class _Members(NamedTuple):
@@ -191,7 +198,7 @@ def flex_side(
     flexes = [each.flexes[side] for each in slots]
     most = max(topology.flex_dim[flex] + 1 for flex in flexes)
     if not any(
-        isinstance(each.meeting, FlexMeeting) or each.meeting.searched or len(each.meeting.geom) != _size(each)
+        isinstance(each.meeting, FlexMeeting) or each.meeting.searched or len(each.meeting.geom) != each.size
         for each in slots
     ):
         corners = [each.meeting.corner for each in slots if not isinstance(each.meeting, FlexMeeting)]
@@ -217,10 +224,6 @@ def flex_side(
     return vertex, safe.divide(share, jnp.broadcast_to(jnp.sum(share, axis=0), share.shape))
 
 
-def _size(slots: FlexSlots) -> int:
-    return slots.stop - slots.start
-
-
 def contacts(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]:
     """Contacts of flexes with geoms, of some dimensions, one group for each."""
     rows = []
@@ -240,12 +243,13 @@ def contact_jacobian(
     """The rows of contacts of one dimension in their frames, and the sum of the inverse weights of both sides (n,)."""
     assert flexes is not None
     topology, dim = model.topology, slots[0].dim
-    body, weight = carriers(model, slots, contacts, flexes.flexvert_xpos)
+    moved_by = carriers(model, slots, contacts, flexes.flexvert_xpos)
     frame = jnp.swapaxes(contacts.frame, 0, 1)
     turning = frame[: dim - 3] if dim > 3 else None
     among = np.concatenate([possible_bodies(topology, each) for each in slots])
-    segment = carried_rows(model, com, (body, weight), contacts.pos, frame[: min(dim, 3)], turning, among)
-    return segment, jnp.sum(jnp.abs(weight) * pick(model.body_invweight0[:, 0], body), axis=0)
+    segment = carried_rows(model, com, moved_by, contacts.pos, frame[: min(dim, 3)], turning, among)
+    inverse = pick(model.body_invweight0[:, 0], moved_by.body)
+    return segment, jnp.sum(jnp.abs(moved_by.weight) * inverse, axis=0)
 
 
 def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
@@ -262,57 +266,52 @@ def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
     return np.concatenate(found)
 
 
-def carriers(
-    model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array
-) -> tuple[np.ndarray | Array, Array]:
-    """The bodies (k, n) that move contacts in some slots, 0 for none, and their weights (k, n), below 0 of side 1."""
+def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array) -> Carriers:
+    """What moves contacts in some slots."""
     topology = model.topology
 
     def kind(each: FlexSlots) -> tuple:
         """What is done at once: slots of the same interpolated flexes, or those of all others."""
         return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in each.flexes)
 
-    parts = []
+    parts = list[Carriers]()
     for _, several in itertools.groupby(slots, kind):
         run = list(several)
         start, stop = (place - slots[0].start for place in (run[0].start, run[-1].stop))
         some = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
         sides = [side_carriers(model, run, some, vertices, side) for side in range(2)]
-        weight = jnp.concatenate([-sides[0][1], sides[1][1]])
-        if all(isinstance(body, np.ndarray) for body, _ in sides):
-            parts.append((np.concatenate([body for body, _ in sides]), weight))
-        else:
-            parts.append((jnp.concatenate([jnp.asarray(body) for body, _ in sides]), weight))
+        static = all(isinstance(moved_by.body, np.ndarray) for moved_by in sides)
+        join: Callable[..., Any] = np.concatenate if static else jnp.concatenate
+        body = join([moved_by.body for moved_by in sides])
+        parts.append(Carriers(body, jnp.concatenate([-sides[0].weight, sides[1].weight])))
     if len(parts) == 1:
         return parts[0]
-    most = max(len(weight) for _, weight in parts)
+    most = max(len(part.weight) for part in parts)
     bodies, weights = (
         [jnp.pad(jnp.asarray(part), [(0, most - len(part)), (0, 0)]) for part in column]
         for column in zip(*parts, strict=True)
     )
-    return jnp.concatenate(bodies, axis=1), jnp.concatenate(weights, axis=1)
+    return Carriers(jnp.concatenate(bodies, axis=1), jnp.concatenate(weights, axis=1))
 
 
-def side_carriers(
-    model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int
-) -> tuple[np.ndarray | Array, Array]:
-    """The bodies (k, n) that move one side of contacts, 0 for none, and their weights (k, n)."""
+def side_carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int) -> Carriers:
+    """What moves one side of contacts; all weights are positive."""
     topology, flex = model.topology, slots[0].flexes[side]
     if flex < 0:
         geoms = [each.meeting.geom for each in slots if not isinstance(each.meeting, FlexMeeting)]
-        if all(len(geom) == _size(each) for geom, each in zip(geoms, slots, strict=True)):
-            return topology.geom_bodyid[np.concatenate(geoms)][None], jnp.ones_like(contacts.dist)[None]
+        if all(len(geom) == each.size for geom, each in zip(geoms, slots, strict=True)):
+            return Carriers(topology.geom_bodyid[np.concatenate(geoms)][None], jnp.ones_like(contacts.dist)[None])
         geom = contacts.geom[:, :1].T
         body = jnp.where(geom >= 0, jnp.asarray(topology.geom_bodyid)[jnp.maximum(geom, 0)], 0)
-        return body, jnp.ones_like(contacts.dist)[None]
+        return Carriers(body, jnp.ones_like(contacts.dist)[None])
     vertex, weight = flex_side(model, slots, contacts, vertices, side)
     table = topology.flex_vertbodyid
     if topology.flex_interp[flex]:
         vertex, weight = contact_shares(model, flex, vertex, weight)
         table = topology.flex_nodebodyid
     if isinstance(vertex, np.ndarray):
-        return np.where(vertex >= 0, table[vertex], 0), weight
-    return jnp.where(vertex >= 0, jnp.asarray(table)[jnp.maximum(vertex, 0)], 0), weight
+        return Carriers(np.where(vertex >= 0, table[vertex], 0), weight)
+    return Carriers(jnp.where(vertex >= 0, jnp.asarray(table)[jnp.maximum(vertex, 0)], 0), weight)
 
 
 def add_contact_springs(

@@ -49,7 +49,7 @@ def spring(rows: RowGroup, x: Array, threshold: Array) -> Spring:
     return Spring(where(linear, -rows.D * x, elsewhere), where(linear, rows.D, 0))
 
 
-def stretch(rows: RowGroup, values: Array) -> tuple[Array, ...]:
+def on_springs(rows: RowGroup, values: Array) -> tuple[Array, ...]:
     """x of the springs of a group, from that of its basis rows (dim, n).
 
     The same, as the only entry; for pyramids that of the edges x_n + mu_i x_i and of the edges x_n - mu_i x_i,
@@ -62,16 +62,16 @@ def stretch(rows: RowGroup, values: Array) -> tuple[Array, ...]:
 
 
 def thresholds(rows: RowGroup) -> tuple[Array, ...]:
-    """x below which one-sided springs push, in the order of `stretch`: 0 unless an active set says otherwise."""
+    """x below which one-sided springs push, in the order of `on_springs`: 0 unless an active set says otherwise."""
     parts = 2 if rows.law == Law.PYRAMID else 1
-    if not rows.until.size:
+    if not rows.threshold.size:
         return (jnp.zeros((1, 1), rows.D.dtype),) * parts
-    return tuple(rows.until[part::parts] for part in range(parts))
+    return tuple(rows.threshold[part::parts] for part in range(parts))
 
 
 def _forces(rows: RowGroup, x: Array) -> list[Array]:
-    """Forces of all springs, in the order of `stretch`."""
-    return [spring(rows, *part).force for part in zip(stretch(rows, x), thresholds(rows), strict=True)]
+    """Forces of all springs, in the order of `on_springs`."""
+    return [spring(rows, *part).force for part in zip(on_springs(rows, x), thresholds(rows), strict=True)]
 
 
 def cost(rows: RowGroup, x: Array) -> Array:
@@ -81,7 +81,7 @@ def cost(rows: RowGroup, x: Array) -> Array:
         quadratic = where(zone.bottom, 0.5 * total(list(rows.D * x * x)), 0)
         return where(zone.middle, 0.5 * zone.weight * zone.gap * zone.gap, quadratic)
     costs = []
-    for y, threshold in zip(stretch(rows, x), thresholds(rows), strict=True):
+    for y, threshold in zip(on_springs(rows, x), thresholds(rows), strict=True):
         force = spring(rows, y, threshold).force
         # the work against a force f that grows to its bound at |y| = |f| / D, and stays there
         costs += list(-force * (y + 0.5 * safe.divide(force, jnp.broadcast_to(rows.D, y.shape))))
@@ -90,18 +90,23 @@ def cost(rows: RowGroup, x: Array) -> Array:
 
 def force(rows: RowGroup, x: Array) -> Array:
     """(dim, n) force of each basis row."""
-    return _cone_force(rows, x) if rows.law == Law.CONE else _basis(rows, *_forces(rows, x))
+    if rows.law != Law.CONE:
+        return _basis(rows, *_forces(rows, x))
+    # of elliptic contacts -d cost / dx
+    zone = _zones(rows, x)
+    middle = -(zone.weight * zone.gap)[None] * zone.slope * zone.scale
+    return where(zone.middle[None], middle, where(zone.bottom[None], -rows.D * x, 0))
 
 
-def dual(rows: RowGroup, x: Array) -> Array:
+def efc_force(rows: RowGroup, x: Array) -> Array:
     """(force_count, n) force of each row as MuJoCo counts rows (efc_force): of the edges of a pyramid (+, -, +, ...),
     else `force`.
     """
     return alternate(*_forces(rows, x)) if rows.law == Law.PYRAMID else force(rows, x)
 
 
-def dual_rows(rows: RowGroup, values: Array) -> Array:
-    """(force_count, n, ...) from basis rows (dim, n, ...): rows as `dual` counts them, of J for example."""
+def efc_rows(rows: RowGroup, values: Array) -> Array:
+    """(force_count, n, ...) from basis rows (dim, n, ...): rows as `efc_force` counts them, of J for example."""
     if rows.law != Law.PYRAMID:
         return values
     tangential = _wide(rows.friction, values) * values[1:]
@@ -113,7 +118,7 @@ def hessian_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y: the second derivative of the cost at x, applied to y (dim, n) or (dim, n, k)."""
     if rows.law == Law.CONE:
         return _cone_product(rows, x, y)
-    plus, *minus = (spring(rows, *part).stiffness for part in zip(stretch(rows, x), thresholds(rows), strict=True))
+    plus, *minus = (spring(rows, *part).stiffness for part in zip(on_springs(rows, x), thresholds(rows), strict=True))
     if rows.law != Law.PYRAMID:
         return _wide(plus, y) * y
     # K = sum over edges of stiffness e e^T with e = (1, +-mu_i): K_nn = sum_i k+ + k-, K_ni = mu_i (k+ - k-),
@@ -181,13 +186,6 @@ def _zones(rows: RowGroup, x: Array) -> _Zones:
     )
 
 
-def _cone_force(rows: RowGroup, x: Array) -> Array:
-    """(dim, n) -d cost / dx of elliptic contacts."""
-    zone = _zones(rows, x)
-    middle = -(zone.weight * zone.gap)[None] * zone.slope * zone.scale
-    return where(zone.middle[None], middle, where(zone.bottom[None], -rows.D * x, 0))
-
-
 def _cone_product(rows: RowGroup, x: Array, y: Array) -> Array:
     """K y of elliptic contacts, for y (dim, n) or (dim, n, k)."""
     zone = _zones(rows, x)
@@ -209,7 +207,7 @@ def alternate(plus: Array, minus: Array) -> Array:
 
 
 def basis(rows: RowGroup, forces: Array) -> Array:
-    """(dim, n) forces of the basis rows, from `dual` forces."""
+    """(dim, n) forces of the basis rows, from those of `efc_force`."""
     return _basis(rows, forces[0::2], forces[1::2]) if rows.law == Law.PYRAMID else forces
 
 

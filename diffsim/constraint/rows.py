@@ -107,7 +107,7 @@ def impedance(solimp: Array, violation: Array) -> Array:
     return where(constant, 0.5 * (d0 + dmax), curve)
 
 
-def bends(solimp: Array) -> Array:
+def kinks(solimp: Array) -> Array:
     """(2, n) the violations at which the rise of the impedance turns and ends, m or rad; 0 where it is constant."""
     width = where(solimp[..., 0] == solimp[..., 1], 0, at_least(solimp[..., 2], 0.0))
     return jnp.stack([clip(solimp[..., 3], MINIMP, MAXIMP) * width, width])
@@ -171,17 +171,17 @@ class RawRows(NamedTuple):
     # of contacts: first slot, (dim - 1, n) friction coefficients, (n, 2) solref of elliptic friction (zero: not set)
     slot: int | None = None
     # (n,) 1 where it touches dofs of two blocks of M, else 0; None: not known
-    joins: Array | None = None
+    spans_blocks: Array | None = None
     friction: Array | None = None
     solref_friction: Array | None = None
 
 
 class Prepared(NamedTuple):
-    """A group's violation (n,), m or rad, its stiffness, damping and impedance, and where this bends (2, n)."""
+    """A group's violation (n,), m or rad, its stiffness, damping and impedance, and the kinks of this (2, n)."""
 
     violation: Array
     ref: Reference
-    bends: Array
+    kinks: Array
 
 
 def contact_rows(
@@ -222,7 +222,7 @@ def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
     )
     ref = reference(solref, solimp, jnp.concatenate(sizes), model.opt.timestep, _refsafe(model))
     ends = np.cumsum([len(violation) for violation in violations])[:-1]
-    columns = [jnp.split(column, ends, axis=-1) for column in (*ref, bends(solimp))]
+    columns = [jnp.split(column, ends, axis=-1) for column in (*ref, kinks(solimp))]
     parts = zip(violations, *columns, strict=True)
     return [Prepared(violation, Reference(*of_row), bend) for violation, *of_row, bend in parts]
 
@@ -243,15 +243,15 @@ def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Pre
         slot=raw.slot,
         pos=raw.pos,
         margin=raw.margin,
-        bends=prepared.bends,
+        kinks=prepared.kinks,
         vel=vel,
         aref=stored(where(active[None], aref, 0)),
         D=stored(weight.D if law == Law.BOUNDED else where(active[None], weight.D, 0)),
-        until=jnp.zeros((0, *vel.shape[1:]), vel.dtype),
+        threshold=jnp.zeros((0, *vel.shape[1:]), vel.dtype),
         frictionloss=none if raw.frictionloss is None else where(active, raw.frictionloss, 0),
         friction=jnp.zeros((0, *vel.shape[1:]), vel.dtype) if raw.friction is None else raw.friction,
         mu=none if weight.mu is None else weight.mu,
-        joins=none if raw.joins is None else raw.joins,
+        spans_blocks=none if raw.spans_blocks is None else raw.spans_blocks,
         anchor=jnp.zeros((0, 2, 3), vel.dtype) if raw.anchor is None else raw.anchor,
     )
 

@@ -166,7 +166,10 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
         columns = _columns(model, contacts, constraints, rows, force, solution.qacc)
         parts.append((*columns, jnp.broadcast_to(island[None], (rows.force_count, rows.count)).reshape(-1)))
     if not parts:
-        return _nothing(constraints.J)
+        none, ints = jnp.zeros((0,), constraints.J.dtype), jnp.zeros((0,), jnp.int32)
+        labels = dict.fromkeys(("efc_type", "efc_id", "efc_state", "efc_island"), ints)
+        sizes = {"nefc": jnp.zeros((), jnp.int32), "efc_J": constraints.J[:0]}
+        return EfcRows(**(dict.fromkeys(EfcRows._fields, none) | labels | sizes))
     there, key, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
     order = jnp.argsort(jnp.where(there, key, jnp.iinfo(jnp.int32).max))
     there = there[order]
@@ -178,23 +181,18 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
     return EfcRows(jnp.sum(there, dtype=jnp.int32), *sorted_columns)
 
 
-def _nothing(like: Array) -> EfcRows:
-    none, ints = jnp.zeros((0,), like.dtype), jnp.zeros((0,), jnp.int32)
-    labels = dict.fromkeys(("efc_type", "efc_id", "efc_state", "efc_island"), ints)
-    fields = dict.fromkeys(EfcRows._fields, none) | labels | {"nefc": jnp.zeros((), jnp.int32), "efc_J": like[:0]}
-    return EfcRows(**fields)
-
-
 def _columns(
     model: Model, contacts: Contacts, constraints: Constraints, rows: RowGroup, force: Array, qacc: Array
 ) -> tuple[Array, ...]:
     """Whether each row of a group is there, its sort key, and the columns of `EfcRows`; rows component-major."""
     height, count, nv = rows.force_count, rows.count, model.nv
-    ids = _ids(model, rows)
+    ids = FAMILIES[rows.family].ids
+    # efc_id of the constraints of the group
+    ids = np.arange(rows.count) + (rows.slot or 0) if ids is None else ids(model.topology)
     jacobian = constraints.basis_jacobian(rows)
     normal = rows.law == Law.PYRAMID or rows.dim == 1
     first = jnp.ones((height, 1), rows.D.dtype) if normal else jnp.eye(height, 1, dtype=rows.D.dtype)
-    edges = laws.dual_rows(rows, jacobian)
+    edges = laws.efc_rows(rows, jacobian)
     loss = rows.frictionloss if rows.law == Law.BOUNDED else jnp.zeros_like(rows.pos)
     there = laws.active(rows) & _moves(model, contacts, rows, ids, jacobian)
     x = matmul(jacobian, qacc) - rows.aref
@@ -206,20 +204,14 @@ def _columns(
         first * rows.margin[None],
         jnp.broadcast_to(loss[None], (height, count)),
         jnp.broadcast_to(rows.D, (height, count)),
-        laws.dual_rows(rows, rows.vel),
-        laws.dual_rows(rows, rows.aref),
+        laws.efc_rows(rows, rows.vel),
+        laws.efc_rows(rows, rows.aref),
         force,
         jnp.broadcast_to(_state(model, rows, x, force), (height, count)),
     )
     key = _sort_key(model, contacts, rows, ids)[None] + jnp.arange(height, dtype=jnp.int32)[:, None]
     shown = jnp.broadcast_to(there[None], (height, count))
     return tuple(column.reshape(height * count, *column.shape[2:]) for column in (shown, key, *columns))
-
-
-def _ids(model: Model, rows: RowGroup) -> np.ndarray:
-    """efc_id (n,) of the constraints of a group."""
-    ids = FAMILIES[rows.family].ids
-    return np.arange(rows.count) + (rows.slot or 0) if ids is None else ids(model.topology)
 
 
 def _sort_key(model: Model, contacts: Contacts, rows: RowGroup, ids: np.ndarray) -> Array:
@@ -315,11 +307,8 @@ def contact_list(model: Model, contacts: Contacts, constraints: Constraints, sol
         "efc_address": address.astype(jnp.int32),
         "slot": jnp.arange(count, dtype=jnp.int32),
     }
-    listed = {name: _first(column, there, order, -1 if name in IDS else 0) for name, column in columns.items()}
+    listed = {}
+    for name, column in columns.items():
+        shown = there.reshape(-1, *[1] * (column.ndim - 1))
+        listed[name] = jnp.where(shown, column, jnp.asarray(-1 if name in IDS else 0, column.dtype))[order]
     return ContactList(ncon=jnp.sum(there, dtype=jnp.int32), **listed)
-
-
-def _first(column: Array, there: Array, order: Array, blank: int) -> Array:
-    """A column in order, with `blank` where nothing is there."""
-    shown = there.reshape(-1, *[1] * (column.ndim - 1))
-    return jnp.where(shown, column, jnp.asarray(blank, column.dtype))[order]

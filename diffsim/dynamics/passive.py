@@ -23,7 +23,7 @@ from diffsim.flex.cell_forces import cell_forces
 from diffsim.flex.nodes import interpolated, node_positions
 from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching, line_energy
 from diffsim.kinematics.jacobian import body_wrenches, dof_force, joint_force
-from diffsim.kinematics.joints import JointGroup, groups
+from diffsim.kinematics.joints import groups
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe
 from diffsim.math.safe import MINVAL
@@ -122,22 +122,18 @@ def _box_force(model: Model, bodies: np.ndarray, angular: Array, linear: Array) 
     return force, -scale(angular, PI * viscosity * diameter**3) - drag_torque
 
 
-@per_topology
-def _axes_of(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """Where the semi-axes of each geom come from: columns of geom_size (ngeom, 3), and how often to add column 1."""
-    columns = {
-        GeomType.SPHERE: ((0, 0, 0), (0, 0, 0)),
-        GeomType.CAPSULE: ((0, 0, 0), (0, 0, 1)),
-        GeomType.CYLINDER: ((0, 0, 1), (0, 0, 0)),
-    }
-    rows = [columns.get(GeomType(t), ((0, 1, 2), (0, 0, 0))) for t in topology.geom_type]
-    table = np.array(rows, dtype=np.int32).reshape(-1, 2, 3)
-    return table[:, 0], table[:, 1]
+SEMI_AXES = {
+    GeomType.SPHERE: ((0, 0, 0), (0, 0, 0)),
+    GeomType.CAPSULE: ((0, 0, 0), (0, 0, 1)),
+    GeomType.CYLINDER: ((0, 0, 1), (0, 0, 0)),
+}
 
 
 def semi_axes(model: Model, geoms: np.ndarray) -> Array:
     """(n, 3) m, semi-axes of the ellipsoids that stand for geoms."""
-    columns, extra = _axes_of(model.topology)
+    # columns of geom_size, and how often to add column 1
+    rows = [SEMI_AXES.get(GeomType(kind), ((0, 1, 2), (0, 0, 0))) for kind in model.topology.geom_type]
+    columns, extra = np.array(rows, np.int32).reshape(-1, 2, 3).swapaxes(0, 1)
     size = pick(model.geom_size, geoms)
     picked = jnp.take_along_axis(size, jnp.asarray(columns[geoms]), axis=1)
     return picked + size[:, 1:2] * extra[geoms]
@@ -286,14 +282,6 @@ def stiffness(linear: Array, poly: Array, x: Array) -> Array:
     return linear + x * (poly[:, 0] + x * poly[:, 1])
 
 
-@per_topology
-def _sprung(topology: Topology) -> tuple[tuple[JointGroup, np.ndarray], ...]:
-    """Groups of joints with some that can have springs, and which of each group these are."""
-    present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
-    rows = [(group, np.flatnonzero(present[group.joints])) for group in groups(topology)]
-    return tuple((group, row) for group, row in rows if row.size)
-
-
 class JointSprings(NamedTuple):
     """Springs of n joints of one type, in the dofs of one block (the rotation of a ball, say), k dofs each.
 
@@ -311,8 +299,12 @@ class JointSprings(NamedTuple):
 
 def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
     """All springs of joints, at qpos (nq,)."""
-    springs = []
-    for group, rows in _sprung(model.topology):
+    topology, springs = model.topology, []
+    present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
+    for group in groups(topology):
+        rows = np.flatnonzero(present[group.joints])
+        if not rows.size:
+            continue
         ids = group.qpos[rows]
         displacement = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
         for start, stop in group.kind.blocks:

@@ -102,7 +102,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._state, infos = later, self._infos(seen)
         done, truncated = np.asarray(seen.done) > 0, np.asarray(seen.info["truncation"]) > 0
         if self._mode is AutoresetMode.SAME_STEP and done.any():
-            infos |= {"final_obs": _objects(seen.obs, done), "_final_obs": done, "final_info": dict(infos)}
+            # observations where `done`, None elsewhere, as Gymnasium hands them over
+            last = np.full(len(done), None, dtype=object)
+            for world in np.flatnonzero(done):
+                last[world] = _numpy(jax.tree.map(lambda leaf, world=world: leaf[world], seen.obs))
+            infos |= {"final_obs": last, "_final_obs": done, "final_info": dict(infos)}
         reward = np.asarray(seen.reward, np.float64)
         return _numpy(later.obs), reward, done & ~truncated, truncated, infos
 
@@ -167,11 +171,3 @@ def _space(obs: Any) -> gymnasium.Space:
 def _numpy(tree: Any) -> Any:
     """Arrays of a tree as float32 of the user's own."""
     return jax.tree.map(lambda leaf: np.array(leaf, np.float32), tree)
-
-
-def _objects(obs: Any, done: np.ndarray) -> np.ndarray:
-    """(num_envs,) observations where `done`, None elsewhere, as Gymnasium hands them over."""
-    observations = np.full(len(done), None, dtype=object)
-    for world in np.flatnonzero(done):
-        observations[world] = _numpy(jax.tree.map(lambda leaf, world=world: leaf[world], obs))
-    return observations

@@ -56,13 +56,6 @@ def polynomials(s: Any, order: int) -> tuple[list[Any], list[Any]]:
     return [2 * s * s - 3 * s + 1, 4 * (s - s * s), 2 * s * s - s], [4 * s - 3, 4 * (1 - 2 * s), 4 * s - 1]
 
 
-@functools.cache
-def _integrals(order: int, dim: int) -> np.ndarray:
-    """(dim, dim, n, n) of d_c phi_i d_d phi_j over the unit cell."""
-    weight, gradient = _shapes(order, dim)
-    return np.einsum("q,qic,qjd->cdij", weight, gradient, gradient)
-
-
 def cell_stiffness(
     topology: Topology, flex: int, node0: Array, young: Array, poisson: Array, thickness: Array
 ) -> Array:
@@ -96,7 +89,9 @@ def cell_stiffness(
 def _elements(size: Array, plane: np.ndarray, order: int, la: Array, mu: Array, volume: Array) -> Array:
     """(m, 3 n, 3 n) of cells (m, 3) of which only the axes `plane` (m, dim), the same for all, count."""
     dim, number = plane.shape[1], (order + 1) ** plane.shape[1]
-    integral = _integrals(order, dim)
+    weight, gradient = _shapes(order, dim)
+    # d_c phi_i d_d phi_j over the unit cell
+    integral = np.einsum("q,qic,qjd->cdij", weight, gradient, gradient)
     zero = jnp.zeros((len(size), number, number), size.dtype)
     by_axes = (
         {
@@ -167,7 +162,11 @@ def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poi
     normals, spans = [], []
     for column, place in ((0, first), (1, second)):
         corner = node[cell_nodes(topology, flex)[faces[:, column]]]
-        along_first, along_second = (_tangent(corner, place, order, axis) for axis in range(2))
+        slopes = [face_slopes(place, order, axis) for axis in range(2)]
+        # of faces (k, 3) along both of their axes
+        along_first, along_second = (
+            total([corner[:, i] * slope[:, i, None] for i in range(slope.shape[1])]) for slope in slopes
+        )
         normals.append(cross(along_first, along_second))
         # the edge runs along the axis on which it is in the middle
         runs = (place[:, 0] == 0.5)[:, None]
@@ -183,12 +182,6 @@ def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poi
     seen = (norm(normals[0]) >= FLAT) & (norm(normals[1]) >= FLAT)
     rows = jnp.where(seen[:, None], rows, 0.0)
     return jnp.concatenate([jnp.full((1,), len(faces), node.dtype), rows.reshape(-1)])
-
-
-def _tangent(corner: Array, place: np.ndarray, order: int, axis: int) -> Array:
-    """(k, 3) derivatives by an axis of faces with nodes (k, n, 3), at places (k, 2) on them."""
-    weight = face_slopes(place, order, axis)
-    return total([corner[:, i] * weight[:, i, None] for i in range(weight.shape[1])])
 
 
 def face_slopes(place: np.ndarray, order: int, axis: int) -> np.ndarray:

@@ -398,13 +398,12 @@ def _over(normal: Vector, top: list[Vector], p: Vector) -> Array:
 
 def prism_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
     """Pair function of a prism and a body of a type, with one row."""
-    return functools.partial(_prism_row, kind)
 
+    def row(field: Shape, body: Shape, margin: Array) -> Candidates:
+        rows = rounded_by_margin(ROWS.get(kind, functools.partial(_hull_row, kind))(field, body), margin)
+        return rows._replace(valid=rows.valid & field.data.exists)
 
-def _prism_row(kind: GeomType, field: Shape, body: Shape, margin: Array) -> Candidates:
-    prism: Prism = field.data
-    rows = rounded_by_margin(ROWS.get(kind, functools.partial(_hull_row, kind))(field, body), margin)
-    return rows._replace(valid=rows.valid & prism.exists)
+    return row
 
 
 def rounded_by_margin(rows: Candidates, margin: Array) -> Candidates:

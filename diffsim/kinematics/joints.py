@@ -246,18 +246,12 @@ def earlier_dof(topology: Topology) -> np.ndarray:
     return earlier
 
 
-@per_topology
-def _order(topology: Topology, field: str) -> np.ndarray | None:
-    """Permutation from rows grouped by type to rows in the model's order; None if they agree."""
-    grouped = [getattr(group, field).ravel() for group in groups(topology)]
-    order = np.argsort(np.concatenate(grouped)) if grouped else np.zeros(0, dtype=np.int64)
-    return None if np.array_equal(order, np.arange(len(order))) else order
-
-
 def _assemble(topology: Topology, field: str, parts: list[Array], empty: Array) -> Array:
     joined = jnp.concatenate(parts) if len(parts) > 1 else parts[0] if parts else empty
-    order = _order(topology, field)
-    return joined if order is None else pick(joined, order)
+    # from rows grouped by type to rows in the model's order
+    grouped = [getattr(group, field).ravel() for group in groups(topology)]
+    order = np.argsort(np.concatenate(grouped)) if grouped else np.zeros(0, dtype=np.int64)
+    return joined if np.array_equal(order, np.arange(len(order))) else pick(joined, order)
 
 
 def joint_rotations(model: Model, qpos: Array) -> Array:

@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -107,10 +106,6 @@ def _plain(qpos: Array, *poses: Array, topology: Topology, names: tuple[str, ...
     return list(poses)
 
 
-def _shapes(qpos: ShapedArray, *poses: ShapedArray, topology: Topology, names: tuple[str, ...]) -> list[ShapedArray]:
-    return list(poses)
-
-
 def _derivative(
     primals: Sequence[Array], tangents: Sequence[Any], *, topology: Topology, names: tuple[str, ...]
 ) -> tuple[list[Array], list[Any]]:
@@ -143,7 +138,7 @@ def _batch(
 carried_p = Primitive("carried_poses")
 carried_p.multiple_results = True
 run_alone(carried_p, _plain, ("topology", "names"))
-carried_p.def_abstract_eval(_shapes)
+carried_p.def_abstract_eval(lambda qpos, *poses, topology, names: list(poses))
 ad.primitive_jvps[carried_p] = _derivative
 batching.primitive_batchers[carried_p] = _batch
 mlir.register_lowering(carried_p, mlir.lower_fun(_plain, multiple_results=True))
@@ -232,7 +227,10 @@ def compose_poses(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: Array
     # a position is its parent's, plus the anchor, which is fixed in the frame before the joint, plus the shift from the
     # anchor to the origin of the frame after the joint
     anchor = base_pos + rotate(base_quat, _at_nodes(links, model.jnt_pos, [0, 0, 0]))
-    anchor = _absolute_anchors(links, anchor, qpos)
+    if np.any(links.absolute >= 0):
+        # those of free joints are positions in the world, from qpos
+        free = np.flatnonzero(links.absolute[:, 0] >= 0)
+        anchor = jnp.where(links.absolute >= 0, place(len(anchor), free, pick(qpos, links.absolute[free])), anchor)
     axis = rotate(base_quat, _at_nodes(links, model.jnt_axis, [0, 0, 0]))
     before = pick(mat, links.parent)
     shift = mul_vec(mat, _at_nodes(links, joint_shifts(model, qpos), [0, 0, 0]))
@@ -282,14 +280,6 @@ def _at_nodes(links: Chain, values: Array, default: list[int]) -> Array:
     """Values (njnt, k) of joints at their nodes (n, k), and a constant at nodes without a joint."""
     constant = jnp.array([default], dtype=values.dtype)
     return pick(jnp.concatenate([values, constant]), links.joint)
-
-
-def _absolute_anchors(links: Chain, anchor: Array, qpos: Array) -> Array:
-    """The anchors (n, 3), with those of free joints, which are positions in the world, from qpos."""
-    if not np.any(links.absolute >= 0):
-        return anchor
-    free = np.flatnonzero(links.absolute[:, 0] >= 0)
-    return jnp.where(links.absolute >= 0, place(len(anchor), free, pick(qpos, links.absolute[free])), anchor)
 
 
 def _fixed_frames(model: Model, xpos: Array, xmat: Array) -> Poses:

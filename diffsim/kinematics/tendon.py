@@ -31,7 +31,9 @@ Array = jax.Array
 def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:
     """ten_length (ntendon,), m, or rad for fixed tendons of hinges, and its slope ten_J (ntendon, nv) by dof."""
     topology = model.topology
-    wraps, owner, joints = _joint_wraps(topology)
+    # path elements of fixed tendons, their tendons and joints
+    wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
+    owner, joints = np.repeat(np.arange(topology.ntendon), topology.tendon_num)[wraps], topology.wrap_objid[wraps]
     coefficient = model.wrap_prm[wraps]
     shape = (topology.ntendon, topology.nq), (topology.ntendon, topology.nv)
     by_qpos = jnp.zeros(shape[0], qpos.dtype).at[owner, topology.jnt_qposadr[joints]].add(coefficient)
@@ -63,14 +65,6 @@ class Path(NamedTuple):
     sphere: np.ndarray | None = None
     around: np.ndarray | None = None
     side: np.ndarray | None = None
-
-
-@per_topology
-def _joint_wraps(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Path elements of fixed tendons: their ids, tendons and joints."""
-    owner = np.repeat(np.arange(topology.ntendon), topology.tendon_num)
-    wraps = np.flatnonzero(topology.wrap_type == WrapType.JOINT)
-    return wraps, owner[wraps], topology.wrap_objid[wraps]
 
 
 @per_topology
@@ -239,7 +233,10 @@ class TendonPoints(NamedTuple):
 def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
     """The points of all tendons at the poses of one state."""
     topology = model.topology
-    element, tendon, kind = _places(topology)
+    # where points can be, two at a geom
+    element = np.repeat(np.arange(topology.nwrap), np.where(np.isin(topology.wrap_type, AROUND), 2, 1))
+    tendon = np.repeat(np.arange(topology.ntendon), topology.tendon_num)[element]
+    kind = topology.wrap_type[element]
     point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
     # of a geom that a tendon does not touch there are no points; all that are there are sorted to the front
     there = jnp.asarray(kind != WrapType.JOINT)
@@ -264,12 +261,3 @@ def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
         wrap_obj=jnp.pad(jnp.where(there, jnp.asarray(mark, jnp.int32), 0)[order], (0, padding)),
         wrap_xpos=jnp.pad(jnp.where(there[:, None], point, 0)[order], ((0, padding), (0, 0))),
     )
-
-
-@per_topology
-def _places(topology: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where points can be: path element, tendon and kind of each; two for a geom."""
-    owner = np.repeat(np.arange(topology.ntendon), topology.tendon_num)
-    number = np.where(np.isin(topology.wrap_type, AROUND), 2, 1)
-    element = np.repeat(np.arange(topology.nwrap), number)
-    return element, owner[element], topology.wrap_type[element]

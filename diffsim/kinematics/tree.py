@@ -58,19 +58,15 @@ def body_dof_mask(topology: Topology) -> np.ndarray:
     return padded[last_dof(topology)]
 
 
-@per_topology
-def _last_below(topology: Topology) -> np.ndarray:
-    """(nv,) the last dof of the subtree of each dof: dofs are numbered depth first, so that it is a range."""
-    return np.array([np.flatnonzero(column)[-1] for column in dof_mask(topology).T], dtype=np.int32)
-
-
 def chain_mask(topology: Topology, last: Array, dofs: np.ndarray) -> Array:
     """(count, n, k) bool: which of `dofs` (count, k) are on the chain that ends with `last` (n,), none where it is -1.
 
     For ids that are known at run time only: comparisons, where a table would have to be looked up.
     """
     end, first = last[None, :, None], dofs[:, None].astype(np.int32)
-    return (end >= first) & (end <= _last_below(topology)[first])
+    # dofs are numbered depth first: those of a subtree are a range
+    last_below = np.array([np.flatnonzero(column)[-1] for column in dof_mask(topology).T], dtype=np.int32)
+    return (end >= first) & (end <= last_below[first])
 
 
 def sum_subtree(topology: Topology, values: Array) -> Array:

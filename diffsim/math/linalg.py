@@ -186,8 +186,11 @@ class BlockDiagonal:
 
     def plus_diagonal(self, diagonal: Array) -> "BlockDiagonal":
         """The sum with a diagonal matrix, given as (n,)."""
-        pairs = zip(self.parts, self.blocks.index, strict=True)
-        return BlockDiagonal(self.blocks, tuple(part + _diagonal(split(diagonal, index)) for part, index in pairs))
+        parts = []
+        for part, index in zip(self.parts, self.blocks.index, strict=True):
+            values = split(diagonal, index)
+            parts.append(part + jnp.eye(values.shape[1], dtype=values.dtype)[None] * values[:, None, :])
+        return BlockDiagonal(self.blocks, tuple(parts))
 
     def plus(self, other: "BlockDiagonal") -> "BlockDiagonal":
         """The sum with a matrix that has some of these blocks."""
@@ -304,11 +307,6 @@ def gram(left: BlockColumns, right: BlockColumns) -> BlockDiagonal:
     return BlockDiagonal(
         left.blocks, tuple(per_block(matmul, *pair) for pair in zip(transposed, right.parts, strict=True))
     )
-
-
-def _diagonal(values: Array) -> Array:
-    """(count, size, size) diagonal matrices with `values` (count, size)."""
-    return jnp.eye(values.shape[1], dtype=values.dtype)[None] * values[:, None, :]
 
 
 PerSizeLU = tuple[tuple[Array, Array], ...]

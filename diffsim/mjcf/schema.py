@@ -60,8 +60,14 @@ class Element:
     def of(cls, values: Mapping[str, Any], **place: Any) -> Self:
         """An element of values that are known to be legal, as parsing or another element gives them."""
         element = object.__new__(cls)
-        element.__dict__.update(_blank(cls), children=[], **place, **values)
+        element.__dict__.update(cls._blank(), children=[], **place, **values)
         return element
+
+    @classmethod
+    @functools.cache
+    def _blank(cls) -> dict[str, Any]:
+        """The fields of an element that says nothing."""
+        return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "children"}
 
     def __init_subclass__(cls) -> None:
         # else every dataclass would make its own, with all that is not set
@@ -120,14 +126,18 @@ class Element:
         return f'<{tag} name="{name}">' if name else f"<{tag}>"
 
     @classmethod
+    @functools.cache
     def attributes(cls) -> dict[str, Kind]:
         """Every attribute of the class by the name of its field."""
-        return _attributes(cls)
+        return {field.name: field.metadata["kind"] for field in dataclasses.fields(cls) if "kind" in field.metadata}
 
     @classmethod
+    @functools.cache
     def legal(cls, in_default: bool = False) -> dict[str, Kind]:
         """The attributes that the element's XML may have, by field name; `in_default`: inside `<default>`."""
-        return _legal(cls, in_default)
+        refused = cls.omits | (cls.default_omits if in_default else frozenset())
+        kinds = cls.attributes().items()
+        return {name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)}
 
     def given(self) -> dict[str, Any]:
         """The attributes that are set, by field name."""
@@ -183,24 +193,6 @@ AnyElement = TypeVar("AnyElement", bound=Element)
 
 # the fields of an element that are not attributes
 _PLACE = frozenset(field.name for field in dataclasses.fields(Element))
-
-
-@functools.cache
-def _attributes(cls: type[Element]) -> dict[str, Kind]:
-    return {field.name: field.metadata["kind"] for field in dataclasses.fields(cls) if "kind" in field.metadata}
-
-
-@functools.cache
-def _blank(cls: type[Element]) -> dict[str, Any]:
-    """The fields of an element that says nothing."""
-    return {field.name: field.default for field in dataclasses.fields(cls) if field.name != "children"}
-
-
-@functools.cache
-def _legal(cls: type[Element], in_default: bool) -> dict[str, Kind]:
-    refused = cls.omits | (cls.default_omits if in_default else frozenset())
-    kinds = cls.attributes().items()
-    return {name: kind for name, kind in kinds if name not in refused and (kind.defaultable or not in_default)}
 
 
 @functools.cache

@@ -140,19 +140,14 @@ def _check_one_file(spec: Spec) -> None:
     for section in foreign:
         if any(other is not section and other.class_ == section.class_ for other in foreign):
             problems.unsupported(section, "an attached model has several sections of default classes")
-        elif _cannot_undo(spec):
+        elif any(
+            # what our class `main` gives, and has no value to go back to
+            getattr(plain, name) is None and getattr(spec.defaults.classes[MAIN][key], name) is not None
+            for key, plain in Defaults([], Problems()).classes[MAIN].items()
+            for name in plain.legal(in_default=True)
+        ):
             problems.unsupported(section, "our class 'main' says what a class in it cannot undo")
     problems.raise_if_any()
-
-
-def _cannot_undo(spec: Spec) -> bool:
-    """Whether our class `main` gives an attribute that has no value to go back to."""
-    ours = spec.defaults.classes[MAIN]
-    return any(
-        getattr(plain, name) is None and getattr(ours[key], name) is not None
-        for key, plain in Defaults([], Problems()).classes[MAIN].items()
-        for name in plain.legal(in_default=True)
-    )
 
 
 # --------------------------------------------------------------------------------------------------------- attributes

@@ -123,11 +123,11 @@ def _on_normal(rows: RowGroup, values: Array) -> Array:
 
 
 COLUMNS: dict[str, Column] = {
-    "efc_J": lambda efc, rows, force: laws.dual_rows(rows, efc.basis_jacobian(rows)),
+    "efc_J": lambda efc, rows, force: laws.efc_rows(rows, efc.basis_jacobian(rows)),
     "efc_pos": lambda efc, rows, force: _on_normal(rows, rows.pos),
     "efc_margin": lambda efc, rows, force: _on_normal(rows, rows.margin),
     "efc_frictionloss": lambda efc, rows, force: (rows.frictionloss if rows.law == Law.BOUNDED else 0 * rows.pos)[None],
     "efc_D": lambda efc, rows, force: rows.D,
-    "efc_aref": lambda efc, rows, force: laws.dual_rows(rows, rows.aref),
+    "efc_aref": lambda efc, rows, force: laws.efc_rows(rows, rows.aref),
     "efc_force": lambda efc, rows, force: force,
 }

@@ -56,14 +56,9 @@ def read_sensors(model: Model, state: State, inputs: Inputs, data: Data, contact
 
 def unsupported_sensors(topology: Topology) -> list[tuple[int, str]]:
     """Sensors of a model that diffsim cannot evaluate: (index, reason)."""
-    reasons = [(sensor, _refusal(topology, sensor)) for sensor in range(topology.nsensor)]
+    kinds = enumerate(map(SensorType, topology.sensor_type.tolist()))
+    reasons = [(sensor, SENSORS[kind].refusal(topology, sensor)) for sensor, kind in kinds]
     return [(sensor, reason) for sensor, reason in reasons if reason]
-
-
-def _refusal(topology: Topology, sensor: int) -> str:
-    """Why a sensor cannot be evaluated; empty if it can."""
-    kind = SensorType(topology.sensor_type[sensor])
-    return SENSORS[kind].refusal(topology, sensor)
 
 
 class Piece(NamedTuple):
@@ -97,11 +92,24 @@ def _layout(topology: Topology) -> Layout:
     """
     refused = unsupported_sensors(topology)
     if refused:
-        raise UnsupportedError(_problem(topology, sensor, reason) for sensor, reason in refused)
+        problems = []
+        for sensor, reason in refused:
+            kind = SensorType(topology.sensor_type[sensor]).name.lower()
+            name = topology.name("sensor", sensor) or f"number {sensor}"
+            problems.append(Problem("", 0, f"sensor {kind} {name!r}", reason, unsupported=True))
+        raise UnsupportedError(problems)
+    # by what the sensors of a group have in common
     members: dict[tuple, list[int]] = defaultdict(list)
     for sensor in range(topology.nsensor):
-        members[_key(topology, sensor)].append(sensor)
-    groups = [_group(topology, np.array(indices)) for indices in members.values()]
+        kind = SensorType(topology.sensor_type[sensor])
+        types = ObjType(topology.sensor_objtype[sensor]), ObjType(topology.sensor_reftype[sensor])
+        dim, parameters = int(topology.sensor_dim[sensor]), tuple(topology.sensor_intprm[sensor].tolist())
+        apart = bool(topology.sensor_refid[sensor] >= 0), SENSORS[kind].variant(topology, sensor)
+        members[kind, *types, dim, parameters, *apart].append(sensor)
+    groups = []
+    for common, sensors in members.items():
+        ids = np.array(sensors)
+        groups.append(Group(*common[:5], ids, topology.sensor_objid[ids], topology.sensor_refid[ids]))
     # element k of the concatenated values belongs at address[k]
     address = np.concatenate(
         [(topology.sensor_adr[group.sensors][:, None] + np.arange(group.dim)).reshape(-1) for group in groups]
@@ -116,54 +124,15 @@ def _layout(topology: Topology) -> Layout:
     return Layout(groups, order, pieces)
 
 
-def _key(topology: Topology, sensor: int) -> tuple:
-    """What the sensors of a group have in common."""
-    kind = SensorType(topology.sensor_type[sensor])
-    return (
-        kind,
-        int(topology.sensor_objtype[sensor]),
-        int(topology.sensor_reftype[sensor]),
-        bool(topology.sensor_refid[sensor] >= 0),
-        int(topology.sensor_dim[sensor]),
-        tuple(topology.sensor_intprm[sensor].tolist()),
-        SENSORS[kind].variant(topology, sensor),
-    )
-
-
-def _group(topology: Topology, indices: np.ndarray) -> Group:
-    first = indices[0]
-    return Group(
-        type=SensorType(topology.sensor_type[first]),
-        objtype=ObjType(topology.sensor_objtype[first]),
-        reftype=ObjType(topology.sensor_reftype[first]),
-        dim=int(topology.sensor_dim[first]),
-        parameters=tuple(topology.sensor_intprm[first].tolist()),
-        sensors=indices,
-        objid=topology.sensor_objid[indices],
-        refid=topology.sensor_refid[indices],
-    )
-
-
-def _problem(topology: Topology, sensor: int, reason: str) -> Problem:
-    kind = SensorType(topology.sensor_type[sensor]).name.lower()
-    name = topology.name("sensor", sensor) or f"number {sensor}"
-    return Problem("", 0, f"sensor {kind} {name!r}", reason, unsupported=True)
-
-
 def _cut_off(model: Model, values: Array, owner: np.ndarray) -> Array:
     """Clamps readings (n,) of sensors (n,) to sensor_cutoff where it is positive: real values on both sides, positive
     ones from above."""
-    above, below = (bound[owner] for bound in _clamped(model.topology))
+    topology = model.topology
+    clipped = np.array([SENSORS[SensorType(kind)].clipped for kind in topology.sensor_type])
+    below = (topology.sensor_datatype == DataType.REAL) & clipped
+    above = below | ((topology.sensor_datatype == DataType.POSITIVE) & clipped)
+    below, above = below[owner], above[owner]
     cutoff = model.sensor_cutoff[owner]
     active = cutoff > 0
     values = jnp.where(active & above & (values > cutoff), cutoff, values)
     return jnp.where(active & below & (values < -cutoff), -cutoff, values)
-
-
-@per_topology
-def _clamped(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
-    """(nsensor,) whether the readings of each sensor are clamped from above and from below."""
-    clipped = np.array([SENSORS[SensorType(kind)].clipped for kind in topology.sensor_type])
-    real = topology.sensor_datatype == DataType.REAL
-    positive = topology.sensor_datatype == DataType.POSITIVE
-    return (real | positive) & clipped, real & clipped

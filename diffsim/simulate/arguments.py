@@ -52,7 +52,13 @@ def check_record(name: str, model: Model, record: Record) -> None:
         expected = tuple(getattr(model.topology, size) if isinstance(size, str) else size for size in sizes)
         shape = np.shape(value)
         if shape != expected:
-            raise ValueError(f"{path} has shape {shape}, expected {expected}: {_advice(field, expected, shape)}")
+            names = ", ".join(str(size) for size in field.metadata["shape"])
+            advice = f"one world of this model has ({names}) there; is this of another model?"
+            if len(shape) > len(expected) and shape[len(shape) - len(expected) :] == expected:
+                advice = (
+                    "a batch needs jax.vmap, as in jax.vmap(diffsim.step, in_axes=(None, 0, 0))(model, states, inputs)"
+                )
+            raise ValueError(f"{path} has shape {shape}, expected {expected}: {advice}")
         if isinstance(value, jax.Array) and field.metadata["dtype"] is float and value.dtype != model.qpos0.dtype:
             raise TypeError(
                 f"{path} is {value.dtype}, the model is {model.qpos0.dtype}; make both under the same jax_enable_x64"
@@ -67,13 +73,6 @@ def check_shape(name: str, value: jax.Array, *expected: int) -> None:
     """
     if np.shape(value) != expected:
         raise ValueError(f"{name} has shape {np.shape(value)}, expected {expected}; batch with jax.vmap")
-
-
-def _advice(field: dataclasses.Field, expected: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    if len(shape) > len(expected) and shape[len(shape) - len(expected) :] == expected:
-        return "a batch needs jax.vmap, as in jax.vmap(diffsim.step, in_axes=(None, 0, 0))(model, states, inputs)"
-    names = ", ".join(str(size) for size in field.metadata["shape"])
-    return f"one world of this model has ({names}) there; is this of another model?"
 
 
 @checked

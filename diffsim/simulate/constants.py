@@ -211,7 +211,10 @@ def constants(model: Model) -> dict[str, Any]:
     computed |= inverse_weights(model, *at_qpos0)
     computed |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
     computed |= _fixed_views(model, kinematics, com)
-    computed["dof_M0"] = _dof_inertia(model, com, tendons, inertia)
+    if has_tendon_armature(model.topology):
+        # dof_M0 is without it
+        inertia = compute_inertia(model, com, tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J)))
+    computed["dof_M0"] = inertia.M.diagonal
     computed |= around(trees(model.topology), model.mesh_vert)
     computed["eq_data"] = _relative_poses(model, kinematics)
     computed["actuator_biasprm"] = _damping_from_ratio(model, transmission, computed["dof_M0"])
@@ -252,14 +255,6 @@ def position(model: Model, qpos: Array) -> Position:
 
 
 # ------------------------------------------------------------------------------------------- tendons and actuators
-
-
-def _dof_inertia(model: Model, com: ComFrame, tendons: Tendons, inertia: Inertia) -> Array:
-    """dof_M0 (nv,): the diagonal of M without the armature of tendons."""
-    if not has_tendon_armature(model.topology):
-        return inertia.M.diagonal
-    without = tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J))
-    return compute_inertia(model, com, without).M.diagonal
 
 
 def _damping_from_ratio(model: Model, transmission: Transmission, inertia: Array) -> Array:

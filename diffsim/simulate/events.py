@@ -97,19 +97,15 @@ def first_change(three: tuple[Signals, Signals, Signals]) -> Change:
     if not first.size:
         zero, one = jnp.zeros((), first.dtype), jnp.ones((), first.dtype)
         return Change(zero > 0, jnp.zeros((), jnp.int32), one, (zero, zero), zero)
-    crosses, place = _crosses(three[2]), jnp.arange(first.size)
+    # which signals have become negative; a turn of the rise only where the motion stays within it
+    *others, rises, turns = (jax.lax.stop_gradient(signal) < 0 for signal in three[2])
+    crosses, place = jnp.concatenate([*others, rises, turns & ~rises]), jnp.arange(first.size)
     part = jnp.where(place < jumps, BEYOND[first.dtype.itemsize], PAST)
     order = _zero(first, middle, end, part * end) + jnp.where(place < touches, 0.0, 1.0)
     index = jnp.argmin(jnp.where(crosses, order, jnp.inf))
     first, middle, end = (values[index] for values in all_three)
     goal = part[index] * end
     return Change(jnp.any(crosses), index, _zero(first, middle, end, goal), (first, end), goal)
-
-
-def _crosses(end: Signals) -> Array:
-    """Which signals have become negative; a turn of the rise only where the motion stays within it."""
-    *others, rises, turns = (jax.lax.stop_gradient(signal) < 0 for signal in end)
-    return jnp.concatenate([*others, rises, turns & ~rises])
 
 
 def _zero(first: Array, middle: Array, end: Array, goal: Array) -> Array:

@@ -198,7 +198,9 @@ def _sample(model: Model, key: Array, name: str, sampler: Sampler) -> Array:
     if not isinstance(sampler, Draw):
         return jnp.asarray(sampler(key, value), value.dtype)
     if sampler.only is None:
-        return sampler.combine(value, _even(key, value, sampler, isinstance(_first_size(name), str)))
+        # the size that counts the rows of a leaf of the model; none of options
+        declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
+        return sampler.combine(value, _even(key, value, sampler, isinstance((declared.get(name) or (None,))[0], str)))
     rows = _rows(model, name, sampler.only)
     part = value[rows]
     return value.at[rows].set(sampler.combine(part, _even(key, part, sampler, True)))
@@ -243,12 +245,6 @@ def leaf(model: Model, name: str) -> Array:
     """A leaf of a model, by path: "body_mass", "opt.timestep"."""
     owner, _, field = name.rpartition(".")
     return getattr(getattr(model, owner) if owner else model, field)
-
-
-def _first_size(name: str) -> Any:
-    """The size that counts the rows of a leaf of the model, None of options."""
-    declared = {field.name: field.metadata.get("shape") for field in dataclasses.fields(Model)}
-    return (declared.get(name) or (None,))[0]
 
 
 def _check(model: Model, fields: Mapping[str, Sampler]) -> None:

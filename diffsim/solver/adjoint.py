@@ -39,17 +39,17 @@ def at_optimum(qacc: Array, objective: Objective, motion: MotionForces | None = 
 def _at_optimum_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, objective, motion = primals
     qacc = at_optimum(*primals)
+
     # d gradient at fixed qacc
-    _, change = jax.jvp(lambda o, m: _gradient_at_optimum(o, m, qacc), (objective, motion), tangents[1:])
+    def unbalanced(objective: Objective, motion: MotionForces | None) -> Array:
+        """M qacc - qfrc_smooth - J^T f (nv,), zero at the optimum."""
+        if motion is None:
+            return gradient(objective, qacc)
+        return motion.unbalanced(qacc) - constraint_force(objective.constraints, qacc)
+
+    _, change = jax.jvp(unbalanced, (objective, motion), tangents[1:])
     x = residuals_at(objective.constraints, qacc)
     return qacc, -solve_hessian_linear(objective, x, change)
-
-
-def _gradient_at_optimum(objective: Objective, motion: MotionForces | None, qacc: Array) -> Array:
-    """M qacc - qfrc_smooth - J^T f (nv,), zero at the optimum."""
-    if motion is None:
-        return gradient(objective, qacc)
-    return motion.unbalanced(qacc) - constraint_force(objective.constraints, qacc)
 
 
 def derivatives_within_reach(model: Model, solution: Solution, objective: Objective) -> Solution:

@@ -207,7 +207,10 @@ def _step(objective: Objective, settings: Settings, progress: Progress, rule: Ru
     slope = inner(vector, point.gradient)
     alpha = _length(settings, *jax.lax.stop_gradient((line, vector, slope)), progress.done)
     if settings.unroll:
-        alpha = _differentiated(line, alpha)
+        # a root of the slope along the line, or 0, gets the derivative of a root by the line
+        slope_there, curvature = line(alpha)
+        change = safe.divide(slope_there - jax.lax.stop_gradient(slope_there), jax.lax.stop_gradient(curvature))
+        alpha = where(alpha > 0, alpha - change, 0)
         alpha = where(progress.done, 1, alpha) if settings.full_step else alpha
     moved = _evaluate(
         objective,
@@ -239,13 +242,6 @@ class _Line(NamedTuple):
         """First and second derivative by the step length alpha."""
         slope, curvature = self.rows(alpha)
         return self.linear + alpha * self.quadratic + slope, self.quadratic + curvature
-
-
-def _differentiated(line: _Line, alpha: Array) -> Array:
-    """The step length alpha, a root of the slope along the line or 0, with the derivative of a root by the line."""
-    slope, curvature = line(alpha)
-    change = safe.divide(slope - jax.lax.stop_gradient(slope), jax.lax.stop_gradient(curvature))
-    return where(alpha > 0, alpha - change, 0)
 
 
 def _length(settings: Settings, derivatives: Derivatives, vector: Array, slope: Array, done: Array) -> Array:

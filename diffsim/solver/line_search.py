@@ -179,7 +179,7 @@ def line_rows(constraints: Constraints, x: PerGroup, v: PerGroup) -> LineRows:
 
     def pushes(rows: RowGroup) -> bool:
         """Whether springs act below zero only: of limits and contacts without an active set."""
-        return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.until.size
+        return rows.law in (Law.ONE_SIDED, Law.PYRAMID) and not rows.threshold.size
 
     pushing = [group for group in groups if for_gpu() and isinstance(group, _Springs) and pushes(group.rows)]
     others = [group for group in groups if all(group is not other for other in pushing)]
@@ -197,5 +197,6 @@ def _group(rows: RowGroup, x: Array, v: Array) -> _Springs | _Cones:
     """A group on the line, from residuals x and their change v (dim, n)."""
     if rows.law not in SPRINGS:
         return _Cones(rows, x, v)
-    x, v = (jnp.concatenate(laws.stretch(rows, values)) for values in (x, v))
-    return _Springs(rows, x, v, jnp.concatenate(laws.thresholds(rows)) if rows.until.size else laws.thresholds(rows)[0])
+    x, v = (jnp.concatenate(laws.on_springs(rows, values)) for values in (x, v))
+    thresholds = laws.thresholds(rows)
+    return _Springs(rows, x, v, jnp.concatenate(thresholds) if rows.threshold.size else thresholds[0])

@@ -41,7 +41,6 @@ from diffsim.math.vector import dot, matmul, scale
 from diffsim.solver.noslip_sweeps import (
     FrictionRows,
     Schedule,
-    WithForce,
     friction_count,
     friction_rows,
     has_friction,
@@ -170,23 +169,18 @@ def without_slip(
     qM, qfrc_smooth, constraints = objective
     if not any(has_friction(rows) for rows in constraints.groups):
         return RigidFriction(qacc, forces, jnp.zeros((), jnp.int32))
-    rows, start = _all_friction_rows(model, constraints, forces)
-    parts = zip(constraints.groups, forces, strict=True)
-    fixed_force = qfrc_smooth + row_forces_on_dofs(constraints, tuple(without_friction(*pair) for pair in parts))
+    pairs = zip(constraints.groups, forces, strict=True)
+    parts = [friction_rows(model.topology, constraints, *pair) for pair in pairs if has_friction(pair[0])]
+    rows = FrictionRows(*(jnp.concatenate(column) for column in zip(*(part.rows for part in parts), strict=True)))
+    start = jnp.concatenate([part.y for part in parts])
+    pairs = zip(constraints.groups, forces, strict=True)
+    fixed_force = qfrc_smooth + row_forces_on_dofs(constraints, tuple(without_friction(*pair) for pair in pairs))
     # searched for as a constant of all derivatives
     schedule = _schedule(*jax.lax.stop_gradient((model, constraints, forces)), contact_order)
     y, sweeps = sweep_until_converged(schedule, *jax.lax.stop_gradient((qM.dense, fixed_force, rows, start)))
     y = at_fixed_point(schedule.cones, checkpoint_name(y, SEARCH_RESULT), qM, fixed_force, rows)
     qacc = solve_blocks(qM, fixed_force + matmul(y, rows.jacobian))
     return RigidFriction(qacc, _put_back(model, constraints, forces, y), sweeps)
-
-
-def _all_friction_rows(model: Model, constraints: Constraints, forces: PerGroup) -> WithForce:
-    """The friction rows of all groups, one after another."""
-    pairs = zip(constraints.groups, forces, strict=True)
-    parts = [friction_rows(model.topology, constraints, *pair) for pair in pairs if has_friction(pair[0])]
-    rows = FrictionRows(*(jnp.concatenate(column) for column in zip(*(part.rows for part in parts), strict=True)))
-    return WithForce(rows, jnp.concatenate([part.y for part in parts]))
 
 
 def _put_back(model: Model, constraints: Constraints, forces: PerGroup, y: Array) -> PerGroup:

@@ -67,7 +67,7 @@ def on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
 def row_forces(constraints: Constraints, qacc: Array) -> PerGroup:
     """Forces (force_count, n) of each group at an acceleration (nv,): of basis rows, or of the edges of pyramids."""
     x = residuals_at(constraints, qacc)
-    return tuple(laws.dual(rows, part) for rows, part in zip(constraints.groups, x, strict=True))
+    return tuple(laws.efc_force(rows, part) for rows, part in zip(constraints.groups, x, strict=True))
 
 
 def row_forces_on_dofs(constraints: Constraints, forces: PerGroup) -> Array:
@@ -99,7 +99,7 @@ def may_join(constraints: Constraints) -> Array:
     """Whether a row of J that acts may couple dofs of two blocks of M, ()."""
     acting = [(rows, jnp.any(rows.D != 0, axis=0)) for rows in constraints.groups if not rows.sign]
     # where it is not known which blocks a group couples, any row that acts counts
-    flags = [jnp.any(acts & (rows.joins > 0) if rows.joins.size else acts) for rows, acts in acting]
+    flags = [jnp.any(acts & (rows.spans_blocks > 0) if rows.spans_blocks.size else acts) for rows, acts in acting]
     return jnp.any(jnp.stack([jnp.zeros((), bool), *flags]))
 
 

@@ -26,7 +26,7 @@ from diffsim.solver.hessian import factor_hessian, solve_hessian_inexactly, solv
 from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settings, iterate
 from diffsim.solver.objective import Objective, cost, residuals
 from diffsim.types import Model
-from diffsim.types.constraints import PerGroup, RowGroup
+from diffsim.types.constraints import PerGroup
 
 Array = jax.Array
 
@@ -158,17 +158,15 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
         full_step=method.full_step,
         unroll=unroll,
     )
-    groups = tuple(_lean(rows) for rows in objective.constraints.groups)
-    lean = objective._replace(constraints=objective.constraints.replace(groups=groups))
+    # without the fields that no law reads, so that loops do not carry them
+    groups = []
+    for rows in objective.constraints.groups:
+        empty = jnp.zeros_like(rows.pos[:0])
+        groups.append(dataclasses.replace(rows, pos=empty, margin=empty, kinks=empty, vel=empty, anchor=empty))
+    lean = objective._replace(constraints=objective.constraints.replace(groups=tuple(groups)))
     end = iterate(lean, method.rule, settings, start, method.aid)
     converged = end.done & ~end.stuck
     return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, converged, None)
-
-
-def _lean(rows: RowGroup) -> RowGroup:
-    """The group without the fields that no law reads, so that loops do not carry them."""
-    empty = jnp.zeros_like(rows.pos[:0])
-    return dataclasses.replace(rows, pos=empty, margin=empty, bends=empty, vel=empty, anchor=empty)
 
 
 def better_start(model: Model, objective: Objective, factor: PerSize, warm: Array) -> Array:

@@ -273,7 +273,7 @@ def _dual_rows(constraints: Constraints, rows: RowGroup, force: Array) -> _DualR
     bound = {Law.QUADRATIC: jnp.full_like(rows.pos, jnp.inf), Law.BOUNDED: rows.frictionloss}.get(rows.law)
     upper = jnp.where(there, jnp.inf if bound is None else bound, 0)
     lower = jnp.zeros_like(upper) if bound is None else -upper
-    columns = (laws.dual_rows(rows, basis), laws.dual_rows(rows, rows.aref), inverse, force)
+    columns = (laws.efc_rows(rows, basis), laws.efc_rows(rows, rows.aref), inverse, force)
     bounds = (jnp.broadcast_to(bound[None], force.shape) for bound in (lower, upper))
     return _DualRows(*(column.reshape(-1, *column.shape[2:]) for column in (*columns, *bounds)))
 

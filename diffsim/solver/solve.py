@@ -98,7 +98,7 @@ def solve(
     forces = row_forces(constraints, qacc)
     if dual_forces is not None:
         # a solver that minimizes over forces has them already, more exactly than by qacc
-        forces = jax.tree.map(_with_value, forces, dual_forces)
+        forces = jax.tree.map(lambda slope, value: slope + jax.lax.stop_gradient(value - slope), forces, dual_forces)
     iterations = minimum.iterations
     if model.opt.noslip_iterations and constraints.groups:
         qacc, forces, sweeps = without_slip(model, objective, qacc, forces, aids.contact_order)
@@ -137,11 +137,6 @@ def _through_iterations_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Arr
         return SOLVERS[model.opt.solver](model, objective, start, unroll=True).qacc
 
     return through_iterations(*primals), jax.jvp(end, tuple(inputs), tangents[2:])[1]
-
-
-def _with_value(derivative: Array, value: Array) -> Array:
-    """`value`, differentiated as `derivative`."""
-    return derivative + jax.lax.stop_gradient(value - derivative)
 
 
 def projected_gauss_seidel(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:

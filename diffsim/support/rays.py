@@ -103,7 +103,10 @@ def multi_ray(
     exclude = jnp.broadcast_to(jnp.asarray(meets.bodyexclude, jnp.int32), direction.shape[:1])
     seen = _visible(model, meets)
     if isinstance(meets.cutoff, jax.Array) or np.isfinite(meets.cutoff):
-        seen = seen[None] & _in_reach(model, data, points, jnp.asarray(meets.cutoff, dtype))
+        # bounding spheres that come nearer than the cutoff
+        offset = jax.lax.stop_gradient(data.geom_xpos[None] - points[:, None])
+        reach = jax.lax.stop_gradient(jnp.asarray(meets.cutoff, dtype) + model.geom_rbound)
+        seen = seen[None] & (dot(offset, offset) <= jnp.where(reach > 0, reach * reach, -1)[None])
     return cast(model, data.geom_xpos, data.geom_xmat, Rays(points, direction, exclude), seen)
 
 
@@ -116,13 +119,6 @@ def _visible(model: Model, meets: RayFilter) -> Array:
     if meets.geomgroup is None:
         return visible
     return visible & pick(jnp.asarray(meets.geomgroup) != 0, np.clip(topology.geom_group, 0, GROUPS - 1))
-
-
-def _in_reach(model: Model, data: Data | Kinematics, points: Array, cutoff: Array) -> Array:
-    """(n, ngeom) which bounding spheres come nearer than the cutoff."""
-    offset = jax.lax.stop_gradient(data.geom_xpos[None] - points[:, None])
-    reach = jax.lax.stop_gradient(cutoff + model.geom_rbound)
-    return dot(offset, offset) <= jnp.where(reach > 0, reach * reach, -1)[None]
 
 
 Geom = int | str | View
@@ -164,7 +160,9 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
     one, other = (gather(model, data, np.array([geom]), bucket) for geom, bucket in zip(ids, buckets, strict=True))
     axes = [row_axes(*side) for side in zip((one, other), buckets, strict=True)]
     rows = jax.vmap(distance_collider(types).function, (*axes, 0))(one, other, jnp.zeros_like(one.size[:, 0]))
-    dist, pos, normal = _nearest(Candidates(*(column[0] for column in rows)))
+    found = Candidates(*(column[0] for column in rows))
+    best = jnp.argmin(jax.lax.stop_gradient(jnp.where(found.valid, found.dist, jnp.inf)))
+    dist, pos, normal = found.dist[best], found.pos[best], found.normal[best]
     half = scale(normal, 0.5 * dist)
     ends = (pos + half, pos - half) if flip else (pos - half, pos + half)
     return GeomDistance(dist, *ends, -normal if flip else normal)
@@ -178,9 +176,3 @@ def _types(topology: Topology, ids: tuple[int, int]) -> Types:
         names = " and ".join(f"geom {topology.name('geom', geom)!r} (id {geom})" for geom in ids)
         raise UnsupportedError([Problem("", 0, "", f"distance of {names}: {reason}", unsupported=True)])
     return types
-
-
-def _nearest(rows: Candidates) -> tuple[Array, Array, Array]:
-    """(distance, midpoint, normal) of the nearest row."""
-    best = jnp.argmin(jax.lax.stop_gradient(jnp.where(rows.valid, rows.dist, jnp.inf)))
-    return rows.dist[best], rows.pos[best], rows.normal[best]

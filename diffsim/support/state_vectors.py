@@ -329,7 +329,12 @@ def _rows(old: Topology, new: Topology, size: str) -> tuple[np.ndarray, np.ndarr
 def _rows_of(old: Topology, new: Topology, kind: str, size: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The rows of the objects of one kind that both models have."""
     before, after = _spans(old, kind, size), _spans(new, kind, size)
-    for a, b in _same(old, new, kind) if after else []:
+    if not after:
+        return
+    numbers: dict[Hashable, int] = {}
+    known = {key: index for index, key in enumerate(_keys(old, kind, numbers))}
+    for b, key in enumerate(_keys(new, kind, numbers)):
+        a = known.get(key)
         if a in before and b in after and len(before[a]) == len(after[b]):
             yield before[a], after[b]
 
@@ -347,14 +352,6 @@ def _spans(topology: Topology, kind: str, size: str) -> dict[int, np.ndarray]:
     first = getattr(topology, block.first)
     count = np.ones(len(first), int) if block.number is None else block.counts(topology)
     return {k: first[k] + np.arange(count[k]) for k in np.flatnonzero(first >= 0).tolist()}
-
-
-def _same(old: Topology, new: Topology, kind: str) -> list[tuple[int, int]]:
-    """Indices of the objects that both models have."""
-    numbers: dict[Hashable, int] = {}
-    known = {key: index for index, key in enumerate(_keys(old, kind, numbers))}
-    pairs = [(known.get(key), index) for index, key in enumerate(_keys(new, kind, numbers))]
-    return [(a, b) for a, b in pairs if a is not None]
 
 
 def _keys(topology: Topology, kind: str, numbers: dict[Hashable, int]) -> list[int]:

@@ -30,7 +30,7 @@ class ActiveSet(NamedTuple):
     Attributes:
       acts: (n,) which constraints act.
       pushes: (force_count, n) which of their rows or edges push.
-      deep: (2, n) which constraints are deeper than the two `bends` of their impedance.
+      deep: (2, n) which constraints are deeper than the two `kinks` of their impedance.
       binds: () whether these decisions hold; else the state decides.
     """
 
@@ -74,21 +74,21 @@ class RowGroup(Record):
     pos: Array = leaf("n")
     margin: Array = leaf("n")
     # depths (m or rad) of the midpoint and of the end of the impedance curve (solimp); 0 where it is constant
-    bends: Array = leaf(2, "n")
+    kinks: Array = leaf(2, "n")
     # J qvel (m/s or rad/s) and reference acceleration (m/s^2 or rad/s^2)
     vel: Array = leaf("dim", "n")
     aref: Array = leaf("dim", "n")
     # inverse regularization, 1 / R; the weight of an edge for pyramids
     D: Array = leaf("dim", "n")
     # threshold of x below which a one-sided row, or an edge of a pyramid, pushes; empty where it is 0
-    until: Array = leaf("force_count", "n")
+    threshold: Array = leaf("force_count", "n")
     # (n,) for bounded rows (N or N m), else empty
     frictionloss: Array = leaf("n")
     # (dim - 1, n) friction coefficients and (n,) coefficient of the regularized cone, else empty
     friction: Array = leaf("dim - 1", "n")
     mu: Array = leaf("n")
     # 1 where the constraint couples dofs of two blocks of M, else 0; empty where that is not known
-    joins: Array = leaf("n")
+    spans_blocks: Array = leaf("n")
     # world anchors (m) on body 1 and body 2 of equalities that hold points of bodies together, else empty
     anchor: Array = leaf("nanchor", 2, 3)
 

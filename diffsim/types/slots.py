@@ -63,6 +63,11 @@ class FlexSlots(NamedTuple):
         """The flexes of both sides, -1 for a geom."""
         return (self.meeting.first if isinstance(self.meeting, FlexMeeting) else -1), self.meeting.flex
 
+    @property
+    def size(self) -> int:
+        """How many slots these are."""
+        return self.stop - self.start
+
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True, eq=False)

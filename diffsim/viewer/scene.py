@@ -106,19 +106,17 @@ def moving(model: Model, poses: Kinematics, pieces: Pieces, numbers: Numbers) ->
     return {
         "positions": numbers.put(np.asarray(poses.xpos, np.float32)),
         "quaternions": numbers.put_quaternions(np.asarray(poses.xquat)),
-        "cameras": [_camera(model, poses, index, numbers) for index in range(model.ncam)],
+        # in the first world
+        "cameras": [
+            {
+                "name": model.name("camera", index) or f"camera {index}",
+                "fovy": float(model.cam_fovy[index]),
+                "pos": numbers.put(np.asarray(poses.cam_xpos[:, 0, index], np.float32)),
+                "quat": numbers.put_quaternions(np.asarray(mat_to_quat(poses.cam_xmat[:, 0, index]))),
+            }
+            for index in range(model.ncam)
+        ],
         "pieces": put_pieces(pieces, numbers),
-    }
-
-
-def _camera(model: Model, poses: Kinematics, index: int, numbers: Numbers) -> dict[str, Any]:
-    """A camera of the model in the first world."""
-    matrix = poses.cam_xmat[:, 0, index]
-    return {
-        "name": model.name("camera", index) or f"camera {index}",
-        "fovy": float(model.cam_fovy[index]),
-        "pos": numbers.put(np.asarray(poses.cam_xpos[:, 0, index], np.float32)),
-        "quat": numbers.put_quaternions(np.asarray(mat_to_quat(matrix))),
     }
 
 

@@ -131,14 +131,14 @@ def bilinear(name: str, rule: Rule) -> Product:
     batching.primitive_batchers[primitive] = batch
     ad.defbilinear(primitive, of_left, of_right)
     mlir.register_lowering(primitive, mlir.lower_fun(rule.formula, multiple_results=False))
-    return lambda a, b: primitive.bind(*_alike(a, b))
 
+    def product(a: Any, b: Any) -> Array:
+        # both as arrays of one type, with as many axes
+        dtype, rank = jnp.result_type(a, b), max(jnp.ndim(a), jnp.ndim(b))
+        arrays = (jnp.asarray(x, dtype) for x in (a, b))
+        return primitive.bind(*(x if x.ndim == rank else x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays))
 
-def _alike(a: Any, b: Any) -> list[Array]:
-    """Both as arrays of one type, with as many axes."""
-    dtype, rank = jnp.result_type(a, b), max(jnp.ndim(a), jnp.ndim(b))
-    arrays = (jnp.asarray(x, dtype) for x in (a, b))
-    return [x if x.ndim == rank else x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
+    return product
 
 
 def _summed(values: Array, shape: tuple[int, ...]) -> Array:

@@ -9,7 +9,7 @@ second, and so on as far as most rows go; the few rows that go further sum the r
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -46,7 +46,9 @@ def _rows(values: Array, flat: np.ndarray) -> Array:
     """values[flat]."""
     if not len(flat):
         return values[:0]
-    step = _step(flat)
+    # the distance of ids that go up in equal steps; 0 if they do not
+    steps = np.diff(flat)
+    step = 1 if not len(steps) else max(int(steps[0]), 0) if np.all(steps == steps[0]) else 0
     if not step:
         return gather_rows(values, flat)
     return values if len(flat) == len(values) else jax.lax.slice_in_dim(values, flat[0], flat[-1] + 1, step)
@@ -84,14 +86,6 @@ def place(size: int, ids: np.ndarray, values: Array) -> Array:
     row = np.full(size, -1)
     row[ids] = np.arange(len(ids))
     return pick_some(values, row)
-
-
-def _step(flat: np.ndarray) -> int:
-    """The distance of ids that go up in equal steps; 0 if they do not."""
-    if len(flat) < 2:
-        return len(flat)
-    steps = np.diff(flat)
-    return max(int(steps[0]), 0) if np.all(steps == steps[0]) else 0
 
 
 Ids = tuple[int, ...]
@@ -198,12 +192,6 @@ def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
     return np.where(there, np.take(values, np.maximum(index, 0), axis), np.zeros((), values.dtype))
 
 
-def _batch(arguments: Sequence[Array], dims: Sequence[int], *, ids: Ids, axis: int) -> tuple[Array, int]:
-    """Where the batch axis is, it stays."""
-    (values,), (batch,) = arguments, dims
-    return gather_rows_p.bind(values, ids=ids, axis=axis + (batch <= axis)), batch
-
-
 gather_rows_p = Primitive("gather_rows")
 run_alone(gather_rows_p, _plain, ("ids", "axis"))
 gather_rows_p.def_abstract_eval(
@@ -213,5 +201,9 @@ ad.deflinear2(
     gather_rows_p,
     lambda cotangent, values, *, ids, axis: [sum_gathered(cotangent, ids, values.aval.shape[axis], axis)],
 )
-batching.primitive_batchers[gather_rows_p] = _batch
+# where the batch axis is, it stays
+batching.primitive_batchers[gather_rows_p] = lambda values, dims, *, ids, axis: (
+    gather_rows_p.bind(*values, ids=ids, axis=axis + (dims[0] <= axis)),
+    dims[0],
+)
 mlir.register_lowering(gather_rows_p, mlir.lower_fun(_plain, multiple_results=False))

@@ -122,7 +122,11 @@ def argmin(values: Array, precedes: Precedes) -> Indexed:
         return _one_by_one(values, precedes)
 
     def better(one: Indexed, other: Indexed) -> Indexed:
-        return _better(*_in_order(one, other), precedes)
+        # by index: a reduction may take them in any order
+        swap = one[1] > other[1]
+        (a, i), (b, j) = one, other
+        first, second = (jnp.where(swap, b, a), jnp.where(swap, j, i)), (jnp.where(swap, a, b), jnp.where(swap, i, j))
+        return _better(first, second, precedes)
 
     none = (np.array(np.inf, values.dtype), np.int32(-1))
     indexed = (values, jnp.arange(values.shape[0], dtype=jnp.int32))
@@ -142,13 +146,6 @@ def _better(one: Indexed, other: Indexed, precedes: Precedes) -> Indexed:
     (early, first), (late, second) = one, other
     wins = precedes(late, early, second)
     return where(wins, late, early), where(wins, second, first)
-
-
-def _in_order(one: Indexed, other: Indexed) -> tuple[Indexed, Indexed]:
-    """Two indexed values by index: a reduction may take them in any order."""
-    swap = one[1] > other[1]
-    (a, i), (b, j) = one, other
-    return (jnp.where(swap, b, a), jnp.where(swap, j, i)), (jnp.where(swap, a, b), jnp.where(swap, i, j))
 
 
 INTEGERS = {np.dtype(np.float32): jnp.int32, np.dtype(np.float64): jnp.int64}

@@ -29,15 +29,15 @@ def rows_of(law: Law, dim: int, friction: float = 0.6, seed: int = 0) -> RowGrou
         slot=None,
         pos=np.zeros(COUNT),
         margin=np.zeros(COUNT),
-        bends=np.zeros((2, COUNT)),
+        kinks=np.zeros((2, COUNT)),
         vel=np.zeros((dim, COUNT)),
         aref=np.zeros((dim, COUNT)),
         D=rng.uniform(1, 50, size=(1 if law == Law.PYRAMID else dim, COUNT)),
-        until=np.zeros((0, COUNT)),
+        threshold=np.zeros((0, COUNT)),
         frictionloss=rng.uniform(1, 9, size=COUNT) if law == Law.BOUNDED else none,
         friction=table,
         mu=0.8 * table[0] if contact else none,
-        joins=none,
+        spans_blocks=none,
         anchor=np.zeros((0, 2, 3)),
     )
 

@@ -12,7 +12,6 @@ import numpy as np
 from diffsim.base.enums import GeomType
 from diffsim.compiler.assets.compiled_mesh import Mesh, compile_mesh, mesh_source
 from diffsim.compiler.assets.hull import Polygons, graph, polygons_of_vertices, rounding_fields
-from diffsim.compiler.assets.octree_field import Octree
 from diffsim.compiler.draft import Draft, addresses, or_minus_one
 from diffsim.geometry.hull.tables import facet_fields
 from diffsim.geometry.rays.bvh import tree_fields
@@ -47,7 +46,8 @@ def mesh_rows(draft: Draft) -> None:
 def mesh_fields(draft: Draft) -> None:
     """The mesh fields of the model."""
     meshes: list[Mesh] = [node.row["mesh"] for node in draft.nodes["mesh"]]
-    surfaces = [mesh.surface for mesh in meshes]
+    surfaces, octrees = [mesh.surface for mesh in meshes], [mesh.octree for mesh in meshes if mesh.octree is not None]
+    cells = np.array([0 if mesh.octree is None else len(mesh.octree.depth) for mesh in meshes], int)
     fields = {
         **_blocks("mesh_vert", "nmeshvert", [s.vertex for s in surfaces], 3),
         **_blocks("mesh_normal", "nmeshnormal", [s.normal for s in surfaces], 3),
@@ -59,7 +59,14 @@ def mesh_fields(draft: Draft) -> None:
         "mesh_quat": _stacked([mesh.quat[None] for mesh in meshes], 4),
         "mesh_scale": _stacked([mesh.scale[None] for mesh in meshes], 3),
         **_hull_fields(meshes),
-        **_octree_fields([mesh.octree for mesh in meshes]),
+        # cells of all octrees; children are numbered within a mesh
+        "noct": int(cells.sum()),
+        "mesh_octnum": cells,
+        "mesh_octadr": or_minus_one(addresses(cells), cells),
+        "oct_depth": np.concatenate([np.zeros(0, int), *(octree.depth for octree in octrees)]),
+        "oct_child": _stacked([octree.child for octree in octrees], 8),
+        "oct_aabb": _stacked([octree.aabb for octree in octrees], 6),
+        "oct_coeff": _stacked([octree.coeff for octree in octrees], 8),
         "nmesh": len(meshes),
     }
     fields["mesh_texcoordadr"] = or_minus_one(fields["mesh_texcoordadr"], fields["mesh_texcoordnum"])
@@ -104,19 +111,4 @@ def _hull_fields(meshes: list[Mesh]) -> Fields:
         "mesh_polyvertadr": addresses(fields["mesh_polyvertnum"]),
         "nmeshpolymap": len(fields["mesh_polymap"]),
         "mesh_polymapadr": addresses(fields["mesh_polymapnum"]),
-    }
-
-
-def _octree_fields(octrees: list[Octree | None]) -> Fields:
-    """Cells of all octrees; children are numbered within a mesh."""
-    sampled = [octree for octree in octrees if octree is not None]
-    number = np.array([len(octree.depth) if octree is not None else 0 for octree in octrees], int)
-    return {
-        "noct": int(number.sum()),
-        "mesh_octnum": number,
-        "mesh_octadr": or_minus_one(addresses(number), number),
-        "oct_depth": np.concatenate([np.zeros(0, int), *(octree.depth for octree in sampled)]),
-        "oct_child": _stacked([octree.child for octree in sampled], 8),
-        "oct_aabb": _stacked([octree.aabb for octree in sampled], 6),
-        "oct_coeff": _stacked([octree.coeff for octree in sampled], 8),
     }

@@ -120,7 +120,10 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
     rigid = not order and bool((bodies == bodies[0]).all())
     world = _world(places, np.broadcast_to(bodies, nvert) if len(bodies) == 1 else bodies, vertex)
     if e.dim == 3:
-        element = _outward(element, world)
+        # faces (0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2) look outward
+        spokes = world[element[:, 1:]] - world[element[:, :1]]
+        inside_out = np.sum(np.cross(spokes[:, 0], spokes[:, 1]) * spokes[:, 2], axis=1) > 0
+        element = np.where(inside_out[:, None], element[:, [0, 2, 1, 3]], element)
     parent = -1
     if order:
         parent = int(bodies[0])
@@ -137,8 +140,7 @@ def _flex(draft: Draft, node: Node, places: tuple[Array, Array], edgeequality: i
         empty = empty_cells(world, element, e.cellcount, np.stack([world.min(axis=0), world.max(axis=0)])).ravel()
     corner, layer = world[element], known["flex_elemlayer"]
     searched = np.flatnonzero((e.dim < 3) | (layer < contact.activelayers))
-    reach = e.radius
-    known["flex_elemorder"] = search_order(corner.min(axis=1) - reach, corner.max(axis=1) + reach, searched)
+    known["flex_elemorder"] = search_order(corner.min(axis=1) - e.radius, corner.max(axis=1) + e.radius, searched)
     at_node = np.zeros((len(nodes), 3)) if e.place is None else np.array(e.place).reshape(-1, 3)
     if order:
         _check_grid(_world(places, nodes, at_node), empty.reshape(tuple(e.cellcount)), order)
@@ -274,14 +276,6 @@ def _world(places: tuple[Array, Array], bodies: Array, vertex: Array | None) -> 
     """Vertices (n, 3) at qpos0, world frame."""
     pos, mat = places
     return pos[bodies] if vertex is None else pos[bodies] + np.einsum("nij,nj->ni", mat[bodies], vertex)
-
-
-def _outward(element: Array, world: Array) -> Array:
-    """Tetrahedra whose faces (0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2) look outward."""
-    corner = world[element]
-    spokes = corner[:, 1:] - corner[:, :1]
-    inside_out = np.sum(np.cross(spokes[:, 0], spokes[:, 1]) * spokes[:, 2], axis=1) > 0
-    return np.where(inside_out[:, None], element[:, [0, 2, 1, 3]], element)
 
 
 def _tables(

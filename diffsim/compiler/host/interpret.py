@@ -188,13 +188,6 @@ def _over_axes(operation: Callable[..., Any]) -> Rule:
     return lambda operand, *, axes, **params: operation(operand, axis=tuple(axes))
 
 
-def _slice(
-    operand: Array, *, start_indices: Values, limit_indices: Values, strides: Values | None, **params: Any
-) -> Array:
-    steps = strides or [1] * operand.ndim
-    return operand[tuple(map(slice, start_indices, limit_indices, steps))]
-
-
 # a copy of so many elements takes less time than numpy's view of them
 SMALL = 5_000
 
@@ -425,7 +418,9 @@ NUMPY: dict[str, Rule] = {
     "scatter-add": scatter(np.add.at),
     "scatter-max": scatter(np.maximum.at),
     "select_n": lambda which, *cases: np.where(which, *cases[::-1]) if len(cases) == 2 else np.choose(which, cases),
-    "slice": _slice,
+    "slice": lambda x, *, start_indices, limit_indices, strides, **params: x[
+        tuple(map(slice, start_indices, limit_indices, strides or [1] * x.ndim))
+    ],
     "small_cholesky": cholesky,
     "small_cholesky_solve": cholesky_solve,
     "small_cholesky_solve_gram": cholesky_solve_gram,

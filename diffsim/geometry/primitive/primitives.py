@@ -69,8 +69,11 @@ def plane_cylinder(plane: Shape, cylinder: Shape, margin: Array) -> Candidates:
 
 def plane_box(plane: Shape, box: Shape, margin: Array) -> Candidates:
     """The four corners below the centre, of each pair of opposite corners the lower one; in MuJoCo's order."""
-    corners, places = _lower_corners(plane, box)
-    return _at_corners(plane, box, _in_order(jnp.stack(corners), jnp.stack(places)))
+    corners, places = map(jnp.stack, _lower_corners(plane, box))
+    # a sort of few, without a sort
+    rank = jnp.sum(places[None] < places[:, None], axis=1)
+    ordered = [jnp.sum(jnp.where((rank == i)[:, None], corners, 0), axis=0) for i in range(len(corners))]
+    return _at_corners(plane, box, ordered)
 
 
 def plane_box_steady(plane: Shape, box: Shape, margin: Array) -> Candidates:
@@ -114,12 +117,6 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
     place, exists = first_of(number), jnp.any(number, axis=1)
     further = Candidates(*(column[place] for column in rows))._replace(valid=exists)
     return Candidates(*(jnp.concatenate([a[None], b]) for a, b in zip(first, further, strict=True)))
-
-
-def _in_order(rows: Array, places: Array) -> list[Array]:
-    """The rows (n, k) by their places (n,), all different: a sort of few, without a sort."""
-    rank = jnp.sum(places[None] < places[:, None], axis=1)
-    return [jnp.sum(jnp.where((rank == i)[:, None], rows, 0), axis=0) for i in range(len(rows))]
 
 
 def sphere_sphere(sphere1: Shape, sphere2: Shape, margin: Array) -> Candidates:

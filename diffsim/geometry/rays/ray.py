@@ -302,7 +302,8 @@ class _Met(NamedTuple):
                 surfaces += [(mask & field.mask, _Local(field.distance, field.slope, field.normal)) for field in fields]
             elif shape in FACETED:
                 corners = FACETED[shape].corners(model, jnp.where(mask, asset, 0), jnp.where(mask, self.facet, 0))
-                across = partial(_normal_of_plane, corners)
+                normal = outside(corners)
+                across = partial(lambda normal, point: normal, normal)
                 surfaces.append((mask, _Local(partial(height_over, corners), across, across)))
             else:
                 # a size that a type lacks is 0
@@ -321,10 +322,6 @@ class _Local(NamedTuple):
     surface: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     normal: Callable[[Array], Array]
-
-
-def _normal_of_plane(corners: Array, point: Array) -> Array:
-    return outside(corners)
 
 
 def _refine(model: Model, met: _Met, rays: Rays, distance: Array) -> tuple[Array, Array]:

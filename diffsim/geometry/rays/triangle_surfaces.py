@@ -122,7 +122,9 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
     corner = [x, y, 0 * top]
     start = [(place + low) / width for place, low, width in zip(unpack(origin), corner, widths, strict=True)]
     line = _Line(start, [along / width for along, width in zip(unpack(direction), widths, strict=True)])
-    column, row = (_cell_at(line, axis, enter, count) for axis, count in enumerate(field.cells))
+    places = [jnp.floor(line.start[axis] + enter * line.slope[axis]) for axis in range(2)]
+    last = [jnp.maximum(count - 1, 0) for count in field.cells]
+    column, row = (jnp.clip(place, 0, most).astype(jnp.int32) for place, most in zip(places, last, strict=True))
 
     def going(walk: Walk) -> Array:
         return jnp.any(walk[4])
@@ -143,12 +145,6 @@ def _surface(field: Field, origin: Array, direction: Array) -> tuple[Array, Arra
 
 # column and row of the cell, distance and feature that were found, whether the ray goes on
 Walk = tuple[Array, Array, Array, Array, Array]
-
-
-def _cell_at(line: _Line, axis: int, distance: Array, count: Array) -> Array:
-    """Column or row of the cell at a distance, within the field."""
-    place = jnp.floor(line.start[axis] + distance * line.slope[axis])
-    return jnp.clip(place, 0, jnp.maximum(count - 1, 0)).astype(jnp.int32)
 
 
 def _next_cell(line: _Line, column: Array, row: Array) -> tuple[Array, Array, Array]:
@@ -255,15 +251,10 @@ def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
     cell, upper = jnp.maximum(facets, 0) // 2, jnp.maximum(facets, 0) % 2
     row, column = cell // field.ncol, cell % field.ncol
     second, third = (column + 1, row + upper), (column + 1 - upper, row + 1)
-    points = [_grid_point(field, *place) for place in ((column, row), second, third)]
+    (width, length), (x, y, _, _) = field.width, unpack(field.size)
+    points = [pack([c * width - x, r * length - y, field.height(r, c)]) for c, r in ((column, row), second, third)]
     on_face = _face_corners(field.size, jnp.maximum(-1 - facets, 0))
     return jnp.where((facets >= 0)[:, None, None], jnp.stack(points, axis=1), on_face)
-
-
-def _grid_point(field: Field, column: Array, row: Array) -> Array:
-    """Points (k, 3) of the surface above grid points."""
-    (width, length), (x, y, _, _) = field.width, unpack(field.size)
-    return pack([column * width - x, row * length - y, field.height(row, column)])
 
 
 def _face_corners(size: Array, face: Array) -> Array:

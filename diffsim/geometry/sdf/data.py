@@ -364,18 +364,14 @@ def fields(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> FieldData | Oc
     starts = jnp.asarray(halton(model.opt.sdf_initpoints), model.geom_aabb.dtype)
     search = (starts, jnp.arange(model.opt.sdf_iterations))
     per_geom = [jnp.broadcast_to(part, (len(index), *part.shape)) for part in search]
-    per_geom.append(model.mesh_vert[np.stack([_some_vertices(model.topology, geom) for geom in geoms])])
+    # vertices all over the mesh of each geom
+    topology, mesh = model.topology, model.topology.geom_dataid[index]
+    share = np.linspace(0, topology.mesh_vertnum[mesh] - 1, SURFACE, axis=1).round().astype(int)
+    per_geom.append(model.mesh_vert[topology.mesh_vertadr[mesh][:, None] + share])
     function, parameters = field_function(model, sizes[0]), field_parameters(model, index, sizes[0])
     if isinstance(parameters, Octree):
         return record_of(function, OctreeData)(*parameters, model.geom_aabb[index], *per_geom)
     return record_of(function, FieldData)(parameters, model.geom_aabb[index], *per_geom)
-
-
-def _some_vertices(topology: Topology, geom: int) -> np.ndarray:
-    """Numbers (v,) of vertices all over the mesh of a geom."""
-    mesh = int(topology.geom_dataid[geom])
-    share = np.linspace(0, int(topology.mesh_vertnum[mesh]) - 1, SURFACE)
-    return int(topology.mesh_vertadr[mesh]) + share.round().astype(int)
 
 
 def halton(count: int) -> np.ndarray:

@@ -173,19 +173,18 @@ class TriangleBoundary(NamedTuple):
     def views(self, point: Array, start: Array) -> tuple[Array, Array]:
         """The shares of the nearest triangle's corners follow the point, or stay."""
         fixed, still = jax.lax.stop_gradient((self.corner, point))
-        gaps = jax.vmap(_gaps, (0, None))(fixed, still)
+
+        def squared_gaps(corner: Array) -> Array:
+            """(4,) m^2, of the point from the parts of a triangle; infinite where it is not over one."""
+            share = _shares(corner, still)
+            off = still[None] - total([share[:, k, None] * corner[None, k] for k in range(3)])
+            return jnp.where(jnp.min(share, axis=1) >= 0, dot(off, off), jnp.inf)
+
+        gaps = jax.vmap(squared_gaps)(fixed)
         best = jnp.argmin(jnp.where(self.real[:, None], gaps, jnp.inf))
         corner = self.corner[best // gaps.shape[1]]
         share = _shares(corner, point)[best % gaps.shape[1]]
         return _mixed(corner, share), _mixed(corner, jax.lax.stop_gradient(share))
-
-
-def _gaps(corner: Array, point: Array) -> Array:
-    """Squared distances (4,), m^2, of a point from the parts of a triangle; infinite where it is not over one."""
-    share = _shares(corner, point)
-    off = point[None] - total([share[:, k, None] * corner[None, k] for k in range(3)])
-    over = jnp.min(share, axis=1) >= 0
-    return jnp.where(over, dot(off, off), jnp.inf)
 
 
 def _shares(corner: Array, point: Array) -> Array:

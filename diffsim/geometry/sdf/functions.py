@@ -320,17 +320,11 @@ def _thread_sides(parameters: Array) -> list[Array]:
     return [0.6 * one, 0.6 * one, one]
 
 
-def _bowl_sides(parameters: Array) -> list[Array]:
-    return [parameters[1] + parameters[2]] * 3
-
-
-def _torus_sides(radii: Array) -> list[Array]:
-    return [radii[0] + radii[1], radii[0] + radii[1], radii[1]]
-
-
 FUNCTIONS: dict[str, FieldFunction] = {
     "mujoco.sdf.bolt": FieldFunction(("radius",), (0.26,), bolt_distance, _thread_sides),
-    "mujoco.sdf.bowl": FieldFunction(("height", "radius", "thickness"), (0.4, 1.0, 0.02), bowl_distance, _bowl_sides),
+    "mujoco.sdf.bowl": FieldFunction(
+        ("height", "radius", "thickness"), (0.4, 1.0, 0.02), bowl_distance, lambda p: [p[1] + p[2]] * 3
+    ),
     "mujoco.sdf.gear": FieldFunction(
         ("alpha", "diameter", "teeth", "thickness", "innerdiameter"),
         (0.0, 2.8, 25.0, 0.2, -1.0),
@@ -338,5 +332,7 @@ FUNCTIONS: dict[str, FieldFunction] = {
         gear_half_sides,
     ),
     "mujoco.sdf.nut": FieldFunction(("radius",), (0.26,), nut_distance, _thread_sides),
-    "mujoco.sdf.torus": FieldFunction(("radius1", "radius2"), (0.35, 0.15), torus_distance, _torus_sides),
+    "mujoco.sdf.torus": FieldFunction(
+        ("radius1", "radius2"), (0.35, 0.15), torus_distance, lambda r: [r[0] + r[1], r[0] + r[1], r[1]]
+    ),
 }

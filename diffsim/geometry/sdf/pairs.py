@@ -137,13 +137,17 @@ def _field_rows(kind: GeomType, first: Shape, second: Shape, margin: Array) -> C
     field1, parameters = field_of(kind, first)
     turn, shift = relative_pose(first, second)
     pair = FieldPair((field1, second.data.field), parameters, second.data.parameters, turn, shift)
-    low, high = _common_box(turn, shift, _box(kind, first), second.data.box)
+    # what the boxes of both have in common, in the frame of the first
+    box, other = _box(kind, first), second.data.box
+    center, half = mul_vec(turn, other[:3]) + shift, mul_vec(jnp.abs(turn), other[3:])
+    low, high = safe.maximum(box[:3] - box[3:], center - half), safe.minimum(box[:3] + box[3:], center + half)
+    apart = high < low
     starts = second.data.starts
     begin = low[None] + (high - low)[None] * starts - shift[None]
     point = descend(pair, mul_vec_t(_many(turn, starts), begin), len(second.data.steps))
     dist = safe.maximum(*pair.values(point))
     inside = dist <= 0
-    valid = _touching(low, high) & inside & ~repeated(point, inside)
+    valid = ~(apart[0] | apart[1] | apart[2]) & inside & ~repeated(point, inside)
     return _contacts(pair, second, point, dist, valid)
 
 
@@ -160,19 +164,6 @@ def _box(kind: GeomType, shape: Shape) -> Array:
         return shape.data.box
     half = bounding_boxes(np.array([kind]), shape.size[None])[0]
     return jnp.concatenate([jnp.zeros_like(half), half])
-
-
-def _common_box(turn: Array, shift: Array, first: Array, second: Array) -> tuple[Array, Array]:
-    """Lower and upper corner (3,), in the frame of the first, of what two boxes have in common."""
-    center, half = mul_vec(turn, second[:3]) + shift, mul_vec(jnp.abs(turn), second[3:])
-    low = safe.maximum(first[:3] - first[3:], center - half)
-    return low, safe.minimum(first[:3] + first[3:], center + half)
-
-
-def _touching(low: Array, high: Array) -> Array:
-    """Whether two boxes have something in common."""
-    apart = high < low
-    return ~(apart[0] | apart[1] | apart[2])
 
 
 def _contacts(pair: FieldPair, second: Shape, point: Array, dist: Array, valid: Array) -> Candidates:
@@ -300,12 +291,11 @@ def _deepest(data: FieldData, corner: Array) -> tuple[Array, Array]:
     reached = jnp.any(_lowest(data, corner, start), axis=1)
     share = jnp.broadcast_to(jnp.eye(3, dtype=corner.dtype), (len(corner), 3, 3))
     length = jnp.asarray(2 / (np.arange(1, len(data.steps)) + 2), corner.dtype)
-    return jax.lax.scan(functools.partial(_towards_lowest, data, corner), share, length)[0], reached
 
+    def step(share: Array, length: Array) -> tuple[Array, None]:
+        return share + length * (_lowest(data, corner, share).astype(share.dtype) - share), None
 
-def _towards_lowest(data: FieldData, corner: Array, share: Array, length: Array) -> tuple[Array, None]:
-    """Points after a step towards the corner that lies lowest."""
-    return share + length * (_lowest(data, corner, share).astype(share.dtype) - share), None
+    return jax.lax.scan(step, share, length)[0], reached
 
 
 def _lowest(data: FieldData, corner: Array, share: Array) -> Array:

@@ -15,7 +15,6 @@ there a line or an area is as near, and the middle of what both bodies share is 
 Source: separation of convex sets (Boyd and Vandenberghe 2004, 8.2); Newton's method on manifolds (Absil et al. 2008).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -250,27 +249,23 @@ def midpoint(pair: ConvexPair, best: Stratum, normal: Array, dist: Array) -> Arr
         points[ellipsoid.owner] = points[ellipsoid.owner] + (1 - 2 * ellipsoid.owner) * jnp.where(level, 0, support)
     missing = points[1] - points[0] - scale(normal, dist)
     shared, missing = _fill_crossing(pair, best, level_segments, level_discs, normal, missing)
-    reach = [_reach_of_segment(*parts) for parts in zip(pair.segments, level_segments, strict=True)]
-    reach += [_reach_of_disc(*parts) for parts in zip(pair.ellipsoids, level_discs, strict=True)]
-    for k, part in enumerate((*pair.segments, *pair.ellipsoids)):
+    parts, levels = (*pair.segments, *pair.ellipsoids), (*level_segments, *level_discs)
+
+    def reach(k: int, axis: Array) -> Array:
+        """How far a part that is normal to n extends: a segment along the axis, a disc along one in its plane."""
+        part = parts[k]
+        extent = jnp.abs(dot(part.half, axis)) if isinstance(part, Segment) else part.size[0]
+        return jnp.where(levels[k], extent, 0)
+
+    for k, part in enumerate(parts):
         axis = safe.normalize(part.half if isinstance(part, Segment) else missing)
-        wanted, reach_here = dot(missing, axis), reach[k](axis)
+        wanted, reach_here = dot(missing, axis), reach(k, axis)
         # the middle of what this part can take, given how far the later ones reach
-        later = sum((other(axis) for other in reach[k + 1 :]), jnp.zeros_like(reach_here))
+        later = sum((reach(other, axis) for other in range(k + 1, len(parts))), jnp.zeros_like(reach_here))
         middle = 0.5 * (safe.maximum(-reach_here, wanted - later) + safe.minimum(reach_here, wanted + later))
         taken = scale(axis, jnp.where(reach_here > 0, middle, 0))
         missing, shared[part.owner] = missing - taken, shared[part.owner] + taken
     return 0.5 * (points[0] + shared[0] + points[1] - shared[1])
-
-
-def _reach_of_segment(segment: Segment, level: Array) -> Callable[[Array], Array]:
-    """How far a segment extends along an axis, if it is normal to n."""
-    return lambda axis: jnp.where(level, jnp.abs(dot(segment.half, axis)), 0)
-
-
-def _reach_of_disc(ellipsoid: Ellipsoid, level: Array) -> Callable[[Array], Array]:
-    """How far a disc extends along an axis in its plane, if it is normal to n."""
-    return lambda axis: jnp.where(level, ellipsoid.size[0], 0)
 
 
 def _fill_crossing(

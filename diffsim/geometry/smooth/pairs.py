@@ -336,11 +336,13 @@ DISTINCT = 1e-3  # of the smaller bounding radius
 
 def convex_pair(kind1: GeomType, kind2: GeomType, rows: int) -> Callable[..., Candidates]:
     """Pair function with one row, or with five: the closest points and those of four tilted runs, if these touch."""
-    return functools.partial(_closest if rows == 1 else _closest_and_tilted, (kind1, kind2))
+    if rows > 1:
+        return functools.partial(_closest_and_tilted, (kind1, kind2))
 
+    def closest(shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
+        return stack([candidate(*_separation((kind1, kind2), shape1, shape2, near))])
 
-def _closest(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
-    return stack([candidate(*_separation(kinds, shape1, shape2, near))])
+    return closest
 
 
 def _separation(kinds: Kinds, shape1: Shape, shape2: Shape, near: Array | bool) -> tuple[Array, Array, Array]:
@@ -358,7 +360,12 @@ def _closest_and_tilted(
         point, normal, wanted = first
         _, across, along = frame_from_z(normal)
         turn = quat_to_mat(quat_exp(scale(across, tilt[0]) + scale(along, tilt[1])))
-        closest = dist, *pivot = _tilted(kinds, shape1, shape2, point, turn, wanted)
+        # turned against each other about a point
+        turned = [
+            shape._replace(pos=point + mul_vec(rotation, shape.pos - point), mat=mul_mat(rotation, shape.mat))
+            for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
+        ]
+        closest = dist, *pivot = _separation(kinds, turned[0], turned[1], wanted)
         touches = jax.lax.stop_gradient(dist < margin) & near
         return jax.tree.map(lambda new, old: jnp.where(tilt[2] > 0, new, old), (*pivot, touches), first), closest
 
@@ -375,17 +382,6 @@ def _closest_and_tilted(
             distinct = distinct & (apart | ~row.valid)
         rows.append(candidate(dist, points[k], normals[k], valid=distinct))
     return stack(rows)
-
-
-def _tilted(
-    kinds: Kinds, shape1: Shape, shape2: Shape, pivot: Array, turn: Array, searched: Array
-) -> tuple[Array, Array, Array]:
-    """The closest points after turning the shapes against each other about a point."""
-    turned = [
-        Shape(pivot + mul_vec(rotation, shape.pos - pivot), mul_mat(rotation, shape.mat), shape.size, shape.data)
-        for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
-    ]
-    return _separation(kinds, turned[0], turned[1], searched)
 
 
 def _bound(kind: GeomType, shape: Shape) -> Array:

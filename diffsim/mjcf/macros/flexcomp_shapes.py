@@ -51,7 +51,11 @@ def grid(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
     if (count[:dim] < 2).any():
         raise AssetError("no elements were created: each axis needs at least two points")
     if dim == 1:
-        return _circle(count[0], spacing[0]) if kind == "circle" else _line(count[0], spacing[0])
+        if kind == "circle":
+            return _circle(count[0], spacing[0])
+        point, index = np.zeros((count[0], 3)), np.arange(count[0] - 1)
+        point[:, 0] = spacing[0] * (np.arange(count[0]) - 0.5 * (count[0] - 1))
+        return Shape(point, np.stack([index, index + 1], axis=1), np.zeros((0, 2), np.float32))
     used = count[:dim]
     place: Array = np.stack(np.meshgrid(*map(np.arange, used), indexing="ij"), axis=-1).reshape(-1, dim)
     point = np.zeros((len(place), 3))
@@ -67,13 +71,6 @@ def grid(kind: str, dim: int, count: Array, spacing: Array) -> Shape:
         point[:, :2] = _round(point[:, :2], 0.5 * spacing[:2] * (count[:2] - 1))
     element = np.take_along_axis(corner, cut.reshape(len(corner), -1), axis=1).reshape(-1, dim + 1)
     return Shape(point, element, (place[:, :2] / (used[:2] - 1)).astype(np.float32))
-
-
-def _line(count: int, spacing: float) -> Shape:
-    point = np.zeros((count, 3))
-    point[:, 0] = spacing * (np.arange(count) - 0.5 * (count - 1))
-    index = np.arange(count - 1)
-    return Shape(point, np.stack([index, index + 1], axis=1), np.zeros((0, 2), np.float32))
 
 
 def _circle(count: int, spacing: float) -> Shape:

@@ -51,9 +51,14 @@ class Inertial(NamedTuple):
 def to_log_cholesky(inertial: Inertial) -> Array:
     """theta (10,) of an inertia that is strictly physical: each principal moment less than the sum of the others."""
     mass, center = inertial.mass, inertial.center
-    axes, spread = quat_to_mat(inertial.quat), _apart(_second_moments(inertial.moments))
+    moments = inertial.moments
+    # second moments of mass about the center, along the principal axes: S_i = (I_j + I_k - I_i) / 2
+    spread = 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
+    axes, spread = quat_to_mat(inertial.quat), _apart(spread)
     # J / m = [[S / m + c c^T, c], [c^T, 1]] with S about the center: the last column of U is e^alpha (c, 1)
-    upper = _upper_cholesky(matmul(axes * (spread / mass)[None], axes.T))
+    covariance = matmul(axes * (spread / mass)[None], axes.T)
+    # U U^T = S / m with upper U
+    upper = jnp.linalg.cholesky(covariance[::-1, ::-1])[::-1, ::-1]
     shear = jnp.stack([upper[0, 1], upper[0, 2], upper[1, 2]])
     return jnp.concatenate([0.5 * jnp.log(mass)[None], jnp.log(jnp.diag(upper)), shear, center])
 
@@ -147,11 +152,6 @@ def check_physical(params: dict[str, Array], index: np.ndarray) -> None:
         raise ValueError(f"bodies {bad.tolist()} have no log-Cholesky coordinates: {reason}")
 
 
-def _second_moments(moments: Array) -> Array:
-    """Second moments of mass (3,) about the center, along the principal axes: S_i = (I_j + I_k - I_i) / 2."""
-    return 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
-
-
 def _apart(second: Array) -> Array:
     """Positive numbers (3,), moved apart by a small part of themselves where two are nearly equal."""
     order = jnp.argsort(jax.lax.stop_gradient(second))
@@ -160,9 +160,3 @@ def _apart(second: Array) -> Array:
     close = (middle - low < part * middle) | (high - middle < part * high)
     spread = jnp.stack([low * (1 - part), middle, high * (1 + part)])
     return jnp.where(close, second.at[order].set(spread), second)
-
-
-def _upper_cholesky(matrix: Array) -> Array:
-    """Upper U with positive diagonal, matrix = U U^T, (3, 3)."""
-    lower = jnp.linalg.cholesky(matrix[::-1, ::-1])
-    return lower[::-1, ::-1]

@@ -22,7 +22,6 @@ from diffsim.math.rotation import quat_normalize
 from diffsim.math.vector import dot, scale
 from diffsim.optimize.coordinates.transforms import Transformation
 from diffsim.types import Inputs, Model, State
-from diffsim.types.topology import Topology, per_topology
 
 Array = jax.Array
 T = TypeVar("T")
@@ -66,20 +65,12 @@ def _on_quaternions(model: Model, function: OnQuaternions, value: T, other: T) -
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
         here, there = getattr(value, field.name), getattr(other, field.name)
         if field.name in POSITIONS[kind]:
-            changed[field.name] = _in_position(model.topology, function, here, there)
+            # the quaternions of ball and free joints: the last four of seven numbers, or all
+            of_joints = [group.qpos[:, -4:] for group in groups(model.topology) if group.kind.nq > group.kind.nv]
+            places = np.concatenate([np.zeros((0, 4), int), *of_joints])
+            if places.size:
+                there = there.at[..., places].set(function(here[..., places], there[..., places]))
+            changed[field.name] = there
         elif field.metadata.get("shape", ())[-1:] == (4,) and field.name.endswith("quat"):
             changed[field.name] = function(here, there)
     return dataclasses.replace(other, **changed)  # type: ignore[type-var]
-
-
-def _in_position(topology: Topology, function: OnQuaternions, value: Array, other: Array) -> Array:
-    places = _quaternion_places(topology)
-    return other.at[..., places].set(function(value[..., places], other[..., places])) if places.size else other
-
-
-@per_topology
-def _quaternion_places(topology: Topology) -> np.ndarray:
-    """(n, 4) where in qpos the quaternions of ball and free joints stand."""
-    # the last four of seven, or all
-    found = [group.qpos[:, -4:] for group in groups(topology) if group.kind.nq > group.kind.nv]
-    return np.concatenate([np.zeros((0, 4), int), *found])

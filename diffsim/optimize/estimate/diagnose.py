@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from diffsim.optimize.estimate.smoothed import Estimate, sample, score
+from diffsim.optimize.estimate.smoothed import sample, score
 
 Array = jax.Array
 
@@ -96,9 +96,15 @@ def diagnose(
         return loss(unflatten(at))
 
     value, gradient = jax.jit(jax.value_and_grad(flat_loss))(flat)
-    along = _directions(np.asarray(gradient, float), directions, seed)
+    # unit vectors, the first that of the gradient, if it has one
+    along, slope = np.random.default_rng(seed).normal(size=(directions, flat.size)), np.asarray(gradient, float)
+    if np.all(np.isfinite(slope)) and np.any(slope):
+        along[0] = slope / np.max(np.abs(slope))
+    along = along / np.linalg.norm(along, axis=1, keepdims=True)
     steps = reach * 0.1 ** np.arange(DECADES + 1)
-    smooth = _smoothed(flat_loss, flat, reach, samples, seed)
+    # the gradient averaged over noise whose norm is about `reach`
+    key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
+    smooth = jax.jit(lambda at: score(flat_loss, at, sample(flat_loss, at, key, sigma, samples)))(flat)
     found = _Found(
         value=float(value),
         slopes=along @ np.asarray(gradient, float),
@@ -108,13 +114,21 @@ def diagnose(
         differences=_differences(flat_loss, flat, along, steps),
         rounding=ROUNDING * float(jnp.finfo(flat.dtype).eps) * np.abs(float(value)) / steps,
     )
-    return _diagnosis(found, unflatten(gradient), unflatten(smooth.mean))
-
-
-def _smoothed(loss: Callable[[Array], Array], flat: Array, reach: float, samples: int, seed: int) -> Estimate:
-    """The gradient averaged over noise whose norm is about `reach`."""
-    key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
-    return jax.jit(lambda at: score(loss, at, sample(loss, at, key, sigma, samples)))(flat)
+    holds = _holds(found)
+    return Diagnosis(
+        trust=bool(holds >= found.steps[0]),
+        advice=_advice(found, holds),
+        value=found.value,
+        gradient=unflatten(gradient),
+        smoothed=unflatten(smooth.mean),
+        reach=float(found.steps[0]),
+        holds=holds,
+        slopes=found.slopes,
+        smoothed_slopes=found.smoothed,
+        smoothed_errors=found.smoothed_errors,
+        steps=found.steps,
+        differences=found.differences,
+    )
 
 
 class _Found(NamedTuple):
@@ -127,33 +141,6 @@ class _Found(NamedTuple):
     steps: np.ndarray
     differences: np.ndarray
     rounding: np.ndarray
-
-
-def _diagnosis(found: _Found, gradient: Any, smoothed: Any) -> Diagnosis:
-    """What follows from it."""
-    holds = _holds(found)
-    return Diagnosis(
-        trust=bool(holds >= found.steps[0]),
-        advice=_advice(found, holds),
-        value=found.value,
-        gradient=gradient,
-        smoothed=smoothed,
-        reach=float(found.steps[0]),
-        holds=holds,
-        slopes=found.slopes,
-        smoothed_slopes=found.smoothed,
-        smoothed_errors=found.smoothed_errors,
-        steps=found.steps,
-        differences=found.differences,
-    )
-
-
-def _directions(gradient: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """(count, n) unit vectors, the first that of the gradient, if it has one."""
-    along = np.random.default_rng(seed).normal(size=(count, gradient.size))
-    if np.all(np.isfinite(gradient)) and np.any(gradient):
-        along[0] = gradient / np.max(np.abs(gradient))
-    return along / np.linalg.norm(along, axis=1, keepdims=True)
 
 
 def _differences(loss: Callable[[Array], Array], flat: Array, along: np.ndarray, steps: np.ndarray) -> np.ndarray:

@@ -85,7 +85,11 @@ def smoothed(f: Function, sigma: Any, samples: int = 32, order: Order = "mixed")
 def sample(f: Function, x: Any, key: Array, sigma: Any, samples: int) -> Samples:
     """f on both sides of x, for equal keys with equal noise."""
     flat, unflatten = ravel_pytree(x)
-    width = _like(sigma, x, flat)
+    if jax.tree.structure(sigma) == jax.tree.structure(x):
+        sigma = jax.tree.map(lambda s, leaf: jnp.broadcast_to(jnp.asarray(s, leaf.dtype), leaf.shape), sigma, x)
+        width = ravel_pytree(sigma)[0]
+    else:
+        width = jnp.broadcast_to(jnp.asarray(sigma, flat.dtype), flat.shape)
     noise = jax.random.normal(key, (samples, flat.size), flat.dtype)
     values = jax.vmap(lambda move: f(unflatten(flat + move)))
     moves = width[None] * noise
@@ -130,12 +134,3 @@ def _mean_value(drawn: Samples) -> Array:
 def _over_pairs(parts: Array) -> Estimate:
     """Mean over samples (axis 0), and the variance of that mean."""
     return Estimate(jnp.mean(parts, axis=0), jnp.var(parts, axis=0, ddof=1) / parts.shape[0])
-
-
-def _like(sigma: Any, x: Any, flat: Array) -> Array:
-    """Standard deviations (n,) of the flattened x."""
-    if jax.tree.structure(sigma) != jax.tree.structure(x):
-        return jnp.broadcast_to(jnp.asarray(sigma, flat.dtype), flat.shape)
-    return ravel_pytree(
-        jax.tree.map(lambda s, leaf: jnp.broadcast_to(jnp.asarray(s, leaf.dtype), leaf.shape), sigma, x)
-    )[0]

@@ -189,9 +189,14 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
     """The plan."""
     ctrl = controls_of(task, ctrl)
     refuse_delays(task.model)
+
+    def advance(progress: _Progress, task: Task, *_: object) -> _Progress:
+        ready = _prepare(task, progress, bool(settings.quick_compile))
+        return _accept(ready, *_search(task, ready, settings.step_sizes), settings)
+
     loop = Loop(
         start=lambda task, state, ctrl: _start(task, state, ctrl, settings),
-        advance=lambda progress, task, *_: _advance(task, progress, settings),
+        advance=advance,
         ended=lambda progress: progress.done | (progress.iterations >= settings.iterations),
     )
     end = run_in_slots(loop, (task, state, ctrl), settings.slots or (SLOTS if for_cpu() else 0))
@@ -210,12 +215,6 @@ def _solve(task: Task, state: State, ctrl: Array, settings: Ilqr) -> Plan:
 
 
 _descend, _descend_soon = jit(_solve), jit(_solve, quick=True)
-
-
-def _advance(task: Task, progress: _Progress, settings: Ilqr) -> _Progress:
-    """One iteration."""
-    ready = _prepare(task, progress, bool(settings.quick_compile))
-    return _accept(ready, *_search(task, ready, settings.step_sizes), settings)
 
 
 def _search(task: Task, progress: _Progress, count: int) -> Trial:

@@ -26,7 +26,6 @@ from diffsim.simulate.integrate.derivative import velocity_derivative
 from diffsim.simulate.integrate.free_body import free_bodies, midpoint_velocity, unconstrained
 from diffsim.simulate.integrate.runge_kutta import average_slopes, last, rates_of
 from diffsim.types import Data, Inputs, Model, State
-from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
 
 Array = jax.Array
@@ -113,19 +112,17 @@ def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motio
         return Motion(qvel, path, act_dot, velocity, qacc, data.sensor_now)
 
     def read(stage: Data) -> tuple[Array, Array, Array]:
-        return stage.qacc, stage.actuator_velocity, _sample(model, state, inputs, stage)
+        # readings, of a state and the data of another, where something records them
+        sample = jnp.zeros_like(stage.sensor_now)
+        if model.topology.nhistory:
+            forces = contact_forces(model, stage.contact, stage.efc, stage)
+            sample = read_sensors(model, state, inputs, stage, forces)
+        return stage.qacc, stage.actuator_velocity, sample
 
     h = model.opt.timestep
     slopes, reads = average_slopes(model, state, rates_of(data), h, lambda point: forward(model, point, inputs), read)
     warmstart, velocity, sample = last(reads)
     return Motion(state.qvel + h * slopes.qacc, slopes.path, slopes.act_dot, velocity, warmstart, sample)
-
-
-def _sample(model: Model, state: State, inputs: Inputs, data: Data) -> Array:
-    """(nsensordata,) readings of a state, and data of another; zero where nothing records them."""
-    if not model.topology.nhistory:
-        return jnp.zeros_like(data.sensor_now)
-    return read_sensors(model, state, inputs, data, contact_forces(model, data.contact, data.efc, data))
 
 
 def implicit(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
@@ -155,17 +152,12 @@ def implicit_fast(model: Model, state: State, inputs: Inputs, data: Data) -> Mot
 def implicit_fast_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> BlockDiagonal:
     """M - h d qfrc_smooth / d qvel, symmetric, without Coriolis forces; only its entries that MuJoCo stores of M."""
     change = velocity_derivative(model, state, inputs, data, coriolis=False)
-    outside = _outside_inertia(model.topology)
+    # beside the diagonal, in rows and columns of bodies whose own inertia is diagonal
+    simple = model.topology.body_simple[model.topology.dof_bodyid] > 0
+    outside = (simple[:, None] | simple) & ~np.eye(model.nv, dtype=bool)
     pairs = zip(change.parts, change.blocks.index, strict=True)
     parts = (jnp.where(outside[index[:, :, None], index[:, None]], 0, part) for part, index in pairs)
     return _less(data.M, BlockDiagonal(change.blocks, tuple(parts)), model.opt.timestep)
-
-
-@per_topology
-def _outside_inertia(topology: Topology) -> np.ndarray:
-    """(nv, nv) bool: beside the diagonal, in rows and columns of bodies whose own inertia is diagonal."""
-    simple = topology.body_simple[topology.dof_bodyid] > 0
-    return (simple[:, None] | simple) & ~np.eye(topology.nv, dtype=bool)
 
 
 def _less(inertia: BlockDiagonal, slope: BlockDiagonal, timestep: Array) -> BlockDiagonal:

@@ -116,10 +116,6 @@ def _solve_kernel(lower: Array, b: Array) -> Array:
     return kernels.solve(*flat).reshape(b.shape)
 
 
-def _batch_factor(arguments: Sequence[Array], dims: Sequence[int]) -> tuple[Array, int]:
-    return factor_p.bind(jnp.moveaxis(arguments[0], dims[0], 0)), 0
-
-
 def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tuple[Array, int]:
     """A batch of right sides of the same matrices is more columns."""
     (lower, b), (of_lower, of_b) = arguments, dims
@@ -130,11 +126,6 @@ def _batch_solve(arguments: Sequence[Array], dims: Sequence[int | None]) -> tupl
     lower = jnp.moveaxis(lower, of_lower or 0, 0)
     b = jnp.broadcast_to(b, (lower.shape[0], *b.shape)) if of_b is None else jnp.moveaxis(b, of_b, 0)
     return solve_p.bind(lower, b), 0
-
-
-def _transpose_solve(cotangent: Array, lower: Array, b: Any) -> tuple[None, Array]:
-    """A is symmetric; the solve is linear in b only."""
-    return None, solve_p.bind(lower, cotangent)
 
 
 def primitive(name: str, plain: Rule, kernels: Kernels, rules: tuple[Rule, Rule]) -> Primitive:
@@ -157,7 +148,7 @@ factor_p = primitive(
     "small_cholesky",
     plain_factor,
     Kernels(_factor_kernel, lambda a: (cpu_cholesky.factor if is_tiny(a) else plain_factor)(a)),
-    (_factor_jvp, _batch_factor),
+    (_factor_jvp, lambda matrix, dims: (factor_p.bind(jnp.moveaxis(matrix[0], dims[0], 0)), 0)),
 )
 solve_p = primitive(
     "small_cholesky_solve",
@@ -165,7 +156,8 @@ solve_p = primitive(
     Kernels(_solve_kernel, lambda lower, b: (cpu_cholesky.solve if is_tiny(lower) else plain_solve)(lower, b)),
     (_solve_jvp, _batch_solve),
 )
-ad.primitive_transposes[solve_p] = _transpose_solve
+# A is symmetric; the solve is linear in b only
+ad.primitive_transposes[solve_p] = lambda cotangent, lower, b: (None, solve_p.bind(lower, cotangent))
 
 
 # the matrix from what it is assembled of

@@ -30,7 +30,7 @@ def test_contacts_that_do_not_join_touch_one_block() -> None:
             blocks = np.any(np.asarray(part) != 0, axis=2)
             own = blocks[:, rows.start : rows.start + rows.height].reshape(len(blocks), rows.dim, rows.count)
             touched = np.sum(np.any(own, axis=1), axis=0)
-            assert np.array_equal(touched == 2, np.asarray(rows.joins) > 0)
+            assert np.array_equal(touched == 2, np.asarray(rows.spans_blocks) > 0)
 
 
 def test_solutions_with_and_without_joined_trees() -> None:
