@@ -400,7 +400,14 @@ def prism_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
     """Pair function of a prism and a body of a type, with one row."""
 
     def row(field: Shape, body: Shape, margin: Array) -> Candidates:
-        rows = rounded_by_margin(ROWS.get(kind, functools.partial(_hull_row, kind))(field, body), margin)
+        if kind == GeomType.SPHERE:
+            rows = _ball_row(field, body)
+        elif kind in ROUND:
+            dist, pos, normal = separate_round(kind, body, with_polygons(field.data.vert, PRISM), field)
+            rows = stack([candidate(dist, pos, -normal)])
+        else:
+            rows = _hull_row(kind, field, body)
+        rows = rounded_by_margin(rows, margin)
         return rows._replace(valid=rows.valid & field.data.exists)
 
     return row
@@ -435,15 +442,3 @@ def _ball_row(field: Shape, ball: Shape) -> Candidates:
     dist = near.dist - radius
     local = near.point + scale(near.normal, 0.5 * dist)
     return stack([candidate(dist, field.pos + mul_vec(field.mat, local), mul_vec(field.mat, near.normal))])
-
-
-def _round_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
-    """A prism and an ellipsoid or a cylinder."""
-    dist, pos, normal = separate_round(kind, body, with_polygons(field.data.vert, PRISM), field)
-    return stack([candidate(dist, pos, -normal)])
-
-
-ROWS: dict[GeomType, Callable[[Shape, Shape], Candidates]] = {
-    GeomType.SPHERE: _ball_row,
-    **{kind: functools.partial(_round_row, kind) for kind in ROUND},
-}

@@ -211,10 +211,11 @@ def constants(model: Model) -> dict[str, Any]:
     computed |= inverse_weights(model, *at_qpos0)
     computed |= {"tendon_length0": tendons.ten_length, "actuator_length0": transmission.actuator_length}
     computed |= _fixed_views(model, kinematics, com)
+    # without the armature of tendons
+    without = inertia
     if has_tendon_armature(model.topology):
-        # dof_M0 is without it
-        inertia = compute_inertia(model, com, tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J)))
-    computed["dof_M0"] = inertia.M.diagonal
+        without = compute_inertia(model, com, tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J)))
+    computed["dof_M0"] = without.M.diagonal
     computed |= around(trees(model.topology), model.mesh_vert)
     computed["eq_data"] = _relative_poses(model, kinematics)
     computed["actuator_biasprm"] = _damping_from_ratio(model, transmission, computed["dof_M0"])

@@ -108,8 +108,9 @@ ROWS = {
         bad=False,
     ),
     Status.BAD_INPUT: Row(
-        lambda model, state, inputs, data: _any_bad(
-            inputs.qfrc_applied, inputs.xfrc_applied, inputs.mocap_pos, inputs.mocap_quat
+        lambda model, state, inputs, data: functools.reduce(
+            operator.or_,
+            map(is_bad_number, (inputs.qfrc_applied, inputs.xfrc_applied, inputs.mocap_pos, inputs.mocap_quat)),
         ),
         "an applied force or mocap pose is not finite or beyond 1e10",
     ),
@@ -120,10 +121,6 @@ ROWS = {
 
 # the bits after which the numbers of a world are no use
 BAD = functools.reduce(operator.or_, (bit for bit, row in ROWS.items() if row.bad))
-
-
-def _any_bad(*values: Array) -> Array:
-    return functools.reduce(operator.or_, (is_bad_number(value) for value in values))
 
 
 def status(model: Model, state: State, inputs: Inputs, data: Data) -> Array:

@@ -233,21 +233,17 @@ def _polygons(rows: list[bytes]) -> tuple[Array, Array]:
     corner = np.full((int(count.sum()), 3), -1)
     form = next((columns for pattern, columns in _FORMS if pattern.fullmatch(joined)), None)
     if form is None:
-        corner[:] = [_corner(word) for word in joined.split()] or corner
+        for row, word in zip(corner, joined.split(), strict=True):
+            parts = word.split(b"/")
+            if len(parts) > 3 or not parts[0]:
+                raise AssetError(f"is not an OBJ file: '{word[:20].decode(errors='replace')}' is not a corner")
+            row[: len(parts)] = [_integer(part) - 1 if part else -1 for part in parts]
     else:
         words = joined.replace(b"/", b" ").split()
         if max(map(len, words)) > 10:
             raise AssetError("is not an OBJ file: a number of a corner is too large")
         corner[:, form] = np.array(list(map(int, words))).reshape(len(corner), len(form)) - 1
     return corner.astype(np.int32), count
-
-
-def _corner(word: bytes) -> list[int]:
-    """One corner, counted from 0."""
-    parts = word.split(b"/")
-    if len(parts) > 3 or not parts[0]:
-        raise AssetError(f"is not an OBJ file: '{word[:20].decode(errors='replace')}' is not a corner")
-    return [_integer(part) - 1 if part else -1 for part in parts] + [-1] * (3 - len(parts))
 
 
 def _cut(vertex: Array, corner: Array, count: Array) -> Array:
