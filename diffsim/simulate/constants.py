@@ -97,9 +97,13 @@ def inverse_weights(
     pairs = zip(factor.inverse, actuator_parts, strict=True)
     accelerations = [matmul(jnp.swapaxes(inverse, 1, 2), part) for inverse, part in pairs]
     tendon_parts = _solve_lower(factor, tendons.ten_J)
+    # means over the translations of a free joint, over its rotations, over the axes of a ball
+    block = dofs_block(topology.jnt_type)
+    number = np.bincount(block)
+    sums = jnp.zeros((len(number),), dof_weight.dtype).at[block].add(dof_weight)
     return {
         "body_invweight0": jnp.where((topology.body_weldid > 0)[:, None], body_weight, 0.0),
-        "dof_invweight0": _joint_means(topology, dof_weight),
+        "dof_invweight0": (sums / np.maximum(number, 1))[block],
         "tendon_invweight0": _squares(tendon_parts),
         **_of_flexes(model, kinematics, com, factor),
         "actuator_acc0": sqrt(_squares(accelerations)),
@@ -170,14 +174,6 @@ def _bodies(topology: Topology) -> tuple[np.ndarray, ...]:
             row[: len(bodies)] = bodies
         tables.append(table)
     return tuple(tables)
-
-
-def _joint_means(topology: Topology, values: Array) -> Array:
-    """(nv,) means over the translations of a free joint, over its rotations, over the axes of a ball."""
-    block = dofs_block(topology.jnt_type)
-    number = np.bincount(block)
-    sums = jnp.zeros((len(number),), values.dtype).at[block].add(values)
-    return (sums / np.maximum(number, 1))[block]
 
 
 # m, floor under sizes of bodies and the extent
