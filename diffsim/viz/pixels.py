@@ -11,21 +11,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from diffsim.base.enums import ObjType
-from diffsim.geometry.rays.ray import BundledRays
 from diffsim.kinematics.poses import compute_kinematics
 from diffsim.math.vector import dot
 from diffsim.types import Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
 from diffsim.viz.material import HIDDEN_GROUPS
-from diffsim.viz.render import SIDE, Frame, corners, sun_over
+from diffsim.viz.render import SIDE, Frame, corners, sun_over, through
 from diffsim.viz.scene import exact_scene_of, fragments, plan_of, tendon_ids
 from diffsim.viz.shade import Light, developed, radiance
 from diffsim.viz.surface import first_hits
-from diffsim.viz.view import Pose, View, directions, pose
+from diffsim.viz.view import Pose, View, pose
 
 Array = jax.Array
 
@@ -82,20 +80,15 @@ def pixels(
     matrix = jnp.asarray(eye.matrix)
     scene, (across, down) = exact_scene_of(model, plan, poses), frame.squares
     corner = corners(frame, jnp.arange(across * down, dtype=jnp.int32)).astype(eye.matrix.dtype)
-    inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
-    angle = 2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / samples
+    offsets, angle = frame.offsets, frame.angle(eye)
 
     def seen(offset: Array) -> tuple[Array, Array, Array]:
-        places = (corner + offset[None, None]).reshape(-1, 2)
-        along = directions(eye, places, frame.width, frame.height).reshape(*corner.shape[:2], 3)
-        rays = BundledRays(jnp.broadcast_to(eye.position, along.shape), along, inside)
+        rays = through(eye, frame, corner, offset)
         hits = first_hits(scene, plan.groups, rays)
         colour = radiance(scene, plan, rays, hits, Light(sun_over(matrix, offset), angle))
-        forward = -dot(along, jnp.broadcast_to(eye.matrix[:, 2], along.shape))
+        forward = -dot(rays.direction, jnp.broadcast_to(eye.matrix[:, 2], rays.direction.shape))
         return colour, jnp.where(hits.thing >= 0, hits.distance * forward, jnp.inf), hits.thing
 
-    steps = (np.arange(samples) + 0.5) / samples
-    offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     colours, depths, things = zip(*(seen(jnp.asarray(offset, angle.dtype)) for offset in offsets), strict=True)
     rgb = developed(jnp.mean(jnp.stack(colours), axis=0))
     middle = len(offsets) // 2

@@ -50,6 +50,16 @@ class Frame(NamedTuple):
         """Bundles across and down."""
         return -(-self.width // SIDE), -(-self.height // SIDE)
 
+    @property
+    def offsets(self) -> np.ndarray:
+        """(samples^2, 2) places of the samples in a pixel, to the right and down."""
+        steps = (np.arange(self.samples) + 0.5) / self.samples
+        return np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def angle(self, eye: Pose) -> Array:
+        """That a sample of a pixel spans, rad."""
+        return 2 * jnp.tan(jnp.radians(eye.fovy) / 2) / self.height / self.samples
+
 
 @checked
 def render(
@@ -128,25 +138,17 @@ def _bundles(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, sha
 
 def _chunks(scene: Scene, plan: Plan, eye: Pose, frame: Frame, shares: int, share: int | Array) -> Array:
     """`_bundles` of one moment."""
-    steps = (np.arange(frame.samples) + 0.5) / frame.samples
-    offsets = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
     across, down = frame.squares
     searched = any(group.kind in FACETED for group in plan.groups)
     chunks = -(-across * down // (shares * (CHUNK if searched or shares == 1 else CACHED)))
     number = -(-across * down // (shares * chunks))
-    # that a sample of a pixel spans, rad
-    angle = jnp.asarray(2 * jnp.tan(jnp.radians(eye.fovy) / 2) / frame.height / frame.samples, jnp.float32)
+    offsets, angle = frame.offsets, jnp.asarray(frame.angle(eye), jnp.float32)
 
     def chunk(first: Array) -> Array:
         corner = corners(frame, share + shares * (first + jnp.arange(number, dtype=jnp.int32))).astype(jnp.float32)
-        inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
 
         def sample(total: Array, offset: Array) -> tuple[Array, None]:
-            places = (corner + offset[None, None]).reshape(-1, 2)
-            along = directions(eye, places, frame.width, frame.height).reshape(*corner.shape[:2], 3)
-            origin = jnp.broadcast_to(jnp.asarray(eye.position), along.shape)
-            light = Light(sun_over(jnp.asarray(eye.matrix), offset), angle)
-            rays = BundledRays(origin, along, inside)
+            rays, light = through(eye, frame, corner, offset), Light(sun_over(jnp.asarray(eye.matrix), offset), angle)
             return total + radiance(scene, plan, rays, trace(scene, plan.groups, rays), light), None
 
         start = jnp.zeros((*corner.shape[:2], 3), jnp.float32)
@@ -161,6 +163,14 @@ def corners(frame: Frame, bundle: Array) -> Array:
     across, lane = frame.squares[0], np.arange(SIDE * SIDE)
     start = SIDE * jnp.stack([bundle % across, bundle // across], axis=-1)
     return start[:, None] + np.stack([lane % SIDE, lane // SIDE], axis=-1)[None]
+
+
+def through(eye: Pose, frame: Frame, corner: Array, offset: Array) -> BundledRays:
+    """Rays through a sample, at `offset` (2,), of each pixel, given their corners (b, l, 2)."""
+    places = (corner + offset[None, None]).reshape(-1, 2)
+    along = directions(eye, places, frame.width, frame.height).reshape(*corner.shape[:2], 3)
+    inside = (corner[..., 0] < frame.width) & (corner[..., 1] < frame.height)
+    return BundledRays(jnp.broadcast_to(jnp.asarray(eye.position), along.shape), along, inside)
 
 
 def sun_over(matrix: Array, offset: Array) -> Array:
