@@ -159,6 +159,15 @@ class Element:
             yield element
             waiting.extend(reversed(element.children))
 
+    def give_way(self, parts: "list[Element]") -> None:
+        """Put others in its place."""
+        if self.parent is not None:
+            siblings = self.parent.children
+            place = next(index for index, sibling in enumerate(siblings) if sibling is self)
+            siblings[place : place + 1] = parts
+            for part in parts:
+                part.parent = self.parent
+
     def replace(self, **values: Any) -> Self:
         """A copy with other values; it stands at the same place and shares its children."""
         copy = object.__new__(type(self))

@@ -186,13 +186,9 @@ class _Copier:
         picked = body.children if whole else [body]
         self.inside |= {key for element in picked for part in element.walk() for key in own_names(part)}
         around = MAIN if whole else self.child.defaults.class_of(body.replace(childclass=None))
-        frame = Frame(
-            tag="frame", file=place.file, line=place.line, parent=place.parent, childclass=self.classes[around]
-        )
+        frame = Frame(tag="frame", file=place.file, line=place.line, childclass=self.classes[around])
         frame.children = [self.copy(element, frame) for element in picked]
-        assert place.parent is not None
-        siblings = place.parent.children
-        siblings[next(index for index, sibling in enumerate(siblings) if sibling is place)] = frame
+        place.give_way([frame])
         return frame
 
     def _referring(self) -> None:

@@ -54,9 +54,7 @@ def cable(
         return
     prefix = source.prefix or ""
     append_child(CustomText, "text", source, texts, name=f"composite_{prefix}", data=f"rope_{prefix}")
-    siblings = source.parent.children if source.parent is not None else []
-    place = next(index for index, sibling in enumerate(siblings) if sibling is source)
-    siblings[place : place + 1] = bodies
+    source.give_way(bodies)
 
 
 def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element]:
@@ -101,8 +99,6 @@ def chain_of_bodies(source: Composite, excludes: ContactSection) -> list[Element
         if index in (0, number - 1):
             at = np.array([0.0 if index < number - 1 else length, 0, 0])
             append_child(Site, "site", source, parent, **{**site, "name": f"{prefix}S_{name}", "pos": at})
-    for body in place.children:
-        body.parent = source.parent
     return place.children
 
 

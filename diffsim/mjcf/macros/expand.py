@@ -124,9 +124,7 @@ def replicate(root: Element, source: Replicate, filled: Replicate, compiler: Com
         for element in referring:
             section = root.each(type(element.parent or root))[-1]
             section.children.append(_copy(element, section, suffix, inside, copied))
-    siblings = source.parent.children
-    place = next(index for index, sibling in enumerate(siblings) if sibling is source)
-    siblings[place : place + 1] = frames
+    source.give_way(frames)
     keys.replicated(pending, suffixes, copies)
 
 

@@ -79,9 +79,7 @@ def flexcomp(spec: Spec, source: FlexComp, sections: Sections, problems: Problem
         named = f"file '{source.file_}': " if source.file_ else ""
         problems.add(source, named + str(error), error.hint)
     else:
-        siblings = source.parent.children if source.parent is not None else []
-        place = next(index for index, sibling in enumerate(siblings) if sibling is source)
-        siblings[place : place + 1] = bodies
+        source.give_way(bodies)
 
 
 def _expand(spec: Spec, source: FlexComp, sections: Sections) -> list[Element]:
@@ -300,7 +298,7 @@ def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) 
         _body(e, place, names[-1], point, mass, axes)
     vertex = np.where(pinned[:number, None], cloud.point, 0.0)
     flex.__dict__.update(body=" ".join(names), vertex=None if centered else vertex.ravel())
-    return _moved(place, e)
+    return place.children
 
 
 def _body(e: Any, place: Element, name: str, point: Array, mass: float, axes: Array) -> Inertial:
@@ -311,13 +309,6 @@ def _body(e: Any, place: Element, name: str, point: Array, mass: float, axes: Ar
     for axis in axes:
         append_child(Joint, "joint", e, body, type=JointType.SLIDE, pos=np.zeros(3), axis=axis)
     return inertial
-
-
-def _moved(place: Element, e: Any) -> list[Element]:
-    """The bodies that were made in `place`, for the parent of the flexcomp."""
-    for body in place.children:
-        body.parent = e.parent
-    return place.children
 
 
 def _nodes(
@@ -348,7 +339,7 @@ def _nodes(
         "dof": e.dof,
     }
     flex.__dict__.update(known)
-    return _moved(place, e)
+    return place.children
 
 
 def _equalities(e: Any, flex: Flex, sections: Sections, shell: bool) -> None:
