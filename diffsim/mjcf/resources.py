@@ -18,12 +18,16 @@ LARGEST_XML = 64 * 2**20
 LARGEST_ASSET = 2**30
 
 
-class ResourceError(Exception):
-    """A file that cannot be had; the message says why, `hint` how to mend it."""
+class Refusal(ValueError):
+    """What cannot be used; the message says why, `hint` how to mend it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class ResourceError(Refusal):
+    """A file that cannot be had."""
 
 
 class OutsideError(ResourceError):
@@ -148,12 +152,8 @@ MOST_IN_ALL = 2**25
 MOST_TEXELS = 2**27
 
 
-class AssetError(ValueError):
-    """An asset that cannot be used; the message says why, `hint` how to mend it."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+class AssetError(Refusal):
+    """An asset that cannot be used."""
 
 
 def check_count(number: int, most: int, what: str) -> None:
