@@ -2,8 +2,12 @@
 
 Reading came before (mjcf/): XML, included files, default classes, macros, names and references. Each pass here reads
 elements and earlier fields of the `Draft` and adds fields under mjModel's names; what it finds wrong is raised at its
-end, all at once. After the passes come what the physics lacks (unsupported.py), the derived constants (derive.py), and
+end, all at once. After the passes come what the physics lacks (`check_model`), the derived constants (derive.py), and
 the arrays on the device (pack.py).
+
+Rooms keep tables of what they can do (pairs of geoms, sensors, transmissions); those are asked, so that a feature is
+known here as soon as it has its row there. Elements and attributes that are refused as they are read say so in their
+own classes (`unsupported`).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -11,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.actuator.laws import torn_apart
+from diffsim.actuator.transmission import TRANSMISSIONS
 from diffsim.base.checked import checked
+from diffsim.collision import unsupported_pairs
 from diffsim.compiler import budget, sizes_and_defaults
 from diffsim.compiler.assets.heightfields import hfield_rows
 from diffsim.compiler.assets.meshes import mesh_fields, mesh_rows
@@ -34,10 +41,11 @@ from diffsim.compiler.elements.skins import skin_rows
 from diffsim.compiler.elements.tendons import tendon_rows
 from diffsim.compiler.elements.tree import discard_visual, flatten, forget_materials, fuse_static
 from diffsim.compiler.pack import pack
-from diffsim.compiler.unsupported import check_elements, check_model
 from diffsim.mjcf.elements.body import Inertial, standing_in
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.spec import Spec
+from diffsim.sensor import unsupported_sensors
+from diffsim.simulate.sleep import SLEEPLESS, sleepless_equalities
 from diffsim.types.hooks import Hooks
 from diffsim.types.model import Model
 
@@ -188,3 +196,26 @@ def save_inertials(spec: Spec) -> None:
             old.parent.children.remove(old)
         values = {"mass": row["body_mass"], "diaginertia": row["body_inertia"]}
         node.source.add("inertial", pos=row["body_ipos"], quat=row["body_iquat"], **values)
+
+
+def check_elements(draft: Draft) -> None:
+    """Note every actuator that diffsim cannot simulate."""
+    for node in draft.nodes["actuator"]:
+        if node.e.target[0] not in TRANSMISSIONS:
+            draft.problems.unsupported(node.source, "this transmission is not supported yet")
+        if torn_apart(node.e.dyntype, node.e.gaintype, node.e.biastype):
+            reason = "its dynamics, gain and bias only work together: give all three the same type"
+            draft.problems.unsupported(node.source, reason)
+
+
+def check_model(draft: Draft, model: Model) -> None:
+    """Note what only shows in the compiled model: what cannot sleep, sensors, pairs of geoms that may touch."""
+    for equality, reason in sleepless_equalities(model):
+        draft.problems.unsupported(draft.nodes["equality"][equality].source, reason, SLEEPLESS)
+    for sensor, reason in unsupported_sensors(model.topology):
+        draft.problems.unsupported(draft.nodes["sensor"][sensor].source, reason)
+    # one finding for each two types of geoms that may touch and that diffsim cannot collide
+    for pair in unsupported_pairs(model.topology, model.opt.disableflags):
+        first, second = (draft.nodes["geom"][geom].source for geom in (pair.geom1, pair.geom2))
+        message = f"contact with {second.label} at line {second.line}: {pair.reason}"
+        draft.problems.unsupported(first, message, pair.hint)
