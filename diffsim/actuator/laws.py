@@ -33,16 +33,6 @@ def control(actuators: Actuators, act: Array) -> Array:
     return actuators.ctrl
 
 
-def last_activation(actuators: Actuators, act: Array) -> Array:
-    """(n,) the signal of an actuator with activations (n, k): the last of them."""
-    return act[:, -1]
-
-
-def nothing_changes(actuators: Actuators) -> Array:
-    """(n, k) d act / dt = 0."""
-    return jnp.zeros_like(actuators.act)
-
-
 def integrator(actuators: Actuators) -> Array:
     """(n, 1) d act / dt = ctrl."""
     return actuators.ctrl[:, None]
@@ -103,7 +93,7 @@ class Dynamics:
       rate: d act / dt (n, k), per second.
       states: the k states that an actuator may have, in the order of its activations; None for `actdim` of them.
       advance: (actuators, rate (n, k)) -> (n, k) activations one timestep later.
-      signal: (actuators, act (n, k)) -> (n,); `act` is that of the next step if `actearly` asks for it.
+      signal: (actuators, act (n, k)) -> (n,), by default the last; `act` is that of the next step if `actearly` says so.
       signal_slope: d signal / d velocity (n,), as the implicit integrators take it; None for zero.
       always_early: whether `actearly` must be set.
     """
@@ -111,7 +101,7 @@ class Dynamics:
     rate: Callable[[Actuators], Array]
     states: tuple[Switch, ...] | None = (None,)
     advance: Callable[[Actuators, Array], Array] = euler
-    signal: Callable[[Actuators, Array], Array] = last_activation
+    signal: Callable[[Actuators, Array], Array] = lambda actuators, act: act[:, -1]
     signal_slope: Callable[[Actuators], Array] | None = None
     always_early: bool = False
 
@@ -143,7 +133,7 @@ class Law:
 
 LAWS: dict[str, Law] = {
     "none": Law(
-        Dynamics(nothing_changes, states=(), signal=control),
+        Dynamics(lambda actuators: jnp.zeros_like(actuators.act), states=(), signal=control),
         bias=Force(nothing),
     ),
     "fixed": Law(gain=Force(constant)),

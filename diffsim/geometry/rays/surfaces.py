@@ -96,16 +96,6 @@ def sphere_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest([(x0, real), (x1, real)])
 
 
-def sphere_surface(size: Array, point: Array) -> Array:
-    """Distance from the centre less the radius."""
-    return safe.norm(point) - size[..., 0]
-
-
-def sphere_normal(size: Array, point: Array) -> Array:
-    """Away from the centre."""
-    return safe.normalize(point)
-
-
 def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
     """A capsule along z: radius size[0], half length size[1] without the caps."""
     height = size[..., 1]
@@ -123,16 +113,6 @@ def capsule_distance(size: Array, origin: Array, direction: Array) -> Array:
     return _nearest(candidates)
 
 
-def capsule_surface(size: Array, point: Array) -> Array:
-    """Distance from the axis segment less the radius."""
-    return safe.norm(_off_axis(size, point)) - size[..., 0]
-
-
-def capsule_normal(size: Array, point: Array) -> Array:
-    """Away from the nearest point of the axis."""
-    return safe.normalize(_off_axis(size, point))
-
-
 def ellipsoid_distance(size: Array, origin: Array, direction: Array) -> Array:
     """An ellipsoid with half axes `size`."""
     p, v = origin / size, direction / size
@@ -144,11 +124,6 @@ def ellipsoid_surface(size: Array, point: Array) -> Array:
     """The quadric over the length of its gradient."""
     scaled = point / size
     return safe.divide(dot(scaled, scaled) - 1, 2 * safe.norm(scaled / size))
-
-
-def ellipsoid_normal(size: Array, point: Array) -> Array:
-    """Along the gradient of the quadric."""
-    return safe.normalize(point / (size * size))
 
 
 def cylinder_distance(size: Array, origin: Array, direction: Array) -> Array:
@@ -260,9 +235,17 @@ def triangle_distance(size: Array, origin: Array, direction: Array) -> Array:
 
 SURFACES = {
     GeomType.PLANE: Surface(plane_distance, plane_surface, plane_normal),
-    GeomType.SPHERE: Surface(sphere_distance, sphere_surface, sphere_normal),
-    GeomType.CAPSULE: Surface(capsule_distance, capsule_surface, capsule_normal),
-    GeomType.ELLIPSOID: Surface(ellipsoid_distance, ellipsoid_surface, ellipsoid_normal),
+    GeomType.SPHERE: Surface(
+        sphere_distance, lambda size, point: safe.norm(point) - size[..., 0], lambda size, point: safe.normalize(point)
+    ),
+    GeomType.CAPSULE: Surface(
+        capsule_distance,
+        lambda size, point: safe.norm(_off_axis(size, point)) - size[..., 0],
+        lambda size, point: safe.normalize(_off_axis(size, point)),
+    ),
+    GeomType.ELLIPSOID: Surface(
+        ellipsoid_distance, ellipsoid_surface, lambda size, point: safe.normalize(point / (size * size))
+    ),
     GeomType.CYLINDER: Surface(cylinder_distance, cylinder_surface, cylinder_normal),
     GeomType.BOX: Surface(box_distance, box_surface, box_normal),
     # the elements of flexes, in pictures

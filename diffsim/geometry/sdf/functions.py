@@ -45,19 +45,9 @@ def sphere_distance(size: Array, point: Array) -> Array:
     return safe.norm(point) - size[0]
 
 
-def sphere_gradient(size: Array, point: Array) -> Array:
-    """Away from the centre."""
-    return safe.normalize(point)
-
-
 def capsule_distance(size: Array, point: Array) -> Array:
     """Distance from the axis segment less the radius."""
     return safe.norm(_off_axis(size, point)) - size[0]
-
-
-def capsule_gradient(size: Array, point: Array) -> Array:
-    """Away from the nearest point of the axis segment."""
-    return safe.normalize(_off_axis(size, point))
 
 
 def _off_axis(size: Array, point: Array) -> Array:
@@ -138,8 +128,8 @@ def _along(size: Array, point: Array) -> Array:
 
 
 PRIMITIVES: dict[GeomType, Field] = {
-    GeomType.SPHERE: Field(sphere_distance, sphere_gradient),
-    GeomType.CAPSULE: Field(capsule_distance, capsule_gradient),
+    GeomType.SPHERE: Field(sphere_distance, lambda size, point: safe.normalize(point)),
+    GeomType.CAPSULE: Field(capsule_distance, lambda size, point: safe.normalize(_off_axis(size, point))),
     GeomType.ELLIPSOID: Field(ellipsoid_distance, ellipsoid_gradient),
     GeomType.CYLINDER: Field(cylinder_distance, cylinder_gradient),
     GeomType.BOX: Field(box_distance, box_gradient),
