@@ -93,7 +93,7 @@ class Dynamics:
       rate: d act / dt (n, k), per second.
       states: the k states that an actuator may have, in the order of its activations; None for `actdim` of them.
       advance: (actuators, rate (n, k)) -> (n, k) activations one timestep later.
-      signal: (actuators, act (n, k)) -> (n,), by default the last; `act` is that of the next step if `actearly` says so.
+      signal: (actuators, act (n, k)) -> (n,), by default the last; with `actearly` of the next step's `act`.
       signal_slope: d signal / d velocity (n,), as the implicit integrators take it; None for zero.
       always_early: whether `actearly` must be set.
     """
