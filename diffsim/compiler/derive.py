@@ -38,10 +38,11 @@ from diffsim.flex.material import STRAIN
 from diffsim.math.linalg import solve_spd
 from diffsim.mjcf.elements.settings import LengthRange
 from diffsim.simulate.constants import MINIMUM, constants, inverse_weights, position
-from diffsim.simulate.forward import forward
+from diffsim.simulate.forward import evaluate
 from diffsim.simulate.status import motions_without_inertia
 from diffsim.simulate.step import integrate
 from diffsim.types import State
+from diffsim.types.data import Inertia, Transmission
 from diffsim.types.model import Model
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import ON_CPU, QUICK
@@ -170,6 +171,9 @@ OFF = (
 )
 MOST_STEPS = 100_000
 
+# slower than this (m/s or rad/s) before and after a step it has come to rest
+AT_REST = 1e-10
+
 # so many steps run sooner in turn (0.03 ms each for an arm of two joints) than their batch is traced (1 s more)
 MOST_IN_TURN = 20_000
 
@@ -207,30 +211,40 @@ def _simulate(model: Model, settings: LengthRange, actuators: np.ndarray, counte
     """(shortest, longest) length in the window, each (2, k): pulling, pushing; k actuators."""
     fade = float(np.exp(-float(model.opt.timestep) / max(0.01, settings.timeconst)))
 
-    def push(model: Model, state: State, actuator: Array, sign: Array) -> tuple[State, Array]:
+    def pushed(model: Model, state: State, actuator: Array, sign: Array) -> tuple[State, Array]:
         """One step under a force along the moment arm; the length before it."""
-        state = state.replace(qvel=fade * state.qvel)
-        inertia, moments = position(model, state.qpos)[-2:]
-        moment = moments.actuator_moment[actuator]
-        rate = jnp.maximum(jnp.linalg.norm(solve_spd(inertia.qM, moment)), 1e-15)
-        force = moment * (sign * settings.accel / rate)
-        size = jnp.linalg.norm(force)
-        if settings.maxforce > 0:
-            force = jnp.where(size > settings.maxforce, force * (settings.maxforce / jnp.maximum(size, 1e-15)), force)
-        inputs = make_inputs(model).replace(qfrc_applied=force)
-        after = integrate(model, state, inputs, forward(model, state, inputs))
-        return after, moments.actuator_length[actuator]
+
+        def along_moment(inertia: Inertia, transmission: Transmission) -> Array:
+            moment = transmission.actuator_moment[actuator]
+            rate = jnp.maximum(jnp.linalg.norm(solve_spd(inertia.qM, moment)), 1e-15)
+            force = moment * (sign * settings.accel / rate)
+            size = jnp.linalg.norm(force)
+            if settings.maxforce <= 0:
+                return force
+            return jnp.where(size > settings.maxforce, force * (settings.maxforce / jnp.maximum(size, 1e-15)), force)
+
+        state, inputs = state.replace(qvel=fade * state.qvel), make_inputs(model)
+        data = evaluate(model, state, inputs, push=along_moment)
+        return integrate(model, state, inputs, data), data.actuator_length[actuator]
 
     def run(model: Model, actuator: Array, sign: Array) -> tuple[Array, Array]:
-        def advance(carry: tuple[State, Array, Array], counts: Array) -> tuple[tuple[State, Array, Array], None]:
-            state, lower, upper = carry
-            state, length = push(model, state, actuator, sign)
-            lower = jnp.where(counts, jnp.minimum(lower, length), lower)
-            return (state, lower, jnp.where(counts, jnp.maximum(upper, length), upper)), None
+        counts, huge = jnp.asarray(counted), jnp.full((), jnp.inf, model.qpos0.dtype)
 
-        huge = jnp.full((), jnp.inf, model.qpos0.dtype)
-        (_, lower, upper), _ = jax.lax.scan(advance, (make_state(model), huge, -huge), jnp.asarray(counted))
-        return lower, upper
+        def goes_on(carry: tuple[Array, State, Array, Array, Array, Array]) -> Array:
+            return (carry[0] < len(counted)) & carry[-1]
+
+        def advance(carry: tuple[Array, State, Array, Array, Array, Array]) -> Any:
+            k, before, lower, upper, _, _ = carry
+            state, length = pushed(model, before, actuator, sign)
+            lower = jnp.where(counts[k], jnp.minimum(lower, length), lower)
+            upper = jnp.where(counts[k], jnp.maximum(upper, length), upper)
+            moves = jnp.any((jnp.abs(before.qvel) > AT_REST) | (jnp.abs(state.qvel) > AT_REST) | jnp.isnan(state.qvel))
+            return k + 1, state, lower, upper, length, moves
+
+        begin = jnp.int32(0), make_state(model), huge, -huge, huge, jnp.array(True)
+        _, _, lower, upper, length, _ = jax.lax.while_loop(goes_on, advance, begin)
+        # once at rest it stays, up to the end of the window
+        return jnp.minimum(lower, length), jnp.maximum(upper, length)
 
     def run_in_turn(model: Model, *rows: Array) -> tuple[Array, Array]:
         return jax.lax.map(lambda row: run(model, *row), rows)

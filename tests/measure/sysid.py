@@ -108,9 +108,9 @@ def theirs(ctrl: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, int, float]:
                 setattr(spec.joint(f"joint{i}"), field, [number, 0, 0] if field == "damping" else number)
 
             params.add(sysid.Parameter(f"{field}{i}", nominal=GUESS, min_value=1e-3, max_value=2.0, modifier=put))
-    # readings of the first row are those of the first state, which their rollout does not return
     state = sysid.create_initial_state(model, data.qpos, data.qvel, data.act)
-    signals = sysid.TimeSeries.from_names(t[1:], seen[1:], model)
+    # readings of its rollouts bear the time after a step, and are those before it
+    signals = sysid.TimeSeries.from_names(t[1:], seen[:-1], model)
     sequences = sysid.ModelSequences("arm", spec, "sines", state, sysid.TimeSeries(t, ctrl), signals)
     residual, counted = sysid.build_residual_fn(models_sequences=[sequences]), [0]
 
