@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import BiasType, DisableBit, DynType, GainType, TrnType
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.math import safe
 from diffsim.math.vector import matmul
 from diffsim.types.data import Data, Passive
@@ -246,7 +246,7 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
         hook = getattr(hooks, name)
         if hook is None:
             reason = f"an actuator is of type 'user': model.replace(hooks=Hooks({name}=...)) says what it does"
-            raise UnsupportedError([Problem("", 0, "<general>", reason, unsupported=True)])
+            raise UnsupportedError.of("<general>", reason)
         return jnp.where(wanted, hook(model, state, inputs, data), value)
 
     gain = jnp.zeros_like(bias)

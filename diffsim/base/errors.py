@@ -69,6 +69,11 @@ class MjcfError(DiffsimError, ValueError):
 class UnsupportedError(MjcfError, NotImplementedError):
     """A legal model that uses a feature which diffsim does not have."""
 
+    @classmethod
+    def of(cls, place: str, reason: str, hint: str = "") -> "UnsupportedError":
+        """What shows in a compiled model, which knows no files and lines; `place` is what asks for the feature."""
+        return cls([Problem("", 0, place, reason, hint, unsupported=True)])
+
 
 class ArgumentError(DiffsimError, ValueError, TypeError):
     """An argument of a wrong kind; the message says what it is and what is expected."""

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.base.errors import Problem, UnsupportedError, expect
+from diffsim.base.errors import UnsupportedError, expect
 from diffsim.compiler.assets.field_plugins import SAMPLED, FieldUse
 from diffsim.compiler.assets.hull import rounding_fields
 from diffsim.compiler.elements.sleep import first_sleepers
@@ -61,7 +61,7 @@ def from_mujoco(
     fields |= _flex_fields(mjmodel)
     if max([*mjmodel.actuator_plugin, *mjmodel.sensor_plugin, *mjmodel.body_plugin], default=-1) >= 0:
         message, hint = "from_mujoco does not know the plugins of actuators, sensors and bodies", "use diffsim.load"
-        raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
+        raise UnsupportedError.of("", message, hint)
     fields |= {"plugins": (), "npid": 0, "actuator_pidprm": np.zeros((0, 5)), **no_cables()}
     fields |= {"npluginnumber": 0, "plugin_number": np.zeros(0), "plugin_numbernum": np.zeros(mjmodel.nplugin, int)}
     fields["geom_surfacevel"] = getattr(mjmodel, "geom_surfacevel", np.zeros((mjmodel.ngeom, 6)))
@@ -163,7 +163,7 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
     if not uses or min(off) > NEAR:
         message = f"from_mujoco cannot tell which distance field geom {geom} has: none of MuJoCo's is zero on its mesh"
         hint = "use diffsim.load, or give the geom the mesh of its plugin"
-        raise UnsupportedError([Problem("", 0, "", message, hint, unsupported=True)])
+        raise UnsupportedError.of("", message, hint)
     return uses[int(np.argmin(off))]
 
 

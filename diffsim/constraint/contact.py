@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import Cone
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import flex_rows
 from diffsim.constraint.rows import RawRows, Sources, contact_rows
 from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
@@ -178,7 +178,7 @@ def rows_within_reach(contacts: RawRows, reach: float) -> RawRows:
     """
     if not isinstance(contacts.jacobian, BlockColumns):
         reason = "contact_reach knows no contacts of flexes; set it to 0"
-        raise UnsupportedError([Problem("", 0, "<option contact_reach>", reason, unsupported=True)])
+        raise UnsupportedError.of("<option contact_reach>", reason)
     surface, dmax = contacts.margin + reach, contacts.solimp[:, 1]
     width, midpoint, power = (jnp.full_like(dmax, value) for value in (SLOWER * reach, MIDPOINT, POWER))
     count, blocks = contacts.pos.size, contacts.jacobian.blocks

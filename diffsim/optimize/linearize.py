@@ -16,7 +16,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from diffsim.base.checked import checked
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.optimize.tangent import columns, difference, displaced, no_change, tangent_size
 from diffsim.simulate.arguments import check_arguments
 from diffsim.simulate.step import step_data
@@ -69,7 +69,7 @@ def refuse_delays(model: Model) -> None:
     for place, (what, count) in kinds.items():
         if count:
             reason = f"{what} are states that (dq, dv, da) leaves out"
-            raise UnsupportedError([Problem("", 0, place, reason, unsupported=True)])
+            raise UnsupportedError.of(place, reason)
 
 
 class Regulator(NamedTuple):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from diffsim.actuator.actuation import advance_activation
 from diffsim.base.checked import checked
 from diffsim.base.enums import EnableBit, Integrator
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.kinematics.joints import integrate_position
 from diffsim.math.linalg import solve_blocks
 from diffsim.simulate.arguments import check_arguments, check_shape
@@ -98,10 +98,10 @@ def integrate(model: Model, state: State, inputs: Inputs, data: Data) -> State:
         reason = f"a step with events needs the integrator RK4, not {model.opt.integrator.name}"
         if sleeps(model):
             reason = "a step with events has no trees that sleep; clear the flag sleep, or set events to 0"
-        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
+        raise UnsupportedError.of("<option events>", reason)
     if model.opt.events and model.topology.nflex:
         reason = "a step with events does not know contacts of flexes; take them out, or set events to 0"
-        raise UnsupportedError([Problem("", 0, "<option events>", reason, unsupported=True)])
+        raise UnsupportedError.of("<option events>", reason)
     motion = INTEGRATORS[model.opt.integrator].move(model, state, inputs, data)
     history = record_controls(model, state.history, state.time, inputs.ctrl)
     later = state.replace(

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.dynamics.bias import MotionForces
 from diffsim.solver.hessian import solve_hessian_linear
 from diffsim.solver.objective import Objective, constraint_force, gradient, residuals_at
@@ -65,7 +65,7 @@ def derivatives_within_reach(model: Model, solution: Solution, objective: Object
     """
     if model.opt.noslip_iterations or model.opt.solver_gradient == "unroll":
         reason = "contact_reach needs solver_gradient 'implicit' and no noslip iterations"
-        raise UnsupportedError([Problem("", 0, "<option contact_reach>", reason, unsupported=True)])
+        raise UnsupportedError.of("<option contact_reach>", reason)
     qacc = at_optimum(jax.lax.stop_gradient(solution.qacc), objective)
     force = constraint_force(objective.constraints, qacc)
     force = _with_derivative(solution.qfrc_constraint, force)

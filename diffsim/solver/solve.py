@@ -85,7 +85,7 @@ def solve(
     if isinstance(constraints.jacobian, SparseRows) and (opt.solver == Solver.PGS or opt.noslip_iterations):
         which = "solver" if opt.solver == Solver.PGS else "noslip_iterations"
         reason = "a model with many vertices of flexes needs the solver Newton or CG, and no noslip iterations"
-        raise errors.UnsupportedError([errors.Problem("", 0, f"<option {which}>", reason, unsupported=True)])
+        raise errors.UnsupportedError.of(f"<option {which}>", reason)
     objective = Objective(qM, qfrc_smooth, constraints)
     minimize = SOLVERS[model.opt.solver] if constraints.groups else unconstrained
     # the search is a while loop, which has no reverse mode: its derivative comes from what follows
@@ -125,7 +125,7 @@ def through_iterations(qacc: Array, model: Model, objective: Objective, start: A
     """
     if model.opt.solver == Solver.PGS:
         reason = "solver_gradient 'unroll' needs the solver Newton or CG; with PGS use 'implicit'"
-        raise errors.UnsupportedError([errors.Problem("", 0, "<option solver>", reason, unsupported=True)])
+        raise errors.UnsupportedError.of("<option solver>", reason)
     return qacc
 
 

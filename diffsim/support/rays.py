@@ -17,7 +17,7 @@ import numpy as np
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import GeomType
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.geometry.colliders import (
     NEVER_COLLIDE,
     NO_DISTANCE,
@@ -174,5 +174,5 @@ def _types(topology: Topology, ids: tuple[int, int]) -> Types:
     reason = NO_DISTANCE.get(types, "these two have no distance" if types in NEVER_COLLIDE else "")
     if reason:
         names = " and ".join(f"geom {topology.name('geom', geom)!r} (id {geom})" for geom in ids)
-        raise UnsupportedError([Problem("", 0, "", f"distance of {names}: {reason}", unsupported=True)])
+        raise UnsupportedError.of("", f"distance of {names}: {reason}")
     return types

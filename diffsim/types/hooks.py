@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 
 Array = jax.Array
 
@@ -185,7 +185,7 @@ def plugin_uses(
             continue
         if name not in known:
             reason = f"the plugin '{name}' is unknown: load the model with hooks=Hooks(plugins={{'{name}': ...}})"
-            raise UnsupportedError([Problem("", 0, "<plugin>", reason, unsupported=True)])
+            raise UnsupportedError.of("<plugin>", reason)
         if getattr(known[name], job) is None:
             continue
         ids = np.flatnonzero(getattr(topology, f"{kind}_plugin") == number)

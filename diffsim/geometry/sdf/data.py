@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.geometry.sdf.functions import FUNCTIONS, Field, FieldFunction
 from diffsim.geometry.shapes import negligible
 from diffsim.math import safe
@@ -243,7 +243,7 @@ def field_function(model: Model, number: int) -> FieldFunction:
         reason = (
             f"the distance field '{name}' is unknown: model.replace(hooks=Hooks(sdf={{'{name}': ...}})) says what it is"
         )
-        raise UnsupportedError([Problem("", 0, "<plugin>", reason, unsupported=True)])
+        raise UnsupportedError.of("<plugin>", reason)
     return _function_of(hook)
 
 

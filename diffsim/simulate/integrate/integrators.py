@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import EnableBit, Integrator
-from diffsim.base.errors import Problem, UnsupportedError
+from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import contact_forces
 from diffsim.dynamics.bias import damps_implicitly
 from diffsim.dynamics.passive import damping_derivative
@@ -75,7 +75,7 @@ def discrete_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> 
     if inertia is None:
         name = model.opt.integrator.name
         reason = f"invdiscrete has no meaning for the integrator {name}; use another, or clear the flag"
-        raise UnsupportedError([Problem("", 0, "<option integrator>", reason, unsupported=True)])
+        raise UnsupportedError.of("<option integrator>", reason)
     return inertia(model, state, inputs, data)
 
 
