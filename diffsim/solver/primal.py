@@ -32,8 +32,8 @@ Array = jax.Array
 
 # share of the gradient that an inexact direction may leave
 FORCING = 0.1
-# rounding error of the residual of a row, in units of the machine epsilon
-ROUNDING = 8.0
+# rounding error of J a, in units of its machine epsilon
+ROUNDING = 16.0
 
 
 class Minimum(NamedTuple):
@@ -104,10 +104,11 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
 
     def measure(point: Iterate) -> Array:
         bound = 0.5 * inner(point.gradient, block_solve(objective.qM.blocks, aid.factor, point.gradient))
-        # sum of D (|J a| + |aref|)^2 over the rows of J: times 1/2 eps^2 it is what rounding of x adds to the cost
+        # sum of D (J a)^2 over the rows of J: times 1/2 eps^2 it is what rounding of J a adds to the cost: nothing in
+        # rows that no dof moves, whose D may be 1e14
         square, rows_of_jacobian = jnp.zeros_like(bound), (g for g in objective.constraints.groups if not g.sign)
         for rows in rows_of_jacobian:
-            square += jnp.sum(rows.D * jnp.square(jnp.abs(rows.select(point.rows_product)) + jnp.abs(rows.aref)))
+            square += jnp.sum(rows.D * jnp.square(rows.select(point.rows_product)))
         epsilon = float(jnp.finfo(square.dtype).eps)
         return jnp.where(bound > 0.5 * (ROUNDING * epsilon) ** 2 * square, bound, 0)
 

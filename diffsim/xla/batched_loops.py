@@ -36,6 +36,8 @@ GROUP = 16
 WHOLE, PART = 1 << 24, 1 << 18
 # parts of a loop's batch, the fewest worlds that are taken apart, and which share of them goes on by itself
 PARTS, FEWEST, REST = 4, 128, 8
+# numbers of a member's state that fill vector units and caches: loops of such members run one after another
+LARGE = 5000
 
 
 def spread(size: int, values: Array, batched: bool) -> Array:
@@ -72,19 +74,15 @@ def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], 
     """
     count = len(wanted)
     order = jnp.nonzero(wanted, size=-(-count // group) * group, fill_value=count)[0].astype(jnp.int32)
-
-    def next_group(k: Array, carry: Tree) -> Tree:
-        return work(jax.lax.dynamic_slice(order, (k * group,), (group,)), carry)
-
-    return jax.lax.fori_loop(0, -(-jnp.sum(wanted, dtype=jnp.int32) // group), next_group, start)
+    places, groups = partial(jax.lax.dynamic_slice, order), -(-jnp.sum(wanted, dtype=jnp.int32) // group)
+    return jax.lax.fori_loop(0, groups, lambda k, carry: work(places((k * group,), (group,)), carry), start)
 
 
 def where_needed(search: Callable[[Array, Any], Tree], needed: Array | bool, arguments: Any) -> Tree:
     """The results of `search(needed, arguments)` where it is `needed` (); elsewhere anything finite. No derivatives."""
-    known = isinstance(needed, bool)
-    return (
-        search(jnp.asarray(needed), arguments) if known else _shared_out(search, needed, arguments, partial(min, GROUP))
-    )
+    if isinstance(needed, bool):
+        return search(jnp.asarray(needed), arguments)
+    return _shared_out(search, needed, arguments, partial(min, GROUP))
 
 
 def in_parts(compute: Callable[[Any], Tree], size: int, arguments: Any) -> Tree:
@@ -182,8 +180,7 @@ class WhileLoop(NamedTuple):
 
     def run(self, problem: Any, start: Any) -> Any:
         """The last state."""
-        problem = self.ready(problem)
-        return jax.lax.while_loop(self.unfinished, lambda state: self.advance(problem, state), start)
+        return jax.lax.while_loop(self.unfinished, partial(self.advance, self.ready(problem)), start)
 
     def advance_unfinished(self, problem: Any, state: Any) -> Any:
         """The next state, or the same where it does not go on."""
@@ -197,33 +194,47 @@ def run(loop: WhileLoop, problem: Any, start: Any) -> Any:
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
-        start = jax.vmap(lambda x: x, (_axes(batched[1]),), axis_size=size)(start)
         if size < FEWEST or size % PARTS:
-            return jax.vmap(loop.run, (_axes(batched[0]), 0))(problem, start)
-        return _Batch(loop, problem, tuple(jax.tree.leaves(batched[0])), size).run(start)
+            return jax.vmap(loop.run, (_axes(batched), 0))(problem, start)
+        return _Batch(loop, problem, tuple(jax.tree.leaves(batched)), size).run(start)
 
-    return with_batch_rule(loop.run, of_a_batch)(problem, start) if for_cpu() else loop.run(problem, start)
+    return _batched_by(loop, of_a_batch)(problem, start)
 
 
 def run_short(loop: WhileLoop, problem: Any, start: Any) -> Any:
     """`run` of a loop of short trips: on a CPU all worlds go on until an eighth of them is left, and the problems of
-    those alone are copied. Of 64 worlds with ten humanoids each most need one or two products of conjugate gradients,
-    and one needs twelve.
+    those alone are copied. Of 64 worlds of ten humanoids most need one or two products, and one needs twelve.
     """
 
     def of_a_batch(size: int, batched: Any, problem: Any, start: Any) -> Any:
-        start = jax.vmap(lambda x: x, (_axes(batched[1]),), axis_size=size)(start)
-        few, axes = size // REST, _axes(batched[0])
+        few, axes = size // REST, _axes(batched)
         if few < 2:
             return jax.vmap(loop.run, (axes, 0))(problem, start)
         unfinished, advance = jax.vmap(loop.unfinished), jax.vmap(loop.advance_unfinished, (axes, 0))
         state = jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > few, lambda x: advance(problem, x), start)
         rest = jnp.argsort(~unfinished(state))[:few]
-        rest_problem = jax.tree.map(lambda x, has_axis: x[rest] if has_axis else x, problem, batched[0])
-        last = jax.vmap(loop.run, (axes, 0))(rest_problem, jax.tree.map(lambda x: x[rest], state))
+        of_rest = jax.tree.map(lambda x, has_axis: x[rest] if has_axis else x, problem, batched)
+        last = jax.vmap(loop.run, (axes, 0))(of_rest, jax.tree.map(lambda x: x[rest], state))
         return jax.tree.map(lambda x, end: x.at[rest].set(end), state, last)
 
-    return with_batch_rule(loop.run, of_a_batch)(problem, start) if for_cpu() else loop.run(problem, start)
+    return _batched_by(loop, of_a_batch)(problem, start)
+
+
+def _batched_by(loop: WhileLoop, of_a_batch: Callable[..., Any]) -> Callable[..., Any]:
+    """The loop, of whose batches on a CPU `of_a_batch` makes the last states; of large members one after another."""
+
+    def rule(size: int, batched: Any, problem: Any, start: Any) -> Any:
+        starts = jax.vmap(lambda x: x, (_axes(batched[1]),), axis_size=size)(start)
+        if sum(x.size for x in jax.tree.leaves(starts)) < LARGE * size:
+            return of_a_batch(size, batched[0], problem, starts)
+
+        def member(number: Array) -> Any:
+            return whole(*jax.tree.map(lambda x, has: x[number] if has else x, (problem, start), tuple(batched)))
+
+        return jax.lax.map(member, jnp.arange(size))
+
+    whole = with_batch_rule(loop.run, rule)
+    return whole if for_cpu() else loop.run
 
 
 class _Batch(NamedTuple):
@@ -234,11 +245,6 @@ class _Batch(NamedTuple):
     batched: tuple[bool, ...]
     size: int
 
-    @property
-    def part(self) -> int:
-        """Worlds of one part."""
-        return self.size // PARTS
-
     def run(self, start: Any) -> Any:
         """The last states: those at the start where no world goes on, as where nothing touches."""
         goes_on = jnp.any(jax.vmap(self.loop.unfinished)(start))
@@ -247,16 +253,16 @@ class _Batch(NamedTuple):
     def _all_passes(self, start: Any) -> Any:
         """The last states; problems and states are a table each, so that a part is taken of all leaves at once."""
         problems = _rows([x for x, batched in zip(jax.tree.leaves(self.problem), self.batched, strict=True) if batched])
-        states = _rows(start)
+        states, part = _rows(start), self.size // PARTS
 
         def one_pass(number: Array, room: Array) -> Array:
-            first, is_last, tables = number * self.part, number == PARTS, (problems.rows, room)
+            first, is_last, tables = number * part, number == PARTS, (problems.rows, room)
 
             def quarter() -> tuple[Array, ...]:
-                return tuple(jax.lax.dynamic_slice_in_dim(x, first, self.part) for x in tables)
+                return tuple(jax.lax.dynamic_slice_in_dim(x, first, part) for x in tables)
 
             def leftovers() -> tuple[Array, ...]:
-                index = jnp.argsort(~self._left(states, room))[: self.part]
+                index = jnp.argsort(~self._left(states, room))[:part]
                 return tuple(x[index] for x in tables)
 
             problem, state = jax.lax.cond(is_last, leftovers, quarter)
@@ -264,7 +270,7 @@ class _Batch(NamedTuple):
             return jax.lax.dynamic_update_slice_in_dim(room, _rows(state).rows, first, 0)
 
         # with room for those that are left
-        room = jnp.concatenate([states.rows, states.rows[: self.part]])
+        room = jnp.concatenate([states.rows, states.rows[:part]])
         room = jax.lax.fori_loop(0, PARTS + 1, one_pass, room)
         left = self._left(states, room)
         place = jnp.where(left, self.size - 1 + jnp.cumsum(left), jnp.arange(self.size))
@@ -285,12 +291,9 @@ class _Batch(NamedTuple):
             return self.loop.ready(tree.unflatten(parts))
 
         problem = jax.vmap(ready)(of_part)
-        allowed = jnp.where(is_last, 0, self.part // PARTS)
-        return jax.lax.while_loop(
-            lambda state: jnp.sum(unfinished(state)) > allowed,
-            lambda state: jax.vmap(self.loop.advance_unfinished)(problem, state),
-            state,
-        )
+        allowed = jnp.where(is_last, 0, self.size // PARTS // PARTS)
+        advance = jax.vmap(self.loop.advance_unfinished)
+        return jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > allowed, lambda x: advance(problem, x), state)
 
 
 class _Rows(NamedTuple):
@@ -345,9 +348,6 @@ def work_through(jobs: Jobs, results: Any, count: Array, slots: int) -> Any:
     """The results (n, ...) with those of jobs 0 to `count` () in their rows; the others stay as they are."""
     size = len(jax.tree.leaves(results)[0])
 
-    def unfinished(board: _Board) -> Array:
-        return jnp.any(board.job < count)
-
     def turn(board: _Board) -> _Board:
         carries = jobs.advance(board.job, board.carries, board.following >= count)
         done = jobs.ended(carries)
@@ -361,7 +361,7 @@ def work_through(jobs: Jobs, results: Any, count: Array, slots: int) -> Any:
 
     first = jnp.arange(slots, dtype=jnp.int32)
     board = _Board(results, jobs.start(first), first, jnp.asarray(slots, jnp.int32))
-    return jax.lax.while_loop(unfinished, turn, board).results
+    return jax.lax.while_loop(lambda board: jnp.any(board.job < count), turn, board).results
 
 
 class Loop(NamedTuple):

@@ -29,26 +29,27 @@ from tests.measure.resumed import resumed  # noqa: E402
 
 Unknown = optimize.Unknown
 NOISE = 2e-4
-HEAD = '<mujoco><option timestep=".002" integrator="implicitfast"/><worldbody>'
+HEAD = '<mujoco><option timestep=".001" integrator="implicitfast"/><worldbody>'
 SEEN = '<framepos objtype="body" objname="f_{}"/>'
 CUBE = (
-    HEAD + '<geom type="plane" size="3 3 .1"/><body name="b" pos="0 0 {height}" euler="20 35 0">'
-    '<flexcomp name="f" type="grid" dim="3" count="3 3 3" spacing=".05 .05 .05" mass=".5" radius=".005">'
+    HEAD + '<geom type="plane" size="3 3 .1"/><body name="b" pos="0 0 {height}">'
+    '<flexcomp name="f" euler="20 35 0" type="grid" dim="3" count="3 3 3" spacing=".05 .05 .05" mass=".5" radius=".005">'
     '<elasticity young="{young}" poisson="{poisson}" damping="{damping}"/>'
     '<contact selfcollide="none" internal="false" solref=".01"/></flexcomp></body></worldbody>'
     "<sensor>" + "".join(SEEN.format(i) for i in (0, 2, 6, 8, 13, 18, 20, 24, 26)) + "</sensor></mujoco>"
 )
 CLOTH = (
-    HEAD + '<geom size=".08" pos=".01 .02 .1"/><body name="b" pos="0 0 .2" euler="8 5 0">'
-    '<flexcomp name="f" type="grid" dim="2" count="6 6 1" spacing=".05 .05 .05" mass=".1" radius=".005">'
+    HEAD + '<geom size=".08" pos=".01 .02 .1"/><body name="b" pos="0 0 .2">'
+    '<flexcomp name="f" euler="8 5 0" type="grid" dim="2" count="6 6 1" spacing=".05 .05 .05" mass=".1" radius=".005">'
     '<elasticity young="{young}" poisson="{poisson}" damping="{damping}" thickness=".004" elastic2d="both"/>'
     '<contact selfcollide="none" internal="false" solref=".01"/></flexcomp></body></worldbody>'
     "<sensor>" + "".join(SEEN.format(i) for i in range(0, 36, 3)) + "</sensor></mujoco>"
 )
-# MJCF, ranges of the three numbers, rows
+# MJCF, ranges of the three numbers in which both are stable, rows; turned by `flexcomp`: where the parent body is turned,
+# MuJoCo's elastic forces on vertices are not, and shake a soft body until it bursts
 KINDS: dict[str, tuple[str, dict[str, tuple[float, float]], int]] = {
-    "cube": (CUBE, {"young": (5e3, 2e4), "poisson": (0.1, 0.4), "damping": (0.005, 0.02)}, 200),
-    "cloth": (CLOTH, {"young": (3e4, 1e5), "poisson": (0.1, 0.4), "damping": (0.005, 0.02)}, 200),
+    "cube": (CUBE, {"young": (5e3, 2e4), "poisson": (0.1, 0.4), "damping": (0.001, 0.003)}, 300),
+    "cloth": (CLOTH, {"young": (3e4, 1e5), "poisson": (0.1, 0.4), "damping": (0.001, 0.004)}, 300),
 }
 FIXED = {"height": 0.12}
 
@@ -65,6 +66,8 @@ def identified(kind: str, seed: int) -> dict[str, Any]:
         mujoco.mj_step(mjmodel, data)
         seen.append(data.sensordata.copy())
         touches = max(touches, data.ncon)
+    if any(warning.number for warning in data.warning):
+        raise RuntimeError(f"{kind} {seed}: MuJoCo's recording is unstable")
     model = diffsim.load(text.format(**FIXED, **guess))
     readings = np.array(seen) + NOISE * rng.normal(size=(rows, mjmodel.nsensordata))
     recording = optimize.make_recording(model, np.zeros((rows, 0)), readings, qpos, qvel)
@@ -81,7 +84,7 @@ def identified(kind: str, seed: int) -> dict[str, Any]:
         "truth": true.tolist(),
         "guess": list(guess.values()),
         "errors": (np.abs(shown.values - true) / true).tolist(),
-        "std": (shown.std / true).tolist(),
+        "std": (shown.std / np.array([1, true[1], 1])).tolist(),
         "inside": bool(np.all((shown.lower <= true) & (true <= shown.upper))),
         "Jacobians": int(result.iterations),
         "explained": bool(result.explained),
@@ -93,11 +96,11 @@ def identified(kind: str, seed: int) -> dict[str, Any]:
 def throw(seed: int) -> dict[str, Any]:
     """The materials that let a cube end where one with others ended."""
     rng, text = np.random.default_rng(seed), CUBE.replace('spacing=".05 .05 .05"', 'spacing=".1 .1 .1"')
-    made = {"height": 0.3, "young": 1.5e4, "poisson": 0.25, "damping": 0.01}
-    model, steps = diffsim.load(text.format(**made)), 300
+    made = {"height": 0.3, "young": 1.5e4, "poisson": 0.25, "damping": 0.0005}
+    model, steps = diffsim.load(text.format(**made)), 400
     state = diffsim.make_state(model)
     state = state.replace(qvel=jnp.tile(jnp.array([2.0, 0.5, -1.0]), model.nv // 3))
-    low, high = jnp.log(jnp.array([1e3, 0.02])), jnp.log(jnp.array([2e5, 0.47]))
+    low, high = jnp.log(jnp.array([2e3, 0.02])), jnp.log(jnp.array([3e4, 0.4]))
 
     def end(material: jax.Array) -> jax.Array:
         young, poisson = jnp.exp(material)
@@ -108,7 +111,7 @@ def throw(seed: int) -> dict[str, Any]:
 
     look = diffsim.jit(lambda x: (end(x), jax.jacfwd(end)(x)))
     begin = time.process_time()
-    target = look(jnp.log(jnp.array([rng.uniform(6e3, 4e4), rng.uniform(0.1, 0.4)])))[0]
+    target = look(jnp.log(jnp.array([rng.uniform(4e3, 2.5e4), rng.uniform(0.05, 0.35)])))[0]
     material, damp, taken = jnp.log(jnp.array([made["young"], made["poisson"]])), 1e-4, 1
     at, slope = look(material)
     first = float(jnp.linalg.norm(at - target))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim
-from diffsim.xla.batched_loops import FEWEST, REST, WhileLoop, run, run_short
+from diffsim.xla.batched_loops import FEWEST, LARGE, REST, WhileLoop, run, run_short
 
 Array = jax.Array
 BALL = """<mujoco><worldbody><geom type="plane" size="1 1 1"/>
@@ -72,6 +72,18 @@ def test_batches_of_batches() -> None:
     lengths = np.random.default_rng(0).integers(0, 9, (3, FEWEST)).astype(float)
     state = jax.jit(jax.vmap(jax.vmap(countdown, (0, None)), (0, None)))(jnp.asarray(lengths), jnp.ones(()))
     assert np.array_equal(state[1], expected(lengths.reshape(-1)).reshape(lengths.shape))
+
+
+@pytest.mark.parametrize("how", [run, run_short])
+def test_large_worlds_go_one_after_another(how) -> None:
+    """No array of the loop has a batch axis, whatever was mapped; some of the problem is shared."""
+    wide = WhileLoop(lambda state: state[0] > 0, lambda problem, state: (state[0] - problem[1], state[1] + problem[0]))
+    lengths = np.random.default_rng(0).integers(0, 9, (2, 3)).astype(float)
+    one = lambda x: how(wide, (jnp.arange(LARGE) * x, jnp.ones(())), (x, jnp.zeros(LARGE)))[1]  # noqa: E731
+    batch = jax.jit(jax.vmap(jax.vmap(one)))
+    assert np.array_equal(batch(jnp.asarray(lengths)), lengths[..., None] ** 2 * np.arange(LARGE))
+    loops = [line for line in batch.lower(jnp.asarray(lengths)).as_text().splitlines() if "stablehlo.while" in line]
+    assert len(loops) == 3
 
 
 def test_nothing_traced_stays_in_a_search() -> None:
