@@ -33,7 +33,8 @@ HEAD = '<mujoco><option timestep=".001" integrator="implicitfast"/><worldbody>'
 SEEN = '<framepos objtype="body" objname="f_{}"/>'
 CUBE = (
     HEAD + '<geom type="plane" size="3 3 .1"/><body name="b" pos="0 0 {height}">'
-    '<flexcomp name="f" euler="20 35 0" type="grid" dim="3" count="3 3 3" spacing=".05 .05 .05" mass=".5" radius=".005">'
+    '<flexcomp name="f" euler="20 35 0" type="grid" dim="3" count="3 3 3" spacing=".05 .05 .05" mass=".5" '
+    'radius=".005">'
     '<elasticity young="{young}" poisson="{poisson}" damping="{damping}"/>'
     '<contact selfcollide="none" internal="false" solref=".01"/></flexcomp></body></worldbody>'
     "<sensor>" + "".join(SEEN.format(i) for i in (0, 2, 6, 8, 13, 18, 20, 24, 26)) + "</sensor></mujoco>"
@@ -45,8 +46,8 @@ CLOTH = (
     '<contact selfcollide="none" internal="false" solref=".01"/></flexcomp></body></worldbody>'
     "<sensor>" + "".join(SEEN.format(i) for i in range(0, 36, 3)) + "</sensor></mujoco>"
 )
-# MJCF, ranges of the three numbers in which both are stable, rows; turned by `flexcomp`: where the parent body is turned,
-# MuJoCo's elastic forces on vertices are not, and shake a soft body until it bursts
+# MJCF, ranges of the three numbers in which both are stable, rows. They are turned by `flexcomp`: where the parent body
+# is turned, MuJoCo's elastic forces on vertices are not, and shake a soft body until it bursts
 KINDS: dict[str, tuple[str, dict[str, tuple[float, float]], int]] = {
     "cube": (CUBE, {"young": (5e3, 2e4), "poisson": (0.1, 0.4), "damping": (0.001, 0.003)}, 300),
     "cloth": (CLOTH, {"young": (3e4, 1e5), "poisson": (0.1, 0.4), "damping": (0.001, 0.004)}, 300),

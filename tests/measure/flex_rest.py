@@ -40,14 +40,16 @@ JELLY = (
     '<flexcomp name="c" type="grid" dim="3" count="4 4 4" spacing=".08 .08 .08" pos="0 0 .3" mass="1" radius=".01" {}>'
 )
 JELLY += '<elasticity young="{}" poisson=".2" damping=".01"/>' + CONTACT + "</flexcomp>"
+BALL = HEAD.format(0.002, PLANE + '<geom size=".3" pos="0 0 .4"/>') + CLOTH.format(30, 0.033, 0.75)
+BAR = HEAD.format(0.002, '<geom type="capsule" size=".05 1" pos="0 0 .7" euler="90 0 0"/>') + CLOTH.format(
+    12, 0.06, 0.8
+)
+# so viscous (Pa s) that a cloth which hangs comes to rest; in air it swings, and where to nobody can predict
+VISCOUS = '<option viscosity=".2" '
 # MJCF or a file of MuJoCo's, and the size of the scene (m)
 SCENES = {
-    "cloth": (HEAD.format(0.002, PLANE + '<geom size=".3" pos="0 0 .4"/>') + CLOTH.format(30, 0.033, 0.75), 1.0),
-    "towel": (
-        HEAD.format(0.002, '<geom type="capsule" size=".05 1" pos="0 0 .7" euler="90 0 0"/>')
-        + CLOTH.format(12, 0.06, 0.8),
-        0.8,
-    ),
+    "cloth": (BALL.replace("<option ", VISCOUS), 1.0),
+    "towel": (BAR.replace("<option ", VISCOUS), 0.8),
     "jelly": (HEAD.format(0.002, PLANE) + JELLY.format("", 2e3), 0.3),
     "trilinear": (HEAD.format(0.004, PLANE) + JELLY.format('dof="trilinear"', 1e4), 0.3),
     "gripper": (Path("model/flex/gripper_trilinear.xml"), 0.5),
