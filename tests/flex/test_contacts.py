@@ -183,7 +183,7 @@ def test_contacts_with_fields_have_their_derivative(name):
 
 
 def test_in_float32_a_contact_that_no_joint_can_undo_leaves_the_rest_to_be_solved():
-    """A column that turns upright stands in the floor: its contact weighs 1e14, a cloth beside it is held all the same."""
+    """A column that turns upright stands in the floor: its contact weighs 1e14, the cloth beside it is held."""
     column = '<body pos="-.8 0 .95"><joint axis="0 0 1" armature="1"/><geom type="capsule" size=".07 .1"/></body>'
     model, mjmodel = pair(scene(PLANE.replace("/>", ' pos="0 0 .99"/>') + column, "6 6 1", option='timestep=".001" '))
     data = moved(mjmodel)
