@@ -45,10 +45,10 @@ from diffsim.optimize.trajectory.ilqr import Ilqr as Ilqr
 from diffsim.optimize.trajectory.ilqr import Plan as Plan
 from diffsim.optimize.trajectory.ilqr import ilqr as ilqr
 from diffsim.optimize.trajectory.mpc import mpc as mpc
-from diffsim.optimize.trajectory.plan import Solution as Solution
 from diffsim.optimize.trajectory.plan import plan as plan
 from diffsim.optimize.trajectory.search import Doubt as Doubt
 from diffsim.optimize.trajectory.search import Sampling as Sampling
+from diffsim.optimize.trajectory.search import Solution as Solution
 from diffsim.optimize.trajectory.shooting import Shots as Shots
 from diffsim.optimize.trajectory.shooting import shooting as shooting
 from diffsim.optimize.trajectory.task import Task as Task

@@ -1,13 +1,15 @@
 """plan: searches, what they find, what they say of it."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import diffsim
 from diffsim import optimize
+from diffsim.optimize.trajectory import search
 from diffsim.optimize.trajectory.plan import _Find, _Hunt
-from diffsim.optimize.trajectory.search import Attempt
+from diffsim.optimize.trajectory.search import Attempt, grow
 from tests.optimize.problems import HORIZON, exact, reach
 
 FEW = optimize.Sampling(samples=128, elites=12)
@@ -86,17 +88,52 @@ def test_a_plan_goes_around() -> None:
     assert np.mean(found.noisy) < 0.1 * float(found.idle)
 
 
+def test_a_tree_grows_out_of_a_trap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point within three walls, the goal behind the middle one: all ways there lead away from it first."""
+    model = diffsim.load(
+        """<mujoco><worldbody><body><joint type="slide" axis="1 0 0"/><joint name="y" type="slide" axis="0 1 0"/>
+        <geom size=".1"/></body></worldbody><actuator><velocity joint="y" ctrlrange="-1 1"/>
+        <velocity joint="y" ctrlrange="-1 1"/></actuator></mujoco>"""
+    )
+    task = optimize.make_task(model, lambda state, data, ctrl: ctrl)
+    goal, walls = np.array([0.0, 0.6]), [(0, 0.3, 0.5, 0.05), (-0.5, 0.2, 0.05, 0.1), (0.5, 0.2, 0.05, 0.1)]
+
+    def tried(begin: diffsim.State, ctrl: np.ndarray, length: int) -> Attempt:
+        place = [np.asarray(begin.qpos)]
+        for t in range(ctrl.shape[1]):
+            later = place[-1] + 0.05 * ctrl[:, t] * (t < length)
+            inside = [np.all(np.abs(later - wall[:2]) < wall[2:], axis=1) for wall in np.array(walls)]
+            place.append(np.where(np.any(inside, axis=0)[:, None], place[-1], later))
+        final = 50 * np.sum((place[-1] - goal) ** 2, axis=1)
+        cost = 0.5e-3 * np.sum(ctrl[:, :length] ** 2, axis=(1, 2)) + final
+        copies = jax.tree.map(lambda x: np.repeat(np.asarray(x)[:, None], len(place), axis=1), begin)
+        states = copies.replace(qpos=np.stack(place, axis=1))
+        return Attempt(cost, final, states, ctrl, np.zeros(len(ctrl), int))
+
+    start = diffsim.make_state(model)
+    begin, residual = 50 * float(goal @ goal), np.array([10.0, 10, 0, 0])
+    ctrl = grow(task, start, 64, 256, 0, (begin, residual), tried)
+    states = jax.tree.map(lambda x: jnp.asarray(x)[None], start)
+    assert float(tried(states, ctrl[None], 64).final[0]) < 0.02 * begin
+    # where nothing may go further away than the start, it stays behind the wall
+    monkeypatch.setattr(search, "BEYOND", 1.0)
+    near = grow(task, start, 64, 256, 0, (begin, residual), tried)
+    assert float(tried(states, near[None], 64).final[0]) > 0.2 * begin
+
+
 def test_no_goal_is_given_up_for_a_lower_cost() -> None:
     """Polish once took a box from 0.8% of the goal error to 2.6%, for 1% of the cost."""
     hunt = object.__new__(_Hunt)
     hunt.goal, hunt.robust = 1.0, None
 
-    def find(cost: float, final: float, noisy: float) -> _Find:
-        state = diffsim.make_state(TASK.model)
-        return _Find(Attempt(jnp.asarray(cost), jnp.asarray(final), state, NOTHING, jnp.asarray(0)), np.full(8, noisy))
+    def find(cost: float, final: float, noisy: float, end: float = 0.0) -> _Find:
+        motion = Attempt(*map(jnp.asarray, (cost, final)), diffsim.make_state(TASK.model), NOTHING, jnp.asarray(0))
+        return _Find(motion, np.full(8, noisy), np.full(8, end))
 
     searched, polished = find(9.8, 0.004, 12.0), find(9.7, 0.026, 10.0)
     assert min([polished, searched], key=hunt.demerit) is searched
+    # nor is one that noise keeps for one that it does not
+    assert min([find(9.7, 0.004, 10.0, 0.02), searched], key=hunt.demerit) is searched
     # of two that reach it, what costs less under noise; where the task has no goal, or plans are robust, that alone
     assert min([searched, find(9.7, 0.005, 10.0)], key=hunt.demerit).cost == pytest.approx(9.7)
     for goal, robust in ((0.0, None), (1.0, "mean")):

@@ -1,16 +1,17 @@
 """plan: a motion through contact, in one call: searched for, made locally optimal, and tried under noise.
 
 Where a pusher must go around a box first, every derivative points away from the way: what is nearest must be given up.
-A search over controls (search.py) finds such ways, of two kinds, since each fails where the other does not:
+A search over controls (search.py) finds such ways, of three kinds, since each fails where another does not:
 
     whole      few pieces of control over the whole horizon, then twice as many, and again: detours
     receding   a plan over a quarter of the horizon drives a few steps, then the next: long chains of short deeds
+    growing    a tree of motions, of which those go on that cost least or are far from all others: around walls
 
 The best is refined by more pieces that scatter less; where it ends near the goal but not at it, the goal counts ten
-times for a while. For `robust` plans it is steadied in a set of worlds with noise of controls, friction, masses and
-start. Of those that reach the goal, what costs least under noise is polished by steps of iLQR, tried in the program of
-the search, each of which reaches it too and costs no more under noise: a little can be bought with a grip that the
-least noise loses. What runs on the host between the programs is numpy, which has nothing to compile.
+times for a while. What is fragile, or shall be robust, is steadied in a set of worlds with noise of controls, friction,
+masses and start. Of those that reach the goal, what costs least under noise is polished by steps of iLQR, tried in the
+program of the search, each of which reaches it too and costs no more under noise: a little can be bought with a grip
+that the least noise loses. What runs on the host between the programs is numpy, which has nothing to compile.
 """
 
 import functools
@@ -27,8 +28,9 @@ from diffsim.base.checked import checked
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.linearize import refuse_delays
 from diffsim.optimize.tangent import tangent_size
-from diffsim.optimize.trajectory.ilqr import PROMISED, UNREACHED, Plan
+from diffsim.optimize.trajectory.ilqr import PROMISED, UNREACHED
 from diffsim.optimize.trajectory.search import (
+    FRAGILE,
     WAYS,
     Aims,
     Attempt,
@@ -36,24 +38,24 @@ from diffsim.optimize.trajectory.search import (
     Feedback,
     Proposal,
     Sampling,
+    Solution,
     Worlds,
     aim,
     attempts,
     doubtful,
     draw,
+    grow,
     learn,
     middles,
     need_bounds,
     propose,
     repeated,
     shaken,
+    soon,
     spread,
 )
 from diffsim.optimize.trajectory.task import Task, controls_of
 from diffsim.types import State
-from diffsim.types.record import leaf as field
-from diffsim.types.record import record
-from diffsim.xla.compiled import jit
 
 Array = jax.Array
 Robust = Literal["mean", "worst quarter"]
@@ -66,48 +68,18 @@ STAGES = ((4, 16, 1.0), (8, 12, 0.4), (16, 12, 0.3))
 REFINED = ((32, 12, 0.2), (64, 12, 0.12))
 # a stage ends when so many rounds gain less than this share of the cost, and controls scatter by less than NARROW
 PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
-# the goal counts as reached at this share of the final cost at the start; else there are so many tries
-REACHED, TRIES = 7e-3, 3
+# the goal counts as reached at this share of the final cost at the start, and as kept at that one in half of the worlds
+REACHED, KEPT = 7e-3, 1e-2
 # between these shares the goal is pressed for: its part of the cost counts so many times more in a search
 AT, NEAR, PRESSED = 3e-3, 0.2, 9.0
-# worlds of robust planning, and how many times as much the cost may be under noise before a motion is called fragile
-SET, FRAGILE = 8, 1.25
+# worlds of robust planning
+SET = 8
 # stages of robust planning about the best motion; and where none was asked for, but it is fragile
 STEADIED = ((8, 10, 0.3), (16, 10, 0.2), (32, 10, 0.1))
 STEADIER = ((16, 8, 0.2), (32, 8, 0.1))
 # polish: iterations at most, and in the midst of a search; the first regularization, the share of the cost below which
 # a step gains nothing, and by which the cost under noise may rise above the least so far
 POLISHED, BRIEF, REGULARIZED, SETTLED, SLACK = 20, 6, 1e-2, 1e-5, 0.01
-
-
-@record
-class Solution(Plan):
-    """What `plan` found: a motion with feedback, as of `ilqr`, and how it fares.
-
-    `noisy` are costs in worlds that differ from the model as `Doubt` says; `idle` is the cost of controls at rest;
-    `goal` the final part of the cost, at the start and at the end.
-    """
-
-    noisy: Array = field("worlds")
-    idle: Array = field()
-    goal: Array = field(2)
-    steps: Array = field(dtype=int)
-
-    @property
-    def advice(self) -> str:
-        """How far the motion can be trusted, in a few words."""
-        noisy = np.asarray(self.noisy)
-        cost, mean, spread = float(self.cost), float(noisy.mean()), float(noisy.std())
-        begin, end = (float(value) for value in self.goal)
-        far = f", the goal's part falls from {begin:.3g} to {end:.3g}" if begin > 0 else ""
-        first = f"It costs {cost:.3g} where rest costs {float(self.idle):.3g}{far}."
-        worst = f"{float(noisy.max()):.3g} at worst"
-        under = f"{mean:.3g} +- {spread:.2g} in {noisy.size} worlds of noise, {worst}"
-        if begin > 0 and end > 0.1 * begin:
-            return f"{first} It does not reach the goal: give it more steps, or another key. It costs {under}."
-        if not mean <= FRAGILE * cost + 0.01 * float(self.idle):
-            return f"{first} Fragile: {under}; plan with robust='mean', or replan as it goes (optimize.mpc)."
-        return f"{first} It holds: {under}."
 
 
 @checked
@@ -173,10 +145,11 @@ class _TimeIsUp(Exception):
 
 
 class _Find(NamedTuple):
-    """A motion: what it did in the model, and its costs (worlds,) under noise."""
+    """A motion: what it did in the model, and under noise its costs and the goal's part of them, (worlds,)."""
 
     motion: Attempt
     noisy: np.ndarray
+    ends: np.ndarray
 
     @property
     def cost(self) -> float:
@@ -189,24 +162,16 @@ class _Find(NamedTuple):
         return float(self.motion.final)
 
 
-# programs that run a few times
-_soon = functools.partial(jit, quick=True)
-
-
-@functools.partial(_soon, static_argnames="room")
+@functools.partial(soon, static_argnames="room")
 def _opening(task: Task, ctrl: Array, pieces: int, deviation: float, room: int) -> tuple[Proposal, Array]:
     """The first proposal about controls (T, nu), and what pieces cannot say of them."""
     middle = middles(ctrl, pieces, len(ctrl), room)
     return propose(task, middle, deviation), ctrl - spread(middle, pieces, len(ctrl), len(ctrl))
 
 
-_doubtful = _soon(doubtful, static_argnames=("fields", "size", "steps"))
-_draw, _shaken = _soon(draw, static_argnames="samples"), _soon(shaken, static_argnames="count")
-_propose, _aim = _soon(propose), _soon(aim, static_argnames="samples")
-_spread, _middles = _soon(spread, static_argnums=3), _soon(middles, static_argnums=3)
-_copies = _soon(lambda tree, count: jax.tree.map(lambda x: repeated(x, count), tree), static_argnums=1)
-_row = _soon(lambda tree, *index: jax.tree.map(lambda x: x[index], tree))
-_learn = _soon(
+_copies = soon(lambda tree, count: jax.tree.map(lambda x: repeated(x, count), tree), static_argnums=1)
+_row = soon(lambda tree, *index: jax.tree.map(lambda x: x[index], tree))
+_learn = soon(
     lambda task, old, knots, costs, how: learn(task, old, jnp.concatenate(knots), jnp.concatenate(costs), how)
 )
 
@@ -230,11 +195,10 @@ class _Hunt:
         self.task, self.state, self.steps, self.settings, self.robust = task, state, steps, settings, robust
         self.attempts, self.doubt, self.show, self.key = attempts(vmap), doubt, show, key
         self.began, self.seconds, self.simulated, self.turn = time.monotonic(), seconds, 0, 0
-        self.room, self.finds, self.steadying, self.pressing = min(ROOM, steps), [], False, 0.0
+        self.room, self.finds, self.since, self.steadying, self.pressing = min(ROOM, steps), [], 0, False, 0.0
         size, shape, dtype = settings.samples, (steps, task.model.nu), task.lower.dtype
         fields = tuple(doubt.scatter().items())
-        self.doubts = _doubtful(task, key, doubt.controls, doubt.start, fields=fields, size=size, steps=steps)
-        # searches have no feedback
+        self.doubts = doubtful(task, key, doubt.controls, doubt.start, fields=fields, size=size, steps=steps)
         gains = np.zeros((WAYS, *shape, tangent_size(task.model)), dtype)
         self.open = Feedback(jnp.asarray(gains), _copies(state, steps + 1), jnp.asarray(np.zeros(size, np.int32)))
         self.rest = np.clip(np.zeros(shape, dtype), task.lower, task.upper)
@@ -243,7 +207,7 @@ class _Hunt:
 
     def say(self, text: str) -> None:
         """A line of progress."""
-        best = f"cost {self.best.cost:.4g}, " if self.finds else ""
+        best = f"cost {self.best.cost:.4g}, " if self.finds[self.since :] else ""
         line = f"plan: {text}: {best}{self.simulated / 1e6:.1f} M steps, {time.monotonic() - self.began:.1f} s"
         if self.show is not None:
             self.show(line)
@@ -252,21 +216,26 @@ class _Hunt:
 
     @property
     def late(self) -> bool:
-        """Whether the budget is used up."""
-        return self.seconds is not None and time.monotonic() - self.began > self.seconds
+        """Whether the budget is used up, and there is a motion to return."""
+        return bool(self.finds) and self.seconds is not None and time.monotonic() - self.began > self.seconds
 
     @property
     def best(self) -> _Find:
-        """The motion of least cost in the model, as the search counts it."""
-        return min(self.finds, key=lambda find: find.cost + self.pressing * find.final)
+        """The motion of least cost in the model, as the search counts it, of this try."""
+        return min(self.finds[self.since :], key=lambda find: find.cost + self.pressing * find.final)
 
     def reached(self, find: _Find) -> bool:
         """Whether a motion reaches the goal in the model, if the task has one."""
         return self.goal > 0 and find.final < REACHED * self.goal
 
-    def demerit(self, find: _Find) -> tuple[bool, float]:
-        """What the better motion has less of: a goal that is missed, if not robust; and the cost under noise."""
-        return self.robust is None and not self.reached(find), float(self.over_worlds(find.noisy))
+    def kept(self, find: _Find) -> bool:
+        """Whether it is reached under noise too."""
+        return float(np.median(find.ends)) < KEPT * self.goal
+
+    def demerit(self, find: _Find) -> tuple[int, float]:
+        """What the better motion has less of: goals that are missed, if not robust; and the cost under noise."""
+        missed = 0 if self.robust else (not self.reached(find)) + (not self.kept(find))
+        return missed, float(self.over_worlds(find.noisy))
 
     def over_worlds(self, costs: np.ndarray) -> np.ndarray:
         """What many costs (..., worlds) count: their mean, or that of the worst quarter."""
@@ -278,12 +247,14 @@ class _Hunt:
         self.simulated += len(ctrl) * (length + 1)
         return self.attempts(self.task, worlds, ctrl, length, self.open if feedback is None else feedback)
 
-    def in_doubt(self, state: State, ctrl: np.ndarray, length: int, count: int) -> list[tuple[Attempt, np.ndarray]]:
+    def in_doubt(
+        self, state: State, ctrl: np.ndarray, length: int, count: int, feedback: Feedback | None = None
+    ) -> list[tuple[Attempt, np.ndarray]]:
         """Controls (n, T, nu), each in `count` worlds: by parts what they did, and costs (n of the part, count)."""
         parts, repeats = [], self.settings.samples // count
         for first in range(0, len(ctrl), repeats):
-            worlds, shaken = _shaken(self.task, state, self.doubts, ctrl[first : first + repeats], count=count)
-            tried = self.tried(worlds, shaken, length)
+            worlds, pushed = shaken(self.task, state, self.doubts, ctrl[first : first + repeats], count=count)
+            tried = self.tried(worlds, pushed, length, feedback)
             parts.append((tried, np.asarray(tried.cost).reshape(repeats, count)))
         return parts
 
@@ -291,7 +262,8 @@ class _Hunt:
         """Of one motion."""
         size = self.settings.samples
         ((tried, costs),) = self.in_doubt(self.state, np.asarray(ctrl)[None], length, size)
-        return _Find(_row(tried, 0), costs[0, 1 : 1 + min(self.doubt.worlds, size - 1)])
+        kept = slice(1, 1 + min(self.doubt.worlds, size - 1))
+        return _Find(_row(tried, 0), costs[0, kept], np.asarray(tried.final)[kept])
 
     def offer(self, found: Array | np.ndarray | _Find, source: str) -> None:
         """One more motion to choose from, or its controls."""
@@ -302,7 +274,7 @@ class _Hunt:
         self, state: State, proposal: Proposal, pieces: int, length: int, detail: Array | np.ndarray, batches: int = 1
     ) -> Proposal:
         """One round of the search, of one batch of samples or more; `detail` (T, nu) is added to what is drawn."""
-        if self.late and self.finds:
+        if self.late:
             raise _TimeIsUp
         samples = self.settings.samples
         # in a set of worlds each, a quarter as many cost twice as much
@@ -311,11 +283,12 @@ class _Hunt:
         for _ in range(batches):
             self.turn += 1
             key = jax.random.fold_in(self.key, self.turn)
-            drawn = _draw(self.task, proposal, key, (pieces, length), detail, samples=size)
+            drawn = draw(self.task, proposal, key, (pieces, length), detail, samples=size)
             knots.append(drawn[0])
             if self.steadying:
                 parts = self.in_doubt(state, np.asarray(drawn[1]), length, SET)
-                costs.append(np.concatenate([self.over_worlds(costs) for _, costs in parts]))
+                pressed = [costs + self.pressing * np.asarray(did.final).reshape(-1, SET) for did, costs in parts]
+                costs.append(self.over_worlds(np.concatenate(pressed)))
             else:
                 tried = self.tried(Worlds(self.doubts.even, _copies(state, samples)), drawn[1], length)
                 costs.append(np.asarray(tried.cost) + np.asarray(self.pressing * np.asarray(tried.final)))
@@ -333,14 +306,16 @@ class _Hunt:
             narrow = np.mean((np.asarray(proposal.deviation) / scale)[:pieces]) < NARROW
             if narrow and turn >= PATIENCE and history[-1 - PATIENCE] - history[-1] < GAIN * history[-1]:
                 break
-        found = np.asarray(_spread(proposal.best, pieces, self.steps, self.steps)) + np.asarray(detail)
+        found = np.asarray(spread(proposal.best, pieces, self.steps, self.steps)) + np.asarray(detail)
         return np.clip(found, self.task.lower, self.task.upper)
 
     def explore(self) -> None:
-        """Tries of both kinds, each refined, until the goal is reached or, where the task has none, one of each."""
-        kinds = [self.receding, self.whole] if self.steps >= LONG else [self.whole, self.receding]
-        for turn in range(TRIES if self.goal > 0 else len(kinds)):
-            kinds[turn % len(kinds)]()
+        """Tries of all kinds until the goal is reached; without a goal, of both that follow costs."""
+        first, second = (self.receding, self.whole) if self.steps >= LONG else (self.whole, self.receding)
+        for search in (first, self.growing, second) if self.goal > 0 else (first, second):
+            # what a try finds is refined even where another one found what costs less so far
+            self.since = len(self.finds) if self.turn else 0
+            search()
             self.refine(REFINED, "refined", self.best)
             if self.near(self.best):
                 self.offer(self.descend(self.best, BRIEF)[0], "polished")
@@ -351,8 +326,9 @@ class _Hunt:
             if any(map(self.reached, self.finds)):
                 break
         find = min(self.finds, key=self.demerit)
-        if self.robust is not None or self.fragile(find):
-            self.steadying = True
+        lost = self.reached(find) and not self.kept(find)
+        if self.robust or lost or self.fragile(find):
+            self.steadying, self.pressing = True, PRESSED * lost
             self.refine(STEADIED if self.robust else STEADIER, "steadied", find)
 
     def near(self, find: _Find) -> bool:
@@ -385,18 +361,33 @@ class _Hunt:
         pieces, taken, state = min(self.settings.pieces, horizon), [], self.state
         shift = min(self.settings.driven, pieces)
         act = max(1, shift * horizon // pieces)
-        mean, nothing = _middles(jnp.asarray(self.rest), pieces, horizon, self.room), np.zeros_like(self.rest)
+        mean, nothing = middles(jnp.asarray(self.rest), pieces, horizon, self.room), np.zeros_like(self.rest)
         for done in range(0, self.steps, act):
-            proposal = _propose(self.task, jnp.asarray(mean), self.settings.first)
+            proposal = propose(self.task, jnp.asarray(mean), self.settings.first)
             for _ in range(self.settings.rounds * (1 if done else 3)):
                 proposal = self.round(state, proposal, pieces, horizon, nothing)
-            ctrl, count = np.asarray(_spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)
+            ctrl, count = np.asarray(spread(proposal.best, pieces, horizon, self.steps)), min(act, self.steps - done)
             worlds = Worlds(self.doubts.even, _copies(state, self.settings.samples))
             state = _row(self.tried(worlds, np.repeat(ctrl[None], self.settings.samples, 0), count).states, 0, count)
             taken.append(ctrl[:count])
             # the next plan begins from this one, a few pieces on
             mean = np.asarray(proposal.best)[np.minimum(np.arange(self.room) + shift, pieces - 1)]
         self.offer(np.concatenate(taken), "receding")
+
+    def growing(self) -> None:
+        """A tree of motions that spreads where costs point nowhere."""
+        samples, motion = self.settings.samples, self.idle.motion
+        aims = aim(self.task, motion.states, motion.ctrl, REGULARIZED, samples=samples)
+
+        def tried(begin: State, ctrl: np.ndarray, length: int) -> Attempt:
+            if self.late:
+                raise _TimeIsUp
+            return self.tried(Worlds(self.doubts.even, begin), ctrl, length)
+
+        self.turn += 1
+        seed = int(jax.random.randint(jax.random.fold_in(self.key, self.turn), (), 0, 1 << 30))
+        tree = grow(self.task, self.state, self.steps, samples, seed, (self.goal, np.asarray(aims.depends)), tried)
+        self.offer(tree, "a tree of motions")
 
     def descend(self, find: _Find, most: int) -> tuple[_Find, Aims, int, bool]:
         """Newton steps from a motion, while they lower its cost, keep its goal, and cost no more under noise: the last,
@@ -406,7 +397,7 @@ class _Hunt:
         samples, share = self.settings.samples, self.settings.samples // WAYS
         while True:
             motion = find.motion
-            aims = _aim(self.task, motion.states, motion.ctrl, mu, samples=samples)
+            aims = aim(self.task, motion.states, motion.ctrl, mu, samples=samples)
             if turn == most or (turn and self.late):
                 return find, aims, turn, False
             turn += 1
@@ -419,7 +410,8 @@ class _Hunt:
             rows = share * ways + np.argmin(costs[ways], axis=1)
             rivals = np.concatenate([np.asarray(motion.ctrl)[None], np.asarray(tried.ctrl)[rows]])
             ((did, costs),) = self.in_doubt(self.state, rivals, self.steps, share)
-            finds = [_Find(_row(did, i * share), costs[i, 1:]) for i in range(SET)]
+            ends = np.asarray(did.final).reshape(SET, share)
+            finds = [_Find(_row(did, i * share), costs[i, 1:], ends[i, 1:]) for i in range(SET)]
             least = min(least, self.demerit(finds[0])[1])
             limit = (self.demerit(find)[0], least + SLACK * max(least, 0.1 * self.idle.cost))
             better = [i for i in range(1, SET) if finds[i].cost < find.cost and self.demerit(finds[i]) <= limit]
@@ -436,14 +428,22 @@ class _Hunt:
         self.say(f"polished from {searched.cost:.4g} to {find.cost:.4g}")
         motion, cost = find.motion, max(find.cost, np.finfo(np.float32).tiny)
         promised, unreached = np.max(np.nan_to_num(aims.promised)) / cost, np.asarray(aims.unreached) / cost
+        # of the feedback of all regularizations that which costs least under noise, and what it costs in other worlds
+        samples, ctrl = self.settings.samples, np.asarray(motion.ctrl)[None]
+        rivals, share = np.repeat(ctrl, WAYS, axis=0), samples // WAYS
+        ((_, costs),) = self.in_doubt(self.state, rivals, self.steps, share, aims.feedback)
+        way = int(np.argmin(self.over_worlds(costs[:, 1:])))
+        feedback = aims.feedback._replace(way=jnp.asarray(np.full(samples, way, np.int32)))
+        ((_, costs),) = self.in_doubt(self.state, ctrl, self.steps, samples, feedback)
         return Solution(
             **{name: getattr(motion, name) for name in ("states", "ctrl", "cost", "status")},
-            gains=aims.feedback.gains[WAYS // 2],
+            gains=aims.feedback.gains[way],
             iterations=jnp.asarray(iterations),
             converged=jnp.asarray(settled and promised <= PROMISED and unreached <= UNREACHED),
             promised=jnp.asarray(promised),
             unreached=jnp.asarray(unreached),
             noisy=jnp.asarray(find.noisy),
+            held=jnp.asarray(costs[0, -self.doubt.worlds :]),
             idle=self.idle.motion.cost,
             goal=jnp.asarray([self.goal, find.final]),
             steps=jnp.asarray(self.simulated),

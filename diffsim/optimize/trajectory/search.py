@@ -24,17 +24,27 @@ import numpy as np
 
 from diffsim.base.errors import ArgumentError
 from diffsim.optimize.tangent import difference, integrate, tangent_size
-from diffsim.optimize.trajectory.ilqr import backward, expand
+from diffsim.optimize.trajectory.ilqr import Plan, backward, expand
 from diffsim.optimize.trajectory.task import Task, half_square, residuals
-from diffsim.simulate.randomize import Scale, leaf, varied_leaves, with_leaves
+from diffsim.simulate.randomize import Scale, varied_leaves, with_leaves
+from diffsim.simulate.randomize import leaf as leaf_of
 from diffsim.types import State
-from diffsim.types.record import Record, record, static, whole_number
+from diffsim.types.record import Record, leaf, record, static, whole_number
 from diffsim.xla.compiled import jit
 
 Array = jax.Array
 
+# programs that run a few times, by hand; within others they are a part of these
+soon = functools.partial(jit, quick=True)
+
 # how far the mean goes towards that of the elites, and the deviation towards theirs
 KEEN, SHRINK = 0.7, 0.5
+# how many times as much the cost may be under noise before a motion is called fragile
+FRAGILE = 1.25
+# a tree of motions: pieces, how many motions go on from each, the batches of samples that they grow, and which share of
+# these goes on as its parent did; how far coordinates count that the goal does not depend on; and how many times the
+# final cost of the start is too much to go on from
+LAYERS, BRANCHES, BATCHES, ONWARD, ASIDE, BEYOND = 16, 256, 8, 0.5, 0.05, 2.5
 # Newton steps: regularizations that are tried side by side, the factor between them, and the shortest length
 WAYS, FACTOR, SHORTEST = 8, 10.0, 1e-3
 
@@ -90,6 +100,41 @@ class Doubt:
         return usual if self.fields is None else dict(self.fields)
 
 
+@record
+class Solution(Plan):
+    """What `plan` found: a motion with feedback, as of `ilqr`, and how it fares.
+
+    `noisy` are costs in worlds that differ from the model as `Doubt` says, and `held` with feedback in other such
+    worlds; `idle` is the cost of controls at rest; `goal` the final part of the cost, at the start and at the end.
+    """
+
+    noisy: Array = leaf("worlds")
+    held: Array = leaf("worlds")
+    idle: Array = leaf()
+    goal: Array = leaf(2)
+    steps: Array = leaf(dtype=int)
+
+    @property
+    def advice(self) -> str:
+        """How far the motion can be trusted, in a few words."""
+        noisy = np.asarray(self.noisy)
+        cost, mean, spread = float(self.cost), float(noisy.mean()), float(noisy.std())
+        begin, end = (float(value) for value in self.goal)
+        far = f", the goal's part falls from {begin:.3g} to {end:.3g}" if begin > 0 else ""
+        first = f"It costs {cost:.3g} where rest costs {float(self.idle):.3g}{far}."
+        worst = f"{float(noisy.max()):.3g} at worst"
+        under = f"{mean:.3g} +- {spread:.2g} in {noisy.size} worlds of noise, {worst}"
+        if begin > 0 and end > 0.1 * begin:
+            return f"{first} It does not reach the goal: give it more steps, or another key. It costs {under}."
+        enough, held = FRAGILE * cost + 0.01 * float(self.idle), float(np.mean(self.held))
+        if not mean <= enough and held <= enough:
+            return f"{first} It holds with its feedback (gains): {held:.3g} in noise. Without it is fragile: {under}."
+        if not mean <= enough:
+            under = f"{under}; with its feedback (gains) {held:.3g}"
+            return f"{first} Fragile: {under}; plan with robust='mean', or replan as it goes (optimize.mpc)."
+        return f"{first} It holds: {under}."
+
+
 class Doubts(NamedTuple):
     """As many worlds as samples, the same for every motion that is compared; the first is the model itself.
 
@@ -121,22 +166,26 @@ def half_ranges(task: Task, shape: tuple[int, ...]) -> Array:
     return jnp.broadcast_to(0.5 * (task.upper - task.lower), shape)
 
 
+@soon
 def propose(task: Task, mean: Array, deviation: float) -> Proposal:
     """The first proposal about controls (pieces, nu), with a deviation in half ranges."""
     return Proposal(mean, deviation * half_ranges(task, mean.shape), mean, jnp.full((), jnp.inf, mean.dtype))
 
 
+@functools.partial(soon, static_argnames="room")
 def middles(ctrl: Array, pieces: Array | int, length: Array | int, room: int) -> Array:
     """(room, nu) the controls (T, nu) in the middle of each of so many pieces of the first `length` steps."""
     middle = (2 * jnp.arange(room) + 1) * length // (2 * pieces)
     return ctrl[jnp.minimum(middle, length - 1)]
 
 
+@functools.partial(soon, static_argnames="steps")
 def spread(knots: Array, pieces: Array | int, length: Array | int, steps: int) -> Array:
     """(..., steps, nu) controls from constants (..., room, nu): `pieces` of them fill the first `length` steps."""
     return knots[..., jnp.minimum(jnp.arange(steps) * pieces // length, pieces - 1), :]
 
 
+@functools.partial(soon, static_argnames="samples")
 def draw(
     task: Task,
     proposal: Proposal,
@@ -263,9 +312,69 @@ def improve(
     return learn(task, proposal, knots, tried.cost, settings)
 
 
+def grow(
+    task: Task,
+    state: State,
+    steps: int,
+    samples: int,
+    seed: int,
+    goal: tuple[float, np.ndarray],
+    tried: Callable[[State, np.ndarray, int], Attempt],
+) -> np.ndarray:
+    """Controls (T, nu) of the best of motions that grow from one another, a piece at a time, and spread.
+
+    Where the way to the goal leads away from it first, as around a wall, what is nearest to it never finds that way.
+    Here a tenth of what goes on costs least so far, and the rest is far from all else that goes on as the goal measures
+    it: by the residuals of the final cost, and a little by coordinates that it does not depend on. What is much further
+    from the goal than the start does not go on.
+
+    Args:
+      goal: the final cost at the start, and how much its residuals change with each tangent coordinate (nx,).
+      tried: (states of all samples, their controls (samples, T, nu), length) -> what they did.
+    """
+    rng, lower, upper = np.random.default_rng(seed), np.asarray(task.lower), np.asarray(task.upper)
+    leaves, form = jax.tree.flatten(state)
+    ends, spent = [np.asarray(leaf)[None] for leaf in leaves], np.zeros(1)
+    knots, length = np.zeros((1, 0, len(lower)), lower.dtype), -(-steps // LAYERS)
+    for done in range(0, steps, length):
+        count, grown = min(length, steps - done), []
+        for _ in range(BATCHES):
+            parent = rng.permutation(np.arange(samples) % len(spent))
+            knot = rng.uniform(lower, upper, (samples, len(lower))).astype(lower.dtype)
+            if done:
+                knot = np.where(rng.uniform(size=(samples, 1)) < ONWARD, knots[parent, -1], knot)
+            begin = jax.tree.unflatten(form, [jnp.asarray(end[parent]) for end in ends])
+            did = tried(begin, np.repeat(knot[:, None], steps, axis=1), count)
+            final, cost = np.asarray(did.final), spent[parent] + np.asarray(did.cost)
+            there = [np.asarray(leaf)[:, count] for leaf in jax.tree.leaves(did.states)]
+            grown.append((np.concatenate([knots[parent], knot[:, None]], axis=1), cost - final, final, *there))
+        knots, spent, final, *ends = (np.concatenate(parts) for parts in zip(*grown, strict=True))
+        # distances as shares of the goal's
+        moved = np.asarray(_moved(task, jax.tree.unflatten(form, [jnp.asarray(end) for end in ends]), state))
+        finite = np.isfinite(final) & np.all(np.isfinite(moved), axis=1)
+        scatter = np.std(moved[finite], axis=0)
+        others = ASIDE * (np.arange(len(scatter)) < task.model.nv) / np.where(scatter > 0, scatter, np.inf)
+        depends = goal[1] > 1e-6 * np.max(goal[1], initial=0)
+        places = np.where(finite[:, None], moved, 0) * np.where(depends, goal[1] / np.sqrt(2 * goal[0]), others)
+        # what costs least, and then one after another what is farthest from all of these
+        chosen = list(np.argsort(np.where(finite, spent + final, np.inf))[: BRANCHES // 10])
+        gap = np.where(finite & (final < BEYOND * goal[0]), np.inf, -1)
+        for k in range(BRANCHES):
+            if k >= len(chosen):
+                chosen.append(np.argmax(gap))
+            gap = np.minimum(gap, np.sum((places - places[chosen[k]]) ** 2, axis=1))
+        knots, spent, ends = knots[chosen], spent[chosen], [end[chosen] for end in ends]
+    return np.repeat(knots[0], length, axis=0)[:steps]
+
+
+# (N, nx) how far many states are from one
+_moved = soon(lambda task, there, here: jax.vmap(lambda state: difference(task.model, state, here))(there))
+
+
 class Aims(NamedTuple):
     """Newton steps about a motion: what each sample tries (N, T, nu), with which feedback; of each way, regularization
-    mu (ways,), what a whole step promises (ways,); and the share of the cost that no derivative reaches.
+    mu (ways,), what a whole step promises (ways,); the share of the cost that no derivative reaches; and how much the
+    final residuals change with the last state (nx,).
     """
 
     ctrl: Array
@@ -273,8 +382,10 @@ class Aims(NamedTuple):
     mu: Array
     promised: Array
     unreached: Array
+    depends: Array
 
 
+@functools.partial(soon, static_argnames="samples")
 def aim(task: Task, states: State, ctrl: Array, mu: Array | float, samples: int) -> Aims:
     """Steps of iLQR from a motion, T + 1 states and controls (T, nu): of several regularizations, as many of each, ever
     shorter. `mu` () is in the middle of them.
@@ -285,7 +396,8 @@ def aim(task: Task, states: State, ctrl: Array, mu: Array | float, samples: int)
     sizes = jnp.geomspace(1, SHORTEST, samples // WAYS, dtype=ctrl.dtype)
     tried = jax.lax.collapse(ctrl[None, None] + sizes[None, :, None, None] * steps[:, None], 0, 2)
     way = jnp.repeat(jnp.arange(WAYS), samples // WAYS)
-    return Aims(tried, Feedback(gains, states, way), mus, jnp.sum(promised, axis=1), system.unreached())
+    depends = jnp.sqrt(jnp.sum(system.r_x[-1] ** 2, axis=0))
+    return Aims(tried, Feedback(gains, states, way), mus, jnp.sum(promised, axis=1), system.unreached(), depends)
 
 
 def same_worlds(state: State, samples: int) -> Worlds:
@@ -298,11 +410,12 @@ def repeated(x: Array, count: int) -> Array:
     return jnp.broadcast_to(x, (count, *jnp.shape(x)))
 
 
+@functools.partial(soon, static_argnames=("fields", "size", "steps"))
 def doubtful(task: Task, key: Array, controls: float, begin: float, fields: tuple, size: int, steps: int) -> Doubts:
     """Worlds that differ as `Doubt` says."""
     dtype, keys = task.lower.dtype, jax.random.split(key, 3)
     varied = varied_leaves(task.model, keys[0], dict(fields), size)
-    even = {name: repeated(leaf(task.model, name), size) for name in varied}
+    even = {name: repeated(leaf_of(task.model, name), size) for name in varied}
     noise = jax.random.normal(keys[1], (size, steps, task.model.nu), dtype)
     change = jax.random.normal(keys[2], (size, tangent_size(task.model)), dtype)
     return Doubts(
@@ -313,6 +426,7 @@ def doubtful(task: Task, key: Array, controls: float, begin: float, fields: tupl
     )
 
 
+@functools.partial(soon, static_argnames="count")
 def shaken(task: Task, state: State, doubts: Doubts, ctrl: Array | np.ndarray, count: int) -> tuple[Worlds, Array]:
     """Controls (n, T, nu), each in the first `count` worlds; n times that is all samples."""
 
