@@ -128,13 +128,14 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
     Returns:
       The function, compiled once for each structure and shapes of its arguments.
     """
-    inside = jax.jit(function, **settings)
+    traced = uncollected()(function)
+    inside = jax.jit(traced, **settings)
 
     @functools.cache
     def outermost() -> Callable[P, T]:
         # not before it is called: asking for the backend starts it
         options = compiler_options() | (QUICK if quick and for_cpu() else {})
-        return jax.jit(function, compiler_options=options, **settings)
+        return jax.jit(traced, compiler_options=options, **settings)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
