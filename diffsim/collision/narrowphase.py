@@ -79,9 +79,9 @@ def _boxes(pos: Array, mat: Array, middle: Array, half: Array, shape: tuple[int,
 
 def _boxes_around(kind: GeomType, shapes: Shape) -> _Boxes:
     """Boxes around n shapes of one type, as large as they are now."""
-    pos, mat, size, data = shapes
+    pos, mat, size, hull = shapes
     if kind == GeomType.MESH:
-        lower, upper = data.box[:, 0], data.box[:, 1]
+        lower, upper = hull.box[:, 0], hull.box[:, 1]
         middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
     else:
         middle, half = jnp.zeros_like(size), bounding_boxes(np.full(len(size), kind), size)
@@ -225,7 +225,7 @@ def _rows(
         if model.opt.events and group.collider.steady is not None:
             function = group.collider.steady
         if group.collider.parts is not None:
-            first, left_out = group.collider.parts(first, second, margin)
+            first, left_out = jax.vmap(group.collider.parts, (*axes, 0))(first, second, margin)
             left_out = left_out if moves is None else where(moves[geoms[0]] | moves[geoms[1]], left_out, 0)
             missed, function = missed + jnp.sum(left_out), jax.vmap(function, (0, None, None))
             axes[0] = 0

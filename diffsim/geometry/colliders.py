@@ -19,10 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.hfield import SHARED, any_window, prism_pair, prisms_of, terrains, window_sizes
+from diffsim.geometry.hfield import SHARED as SHARED_TERRAIN
+from diffsim.geometry.hfield import any_window, prism_pair, prisms_under_body, terrains, window_sizes
 from diffsim.geometry.hull.pairs import convex_hull_pair
-from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes
-from diffsim.geometry.hull.tables import Sizes, hull_sizes, hulls, rim_sizes, rims
+from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
+from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes, hulls, rims
+from diffsim.geometry.hull.tables import Sizes, hull_sizes, rim_sizes
 from diffsim.geometry.primitive import box, box_box, primitives
 from diffsim.geometry.sdf.data import ALL_OCTREES, field_number, fields
 from diffsim.geometry.sdf.distances import field_distance
@@ -138,7 +140,7 @@ def fitting(sizes: Sizes, room: Sizes) -> bool:
 
 # (shape1, shape2, margin), and of those that search whether the shapes are near
 PairFunction = Callable[..., Candidates]
-# (n shapes, n shapes, n margins) -> (k parts (n, k) of each first shape, how many more may touch (n,))
+# (shape1, shape2, margin) -> (k parts (k) of the first shape, how many more may touch ())
 Parts = Callable[[Shape, Shape, Array], tuple[Shape, Array]]
 Types = tuple[GeomType, GeomType]
 
@@ -207,7 +209,7 @@ COLLIDERS: dict[Types, Collider] = {
         convex_hull_pair(MESH, MESH, 4), 4, fitted=functools.partial(convex_hull_pair, MESH, MESH, 4), searches=True
     ),
     **{
-        (HFIELD, kind): Collider(prism_pair(kind), 1, prisms_of(kind))
+        (HFIELD, kind): Collider(prism_pair(kind), 1, functools.partial(prisms_under_body, kind))
         for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
     },
     (MESH, SDF): Collider(mesh_field, ROWS),
@@ -236,14 +238,14 @@ NO_DISTANCE: dict[Types, str] = {
 
 # what the shapes of a type carry beside pose and size
 DATA: dict[GeomType, Asset] = {
-    MESH: Asset(hull_sizes, hulls),
-    HFIELD: Asset(any_window, terrains, SHARED),
+    MESH: Asset(hull_sizes, hulls, SHARED_HULLS),
+    HFIELD: Asset(any_window, terrains, SHARED_TERRAIN),
     SDF: Asset(field_number, fields, ALL_OCTREES, of_geoms=True),
 }
 
 # and what instead in certain pairs: planes touch the hull of a field's surface, fields the triangles of a mesh
 DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
-    (PLANE, SDF): (None, Asset(rim_sizes, rims)),
+    (PLANE, SDF): (None, Asset(rim_sizes, rims, SHARED_HULLS)),
     (MESH, SDF): (Asset(triangle_sizes, triangles_of), None),
 }
 
@@ -322,7 +324,7 @@ def hull_bucket(topology: Topology, geoms: np.ndarray, sizes: Sizes) -> Bucket:
 
 @per_topology
 def _hull_bucket(topology: Topology, boxes: bool, sizes: Sizes) -> Bucket:
-    asset = Asset(box_or_mesh_sizes, boxes_and_meshes, of_geoms=True) if boxes else DATA[MESH]
+    asset = Asset(box_or_mesh_sizes, boxes_and_meshes, SHARED_HULLS, of_geoms=True) if boxes else DATA[MESH]
     return bucket_of(topology, (BOX, MESH) if boxes else (MESH,), asset, sizes)
 
 

@@ -25,9 +25,8 @@ from diffsim.geometry.hfield import (
     window_under,
 )
 from diffsim.geometry.hull.pairs import closest, contact_row
-from diffsim.geometry.hull.polytope import CORNERS, PRISM, HullPair, core, with_polygons
+from diffsim.geometry.hull.polytope import CORNERS, PRISM, Hull, HullPair, core, with_polygons
 from diffsim.geometry.hull.sat import closest_side
-from diffsim.geometry.hull.tables import Hull
 from diffsim.geometry.primitive.box import capsule_box
 from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule
 from diffsim.geometry.shapes import Candidates, Shape, ball_ball, candidate, relative_pose, stack, unit_x
@@ -152,7 +151,7 @@ def box_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) ->
 def convex_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
     """The closest points of two hulls with round corners."""
     hull, size = core(kind, shape)
-    pair = HullPair(hull.vert, vertices - shape.pos[None], shape.mat.T, jnp.zeros_like(shape.pos))
+    pair = HullPair(hull.whole.vert, vertices - shape.pos[None], shape.mat.T, jnp.zeros_like(shape.pos))
     return stack([contact_row(shape, closest(pair), size, radius)])
 
 

@@ -28,9 +28,8 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.pairs import closest, contact_row, searched
-from diffsim.geometry.hull.polytope import PRISM, Feature, HullPair, core, difference, with_polygons
+from diffsim.geometry.hull.polytope import PRISM, Feature, Hull, HullPair, core, difference, with_polygons
 from diffsim.geometry.hull.sat import deepest_side
-from diffsim.geometry.hull.tables import Hull
 from diffsim.geometry.shapes import Candidates, Shape, bounds, boxed, candidate, lowest, stack
 from diffsim.geometry.smooth.pairs import ROUND, separate_round
 from diffsim.math import safe
@@ -149,17 +148,7 @@ def terrains(model: Model, fields: tuple[int, ...], sizes: Sizes) -> Terrain:
     return Terrain(jnp.asarray(cells, jnp.int32), address, model.hfield_size[number], model.hfield_data, *window)
 
 
-def prisms_of(kind: GeomType) -> Callable[[Shape, Shape, Array], tuple[Shape, Array]]:
-    """For n height fields and bodies of a type: the prisms (n, k) that each may touch, and how many were left out."""
-
-    def prisms(field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
-        axes = Terrain(*(None if name in SHARED else 0 for name in Terrain._fields))  # type: ignore[arg-type]
-        return jax.vmap(functools.partial(_under, kind), (Shape(0, 0, 0, axes), 0, 0))(field, body, margin)  # type: ignore[arg-type]
-
-    return prisms
-
-
-def _under(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
+def prisms_under_body(kind: GeomType, field: Shape, body: Shape, margin: Array) -> tuple[Shape, Array]:
     """The prisms (k) of a height field that a body may touch, in MuJoCo's order, and how many were left out.
 
     The surface rises by the margin, as in MuJoCo.
@@ -423,8 +412,8 @@ def rounded_by_margin(rows: Candidates, margin: Array) -> Candidates:
 
 def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
     """A prism and a rounded hull."""
-    hull, radius = core(kind, body)
-    prism = with_polygons(field.data.vert, PRISM)
+    body_hull, radius = core(kind, body)
+    hull, prism = body_hull.whole, with_polygons(field.data.vert, PRISM)
     pair = difference(prism, hull, field, body)
     contact = closest(pair, functools.partial(prism_feature, *jax.lax.stop_gradient((prism, hull))))
     return stack([contact_row(field, contact, jnp.zeros_like(radius), radius)])

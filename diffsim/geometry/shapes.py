@@ -186,8 +186,7 @@ def boxed(kind: GeomType, shape: Shape) -> tuple[GeomType, Shape]:
     """A mesh as the box around its vertices along its axes; other shapes as they are."""
     if kind != GeomType.MESH:
         return kind, shape
-    vert = shape.data.vert
-    lower, upper = jnp.min(vert, axis=0), jnp.max(vert, axis=0)
+    lower, upper = shape.data.box
     middle = shape.pos + mul_vec(shape.mat, 0.5 * (lower + upper))
     return GeomType.BOX, Shape(middle, shape.mat, 0.5 * (upper - lower))
 
@@ -205,5 +204,5 @@ SUPPORT: dict[GeomType, Callable[[Array, Shape], Array]] = {
     GeomType.ELLIPSOID: lambda d, shape: safe.norm(d * shape.size[None]),
     GeomType.CYLINDER: _cylinder,
     GeomType.BOX: lambda d, shape: dot(jnp.abs(d), shape.size[None]),
-    GeomType.MESH: lambda d, shape: jnp.max(dot(d[:, None], shape.data.vert[None]), axis=1),
+    GeomType.MESH: lambda d, shape: jnp.max(dot(d[:, None], shape.data.whole.vert[None]), axis=1),
 }

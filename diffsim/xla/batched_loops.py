@@ -14,7 +14,6 @@ work of all, and each member goes through the trips that it would go through by 
 Most of it is for CPUs: a GPU, which works on all at once, has the whole batch. None of the loops is differentiated.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -22,10 +21,10 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.core
 import jax.numpy as jnp
-import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import for_cpu
+from diffsim.xla.gather import Packed, packed
 
 Array = jax.Array
 Tree = TypeVar("Tree")
@@ -99,6 +98,19 @@ Grouping = Callable[[int], int | None]
 Search = Callable[[Array, list[Array]], Tree]
 
 
+class _Axes(NamedTuple):
+    """Whether a leaf has a value for each of m worlds, and for each of n cases: its leading axes, in this order."""
+
+    worlds: bool = False
+    cases: bool = False
+
+    def taken(self, leaf: Array, row: Array, cases: int) -> Array:
+        """The values of rows (k,) of the flattened table; of what all share the leaf itself."""
+        if self.worlds and self.cases:
+            return leaf.reshape(-1, *leaf.shape[2:])[row]
+        return leaf[row // cases] if self.worlds else leaf[row % cases] if self.cases else leaf
+
+
 def _shared_out(search: Callable[[Array, Any], Tree], needed: Array, arguments: Any, group: Grouping) -> Tree:
     """The search of one member; batches are flattened, whatever the order of their maps."""
     leaves, structure = jax.tree.flatten(arguments)
@@ -109,55 +121,53 @@ def _shared_out(search: Callable[[Array, Any], Tree], needed: Array, arguments: 
         return search(needed, jax.tree.unflatten(structure, leaves))
 
     def of_cases(size: int, batched: Any, needed: Array, leaves: list[Array]) -> Tree:
-        needed, leaves = jax.tree.map(partial(spread, size), (needed, leaves), tuple(batched))
-        results = _table(of_leaves, [False] * len(leaves), group)(needed[None], leaves)
-        return jax.tree.map(lambda x: x[0], results)
+        table = _table(of_leaves, [_Axes(cases=is_batched) for is_batched in batched[1]], group)
+        return jax.tree.map(lambda x: x[0], table(spread(size, needed, batched[0])[None], leaves))
 
     return with_batch_rule(lambda needed, leaves: of_leaves(needed, leaves), of_cases)(needed, leaves)
 
 
-def _table(search: Search[Tree], by_world: list[bool], group: Grouping) -> Search[Tree]:
-    """The search of m worlds with n cases each: `needed` (m, n), leaves (m, n, ...) `by_world`, or else (n, ...).
+def _table(search: Search[Tree], axes: list[_Axes], group: Grouping) -> Search[Tree]:
+    """The search of m worlds with n cases each: `needed` (m, n), and leaves with these axes.
 
-    What worlds share is not copied for each of them.
+    What worlds or cases share is not copied for each of them.
     """
 
     def table(needed: Array, leaves: list[Array]) -> Tree:
         at_once = group(needed.size)
         if not for_cpu() or at_once is None:
-            return jax.vmap(jax.vmap(search), (0, list(_axes(by_world))))(needed, leaves)
-        return _in_groups(search, by_world, needed, leaves, at_once)
+            of_cases = jax.vmap(search, (0, [0 if axis.cases else None for axis in axes]))
+            return jax.vmap(of_cases, (0, [0 if axis.worlds else None for axis in axes]))(needed, leaves)
+        return _in_groups(search, axes, needed, leaves, at_once)
 
     def of_more_worlds(size: int, batched: Any, needed: Array, leaves: list[Array]) -> Tree:
         worlds = needed.shape[-2]
 
-        def flat(values: Array, is_batched: bool) -> Array:
-            whole = spread(size, values, is_batched)
+        def of_worlds(leaf: Array, axis: _Axes, is_batched: bool) -> Array:
+            if not (axis.worlds or is_batched):
+                return leaf
+            whole = spread(size, leaf, is_batched)
+            if not axis.worlds:
+                whole = jnp.broadcast_to(whole[:, None], (size, worlds, *whole.shape[1:]))
             return whole.reshape(size * worlds, *whole.shape[2:])
 
-        def of_worlds(values: Array, has_worlds: bool, is_batched: bool) -> Array:
-            if is_batched and not has_worlds:
-                values = jnp.broadcast_to(values[:, None], (size, worlds, *values.shape[1:]))
-            return flat(values, is_batched) if has_worlds or is_batched else values
-
-        more = [of_worlds(*leaf) for leaf in zip(leaves, by_world, batched[1], strict=True)]
-        now_by_world = [a or b for a, b in zip(by_world, batched[1], strict=True)]
-        results = _table(search, now_by_world, group)(flat(needed, batched[0]), more)
+        more = [of_worlds(*leaf) for leaf in zip(leaves, axes, batched[1], strict=True)]
+        now = [axis._replace(worlds=axis.worlds or by) for axis, by in zip(axes, batched[1], strict=True)]
+        results = _table(search, now, group)(of_worlds(needed, _Axes(True, True), batched[0]), more)
         return jax.tree.map(lambda x: x.reshape(size, worlds, *x.shape[1:]), results)
 
     return with_batch_rule(table, of_more_worlds)
 
 
-def _in_groups(search: Search[Tree], by_world: list[bool], needed: Array, leaves: list[Array], group: int) -> Tree:
+def _in_groups(search: Search[Tree], axes: list[_Axes], needed: Array, leaves: list[Array], group: int) -> Tree:
     """The table, groups of those that are needed in their order."""
     worlds, cases = needed.shape
     count = worlds * cases
-    tables = [x.reshape(count, *x.shape[2:]) if has else x for x, has in zip(leaves, by_world, strict=True)]
 
     def some(place: Array) -> Tree:
-        rows = jnp.minimum(place, count - 1)
-        parts = [x[rows if has else rows % cases] for x, has in zip(tables, by_world, strict=True)]
-        return jax.vmap(search)(place < count, parts)
+        row = jnp.minimum(place, count - 1)
+        parts = [axis.taken(leaf, row, cases) for leaf, axis in zip(leaves, axes, strict=True)]
+        return jax.vmap(search, (0, [0 if any(axis) else None for axis in axes]))(place < count, parts)
 
     def work(place: Array, results: Tree) -> Tree:
         return jax.tree.map(lambda all, new: all.at[place].set(new, mode="drop"), results, some(place))
@@ -252,8 +262,9 @@ class _Batch(NamedTuple):
 
     def _all_passes(self, start: Any) -> Any:
         """The last states; problems and states are a table each, so that a part is taken of all leaves at once."""
-        problems = _rows([x for x, batched in zip(jax.tree.leaves(self.problem), self.batched, strict=True) if batched])
-        states, part = _rows(start), self.size // PARTS
+        leaves = zip(jax.tree.leaves(self.problem), self.batched, strict=True)
+        problems = packed([x for x, batched in leaves if batched])
+        states, part = packed(start), self.size // PARTS
 
         def one_pass(number: Array, room: Array) -> Array:
             first, is_last, tables = number * part, number == PARTS, (problems.rows, room)
@@ -267,7 +278,7 @@ class _Batch(NamedTuple):
 
             problem, state = jax.lax.cond(is_last, leftovers, quarter)
             state = self._advance(problems.unpack(problem), states.unpack(state), is_last)
-            return jax.lax.dynamic_update_slice_in_dim(room, _rows(state).rows, first, 0)
+            return jax.lax.dynamic_update_slice_in_dim(room, packed(state).rows, first, 0)
 
         # with room for those that are left
         room = jnp.concatenate([states.rows, states.rows[:part]])
@@ -276,7 +287,7 @@ class _Batch(NamedTuple):
         place = jnp.where(left, self.size - 1 + jnp.cumsum(left), jnp.arange(self.size))
         return states.unpack(room[place])
 
-    def _left(self, states: "_Rows", room: Array) -> Array:
+    def _left(self, states: Packed, room: Array) -> Array:
         """(size,) which worlds were not done when their part was left."""
         return jax.vmap(self.loop.unfinished)(states.unpack(room[: self.size]))
 
@@ -294,28 +305,6 @@ class _Batch(NamedTuple):
         allowed = jnp.where(is_last, 0, self.size // PARTS // PARTS)
         advance = jax.vmap(self.loop.advance_unfinished)
         return jax.lax.while_loop(lambda x: jnp.sum(unfinished(x)) > allowed, lambda x: advance(problem, x), state)
-
-
-class _Rows(NamedTuple):
-    """All leaves of the trees of a batch as `rows` (size, k); `like` is a tree of their shapes."""
-
-    rows: Array
-    like: Any
-
-    def unpack(self, rows: Array) -> Any:
-        """The tree of some rows."""
-        leaves, tree = jax.tree.flatten(self.like)
-        ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in leaves])
-        parts = zip(leaves, jnp.split(rows, ends[:-1], axis=1), strict=True)
-        return jax.tree.unflatten(tree, [x.reshape(len(x), *leaf.shape[1:]).astype(leaf.dtype) for leaf, x in parts])
-
-
-def _rows(tree: Any) -> _Rows:
-    """Integers, which are small here, and truths as floats."""
-    leaves = jax.tree.leaves(tree)
-    kind = jnp.result_type(*(x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)))
-    rows = jnp.concatenate([x.reshape(len(x), math.prod(x.shape[1:])).astype(kind) for x in leaves], axis=1)
-    return _Rows(rows, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree))
 
 
 class Jobs(NamedTuple):

@@ -9,8 +9,9 @@ second, and so on as far as most rows go; the few rows that go further sum the r
 """
 
 import functools
+import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -207,3 +208,25 @@ batching.primitive_batchers[gather_rows_p] = lambda values, dims, *, ids, axis: 
     dims[0],
 )
 mlir.register_lowering(gather_rows_p, mlir.lower_fun(_plain, multiple_results=False))
+
+
+class Packed(NamedTuple):
+    """All leaves of the trees of a batch as `rows` (size, k); `like` is a tree of their shapes."""
+
+    rows: Array
+    like: Any
+
+    def unpack(self, rows: Array) -> Any:
+        """The tree of some rows."""
+        leaves, tree = jax.tree.flatten(self.like)
+        ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in leaves])
+        parts = zip(leaves, jnp.split(rows, ends[:-1], axis=1), strict=True)
+        return jax.tree.unflatten(tree, [x.reshape(len(x), *leaf.shape[1:]).astype(leaf.dtype) for leaf, x in parts])
+
+
+def packed(tree: Any) -> Packed:
+    """Integers, which are small here, and truths as floats."""
+    leaves = jax.tree.leaves(tree)
+    kind = jnp.result_type(*(x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)))
+    rows = jnp.concatenate([x.reshape(len(x), math.prod(x.shape[1:])).astype(kind) for x in leaves], axis=1)
+    return Packed(rows, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffsim.geometry.hull.pairs import widest
+from diffsim.geometry.hull.clip import widest
 
 WIDEST = jax.jit(widest)
 

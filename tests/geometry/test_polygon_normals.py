@@ -9,7 +9,7 @@ from uncompiled import uncompiled
 
 import diffsim
 from diffsim.compiler.convert import from_mujoco
-from diffsim.geometry.hull import tables
+from diffsim.geometry.hull import polytope, tables
 from diffsim.geometry.hull.tables import hull_sizes
 
 
@@ -28,8 +28,8 @@ def ragged() -> tuple[np.ndarray, np.ndarray]:
 def test_values_and_derivatives() -> None:
     vert, side = ragged()
     weight = np.random.default_rng(1).normal(size=(2, 5, 3))
-    whole = lambda vert: jax.vmap(tables.polygon_normals)(vert, jnp.asarray(side))  # noqa: E731
-    sparse = lambda vert: tables._wide_normals(vert, side)  # noqa: E731
+    whole = lambda vert: jax.vmap(polytope.polygon_normals)(vert, jnp.asarray(side))  # noqa: E731
+    sparse = lambda vert: polytope._wide_normals(vert, side)  # noqa: E731
     normals = [uncompiled(f)(vert) for f in (whole, sparse)]
     np.testing.assert_allclose(*normals, atol=1e-14)
     assert not np.any(normals[1][:, 4])
@@ -45,9 +45,9 @@ def test_a_hull_with_wide_sides() -> None:
         "</worldbody></mujoco>"
     )
     sizes = hull_sizes(model.topology, 0)
-    hull = uncompiled(lambda model: tables.hulls(model, (0,), sizes))(model)
-    assert hull.side.shape[-1] > tables.WIDE
-    expected = uncompiled(tables.polygon_normals)(hull.vert[0], hull.side[0])
+    hull = uncompiled(lambda model: polytope.hulls(model, (0,), sizes))(model).table
+    assert hull.side.shape[-1] > polytope.WIDE
+    expected = uncompiled(polytope.polygon_normals)(hull.vert[0], hull.side[0])
     np.testing.assert_allclose(hull.normal[0], expected, atol=1e-12)
     outward = np.einsum("pi,pi->p", hull.normal[0], hull.vert[0][np.maximum(hull.side[0, :, 0], 0)])
     assert np.sum(np.asarray(hull.side[0, :, 0]) >= 0) == 52
@@ -65,7 +65,7 @@ def test_normals_are_those_from_before_vertices_were_kept_in_float32() -> None:
     )
     mjmodel = oracle.mujoco.MjModel.from_xml_string(text)
     for model in (diffsim.load(text), from_mujoco(mjmodel)):
-        hull = tables.hulls(model, (0,), hull_sizes(model.topology, 0))
+        hull = polytope.hulls(model, (0,), hull_sizes(model.topology, 0)).table
         number = int(model.topology.mesh_polynum[0])
         np.testing.assert_allclose(hull.normal[0, :number], model.mesh_polynormal, atol=1e-14)
         assert np.max(np.abs(model.mesh_polyrounding)) > 1e-5

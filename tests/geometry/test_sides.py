@@ -11,9 +11,9 @@ from uncompiled import uncompiled
 
 from diffsim.compiler.convert import from_mujoco
 from diffsim.geometry.hull.pairs import closest, searched
-from diffsim.geometry.hull.polytope import HullPair, points_of_second
+from diffsim.geometry.hull.polytope import Hull, HullPair, hulls, points_of_second
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size
-from diffsim.geometry.hull.tables import Hull, hull_sizes, hulls
+from diffsim.geometry.hull.tables import hull_sizes
 
 GOLDEN = (1 + 5**0.5) / 2
 THIRD = np.array([[0, s / GOLDEN, t * GOLDEN] for s in (-1, 1) for t in (-1, 1)])
@@ -48,7 +48,7 @@ def stacked() -> tuple[Hull, np.ndarray]:
     )
     ids = tuple(range(len(SHAPES)))
     sizes = tuple(max(column) for column in zip(*(hull_sizes(model.topology, mesh) for mesh in ids), strict=True))
-    found = hulls(model, ids, sizes)
+    found = hulls(model, ids, sizes).table
     return found, np.asarray(found.bound)
 
 

@@ -4,163 +4,44 @@ The closest features are found among all sides (`sat.py`) or, of hulls of many e
 the contact normal is that of a side of both bodies, or of a side of one and across an edge of the other, the two are
 clipped against each other, and up to four points share the depth (MuJoCo's `multiccd`); of a capsule its ends and the
 middle of these. The same holds for bodies that are apart; MuJoCo clips only where the margin is zero.
-
-The corners of the overlap of two convex polygons are the points where edges of the first enter or leave the second,
-corners of the first that are over the second, and corners of the second that are over the first. The four that span
-most area are kept; MuJoCo 3.8.1 keeps four too, which often span less.
-Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie; Ericson 2005, ch. 5.5;
-Cyrus and Beck 1978 for clipping an edge.
+Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where the points lie.
 """
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.hull.clip import Polygon, overlap, widest
 from diffsim.geometry.hull.gjk import closest_feature, deepest_feature
-from diffsim.geometry.hull.polytope import Feature, HullPair, core, difference, points_of_second, separation, widened
+from diffsim.geometry.hull.polytope import (
+    Feature,
+    Hull,
+    HullPair,
+    SharedHull,
+    core,
+    points_of_second,
+    separation,
+    widened,
+)
 from diffsim.geometry.hull.sat import closest_side, closest_side_by_size, facets, nearest_part, outline_alone
-from diffsim.geometry.hull.tables import Hull, Sizes
-from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
+from diffsim.geometry.hull.tables import Sizes
+from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose, stack
 from diffsim.math import safe
-from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, mul_vec_t, scale, total, unpack
-from diffsim.xla.barriers import decided, short_scan, stored
+from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
+from diffsim.xla.barriers import decided, stored
 from diffsim.xla.batched_loops import in_parts, where_needed
-from diffsim.xla.select import first, greatest, number_of, ranked
+from diffsim.xla.select import greatest
 
 Array = jax.Array
-# two places, or one after another of each of several lines
-Places = tuple[Array, Array]
-
-# first diagonals of a quadrilateral: extremes along these directions
-STARTS = np.array([[1.0, 0.0], [0.6, 0.8], [-0.1, 1.0], [-0.8, 0.6]])
-SWEEPS = 4
-# how long a line is, and how far aside of it points are, of points that are at most 1 from each other: less is rounding
-AREA = 1e-6
-
-
-class Polygon(NamedTuple):
-    """A flat convex polygon: corners (k, 3) m, the next of each (k, 3), which exist (k,), unit normal (3,).
-
-    Corners go counterclockwise around the normal. An edge is a polygon whose only corner with a next one is the first.
-    `ends` (2, k): which vertices of the hull corners and the next ones are.
-    """
-
-    corner: Array
-    following: Array
-    exists: Array
-    normal: Array
-    ends: Array
-
-
-class Crossed(NamedTuple):
-    """Points (n, 3) on a polygon over a reference, which of them `exist` (n,), and where along its edges (k,) the
-    polygon crosses the lines (m,) of the reference: shares of their lengths, on the way in, 0 for none, and out, 1.
-    """
-
-    point: Array
-    exists: Array
-    into: Array
-    out: Array
-
-
-def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> Crossed:
-    """The corners of two polygons' overlap, seen along the normal of the reference."""
-    axis = reference.normal
-    inward = stored(cross(axis[None], reference.following - reference.corner))
-    size = jnp.max(jnp.abs(reference.following - reference.corner)) + jnp.max(
-        jnp.abs(polygon.following - polygon.corner)
-    )
-    limit = -jax.lax.stop_gradient(size * size) * (1e-14 if axis.dtype == jnp.float64 else 1e-6)
-    begin = stored(_heights(polygon.corner, reference.corner, inward))
-    end = stored(_heights(polygon.following, reference.corner, inward))
-    counts = reference.exists[:, None]
-    starts_in, ends_in = begin >= limit, end >= limit
-    share = safe.divide(begin, begin - end)
-    # what is beyond a side as a whole enters after it has left
-    into = jnp.where(counts & ~starts_in, jnp.where(ends_in, share, 2), 0)
-    out = jnp.where(counts & starts_in & ~ends_in, share, 1)
-    enter, leave = stored((jnp.max(into, axis=0), jnp.min(out, axis=0)))
-    touched = polygon.exists & (enter <= leave)
-    sweep = polygon.following - polygon.corner
-    entries, exits = (polygon.corner + scale(sweep, at) for at in (enter, leave))
-    # corners of the reference, projected to the polygon
-    rise = safe.divide(jnp.ones_like(axis[0]), dot(axis, polygon.normal))
-    height = dot(reference.corner - polygon.corner[:1], polygon.normal[None])
-    projected = reference.corner - scale(jnp.broadcast_to(axis, reference.corner.shape), height * rise)
-    side = stored(_heights(projected, polygon.corner, cross(sweep, axis[None])))
-    least = stored(jnp.min(jnp.where(polygon.exists[:, None], side, jnp.inf), axis=0))
-    inside = reference.exists & ~is_edge & (least > -limit)
-    exists = [touched & ((enter > 0) | is_edge), touched, inside]
-    return Crossed(*stored((jnp.concatenate([entries, exits, projected]), jnp.concatenate(exists))), into, out)
-
-
-def _heights(points: Array, origins: Array, directions: Array) -> Array:
-    """How far points (n, 3) are along directions (m, 3) from their origins (m, 3): (m, n)."""
-    columns = zip(unpack(points), unpack(origins), unpack(directions), strict=True)
-    return total([(point[None] - origin[:, None]) * along[:, None] for point, origin, along in columns])
-
-
-def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
-    """(places (4,) of four points that span the greatest area, which of them are needed (4,)); the first always is.
-
-    From several diagonals: the two points furthest aside of it, then those aside of the line between these, and so
-    forth; the area never shrinks.
-    """
-    lead = first(exists)
-    flat = jax.lax.stop_gradient(mul_vec(frame_from_z(normal)[None, 1:], points - points[lead][None]))
-    # what does not exist is where the first is
-    x, y = (jnp.where(exists, c, 0) for c in unpack(flat))
-    reach = jnp.max(jnp.abs(x) + jnp.abs(y))
-    x, y = stored([c / jnp.where(reach > 0, reach, 1) for c in (x, y)])
-    starts = jnp.asarray(STARTS, flat.dtype)
-    diagonals = _extremes(starts[:, :1] * x[None] + starts[:, 1:] * y[None])
-
-    def sweep(last: tuple[Places, Places], _: Array) -> tuple[tuple[Places, Places], None]:
-        return (last[1], _aside((x, y), last[1])), None
-
-    start = (diagonals, _aside((x, y), diagonals))
-    # of points on a line the first diagonals are the longest, and lines aside of them have no length
-    tries = zip(start, short_scan(sweep, start, jnp.zeros(SWEEPS))[0], strict=True)
-    both = [tuple(jnp.concatenate(ends) for ends in zip(*column, strict=True)) for column in tries]
-    along, across = ([c[b] - c[a] for c in (x, y)] for a, b in both)
-    area = jnp.abs(_cross(along, across)) + 1e-6 * jnp.sqrt(dot_components(along, along))
-    best = greatest(area, 1)
-    begin, end, right, left = (place[best] for diagonal in both for place in diagonal)
-    way = [[c[place] - c[begin] for c in (x, y)] for place in (right, end, left)]
-    length = jnp.sqrt(dot_components(way[1], way[1]))
-    long = length > AREA
-    wide = [_cross(way[1], way[0]) < -AREA * length, _cross(way[1], way[2]) > AREA * length]
-    places = jnp.stack([begin, end, right, left])
-    needed = jnp.stack([jnp.any(exists), long, *(long & parts for parts in wide)])
-    return jnp.where(exists[places], places, lead), needed
-
-
-def _extremes(values: Array) -> Places:
-    """Places (s,) of the greatest and of the least of values (s, n), all from -4 to 4."""
-    count = values.shape[-1]
-    ranks = stored(ranked(4 + values, np.arange(count)[None], 0, count))
-    return number_of(jnp.max(ranks, axis=-1), count), number_of(jnp.min(ranks, axis=-1), count)
-
-
-def _aside(flat: Components, ends: Places) -> Places:
-    """Places (s,) of the points furthest to the right and to the left of lines between two places (s,)."""
-    starts = [c[ends[0], None] for c in flat]
-    along = [c[ends[1], None] - start for c, start in zip(flat, starts, strict=True)]
-    return _extremes(_cross([c[None] - start for c, start in zip(flat, starts, strict=True)], along))
-
-
-def _cross(a: Components, b: Components) -> Array:
-    """The cross product of vectors of two components."""
-    return a[0] * b[1] - a[1] * b[0]
-
-
+Tree = TypeVar("Tree")
 Kinds = tuple[GeomType, GeomType]
+# how the second body is turned (3, 3), and where it is (3,), m, in the frame of the first
+Pose = tuple[Array, Array]
 
 # normals of sides face each other, edges lie in a side (cosines, MuJoCo's mjFACE_TOL and mjEDGE_TOL)
 FACING = 0.99999872
@@ -174,13 +55,12 @@ TOWARD = 0.99
 
 
 class Contact(NamedTuple):
-    """One point: distance m; the normal, points of both bodies (3,) in the frame of the first; and the feature."""
+    """One point: distance m; the normal and points of both bodies (3,) in the frame of the first."""
 
     dist: Array
     normal: Array
     point1: Array
     point2: Array
-    feature: Feature
 
 
 class _Body(NamedTuple):
@@ -209,11 +89,33 @@ def convex_hull_pair(
 
 
 def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True) -> Candidates:
+    def search(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
+        at_once = kinds[0] == GeomType.SPHERE and 0 < len(hull2.facet) * len(hull2.vert) <= MOST_HEIGHTS
+        return (_of_ball if at_once else _on_sides)(pair, hull1, hull2)
+
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
-    pair = difference(hull1, hull2, shape1, shape2)
-    at_once = kinds[0] == GeomType.SPHERE and 0 < len(hull2.facet) * len(hull2.vert) <= MOST_HEIGHTS
-    contact = closest(pair, _of_ball if at_once else _on_sides, (hull1, hull2), near)
-    return stack([contact_row(shape1, contact, radius1, radius2)])
+    pose = relative_pose(shape1, shape2)
+    feature = _searched(search, pose, hull1, hull2, near)
+    pair = HullPair(hull1.vertices(feature.first), hull2.vertices(feature.second), *pose)
+    return stack([contact_row(shape1, Contact(*separation(pair, _numbered(feature))), radius1, radius2)])
+
+
+def _searched(
+    search: Callable[..., Tree], pose: Pose, hull1: Hull | SharedHull, hull2: Hull | SharedHull, near: Array | bool
+) -> Tree:
+    """What `search(pair, hull1, hull2)` finds where two hulls are `near` (), without derivatives; elsewhere zeros."""
+
+    def of_hulls(_: Array, inputs: tuple[Pose, Hull | SharedHull, Hull | SharedHull]) -> Tree:
+        pose, one, other = inputs[0], inputs[1].whole, inputs[2].whole
+        return search(HullPair(one.vert, other.vert, *pose), one, other)
+
+    found = where_needed(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2)))
+    return jax.lax.stop_gradient(jax.tree.map(lambda x: jnp.where(near, x, jnp.zeros_like(x)), found))
+
+
+def _numbered(feature: Feature) -> Feature:
+    """The feature of the pair of its own corners alone."""
+    return Feature(np.arange(3), np.arange(3), jnp.maximum(feature.corners, 1), feature.normal)
 
 
 # a corner of the overlap: where an edge of the polygon enters or leaves the reference, or a corner of the reference
@@ -252,15 +154,15 @@ def _several(
     near: Array | bool = True,
 ) -> Candidates:
     (hull1, radius1), (hull2, radius2) = (core(*body) for body in zip(kinds, (shape1, shape2), strict=True))
-    pair = difference(hull1, hull2, shape1, shape2)
-    fixed = jax.lax.stop_gradient((pair, hull1, hull2))
-    found = where_needed(lambda _, inputs: _overlap_of(kinds, lesser, *inputs), near, fixed)
-    nothing = jax.tree.map(jnp.zeros_like, found)
-    nothing = nothing._replace(feature=nothing.feature._replace(corners=jnp.ones_like(found.feature.corners)))
-    found = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, nothing))
-    contact = Contact(*separation(pair, found.feature), found.feature)
+    pose = relative_pose(shape1, shape2)
+    found = _searched(functools.partial(_overlap_of, kinds, lesser), pose, hull1, hull2, near)
+    # all that closed forms read: corners of the feature, then ends of edges of the polygon and of the reference
+    ends = jnp.concatenate([found.polygon, found.reference]).reshape(-1)
+    places = [jnp.concatenate([corners, ends]) for corners in (found.feature.first, found.feature.second)]
+    pair = HullPair(hull1.vertices(places[0]), hull2.vertices(places[1]), *pose)
+    contact = Contact(*separation(pair, _numbered(found.feature)))
     dist, single = contact.dist - radius1 - radius2, contact_row(shape1, contact, radius1, radius2)
-    points, normal = _corners(found, pair, hull1, hull2)
+    points, normal = _corners(found, pair, hull1.normals(found.side[0]), hull2.normals(found.side[1]))
     # MuJoCo puts contacts of an edge of the first body beyond it
     beyond = radius1 + 0.5 * dist if kinds[0] == GeomType.CAPSULE else 0.5 * jnp.abs(dist)
     points, needed = points + scale(normal, jnp.where(found.beyond, beyond, -0.5 * dist))[None], found.needed
@@ -279,18 +181,15 @@ def _several(
     )
 
 
-def _corners(found: _Overlap, pair: HullPair, hull1: Hull, hull2: Hull) -> tuple[Array, Array]:
-    """(corners (4, 3) of an overlap, unit normal (3,) of the contact), by closed forms, in the frame of the first."""
+def _corners(found: _Overlap, pair: HullPair, normal1: Array, normal2: Array) -> tuple[Array, Array]:
+    """(corners (4, 3) of an overlap, unit normal (3,) of the contact), by closed forms, in the frame of the first.
 
-    def vertices(places: Array, of_first: Array) -> Array:
-        return jnp.where(of_first, pair.first[places], points_of_second(pair, places))
-
-    def normal_of(hull: Hull, side: Array) -> Array:
-        return hull.normal[side] if len(hull.side) else jnp.zeros((3,), hull.vert.dtype)
-
-    begin, end = vertices(found.polygon, ~found.first)
-    here, there = vertices(found.reference, found.first)
-    normal1, normal2 = normal_of(hull1, found.side[0]), mul_vec(pair.turn, normal_of(hull2, found.side[1]))
+    `pair`: vertices 3 to 18 of each body are those at the ends (2, 4) of the polygon's and of the reference's edges.
+    """
+    of_first, of_second = (x[3:].reshape(4, 4, 3) for x in (pair.first, points_of_second(pair, np.arange(19))))
+    begin, end = jnp.where(found.first, of_second[:2], of_first[:2])
+    here, there = jnp.where(found.first, of_first[2:], of_second[2:])
+    normal2 = mul_vec(pair.turn, normal2)
     axis = jnp.where(found.first, normal1, normal2)
     upright = jnp.where(found.both, jnp.where(found.first, normal2, normal1), axis)
     inward, sweep = cross(axis[None], there - here), end - begin
@@ -348,24 +247,13 @@ def _on_sides(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
     return widened(pair, searched(pair), hull1, hull2)
 
 
-def closest(
-    pair: HullPair,
-    feature_of: Callable[..., Feature] = searched,
-    hulls: tuple[Hull, ...] = (),
-    near: Array | bool = True,
-) -> Contact:
+def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched) -> Contact:
     """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
 
-    Where they are not `near` () nobody searches: what is returned is the distance of any corners.
-
-    Args:
-      feature_of: (pair, *hulls) -> the feature of M that is closest to the origin.
+    `feature_of`: finds the feature of M that is closest to the origin.
     """
-    fixed = jax.lax.stop_gradient((pair, hulls))
-    found = where_needed(lambda _, inputs: feature_of(inputs[0], *inputs[1]), near, fixed)
-    corner = jax.tree.map(jnp.zeros_like, found)._replace(corners=jnp.ones_like(found.corners))
-    feature = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, corner))
-    return Contact(*separation(pair, feature), feature)
+    feature = jax.lax.stop_gradient(feature_of(jax.lax.stop_gradient(pair)))
+    return Contact(*separation(pair, feature))
 
 
 def _of_ball(pair: HullPair, _: Hull, hull: Hull) -> Feature:

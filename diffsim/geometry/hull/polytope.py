@@ -1,4 +1,4 @@
-"""Pairs of convex hulls with rounded corners, their difference, which all searches look at, and its features.
+"""Convex hulls as numbers; pairs of hulls with rounded corners, their difference, in which all search, its features.
 
 Spheres, capsules, boxes and meshes are the hull of some points plus a ball: one point, two, eight, or the vertices of a
 mesh. For hulls A and B the difference is M = {b - a}; it holds the origin where they overlap, and the signed distance
@@ -20,17 +20,177 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.geometry.hull.tables import FLAT, Hull, Sizes, hull_sizes, hulls, outline_of, polygon_normals, polygons_of
+from diffsim.geometry.hull.tables import (
+    FLAT,
+    Sizes,
+    hull_sizes,
+    outline_of,
+    padded_graph,
+    polygon_rows,
+    polygons_of,
+    stacked_hulls,
+)
 from diffsim.geometry.shapes import Shape, relative_pose
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, pack, scale, total, unpack
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided
-from diffsim.xla.gather import pick
+from diffsim.xla.gather import pick, pick_existing, pick_some
 from diffsim.xla.select import one_of
 
 Array = jax.Array
+
+# corners of polygons up to which a table of them is summed as it is, with what pads it
+WIDE = 32
+
+
+class Hull(NamedTuple):
+    """The convex hull of a mesh, in the frame of its geom.
+
+    `vert` (v, 3): vertices, m; padded by copies of the first. `around` (v, n): the neighbours of each vertex in
+    MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `box` (2, 3): lower and
+    upper corner of the box around them. `side` (p, k): the polygons, counterclockwise from
+    outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
+    `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more. `facet` (f, 3),
+    `edge` (e, 2), `flank` (e, 2): the outline, -1 where there is no more; `outward` (f, 3):
+    unit normals of the facets.
+    """
+
+    vert: Array
+    around: Array
+    box: Array
+    side: Array
+    normal: Array
+    joined: Array
+    facet: Array
+    outward: Array
+    edge: Array
+    flank: Array
+
+    @property
+    def bound(self) -> Array:
+        """() m, the radius of a ball about the origin that holds the box."""
+        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
+
+    @property
+    def whole(self) -> "Hull":
+        """Itself."""
+        return self
+
+    def vertices(self, places: Array) -> Array:
+        """Vertices (..., 3), m, at places (...)."""
+        return self.vert[places]
+
+    def normals(self, sides: Array) -> Array:
+        """Normals (..., 3) of polygons (...); zero where there are none."""
+        return self.normal[sides] if len(self.side) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
+
+
+class SharedHull(NamedTuple):
+    """A hull of those that all geoms share: arrays of `table` have a leading axis, on which it is at `slot` ().
+
+    The tables of a mesh with hundreds of vertices are large, and a robot has hundreds of pairs of meshes. So the whole
+    of a hull is read only for pairs that are searched, and where the search ends in closed forms, a few vertices.
+    """
+
+    table: Hull
+    slot: Array
+
+    @property
+    def whole(self) -> Hull:
+        """The hull by itself."""
+        return jax.tree.map(lambda x: pick_existing(x, self.slot), self.table)
+
+    @property
+    def box(self) -> Array:
+        """The box (2, 3) around the hull, m."""
+        return pick_existing(self.table.box, self.slot)
+
+    @property
+    def bound(self) -> Array:
+        """() m, the radius of a ball about the origin that holds the box."""
+        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
+
+    def vertices(self, places: Array) -> Array:
+        """Vertices (..., 3), m, at places (...)."""
+        return self.table.vert[self.slot, places]
+
+    def normals(self, sides: Array) -> Array:
+        """Normals (..., 3) of polygons (...)."""
+        return self.table.normal[self.slot, sides]
+
+    def neighbours(self, place: Array) -> Array:
+        """The neighbours (n,) of a vertex, and -1 where there are no more."""
+        return self.table.around[self.slot, jnp.minimum(place, self.table.around.shape[1] - 1)]
+
+
+# the name of what is not gathered for each geom
+SHARED = ("table",)
+
+
+def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
+    """The hulls of some meshes of one bucket, and their places."""
+    vertices, *tables = stacked_hulls(model.topology, meshes, sizes)
+    around, side, joined, facet, edge, flank = (jnp.asarray(table) for table in tables)
+    vert = pick(model.mesh_vert, vertices)
+    outward = jax.vmap(polygon_normals)(vert, facet)
+    normal = jax.vmap(polygon_normals)(vert, side) if side.shape[-1] <= WIDE else _wide_normals(vert, tables[1])
+    rows = polygon_rows(model.topology, meshes, side.shape[1])
+    rounding = pick_some(model.mesh_polyrounding, rows.reshape(-1)).reshape(normal.shape)
+    normal = jnp.where(rows[..., None] >= 0, safe.normalize(normal + rounding), 0)
+    table = Hull(vert, around, _boxes_of(vert), side, normal, joined, facet, outward, edge, flank)
+    return SharedHull(table, jnp.arange(len(meshes), dtype=jnp.int32))
+
+
+def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
+    """What planes touch of the hulls of some meshes of one bucket: vertices, neighbours and boxes, and no more."""
+    tables = [padded_graph(model.topology, mesh, sizes) for mesh in meshes]
+    vertices, around = (np.stack(column) for column in zip(*tables, strict=True))
+    vert = pick(model.mesh_vert, vertices)
+    rest = dict.fromkeys(Hull._fields[3:])
+    return SharedHull(
+        Hull(vert, jnp.asarray(around), _boxes_of(vert), **rest), jnp.arange(len(meshes), dtype=jnp.int32)
+    )
+
+
+def _boxes_of(vert: Array) -> Array:
+    """(n, 2, 3) lower and upper corners of the boxes around vertices (n, v, 3)."""
+    return jnp.stack([jnp.min(vert, axis=1), jnp.max(vert, axis=1)], axis=1)
+
+
+def polygon_normals(vert: Array, side: Array) -> Array:
+    """Unit normals (p, 3) of polygons (p, k) of vertices (v, 3): by the first three, or by all if these are on a line.
+
+    Zero where there is no polygon.
+    """
+    exists = side >= 0
+    corner = vert[jnp.where(exists, side, side[:, :1])]
+    spoke = corner - corner[:, :1]
+    whole = jnp.sum(cross(spoke[:, 1:-1], spoke[:, 2:]), axis=1)
+    return jnp.where(exists[:, :1], _by_first(spoke[:, 1], spoke[:, 2], whole), 0)
+
+
+def _wide_normals(vert: Array, side: np.ndarray) -> Array:
+    """The same of static tables (m, p, k) of vertices (m, v, 3), most of whose rows are much shorter than k."""
+    count, rows = vert.shape[1], side.shape[1]
+    corner = vert.reshape(-1, 3)
+    sides = np.where(side >= 0, side + count * np.arange(len(side))[:, None, None], -1).reshape(-1, side.shape[2])
+    polygon, last = np.nonzero(sides[:, 2:] >= 0)
+    begin = corner[sides[polygon, 0]]
+    areas = cross(corner[sides[polygon, last + 1]] - begin, corner[sides[polygon, last + 2]] - begin)
+    whole = jax.ops.segment_sum(areas, polygon, len(sides), indices_are_sorted=True)
+    ends = corner[np.maximum(sides[:, :3], 0)]
+    normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
+    return jnp.where(sides[:, :1] >= 0, normal, 0).reshape(-1, rows, 3)
+
+
+def _by_first(one: Array, other: Array, whole: Array) -> Array:
+    """Unit normals (p, 3) by two spokes of polygons, or by their areas (p, 3) where these are on a line."""
+    first = cross(one, other)
+    clear = jax.lax.stop_gradient(dot(first, first) > 1e-14 * (dot(one, one) * dot(other, other)))
+    return safe.normalize(jnp.where(clear[:, None], first, whole))
+
 
 # corners of a box in units of its half sizes, the first coordinate changing fastest, and its sides
 CORNERS = np.array([[x, y, z] for z in (-1, 1) for y in (-1, 1) for x in (-1, 1)])
@@ -80,7 +240,7 @@ def difference(hull1: Hull, hull2: Hull, shape1: Shape, shape2: Shape) -> HullPa
     return HullPair(hull1.vert, hull2.vert, *relative_pose(shape1, shape2))
 
 
-def core(kind: GeomType, shape: Shape) -> tuple[Hull, Array]:
+def core(kind: GeomType, shape: Shape) -> tuple[Hull | SharedHull, Array]:
     """(hull in the frame of the shape, radius in m of the ball around each of its points) of a shape."""
     size, none = shape.size, jnp.zeros_like(shape.size[0])
     if kind == GeomType.SPHERE:
@@ -231,16 +391,16 @@ def box_or_mesh_sizes(topology: Topology, geom: int) -> Sizes:
     return hull_sizes(topology, int(topology.geom_dataid[geom])) if is_mesh else BOX_SIZES
 
 
-def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> Hull:
-    """The hulls of some boxes and meshes, stacked."""
+def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> SharedHull:
+    """The hulls of some boxes and meshes, and their places."""
     topology = model.topology
     boxes = [geom for geom in geoms if topology.geom_type[geom] == GeomType.BOX]
     data = {geom: int(topology.geom_dataid[geom]) for geom in geoms if geom not in boxes}
     meshes = tuple(sorted(set(data.values())))
     box = jax.vmap(lambda size: _box(size, sizes))(pick(model.geom_size, np.array(boxes, int)))
-    table = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), box, hulls(model, meshes, sizes)) if meshes else box
-    row = [len(boxes) + meshes.index(data[geom]) if geom in data else boxes.index(geom) for geom in geoms]
-    return jax.tree.map(lambda x: pick(x, np.array(row, int)), table)
+    table = jax.tree.map(lambda *x: jnp.concatenate(x), box, hulls(model, meshes, sizes).table) if meshes else box
+    slot = [len(boxes) + meshes.index(data[geom]) if geom in data else boxes.index(geom) for geom in geoms]
+    return SharedHull(table, jnp.asarray(slot, jnp.int32))
 
 
 def _box(size: Array, sizes: Sizes) -> Hull:

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.hull.polytope import Feature, HullPair, resolution, size_of
-from diffsim.geometry.hull.tables import Hull, Sizes
+from diffsim.geometry.hull.polytope import Feature, Hull, HullPair, resolution, size_of
+from diffsim.geometry.hull.tables import Sizes
 from diffsim.math import safe
 from diffsim.math.vector import (
     cross,

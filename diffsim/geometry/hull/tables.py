@@ -13,18 +13,10 @@ flat with, which stands for all of them.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
-from diffsim.math import safe
-from diffsim.math.vector import cross, dot
-from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
-from diffsim.xla.gather import pick, pick_some
-
-Array = jax.Array
 
 # how far from a plane the vertices of one facet are at most, by the size of the hull
 FLAT = 1e-7
@@ -335,108 +327,3 @@ def _graph(topology: Topology, mesh: int) -> tuple[np.ndarray, np.ndarray]:
     for row, neighbours in enumerate(lists):
         around[row, : len(neighbours)] = vertices[neighbours] if small else neighbours
     return first + (np.arange(count) if small else vertices), around
-
-
-# corners of polygons up to which a table of them is summed as it is, with what pads it
-WIDE = 32
-
-
-class Hull(NamedTuple):
-    """The convex hull of a mesh, in the frame of its geom.
-
-    `vert` (v, 3): vertices, m; padded by copies of the first. `around` (v, n): the neighbours of each vertex in
-    MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `box` (2, 3): lower and
-    upper corner of the box around them. `side` (p, k): the polygons, counterclockwise from
-    outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
-    `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more. `facet` (f, 3),
-    `edge` (e, 2), `flank` (e, 2): the outline, -1 where there is no more; `outward` (f, 3):
-    unit normals of the facets.
-    """
-
-    vert: Array
-    around: Array
-    box: Array
-    side: Array
-    normal: Array
-    joined: Array
-    facet: Array
-    outward: Array
-    edge: Array
-    flank: Array
-
-    @property
-    def bound(self) -> Array:
-        """() m, the radius of a ball about the origin that holds the box."""
-        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
-
-
-class Rim(NamedTuple):
-    """What planes touch of a convex hull: `vert`, `around`, `box` and `bound` as of `Hull`."""
-
-    vert: Array
-    around: Array
-    box: Array
-
-    @property
-    def bound(self) -> Array:
-        """() m, the radius of a ball about the origin that holds the box."""
-        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
-
-
-def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Hull:
-    """The hulls of some meshes of one bucket, stacked."""
-    vertices, *tables = stacked_hulls(model.topology, meshes, sizes)
-    around, side, joined, facet, edge, flank = (jnp.asarray(table) for table in tables)
-    vert = pick(model.mesh_vert, vertices)
-    outward = jax.vmap(polygon_normals)(vert, facet)
-    normal = jax.vmap(polygon_normals)(vert, side) if side.shape[-1] <= WIDE else _wide_normals(vert, tables[1])
-    rows = polygon_rows(model.topology, meshes, side.shape[1])
-    rounding = pick_some(model.mesh_polyrounding, rows.reshape(-1)).reshape(normal.shape)
-    normal = jnp.where(rows[..., None] >= 0, safe.normalize(normal + rounding), 0)
-    return Hull(vert, around, _box(vert), side, normal, joined, facet, outward, edge, flank)
-
-
-def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> Rim:
-    """What planes touch of the hulls of some meshes of one bucket, stacked."""
-    tables = [padded_graph(model.topology, mesh, sizes) for mesh in meshes]
-    vertices, around = (np.stack(column) for column in zip(*tables, strict=True))
-    vert = pick(model.mesh_vert, vertices)
-    return Rim(vert, jnp.asarray(around), _box(vert))
-
-
-def _box(vert: Array) -> Array:
-    """(n, 2, 3) lower and upper corners of the boxes around vertices (n, v, 3)."""
-    return jnp.stack([jnp.min(vert, axis=1), jnp.max(vert, axis=1)], axis=1)
-
-
-def polygon_normals(vert: Array, side: Array) -> Array:
-    """Unit normals (p, 3) of polygons (p, k) of vertices (v, 3): by the first three, or by all if these are on a line.
-
-    Zero where there is no polygon.
-    """
-    exists = side >= 0
-    corner = vert[jnp.where(exists, side, side[:, :1])]
-    spoke = corner - corner[:, :1]
-    whole = jnp.sum(cross(spoke[:, 1:-1], spoke[:, 2:]), axis=1)
-    return jnp.where(exists[:, :1], _by_first(spoke[:, 1], spoke[:, 2], whole), 0)
-
-
-def _wide_normals(vert: Array, side: np.ndarray) -> Array:
-    """The same of static tables (m, p, k) of vertices (m, v, 3), most of whose rows are much shorter than k."""
-    count, rows = vert.shape[1], side.shape[1]
-    corner = vert.reshape(-1, 3)
-    sides = np.where(side >= 0, side + count * np.arange(len(side))[:, None, None], -1).reshape(-1, side.shape[2])
-    polygon, last = np.nonzero(sides[:, 2:] >= 0)
-    begin = corner[sides[polygon, 0]]
-    areas = cross(corner[sides[polygon, last + 1]] - begin, corner[sides[polygon, last + 2]] - begin)
-    whole = jax.ops.segment_sum(areas, polygon, len(sides), indices_are_sorted=True)
-    ends = corner[np.maximum(sides[:, :3], 0)]
-    normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
-    return jnp.where(sides[:, :1] >= 0, normal, 0).reshape(-1, rows, 3)
-
-
-def _by_first(one: Array, other: Array, whole: Array) -> Array:
-    """Unit normals (p, 3) by two spokes of polygons, or by their areas (p, 3) where these are on a line."""
-    first = cross(one, other)
-    clear = jax.lax.stop_gradient(dot(first, first) > 1e-14 * (dot(one, one) * dot(other, other)))
-    return safe.normalize(jnp.where(clear[:, None], first, whole))

@@ -31,8 +31,7 @@ import numpy as np
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
-from diffsim.geometry.hull.polytope import HullPair, shares_of
-from diffsim.geometry.hull.tables import Hull
+from diffsim.geometry.hull.polytope import Hull, HullPair, SharedHull, shares_of
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.geometry.smooth.minkowski import (
     ConvexPair,
@@ -185,38 +184,38 @@ LEAST_WIDTH = 0.05
 ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
 
 
-class _Corners(NamedTuple):
-    """Corners (n, 3) in the frame of the round body, m, and how far each was moved along the body's axis (n,)."""
-
-    point: Array
-    shift: Array
-
-
 class _Nearest(NamedTuple):
-    """The direction (3,) in which a hull is furthest from a body, whether that is the pole of a disc, and the places
-    (3,) of the corners that are nearest there, of which there are `corners`.
+    """The direction (3,) in which a hull is furthest from a body, and whether that is the pole of a disc; the corners
+    that are nearest there, of which there are `corners`: the `places` (3,) of vertices of the hull, and to which end of
+    a cylinder's axis each was moved, -1 or 1 (3,), 0 for an ellipsoid.
     """
 
     direction: Array
     pole: Array
     places: Array
+    end: Array
     corners: Array
 
 
 def separate_round(
-    kind: GeomType, body: Shape, hull: Hull, frame: Shape, near: Array | bool = True
+    kind: GeomType, body: Shape, hull: Hull | SharedHull, frame: Shape, near: Array | bool = True
 ) -> tuple[Array, Array, Array]:
     """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull) of a hull in a frame; world.
 
     Where they are not `near` () nobody searches: what is returned are the distance and midpoint of any points.
     """
-    turn = mul_mat(transpose(body.mat), frame.mat)
-    local = mul_vec(turn[None], hull.vert) + mul_vec_t(body.mat, frame.pos - body.pos)[None]
-    size, corners = _split(kind, body.size, local)
     is_disc = kind == GeomType.CYLINDER
+    radius, half, _ = unpack(body.size)
+    size = pack([radius, radius, jnp.zeros_like(radius)]) if is_disc else body.size
+    pose = mul_mat(transpose(body.mat), frame.mat), mul_vec_t(body.mat, frame.pos - body.pos)
 
-    def search(_: Array, inputs: tuple[Hull, Array, Array, Array, Array]) -> _Nearest:
-        hull, turn, local, size, points = inputs
+    def search(_: Array, inputs: tuple[Hull | SharedHull, tuple[Array, Array], Array, Array]) -> _Nearest:
+        shared, (turn, offset), size, half = inputs
+        hull = shared.whole
+        local = points = mul_vec(turn[None], hull.vert) + offset[None]
+        if is_disc:
+            shift = jnp.concatenate([jnp.broadcast_to(way, (len(local),)) for way in (half, -half)])
+            points = jnp.concatenate([local, local]) - _upward(shift)
         likely = _against_sides(hull, turn, points)
         if is_disc:
             likely = jax.tree.map(lambda *both: jnp.concatenate(both), likely, _around_axis(hull, turn, local))
@@ -224,25 +223,24 @@ def separate_round(
         stretched = size * direction
         pole = safe.norm(stretched) < rounding(direction) * size[0]
         nearest = jnp.where(pole, 0, scale(size * stretched, 1 / jnp.where(pole, 1, safe.norm(stretched))))
-        return _Nearest(direction, pole, *_touching(points, direction, nearest, size))
+        places, count = _touching(points, direction, nearest, size)
+        end = jnp.where(places < len(local), 1, -1) if is_disc else jnp.zeros_like(places)
+        return _Nearest(direction, pole, places % len(local), end, count)
 
-    found = where_needed(search, near, jax.lax.stop_gradient((hull, turn, local, size, corners.point)))
+    found = where_needed(search, near, jax.lax.stop_gradient((hull, pose, size, half)))
     ahead = jnp.asarray([1, 0, 0], size.dtype)
-    nowhere = _Nearest(ahead, jnp.asarray(True), jnp.zeros_like(found.places), jnp.ones_like(found.corners))
+    none = jnp.zeros_like(found.places)
+    nowhere = _Nearest(ahead, jnp.asarray(True), none, none, jnp.ones_like(found.corners))
     found = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, nowhere))
-    dist, point, normal = _contact(found, size, corners, is_disc)
+    shift = half * found.end
+    point = mul_vec(pose[0][None], hull.vertices(found.places)) + pose[1][None] - _upward(shift)
+    dist, point, normal = _contact(found, size, point, shift, is_disc)
     return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
 
 
-def _split(kind: GeomType, size: Array, local: Array) -> tuple[Array, _Corners]:
-    """(half sizes of the ellipsoid or disc, corners of the hull with the axis of a cylinder added)."""
-    if kind == GeomType.ELLIPSOID:
-        return size, _Corners(local, jnp.zeros_like(local[:, 0]))
-    radius, half, _ = unpack(size)
-    none = jnp.zeros_like(radius)
-    shift = jnp.concatenate([jnp.broadcast_to(end, (len(local),)) for end in (half, -half)])
-    moved = jnp.concatenate([local, local]) - pack([none, none, shift])
-    return pack([radius, radius, none]), _Corners(moved, shift)
+def _upward(length: Array) -> Array:
+    """Vectors (n, 3) along z of some lengths (n,)."""
+    return pack([jnp.zeros_like(length), jnp.zeros_like(length), length])
 
 
 def _against_sides(hull: Hull, turn: Array, points: Array) -> Likely:
@@ -275,10 +273,12 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
     return Likely(normal[best], height[best])
 
 
-def _contact(found: _Nearest, size: Array, corners: _Corners, is_disc: bool) -> tuple[Array, Array, Array]:
-    """(distance, midpoint, normal) in the frame of the body, given the direction to within rounding."""
-    direction, pole, places, count = found
-    point, shift = corners.point[places], corners.shift[places]
+def _contact(found: _Nearest, size: Array, point: Array, shift: Array, is_disc: bool) -> tuple[Array, Array, Array]:
+    """(distance, midpoint, normal) in the frame of the body, given the direction to within rounding.
+
+    Of the nearest corners at `point` (3, 3), m, each of which was moved down by `shift` (3,).
+    """
+    direction, pole, count = found.direction, found.pole, found.corners
     normal = jnp.where(pole, direction, _normal(point, count, direction, size, is_disc))
     dist = dot(normal, point[0]) - jnp.where(pole, 0, safe.norm(size * jnp.where(pole, 1, normal)))
     stretched = jnp.where(pole, 1, size * normal)

@@ -1,0 +1,145 @@
+"""The overlap of two flat convex polygons, and the four corners of it that span most area.
+
+The corners of the overlap of two convex polygons are the points where edges of the first enter or leave the second,
+corners of the first that are over the second, and corners of the second that are over the first. The four that span
+most area are kept; MuJoCo 3.8.1 keeps four too, which often span less.
+Source: Ericson 2005, ch. 5.5; Cyrus and Beck 1978 for clipping an edge.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.math import safe
+from diffsim.math.rotation import frame_from_z
+from diffsim.math.vector import Components, cross, dot, dot_components, mul_vec, scale, total, unpack
+from diffsim.xla.barriers import short_scan, stored
+from diffsim.xla.select import first, greatest, number_of, ranked
+
+Array = jax.Array
+# two places, or one after another of each of several lines
+Places = tuple[Array, Array]
+
+# first diagonals of a quadrilateral: extremes along these directions
+STARTS = np.array([[1.0, 0.0], [0.6, 0.8], [-0.1, 1.0], [-0.8, 0.6]])
+SWEEPS = 4
+# how long a line is, and how far aside of it points are, of points that are at most 1 from each other: less is rounding
+AREA = 1e-6
+
+
+class Polygon(NamedTuple):
+    """A flat convex polygon: corners (k, 3) m, the next of each (k, 3), which exist (k,), unit normal (3,).
+
+    Corners go counterclockwise around the normal. An edge is a polygon whose only corner with a next one is the first.
+    `ends` (2, k): which vertices of the hull corners and the next ones are.
+    """
+
+    corner: Array
+    following: Array
+    exists: Array
+    normal: Array
+    ends: Array
+
+
+class Crossed(NamedTuple):
+    """Points (n, 3) on a polygon over a reference, which of them `exist` (n,), and where along its edges (k,) the
+    polygon crosses the lines (m,) of the reference: shares of their lengths, on the way in, 0 for none, and out, 1.
+    """
+
+    point: Array
+    exists: Array
+    into: Array
+    out: Array
+
+
+def overlap(polygon: Polygon, reference: Polygon, is_edge: Array) -> Crossed:
+    """The corners of two polygons' overlap, seen along the normal of the reference."""
+    axis = reference.normal
+    inward = stored(cross(axis[None], reference.following - reference.corner))
+    size = jnp.max(jnp.abs(reference.following - reference.corner)) + jnp.max(
+        jnp.abs(polygon.following - polygon.corner)
+    )
+    limit = -jax.lax.stop_gradient(size * size) * (1e-14 if axis.dtype == jnp.float64 else 1e-6)
+    begin = stored(_heights(polygon.corner, reference.corner, inward))
+    end = stored(_heights(polygon.following, reference.corner, inward))
+    counts = reference.exists[:, None]
+    starts_in, ends_in = begin >= limit, end >= limit
+    share = safe.divide(begin, begin - end)
+    # what is beyond a side as a whole enters after it has left
+    into = jnp.where(counts & ~starts_in, jnp.where(ends_in, share, 2), 0)
+    out = jnp.where(counts & starts_in & ~ends_in, share, 1)
+    enter, leave = stored((jnp.max(into, axis=0), jnp.min(out, axis=0)))
+    touched = polygon.exists & (enter <= leave)
+    sweep = polygon.following - polygon.corner
+    entries, exits = (polygon.corner + scale(sweep, at) for at in (enter, leave))
+    # corners of the reference, projected to the polygon
+    rise = safe.divide(jnp.ones_like(axis[0]), dot(axis, polygon.normal))
+    height = dot(reference.corner - polygon.corner[:1], polygon.normal[None])
+    projected = reference.corner - scale(jnp.broadcast_to(axis, reference.corner.shape), height * rise)
+    side = stored(_heights(projected, polygon.corner, cross(sweep, axis[None])))
+    least = stored(jnp.min(jnp.where(polygon.exists[:, None], side, jnp.inf), axis=0))
+    inside = reference.exists & ~is_edge & (least > -limit)
+    exists = [touched & ((enter > 0) | is_edge), touched, inside]
+    return Crossed(*stored((jnp.concatenate([entries, exits, projected]), jnp.concatenate(exists))), into, out)
+
+
+def _heights(points: Array, origins: Array, directions: Array) -> Array:
+    """How far points (n, 3) are along directions (m, 3) from their origins (m, 3): (m, n)."""
+    columns = zip(unpack(points), unpack(origins), unpack(directions), strict=True)
+    return total([(point[None] - origin[:, None]) * along[:, None] for point, origin, along in columns])
+
+
+def widest(points: Array, exists: Array, normal: Array) -> tuple[Array, Array]:
+    """(places (4,) of four points that span the greatest area, which of them are needed (4,)); the first always is.
+
+    From several diagonals: the two points furthest aside of it, then those aside of the line between these, and so
+    forth; the area never shrinks.
+    """
+    lead = first(exists)
+    flat = jax.lax.stop_gradient(mul_vec(frame_from_z(normal)[None, 1:], points - points[lead][None]))
+    # what does not exist is where the first is
+    x, y = (jnp.where(exists, c, 0) for c in unpack(flat))
+    reach = jnp.max(jnp.abs(x) + jnp.abs(y))
+    x, y = stored([c / jnp.where(reach > 0, reach, 1) for c in (x, y)])
+    starts = jnp.asarray(STARTS, flat.dtype)
+    diagonals = _extremes(starts[:, :1] * x[None] + starts[:, 1:] * y[None])
+
+    def sweep(last: tuple[Places, Places], _: Array) -> tuple[tuple[Places, Places], None]:
+        return (last[1], _aside((x, y), last[1])), None
+
+    start = (diagonals, _aside((x, y), diagonals))
+    # of points on a line the first diagonals are the longest, and lines aside of them have no length
+    tries = zip(start, short_scan(sweep, start, jnp.zeros(SWEEPS))[0], strict=True)
+    both = [tuple(jnp.concatenate(ends) for ends in zip(*column, strict=True)) for column in tries]
+    along, across = ([c[b] - c[a] for c in (x, y)] for a, b in both)
+    area = jnp.abs(_cross(along, across)) + 1e-6 * jnp.sqrt(dot_components(along, along))
+    best = greatest(area, 1)
+    begin, end, right, left = (place[best] for diagonal in both for place in diagonal)
+    way = [[c[place] - c[begin] for c in (x, y)] for place in (right, end, left)]
+    length = jnp.sqrt(dot_components(way[1], way[1]))
+    long = length > AREA
+    wide = [_cross(way[1], way[0]) < -AREA * length, _cross(way[1], way[2]) > AREA * length]
+    places = jnp.stack([begin, end, right, left])
+    needed = jnp.stack([jnp.any(exists), long, *(long & parts for parts in wide)])
+    return jnp.where(exists[places], places, lead), needed
+
+
+def _extremes(values: Array) -> Places:
+    """Places (s,) of the greatest and of the least of values (s, n), all from -4 to 4."""
+    count = values.shape[-1]
+    ranks = stored(ranked(4 + values, np.arange(count)[None], 0, count))
+    return number_of(jnp.max(ranks, axis=-1), count), number_of(jnp.min(ranks, axis=-1), count)
+
+
+def _aside(flat: Components, ends: Places) -> Places:
+    """Places (s,) of the points furthest to the right and to the left of lines between two places (s,)."""
+    starts = [c[ends[0], None] for c in flat]
+    along = [c[ends[1], None] - start for c, start in zip(flat, starts, strict=True)]
+    return _extremes(_cross([c[None] - start for c, start in zip(flat, starts, strict=True)], along))
+
+
+def _cross(a: Components, b: Components) -> Array:
+    """The cross product of vectors of two components."""
+    return a[0] * b[1] - a[1] * b[0]
