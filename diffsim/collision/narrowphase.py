@@ -9,7 +9,7 @@ without the products of edges, for the boxes.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -216,10 +216,11 @@ def _rows(
     and how many parts that may touch were left out.
     """
     groups, depths, missed = [], [], jnp.zeros((), jnp.int32)
+    tables: dict[int, Any] = {}
     for group in layout.groups:
         chosen = _joined(examined[group.sections])
         geoms = [_at(end, chosen) for end in layout.pairs[:2]]
-        first, second = (gather(model, poses, *side) for side in zip(geoms, group.buckets, strict=True))
+        first, second = (gather(model, poses, *end, tables) for end in zip(geoms, group.buckets, strict=True))
         margin, function = pick_existing(table.margin, chosen), group.collider.function
         axes = [row_axes(*side) for side in zip((first, second), group.buckets, strict=True)]
         if model.opt.events and group.collider.steady is not None:

@@ -89,16 +89,23 @@ class Bucket(NamedTuple):
     slot: np.ndarray
 
 
-def gather(model: Model, poses: Poses, geoms: Index, bucket: Bucket | None) -> Shape:
-    """Some geoms as shapes, stacked, with the data that their type carries."""
+def gather(
+    model: Model, poses: Poses, geoms: Index, bucket: Bucket | None, tables: dict[int, Any] | None = None
+) -> Shape:
+    """Some geoms as shapes, stacked, with the data that their type carries.
+
+    `tables`: the rows of buckets from which others were gathered, and then of this one.
+    """
     columns = (*frames_at(poses, geoms), pick_existing(model.geom_size, geoms))
     if bucket is None:
         return Shape(*columns)
-    rows = bucket.asset.rows(model, bucket.ids, bucket.sizes)
+    tables = {} if tables is None else tables
+    if id(bucket) not in tables:
+        tables[id(bucket)] = bucket.asset.rows(model, bucket.ids, bucket.sizes)
+    rows, shared = tables[id(bucket)], bucket.asset.shared
     slot = pick_existing(jnp.asarray(bucket.slot), geoms) if isinstance(geoms, jax.Array) else bucket.slot[geoms]
-    names = type(rows)._fields  # type: ignore[attr-defined]
-    shared = bucket.asset.shared
-    data = (part if name in shared else pick_existing(part, slot) for name, part in zip(names, rows, strict=True))
+    parts = zip(type(rows)._fields, rows, strict=True)
+    data = (part if name in shared else pick_existing(part, slot) for name, part in parts)
     return Shape(*columns, data=type(rows)(*data))
 
 

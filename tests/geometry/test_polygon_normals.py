@@ -29,7 +29,9 @@ def test_values_and_derivatives() -> None:
     vert, side = ragged()
     weight = np.random.default_rng(1).normal(size=(2, 5, 3))
     whole = lambda vert: jax.vmap(polytope.polygon_normals)(vert, jnp.asarray(side))  # noqa: E731
-    sparse = lambda vert: polytope._wide_normals(vert, side)  # noqa: E731
+    lists = [tables.lists_of([corners[corners >= 0].tolist() for corners in polygons]) for polygons in side]
+    stacked = jax.tree.map(lambda *rows: np.stack(rows), *lists)
+    sparse = lambda vert: polytope.normals_of_lists(vert, stacked)  # noqa: E731
     normals = [uncompiled(f)(vert) for f in (whole, sparse)]
     np.testing.assert_allclose(*normals, atol=1e-14)
     assert not np.any(normals[1][:, 4])
@@ -46,12 +48,12 @@ def test_a_hull_with_wide_sides() -> None:
     )
     sizes = hull_sizes(model.topology, 0)
     hull = uncompiled(lambda model: polytope.hulls(model, (0,), sizes))(model).table
-    assert hull.side.shape[-1] > polytope.WIDE
-    expected = uncompiled(polytope.polygon_normals)(hull.vert[0], hull.side[0])
+    side = jax.vmap(jax.tree.map(lambda x: jnp.asarray(x[0]), hull.side).row)(jnp.arange(hull.normal.shape[1]))
+    expected = uncompiled(polytope.polygon_normals)(hull.vert[0], side)
     np.testing.assert_allclose(hull.normal[0], expected, atol=1e-12)
-    outward = np.einsum("pi,pi->p", hull.normal[0], hull.vert[0][np.maximum(hull.side[0, :, 0], 0)])
-    assert np.sum(np.asarray(hull.side[0, :, 0]) >= 0) == 52
-    assert np.all(outward[np.asarray(hull.side[0, :, 0]) >= 0] > 0.05)
+    outward = np.einsum("pi,pi->p", hull.normal[0], hull.vert[0][np.maximum(side[:, 0], 0)])
+    assert np.sum(np.asarray(side[:, 0]) >= 0) == 52
+    assert np.all(outward[np.asarray(side[:, 0]) >= 0] > 0.05)
 
 
 def test_normals_are_those_from_before_vertices_were_kept_in_float32() -> None:
@@ -76,10 +78,11 @@ def test_of_a_polygon_with_very_many_corners_some_are_kept() -> None:
     angle = 2 * np.pi * np.arange(500) / 500
     corner = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     side, joined = tables.polygons_of([list(range(500)), [0, 1, 2]], 500)
-    kept = side[0][side[0] >= 0]
+    side = jax.tree.map(jnp.asarray, side)
+    kept = np.asarray(side.row(0))
     x, y = corner[kept].T
     area = 0.5 * np.sum(x * np.roll(y, -1) - y * np.roll(x, -1))
     assert len(kept) <= tables.MOST_CORNERS and abs(area / np.pi - 1) < 1e-3
     np.testing.assert_array_equal(kept[:3], [0, 1, 2])
-    np.testing.assert_array_equal(side[1, :4], [0, 1, 2, -1])
-    assert np.all(joined[:, 0] == (np.arange(500) + 1) % 500)
+    np.testing.assert_array_equal(side.row(1)[:4], [0, 1, 2, -1])
+    assert np.all(joined.entry[joined.start[:-1]] == (np.arange(500) + 1) % 500)

@@ -281,13 +281,13 @@ def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array)
 
 def _body(hull: Hull, corner: Array, place: Array, normal: Array) -> _Body:
     """A body with the side that faces along a normal."""
-    if not len(hull.side):
+    if not len(hull.normal):
         none, point = jnp.zeros((2, 1), jnp.int32), corner[:1]
         side = Polygon(point, point, jnp.zeros((1,), bool), normal, none)
         return _Body(hull, corner, place, side, none[0, 0], jnp.asarray(False))
     up = dot(hull.normal, normal[None])
     best = greatest(up, 1)
-    side, number = hull.side[best], jnp.arange(hull.side.shape[1])
+    side, number = hull.side.row(best), hull.side.window
     exists = side >= 0
     following = jnp.where(number + 1 < jnp.sum(exists), jnp.roll(side, -1), side[0])
     # what does not exist is the first corner, over and over
@@ -302,7 +302,7 @@ def _edge(body: _Body, other: Polygon) -> tuple[Polygon, Array]:
     The edge of its feature, or where that is a vertex the most level one there.
     """
     first, further = body.place[0], jnp.where(body.place[1] != body.place[0], body.place[1], body.place[2])
-    ends = jnp.where(further == first, body.hull.joined[first], further)
+    ends = jnp.where(further == first, body.hull.joined.row(first), further)
     sweep = body.corner[jnp.maximum(ends, 0)] - body.corner[first][None]
     slope = jnp.abs(dot(safe.normalize(sweep), other.normal[None]))
     slope = jnp.where(ends >= 0, slope, 2)

@@ -22,8 +22,10 @@ import numpy as np
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.tables import (
     FLAT,
+    Lists,
     Sizes,
     hull_sizes,
+    lists_of,
     outline_of,
     padded_graph,
     polygon_rows,
@@ -41,20 +43,16 @@ from diffsim.xla.select import one_of
 
 Array = jax.Array
 
-# corners of polygons up to which a table of them is summed as it is, with what pads it
-WIDE = 32
-
 
 class Hull(NamedTuple):
     """The convex hull of a mesh, in the frame of its geom.
 
-    `vert` (v, 3): vertices, m; padded by copies of the first. `around` (v, n): the neighbours of each vertex in
-    MuJoCo's order, -1 where there are no more; (1, n) where all vertices are neighbours. `box` (2, 3): lower and
-    upper corner of the box around them. `side` (p, k): the polygons, counterclockwise from
-    outside, as places of their vertices, -1 where there are no more; `normal` (p, 3): unit, outward, by MuJoCo's rule.
-    `joined` (v, m): the vertices at the other end of the polygons' edges, -1 where there are no more. `facet` (f, 3),
-    `edge` (e, 2), `flank` (e, 2): the outline, -1 where there is no more; `outward` (f, 3):
-    unit normals of the facets.
+    `vert` (v, 3): vertices, m; padded by copies of the first. `around`: the neighbours of each vertex in MuJoCo's
+    order; one list where all vertices are neighbours. `box` (2, 3): lower and upper corner of the box around them.
+    `side`: the p polygons, counterclockwise from outside, as places of their vertices; `normal` (p, 3): unit, outward,
+    by MuJoCo's rule. `joined`: the vertices at the other end of the polygons' edges, a list for a vertex. `facet`
+    (f, 3), `edge` (e, 2), `flank` (e, 2): the outline, -1 where there is no more; `outward` (f, 3): unit normals of the
+    facets.
     """
 
     vert: Array
@@ -84,7 +82,7 @@ class Hull(NamedTuple):
 
     def normals(self, sides: Array) -> Array:
         """Normals (..., 3) of polygons (...); zero where there are none."""
-        return self.normal[sides] if len(self.side) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
+        return self.normal[sides] if len(self.normal) else jnp.zeros((*jnp.shape(sides), 3), self.vert.dtype)
 
 
 class SharedHull(NamedTuple):
@@ -120,10 +118,6 @@ class SharedHull(NamedTuple):
         """Normals (..., 3) of polygons (...)."""
         return self.table.normal[self.slot, sides]
 
-    def neighbours(self, place: Array) -> Array:
-        """The neighbours (n,) of a vertex, and -1 where there are no more."""
-        return self.table.around[self.slot, jnp.minimum(place, self.table.around.shape[1] - 1)]
-
 
 # the name of what is not gathered for each geom
 SHARED = ("table",)
@@ -131,12 +125,12 @@ SHARED = ("table",)
 
 def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
     """The hulls of some meshes of one bucket, and their places."""
-    vertices, *tables = stacked_hulls(model.topology, meshes, sizes)
-    around, side, joined, facet, edge, flank = (jnp.asarray(table) for table in tables)
-    vert = pick(model.mesh_vert, vertices)
+    tables = stacked_hulls(model.topology, meshes, sizes)
+    vert = pick(model.mesh_vert, tables.vertex)
+    normal = normals_of_lists(vert, tables.side)
+    _, around, side, joined, facet, edge, flank = jax.tree.map(jnp.asarray, tables)
     outward = jax.vmap(polygon_normals)(vert, facet)
-    normal = jax.vmap(polygon_normals)(vert, side) if side.shape[-1] <= WIDE else _wide_normals(vert, tables[1])
-    rows = polygon_rows(model.topology, meshes, side.shape[1])
+    rows = polygon_rows(model.topology, meshes, normal.shape[1])
     rounding = pick_some(model.mesh_polyrounding, rows.reshape(-1)).reshape(normal.shape)
     normal = jnp.where(rows[..., None] >= 0, safe.normalize(normal + rounding), 0)
     table = Hull(vert, around, _boxes_of(vert), side, normal, joined, facet, outward, edge, flank)
@@ -146,12 +140,11 @@ def hulls(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
 def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
     """What planes touch of the hulls of some meshes of one bucket: vertices, neighbours and boxes, and no more."""
     tables = [padded_graph(model.topology, mesh, sizes) for mesh in meshes]
-    vertices, around = (np.stack(column) for column in zip(*tables, strict=True))
+    vertices, around = jax.tree.map(lambda *rows: np.stack(rows), *tables)
     vert = pick(model.mesh_vert, vertices)
-    rest = dict.fromkeys(Hull._fields[3:])
-    return SharedHull(
-        Hull(vert, jnp.asarray(around), _boxes_of(vert), **rest), jnp.arange(len(meshes), dtype=jnp.int32)
-    )
+    around = jax.tree.map(jnp.asarray, around)
+    table = Hull(vert, around, _boxes_of(vert), **dict.fromkeys(Hull._fields[3:]))
+    return SharedHull(table, jnp.arange(len(meshes), dtype=jnp.int32))
 
 
 def _boxes_of(vert: Array) -> Array:
@@ -171,18 +164,22 @@ def polygon_normals(vert: Array, side: Array) -> Array:
     return jnp.where(exists[:, :1], _by_first(spoke[:, 1], spoke[:, 2], whole), 0)
 
 
-def _wide_normals(vert: Array, side: np.ndarray) -> Array:
-    """The same of static tables (m, p, k) of vertices (m, v, 3), most of whose rows are much shorter than k."""
-    count, rows = vert.shape[1], side.shape[1]
-    corner = vert.reshape(-1, 3)
-    sides = np.where(side >= 0, side + count * np.arange(len(side))[:, None, None], -1).reshape(-1, side.shape[2])
-    polygon, last = np.nonzero(sides[:, 2:] >= 0)
-    begin = corner[sides[polygon, 0]]
-    areas = cross(corner[sides[polygon, last + 1]] - begin, corner[sides[polygon, last + 2]] - begin)
-    whole = jax.ops.segment_sum(areas, polygon, len(sides), indices_are_sorted=True)
-    ends = corner[np.maximum(sides[:, :3], 0)]
+def normals_of_lists(vert: Array, side: Lists) -> Array:
+    """The same (m, p, 3) of polygons of m hulls with vertices (m, v, 3); `side`: static, with a leading axis."""
+    count, lengths = vert.shape[1], np.diff(side.start, axis=1)
+    used = zip(side.entry, side.start[:, -1], strict=True)
+    entry = np.concatenate([count * row + entries[:number] for row, (entries, number) in enumerate(used)])
+    # where each polygon begins, which one an entry is of, and the third and further corners
+    begin = np.cumsum(lengths.ravel()) - lengths.ravel()
+    owner = np.repeat(np.arange(lengths.size), lengths.ravel())
+    last = np.flatnonzero(np.arange(len(entry)) - begin[owner] >= 2)
+    corner, polygon = vert.reshape(-1, 3), owner[last]
+    first = corner[entry[begin[polygon]]]
+    areas = cross(corner[entry[last - 1]] - first, corner[entry[last]] - first)
+    whole = jax.ops.segment_sum(areas, polygon, lengths.size, indices_are_sorted=True)
+    ends = corner[np.append(entry, [0, 0, 0])[begin[:, None] + np.arange(3)]]
     normal = _by_first(ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 0], whole)
-    return jnp.where(sides[:, :1] >= 0, normal, 0).reshape(-1, rows, 3)
+    return jnp.where(lengths.reshape(-1, 1) > 0, normal, 0).reshape(*lengths.shape, 3)
 
 
 def _by_first(one: Array, other: Array, whole: Array) -> Array:
@@ -257,18 +254,19 @@ def with_polygons(vert: Array, polygons: list[list[int]]) -> Hull:
     """The hull of vertices (v, 3) with these polygons, counterclockwise from outside."""
     tables = polygons_of(polygons, len(vert)), outline_of(polygons)
     (side, joined), (facet, edge, flank) = (jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), t) for t in tables)
-    normal = polygon_normals(vert, side)
+    corners = [[*polygon, *[-1] * (len(side.window) - len(polygon))] for polygon in polygons]
+    normal = polygon_normals(vert, jnp.asarray(corners, jnp.int32))
     return Hull(vert, joined, jnp.zeros_like(vert[:2]), side, normal, joined, facet, normal, edge, flank)
 
 
 def _without_sides(vert: Array) -> Hull:
     """The hull of a point or of an upright segment, an edge with four times a quarter of a turn around it."""
     none, quarters = jnp.zeros((0, 3), vert.dtype), np.arange(4 * (len(vert) - 1))
-    joined = jnp.asarray([[1], [0]] if len(vert) > 1 else [[-1]], jnp.int32)
+    side, joined = (jax.tree.map(jnp.asarray, lists_of(lists)) for lists in ([], [[1], [0]] if len(vert) > 1 else [[]]))
     edge, flank = (np.broadcast_to([0, 1], (len(quarters), 2)), np.stack([quarters, (quarters + 1) % 4], axis=1))
     facet, outward = jnp.full((len(quarters), 3), -1, jnp.int32), jnp.asarray(AROUND[quarters], vert.dtype)
     tables = facet, outward, jnp.asarray(edge, jnp.int32), jnp.asarray(flank, jnp.int32)
-    return Hull(vert, joined, jnp.zeros_like(vert, shape=(2, 3)), jnp.zeros((0, 1), jnp.int32), none, joined, *tables)
+    return Hull(vert, joined, jnp.zeros_like(vert, shape=(2, 3)), side, none, joined, *tables)
 
 
 def support(pair: HullPair, direction: Array) -> Corner:
@@ -382,7 +380,7 @@ def _facet(hull: Hull, normal: Array) -> tuple[Array, Array]:
 
 
 # padded sizes of a box as a hull, in the order of `hull_sizes`
-BOX_SIZES = (8, 1, 8, 8, 8, 8, 8, 16)
+BOX_SIZES = (8, 1, 8, 8, 8, 8, 32, 8, 32, 8, 16)
 
 
 def box_or_mesh_sizes(topology: Topology, geom: int) -> Sizes:
@@ -405,16 +403,19 @@ def boxes_and_meshes(model: Model, geoms: tuple[int, ...], sizes: Sizes) -> Shar
 
 def _box(size: Array, sizes: Sizes) -> Hull:
     """The hull of a box in arrays of some sizes."""
-    vertices, lists, longest, sides, corners, ends, facets, edges = sizes
+    vertices, *_, facets, edges = sizes
     hull = with_polygons(jnp.asarray(CORNERS, size.dtype) * size[None], BOX)
     vert = jnp.concatenate([hull.vert, jnp.broadcast_to(hull.vert[:1], (vertices - len(CORNERS), 3))])
+    side, joined = polygons_of(BOX, len(CORNERS))
+    lists = lists_of([]).padded(*sizes[1:4]), side.padded(*sizes[4:7]), joined.padded(vertices, *sizes[7:9])
+    around, side, joined = jax.tree.map(jnp.asarray, lists)
     return Hull(
         vert=vert,
-        around=jnp.full((lists, longest), -1, jnp.int32),
+        around=around,
         box=jnp.stack([-size, size]),
-        side=_padded(hull.side, (sides, corners), -1),
-        normal=_padded(hull.normal, (sides, 3), 0),
-        joined=_padded(hull.joined, (vertices, ends), -1),
+        side=side,
+        normal=_padded(hull.normal, (sizes[4], 3), 0),
+        joined=joined,
         facet=_padded(hull.facet, (facets, 3), -1),
         outward=_padded(hull.outward, (facets, 3), 0),
         edge=_padded(hull.edge, (edges, 2), -1),

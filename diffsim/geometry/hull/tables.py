@@ -13,6 +13,8 @@ flat with, which stands for all of them.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
@@ -26,14 +28,50 @@ MOST_CORNERS = 128
 ROUNDS = 8
 
 
+class Lists(NamedTuple):
+    """Lists of unlike lengths, one after another: k of them in `entry` (n,); list i begins at `start` (k + 1,) of i and
+    ends where the next begins. `window` (w,) counts from 0 to the longest.
+
+    Of hundreds of polygons most are triangles, and a few have a hundred corners.
+    """
+
+    entry: Any
+    start: Any
+    window: Any
+
+    def row(self, number: jax.Array) -> jax.Array:
+        """List `number` () as a row (w,), -1 where there is no more."""
+        begin, end = self.start[number], self.start[number + 1]
+        return jnp.where(self.window < end - begin, self.entry[begin + self.window], -1)
+
+    def padded(self, lists: int, longest: int, entries: int) -> "Lists":
+        """The same in longer arrays; what is added are empty lists."""
+        entry, start = np.zeros(entries, np.int32), np.full(lists + 1, self.start[-1], np.int32)
+        entry[: self.start[-1]], start[: len(self.start)] = self.entry[: self.start[-1]], self.start
+        return Lists(entry, start, np.arange(longest, dtype=np.int32))
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many lists, how long the longest is, and how many entries they have."""
+        return len(self.start) - 1, len(self.window), len(self.entry)
+
+
+def lists_of(lists: Sequence[Sequence[int]]) -> Lists:
+    """Lists one after another, in arrays of at least one entry."""
+    start = np.cumsum([0, *map(len, lists)])
+    entry = np.concatenate([np.zeros(0, int), *(np.asarray(x, int) for x in lists)])
+    longest = np.arange(max(1, *map(len, lists)) if lists else 1)
+    return Lists(*(x.astype(np.int32) for x in (entry if len(entry) else np.zeros(1), start, longest)))
+
+
 class Polygons(NamedTuple):
-    """The polygons (p, k) of a hull, and the other ends of the edges at each vertex (v, n); -1 for no more.
+    """The polygons of a hull, and the other ends of the edges at each vertex.
 
     A polygon of more than 128 corners has its first three and others spread along it.
     """
 
-    side: np.ndarray
-    joined: np.ndarray
+    side: Lists
+    joined: Lists
 
 
 class Outline(NamedTuple):
@@ -53,7 +91,7 @@ def polygons_of(lists: list[list[int]], vertices: int) -> Polygons:
     for polygon in lists:
         for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
             ends[here].append(there)
-    return Polygons(_ragged([_thinned(corners) for corners in lists]), _ragged(ends))
+    return Polygons(lists_of([_thinned(corners) for corners in lists]), lists_of(ends))
 
 
 def _thinned(polygon: list[int]) -> list[int]:
@@ -62,14 +100,6 @@ def _thinned(polygon: list[int]) -> list[int]:
         return polygon
     spread = np.linspace(0, len(polygon) - 1, MOST_CORNERS - 2).astype(int)
     return [polygon[k] for k in np.union1d(np.arange(3), spread)]
-
-
-def _ragged(lists: list[list[int]]) -> np.ndarray:
-    """Lists as rows of a table, -1 where there are no more."""
-    table = np.full((len(lists), max(map(len, lists), default=0)), -1)
-    for row, entries in enumerate(lists):
-        table[row, : len(entries)] = entries
-    return table
 
 
 def outline_of(polygons: Sequence[Sequence[int]], owner: np.ndarray | None = None) -> Outline:
@@ -187,17 +217,16 @@ def _rounded(count: int) -> int:
 
 
 def hull_sizes(topology: Topology, mesh: int) -> Sizes:
-    """Padded sizes of a mesh's hull: vertices, and the largest of all meshes with as many of what its record holds."""
-    count, key = padded(_table_sizes(topology, mesh)[0]), _key(topology, mesh)
-    alike = [_table_sizes(topology, other) for other in _colliding(topology) if _key(topology, other) == key]
-    _, lists, *others, facets, edges = (max(column) for column in zip(*alike, strict=True))
+    """Padded sizes of a mesh's hull: vertices, and of the rest the largest of all meshes that have no more of them.
+
+    So two hulls have the sizes of the one with more vertices. Those with an outline are apart from those without.
+    """
+    vertices, *_, edges = _table_sizes(topology, mesh)
+    count = padded(vertices)
+    tables = [_table_sizes(topology, other) for other in _colliding(topology)]
+    lesser = [sizes for sizes in tables if padded(sizes[0]) <= count and (sizes[-1] > 0) == (edges > 0)]
+    _, lists, *others, facets, edges = (max(column) for column in zip(*lesser, strict=True))
     return count, count if lists > 1 else 1, *(padded(size) for size in others), _rounded(facets), _rounded(edges)
-
-
-def _key(topology: Topology, mesh: int) -> tuple[int, bool]:
-    """What meshes of one size have in common: padded number of vertices, and whether there is an outline."""
-    sizes = _table_sizes(topology, mesh)
-    return padded(sizes[0]), sizes[-1] > 0
 
 
 def lesser_sizes(topology: Topology, first: np.ndarray, second: np.ndarray) -> Sizes:
@@ -222,8 +251,8 @@ def _outline_sizes(topology: Topology, mesh: int) -> Sizes:
 def rim_sizes(topology: Topology, mesh: int) -> Sizes:
     """Padded sizes of what planes touch of a mesh's hull."""
     vertices, around = _graph(topology, mesh)
-    count, (lists, longest) = padded(len(vertices)), around.shape
-    return count, count if lists > 1 else 1, padded(longest)
+    count, (lists, *others) = padded(len(vertices)), around.sizes
+    return count, count if lists > 1 else 1, *(padded(size) for size in others)
 
 
 @per_topology
@@ -236,26 +265,41 @@ def _colliding(topology: Topology) -> tuple[int, ...]:
 def _table_sizes(topology: Topology, mesh: int) -> Sizes:
     """Sizes before padding.
 
-    Vertices, lists of neighbours, longest list, polygons, longest polygon, ends of edges at a vertex, facets, edges.
+    Vertices; of lists of neighbours and of polygons how many, the longest and all entries, of ends of edges at vertices
+    the longest and all entries; facets; edges.
     """
     vertices, around = _graph(topology, mesh)
-    polygons, outline = _polygons(topology, mesh), _outline(topology, mesh)
-    sides = *polygons.side.shape, polygons.joined.shape[1]
-    return len(vertices), *around.shape, *sides, len(outline.facet), len(outline.edge)
+    (side, joined), outline = _polygons(topology, mesh), _outline(topology, mesh)
+    lists = *around.sizes, *side.sizes, *joined.sizes[1:]
+    return len(vertices), *lists, len(outline.facet), len(outline.edge)
+
+
+class HullTables(NamedTuple):
+    """Of m meshes: rows of mesh_vert (m, v), and tables as in `Hull`, with a leading axis."""
+
+    vertex: np.ndarray
+    around: Lists
+    side: Lists
+    joined: Lists
+    facet: np.ndarray
+    edge: np.ndarray
+    flank: np.ndarray
 
 
 @per_topology
-def stacked_hulls(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> tuple[np.ndarray, ...]:
-    """Rows of mesh_vert (m, v), neighbours (m, v or 1, n), and tables of polygons as in Hull, with a row for a mesh."""
-    count, lists, longest, sides, corners, ends, facets, edges = sizes
-    shapes = (lists, longest), (sides, corners), (count, ends), (facets, 3), (edges, 2), (edges, 2)
-    vertices = np.zeros((len(meshes), count), np.int32)
-    around, *tables = (np.full((len(meshes), *shape), -1, np.int32) for shape in shapes)
-    for row, mesh in enumerate(meshes):
-        vertices[row], around[row] = padded_graph(topology, mesh, (count, lists, longest))
-        for table, rows in zip(tables, (*_polygons(topology, mesh), *_outline(topology, mesh)), strict=True):
-            table[row, : rows.shape[0], : rows.shape[1]] = rows
-    return vertices, around, *tables
+def stacked_hulls(topology: Topology, meshes: tuple[int, ...], sizes: Sizes) -> HullTables:
+    """The tables of some meshes, padded to sizes."""
+    count, *_, facets, edges = sizes
+    tables = []
+    for mesh in meshes:
+        side, joined = _polygons(topology, mesh)
+        lists = side.padded(*sizes[4:7]), joined.padded(count, *sizes[7:9])
+        outline = [
+            np.pad(rows, [(0, size - len(rows)), (0, 0)], constant_values=-1).astype(np.int32)
+            for rows, size in zip(_outline(topology, mesh), (facets, edges, edges), strict=True)
+        ]
+        tables.append(HullTables(*padded_graph(topology, mesh, sizes[:4]), *lists, *outline))
+    return jax.tree.map(lambda *rows: np.stack(rows), *tables)
 
 
 def polygon_rows(topology: Topology, meshes: tuple[int, ...], sides: int) -> np.ndarray:
@@ -265,16 +309,12 @@ def polygon_rows(topology: Topology, meshes: tuple[int, ...], sides: int) -> np.
     return np.where(number < count, first + number, -1)
 
 
-def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of mesh_vert (v,) and neighbours (v, n), or (1, n), of a mesh's hull, padded to sizes."""
-    count, lists, longest = sizes
-    graph, neighbours = _graph(topology, mesh)
-    vertices, around = np.full(count, graph[0], np.int32), np.full((lists, longest), -1, np.int32)
+def padded_graph(topology: Topology, mesh: int, sizes: Sizes) -> tuple[np.ndarray, Lists]:
+    """Rows of mesh_vert (v,) and neighbours of a mesh's hull, padded to sizes: of v, and of its lists."""
+    graph, around = _graph(topology, mesh)
+    vertices = np.full(sizes[0], graph[0], np.int32)
     vertices[: len(graph)] = graph
-    around[: len(neighbours), : neighbours.shape[1]] = neighbours
-    # a list of all vertices is everybody's
-    around[len(neighbours) :] = around[:1] if len(neighbours) == 1 else -1
-    return vertices, around
+    return vertices, around.padded(*sizes[1:])
 
 
 @per_topology
@@ -308,22 +348,20 @@ def _outline(topology: Topology, mesh: int) -> Outline:
 
 
 @per_topology
-def _graph(topology: Topology, mesh: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of mesh_vert (v,) of a mesh's hull, and neighbours (v, n), or (1, n), as places among these.
+def _graph(topology: Topology, mesh: int) -> tuple[np.ndarray, Lists]:
+    """Rows of mesh_vert (v,) of a mesh's hull, and neighbours, v lists or one for all, as places among these.
 
     MuJoCo searches all vertices of small meshes, and then looks up the neighbours of the hull's vertex of that number,
     which may be another one. Without a graph all vertices are neighbours.
     """
     first, count = int(topology.mesh_vertadr[mesh]), int(topology.mesh_vertnum[mesh])
     if topology.mesh_graphadr[mesh] < 0:
-        return first + np.arange(count), np.arange(count)[None]
+        return first + np.arange(count), lists_of([range(count)])
     graph = topology.mesh_graph[int(topology.mesh_graphadr[mesh]) :]
     number, small = int(graph[0]), count < SEARCHED
     vertices, edges = graph[2 + number : 2 + 2 * number], graph[2 + 2 * number :]
     # the neighbours of each vertex end with -1
     starts = graph[2 : 2 + (count if small else number)].tolist()
     lists = [edges[start : start + int(np.argmax(edges[start:] < 0))] for start in starts]
-    around = np.full((len(lists), max(map(len, lists))), -1)
-    for row, neighbours in enumerate(lists):
-        around[row, : len(neighbours)] = vertices[neighbours] if small else neighbours
+    around = lists_of([vertices[neighbours] if small else neighbours for neighbours in lists])
     return first + (np.arange(count) if small else vertices), around

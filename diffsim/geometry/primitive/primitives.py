@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.geometry.hull.polytope import SharedHull
+from diffsim.geometry.hull.polytope import Hull
 from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, dot_components, minus_components, mul_vec, mul_vec_t, scale, unpack
@@ -102,14 +102,15 @@ def plane_mesh(plane: Shape, mesh: Shape, margin: Array) -> Candidates:
 
     MuJoCo measures how far aside from the first contact point, which is halfway to the plane.
     """
-    hull: SharedHull = mesh.data
-    heights = mul_vec(hull.whole.vert, mul_vec_t(mesh.mat, plane.axis))
+    hull: Hull = mesh.data.whole
+    heights = mul_vec(hull.vert, mul_vec_t(mesh.mat, plane.axis))
     lowest = greatest(jax.lax.stop_gradient(-heights), hull.bound)
-    first = plane_point(plane, mesh.pos + mul_vec(mesh.mat, hull.vertices(lowest)))
-    around = hull.neighbours(lowest)
-    points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vertices(jnp.maximum(around, 0)))
+    first = plane_point(plane, mesh.pos + mul_vec(mesh.mat, hull.vert[lowest]))
+    lists = len(hull.around.start) - 1
+    around = hull.around.row(jnp.minimum(lowest, lists - 1))
+    points = mesh.pos[None] + mul_vec(mesh.mat[None], hull.vert[jnp.maximum(around, 0)])
     rows = jax.vmap(plane_point, (None, 0))(plane, points)
-    other = (around >= 0) & ((around != lowest) | (hull.table.around.shape[-2] > 1))
+    other = (around >= 0) & ((around != lowest) | (lists > 1))
     aside = safe.norm(points - first.pos[None]) >= ASIDE * hull.bound
     counts = jax.lax.stop_gradient(other & (rows.dist < margin) & aside)
     # places of the first and the second that count

@@ -250,7 +250,7 @@ def _against_sides(hull: Hull, turn: Array, points: Array) -> Likely:
     """
     normal = -mul_vec(turn[None], hull.normal)
     ends = points.reshape(-1, *hull.vert.shape)
-    return Likely(normal, jnp.min(dot(normal[None], ends[:, hull.side[:, 0]]), axis=0))
+    return Likely(normal, jnp.min(dot(normal[None], ends[:, hull.side.entry[hull.side.start[:-1]]]), axis=0))
 
 
 def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
