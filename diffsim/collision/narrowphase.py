@@ -8,6 +8,7 @@ come from a table that does not depend on the state. Source: MuJoCo, "Computatio
 without the products of edges, for the boxes.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import Components, dot_components, minus_components, mul_vec, total, unpack
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
-from diffsim.xla.barriers import decided, for_cpu, stored
+from diffsim.xla.barriers import decided, for_cpu, if_anywhere, stored
 from diffsim.xla.gather import pick_existing
 from diffsim.xla.select import count, largest, where
 
@@ -237,8 +238,8 @@ def _rows(
             boxes = (_boxes_around(*end) for end in zip(group.kinds, (first, second), strict=True))
             gap = _between_boxes(*boxes)
             near = gap < margin + model.opt.contact_reach
-            rows = jax.vmap(function, (*axes, 0, 0))(first, second, margin, near)
-            rows = rows._replace(dist=where(near[:, None], rows.dist, gap[:, None]))
+            search = functools.partial(jax.vmap(function, (*axes, 0, 0)), first, second, margin, near)
+            rows = if_anywhere(near, search, _far_rows(first, second, gap, group.rows))
         else:
             rows = jax.vmap(function, (*axes, 0))(first, second, margin)
         if moves is not None:
@@ -259,6 +260,14 @@ def _rows(
     joined = [jnp.concatenate(column) if len(groups) > 1 else column[0] for column in columns]
     *rows, depth = (pick_existing(column, layout.row_order) for column in joined)
     return Candidates(*rows), stored(jax.lax.stop_gradient(depth)), missed
+
+
+def _far_rows(first: Shape, second: Shape, gap: Array, rows: int) -> Candidates:
+    """Rows (n, rows) of n pairs too far apart to touch: at a bound of the distance, halfway between centres."""
+    repeat = functools.partial(jnp.repeat, repeats=rows, axis=1)
+    pos, normal = 0.5 * (first.pos + second.pos), safe.normalize(second.pos - first.pos)
+    vectors = (repeat(x[:, None]) for x in (pos, normal, jnp.zeros_like(pos)))
+    return Candidates(repeat(gap[:, None]), *vectors, jnp.broadcast_to(np.arange(rows) == 0, (len(gap), rows)))
 
 
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:

@@ -46,6 +46,7 @@ from diffsim.geometry.smooth.minkowski import (
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
+from diffsim.xla.barriers import if_anywhere
 from diffsim.xla.batched_loops import where_needed
 
 Array = jax.Array
@@ -357,19 +358,20 @@ def _closest_and_tilted(
 ) -> Candidates:
     # the same program runs upright, then four times tilted about what it found, if that touches
     def run(first: tuple[Array, ...], tilt: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        point, normal, wanted = first
-        _, across, along = frame_from_z(normal)
+        *upright, wanted = first
+        _, across, along = frame_from_z(upright[2])
         turn = quat_to_mat(quat_exp(scale(across, tilt[0]) + scale(along, tilt[1])))
         # turned against each other about a point
+        point = upright[1]
         turned = [
             shape._replace(pos=point + mul_vec(rotation, shape.pos - point), mat=mul_mat(rotation, shape.mat))
             for shape, rotation in ((shape1, turn), (shape2, transpose(turn)))
         ]
-        closest = dist, *pivot = _separation(kinds, turned[0], turned[1], wanted)
-        touches = jax.lax.stop_gradient(dist < margin) & near
-        return jax.tree.map(lambda new, old: jnp.where(tilt[2] > 0, new, old), (*pivot, touches), first), closest
+        closest = if_anywhere(wanted, lambda: _separation(kinds, turned[0], turned[1], wanted), tuple(upright))
+        touches = jax.lax.stop_gradient(closest[0] < margin) & near
+        return jax.tree.map(lambda new, old: jnp.where(tilt[2] > 0, new, old), (*closest, touches), first), closest
 
-    start = (shape1.pos, shape1.axis, jnp.asarray(near))
+    start = (jnp.zeros_like(margin), shape1.pos, shape1.axis, jnp.asarray(near))
     _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(TILTS, margin.dtype))
     dist = dists[0]
     radius = safe.minimum(_bound(kinds[0], shape1), _bound(kinds[1], shape2))
