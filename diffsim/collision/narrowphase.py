@@ -27,7 +27,8 @@ from diffsim.math.rotation import across, axis_far_from, frame_along
 from diffsim.math.vector import Components, dot_components, minus_components, mul_vec, total, unpack
 from diffsim.types.data import Contacts, Kinematics
 from diffsim.types.model import Model
-from diffsim.xla.barriers import decided, for_cpu, if_anywhere, stored
+from diffsim.xla.barriers import decided, for_cpu, stored
+from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick_existing
 from diffsim.xla.select import count, largest, where
 

@@ -124,21 +124,6 @@ def _anywhere_in_a_batch(size: int, batched: list[bool], flag: jax.Array) -> tup
     return anywhere(jnp.any(flag)), False
 
 
-def if_anywhere(flag: jax.Array, compute: Callable[[], T], otherwise: T) -> T:
-    """`compute()` where a flag is set, () or one for each row, elsewhere something else of the same shapes.
-
-    On a CPU nothing is computed if no world of a batch has a flag set; a GPU computes it always.
-    """
-
-    def chosen() -> T:
-        def of_leaf(new: jax.Array, old: jax.Array) -> jax.Array:
-            return jnp.where(flag.reshape(*flag.shape, *(1,) * (new.ndim - flag.ndim)), new, old)
-
-        return jax.tree.map(of_leaf, compute(), otherwise)
-
-    return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise) if for_cpu() else chosen()
-
-
 def computed_once(function: Callable[P, T]) -> Callable[P, T]:
     """A function of arrays with a barrier after its results, for results that several later operations read."""
 

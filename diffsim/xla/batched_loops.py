@@ -23,7 +23,7 @@ import jax.core
 import jax.numpy as jnp
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from diffsim.xla.barriers import for_cpu
+from diffsim.xla.barriers import anywhere, for_cpu
 from diffsim.xla.gather import Packed, packed
 
 Array = jax.Array
@@ -62,8 +62,17 @@ def _axes(batched: Any) -> Any:
 
 
 def _select(chosen: Array, one: Tree, other: Tree) -> Tree:
-    """Pytrees of rows (b, ...), chosen by (b,)."""
-    return jax.tree.map(lambda x, y: jnp.where(chosen.reshape(-1, *[1] * (x.ndim - 1)), x, y), one, other)
+    """Pytrees of rows (b, ...), chosen by (b,), or as a whole by ()."""
+    return jax.tree.map(lambda x, y: jnp.where(jnp.expand_dims(chosen, range(chosen.ndim, x.ndim)), x, y), one, other)
+
+
+def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree) -> Tree:
+    """`compute()` where a flag is set, () or one for each row, elsewhere something else of the same shapes.
+
+    On a CPU nothing is computed if no world of a batch has a flag set; a GPU computes it always.
+    """
+    chosen = lambda: _select(flag, compute(), otherwise)  # noqa: E731
+    return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise) if for_cpu() else chosen()
 
 
 def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], start: Tree) -> Tree:
