@@ -193,7 +193,7 @@ class _Closest(NamedTuple):
 def _closest(segment: _Segment, signs: Vector, parallel: Sequence[Array | np.ndarray]) -> _Closest:
     """The closest points, as for two capsules with the edge as first segment.
 
-    `signs`: of the coordinates of the edge's middle, zero along the edge; `own`: whether it is along x, y, z.
+    `signs`: of the coordinates of the edge's middle, zero along the edge; `parallel`: whether it is along x, y, z.
     """
     center, half, size, inverses, mc, turn = segment
     c, h, s, inverse = (where(parallel[0], x, where(parallel[1], y, z)) for x, y, z in (center, half, size, inverses))

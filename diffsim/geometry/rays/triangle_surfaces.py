@@ -246,7 +246,7 @@ def hfield_facets(model: Model, assets: np.ndarray | Array, lines: Lines) -> tup
 
 
 def hfield_corners(model: Model, assets: Array, facets: Array) -> Array:
-    """Three points of a triangle of the surface, or of the plane of a face, as `hfield_search` counts them."""
+    """Three points of a triangle of the surface, or of the plane of a face, as `search_hfields` counts them."""
     field = _fields(model, assets)
     cell, upper = jnp.maximum(facets, 0) // 2, jnp.maximum(facets, 0) % 2
     row, column = cell // field.ncol, cell % field.ncol
