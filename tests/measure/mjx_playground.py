@@ -15,6 +15,7 @@ that many iterations, so that only physics differs.
 """
 
 import gc
+import inspect
 import json
 import pathlib
 import pickle
@@ -36,6 +37,11 @@ def environment(name: str, iterations: int = 0) -> Any:
     from mujoco import mjx
     from mujoco_playground import registry
 
+    # two environments of Playground 0.2.0 call clip(x, a_max=1), which jax 0.12 has no more
+    if "a_max" not in inspect.signature(jnp.clip).parameters:
+        jnp.clip = lambda x, *bounds, clip=jnp.clip, a_max=None, **named: clip(
+            x, *bounds, **named, **({} if a_max is None else {"max": a_max})
+        )
     config = registry.get_default_config(name)
     env = registry.load(name, config=config, config_overrides={"impl": "jax"} if "impl" in config else {})
     if iterations:
