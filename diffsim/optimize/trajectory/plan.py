@@ -310,9 +310,9 @@ class _Hunt:
         return np.clip(found, self.task.lower, self.task.upper)
 
     def explore(self) -> None:
-        """Tries of all kinds until the goal is reached; without a goal, of both that follow costs."""
+        """Tries of all kinds, with two trees, until the goal is reached; without a goal, of both that follow costs."""
         first, second = (self.receding, self.whole) if self.steps >= LONG else (self.whole, self.receding)
-        for search in (first, self.growing, second) if self.goal > 0 else (first, second):
+        for search in (first, self.growing, second, self.growing) if self.goal > 0 else (first, second):
             # what a try finds is refined even where another one found what costs less so far
             self.since = len(self.finds) if self.turn else 0
             search()
