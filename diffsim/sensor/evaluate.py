@@ -7,9 +7,9 @@ values. Cutoff clamps real values on both sides and positive ones from above. No
 from collections import defaultdict
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from diffsim.base.enums import DataType, DisableBit, ObjType, SensorType
 from diffsim.base.errors import Problem, UnsupportedError
@@ -18,8 +18,6 @@ from diffsim.sensor.table import SENSORS
 from diffsim.types import Data, Inputs, Model, State, Topology
 from diffsim.types.topology import per_topology
 from diffsim.xla.gather import pick
-
-Array = jax.Array
 
 # sensordata of more pieces than this is read by one permutation: more pieces would only make programs long
 MOST_PIECES = 64
@@ -107,9 +105,10 @@ def _layout(topology: Topology) -> Layout:
         apart = bool(topology.sensor_refid[sensor] >= 0), SENSORS[kind].variant(topology, sensor)
         members[kind, *types, dim, parameters, *apart].append(sensor)
     groups = []
-    for common, sensors in members.items():
+    for (kind, *types, dim, parameters, _, _), sensors in members.items():
         ids = np.array(sensors)
-        groups.append(Group(*common[:5], ids, topology.sensor_objid[ids], topology.sensor_refid[ids]))
+        objid, refid = topology.sensor_objid[ids], topology.sensor_refid[ids]
+        groups.append(Group(kind, types[0], types[1], dim, parameters, ids, objid, refid))
     # element k of the concatenated values belongs at address[k]
     address = np.concatenate(
         [(topology.sensor_adr[group.sensors][:, None] + np.arange(group.dim)).reshape(-1) for group in groups]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from diffsim.math.linalg import (
     BlockColumns,
@@ -43,9 +44,6 @@ from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.batched_loops import WhileLoop, run_short
 from diffsim.xla.kernels.cholesky import is_small
 from diffsim.xla.select import where
-
-Array = jax.Array
-
 
 # rows of the blocks of points
 POINT = 3

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.base import errors
@@ -25,8 +26,6 @@ from diffsim.types import Model
 from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
 from diffsim.xla.barriers import SEARCH_RESULT
-
-Array = jax.Array
 
 
 class Minimizer(Protocol):
