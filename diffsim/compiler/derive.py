@@ -26,7 +26,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.enums import DisableBit, Integrator
 from diffsim.base.joints import dof_widths
@@ -47,6 +46,8 @@ from diffsim.types.data import Inertia, Transmission
 from diffsim.types.model import Model
 from diffsim.types.state import make_inputs, make_state
 from diffsim.xla.compiled import ON_CPU, QUICK
+
+Array = jax.Array
 
 # Young's modulus and Poisson's ratio of the cells whose modes strain constraints hold
 STRAINED = (10.0, 0.3)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.enums import DisableBit, EnableBit, GeomType, SensorType
 from diffsim.dynamics import inertia
@@ -34,6 +33,8 @@ from diffsim.types.model import Model
 from diffsim.types.state import State
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, place
+
+Array = jax.Array
 
 PI = np.pi
 

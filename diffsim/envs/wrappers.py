@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from diffsim.envs.env import Env, EnvState
 from diffsim.types import Inputs, Model, State
+
+Array = jax.Array
 
 
 class Environment(Protocol):

@@ -13,9 +13,9 @@ were the axes of the world. Source: MuJoCo documentation, "Computation", "Deform
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.flex.strain import edge_flex, edge_rows, edge_vertices, elastic_edges
 from diffsim.kinematics.jacobian import joint_force
@@ -26,6 +26,8 @@ from diffsim.types.data import ComFrame, Flexes
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick, pick_some, sum_gathered
+
+Array = jax.Array
 
 # numbers that MuJoCo stores of the stiffness of an element, and of the bending of an edge
 STIFFNESSES, BENDINGS = 21, 17

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.kinematics.jacobian import Axes, along, axes, body_mask, wrench_rows
 from diffsim.math.rotation import rotate
@@ -22,6 +21,7 @@ from diffsim.types.data import ComFrame, Kinematics
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 
+Array = jax.Array
 Fields = dict[str, Array]
 
 # sizes, masses and determinants below which there is none (mjMINVAL)

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.pairs import closest, contact_row, searched
@@ -52,6 +51,7 @@ from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided, stored
 from diffsim.xla.select import where
 
+Array = jax.Array
 Sizes = tuple[int, ...]
 
 # MuJoCo's mjMAXCONPAIR

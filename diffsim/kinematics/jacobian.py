@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.kinematics.tree import body_dof_mask as body_dof_mask
 from diffsim.kinematics.tree import sum_subtree
@@ -23,6 +22,7 @@ from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
 
+Array = jax.Array
 Ids = Array | np.ndarray | int | np.integer
 
 
@@ -121,4 +121,4 @@ def dof_force(model: Model, com: ComFrame, wrench: Array) -> Array:
 
 def _take(table: np.ndarray, index: Ids) -> Array | np.ndarray:
     """Rows of a static table at static or traced indices."""
-    return jnp.asarray(table)[index] if isinstance(index, Array) else table[index]
+    return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.enums import WrapType
 from diffsim.kinematics.jacobian import Axes, along, axes, wrench_rows
@@ -25,6 +24,8 @@ from diffsim.types.data import ComFrame, Kinematics, Tendons, Velocities
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
 from diffsim.xla.gather import pick
+
+Array = jax.Array
 
 
 def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComFrame) -> Tendons:

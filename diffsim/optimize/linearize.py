@@ -13,7 +13,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import scipy.linalg
-from jax import Array
 from numpy.typing import ArrayLike
 
 from diffsim.base.checked import checked
@@ -24,6 +23,8 @@ from diffsim.simulate.step import step_data
 from diffsim.types import Inputs, Model, State
 from diffsim.types.record import Record, leaf, record
 from diffsim.xla.compiled import compiled
+
+Array = jax.Array
 
 
 @record

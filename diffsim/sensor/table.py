@@ -9,13 +9,15 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from jax import Array
+import jax
 
 from diffsim.base.enums import DataType, ObjType, SensorType, Stage
 from diffsim.sensor import camera, contact, distance, frame, joint, readings, tactile, touch_grid
 from diffsim.sensor.distance import unsupported_distance
 from diffsim.sensor.readings import Group, Readings
 from diffsim.types import Topology
+
+Array = jax.Array
 
 
 class Demand(enum.Enum):

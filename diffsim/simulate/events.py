@@ -30,7 +30,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from diffsim.base.enums import Solver
@@ -56,6 +55,8 @@ from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
 from diffsim.xla.barriers import anywhere, entwined, recomputed
+
+Array = jax.Array
 
 # how far behind the zero of a signal the motion goes on, as a part of its change within the step, by bytes of a number:
 # there the decisions are those that follow, whatever the rounding

@@ -14,7 +14,6 @@ import dataclasses
 from typing import Any
 
 import jax
-from jax import Array
 
 from diffsim.base.errors import UnsupportedError
 from diffsim.dynamics.bias import MotionForces
@@ -22,6 +21,8 @@ from diffsim.solver.hessian import solve_hessian_linear
 from diffsim.solver.objective import Objective, constraint_force, gradient, residuals_at
 from diffsim.types import Model
 from diffsim.types.data import Solution
+
+Array = jax.Array
 
 
 @jax.custom_jvp

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from diffsim.math.linalg import (
     BlockColumns,
@@ -44,6 +43,9 @@ from diffsim.xla.barriers import for_cpu, for_gpu
 from diffsim.xla.batched_loops import WhileLoop, run_short
 from diffsim.xla.kernels.cholesky import is_small
 from diffsim.xla.select import where
+
+Array = jax.Array
+
 
 # rows of the blocks of points
 POINT = 3

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from diffsim.math import safe
 from diffsim.math.vector import inner
@@ -22,6 +21,8 @@ from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_se
 from diffsim.solver.objective import Objective, generalized_force, project, residuals
 from diffsim.xla.batched_loops import WhileLoop, run
 from diffsim.xla.select import where
+
+Array = jax.Array
 
 # forces below this many machine epsilons of the forces on the same dof count as rounding
 ROUNDING = 64.0

@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from diffsim.constraint import laws
 from diffsim.constraint.laws import SPRINGS
@@ -28,6 +27,8 @@ from diffsim.math.vector import total
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
 from diffsim.xla.barriers import for_gpu, launched_once
 from diffsim.xla.select import where
+
+Array = jax.Array
 
 # least relative tolerance of the derivative, in units of the machine epsilon
 ROUNDING = 64.0

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.constraint import laws
@@ -55,6 +54,8 @@ from diffsim.solver.projected_gauss_seidel import Cones, concatenate
 from diffsim.types import Model
 from diffsim.types.constraints import Constraints, Law, PerGroup
 from diffsim.xla.barriers import SEARCH_RESULT
+
+Array = jax.Array
 
 
 class Zones(NamedTuple):

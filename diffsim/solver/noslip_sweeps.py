@@ -21,7 +21,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.constraint import laws
 from diffsim.math import safe
@@ -41,6 +40,8 @@ from diffsim.solver.projected_gauss_seidel import (
 from diffsim.types.constraints import Constraints, Law, RowGroup
 from diffsim.types.topology import Topology
 from diffsim.xla.gather import pick
+
+Array = jax.Array
 
 WITH_FRICTION = (Law.BOUNDED, Law.PYRAMID, Law.CONE)
 

@@ -9,15 +9,17 @@ Source: MuJoCo documentation, "Computation", primal problem.
 import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.constraint import laws
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, per_block
 from diffsim.math.stencil_rows import Segment, SparseRows
 from diffsim.math.vector import inner
 from diffsim.types.constraints import Constraints, PerGroup, RowGroup
+
+Array = jax.Array
 
 
 class Objective(NamedTuple):

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from diffsim.base.enums import DisableBit
 from diffsim.math import safe
@@ -28,6 +27,8 @@ from diffsim.solver.iteration import Direction, Iterate, Rule, RuleMaker, Settin
 from diffsim.solver.objective import Objective, cost, residuals
 from diffsim.types import Model
 from diffsim.types.constraints import PerGroup
+
+Array = jax.Array
 
 # share of the gradient that an inexact direction may leave
 FORCING = 0.1

@@ -20,7 +20,6 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.constraint import laws
 from diffsim.math import safe
@@ -29,6 +28,8 @@ from diffsim.math.safe import MINVAL
 from diffsim.math.vector import inner, matmul, scale
 from diffsim.solver.objective import Objective, row_forces, row_forces_on_dofs
 from diffsim.types.constraints import Constraints, Law, PerGroup, RowGroup
+
+Array = jax.Array
 
 # Newton iterations for the multiplier of a ball; it converges quadratically and from one side
 NEWTON = 12

@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from diffsim.base import errors
@@ -26,6 +25,8 @@ from diffsim.types import Model
 from diffsim.types.constraints import Constraints
 from diffsim.types.data import Smooth, Solution
 from diffsim.xla.barriers import SEARCH_RESULT
+
+Array = jax.Array
 
 
 class Minimizer(Protocol):

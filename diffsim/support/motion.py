@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
@@ -33,6 +32,7 @@ from diffsim.types.data import Kinematics
 from diffsim.types.kinds import OBJECT_KIND
 from diffsim.types.topology import Topology, per_topology
 
+Array = jax.Array
 # name, view or index; an index may be traced
 Which = Any
 # of translation and of rotation, (3, nv) each, in this order (mj_jac's jacp and jacr)
@@ -170,7 +170,7 @@ def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> 
 
 def _row(table: np.ndarray, index: Ids) -> Array | np.ndarray:
     """A row of a static table at a static or traced index."""
-    return jnp.asarray(table)[index] if isinstance(index, Array) else table[index]
+    return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]
 
 
 @per_topology

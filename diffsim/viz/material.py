@@ -7,13 +7,16 @@ Source: MuJoCo "XML reference", material; `setMaterial` of 3.8.1.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.core import Tracer
 
 from diffsim.base.enums import GeomType, TextureRole
 from diffsim.types import Model
+
+Array = jax.Array
 
 # what MuJoCo takes for no colour of their own, where there is a material
 UNSET = (0.5, 0.5, 0.5, 1.0)

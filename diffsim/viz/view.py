@@ -8,7 +8,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.kinematics.poses import compute_kinematics
@@ -16,6 +15,8 @@ from diffsim.math.vector import mul_vec, pack
 from diffsim.types import Inputs, Model, State
 from diffsim.types.data import Kinematics
 from diffsim.types.state import make_inputs
+
+Array = jax.Array
 
 # what moves is small beside the model below this
 SMALL = 0.2
@@ -113,7 +114,7 @@ def poses_of(model: Model, states: State, inputs: Inputs | None = None) -> Kinem
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _batched_kinematics(axes: int, model: Model, *positions: Array) -> Kinematics:
+def _batched_kinematics(axes: int, model: Model, *positions: jax.Array) -> Kinematics:
     """Poses of states with a number of leading axes."""
     function = compute_kinematics
     for _ in range(axes):

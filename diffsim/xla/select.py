@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import unpack
+
+Array = jax.Array
 
 
 def where(condition: Array | np.ndarray, x: Array | float, y: Array | float) -> Array:
@@ -39,7 +40,7 @@ def where(condition: Array | np.ndarray, x: Array | float, y: Array | float) -> 
 
 def _is_weak(value: Array | float) -> bool:
     """Whether a value takes its type from what it meets, as the numbers of Python do."""
-    return isinstance(value, (bool, int, float)) or (isinstance(value, Array) and jax.typeof(value).weak_type)
+    return isinstance(value, (bool, int, float)) or (isinstance(value, jax.Array) and jax.typeof(value).weak_type)
 
 
 def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> Array:

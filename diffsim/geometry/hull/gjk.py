@@ -19,7 +19,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.geometry.hull.polytope import Corner, Feature, HullPair, resolution, size_of, support, with_corner
 from diffsim.math import safe
@@ -27,6 +26,8 @@ from diffsim.math.rotation import frame_from_z
 from diffsim.math.vector import cross, dot, scale
 from diffsim.xla.barriers import decided
 from diffsim.xla.batched_loops import where_needed
+
+Array = jax.Array
 
 ITERATIONS = 40
 

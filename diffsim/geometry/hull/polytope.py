@@ -18,7 +18,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.tables import (
@@ -41,6 +40,8 @@ from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided
 from diffsim.xla.gather import pick, pick_existing, pick_some
 from diffsim.xla.select import one_of
+
+Array = jax.Array
 
 
 class Hull(NamedTuple):

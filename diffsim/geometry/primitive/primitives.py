@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.geometry.hull.polytope import Hull
 from diffsim.geometry.shapes import Candidates, Shape, Vector, axes_fallback, ball_ball, candidate, choose, stack
@@ -20,6 +19,8 @@ from diffsim.math.vector import cross, dot, dot_components, minus_components, mu
 from diffsim.xla.barriers import stored
 from diffsim.xla.select import first as first_of
 from diffsim.xla.select import greatest
+
+Array = jax.Array
 
 # of the bounding radius: how far from the first contact of a mesh the others must be
 ASIDE = 0.3

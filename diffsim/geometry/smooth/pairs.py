@@ -28,7 +28,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.enums import GeomType
 from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
@@ -48,6 +47,8 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.batched_loops import if_anywhere, where_needed
+
+Array = jax.Array
 
 STEPS = 24
 STARTS = 6

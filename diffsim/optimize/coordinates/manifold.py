@@ -13,8 +13,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
-from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.kinematics.joints import groups
@@ -23,6 +23,7 @@ from diffsim.math.vector import dot, scale
 from diffsim.optimize.coordinates.transforms import Transformation
 from diffsim.types import Inputs, Model, State
 
+Array = jax.Array
 T = TypeVar("T")
 # (quaternions, other quaternions) -> quaternions, (n, 4) each
 OnQuaternions = Callable[[Array, Array], Array]

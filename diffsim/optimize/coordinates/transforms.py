@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.typing import ArrayLike
 
 from diffsim.base.errors import expect
@@ -26,6 +25,7 @@ from diffsim.types import Model
 from diffsim.types.model import switch_fields
 from diffsim.types.record import near
 
+Array = jax.Array
 Paths = str | tuple[str, ...]
 
 # the most that one update may change a logarithm by: beyond it, rounding would decide

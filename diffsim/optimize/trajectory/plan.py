@@ -23,7 +23,6 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from diffsim.base.checked import checked
 from diffsim.base.errors import ArgumentError
@@ -58,6 +57,7 @@ from diffsim.optimize.trajectory.search import (
 from diffsim.optimize.trajectory.task import Task, controls_of
 from diffsim.types import State
 
+Array = jax.Array
 Robust = Literal["mean", "worst quarter"]
 
 # pieces of control at most; motions of so many steps are first planned in receding horizons, a quarter of them each

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -27,6 +26,7 @@ from diffsim.xla.kernels import cpu_cholesky
 from diffsim.xla.kernels.cpu_cholesky import in_shares, solve_bordered
 from diffsim.xla.kernels.probe import triton
 
+Array = jax.Array
 # of a primitive: what it computes, or how it is transformed
 Rule = Callable[..., Any]
 

@@ -32,8 +32,9 @@ import jax
 import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
-from jax import Array
 from jaxlib import lapack
+
+Array = jax.Array
 
 # rows of the largest matrix for which this takes less than LAPACK, alone too; and of those without a loop
 LARGEST, WRITTEN_OUT = 8, 2

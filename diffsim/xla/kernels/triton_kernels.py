@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+
+Array = jax.Array
 
 # entries of a column, of all worlds of a program together, and those that one warp of 32 threads takes
 TILE, WARP_TILE = 256, 512
