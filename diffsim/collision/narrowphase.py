@@ -267,8 +267,9 @@ def _far_rows(first: Shape, second: Shape, gap: Array, rows: int) -> Candidates:
     """Rows (n, rows) of n pairs too far apart to touch: at a bound of the distance, halfway between centres."""
     repeat = functools.partial(jnp.repeat, repeats=rows, axis=1)
     pos, normal = 0.5 * (first.pos + second.pos), safe.normalize(second.pos - first.pos)
-    vectors = (repeat(x[:, None]) for x in (pos, normal, jnp.zeros_like(pos)))
-    return Candidates(repeat(gap[:, None]), *vectors, jnp.broadcast_to(np.arange(rows) == 0, (len(gap), rows)))
+    pos, normal = repeat(pos[:, None]), repeat(normal[:, None])
+    exists = jnp.broadcast_to(np.arange(rows) == 0, (len(gap), rows))
+    return Candidates(repeat(gap[:, None]), pos, normal, jnp.zeros_like(pos), exists)
 
 
 def _nearest(layout: ContactLayout, depth: Array) -> tuple[Array | None, Array]:

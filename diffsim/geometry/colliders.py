@@ -71,7 +71,7 @@ class Asset(NamedTuple):
     """
 
     sizes: Callable[[Topology, int], Sizes]
-    rows: Callable[[Model, tuple[int, ...], Sizes], tuple[Array, ...]]
+    rows: Callable[[Model, tuple[int, ...], Sizes], Any]
     shared: tuple[str, ...] = ()
     of_geoms: bool = False
 

@@ -25,7 +25,7 @@ from diffsim.geometry.hfield import (
     window_under,
 )
 from diffsim.geometry.hull.pairs import closest, contact_row
-from diffsim.geometry.hull.polytope import CORNERS, PRISM, Hull, HullPair, core, with_polygons
+from diffsim.geometry.hull.polytope import CORNERS, PRISM, Hull, HullPair, core, with_polygons, without_sides
 from diffsim.geometry.hull.sat import closest_side
 from diffsim.geometry.primitive.box import capsule_box
 from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule
@@ -260,12 +260,7 @@ def element_hull(vertices: Array) -> Hull:
     if len(vertices) > 2:
         return with_polygons(vertices, SIDES[len(vertices)])
     around = frame_from_z(safe.normalize(vertices[1] - vertices[0], (0.0, 0.0, 1.0)))
-    outward = jnp.stack([around[1], around[2], -around[1], -around[2]])
-    quarter = jnp.arange(4, dtype=jnp.int32)
-    edge, joined = jnp.broadcast_to(quarter[None, :2], (4, 2)), jnp.asarray([[1], [0]], jnp.int32)
-    none, flank = jnp.zeros((0, 3), vertices.dtype), jnp.stack([quarter, (quarter + 1) % 4], axis=1)
-    side, facet = jnp.zeros((0, 1), jnp.int32), jnp.full((4, 3), -1, jnp.int32)
-    return Hull(vertices, joined, vertices[:2], side, none, joined, facet, outward, edge, flank)
+    return without_sides(vertices, jnp.stack([around[1], around[2], -around[1], -around[2]]))
 
 
 def rimmed(vertices: Array) -> Hull:

@@ -115,7 +115,7 @@ def _searched(
 
 def _numbered(feature: Feature) -> Feature:
     """The feature of the pair of its own corners alone."""
-    return Feature(np.arange(3), np.arange(3), jnp.maximum(feature.corners, 1), feature.normal)
+    return Feature(jnp.arange(3), jnp.arange(3), jnp.maximum(feature.corners, 1), feature.normal)
 
 
 # a corner of the overlap: where an edge of the polygon enters or leaves the reference, or a corner of the reference

@@ -13,7 +13,7 @@ normal is that of a facet, the facet is the feature (`widened`).
 Source: Ericson 2005, ch. 9.3; van den Bergen 2003, ch. 4.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,11 +56,11 @@ class Hull(NamedTuple):
     """
 
     vert: Array
-    around: Array
+    around: Lists
     box: Array
-    side: Array
+    side: Lists
     normal: Array
-    joined: Array
+    joined: Lists
     facet: Array
     outward: Array
     edge: Array
@@ -143,7 +143,8 @@ def rims(model: Model, meshes: tuple[int, ...], sizes: Sizes) -> SharedHull:
     vertices, around = jax.tree.map(lambda *rows: np.stack(rows), *tables)
     vert = pick(model.mesh_vert, vertices)
     around = jax.tree.map(jnp.asarray, around)
-    table = Hull(vert, around, _boxes_of(vert), **dict.fromkeys(Hull._fields[3:]))
+    nothing: Any = dict.fromkeys(Hull._fields[3:])
+    table = Hull(vert, around, _boxes_of(vert), **nothing)
     return SharedHull(table, jnp.arange(len(meshes), dtype=jnp.int32))
 
 
@@ -241,10 +242,10 @@ def core(kind: GeomType, shape: Shape) -> tuple[Hull | SharedHull, Array]:
     """(hull in the frame of the shape, radius in m of the ball around each of its points) of a shape."""
     size, none = shape.size, jnp.zeros_like(shape.size[0])
     if kind == GeomType.SPHERE:
-        return _without_sides(jnp.zeros((1, 3), size.dtype)), size[0]
+        return without_sides(jnp.zeros((1, 3), size.dtype)), size[0]
     if kind == GeomType.CAPSULE:
         up = pack([none, none, size[1]])
-        return _without_sides(jnp.stack([-up, up])), size[0]
+        return without_sides(jnp.stack([-up, up])), size[0]
     if kind == GeomType.BOX:
         return with_polygons(jnp.asarray(CORNERS, size.dtype) * size[None], BOX), none
     return shape.data, none
@@ -259,14 +260,25 @@ def with_polygons(vert: Array, polygons: list[list[int]]) -> Hull:
     return Hull(vert, joined, jnp.zeros_like(vert[:2]), side, normal, joined, facet, normal, edge, flank)
 
 
-def _without_sides(vert: Array) -> Hull:
-    """The hull of a point or of an upright segment, an edge with four times a quarter of a turn around it."""
-    none, quarters = jnp.zeros((0, 3), vert.dtype), np.arange(4 * (len(vert) - 1))
+def without_sides(vert: Array, outward: Array | np.ndarray = AROUND) -> Hull:
+    """The hull of a point (1, 3) or of a segment (2, 3), an edge with four times a quarter of a turn around it.
+
+    `outward` (4, 3): unit directions around the segment; by default it is upright.
+    """
+    quarters = np.arange(4 * (len(vert) - 1), dtype=np.int32)
     side, joined = (jax.tree.map(jnp.asarray, lists_of(lists)) for lists in ([], [[1], [0]] if len(vert) > 1 else [[]]))
-    edge, flank = (np.broadcast_to([0, 1], (len(quarters), 2)), np.stack([quarters, (quarters + 1) % 4], axis=1))
-    facet, outward = jnp.full((len(quarters), 3), -1, jnp.int32), jnp.asarray(AROUND[quarters], vert.dtype)
-    tables = facet, outward, jnp.asarray(edge, jnp.int32), jnp.asarray(flank, jnp.int32)
-    return Hull(vert, joined, jnp.zeros_like(vert, shape=(2, 3)), side, none, joined, *tables)
+    return Hull(
+        vert=vert,
+        around=joined,
+        box=jnp.zeros_like(vert, shape=(2, 3)),
+        side=side,
+        normal=jnp.zeros((0, 3), vert.dtype),
+        joined=joined,
+        facet=jnp.full((len(quarters), 3), -1, jnp.int32),
+        outward=jnp.asarray(outward, vert.dtype)[quarters],
+        edge=jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (len(quarters), 2)),
+        flank=jnp.asarray(np.stack([quarters, (quarters + 1) % 4], axis=1)),
+    )
 
 
 def support(pair: HullPair, direction: Array) -> Corner:
@@ -287,7 +299,7 @@ def with_corner(corners: Corner, here: Array, new: Corner) -> Corner:
     return Corner(*(jnp.where(here.reshape(-1, *[1] * (old.ndim - 1)), one[None], old) for old, one in columns))
 
 
-def points_of_second(pair: HullPair, index: Array) -> Array:
+def points_of_second(pair: HullPair, index: Array | np.ndarray) -> Array:
     """Vertices of the second body at `index` (...), in the frame of the first."""
     turn = jnp.broadcast_to(pair.turn, (*index.shape, 3, 3))
     return mul_vec(turn, pair.second[index]) + jnp.broadcast_to(pair.offset, (*index.shape, 3))

@@ -56,7 +56,7 @@ class Lists(NamedTuple):
         return len(self.start) - 1, len(self.window), len(self.entry)
 
 
-def lists_of(lists: Sequence[Sequence[int]]) -> Lists:
+def lists_of(lists: Sequence[Sequence[int] | np.ndarray]) -> Lists:
     """Lists one after another, in arrays of at least one entry."""
     start = np.cumsum([0, *map(len, lists)])
     entry = np.concatenate([np.zeros(0, int), *(np.asarray(x, int) for x in lists)])
