@@ -39,7 +39,7 @@ from diffsim.geometry.elements import (
 from diffsim.geometry.sdf.pairs import field_triangles
 from diffsim.geometry.shapes import Candidates
 from diffsim.math.rotation import frame_from_z
-from diffsim.math.vector import dot, scale, total
+from diffsim.math.vector import dot, dot_components, scale, total
 from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
@@ -270,7 +270,7 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
 
 
 class _Sampling(NamedTuple):
-    """What stands at each place (n,): a row and its position (n, 3). Whether a place was chosen, its squared distance
+    """What stands at each place (n,): a row and its position (3, n). Whether a place was chosen, its squared distance
     from the chosen (n,), the place that is chosen next, and -1 where all are.
     """
 
@@ -308,14 +308,17 @@ def farthest(order: Array, dist: Array, pos: Array, count: Array, most: int) -> 
     def choose(turn: Array, state: _Sampling) -> _Sampling:
         row, pos, chosen, distance, best = state
         chosen = chosen | (number == best)
-        offset = pos - pos[best][None]
-        distance = jnp.where(chosen, distance, jnp.minimum(distance, dot(offset, offset)))
+        offset = list(pos - pos[:, best, None])
+        distance = jnp.where(chosen, distance, jnp.minimum(distance, dot_components(offset, offset)))
         following = jnp.argmax(jnp.where(chosen, -1, distance)).astype(best.dtype)
         # the last one stays where it is
         swaps = turn < most - 1
         at = jnp.where(swaps, best, turn)
-        row, pos = (x.at[turn].set(x[at]).at[at].set(x[turn]) for x in (row, pos))
+        # by selects, which a batch does in one pass; scatters copy all of it for each world
+        row, pos = (
+            where(number == turn, x[..., at, None], where(number == at, x[..., turn, None], x)) for x in (row, pos)
+        )
         return _Sampling(row, pos, chosen, distance, jnp.where(swaps & (following == turn), best, following))
 
-    state = _Sampling(order, pos, beyond, jnp.full_like(dist, FAR), start)
+    state = _Sampling(order, pos.T, beyond, jnp.full_like(dist, FAR), start)
     return jax.lax.fori_loop(0, most, choose, state).row[:most]

