@@ -82,7 +82,7 @@ def identified(kind: str, seed: int) -> dict[str, Any]:
         Unknown("flex_damping", lower=1e-5, upper=1, log=True),
     ]
     begin = time.process_time()
-    settings = optimize.Fit(window=rows, known_start=True, mode="forward")
+    settings = optimize.Fit(window=rows, known_start=True, mode="forward", starts=1)
     result = optimize.fit(model, recording, unknowns, NOISE, settings)
     shown, true = result.identified, np.array(list(truth.values()))
     return {

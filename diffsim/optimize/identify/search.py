@@ -181,8 +181,8 @@ class Search:
             return float(np.nanmean((end.problem.rms(end.found.point) / problem.noise) ** 2))
 
         begun, counts = problem.point(theta), problem.motions(problem.point(theta)).contacts
-        chosen, jumps = self.settings.window > 0, bool(np.any(counts != counts[:, :1]))
-        search = self.grown if jumps and not chosen else self.weighed
+        chosen = self.settings.window > 0
+        search = self.grown if np.any(counts != counts[:, :1]) and not chosen else self.weighed
         ends = [self.weighed(problem, begun)]
         rests = ends[0].problem.rest is not None and ends[0].noises < CLOSE
         far = search == self.grown or ends[0].noises > NEAR
@@ -190,7 +190,7 @@ class Search:
             ends.append(self.grown(problem, begun))
         sizes = [size(end) for end in ends]
         # beside a jump there are many ends; where one is as good as this, others are not far from it
-        elsewhere = not jumps or min(end.noises for end in ends) > CLOSE
+        elsewhere = search == self.weighed or min(end.noises for end in ends) > CLOSE
         if self.settings.starts > 1 and not ends[-1].good and theta.size and elsewhere:
             for other in self.candidates(problem)[: self.settings.starts - 1]:
                 ends.append(search(problem, problem.point(other)))
