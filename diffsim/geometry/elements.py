@@ -149,32 +149,21 @@ def box_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) ->
 
 
 def convex_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
-    """The closest points of two hulls with round corners, searched where their boxes are near."""
+    """The closest points of two hulls with round corners."""
     hull, size = core(kind, shape)
-    corners = hull.whole.vert
-    pair = HullPair(corners, vertices - shape.pos[None], shape.mat.T, jnp.zeros_like(shape.pos))
-    near = _is_near(shape, corners, vertices, size + radius + margin)
-    return stack([contact_row(shape, closest(pair, near=near), size, radius)._replace(valid=near)])
-
-
-def _is_near(shape: Shape, box: Array, vertices: Array, reach: Array) -> Array:
-    """Whether the boxes along a geom's axes around points of it (k, 3), there, and around an element are so near."""
-    local = mul_vec_t(shape.mat[None], vertices - shape.pos[None])
-    gap = jnp.maximum(jnp.min(local, axis=0) - jnp.max(box, axis=0), jnp.min(box, axis=0) - jnp.max(local, axis=0))
-    return jax.lax.stop_gradient(jnp.max(gap) <= reach)
+    pair = HullPair(hull.whole.vert, vertices - shape.pos[None], shape.mat.T, jnp.zeros_like(shape.pos))
+    return stack([contact_row(shape, closest(pair), size, radius)])
 
 
 def round_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
-    """The closest points of an ellipsoid or a cylinder and a hull with round corners, searched where these are near."""
+    """The closest points of an ellipsoid or a cylinder and a hull with round corners."""
     center = jnp.mean(vertices, axis=0)
     frame = Shape(center, jnp.eye(3, dtype=center.dtype), jnp.zeros_like(center))
-    half = shape.size if kind == GeomType.ELLIPSOID else shape.size[np.array([0, 0, 1])]
-    near = _is_near(shape, jnp.stack([half, -half]), vertices, radius + margin)
-    dist, pos, normal = separate_round(kind, shape, element_hull(oriented(vertices) - center[None]), frame, near)
+    dist, pos, normal = separate_round(kind, shape, element_hull(oriented(vertices) - center[None]), frame)
     pos = pos - scale(normal, 0.5 * radius)
     if kind == GeomType.CYLINDER and len(vertices) == 3:
         normal = wall_normal(shape, pos, normal)
-    return stack([candidate(dist - radius, pos, normal, valid=near)])
+    return stack([candidate(dist - radius, pos, normal)])
 
 
 def prisms_under(field: Shape, vertices: Array, radius: Array, margin: Array) -> PrismsUnder:
