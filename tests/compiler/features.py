@@ -93,6 +93,7 @@ SENSORS = """<sensor><touch site="s1"/><accelerometer site="s1" cutoff="3"/><vel
 <contact geom1="g1" data="found force normal" num="3" reduce="mindist"/><contact subtree1="one" body2="world"/><clock/><e_potential/>
 <e_kinetic/></sensor>"""
 EYES = """<camera name="eye" pos="1 1 1" xyaxes="0 1 0 -1 0 1" resolution="320 240" focal=".02 .03" sensorsize=".04 .03"/>
+<camera name="pixels" resolution="320 240" focalpixel="160.5 161.25" principalpixel="-1.5 .25" sensorsize=".04 .03"/>
 <camera mode="targetbodycom" target="one" fovy="60" ipd=".1" output="rgb depth"/><light mode="trackcom" type="directional" pos="1 0 2"/>
 <light mode="targetbody" target="two" active="false" castshadow="false"/>"""
 

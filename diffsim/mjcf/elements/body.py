@@ -234,9 +234,9 @@ class Camera(Oriented):
     mode: CamLightMode = Keyword(CAMLIGHT_MODES, "fixed")
     target: str | None = Reference("body")
     focal: Vector | None = Reals(2)
-    focalpixel: IntVector | None = Integers(2)
+    focalpixel: Vector | None = Reals(2)
     principal: Vector | None = Reals(2)
-    principalpixel: IntVector | None = Integers(2)
+    principalpixel: Vector | None = Reals(2)
     sensorsize: Vector | None = Reals(2)
     user: Vector | None = Reals(None)
 
