@@ -65,9 +65,9 @@ def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Mi
 
     Where iterations are few, and may end before the optimum, it starts from the better of both, as MuJoCo does.
     """
-    factor = block_factor(objective.qM.parts)
     if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):
-        start = better_start(model, objective, factor, start)
+        objective, start = better_start(model, objective, start)
+    factor = block_factor(objective.qM.parts)
     if isinstance(objective.constraints.jacobian, SparseRows):
         tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
         return _descend(model, objective, Method(inexact_newton_rule, True, Inexact(factor, tolerance)), start, unroll)
@@ -118,7 +118,7 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
 def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Conjugate gradients from the acceleration without constraints, or from `start` (nv,) if that is better."""
     factor = block_factor(objective.qM.parts)
-    start = better_start(model, objective, factor, start)
+    objective, start = better_start(model, objective, start)
     return _descend(model, objective, Method(conjugate_rule, False, factor), start, unroll)
 
 
@@ -170,12 +170,18 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
     return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, converged, None)
 
 
-def better_start(model: Model, objective: Objective, factor: PerSize, warm: Array) -> Array:
-    """The acceleration without constraints (nv,), by a factor of M, or that of the warm start if its cost is lower."""
-    smooth = block_solve(objective.qM.blocks, factor, objective.qfrc_smooth)
+def better_start(model: Model, objective: Objective, warm: Array) -> tuple[Objective, Array]:
+    """The acceleration without constraints, or that of the warm start (nv,) if its cost is lower; and J times it in the
+    objective.
+    """
+    smooth = solve_blocks(objective.qM, objective.qfrc_smooth)
     if model.opt.disabled(DisableBit.WARMSTART):
-        return smooth
-    return jnp.where(cost(objective, warm) < cost(objective, smooth), warm, smooth)
+        return objective, smooth
+    constraints = objective.constraints
+    products = [constraints.jacobian.mul_vec(start) for start in (warm, smooth)]
+    is_warm = cost(objective, warm, products[0]) < cost(objective, smooth, products[1])
+    start, product = (jnp.where(is_warm, *pair) for pair in ((warm, smooth), products))
+    return objective._replace(constraints=constraints.replace(warm=product)), start
 
 
 def unconstrained(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:

@@ -83,7 +83,7 @@ def make_probe(model: diffsim.Model, usual: diffsim.Model) -> Any:
     def probe(state: diffsim.State, inputs: diffsim.Inputs, theirs: jax.Array) -> Probe:
         data = diffsim.forward(model, state, inputs)
         objective = Objective(data.M, data.qfrc_smooth, data.efc)
-        own, lowest = (cost(objective, qacc) for qacc in (data.qacc, theirs))
+        own, lowest = (cost(objective, qacc, data.efc.J @ qacc) for qacc in (data.qacc, theirs))
         excess = (own - lowest) / jnp.maximum(1, jnp.abs(lowest))
         problem = (data.M, data.qfrc_smooth, state.qacc_warmstart, data.efc)
         rough = solve(usual, *problem)
