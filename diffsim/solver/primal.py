@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from diffsim.base.enums import DisableBit
 from diffsim.math import safe
-from diffsim.math.linalg import PerSize, block_factor, block_solve, solve_blocks
+from diffsim.math.linalg import PerSize, block_factor, block_solve, solve_blocks, solved
 from diffsim.math.stencil_rows import SparseRows
 from diffsim.math.vector import inner
 from diffsim.solver.hessian import factor_hessian, solve_hessian_inexactly, solve_hessian_once
@@ -65,9 +65,9 @@ def newton(model: Model, objective: Objective, start: Array, unroll: bool) -> Mi
 
     Where iterations are few, and may end before the optimum, it starts from the better of both, as MuJoCo does.
     """
-    if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):
-        objective, start = better_start(model, objective, start)
     factor = block_factor(objective.qM.parts)
+    if model.opt.few_iterations or model.opt.disabled(DisableBit.WARMSTART):
+        objective, start = better_start(model, objective, factor, start)
     if isinstance(objective.constraints.jacobian, SparseRows):
         tolerance = jax.lax.stop_gradient(model.opt.tolerance / cost_scale(model))
         return _descend(model, objective, Method(inexact_newton_rule, True, Inexact(factor, tolerance)), start, unroll)
@@ -118,7 +118,7 @@ def inexact_newton_rule(objective: Objective, aid: Inexact) -> Rule:
 def conjugate_gradients(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
     """Conjugate gradients from the acceleration without constraints, or from `start` (nv,) if that is better."""
     factor = block_factor(objective.qM.parts)
-    objective, start = better_start(model, objective, start)
+    objective, start = better_start(model, objective, factor, start)
     return _descend(model, objective, Method(conjugate_rule, False, factor), start, unroll)
 
 
@@ -170,11 +170,11 @@ def _descend(model: Model, objective: Objective, method: Method, start: Array, u
     return Minimum(end.point.qacc, end.point.gradient, end.iterations, end.improvement, converged, None)
 
 
-def better_start(model: Model, objective: Objective, warm: Array) -> tuple[Objective, Array]:
-    """The acceleration without constraints, or that of the warm start (nv,) if its cost is lower; and J times it in the
-    objective.
+def better_start(model: Model, objective: Objective, factor: PerSize, warm: Array) -> tuple[Objective, Array]:
+    """The acceleration without constraints, by a factor of M, or that of the warm start (nv,) if its cost is lower; and
+    the objective, with J times it.
     """
-    smooth = solve_blocks(objective.qM, objective.qfrc_smooth)
+    smooth = solved(block_solve, objective.qM, factor, objective.qfrc_smooth)
     if model.opt.disabled(DisableBit.WARMSTART):
         return objective, smooth
     constraints = objective.constraints
