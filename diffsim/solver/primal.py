@@ -181,7 +181,7 @@ def better_start(model: Model, objective: Objective, factor: PerSize, warm: Arra
     products = [constraints.jacobian.mul_vec(start) for start in (warm, smooth)]
     is_warm = cost(objective, warm, products[0]) < cost(objective, smooth, products[1])
     start, product = (jnp.where(is_warm, *pair) for pair in ((warm, smooth), products))
-    return objective._replace(constraints=constraints.replace(warm=product)), start
+    return objective._replace(constraints=dataclasses.replace(constraints, warm=product)), start
 
 
 def unconstrained(model: Model, objective: Objective, start: Array, unroll: bool) -> Minimum:
