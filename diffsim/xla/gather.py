@@ -225,7 +225,7 @@ class Packed(NamedTuple):
 
 
 def packed(tree: Any) -> Packed:
-    """Integers, which are small here, and truths as floats."""
+    """The trees of a batch as rows, in which integers, which are small here, and truths are floats."""
     leaves = jax.tree.leaves(tree)
     kind = jnp.result_type(*(x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)))
     rows = jnp.concatenate([x.reshape(len(x), math.prod(x.shape[1:])).astype(kind) for x in leaves], axis=1)

@@ -36,10 +36,7 @@ def noisy(seen: np.ndarray, size: float = 1e-3) -> np.ndarray:
 
 
 def test_friction_from_zero_a_gain_and_a_delay() -> None:
-    """mujoco issue 1344: an unknown that begins at a friction of 0; a controller's gain; a sensor that is late.
-
-    Simulated by C, since the search is in question; what is missing without them is told by our derivatives.
-    """
+    """mujoco issue 1344: an unknown that begins at a friction of 0; a controller's gain; a sensor that is late."""
     _, ctrl, seen = driven(loss=0.15, kp=26.0)
     t = H * np.arange(ROWS)
     late = np.stack([scipy.interpolate.CubicSpline(t, seen[:, 0])(t - 0.0137), seen[:, 1]], axis=1)
@@ -50,10 +47,10 @@ def test_friction_from_zero_a_gain_and_a_delay() -> None:
         optimize.Unknown("sensor.delay", "q"),
     ]
     recording = optimize.make_recording(guess, ctrl, noisy(late))
-    with simulated_by_c(lambda theta: WHEEL.format(damping=0.1, loss=float(theta[0]), kp=float(theta[1]))):
-        result = optimize.fit(guess, recording, unknowns, 1e-3)
+    result = optimize.fit(guess, recording, unknowns, 1e-3)
     assert result.explained, str(result)
     np.testing.assert_allclose(result.identified.values, [0.15, 26.0, 0.0137], rtol=0.05)
+    assert result.model.dof_frictionloss[0] == pytest.approx(result.identified.values[0])
     # without friction and delay it says what is missing
     blind = optimize.fit(guess, recording, unknowns[1:2], 1e-3, optimize.Fit(starts=1, window=ROWS))
     assert {suspect.label for suspect in blind.suspects()[:2]} == {"sensor.delay[q]", "dof_frictionloss[axle]"}
@@ -73,8 +70,8 @@ def test_results_are_saved_reported_and_drawn_from(tmp_path: pathlib.Path) -> No
     assert page.count("<svg") == 4 and "The model explains the data" in page and "dof_damping[axle]" in page
     std = result.identified.std[0]
     for method in ("laplace", "metropolis"):
-        drawn = result.draw(200, method=method)
-        assert np.std(drawn) == pytest.approx(std, rel=0.4) and np.mean(drawn) == pytest.approx(0.2, abs=4 * std)
+        drawn = result.draw(400, method=method)
+        assert np.std(drawn) == pytest.approx(std, rel=0.35) and np.mean(drawn) == pytest.approx(0.2, abs=4 * std)
     models, axes = diffsim.randomize(guess, jax.random.key(0), result, 64)
     assert models.dof_damping.shape == (64, 1) and axes.dof_damping == 0 and axes.body_mass is None
     assert float(jnp.std(models.dof_damping)) == pytest.approx(std, rel=0.4)

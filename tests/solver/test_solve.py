@@ -106,8 +106,11 @@ def test_few_iterations_and_conjugate_gradients_start_from_the_better_of_two(sol
     # the same path in two programs, which round differently
     assert_close("qacc", far.qacc, np.asarray(reference.qacc), 1e-12, rtol=1e-12)
     again = solve_jit(model, qM, smooth, reference.qacc, rows)
-    costs = [cost(Objective(qM, smooth, rows), end.qacc, rows.J @ end.qacc) for end in (again, reference)]
-    assert again.solver_niter < reference.solver_niter or costs[0] < costs[1]
+    if solver == Solver.CG:
+        assert again.solver_niter < reference.solver_niter
+    else:
+        costs = [cost(Objective(qM, smooth, rows), end.qacc, rows.J @ end.qacc) for end in (again, reference)]
+        assert costs[0] < costs[1]
 
 
 def test_start_does_not_change_the_optimum():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffsim.xla import batched_loops
-from diffsim.xla.batched_loops import GROUP, in_parts, where_needed
+from diffsim.xla.batched_loops import GROUP, if_anywhere, in_parts, where_needed
 
 WORLDS, CASES = 7, 5
 
@@ -56,6 +56,28 @@ def test_what_is_not_needed_is_not_searched() -> None:
     jax.effects_barrier()
     assert set(np.flatnonzero(needed).tolist()) <= set(seen) and len(seen) == GROUP
     np.testing.assert_array_equal(np.asarray(found)[needed], np.asarray(numbers + 1)[needed])
+
+
+def test_what_no_world_needs_is_not_computed() -> None:
+    """And flags of rows choose rows: a world is in a batch as alone, whoever else has a flag set."""
+    seen: list[int] = []
+
+    def one(flag: jax.Array, value: jax.Array) -> jax.Array:
+        def compute() -> jax.Array:
+            jax.debug.callback(lambda: seen.append(1))
+            return value**2
+
+        return if_anywhere(flag, compute, -value)
+
+    values = jnp.arange(1.0, 13.0).reshape(3, 4)
+    for flags in (np.zeros((3, 4), bool), np.arange(12).reshape(3, 4) == 6):
+        seen.clear()
+        found = jax.jit(jax.vmap(one))(jnp.asarray(flags), values)
+        jax.effects_barrier()
+        assert bool(seen) == flags.any()
+        np.testing.assert_array_equal(found, np.where(flags, values**2, -values))
+        slope = jax.jit(jax.vmap(jax.grad(lambda value, flag: jnp.sum(one(flag, value)))))(values, jnp.asarray(flags))
+        np.testing.assert_array_equal(slope, np.where(flags, 2 * values, -1))
 
 
 def test_models_of_each_world_and_one_alone() -> None:

@@ -103,18 +103,17 @@ def _single(kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Arr
 def _searched(
     search: Callable[..., Tree], pose: Pose, hull1: Hull | SharedHull, hull2: Hull | SharedHull, near: Array | bool
 ) -> Tree:
-    """What `search(pair, hull1, hull2)` finds where two hulls are `near` (), without derivatives; elsewhere zeros."""
+    """What `search(pair, hull1, hull2)` finds where two hulls are `near` (); elsewhere anything. No derivatives."""
 
     def of_hulls(_: Array, inputs: tuple[Pose, Hull | SharedHull, Hull | SharedHull]) -> Tree:
         pose, one, other = inputs[0], inputs[1].whole, inputs[2].whole
         return search(HullPair(one.vert, other.vert, *pose), one, other)
 
-    found = where_needed(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2)))
-    return jax.lax.stop_gradient(jax.tree.map(lambda x: jnp.where(near, x, jnp.zeros_like(x)), found))
+    return jax.lax.stop_gradient(where_needed(of_hulls, near, jax.lax.stop_gradient((pose, hull1, hull2))))
 
 
 def _numbered(feature: Feature) -> Feature:
-    """The feature of the pair of its own corners alone."""
+    """The feature of the pair of its own corners alone; zeros, where nobody searched, are a corner."""
     return Feature(jnp.arange(3), jnp.arange(3), jnp.maximum(feature.corners, 1), feature.normal)
 
 

@@ -69,7 +69,7 @@ class Hull(NamedTuple):
     @property
     def bound(self) -> Array:
         """() m, the radius of a ball about the origin that holds the box."""
-        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
+        return _ball_around(self.box)
 
     @property
     def whole(self) -> "Hull":
@@ -108,7 +108,7 @@ class SharedHull(NamedTuple):
     @property
     def bound(self) -> Array:
         """() m, the radius of a ball about the origin that holds the box."""
-        return safe.norm(jnp.max(jnp.abs(self.box), axis=-2))
+        return _ball_around(self.box)
 
     def vertices(self, places: Array) -> Array:
         """Vertices (..., 3), m, at places (...)."""
@@ -117,6 +117,10 @@ class SharedHull(NamedTuple):
     def normals(self, sides: Array) -> Array:
         """Normals (..., 3) of polygons (...)."""
         return self.table.normal[self.slot, sides]
+
+
+def _ball_around(box: Array) -> Array:
+    return safe.norm(jnp.max(jnp.abs(box), axis=-2))
 
 
 # the name of what is not gathered for each geom

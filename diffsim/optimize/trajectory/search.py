@@ -128,7 +128,7 @@ class Solution(Plan):
             return f"{first} It does not reach the goal: give it more steps, or another key. It costs {under}."
         enough, held = FRAGILE * cost + 0.01 * float(self.idle), float(np.mean(self.held))
         if not mean <= enough and held <= enough:
-            return f"{first} It holds with its feedback (gains): {held:.3g} in noise. Without it is fragile: {under}."
+            return f"{first} It holds with its feedback (gains): {held:.3g} in noise; fragile without: {under}."
         if not mean <= enough:
             under = f"{under}; with its feedback (gains) {held:.3g}"
             return f"{first} Fragile: {under}; plan with robust='mean', or replan as it goes (optimize.mpc)."
