@@ -5,6 +5,7 @@
     python -m tests.measure.mjx tests ray io   # of these files
     python -m tests.measure.mjx playground     # needs a Python that has the package: PLAYGROUND=/tmp/vplay/bin/python
     python -m tests.measure.mjx speed
+    python -m tests.measure.mjx train          # Brax's PPO on CartpoleBalance, by MJX and by diffsim: two curves
 
 The tests are run where they are, from a copy of MuJoCo's repository at 3.8.1, with `diffsim.mjx.install()` before; each
 is passed, refused for a reason in `REFUSED`, or failed. What each test gave is kept in the folder RECORDED
@@ -250,7 +251,7 @@ def _words(counts: collections.Counter[str]) -> str:
 def _lines(command: list[str]) -> list[dict[str, Any]]:
     """What a run of mjx_playground.py reports, by the Python that has the package; nothing where it fails."""
     script = str(ROOT / "tests/measure/mjx_playground.py")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **({} if command[0] == "speed" else QUICK)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **({} if command[0] in ("speed", "train") else QUICK)}
     # the last line is then the error
     environment["JAX_TRACEBACK_FILTERING"] = "off"
     done = subprocess.run([PLAYGROUND, script, *command], capture_output=True, text=True, env=environment)
@@ -299,18 +300,20 @@ def playground(names: list[str], seconds: float, again: bool) -> None:
     print("Playground:", ", ".join(f"{number} {what}" for what, number in counts.items()))
 
 
-def speed(names: list[str]) -> None:
-    """Environment steps per second of 256 worlds and of their gradients by actions, by MJX and by diffsim in turn."""
-    for name in names or SPEED:
+def in_turn(what: str, names: list[str]) -> None:
+    """By MJX and by diffsim in turn, a line each: the environment steps per second of 256 worlds and of their gradients
+    by actions (`speed`), or the rewards as PPO goes on (`train`)."""
+    for name in names or (SPEED if what == "speed" else ["CartpoleBalance"]):
         for engine in ("mjx", "diffsim"):
-            for report in _lines(["speed", name, engine]):
+            for report in _lines([what, name, engine]):
                 print(", ".join(f"{key} {value}" for key, value in report.items()), flush=True)
 
 
 def main() -> None:
     """Runs what the first argument names, or all."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="?", default="all", choices=("all", "tests", "playground", "speed", "file"))
+    parts = ("all", "tests", "playground", "speed", "train", "file")
+    parser.add_argument("what", nargs="?", default="all", choices=parts)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--again", action="store_true")
@@ -321,8 +324,9 @@ def main() -> None:
         tests(tuple(asked.names) or FILES, asked.seconds, asked.again)
     if asked.what in ("playground", "all"):
         playground(asked.names, asked.seconds, asked.again)
-    if asked.what in ("speed", "all"):
-        speed(asked.names)
+    for what in ("speed", "train"):
+        if asked.what in (what, "all"):
+            in_turn(what, asked.names)
 
 
 if __name__ == "__main__":

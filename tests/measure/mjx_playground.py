@@ -4,6 +4,7 @@
     python tests/measure/mjx_playground.py compare CartpoleBalance /tmp/play    # by diffsim, a line of JSON
     python tests/measure/mjx_playground.py record CartpoleBalance /tmp/play 100 # with 100 iterations
     python tests/measure/mjx_playground.py speed CartpoleBalance mjx|diffsim    # a line of JSON
+    python tests/measure/mjx_playground.py train CartpoleBalance mjx|diffsim    # a line of JSON
 
 What is recorded: the observation after reset, and the whole state of the environment before each of 20 steps with
 random actions. Diffsim takes each step from MJX's state; what is compared are observations, by
@@ -12,8 +13,12 @@ few iterations stop at another place in one engine than in the other: of steps w
 1e-4, it is told how far positions and velocities of both are from those of C MuJoCo with 100 iterations (`off`, medians
 and in how many steps diffsim is nearer), from the same state with the same controls. With a fourth argument both have
 that many iterations, so that only physics differs.
+
+`train` is Brax's PPO with Playground's settings for the environment, of which there are a 32nd of the worlds and of a
+batch, a smaller network of the value and fewer steps, so that a core of a CPU does it in minutes.
 """
 
+import functools
 import gc
 import inspect
 import json
@@ -185,13 +190,46 @@ def speed(name: str, engine: str, batch: int = 256) -> None:
     print(json.dumps(report), flush=True)
 
 
+def train(name: str, engine: str, steps: int = 900_000, evals: int = 7) -> None:
+    """Prints the reward of an episode of 1,000 steps as PPO goes on, from one seed."""
+    if engine == "diffsim":
+        import diffsim.mjx
+
+        diffsim.mjx.install()
+    from brax.training.agents.ppo import networks
+    from brax.training.agents.ppo import train as ppo
+    from mujoco_playground import wrapper
+    from mujoco_playground.config import dm_control_suite_params as suite
+
+    from diffsim.envs import brax
+
+    brax.prepare()
+    curve = []
+
+    def progress(step: int, metrics: dict[str, Any]) -> None:
+        curve.append([step, round(float(metrics["eval/episode_reward"]))])
+        print(name, engine, *curve[-1], f"CPU s {time.process_time():.0f}", file=sys.stderr, flush=True)
+
+    settings = dict(suite.brax_ppo_config(name))
+    settings |= {key: settings[key] // 32 for key in ("num_envs", "batch_size")}
+    settings |= {"num_timesteps": steps, "num_evals": evals, "num_resets_per_eval": 1, "num_eval_envs": 32, "seed": 1}
+    ppo.train(
+        environment=environment(name),
+        wrap_env_fn=wrapper.wrap_for_brax_training,
+        network_factory=functools.partial(networks.make_ppo_networks, value_hidden_layer_sizes=(64,) * 3),
+        progress_fn=progress,
+        **settings,
+    )
+    print(json.dumps({"env": name, "engine": engine, "PPO": curve, "CPU s": round(time.process_time())}), flush=True)
+
+
 if __name__ == "__main__":
     what, env_name, last, *more = sys.argv[1:]
     if what == "names":
         from mujoco_playground import registry
 
         print(json.dumps({"names": list(registry.ALL_ENVS)}))
-    elif what == "speed":
-        speed(env_name, last)
+    elif what in ("speed", "train"):
+        (speed if what == "speed" else train)(env_name, last)
     else:
         (record if what == "record" else compare)(env_name, pathlib.Path(last), *map(int, more or ["0"]))
