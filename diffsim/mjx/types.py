@@ -381,6 +381,9 @@ class Data(_Answers, State, Inputs, records.Data, Paths, PyTreeNode):
         return rows.row_types(self.efc)
 
 
+# those of the classes above too: Playground makes a Data of which it keeps little, `Data(**dict.fromkeys(annotations))`
+Data.__annotations__ = {field.name: field.type for field in Data.fields()}
+
 _PRIVATE = {
     *("solver_niter", "solver_improvement", "solver_gradient_norm", "solver_stalled", "row_force", "efc", "contact"),
     *("dropped", "cinert", "crb", "M", "ten_J", "ten_velocity", "actuator_moment", "actuator_velocity"),

@@ -219,6 +219,9 @@ def test_ways_to_change_a_model_and_data(world: tuple) -> None:
     np.testing.assert_array_equal(data.tree_replace({"_impl.qM": 2 * data.qM})._impl.qM, 2 * data.qM)
     with pytest.raises(TypeError, match="did you mean"):
         data.replace(qpso=data.qpos)
+    # as Playground's trainer keeps a few fields of a film
+    kept = mjx.Data(**dict.fromkeys(data.__annotations__)).replace(qpos=data.qpos)
+    assert jax.tree.leaves(kept)[0] is data.qpos and len(jax.tree.leaves(kept)) == 1
     batch = jax.vmap(lambda qvel: data.replace(qvel=qvel))(jnp.stack([data.qvel, 2 * data.qvel]))
     np.testing.assert_array_equal(batch[1].qvel, 2 * data.qvel)
     assert batch.efc_J.shape == (2, *data.efc_J.shape)
