@@ -1,8 +1,10 @@
-"""Brax's trainers on the newest JAX: `prepare` gives JAX back what they call and it has no more.
+"""Brax and MuJoCo Playground on the newest JAX: `prepare` gives JAX back what they call and it has no more.
 
-Brax 0.14.2, of March 2026, calls `jax.device_put_replicated`, which JAX 0.12 has removed.
+Brax 0.14.2, of March 2026, calls `jax.device_put_replicated`, and two environments of Playground 0.2.0 call
+`jnp.clip(x, a_max=1)`; JAX 0.12 has removed both.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 
 
 def prepare() -> None:
-    """Makes Brax's trainers run on JAX 0.12 and later; before them it changes nothing.
+    """Makes Brax's trainers and Playground's environments run on JAX 0.12 and later; before, it changes nothing.
 
     Call it before training:
 
@@ -20,6 +22,14 @@ def prepare() -> None:
     """
     if not hasattr(jax, "device_put_replicated"):
         jax.device_put_replicated = device_put_replicated
+    now: Any = jnp.clip
+    if "a_max" not in inspect.signature(now).parameters:
+
+        def clip(x: Any, *bounds: Any, a_min: Any = None, a_max: Any = None, **named: Any) -> jax.Array:
+            old = {"min": a_min, "max": a_max}
+            return now(x, *bounds, **named, **{name: bound for name, bound in old.items() if bound is not None})
+
+        jnp.clip = clip
 
 
 def device_put_replicated(tree: Any, devices: Sequence[Any]) -> Any:

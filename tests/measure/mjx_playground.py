@@ -20,7 +20,6 @@ batch, a smaller network of the value and fewer steps, so that a core of a CPU d
 
 import functools
 import gc
-import inspect
 import json
 import pathlib
 import pickle
@@ -42,11 +41,10 @@ def environment(name: str, iterations: int = 0) -> Any:
     from mujoco import mjx
     from mujoco_playground import registry
 
-    # two environments of Playground 0.2.0 call clip(x, a_max=1), which jax 0.12 has no more
-    if "a_max" not in inspect.signature(jnp.clip).parameters:
-        jnp.clip = lambda x, *bounds, clip=jnp.clip, a_max=None, **named: clip(
-            x, *bounds, **named, **({} if a_max is None else {"max": a_max})
-        )
+    from diffsim.envs import brax
+
+    # two environments call what jax 0.12 has no more
+    brax.prepare()
     config = registry.get_default_config(name)
     env = registry.load(name, config=config, config_overrides={"impl": "jax"} if "impl" in config else {})
     if iterations:
@@ -201,9 +199,6 @@ def train(name: str, engine: str, steps: int = 900_000, evals: int = 7) -> None:
     from mujoco_playground import wrapper
     from mujoco_playground.config import dm_control_suite_params as suite
 
-    from diffsim.envs import brax
-
-    brax.prepare()
     curve = []
 
     def progress(step: int, metrics: dict[str, Any]) -> None:
