@@ -11,6 +11,7 @@ import pytest
 import diffsim
 from diffsim import envs
 from diffsim.base.enums import Status
+from diffsim.envs import brax
 from tests.envs.made import Line
 from tests.uncompiled import uncompiled
 
@@ -158,3 +159,16 @@ def test_a_return_has_derivatives_by_actions_and_model() -> None:
 
     np.testing.assert_allclose(by_action[0], (value(0.3 + h, 0) - value(0.3 - h, 0)) / (2 * h), rtol=1e-6)
     np.testing.assert_allclose(by_env.model.body_mass[1], (value(0.3, h) - value(0.3, -h)) / (2 * h), rtol=1e-5)
+
+
+def test_what_brax_and_playground_call_and_jax_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((jax, "device_put_replicated"), (jnp, "clip")):
+        monkeypatch.setattr(module, name, getattr(module, name, None), raising=False)
+    monkeypatch.delattr(jax, "device_put_replicated")
+    for _ in range(2):
+        brax.prepare()
+    clip: Any = jnp.clip
+    np.testing.assert_array_equal(clip(jnp.arange(4), a_max=2), [0, 1, 2, 2])
+    np.testing.assert_array_equal(jnp.clip(jnp.arange(4), 1, max=2), [1, 1, 2, 2])
+    replicated = jax.device_put_replicated({"a": jnp.arange(2)}, jax.devices())  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(replicated["a"], [[0, 1]] * jax.device_count())
