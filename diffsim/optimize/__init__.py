@@ -10,12 +10,12 @@ plan = optimize.plan(task, state, steps=100)       # searched for first: through
 from diffsim.optimize import costs as costs
 from diffsim.optimize.coordinates.log_cholesky import INERTIAL as INERTIAL
 from diffsim.optimize.coordinates.log_cholesky import in_log_cholesky as in_log_cholesky
-from diffsim.optimize.coordinates.manifold import project as project
-from diffsim.optimize.coordinates.manifold import unit_quaternions as unit_quaternions
 from diffsim.optimize.coordinates.transforms import bounds as bounds
 from diffsim.optimize.coordinates.transforms import in_coordinates as in_coordinates
 from diffsim.optimize.coordinates.transforms import in_logs as in_logs
 from diffsim.optimize.coordinates.transforms import masked as masked
+from diffsim.optimize.coordinates.transforms import project as project
+from diffsim.optimize.coordinates.transforms import unit_quaternions as unit_quaternions
 from diffsim.optimize.estimate.diagnose import Diagnosis as Diagnosis
 from diffsim.optimize.estimate.diagnose import diagnose as diagnose
 from diffsim.optimize.estimate.smoothed import smoothed as smoothed

@@ -1,4 +1,4 @@
-"""Optimizers whose numbers stay legal: bounds, positive numbers, some leaves of a record. For any optax optimizer.
+"""Optimizers whose numbers stay legal: bounds, positive numbers, unit quaternions, some leaves of a record.
 
     optimizer = optimize.masked({
         "body_mass": optimize.in_logs(optax.adam(1e-2)),
@@ -9,24 +9,37 @@
     updates, state = optimizer.update(jax.grad(loss)(model), state, model)
     model = diffsim.set_const(optax.apply_updates(model, updates))
 
-Quaternions stay unit with `unit_quaternions` (manifold.py), inertias positive definite with `in_log_cholesky`.
+Inertias stay positive definite with `in_log_cholesky`, quaternions unit with `unit_quaternions`, the last of a chain:
+p <- (p + u) / |p + u|, the metric retraction of the sphere (Absil, Mahony and Sepulchre 2008, sec. 4.1). The part of a
+gradient along a quaternion says nothing, for the simulator normalizes: `project` removes it, in any record.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
+from diffsim.base.checked import checked
 from diffsim.base.errors import expect
-from diffsim.types import Model
+from diffsim.kinematics.joints import groups
+from diffsim.math.rotation import quat_normalize
+from diffsim.math.vector import dot, scale
+from diffsim.types import Inputs, Model, State
 from diffsim.types.model import switch_fields
 from diffsim.types.record import near
 
 Array = jax.Array
+T = TypeVar("T")
 Paths = str | tuple[str, ...]
+# (quaternions, other quaternions) -> quaternions, (n, 4) each
+OnQuaternions = Callable[[Array, Array], Array]
+
+# position vectors (nq,), in which the quaternions of the joints stand
+POSITIONS = {State: ("qpos",), Inputs: (), Model: ("qpos0", "key_qpos")}
 
 # the most that one update may change a logarithm by: beyond it, rounding would decide
 LARGEST_LOG = 10.0
@@ -97,6 +110,30 @@ def bounds(lower: ArrayLike, upper: ArrayLike) -> Transformation:
         if params is None:
             raise ValueError("bounds needs the parameters: optimizer.update(gradient, state, params)")
         return jax.tree.map(inside, params, updates), state
+
+    return Transformation(lambda params: (), update)
+
+
+@checked
+def project(model: Model, value: T, gradient: T) -> T:
+    """The gradient without what points along quaternions.
+
+    Args:
+      model: tells where in qpos the quaternions stand.
+      value: a State, an Inputs or a Model.
+      gradient: with respect to it; of the same kind.
+    """
+    return _on_quaternions(model, lambda q, g: g - scale(q, dot(q, g)), value, gradient)
+
+
+@checked
+def unit_quaternions(model: Model) -> Transformation:
+    """An optax transformation for parameters that are a State, an Inputs or a Model; the last of a chain."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        if params is None:
+            raise ValueError("unit_quaternions needs the parameters: optimizer.update(gradient, state, params)")
+        return _on_quaternions(model, lambda q, u: quat_normalize(q + u) - q, params, updates), state
 
     return Transformation(lambda params: (), update)
 
@@ -172,3 +209,23 @@ def _leaves(record: Any) -> list[str]:
         elif not field.metadata.get("static"):
             paths.append(field.name)
     return paths
+
+
+def _on_quaternions(model: Model, function: OnQuaternions, value: T, other: T) -> T:
+    """`other`, with the function of (value, other) in the place of its quaternions."""
+    kind = type(value)
+    if kind not in POSITIONS:
+        raise TypeError(f"expected a State, an Inputs or a Model, got a {kind.__name__}")
+    changed = {}
+    for field in dataclasses.fields(value):  # type: ignore[arg-type]
+        here, there = getattr(value, field.name), getattr(other, field.name)
+        if field.name in POSITIONS[kind]:
+            # the quaternions of ball and free joints: the last four of seven numbers, or all
+            of_joints = [group.qpos[:, -4:] for group in groups(model.topology) if group.kind.nq > group.kind.nv]
+            places = np.concatenate([np.zeros((0, 4), int), *of_joints])
+            if places.size:
+                there = there.at[..., places].set(function(here[..., places], there[..., places]))
+            changed[field.name] = there
+        elif field.metadata.get("shape", ())[-1:] == (4,) and field.name.endswith("quat"):
+            changed[field.name] = function(here, there)
+    return dataclasses.replace(other, **changed)  # type: ignore[type-var]

@@ -44,7 +44,6 @@ from diffsim.optimize.trajectory.search import (
     attempts,
     doubtful,
     draw,
-    grow,
     learn,
     middles,
     need_bounds,
@@ -55,6 +54,7 @@ from diffsim.optimize.trajectory.search import (
     spread,
 )
 from diffsim.optimize.trajectory.task import Task, controls_of
+from diffsim.optimize.trajectory.tree import grow
 from diffsim.types import State
 
 Array = jax.Array
@@ -386,8 +386,8 @@ class _Hunt:
 
         self.turn += 1
         seed = int(jax.random.randint(jax.random.fold_in(self.key, self.turn), (), 0, 1 << 30))
-        tree = grow(self.task, self.state, self.steps, samples, seed, (self.goal, np.asarray(aims.depends)), tried)
-        self.offer(tree, "a tree of motions")
+        goal = (self.goal, REACHED * self.goal, np.asarray(aims.depends))
+        self.offer(grow(self.task, self.state, self.steps, samples, seed, goal, tried), "a tree of motions")
 
     def descend(self, find: _Find, most: int) -> tuple[_Find, Aims, int, bool]:
         """Newton steps from a motion, while they lower its cost, keep its goal, and cost no more under noise: the last,

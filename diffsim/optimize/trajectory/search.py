@@ -41,10 +41,6 @@ soon = functools.partial(jit, quick=True)
 KEEN, SHRINK = 0.7, 0.5
 # how many times as much the cost may be under noise before a motion is called fragile
 FRAGILE = 1.25
-# a tree of motions: pieces, how many motions go on from each, the batches of samples that they grow, and which share of
-# these goes on as its parent did; how far coordinates count that the goal does not depend on; and how many times the
-# final cost of the start is too much to go on from
-LAYERS, BRANCHES, BATCHES, ONWARD, ASIDE, BEYOND = 16, 256, 8, 0.5, 0.05, 2.5
 # Newton steps: regularizations that are tried side by side, the factor between them, and the shortest length
 WAYS, FACTOR, SHORTEST = 8, 10.0, 1e-3
 
@@ -310,65 +306,6 @@ def improve(
     knots, ctrl = draw(task, proposal, key, shape, detail, settings.samples)
     tried = attempts()(task, worlds, ctrl, shape[1])
     return learn(task, proposal, knots, tried.cost, settings)
-
-
-def grow(
-    task: Task,
-    state: State,
-    steps: int,
-    samples: int,
-    seed: int,
-    goal: tuple[float, np.ndarray],
-    tried: Callable[[State, np.ndarray, int], Attempt],
-) -> np.ndarray:
-    """Controls (T, nu) of the best of motions that grow from one another, a piece at a time, and spread.
-
-    Where the way to the goal leads away from it first, as around a wall, what is nearest to it never finds that way.
-    Here a tenth of what goes on costs least so far, and the rest is far from all else that goes on as the goal measures
-    it: by the residuals of the final cost, and a little by coordinates that it does not depend on. What is much further
-    from the goal than the start does not go on.
-
-    Args:
-      goal: the final cost at the start, and how much its residuals change with each tangent coordinate (nx,).
-      tried: (states of all samples, their controls (samples, T, nu), length) -> what they did.
-    """
-    rng, lower, upper = np.random.default_rng(seed), np.asarray(task.lower), np.asarray(task.upper)
-    leaves, form = jax.tree.flatten(state)
-    ends, spent = [np.asarray(leaf)[None] for leaf in leaves], np.zeros(1)
-    knots, length = np.zeros((1, 0, len(lower)), lower.dtype), -(-steps // LAYERS)
-    for done in range(0, steps, length):
-        count, grown = min(length, steps - done), []
-        for _ in range(BATCHES):
-            parent = rng.permutation(np.arange(samples) % len(spent))
-            knot = rng.uniform(lower, upper, (samples, len(lower))).astype(lower.dtype)
-            if done:
-                knot = np.where(rng.uniform(size=(samples, 1)) < ONWARD, knots[parent, -1], knot)
-            begin = jax.tree.unflatten(form, [jnp.asarray(end[parent]) for end in ends])
-            did = tried(begin, np.repeat(knot[:, None], steps, axis=1), count)
-            final, cost = np.asarray(did.final), spent[parent] + np.asarray(did.cost)
-            there = [np.asarray(leaf)[:, count] for leaf in jax.tree.leaves(did.states)]
-            grown.append((np.concatenate([knots[parent], knot[:, None]], axis=1), cost - final, final, *there))
-        knots, spent, final, *ends = (np.concatenate(parts) for parts in zip(*grown, strict=True))
-        # distances as shares of the goal's
-        moved = np.asarray(_moved(task, jax.tree.unflatten(form, [jnp.asarray(end) for end in ends]), state))
-        finite = np.isfinite(final) & np.all(np.isfinite(moved), axis=1)
-        scatter = np.std(moved[finite], axis=0)
-        others = ASIDE * (np.arange(len(scatter)) < task.model.nv) / np.where(scatter > 0, scatter, np.inf)
-        depends = goal[1] > 1e-6 * np.max(goal[1], initial=0)
-        places = np.where(finite[:, None], moved, 0) * np.where(depends, goal[1] / np.sqrt(2 * goal[0]), others)
-        # what costs least, and then one after another what is farthest from all of these
-        chosen = list(np.argsort(np.where(finite, spent + final, np.inf))[: BRANCHES // 10])
-        gap = np.where(finite & (final < BEYOND * goal[0]), np.inf, -1)
-        for k in range(BRANCHES):
-            if k >= len(chosen):
-                chosen.append(np.argmax(gap))
-            gap = np.minimum(gap, np.sum((places - places[chosen[k]]) ** 2, axis=1))
-        knots, spent, ends = knots[chosen], spent[chosen], [end[chosen] for end in ends]
-    return np.repeat(knots[0], length, axis=0)[:steps]
-
-
-# (N, nx) how far many states are from one
-_moved = soon(lambda task, there, here: jax.vmap(lambda state: difference(task.model, state, here))(there))
 
 
 class Aims(NamedTuple):

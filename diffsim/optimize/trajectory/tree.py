@@ -1,0 +1,96 @@
+"""A tree of motions: many that grow from one another, a piece at a time, from where few went on.
+
+Where the way to the goal leads away from it first, as around a wall, what is nearest to it never finds that way. Here
+all places are remembered: areas of the coordinates that the goal depends on, and in each of them cells of all others.
+A cell keeps the motion that came to it soonest. A tenth of what grows next goes on from what costs least, and the rest
+from areas, and from cells in them, that seldom were gone on from: a pusher walks around a box while the box stays in
+its area. What is much further from the goal than the start does not go on. Source: Ecoffet et al. 2021, "First return,
+then explore".
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffsim.optimize.tangent import difference
+from diffsim.optimize.trajectory.search import Attempt, soon
+from diffsim.optimize.trajectory.task import Task
+from diffsim.types import State
+
+# pieces, batches of samples that grow, and which share of them goes on as its parent did
+LAYERS, BATCHES, ONWARD = 16, 128, 0.5
+# sides of areas as shares of the goal's distance; how many times the final cost of the start is too much to go on from
+AREA, BEYOND = 0.125, 2.5
+# the shares of what grows that go on from motions of least cost, and of these
+GREEDY, LEAST = 0.1, 0.05
+
+
+def grow(
+    task: Task,
+    state: State,
+    steps: int,
+    samples: int,
+    seed: int,
+    goal: tuple[float, float, np.ndarray],
+    tried: Callable[[State, np.ndarray, int], Attempt],
+) -> np.ndarray:
+    """Controls (T, nu) of the motion that ended nearest to the goal; it ends where one reached it.
+
+    Args:
+      goal: the final cost at the start, and below which it is reached; how much its residuals change with each tangent
+        coordinate (nx,).
+      tried: (states of all samples, their controls (samples, T, nu), length) -> what they did.
+    """
+    rng, lower, upper = np.random.default_rng(seed), np.asarray(task.lower), np.asarray(task.upper)
+    begin, enough, slope = goal[0], goal[1], goal[2][: task.model.nv]
+    depends, layers = slope > 1e-6 * np.max(slope, initial=0), min(LAYERS, steps)
+    leaves, form = jax.tree.flatten(state)
+    room, length, sizes = 1 + samples * BATCHES, steps // layers, slope
+    # of motions, of which the first is the start
+    ends = [np.repeat(np.asarray(leaf)[None], room, axis=0) for leaf in leaves]
+    knots, spent, final = np.zeros((room, len(lower)), lower.dtype), np.zeros(room), np.full(room, begin)
+    parent, layer = np.zeros((2, room), int)
+    # of cells: a motion, the area, how often it was gone on from; and this of areas
+    cells, areas = {b"": 0}, {b"": 0}
+    motion, area, seen, visits = np.zeros((4, room), int)
+    for turn in range(BATCHES):
+        among, rare = area[: len(cells)], 1 / (1 + seen[: len(cells)])
+        chance = rare / np.bincount(among, rare)[among] / (1 + visits[among])
+        pick = rng.choice(len(cells), samples, p=chance / np.sum(chance))
+        least = np.argsort((spent + final)[motion[: len(cells)]])[: int(LEAST * samples)]
+        pick[: int(GREEDY * samples)] = np.resize(least, int(GREEDY * samples))
+        np.add.at(seen, pick, 1)
+        np.add.at(visits, among[pick], 1)
+        fresh, past = slice(1 + turn * samples, 1 + (turn + 1) * samples), motion[pick]
+        onward = (rng.uniform(size=samples) < ONWARD) & (past > 0)
+        knots[fresh] = np.where(onward[:, None], knots[past], rng.uniform(lower, upper, (samples, len(lower))))
+        there = jax.tree.unflatten(form, [jnp.asarray(end[past]) for end in ends])
+        did = tried(there, np.repeat(knots[fresh, None], steps, axis=1), length)
+        for end, states in zip(ends, jax.tree.leaves(did.states), strict=True):
+            end[fresh] = np.asarray(states)[:, length]
+        there = jax.tree.unflatten(form, [jnp.asarray(end[fresh]) for end in ends])
+        moved = np.asarray(_moved(task, there, state))[:, : task.model.nv]
+        finite = np.isfinite(np.asarray(did.cost)) & np.all(np.isfinite(moved), axis=1)
+        parent[fresh], layer[fresh], final[fresh] = past, layer[past] + 1, np.where(finite, did.final, np.inf)
+        spent[fresh] = np.where(finite, spent[past] + np.asarray(did.cost) - np.asarray(did.final), np.inf)
+        if turn == 0:
+            scatter = np.std(moved[finite], axis=0)
+            sizes = np.where(depends, AREA * np.sqrt(2 * begin) / np.where(depends, slope, 1), scatter)
+        places = np.floor(np.where(finite[:, None], moved, 0) / np.where(sizes > 0, sizes, np.inf)).astype(int)
+        for i in np.flatnonzero((final[fresh] < BEYOND * begin) & (layer[fresh] < layers)):
+            node, cell = fresh.start + i, cells.setdefault(places[i].tobytes(), len(cells))
+            old = motion[cell]
+            if not old or (layer[node], spent[node] + final[node]) < (layer[old], spent[old] + final[old]):
+                motion[cell], area[cell] = node, areas.setdefault(places[i, depends].tobytes(), len(areas))
+        if np.any((layer == layers) & (final < enough)):
+            break
+    chain = [int(np.argmin(np.where(layer == np.max(layer), final, np.inf)))]
+    while parent[chain[-1]]:
+        chain.append(parent[chain[-1]])
+    return knots[chain[::-1]][np.minimum(np.arange(steps) // length, len(chain) - 1)]
+
+
+# (N, nx) how far many states are from one
+_moved = soon(lambda task, there, here: jax.vmap(lambda state: difference(task.model, state, here))(there))

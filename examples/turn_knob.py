@@ -1,0 +1,24 @@
+"""A finger goes to the bar of a knob and turns it once around: a plan through contact, tried under noise."""
+
+import jax.numpy as jnp
+from common import MODELS, arguments, planned
+
+import diffsim
+from diffsim import optimize, viz
+from diffsim.optimize import costs
+
+
+def main() -> None:
+    """Plans and films."""
+    options = arguments(__doc__, steps=120, seconds=60)
+    model = diffsim.load(MODELS / "turn_knob.xml")
+    task = optimize.make_task(
+        model,
+        running=lambda state, data, ctrl: costs.effort(ctrl, 5.0),
+        final=lambda state, data: costs.join((state.qpos[2:] - 2 * jnp.pi) / 0.3, costs.slow(state, 2.0)),
+    )
+    planned(task, diffsim.make_state(model), options, "turn_knob", viz.View((0, 0, 0), 0.8, 90, -65))
+
+
+if __name__ == "__main__":
+    main()
