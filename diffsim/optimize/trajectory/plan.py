@@ -5,13 +5,13 @@ A search over controls (search.py) finds such ways, of three kinds, since each f
 
     whole      few pieces of control over the whole horizon, then twice as many, and again: detours
     receding   a plan over a quarter of the horizon drives a few steps, then the next: long chains of short deeds
-    growing    a tree of motions, of which those go on that cost least or are far from all others: around walls
+    growing    a tree of motions, which goes on from where few went on (tree.py): around walls
 
-The best is refined by more pieces that scatter less; where it ends near the goal but not at it, the goal counts ten
-times for a while. What is fragile, or shall be robust, is steadied in a set of worlds with noise of controls, friction,
-masses and start. Of those that reach the goal, what costs least under noise is polished by steps of iLQR, tried in the
-program of the search, each of which reaches it too and costs no more under noise: a little can be bought with a grip
-that the least noise loses. What runs on the host between the programs is numpy, which has nothing to compile.
+The best is refined by more pieces that scatter less; near the goal but not at it, the goal counts ten times for a
+while. What is fragile, or shall be robust, is steadied in worlds with noise of controls, friction, masses and start. Of
+those that reach the goal, what costs least under noise is polished by steps of iLQR, each of which reaches it too and
+costs no more under noise: a little can be bought with a grip that the least noise loses. What runs on the host between
+the programs is numpy, which has nothing to compile.
 """
 
 import functools
@@ -345,6 +345,8 @@ class _Hunt:
         for pieces, rounds, deviation in stages:
             ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
             self.offer(ctrl, f"{source}, {min(self.room, pieces)} pieces")
+            if self.steadying and not self.robust and self.demerit(self.finds[-1]) >= self.demerit(find):
+                break
             ctrl = ctrl if self.steadying else self.best.motion.ctrl
 
     def whole(self) -> None:
@@ -375,7 +377,7 @@ class _Hunt:
         self.offer(np.concatenate(taken), "receding")
 
     def growing(self) -> None:
-        """A tree of motions that spreads where costs point nowhere."""
+        """A tree of motions."""
         samples, motion = self.settings.samples, self.idle.motion
         aims = aim(self.task, motion.states, motion.ctrl, REGULARIZED, samples=samples)
 
