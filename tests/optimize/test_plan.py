@@ -7,9 +7,9 @@ import pytest
 
 import diffsim
 from diffsim import optimize
-from diffsim.optimize.trajectory import search
+from diffsim.optimize.trajectory import tree
 from diffsim.optimize.trajectory.plan import _Find, _Hunt
-from diffsim.optimize.trajectory.search import Attempt, grow
+from diffsim.optimize.trajectory.search import Attempt
 from tests.optimize.problems import HORIZON, exact, reach
 
 FEW = optimize.Sampling(samples=128, elites=12)
@@ -96,7 +96,7 @@ def test_a_tree_grows_out_of_a_trap(monkeypatch: pytest.MonkeyPatch) -> None:
         <velocity joint="y" ctrlrange="-1 1"/></actuator></mujoco>"""
     )
     task = optimize.make_task(model, lambda state, data, ctrl: ctrl)
-    goal, walls = np.array([0.0, 0.6]), [(0, 0.3, 0.5, 0.05), (-0.5, 0.2, 0.05, 0.1), (0.5, 0.2, 0.05, 0.1)]
+    place_of_goal, walls = np.array([0.0, 0.6]), [(0, 0.3, 0.5, 0.05), (-0.5, 0.2, 0.05, 0.1), (0.5, 0.2, 0.05, 0.1)]
 
     def tried(begin: diffsim.State, ctrl: np.ndarray, length: int) -> Attempt:
         place = [np.asarray(begin.qpos)]
@@ -104,20 +104,21 @@ def test_a_tree_grows_out_of_a_trap(monkeypatch: pytest.MonkeyPatch) -> None:
             later = place[-1] + 0.05 * ctrl[:, t] * (t < length)
             inside = [np.all(np.abs(later - wall[:2]) < wall[2:], axis=1) for wall in np.array(walls)]
             place.append(np.where(np.any(inside, axis=0)[:, None], place[-1], later))
-        final = 50 * np.sum((place[-1] - goal) ** 2, axis=1)
+        final = 50 * np.sum((place[-1] - place_of_goal) ** 2, axis=1)
         cost = 0.5e-3 * np.sum(ctrl[:, :length] ** 2, axis=(1, 2)) + final
         copies = jax.tree.map(lambda x: np.repeat(np.asarray(x)[:, None], len(place), axis=1), begin)
         states = copies.replace(qpos=np.stack(place, axis=1))
         return Attempt(cost, final, states, ctrl, np.zeros(len(ctrl), int))
 
     start = diffsim.make_state(model)
-    begin, residual = 50 * float(goal @ goal), np.array([10.0, 10, 0, 0])
-    ctrl = grow(task, start, 64, 256, 0, (begin, residual), tried)
+    begin = 50 * float(place_of_goal @ place_of_goal)
+    goal = (begin, 0.005 * begin, np.array([10.0, 10, 0, 0]))
+    ctrl = tree.grow(task, start, 64, 256, 0, goal, tried)
     states = jax.tree.map(lambda x: jnp.asarray(x)[None], start)
     assert float(tried(states, ctrl[None], 64).final[0]) < 0.02 * begin
     # where nothing may go further away than the start, it stays behind the wall
-    monkeypatch.setattr(search, "BEYOND", 1.0)
-    near = grow(task, start, 64, 256, 0, (begin, residual), tried)
+    monkeypatch.setattr(tree, "BEYOND", 1.0)
+    near = tree.grow(task, start, 64, 256, 0, goal, tried)
     assert float(tried(states, near[None], 64).final[0]) > 0.2 * begin
 
 

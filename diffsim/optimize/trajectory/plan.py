@@ -392,14 +392,12 @@ class _Hunt:
         self.offer(grow(self.task, self.state, self.steps, samples, seed, goal, tried), "a tree of motions")
 
     def descend(self, find: _Find, most: int) -> tuple[_Find, Aims, int, bool]:
-        """Newton steps from a motion, while they lower its cost, keep its goal, and cost no more under noise: the last,
-        the steps that were tried from there, the number of iterations, and whether nothing was left to gain.
-        """
+        """Newton steps from a motion that lower its cost, keep its goal, and cost no more under noise: the last motion,
+        the steps tried from there, the number of iterations, whether nothing was left to gain."""
         mu, turn, least = REGULARIZED, 0, np.inf
         samples, share = self.settings.samples, self.settings.samples // WAYS
         while True:
-            motion = find.motion
-            aims = aim(self.task, motion.states, motion.ctrl, mu, samples=samples)
+            aims = aim(self.task, (motion := find.motion).states, motion.ctrl, mu, samples=samples)
             if turn == most or (turn and self.late):
                 return find, aims, turn, False
             turn += 1

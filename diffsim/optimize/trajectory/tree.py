@@ -19,12 +19,12 @@ from diffsim.optimize.trajectory.search import Attempt, soon
 from diffsim.optimize.trajectory.task import Task
 from diffsim.types import State
 
-# pieces, batches of samples that grow, and which share of them goes on as its parent did
-LAYERS, BATCHES, ONWARD = 16, 128, 0.5
+# pieces; batches of samples that grow; the shares of them that go on as their parent did, and that rest
+LAYERS, BATCHES, ONWARD, RESTING = 16, 128, 0.5, 0.1
 # sides of areas as shares of the goal's distance; how many times the final cost of the start is too much to go on from
 AREA, BEYOND = 0.125, 2.5
-# the shares of what grows that go on from motions of least cost, and of these
-GREEDY, LEAST = 0.1, 0.05
+# the shares of what grows that go on from motions of least cost, and of these; how often the goal counts in the end
+GREEDY, LEAST, PRESSED = 0.1, 0.05, 10.0
 
 
 def grow(
@@ -36,7 +36,7 @@ def grow(
     goal: tuple[float, float, np.ndarray],
     tried: Callable[[State, np.ndarray, int], Attempt],
 ) -> np.ndarray:
-    """Controls (T, nu) of the motion that ended nearest to the goal; it ends where one reached it.
+    """Controls (T, nu) of a motion that ends near the goal. The tree spreads until one is there; then the best go on.
 
     Args:
       goal: the final cost at the start, and below which it is reached; how much its residuals change with each tangent
@@ -47,7 +47,7 @@ def grow(
     begin, enough, slope = goal[0], goal[1], goal[2][: task.model.nv]
     depends, layers = slope > 1e-6 * np.max(slope, initial=0), min(LAYERS, steps)
     leaves, form = jax.tree.flatten(state)
-    room, length, sizes = 1 + samples * BATCHES, steps // layers, slope
+    room, length, sizes, depth = 1 + samples * (BATCHES + layers), steps // layers, slope, 0
     # of motions, of which the first is the start
     ends = [np.repeat(np.asarray(leaf)[None], room, axis=0) for leaf in leaves]
     knots, spent, final = np.zeros((room, len(lower)), lower.dtype), np.zeros(room), np.full(room, begin)
@@ -55,17 +55,24 @@ def grow(
     # of cells: a motion, the area, how often it was gone on from; and this of areas
     cells, areas = {b"": 0}, {b"": 0}
     motion, area, seen, visits = np.zeros((4, room), int)
-    for turn in range(BATCHES):
-        among, rare = area[: len(cells)], 1 / (1 + seen[: len(cells)])
-        chance = rare / np.bincount(among, rare)[among] / (1 + visits[among])
-        pick = rng.choice(len(cells), samples, p=chance / np.sum(chance))
-        least = np.argsort((spent + final)[motion[: len(cells)]])[: int(LEAST * samples)]
-        pick[: int(GREEDY * samples)] = np.resize(least, int(GREEDY * samples))
-        np.add.at(seen, pick, 1)
-        np.add.at(visits, among[pick], 1)
-        fresh, past = slice(1 + turn * samples, 1 + (turn + 1) * samples), motion[pick]
-        onward = (rng.uniform(size=samples) < ONWARD) & (past > 0)
-        knots[fresh] = np.where(onward[:, None], knots[past], rng.uniform(lower, upper, (samples, len(lower))))
+    for turn in range(BATCHES + layers):
+        fresh = slice(1 + turn * samples, 1 + (turn + 1) * samples)
+        if turn < BATCHES and not np.any(final < enough):
+            among, rare = area[: len(cells)], 1 / (1 + seen[: len(cells)])
+            chance = rare / np.bincount(among, rare)[among] / (1 + visits[among])
+            pick = rng.choice(len(cells), samples, p=chance / np.sum(chance))
+            least = np.argsort((spent + final)[motion[: len(cells)]])[: int(LEAST * samples)]
+            pick[: int(GREEDY * samples)] = np.resize(least, int(GREEDY * samples))
+            np.add.at(seen, pick, 1)
+            np.add.at(visits, among[pick], 1)
+            past = motion[pick]
+        else:
+            among = np.flatnonzero(layer[: fresh.start] == depth)
+            past = np.resize(among[np.argsort((spent + PRESSED * final)[among])[: int(LEAST * samples)]], samples)
+            depth += 1
+        way, drawn = rng.uniform(size=(samples, 1)), rng.uniform(lower, upper, (samples, len(lower)))
+        drawn = np.where(way > 1 - RESTING, np.clip(0, lower, upper), drawn)
+        knots[fresh] = np.where((way < ONWARD) & (past > 0)[:, None], knots[past], drawn)
         there = jax.tree.unflatten(form, [jnp.asarray(end[past]) for end in ends])
         did = tried(there, np.repeat(knots[fresh, None], steps, axis=1), length)
         for end, states in zip(ends, jax.tree.leaves(did.states), strict=True):
@@ -84,9 +91,9 @@ def grow(
             old = motion[cell]
             if not old or (layer[node], spent[node] + final[node]) < (layer[old], spent[old] + final[old]):
                 motion[cell], area[cell] = node, areas.setdefault(places[i, depends].tobytes(), len(areas))
-        if np.any((layer == layers) & (final < enough)):
+        if depth == layers:
             break
-    chain = [int(np.argmin(np.where(layer == np.max(layer), final, np.inf)))]
+    chain = [int(np.argmin(np.where(layer == layers, spent + PRESSED * final, np.inf)))]
     while parent[chain[-1]]:
         chain.append(parent[chain[-1]])
     return knots[chain[::-1]][np.minimum(np.arange(steps) // length, len(chain) - 1)]
