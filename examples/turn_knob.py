@@ -17,7 +17,7 @@ def main() -> None:
         running=lambda state, data, ctrl: costs.effort(ctrl, 5.0),
         final=lambda state, data: costs.join((state.qpos[2:] - 2 * jnp.pi) / 0.3, costs.slow(state, 2.0)),
     )
-    planned(task, diffsim.make_state(model), options, "turn_knob", viz.View((0, 0, 0), 0.8, 90, -65))
+    planned(task, diffsim.make_state(model), options, "turn_knob", viz.View((0, 0, 0), 0.6, 90, -65))
 
 
 if __name__ == "__main__":

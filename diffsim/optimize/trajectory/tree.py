@@ -4,8 +4,8 @@ Where the way to the goal leads away from it first, as around a wall, what is ne
 all places are remembered: areas of the coordinates that the goal depends on, and in each of them cells of all others.
 A cell keeps the motion that came to it soonest. A tenth of what grows next goes on from what costs least, and the rest
 from areas, and from cells in them, that seldom were gone on from: a pusher walks around a box while the box stays in
-its area. What is much further from the goal than the start does not go on. Source: Ecoffet et al. 2021, "First return,
-then explore".
+its area, and what has just begun to move is in an area of its own. What is much further from the goal than the start
+does not go on. Source: Ecoffet et al. 2021, "First return, then explore".
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from diffsim.types import State
 LAYERS, BATCHES, ONWARD, RESTING = 16, 128, 0.5, 0.1
 # sides of areas as shares of the goal's distance; how many times the final cost of the start is too much to go on from
 AREA, BEYOND = 0.125, 2.5
-# the shares of what grows that go on from motions of least cost, and of these; how often the goal counts in the end
-GREEDY, LEAST, PRESSED = 0.1, 0.05, 10.0
+# by this share of an area something has moved; the shares of what grows that go on from the best motions, and of these
+STIRRED, GREEDY, LEAST = 0.02, 0.1, 0.05
 
 
 def grow(
@@ -53,8 +53,9 @@ def grow(
     knots, spent, final = np.zeros((room, len(lower)), lower.dtype), np.zeros(room), np.full(room, begin)
     parent, layer = np.zeros((2, room), int)
     # of cells: a motion, the area, how often it was gone on from; and this of areas
-    cells, areas = {b"": 0}, {b"": 0}
-    motion, area, seen, visits = np.zeros((4, room), int)
+    here = np.zeros(len(slope), int)
+    cells, areas, motion = {here.tobytes(): 0}, {here[depends].tobytes(): 0}, np.full(room, -1)
+    motion[0], (area, seen, visits) = 0, np.zeros((3, room), int)
     for turn in range(BATCHES + layers):
         fresh = slice(1 + turn * samples, 1 + (turn + 1) * samples)
         if turn < BATCHES and not np.any(final < enough):
@@ -68,7 +69,8 @@ def grow(
             past = motion[pick]
         else:
             among = np.flatnonzero(layer[: fresh.start] == depth)
-            past = np.resize(among[np.argsort((spent + PRESSED * final)[among])[: int(LEAST * samples)]], samples)
+            nearest = np.lexsort((spent[among], np.maximum(final, enough)[among]))
+            past = np.resize(among[nearest[: int(LEAST * samples)]], samples)
             depth += 1
         way, drawn = rng.uniform(size=(samples, 1)), rng.uniform(lower, upper, (samples, len(lower)))
         drawn = np.where(way > 1 - RESTING, np.clip(0, lower, upper), drawn)
@@ -85,15 +87,17 @@ def grow(
         if turn == 0:
             scatter = np.std(moved[finite], axis=0)
             sizes = np.where(depends, AREA * np.sqrt(2 * begin) / np.where(depends, slope, 1), scatter)
-        places = np.floor(np.where(finite[:, None], moved, 0) / np.where(sizes > 0, sizes, np.inf)).astype(int)
+        away = np.where(finite[:, None], moved, 0) / np.where(sizes > 0, sizes, np.inf)
+        places = (np.sign(away) * np.ceil(np.abs(away) - STIRRED)).astype(int)
         for i in np.flatnonzero((final[fresh] < BEYOND * begin) & (layer[fresh] < layers)):
             node, cell = fresh.start + i, cells.setdefault(places[i].tobytes(), len(cells))
             old = motion[cell]
-            if not old or (layer[node], spent[node] + final[node]) < (layer[old], spent[old] + final[old]):
+            if old < 0 or (layer[node], spent[node] + final[node]) < (layer[old], spent[old] + final[old]):
                 motion[cell], area[cell] = node, areas.setdefault(places[i, depends].tobytes(), len(areas))
         if depth == layers:
             break
-    chain = [int(np.argmin(np.where(layer == layers, spent + PRESSED * final, np.inf)))]
+    # what reaches the goal and costs least, or else comes nearest
+    chain = [int(np.lexsort((spent, np.maximum(final, enough), layer != layers))[0])]
     while parent[chain[-1]]:
         chain.append(parent[chain[-1]])
     return knots[chain[::-1]][np.minimum(np.arange(steps) // length, len(chain) - 1)]
