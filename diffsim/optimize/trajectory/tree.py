@@ -59,14 +59,8 @@ def grow(
     for turn in range(BATCHES + layers):
         fresh = slice(1 + turn * samples, 1 + (turn + 1) * samples)
         if turn < BATCHES and not np.any(final < enough):
-            among, rare = area[: len(cells)], 1 / (1 + seen[: len(cells)])
-            chance = rare / np.bincount(among, rare)[among] / (1 + visits[among])
-            pick = rng.choice(len(cells), samples, p=chance / np.sum(chance))
-            least = np.argsort((spent + final)[motion[: len(cells)]])[: int(LEAST * samples)]
-            pick[: int(GREEDY * samples)] = np.resize(least, int(GREEDY * samples))
-            np.add.at(seen, pick, 1)
-            np.add.at(visits, among[pick], 1)
-            past = motion[pick]
+            known = slice(0, len(cells))
+            past = motion[_seldom(rng, area[known], seen[known], visits, (spent + final)[motion[known]], samples)]
         else:
             among = np.flatnonzero(layer[: fresh.start] == depth)
             nearest = np.lexsort((spent[among], np.maximum(final, enough)[among]))
@@ -101,6 +95,19 @@ def grow(
     while parent[chain[-1]]:
         chain.append(parent[chain[-1]])
     return knots[chain[::-1]][np.minimum(np.arange(steps) // length, len(chain) - 1)]
+
+
+def _seldom(
+    rng: np.random.Generator, area: np.ndarray, seen: np.ndarray, visits: np.ndarray, cost: np.ndarray, samples: int
+) -> np.ndarray:
+    """The cells that samples go on from, which is noted in how often they and their areas were gone on from."""
+    rare = 1 / (1 + seen)
+    chance = rare / np.bincount(area, rare)[area] / (1 + visits[area])
+    pick = rng.choice(len(area), samples, p=chance / np.sum(chance))
+    pick[: int(GREEDY * samples)] = np.resize(np.argsort(cost)[: int(LEAST * samples)], int(GREEDY * samples))
+    np.add.at(seen, pick, 1)
+    np.add.at(visits, area[pick], 1)
+    return pick
 
 
 # (N, nx) how far many states are from one
