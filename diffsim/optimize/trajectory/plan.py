@@ -9,9 +9,8 @@ A search over controls (search.py) finds such ways, of three kinds, since each f
 
 The best is refined by more pieces that scatter less; near the goal but not at it, the goal counts ten times for a
 while. What is fragile, or shall be robust, is steadied in worlds with noise of controls, friction, masses and start. Of
-those that reach the goal, what costs least under noise is polished by steps of iLQR, each of which reaches it too and
-costs no more under noise: a little can be bought with a grip that the least noise loses. What runs on the host between
-the programs is numpy, which has nothing to compile.
+those that reach the goal, what costs least under noise is polished by steps of iLQR that keep it and cost no more under
+noise. What runs on the host between the programs is numpy, which has nothing to compile.
 """
 
 import functools
@@ -70,7 +69,7 @@ REFINED = ((32, 12, 0.2), (64, 12, 0.12))
 PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
 # the goal counts as reached at this share of the final cost at the start, and as kept at that one in half of the worlds
 REACHED, KEPT = 7e-3, 1e-2
-# between these shares the goal is pressed for: its part of the cost counts so many times more in a search
+# between these shares the goal is pressed for, and where it is reached: its part of the cost counts so many times more
 AT, NEAR, PRESSED = 3e-3, 0.2, 9.0
 # worlds of robust planning
 SET = 8
@@ -102,8 +101,7 @@ def plan(
 
     Args:
       task: costs and bounds; controls need bounds.
-      state: where the motion begins.
-      steps: T, how many steps it has.
+      state, steps: where the motion begins, and T, how many steps it has.
       ctrl: (T, nu) a guess to begin from; None for none.
       key: of `jax.random.key`, or a whole number.
       seconds: budget of time, compilation included; None for as long as it gains.
@@ -313,23 +311,21 @@ class _Hunt:
         """Tries of all kinds, with two trees, until the goal is reached; without a goal, of both that follow costs."""
         first, second = (self.receding, self.whole) if self.steps >= LONG else (self.whole, self.receding)
         for search in (first, self.growing, second, self.growing) if self.goal > 0 else (first, second):
-            # what a try finds is refined even where another one found what costs less so far
+            # what a try finds is refined even where another one found what costs less so far; a goal is not given up
             self.since = len(self.finds) if self.turn else 0
             search()
-            self.refine(REFINED, "refined", self.best)
+            self.refine(REFINED, "refined", PRESSED * any(map(self.reached, self.finds[self.since :])))
             if self.near(self.best):
                 self.offer(self.descend(self.best, BRIEF)[0], "polished")
             if self.near(self.best):
-                self.pressing = PRESSED
-                self.refine(REFINED, "pressed", self.best)
-                self.pressing = 0.0
+                self.refine(REFINED, "pressed", PRESSED)
             if any(map(self.reached, self.finds)):
                 break
         find = min(self.finds, key=self.demerit)
         lost = self.reached(find) and not self.kept(find)
         if self.robust or lost or self.fragile(find):
-            self.steadying, self.pressing = True, PRESSED * lost
-            self.refine(STEADIED if self.robust else STEADIER, "steadied", find)
+            self.steadying = True
+            self.refine(STEADIED if self.robust else STEADIER, "steadied", PRESSED * lost, find)
 
     def near(self, find: _Find) -> bool:
         """Whether a motion ends near the goal, but not at it."""
@@ -339,8 +335,10 @@ class _Hunt:
         """Whether it costs much more under noise."""
         return not np.mean(find.noisy) <= FRAGILE * find.cost + 0.01 * self.idle.cost
 
-    def refine(self, stages: tuple, source: str, find: _Find) -> None:
-        """Searches about a motion, of ever more pieces that scatter less."""
+    def refine(self, stages: tuple, source: str, pressing: float, find: _Find | None = None) -> None:
+        """Searches about a motion, None for the best, by ever more pieces that scatter less."""
+        self.pressing = pressing
+        find = find or self.best
         ctrl = find.motion.ctrl
         for pieces, rounds, deviation in stages:
             ctrl = self.stage(ctrl, min(self.room, pieces), rounds, deviation)
@@ -348,6 +346,7 @@ class _Hunt:
             if self.steadying and not self.robust and self.demerit(self.finds[-1]) >= self.demerit(find):
                 break
             ctrl = ctrl if self.steadying else self.best.motion.ctrl
+        self.pressing = 0.0
 
     def whole(self) -> None:
         """A search over the whole horizon."""
@@ -378,8 +377,8 @@ class _Hunt:
 
     def growing(self) -> None:
         """A tree of motions."""
-        samples, motion = self.settings.samples, self.idle.motion
-        aims = aim(self.task, motion.states, motion.ctrl, REGULARIZED, samples=samples)
+        samples, idle = self.settings.samples, self.idle.motion
+        aims = aim(self.task, idle.states, idle.ctrl, REGULARIZED, samples=samples)
 
         def tried(begin: State, ctrl: np.ndarray, length: int) -> Attempt:
             if self.late:
@@ -397,7 +396,8 @@ class _Hunt:
         mu, turn, least = REGULARIZED, 0, np.inf
         samples, share = self.settings.samples, self.settings.samples // WAYS
         while True:
-            aims = aim(self.task, (motion := find.motion).states, motion.ctrl, mu, samples=samples)
+            motion = find.motion
+            aims = aim(self.task, motion.states, motion.ctrl, mu, samples=samples)
             if turn == most or (turn and self.late):
                 return find, aims, turn, False
             turn += 1
