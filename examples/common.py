@@ -41,10 +41,14 @@ def timed(function: Any, *args: Any) -> tuple[Any, float]:
 def planned(task: optimize.Task, state: diffsim.State, options: Any, name: str, camera: viz.View) -> None:
     """Finds a motion through contact in `--seconds` at most, prints how it fares, and films it."""
     begin = time.process_time()
+    optimize.plan(task, state, options.steps, seconds=0, ctrl=np.zeros((options.steps, task.model.nu)))
+    compiled = time.process_time() - begin
+    begin = time.process_time()
     found = optimize.plan(task, state, options.steps, seconds=options.seconds, show=print)
-    seconds = time.process_time() - begin  # with compilation
+    seconds = time.process_time() - begin
     print(found.advice)
     viz.video(task.model, found.states, options.out / f"{name}.gif", camera, fps=20, size=(320, 180))
     noisy = np.asarray(found.noisy)
-    result(cpu_seconds=seconds, cost=float(found.cost), rest=float(found.idle), noisy=float(noisy.mean()))
+    result(compilation=compiled, cpu_seconds=seconds)
+    result(cost=float(found.cost), rest=float(found.idle), noisy=float(noisy.mean()))
     result(held=float(found.held.mean()), left=float(found.goal[1] / found.goal[0]))
