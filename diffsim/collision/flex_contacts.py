@@ -7,6 +7,8 @@ it is done here too. Within a flex there is no margin. Source: `engine_collision
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -31,7 +33,9 @@ from diffsim.geometry.colliders import Poses, data_bucket, look, single
 from diffsim.geometry.elements import (
     element_collider,
     element_element,
+    element_gap,
     faces_of_tetrahedron,
+    pair_rows,
     prism_element,
     prisms_under,
     vertex_element,
@@ -44,6 +48,7 @@ from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.barriers import anywhere
+from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.select import where
 
@@ -103,10 +108,10 @@ def pairs_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
     elements = [jnp.asarray(flex_elements(topology, flex)) for flex in flexes]
     corners = [vertices[ids[which]] for ids, which in zip(elements, (near.first, near.second), strict=True)]
     radii = model.flex_radius[meeting.first], model.flex_radius[meeting.flex]
-    found = jax.vmap(lambda a, b: element_element(a, b, radii, table.margin[0]))(*corners)
-    count = found.dist.shape[1]
-    rows = Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found))
-    rows = rows._replace(valid=rows.valid & jnp.repeat(near.there, count))
+    search = jax.vmap(lambda a, b, there: element_element(a, b, radii, table.margin[0], there))
+    sizes = int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])
+    count = pair_rows(sizes)
+    rows = _rows_where(near.there, lambda: search(*corners, near.there), count, vertices.dtype)
     elem = jnp.repeat(jnp.stack([near.first, near.second], axis=1).astype(jnp.int32), count, axis=0)
     none = np.full(len(elem), -1, np.int32)
     dim = np.full(len(elem), pair_condims(topology, meeting)[0])
@@ -167,12 +172,26 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
             parts.append(Candidates(dist, pos, normal, jnp.zeros_like(pos), jnp.ones(len(own), bool)))
             continue
         dim = int(topology.flex_dim[meeting.flex])
-        function, rows = element_collider(kind, dim)
+        function, rows, searches = element_collider(kind, dim)
         corners = jnp.moveaxis(at[: dim + 1, own[::rows]], 0, 1)
-        found = jax.vmap(lambda x, f=function, s=shape, m=room: f(s, x, radius, m))(corners)
+        of_element = functools.partial(function, shape)
+        if searches:
+            near = jax.lax.stop_gradient(element_gap(kind, shape, corners) <= radius + room)
+            search = functools.partial(jax.vmap(of_element, (0, None, None, 0)), corners, radius, room, near)
+            parts.append(_rows_where(near, search, rows, vertices.dtype))
+            continue
+        found = jax.vmap(of_element, (0, None, None))(corners, radius, room)
         parts.append(Candidates(*(x.reshape(len(own), *x.shape[2:]) for x in found)))
     rows = Candidates(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
     return MeetingRows(rows, (jnp if meeting.searched else np).concatenate(elements), left_out)
+
+
+def _rows_where(near: Array, search: Callable[[], Candidates], rows: int, dtype: jnp.dtype) -> Candidates:
+    """Rows (n * rows,) of pairs (n,), which are searched if any of them is near; else there are none."""
+    dist = jnp.zeros((len(near), rows), dtype)
+    pos, upright = (jnp.broadcast_to(jnp.asarray([0, 0, z], dtype), (*dist.shape, 3)) for z in (0, 1))
+    found = if_anywhere(near, search, Candidates(dist, pos, upright, pos, dist > 0))
+    return Candidates(*(x.reshape(dist.size, *x.shape[2:]) for x in found))
 
 
 def searched_contacts(
@@ -193,10 +212,9 @@ def searched_contacts(
     pair = jnp.nonzero(near, size=count, fill_value=len(near))[0]
     there, pair = pair < len(near), jnp.minimum(pair, len(near) - 1)
     element, place = pair // under.near.shape[1], under.place.reshape(-1, 3)[pair]
-    found = jax.vmap(lambda p, x: prism_element(field, p, x, radius, margin))(place, corners[element])
-    rows = Candidates(*(x.reshape(count, *x.shape[2:]) for x in found))
+    search = jax.vmap(lambda p, x, near: prism_element(field, p, x, radius, margin, near))
+    rows = _rows_where(there, lambda: search(place, corners[element], there), 1, vertices.dtype)
     left_out = jnp.sum(under.left_out) + jnp.maximum(jnp.sum(near, dtype=jnp.int32) - count, 0)
-    rows = rows._replace(valid=rows.valid & there)
     return MeetingRows(rows, jnp.asarray(touching, jnp.int32)[element], left_out)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from diffsim.flex.points import flex_elements
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology, per_topology
+from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick
 
 Array = jax.Array
@@ -153,14 +154,22 @@ def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[A
     pairs = np.triu_indices(len(tables[0])) if same else tuple(x.ravel() for x in np.indices([*map(len, tables)]))
     touch = _overlap(*(pick(box, ids) for box, ids in zip(around, pairs, strict=True)))
     most = CLUSTERS + PER_CLUSTER * max(map(len, tables))
-    found = _first_of(jnp.asarray(pairs[0]), jnp.asarray(pairs[1]), touch, most)
-    first, second = (jnp.asarray(t)[ids] for t, ids in zip(tables, (found.first, found.second), strict=True))
-    first, second = jnp.broadcast_arrays(first[:, :, None], second[:, None, :])
-    there = found.there[:, None, None] & (first >= 0) & (second >= 0)
+
+    def of_elements() -> NearPairs:
+        found = _first_of(jnp.asarray(pairs[0]), jnp.asarray(pairs[1]), touch, most)
+        first, second = (jnp.asarray(t)[ids] for t, ids in zip(tables, (found.first, found.second), strict=True))
+        first, second = jnp.broadcast_arrays(first[:, :, None], second[:, None, :])
+        there = found.there[:, None, None] & (first >= 0) & (second >= 0)
+        if same:
+            there = there & ((found.first != found.second)[:, None, None] | (first < second))
+        first, second, there = (x.reshape(-1) for x in (jnp.maximum(first, 0), jnp.maximum(second, 0), there))
+        bodies = [jnp.asarray(_bodies(topology, flex))[ids] for flex, ids in zip(flexes, (first, second), strict=True)]
+        near = there & _overlap(boxes[0][first], boxes[1][second]) & ~_share(jnp, *bodies)
+        nearest = _first_of(first, second, near, _most(topology, flexes))
+        return nearest._replace(left_out=nearest.left_out + found.left_out)
+
     if same:
-        there = there & ((found.first != found.second)[:, None, None] | (first < second))
-    first, second, there = (x.reshape(-1) for x in (jnp.maximum(first, 0), jnp.maximum(second, 0), there))
-    bodies = [jnp.asarray(_bodies(topology, flex))[ids] for flex, ids in zip(flexes, (first, second), strict=True)]
-    near = there & _overlap(boxes[0][first], boxes[1][second]) & ~_share(jnp, *bodies)
-    nearest = _first_of(first, second, near, _most(topology, flexes))
-    return nearest._replace(left_out=nearest.left_out + found.left_out)
+        return of_elements()
+    # flexes that are apart, such as the fingers of a gripper, are done here
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of_elements))
+    return if_anywhere(jnp.any(touch), of_elements, none)

@@ -24,12 +24,21 @@ from diffsim.geometry.hfield import (
     window_triangles,
     window_under,
 )
-from diffsim.geometry.hull.pairs import closest, contact_row
-from diffsim.geometry.hull.polytope import CORNERS, PRISM, Hull, HullPair, core, with_polygons, without_sides
+from diffsim.geometry.hull.pairs import closest, contact_row, searched
+from diffsim.geometry.hull.polytope import CORNERS, PRISM, Feature, Hull, HullPair, core, with_polygons, without_sides
 from diffsim.geometry.hull.sat import closest_side
 from diffsim.geometry.primitive.box import capsule_box
 from diffsim.geometry.primitive.primitives import capsule_capsule, sphere_capsule
-from diffsim.geometry.shapes import Candidates, Shape, ball_ball, candidate, relative_pose, stack, unit_x
+from diffsim.geometry.shapes import (
+    Candidates,
+    Shape,
+    ball_ball,
+    bounding_boxes,
+    candidate,
+    relative_pose,
+    stack,
+    unit_x,
+)
 from diffsim.geometry.smooth.pairs import ROUND, separate_round
 from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z
@@ -57,10 +66,14 @@ class PrismsUnder(NamedTuple):
 
 
 class ElementCollider(NamedTuple):
-    """(shape, vertices (k, 3), radius, margin) -> rows, and how many these are."""
+    """(shape, vertices (k, 3), radius, margin) -> rows, and how many these are.
 
-    function: Callable[[Shape, Array, Array, Array], Candidates]
+    One that `searches` takes a fifth argument, whether shape and element are near.
+    """
+
+    function: Callable[..., Candidates]
     rows: int
+    searches: bool = False
 
 
 def element_collider(kind: GeomType, dim: int) -> ElementCollider:
@@ -69,7 +82,16 @@ def element_collider(kind: GeomType, dim: int) -> ElementCollider:
         return SEGMENT[kind]
     if dim == 2 and kind in TRIANGLE:
         return TRIANGLE[kind]
-    return ElementCollider(functools.partial(round_element if kind in ROUND else convex_element, kind), 1)
+    return ElementCollider(functools.partial(round_element if kind in ROUND else convex_element, kind), 1, True)
+
+
+def element_gap(kind: GeomType, shape: Shape, vertices: Array) -> Array:
+    """A bound (n,), m, of the distances of a geom and elements (n, k, 3): by their boxes in its frame."""
+    half = bounding_boxes(np.array([kind]), shape.size[None])[0]
+    lower, upper = shape.data.box if kind == GeomType.MESH else (-half, half)
+    local = mul_vec_t(jnp.broadcast_to(shape.mat, (*vertices.shape, 3)), vertices - shape.pos[None, None])
+    gap = jnp.maximum(jnp.min(local, axis=1) - upper[None], lower[None] - jnp.max(local, axis=1))
+    return jnp.maximum(jnp.maximum(gap[:, 0], gap[:, 1]), gap[:, 2])
 
 
 def _segment(function: Callable, order: int, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
@@ -148,22 +170,26 @@ def box_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) ->
     return stack([*rows, *(_ball_triangle(corners[k], none, vertices, radius) for k in range(8))])
 
 
-def convex_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+def convex_element(
+    kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array, near: Array
+) -> Candidates:
     """The closest points of two hulls with round corners."""
     hull, size = core(kind, shape)
     pair = HullPair(hull.whole.vert, vertices - shape.pos[None], shape.mat.T, jnp.zeros_like(shape.pos))
-    return stack([contact_row(shape, closest(pair), size, radius)])
+    return stack([contact_row(shape, closest(pair, near=near), size, radius)._replace(valid=near)])
 
 
-def round_element(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> Candidates:
+def round_element(
+    kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array, near: Array
+) -> Candidates:
     """The closest points of an ellipsoid or a cylinder and a hull with round corners."""
     center = jnp.mean(vertices, axis=0)
     frame = Shape(center, jnp.eye(3, dtype=center.dtype), jnp.zeros_like(center))
-    dist, pos, normal = separate_round(kind, shape, element_hull(oriented(vertices) - center[None]), frame)
+    dist, pos, normal = separate_round(kind, shape, element_hull(oriented(vertices) - center[None]), frame, near)
     pos = pos - scale(normal, 0.5 * radius)
     if kind == GeomType.CYLINDER and len(vertices) == 3:
         normal = wall_normal(shape, pos, normal)
-    return stack([candidate(dist - radius, pos, normal)])
+    return stack([candidate(dist - radius, pos, normal, valid=near)])
 
 
 def prisms_under(field: Shape, vertices: Array, radius: Array, margin: Array) -> PrismsUnder:
@@ -188,16 +214,18 @@ def prisms_under(field: Shape, vertices: Array, radius: Array, margin: Array) ->
     return jax.vmap(of_element)(mul_vec_t(turn, vertices - field.pos[None, None]))
 
 
-def prism_element(field: Shape, place: Array, vertices: Array, radius: Array, margin: Array) -> Candidates:
+def prism_element(field: Shape, place: Array, vertices: Array, radius: Array, margin: Array, near: Array) -> Candidates:
     """The row of a prism, given its column, row and triangle (3,), and an element (k, 3)."""
     middle = jnp.mean(vertices, axis=0)
     frame = Shape(middle, jnp.eye(3, dtype=middle.dtype), jnp.zeros_like(middle))
     local = oriented(vertices) - middle[None]
-    prism = with_polygons(prism_at(field.data, margin, place), PRISM)
-    pair, still = HullPair(prism.vert, local, *relative_pose(field, frame)), jax.lax.stop_gradient(local)
-    hull = rimmed(still) if len(still) == 3 else element_hull(still)
-    contact = closest(pair, functools.partial(prism_feature, jax.lax.stop_gradient(prism), hull))
-    return rounded_by_margin(stack([contact_row(field, contact, jnp.zeros_like(radius), radius)]), margin)
+    pair = HullPair(prism_at(field.data, margin, place), local, *relative_pose(field, frame))
+
+    def feature_of(fixed: HullPair) -> Feature:
+        return prism_feature(with_polygons(fixed.first, PRISM), rimmed(fixed.second), fixed)
+
+    row = contact_row(field, closest(pair, feature_of, near), jnp.zeros_like(radius), radius)
+    return rounded_by_margin(stack([row._replace(valid=near)]), margin)
 
 
 def pair_rows(dims: tuple[int, int]) -> int:
@@ -205,17 +233,19 @@ def pair_rows(dims: tuple[int, int]) -> int:
     return 2 if dims == (1, 1) else 1
 
 
-def element_element(first: Array, second: Array, radii: tuple[Array, Array], margin: Array) -> Candidates:
+def element_element(first: Array, second: Array, radii: tuple[Array, Array], margin: Array, near: Array) -> Candidates:
     """Two elements with vertices (k, 3) and (l, 3): capsules, or the closest points of hulls with round corners."""
     if len(first) == 2 and len(second) == 2:
         return capsule_capsule(_capsule(first, radii[0]), _capsule(second, radii[1]), margin)
     frame = Shape(jnp.mean(first, axis=0), jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype))
     one, other = (x - frame.pos[None] for x in (first, second))
     pair = HullPair(one, other, frame.mat, jnp.zeros_like(frame.pos))
-    if max(len(first), len(second)) > 3:
-        return stack([contact_row(frame, closest(pair), *radii)])
-    hulls = jax.lax.stop_gradient(tuple(rimmed(x) if len(x) == 3 else element_hull(x) for x in (one, other)))
-    return stack([contact_row(frame, closest(pair, lambda fixed: closest_side(fixed, *hulls)), *radii)])
+
+    def by_sides(fixed: HullPair) -> Feature:
+        return closest_side(fixed, rimmed(fixed.first), rimmed(fixed.second))
+
+    contact = closest(pair, searched if max(len(first), len(second)) > 3 else by_sides, near)
+    return stack([contact_row(frame, contact, *radii)._replace(valid=near)])
 
 
 def vertex_element(vertex: Array, element: Array, radius: Array) -> Candidates:
@@ -264,10 +294,12 @@ def element_hull(vertices: Array) -> Hull:
 
 
 def rimmed(vertices: Array) -> Hull:
-    """A triangle (3, 3) whose rim has sides too, so that its edges turn over by two quarters of a circle, not by half
-    of one, between whose ends there is no way that is shortest.
+    """The hull of an element, of a triangle (3, 3) with a rim that has sides too, so that its edges turn over by two
+    quarters of a circle, not by half of one, between whose ends there is no way that is shortest.
     """
     flat = element_hull(vertices)
+    if len(vertices) != 3:
+        return flat
     along = safe.normalize(jnp.roll(vertices, -1, axis=0) - vertices)
     rim = cross(along, jnp.broadcast_to(flat.outward[0], along.shape))
     edge, side = np.array([[0, 1], [1, 2], [2, 0]] * 2), 2 + np.arange(3)

@@ -246,12 +246,16 @@ def _on_sides(pair: HullPair, hull1: Hull, hull2: Hull) -> Feature:
     return widened(pair, searched(pair), hull1, hull2)
 
 
-def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched) -> Contact:
+def closest(pair: HullPair, feature_of: Callable[[HullPair], Feature] = searched, near: Array | bool = True) -> Contact:
     """Where two hulls are closest, or deepest in each other: searched without derivatives, then in closed form.
 
-    `feature_of`: finds the feature of M that is closest to the origin.
+    Args:
+      pair: the hulls.
+      feature_of: finds the feature of M that is closest to the origin; unless `near` is True it may read nothing else.
+      near: () whether it is searched; elsewhere the contact is that of some corner of M.
     """
-    feature = jax.lax.stop_gradient(feature_of(jax.lax.stop_gradient(pair)))
+    feature = where_needed(lambda _, fixed: feature_of(fixed), near, jax.lax.stop_gradient(pair))
+    feature = jax.lax.stop_gradient(feature._replace(corners=jnp.maximum(feature.corners, 1)))
     return Contact(*separation(pair, feature))
 
 

@@ -8,7 +8,8 @@ so. All are primitives of JAX, so that a kernel is traced only where a program i
 `solve_sum` adds matrices and a diagonal; on CUDA they are added while the factor reads them. `solve_gram` adds to a
 matrix M and a diagonal what rows with weights contribute, J^T K J, K one small block for each constraint: on CUDA one
 kernel writes half of the symmetric sum, without K J or J^T K J ever being stored, and another solves. Nobody else sees
-the matrix or its factor.
+the matrix or its factor. Where rounding leaves a sum in float32 without one, LAPACK solves with a little more on the
+diagonal, and the kernels raise the pivots that vanished by as much (cpu_cholesky.py).
 """
 
 import os
@@ -23,7 +24,7 @@ from jax.interpreters import ad, batching, mlir
 
 from diffsim.xla.compiled import run_alone
 from diffsim.xla.kernels import cpu_cholesky
-from diffsim.xla.kernels.cpu_cholesky import in_shares, solve_bordered
+from diffsim.xla.kernels.cpu_cholesky import in_shares, solve_rounded
 from diffsim.xla.kernels.probe import triton
 
 Array = jax.Array
@@ -296,9 +297,9 @@ def _sum_lapack(*arguments: Array) -> Array:
     """
     *matrices, diagonal, b = arguments
     if b.ndim == 1:
-        return solve_bordered(plain_sum(*matrices, diagonal), b)
+        return solve_rounded(lambda: plain_sum(*matrices, diagonal), b)
     alike = product(diagonal, jnp.eye(diagonal.shape[-1], dtype=diagonal.dtype))
-    return in_shares(lambda *terms: solve_bordered(plain_sum(*terms[:-1]), terms[-1]), *matrices, alike, b)
+    return in_shares(lambda *terms: solve_rounded(lambda: plain_sum(*terms[:-1]), terms[-1]), *matrices, alike, b)
 
 
 def _assembled(name: str, assemble: Assemble, plain: Rule, kernels: Kernels) -> Primitive:

@@ -23,6 +23,10 @@ size). The second, U x = y, is the first rows of
 
     [U y] [ x]   [ 0]
     [0 d] [-1] = [-d].
+
+A sum of matrices in float32 can lose its least eigenvalues to rounding: the inertia of a chain of forty links has some
+a million times below its largest, and stiff rows between its ends add to the largest. Then the sum has no factor, and
+is solved again with more on its diagonal, about as much as rounding took.
 """
 
 import os
@@ -147,6 +151,25 @@ def _shares() -> int:
     devices = jax.local_device_count() if jax.default_backend() == "cpu" else 1
     cores = (os.cpu_count() or 1) // devices
     return 1 << (max(1, min(cores, MOST_SHARES)).bit_length() - 1)
+
+
+def solve_rounded(summed: Callable[[], Array], b: Array) -> Array:
+    """x (..., n) with A x = b (..., n), for a sum A of float32 matrices; nan where it is far from positive definite."""
+    x = solve_bordered(summed(), b)
+    lost = jnp.any(jnp.isnan(x), axis=-1) & jnp.all(jnp.isfinite(b), axis=-1)
+
+    def raised() -> Array:
+        # summed again, so that nobody has to keep the sum
+        total = summed()
+        more = lost_to_rounding(b.shape[-1]) * jnp.eye(b.shape[-1], dtype=total.dtype)
+        return jnp.where(lost[..., None], solve_bordered(total + total * jnp.broadcast_to(more, total.shape), b), x)
+
+    return jax.lax.cond(jnp.any(lost), raised, lambda: x)
+
+
+def lost_to_rounding(n: int) -> float:
+    """The share of the diagonal that rounding may take from a sum of float32 matrices of n rows."""
+    return float(2 * np.sqrt(n) * np.finfo(np.float32).eps)
 
 
 def solve_bordered(matrix: Array, b: Array) -> Array:

@@ -8,7 +8,8 @@ same code as n = 2.
 factor: left-looking, column j of L is (A - sum_{k<j} L_k L_kj) / sqrt(d), d its entry on the diagonal.
 solve: y = L^-1 b column by column, then x = L^-T y.
 solve_sum, solve_packed: both, of matrices that are added while they are read, or of triangles; their factors, which
-nobody reads again, are packed: columns from the diagonal on, one after another.
+nobody reads again, are packed: columns from the diagonal on, one after another. No pivot of theirs is less than what
+rounding may take from a sum.
 Source: Golub and Van Loan 2013, sec. 4.2 (gaxpy Cholesky) and 3.1 (column-oriented substitution).
 
 
@@ -27,6 +28,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+
+from diffsim.xla.kernels.cpu_cholesky import lost_to_rounding
 
 Array = jax.Array
 
@@ -100,11 +103,17 @@ def _vector(lanes: _Lanes, ref: Any) -> Array:
     return triton.load(ref.at[lanes.world, lanes.row], mask=lanes.exists, other=0.0)
 
 
-def _factor(lanes: _Lanes, read: Callable[[Array], Array], l_ref: Any, barrier: Callable[[], None]) -> None:
-    """Writes the factors, whole or packed, of matrices whose columns are read by number."""
+def _factor(
+    lanes: _Lanes, read: Callable[[Array], Array], l_ref: Any, barrier: Callable[[], None], least: float = 0.0
+) -> None:
+    """Writes the factors, whole or packed, of matrices whose columns are read by number.
+
+    No pivot is below the share `least` of the entry on the diagonal.
+    """
 
     def column(j: Array, _: None) -> None:
         value, left = read(j), lanes.exists & (lanes.row >= j)
+        floor = least * _at_row(lanes, value, j)
 
         def minus(step: Array, value: Array) -> Array:
             for k in [AT_ONCE * step + i for i in range(AT_ONCE)]:
@@ -114,7 +123,8 @@ def _factor(lanes: _Lanes, read: Callable[[Array], Array], l_ref: Any, barrier: 
             return value
 
         value = jax.lax.fori_loop(0, (j + AT_ONCE - 1) // AT_ONCE, minus, value)
-        pivot = jnp.sqrt(_at_row(lanes, value, j))
+        squared = _at_row(lanes, value, j)
+        pivot = jnp.sqrt(jnp.where(squared < floor, floor, squared) if least else squared)
         column_j: Any = jnp.where(lanes.row >= j, value / pivot, 0.0)
         # packed ones have no room for the zeros
         mask = lanes.exists if len(l_ref.shape) == 3 else left
@@ -159,7 +169,7 @@ def _solve_kernel(l_ref: Any, b_ref: Any, x_ref: Any) -> None:
 def _solve_read(lanes: _Lanes, read: Callable[[Array], Array], refs: Any, barrier: Callable[[], None]) -> None:
     """Solves with matrices whose columns are read by number; packed factors are kept only until then."""
     b_ref, l_ref, x_ref = refs
-    _factor(lanes, read, l_ref, barrier)
+    _factor(lanes, read, l_ref, barrier, lost_to_rounding(lanes.n))
     x = _solve(lanes, l_ref, _vector(lanes, b_ref))
     triton.store(x_ref.at[lanes.world, lanes.row], x, mask=lanes.exists)
 

@@ -178,10 +178,40 @@ def test_shares_of_a_batch_are_the_batch(monkeypatch, count: int) -> None:
         monkeypatch.setattr(cpu_cholesky, "SHARED_OUT", since)
         monkeypatch.setattr(cpu_cholesky.os, "cpu_count", lambda cores=cores: cores)
         calls = jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:])).lower(matrix, diagonal, b).as_text()
-        assert calls.count("potrf") == (2 if cores == 2 and count == 128 else 1)
+        # each share twice: once more where a sum has no factor
+        assert calls.count("potrf") == (4 if cores == 2 and count == 128 else 2)
         found.append(jax.jit(lambda *terms: cholesky.solve_sum(terms[:1], *terms[1:]))(matrix, diagonal, b))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
+
+
+def lost(n: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Terms of a chain of n links whose ends a stiff row joins, whose sum in float32 has no factor; the exact sum."""
+    steps = np.tril(np.ones((n, n)))
+    row = np.cos(np.arange(n))
+    inertia, joined = steps.T @ steps @ steps.T @ steps, 1e7 * np.outer(row, row)
+    terms = [inertia.astype(np.float32), joined.astype(np.float32)]
+    assert np.linalg.eigvalsh((terms[0] + terms[1]).astype(float))[0] < 0
+    return terms, inertia + joined
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_a_sum_that_rounding_leaves_without_a_factor_is_solved(batch) -> None:
+    """To within what rounding took; alone, and between worlds that are not so."""
+    n = 40
+    terms, exact = lost(n)
+    b, none = np.random.default_rng(0).normal(size=n).astype(np.float32), np.zeros(n, np.float32)
+    if batch:
+        terms = [np.stack([np.eye(n, dtype=np.float32), term, term]) for term in terms]
+        b, none = (np.stack([x] * 3) for x in (b, none))
+    cpu = np.asarray(jax.jit(lambda *terms: cholesky.solve_sum(terms[:2], *terms[2:]))(*terms, none, b))
+    arguments = [x.reshape(-1, *x.shape[len(batch) :]) for x in (*terms, none, b)]
+    cuda = np.asarray(triton_kernels.solve_sum(*arguments, interpret=True)).reshape(cpu.shape)
+    for x in (cpu, cuda):
+        found = x[1] if batch else x
+        allowed = 4 * cpu_cholesky.lost_to_rounding(n) * np.max(np.diagonal(exact)) * np.max(np.abs(found))
+        assert np.max(np.abs(exact @ found - b.reshape(-1, n)[0])) < allowed
+        assert not batch or np.allclose(x[0], b[0] / 2)
 
 
 def test_bordered_solves_are_nan_where_a_matrix_is_not_positive() -> None:
