@@ -19,8 +19,8 @@ Source: MuJoCo XML reference, compiler/lengthrange; mj_setLengthRange (3.8.1).
 
 import functools
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -55,25 +55,34 @@ STRAINED = (10.0, 0.3)
 FIXED = ("meaninertia", "meanmass", "meansize", "extent", "center")
 
 
-def derive(draft: Draft, packed: Callable[[dict[str, Any]], Model]) -> None:
-    """Complete the fields with derived constants, and with what depends on these.
+@contextmanager
+def on_host() -> Iterator[None]:
+    """Arrays that are made meanwhile are float64, and on the CPU where JAX has been told that there is one."""
+    try:
+        cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        cpu = nullcontext()
+    with jax.enable_x64(True), cpu:
+        yield
+
+
+def derive(draft: Draft, model: Model, packed: Callable[[dict[str, Any]], Model]) -> None:
+    """Complete the fields with derived constants, and with what depends on these; runs `on_host`.
+
+    Args:
+      draft: the fields so far.
+      model: what `packed` makes of them.
+      packed: makes a model of fields.
 
     Raises:
       MjcfError: some constant is no finite number, most often because the inertia matrix is singular.
     """
-    # arrays stay on the CPU, where JAX has been told that there is one
-    try:
-        on_host: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:
-        on_host = nullcontext()
-    with jax.enable_x64(True), on_host:
-        model = packed(draft.fields)
-        draft.fields.update(_sound_constants(draft, model))
-        draft.problems.raise_if_any()
-        _strain_modes(draft, model)
-        _spring_dampers(draft)
-        length_ranges(draft, packed)
-        check_sleepers(draft, packed)
+    draft.fields.update(_sound_constants(draft, model))
+    draft.problems.raise_if_any()
+    _strain_modes(draft, model)
+    _spring_dampers(draft)
+    length_ranges(draft, packed)
+    check_sleepers(draft, packed)
     sizes_and_defaults.check_finite(draft)
     draft.problems.raise_if_any()
     for name in FIXED:
@@ -136,7 +145,8 @@ DIVIDED = ("dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_a
 
 def _sound_constants(draft: Draft, model: Model) -> dict[str, Any]:
     """The constants of the model; notes where inverse weights are no finite numbers, at qpos0 and near it."""
-    result = interpret(constants, model)
+    # leaves and boxes of meshes are there already
+    result = interpret(functools.partial(constants, meshes=False), model)
     if all(np.isfinite(result[name]).all() for name in DIVIDED):
         return result
     # a third of a radian or metre from qpos0, by scalar joints

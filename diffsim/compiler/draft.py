@@ -67,6 +67,8 @@ class Draft:
         self.fields: Fields = {}
         # actuators whose length range is to be found by simulation
         self.unmeasured: set[int] = set()
+        # the number of the plugin's instance that an element uses, by the element's id()
+        self.instance_of: dict[int, int] = {}
         self._index: dict[str, dict[str, Node]] = {}
 
     @functools.cached_property

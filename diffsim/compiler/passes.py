@@ -24,7 +24,7 @@ from diffsim.compiler.assets.heightfields import hfield_rows
 from diffsim.compiler.assets.meshes import mesh_fields, mesh_rows
 from diffsim.compiler.assets.textures import texture_rows
 from diffsim.compiler.budget import asked_capacities, check_capacities, warn_of_cuts
-from diffsim.compiler.derive import derive
+from diffsim.compiler.derive import derive, on_host
 from diffsim.compiler.draft import NO_HOOKS, Draft
 from diffsim.compiler.elements import settings, sleep
 from diffsim.compiler.elements.actuators import actuator_rows
@@ -53,6 +53,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     # the tree of elements as lists of objects, frames dissolved
     flatten,
     budget.check_sizes,
+    plugin_instances,
     # settings and assets
     forget_materials,
     settings.options,
@@ -83,7 +84,6 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     exclude_rows,
     equality_rows,
     tendon_rows,
-    plugin_instances,
     plugin_rows,
     actuator_rows,
     sensor_rows,
@@ -147,13 +147,14 @@ def compile_all(
     def packed(fields: dict[str, Any]) -> Model:
         return pack(fields, names, texts, **capacities, keep=keep).replace(hooks=hooks)
 
-    if refuse:
+    with on_host():
         model = packed(draft.fields)
-        check_model(draft, model)
-        draft.problems.raise_if_any()
-        if capacities == asked:
-            warn_of_cuts(model)
-    derive(draft, packed)
+        if refuse:
+            check_model(draft, model)
+            draft.problems.raise_if_any()
+            if capacities == asked:
+                warn_of_cuts(model)
+        derive(draft, model, packed)
     return packed(draft.fields)
 
 

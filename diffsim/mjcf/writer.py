@@ -19,11 +19,11 @@ import numpy as np
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from diffsim.base.checked import checked
-from diffsim.base.errors import Problem, Problems, UnsupportedError
+from diffsim.base.errors import Problems
 from diffsim.mjcf.elements.body import Inertial, standing_in
-from diffsim.mjcf.elements.sections import SECTIONS, Default, Section
-from diffsim.mjcf.elements.settings import Key
+from diffsim.mjcf.elements.sections import SECTIONS, Default, KeyframeSection, Section
 from diffsim.mjcf.kinds import FileKind, Kind
+from diffsim.mjcf.macros.keys import without_gaps
 from diffsim.mjcf.reader import check
 from diffsim.mjcf.schema import Element, children_of, xml_name
 from diffsim.mjcf.spec import MAIN, Defaults, Spec
@@ -82,6 +82,7 @@ def write(spec: Spec, path: str | Path | None = None) -> str:
             _append_foreign(etree.SubElement(root, "default"), spec, section)
         elif section.tag not in SETTINGS:
             inherited = _nothing if isinstance(section, Default) else _class_of(spec)
+            section = without_gaps(spec, section) if isinstance(section, KeyframeSection) else section
             _append(root, spec, section, section.tag, inherited)
     etree.indent(root)
     text = etree.tostring(root, encoding="unicode") + "\n"
@@ -168,22 +169,7 @@ def _texts(spec: Spec, element: Element, inherited: Inherited) -> dict[str, str]
         # what the element would have without saying it is left out
         if under is None or not np.array_equal(kind.over(under, value), under):
             texts[xml_name(name)] = _file_name(spec, element, kind, value) or kind.text(value)
-    return _without_gaps(element, texts) if isinstance(element, Key) else texts
-
-
-def _without_gaps(key: Element, texts: dict[str, str]) -> dict[str, str]:
-    """A keyframe's numbers up to the last one that it says: one that was attached may leave out the others."""
-    result = {}
-    for name, text in texts.items():
-        numbers = " ".join(text.split()).removesuffix(" nan")
-        while numbers.endswith(" nan"):
-            numbers = numbers.removesuffix(" nan")
-        if name != "name" and "nan" in numbers.split() and numbers != "nan":
-            message = "is a keyframe of an attached model, which leaves out numbers before others"
-            raise UnsupportedError([Problem(key.file, key.line, key.label, message, "delete it, or fill it in")])
-        if name == "name" or numbers != "nan":
-            result[name] = text if name == "name" else numbers
-    return result
+    return texts
 
 
 def _nothing(element: Element) -> Mapping[str, Any]:

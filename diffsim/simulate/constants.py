@@ -199,8 +199,8 @@ def set_const(model: Model) -> Model:
     return dataclasses.replace(model, stat=stat, **computed)
 
 
-def constants(model: Model) -> dict[str, Any]:
-    """The derived fields alone, by name; `stat` is a dict of its own."""
+def constants(model: Model, meshes: bool = True) -> dict[str, Any]:
+    """The derived fields alone, by name, without those of `meshes` if asked; `stat` is a dict of its own."""
     at_qpos0 = position(model, model.qpos0)
     kinematics, com, tendons, inertia, transmission = at_qpos0
     computed: dict[str, Any] = {"body_subtreemass": sum_subtree(model.topology, model.body_mass[:, None])[:, 0]}
@@ -212,7 +212,8 @@ def constants(model: Model) -> dict[str, Any]:
     if has_tendon_armature(model.topology):
         without = compute_inertia(model, com, tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J)))
     computed["dof_M0"] = without.M.diagonal
-    computed |= around(trees(model.topology), model.mesh_vert)
+    if meshes:
+        computed |= around(trees(model.topology), model.mesh_vert)
     computed["eq_data"] = _relative_poses(model, kinematics)
     computed["actuator_biasprm"] = _damping_from_ratio(model, transmission, computed["dof_M0"])
     if model.topology.nflex:
@@ -271,7 +272,9 @@ def _spring_lengths(model: Model) -> Array:
     """tendon_lengthspring (ntendon, 2), m; where it is (-1, -1), the length at qpos_spring."""
     if not model.topology.ntendon:
         return model.tendon_lengthspring
-    length = position(model, model.qpos_spring).tendons.ten_length
+    inputs, qpos = make_inputs(model), model.qpos_spring
+    kinematics = compute_kinematics(model, qpos, inputs.mocap_pos, inputs.mocap_quat)
+    length = compute_tendons(model, qpos, kinematics, compute_com_frame(model, kinematics)).ten_length
     lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
     unset = (lower == -1) & (upper == -1)
     return jnp.where(unset[:, None], length[:, None], model.tendon_lengthspring)

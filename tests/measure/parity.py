@@ -1,7 +1,9 @@
 # ruff: noqa: E402
 """Acceleration, next state and sensors beside the oracle, on every model of the test packages.
 
-python -m tests.measure.parity [--only TEXT] [--states 5] [--seed 0] [--skip DONE.log] [--numpy] [--corpus]
+python -m tests.measure.parity [--only TEXT] [--states 5] [--seed 0] [--numpy] [--corpus] [--seconds 280] [--again]
+
+It goes on where it stopped: what stands in the log is not run again, but with `--again` what was not equal.
 
 With --numpy the traced program is run by numpy: sooner where little has to be solved (11 s for 20), much later where
 solvers run to their limit.
@@ -49,6 +51,7 @@ import diffsim
 from diffsim import envs
 from diffsim.base.errors import DiffsimError, UnsupportedError
 from tests.measure import corpus
+from tests.measure.resumed import resumed
 
 PACKAGES = ("dm_control/suite/*.xml", "gymnasium/envs/mujoco/assets/*.xml", "mujoco/mjx/test_data/**/*.xml")
 CORPUS = HERE.parent / ".corpus" / "files"
@@ -192,26 +195,37 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models whose name contains this")
     parser.add_argument("--states", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--skip", type=pathlib.Path, help="a log: models that it has are not run again")
+    parser.add_argument("--log", type=pathlib.Path, help="default out/parity.jsonl, with --corpus .corpus/parity.jsonl")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no model after so many")
+    parser.add_argument("--again", action="store_true", help="run anew what was not equal")
     parser.add_argument("--numpy", action="store_true", help="run the traced program by numpy, uncompiled")
     parser.add_argument("--corpus", action="store_true", help="the files that `make corpus` downloads")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     oracle.mujoco.set_mju_user_warning(lambda text: None)
-    done = options.skip.read_text() if options.skip else ""
-    counts: Counter[str] = Counter()
-    known = LEDGER | WITHOUT_ORACLE
-    for name, source in (robots() if options.corpus else sources()).items():
-        if options.only in name and f"{name}: " not in done:
-            start = time.perf_counter()
-            verdict, text = ("ledger", known[name]) if name in known else judge(source, options)
-            if verdict == "not comparable" and name in OTHER_CONTACTS:
-                verdict, text = "ledger", f"{OTHER_CONTACTS[name]}; {text}"
-            counts[verdict] += 1
-            print(f"{name}: {verdict}, {text} ({time.perf_counter() - start:.0f} s)", flush=True)
-            jax.clear_caches()
-    total = counts.total()
-    print(f"PARITY models={total} states={options.states} seed={options.seed} {dict(counts)}", flush=True)
+    known, models = LEDGER | WITHOUT_ORACLE, robots() if options.corpus else sources()
+    names = [name for name in (corpus.in_turn(list(models)) if options.corpus else models) if options.only in name]
+    log = CORPUS.parent / "parity.jsonl" if options.corpus else HERE.parent / "out" / "parity.jsonl"
+
+    def one(name: str) -> dict[str, str]:
+        start = time.process_time()
+        verdict, text = ("ledger", known[name]) if name in known else judge(models[name], options)
+        if verdict == "not comparable" and name in OTHER_CONTACTS:
+            verdict, text = "ledger", f"{OTHER_CONTACTS[name]}; {text}"
+        print(f"{name}: {verdict}, {text} ({time.process_time() - start:.0f} s)", flush=True)
+        jax.clear_caches()
+        return {"verdict": verdict, "text": text}
+
+    stale = lambda line: options.again and line["verdict"] not in ("equal", "ledger")  # noqa: E731
+    lines = resumed(options.log or log, names, one, options.seconds, stale)
+    counts = Counter(line["verdict"] for line in lines)
+    for line in lines:
+        if line["verdict"] not in ("equal", "ledger", "refused by the oracle"):
+            print(f"{line['verdict']}: {line['path']}: {line['text']}")
+    print(
+        f"PARITY models={len(lines)} of {len(names)} states={options.states} seed={options.seed} {dict(counts)}",
+        flush=True,
+    )
     return int(counts["different"] + counts["refused"] > 0)
 
 

@@ -2,13 +2,13 @@
 
 python -m tests.measure.sleep --models /work/mj381 --steps 1000 --only tendon
 
-For each file of model/sleep and test/engine/testdata/sleep a line: steps until both would part by rounding (where a
-twin of MuJoCo, begun 1e-12 to one side or the other, is 1e-7 from it, or sleeps otherwise), greatest difference of qpos
-and qvel up to there, and whether `tree_asleep` was equal in each of these steps. Fails if it was not, or if they differ
-by more than 1e-6. Where geoms begin in exact touch rounding says whether they do, and twins part at once: there all
-begin MOVED away. `--rk4` has all of them move by Runge-Kutta, until one falls asleep: MuJoCo wakes it a step later, for
-it makes velocities within the step of accelerations that are left over; ours sleeps on. `--rest` prints what a step of
-100 humanoids costs where all sleep, as a fraction of one where they are awake.
+For each file of model/sleep and test/engine/testdata/sleep (perf/ too) a line: steps until both would part by rounding
+(where a twin of MuJoCo, begun 1e-12 to one side or the other, is 1e-7 from it, or sleeps otherwise), greatest
+difference of qpos and qvel up to there, and whether `tree_asleep` was equal in each of these steps. Fails if it was
+not, or if they differ by more than 1e-6. Where geoms begin in exact touch rounding says whether they do, and twins part
+at once: there all begin MOVED away. `--rk4` has all of them move by Runge-Kutta, until one falls asleep: MuJoCo wakes
+it a step later, for it makes velocities within the step of accelerations that are left over; ours sleeps on. `--rest`
+prints what a step of 100 humanoids costs where all sleep, as a fraction of one where they are awake.
 """
 
 import argparse
@@ -80,8 +80,9 @@ def compare(path: pathlib.Path, steps: int, runge_kutta: bool) -> bool:
         same += bool(model.nv == 0 or np.array_equal(state.tree_asleep, theirs["tree_asleep"]))
     awake = int(np.sum(state.tree_awake))
     print(
-        f"{path.stem:20s} {until:5d} steps until chaos, {same:5d} with the same trees asleep, differ by {worst:.1e}, "
-        f"{awake} of {model.ntree} trees awake at last" + (f", begun {moved} away" if moved else ""),
+        f"{path.parent.name}/{path.stem:20s} {until:5d} steps until chaos, {same:5d} with the same trees asleep, "
+        f"differ by {worst:.1e}, {awake} of {model.ntree} trees awake at last"
+        + (f", begun {moved} away" if moved else ""),
         flush=True,
     )
     return same == until and worst <= CLOSE
@@ -120,7 +121,7 @@ def main() -> None:
         cost_at_rest(args.models / "model/sleep/100_humanoids.xml")
         return
     folders = [args.models / "model/sleep", args.models / "test/engine/testdata/sleep"]
-    files = [path for folder in folders for path in sorted(folder.glob("*.xml")) if args.only in path.stem]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.xml")) if args.only in str(path)]
     good = [compare(path, args.steps, args.rk4) for path in files]
     print(f"sleep: {sum(good)} of {len(good)} files as MuJoCo's")
     raise SystemExit(not all(good))

@@ -53,6 +53,28 @@ def test_it_is_written_to_one_file() -> None:
     assert mjcf.write(mjcf.read(text)) == text
 
 
+def test_gaps_of_attached_keyframes_are_written_as_initial_values() -> None:
+    """What was attached first has the numbers; behind them and between them stand poses, angles, a mocap body."""
+    part = BASE.replace("</mujoco>", '<keyframe><key name="k" qpos=".3" qvel=".5"/></keyframe></mujoco>')
+    bodies = """<frame pos="1 2 3" euler="0 0 90"><frame euler="90 0 0"><body name="f" pos="0 1 0" euler="30 0 0">
+      <freejoint/><geom size=".1"/></body></frame></frame><body><joint type="ball"/><geom size=".1"/>
+      <body><joint ref="30"/><joint type="slide" ref="2"/><geom size=".1"/></body></body>"""
+    host = f"""<mujoco><asset><model name="m" file="part.xml"/></asset><worldbody>{bodies}<attach model="m" prefix="p_"/>
+      <body mocap="true" pos="1 0 0"/>{bodies.replace('name="f"', "")}</worldbody></mujoco>"""
+    spec = mjcf.read(host, assets={"part.xml": part.encode()})
+    text = mjcf.write(spec)
+    assert differences(diffsim.compile(spec), oracle.load_oracle(text)) == []
+    assert "qpos" not in mjcf.write(mjcf.read(host, assets={"part.xml": part.replace(' qpos=".3"', "").encode()}))
+
+
+def test_a_gap_that_the_compiler_fills_is_refused_where_a_body_is_aligned() -> None:
+    part = BASE.replace("</mujoco>", '<keyframe><key name="k" qpos=".3"/></keyframe></mujoco>')
+    host = """<mujoco><asset><model name="m" file="part.xml"/></asset><worldbody><attach model="m" prefix="p_"/>
+      <body><freejoint align="true"/><geom size=".1"/></body></worldbody></mujoco>"""
+    with pytest.raises(UnsupportedError, match="leaves out the pose of a free body"):
+        mjcf.write(mjcf.read(host, assets={"part.xml": part.encode()}))
+
+
 def test_files_come_from_the_attached_models_folder(tmp_path) -> None:
     for folder, content in (("one", b"1"), ("two", b"2")):
         (tmp_path / folder).mkdir()

@@ -34,7 +34,7 @@ def written_and_read(spec: mjcf.Spec) -> mjcf.Spec:
 @pytest.fixture
 def underived(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models without their derived constants, which follow from the rest."""
-    monkeypatch.setattr("diffsim.compiler.passes.derive", lambda draft, packed: None)
+    monkeypatch.setattr("diffsim.compiler.passes.derive", lambda draft, model, packed: None)
 
 
 def assert_comes_back(spec: mjcf.Spec) -> None:

@@ -7,6 +7,7 @@ their order, and no surface.
 Source: MuJoCo "XML reference", extension; `mjCMesh::LoadSDF` of user_mesh.cc (3.8.1).
 """
 
+import json
 from typing import NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from diffsim.compiler.draft import Draft, Node
 from diffsim.compiler.host.interpret import interpret
 from diffsim.geometry.sdf.data import OCTREE
 from diffsim.geometry.sdf.functions import FUNCTIONS, FieldFunction
-from diffsim.mjcf.elements.deformable import MUJOCO, Config, Plugin, PluginInstance
+from diffsim.mjcf.elements.deformable import MUJOCO, Plugin
 from diffsim.mjcf.files.surface import Surface
 from diffsim.mjcf.resources import AssetError
 
@@ -58,55 +59,39 @@ def field_of(draft: Draft, node: Node) -> FieldUse | None:
     plugin = node.e.first(Plugin)
     if plugin is None:
         return None
-    name, settings = _named(draft, plugin)
+    number = draft.instance_of[id(plugin)]
+    name, settings = json.loads(draft.fields["plugins"][number])
     if name in FUNCTIONS:
         return FieldUse(name, _known_parameters(name, settings))
     if name.startswith(MUJOCO):
         hint = near_match(name, FUNCTIONS, listed=8)
         raise AssetError(f"plugin '{name}' is no distance field that diffsim knows", hint)
     if name in draft.plugins:
-        try:
-            values = draft.plugins[name].values({setting.key: setting.value for setting in settings})
-        except ValueError as error:
-            raise AssetError(f"plugin '{name}' {error}") from error
-        return FieldUse(name, np.concatenate([np.zeros(0), *map(np.ravel, values.values())]))
-    return FieldUse(name, np.array([_number(setting) for setting in settings]))
+        first, count = (draft.fields[f"plugin_number{end}"][number] for end in ("adr", "num"))
+        return FieldUse(name, draft.fields["plugin_number"][first : first + count])
+    return FieldUse(name, np.array([_number(*setting) for setting in settings.items()]))
 
 
-def _known_parameters(name: str, settings: list[Config]) -> np.ndarray:
+def _known_parameters(name: str, settings: dict[str, str]) -> np.ndarray:
     """The parameters (k,) of a function, by default or set."""
     function = FUNCTIONS[name]
     parameters = np.array(function.defaults)
-    for setting in settings:
-        if setting.key not in function.names:
-            hint = near_match(setting.key, function.names, listed=8)
-            raise AssetError(f"plugin '{name}' has no setting '{setting.key}'", hint)
-        parameters[function.names.index(setting.key)] = _number(setting)
+    for key, value in settings.items():
+        if key not in function.names:
+            hint = near_match(key, function.names, listed=8)
+            raise AssetError(f"plugin '{name}' has no setting '{key}'", hint)
+        parameters[function.names.index(key)] = _number(key, value)
     return parameters
 
 
-def _named(draft: Draft, plugin: Plugin) -> tuple[str, list[Config]]:
-    """The name of a plugin and its settings, its own or those of the instance that it names."""
-    if plugin.instance is None:
-        if plugin.plugin is None:
-            raise AssetError("the plugin has neither attribute 'plugin' nor 'instance'")
-        return plugin.plugin, plugin.each(Config)
-    instances = {each.name: each for each in draft.spec.all(PluginInstance)}
-    instance = instances[plugin.instance]
-    name = instance.parent.plugin  # type: ignore[union-attr]
-    if plugin.plugin not in (None, name):
-        raise AssetError(f"instance '{plugin.instance}' is one of plugin '{name}', not of '{plugin.plugin}'")
-    return name, instance.each(Config)
-
-
-def _number(setting: Config) -> float:
+def _number(key: str, text: str) -> float:
     """A setting that is not empty, as a number."""
     try:
-        value = float(setting.value)
+        value = float(text)
     except ValueError:
         value = np.nan
     if not np.isfinite(value):
-        raise AssetError(f"setting '{setting.key}' of a plugin is a number, not '{setting.value}'")
+        raise AssetError(f"setting '{key}' of a plugin is a number, not '{text}'")
     return value
 
 

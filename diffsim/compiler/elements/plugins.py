@@ -30,7 +30,9 @@ JOBS = {"actuator": "force", "sensor": "sensor", "body": "passive", "geom": "dis
 
 
 def plugin_instances(draft: Draft) -> None:
-    """plugins, plugin_stateadr, plugin_statenum, plugin_numberadr, plugin_numbernum, plugin_number, and their sizes."""
+    """plugins, plugin_stateadr, plugin_statenum, plugin_numberadr, plugin_numbernum, plugin_number, and their sizes;
+    and which instance an element uses (`Draft.instance_of`).
+    """
     spec, rows = draft.spec, []
     elements: list[Any] = list(spec.all(PluginInstance))
     inner: list[Any] = spec.all(PluginElement)
@@ -38,11 +40,11 @@ def plugin_instances(draft: Draft) -> None:
     ordered = [element for element in inner if isinstance(element.parent, Mesh)]
     ordered += [element for element in others if element.tag == "plugin"]
     ordered += [element for element in inner if not isinstance(element.parent, Mesh)]
-    known = set[int]()
+    numbers: dict[int | str, int] = {}
     for element in [*elements, *(element for element in ordered if element.instance is None)]:
-        if _identity(element) in known:
+        if _identity(element) in numbers:
             continue
-        known.add(_identity(element))
+        numbers[_identity(element)] = len(rows)
         holder: Any = element.parent if isinstance(element, PluginInstance) else element
         name = holder.plugin
         settings, plugin = {setting.key: setting.value for setting in element.each(Config)}, draft.plugins.get(name)
@@ -50,9 +52,20 @@ def plugin_instances(draft: Draft) -> None:
             draft.problems.add(element, "has neither attribute 'plugin' nor 'instance'")
         values = None if plugin is None else _checked(draft, element, plugin.values, settings, {})
         states = 0 if plugin is None else count_of(plugin.states, values or {})
-        numbers = np.concatenate([np.zeros(0), *map(np.ravel, (values or {}).values())])
-        rows.append((name or "", settings, states, numbers, plugin is None))
-        draft.add("plugin", Node(element, element, len(rows) - 1))
+        parameters = np.concatenate([np.zeros(0), *map(np.ravel, (values or {}).values())])
+        rows.append((name or "", settings, states, parameters, plugin is None))
+        node = draft.add("plugin", Node(element, element, len(rows) - 1))
+        if node.name:
+            numbers[node.name] = node.id
+    for element in ordered:
+        number = numbers.get(_identity(element) if element.instance is None else element.instance)
+        if number is None:
+            draft.problems.add(element, f"no instance of a plugin is called '{element.instance}'")
+            continue
+        name, draft.instance_of[id(element)] = rows[number][0], number
+        if element.plugin not in (None, name):
+            message = f"instance '{element.instance}' is one of plugin '{name}', not of '{element.plugin}'"
+            draft.problems.add(element, message)
     draft.problems.raise_if_any()
     states, counts = np.array([row[2] for row in rows], int), np.array([len(row[3]) for row in rows], int)
     draft.fields.update(
@@ -70,23 +83,15 @@ def plugin_instances(draft: Draft) -> None:
 
 def plugin_rows(draft: Draft) -> None:
     """body_plugin, geom_plugin, actuator_plugin, sensor_plugin, and actuator_pidprm."""
-    nodes, parameters = draft.nodes["plugin"], []
-    numbers = {_identity(node.source): node.id for node in nodes} | {node.name: node.id for node in nodes if node.name}
+    parameters = []
     for kind in JOBS:
         column = np.full(len(draft.nodes[kind]), -1)
         for node in draft.nodes[kind]:
             element: Any = node.source if node.source.tag == "plugin" else node.source.first(PluginElement)
             if element is None:
                 continue
-            identity = _identity(element) if element.instance is None else element.instance
-            if identity not in numbers:
-                draft.problems.add(element, f"no instance of a plugin is called '{element.instance}'")
-                continue
-            column[node.id] = number = numbers[identity]
+            column[node.id] = number = draft.instance_of[id(element)]
             name, settings = json.loads(draft.fields["plugins"][number])
-            if element.plugin not in (None, name):
-                message = f"instance '{element.instance}' is one of plugin '{name}', not of '{element.plugin}'"
-                draft.problems.add(element, message)
             job, hint = JOBS[kind], f"load the model with hooks=Hooks(plugins={{'{name}': Plugin({JOBS[kind]}=...)}})"
             if name in draft.plugins and getattr(draft.plugins[name], job) is None:
                 message = f"plugin '{name}' has no function '{job}', which {kind} '{element.label}' needs"

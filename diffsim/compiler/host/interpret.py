@@ -68,6 +68,9 @@ class _Program:
         for equation in reversed(jaxpr.eqns):
             outputs = [self._number(variable) for variable in equation.outvars]
             outputs = [output if output in seen else 0 for output in outputs]
+            # nothing reads it
+            if not any(outputs) and not equation.effects:
+                continue
             inputs = [self._number(variable) for variable in equation.invars]
             last = [read for read in dict.fromkeys(inputs) if read not in seen and self.literals[read] is None]
             seen.update(inputs)

@@ -12,7 +12,7 @@ Source: MuJoCo "XML reference", mesh; the formats' public descriptions; tinyobjl
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -126,26 +126,35 @@ MOST_CORNERS, MOST_WORK, LEAST_WORK = 1000, 50_000_000, 3000
 FAN = np.array([[0, 1, 2], [0, 2, 3]])
 
 
-@dataclass
-class _ObjLines:
-    """The lines of a file by kind, without their keyword."""
+SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 
-    vertex: list[bytes]
-    texcoord: list[bytes]
-    normal: list[bytes]
-    face: list[bytes]
+
+class _Lines:
+    """The lines of a file that are of one kind, without their keyword, each ended by a newline."""
+
+    def __init__(self, text: Array) -> None:
+        """Of bytes (n,)."""
+        self.text = text.tobytes()
+        # where words begin, and how many there are in each line
+        ends = np.flatnonzero(text == ord("\n"))
+        begins = ~SPACE[text]
+        begins[1:] &= SPACE[text[:-1]]
+        self.count = np.add.reduceat(begins, np.append(0, ends[:-1] + 1), dtype=int) if len(ends) else np.zeros(0, int)
+
+    def __len__(self) -> int:
+        return len(self.count)
 
 
 def read_obj(data: bytes) -> Surface:
     """A surface from OBJ. Raises AssetError where the file is damaged."""
     lines = _sorted_lines(data)
-    check_count(len(lines.vertex), MOST_VERTICES, "vertices")
-    check_count(len(lines.face), MOST_FACES, "polygons")
-    vertex, normal = _obj_numbers(lines.vertex, 3, 3), _obj_numbers(lines.normal, 3, 3)
-    texcoord = _obj_numbers(lines.texcoord, 1, 2)
+    check_count(len(lines["v"]), MOST_VERTICES, "vertices")
+    check_count(len(lines["f"]), MOST_FACES, "polygons")
+    vertex, normal = _obj_numbers(lines["v"], 3, 3), _obj_numbers(lines["vn"], 3, 3)
+    texcoord = _obj_numbers(lines["vt"], 1, 2)
     # images begin at the top, OBJ counts from the bottom
     texcoord[:, 1] = 1 - texcoord[:, 1]
-    corner, count = _polygons(lines.face)
+    corner, count = _polygons(lines["f"])
     # every corner has a vertex that is there; texture coordinates and normals are there, or not named
     limits = {"vertex": len(vertex), "texture coordinate": len(texcoord), "normal": len(normal)}
     for column, (what, limit) in enumerate(limits.items()):
@@ -162,22 +171,32 @@ def read_obj(data: bytes) -> Surface:
     return Surface(vertex, parts[:, :, 0], normal, texcoord, **at_corners)
 
 
-def _sorted_lines(data: bytes) -> _ObjLines:
-    """The lines that matter. Negative numbers, which count from the end of what is there so far, are made positive."""
-    rows = data.replace(b"\t", b" ").splitlines()
-    if b" " in {row[:1] for row in rows}:
-        rows = [row.lstrip() for row in rows]
+def _sorted_lines(data: bytes) -> dict[str, _Lines]:
+    """The lines that matter, by their keyword; numbers of polygons count from the beginning."""
+    data = data.replace(b"\t", b" ").replace(b"\r\n", b"\n").replace(b"\r", b"\n") + b"\n"
+    text = np.append(np.frombuffer(data, np.uint8), np.frombuffer(b"\n\n", np.uint8))
+    end = np.flatnonzero(text[:-2] == ord("\n"))
+    start = np.append(0, end[:-1] + 1)
+    # the keyword begins where a line is not blank, or at its end
+    word = np.flatnonzero(text != ord(" "))
+    word = word[np.searchsorted(word, start)]
+    first, second, third = text[word], text[word + 1], text[word + 2]
+    alone, pair = (np.isin(after, list(b" \n")) for after in (second, third))
+    kinds = {"v": (first == ord("v")) & alone, "f": (first == ord("f")) & (second == ord(" "))}
+    kinds |= {f"v{kind}": (first == ord("v")) & (second == ord(kind)) & pair for kind in "tn"}
     # the first group or object after the first polygon ends what counts
-    first = next((index for index, row in enumerate(rows) if row[:2] == b"f "), len(rows))
-    ends = (index for index in range(first, len(rows)) if rows[index][:2] in (b"g ", b"o ", b"g", b"o"))
-    last = next(ends, len(rows))
-    # one pass for each kind is faster than one pass that looks at everything
-    face = [row[2:] for row in rows[:last] if row[:2] == b"f "]
-    if b"-" in b"".join(face):
-        face = _positive_faces(rows[:last])
-    vertex = [row[2:] for row in rows if row[:2] == b"v " or row == b"v"]
-    texcoord, normal = ([row[3:] for row in rows if row[:3] == word + b" " or row == word] for word in (b"vt", b"vn"))
-    return _ObjLines(vertex, texcoord, normal, face)
+    ends = np.isin(first, list(b"go")) & alone & (np.cumsum(kinds["f"]) > 0)
+    last = int(np.argmax(ends)) if ends.any() else len(ends)
+    kinds["f"][last:] = False
+    for keyword, chosen in kinds.items():
+        for letter in range(len(keyword)):
+            text[word[chosen] + letter] = ord(" ")
+    length = end + 1 - start
+    lines = {keyword: _Lines(text[:-2][np.repeat(chosen, length)]) for keyword, chosen in kinds.items()}
+    if b"-" in lines["f"].text:
+        faces = _positive_faces([row.lstrip() for row in data.split(b"\n")[:last]])
+        lines["f"] = _Lines(np.frombuffer(b"".join(face + b"\n" for face in faces), np.uint8))
+    return lines
 
 
 def _positive_faces(rows: list[bytes]) -> list[bytes]:
@@ -206,43 +225,41 @@ def _integer(word: bytes) -> int:
         raise AssetError(f"is not an OBJ file: '{word[:20].decode(errors='replace')}' is not an integer") from None
 
 
-def _obj_numbers(lines: list[bytes], fewest: int, width: int) -> Array:
+def _obj_numbers(lines: _Lines, fewest: int, width: int) -> Array:
     """The first `width` numbers of each line (n, width), zero where one has fewer; float32."""
-    words: list[bytes] = b" ; ".join(lines).split()
-    if len(words) == len(lines) * (width + 1) - 1 and set(words[width :: width + 1]) <= {b";"}:
-        del words[width :: width + 1]
-    elif lines:
-        rows = [line.split() for line in lines]
-        if min(map(len, rows)) < fewest:
+    text = lines.text
+    if (lines.count != width).any():
+        if lines.count.min() < fewest:
             raise AssetError(f"is not an OBJ file: a line has fewer than {fewest} numbers")
-        words = list(chain.from_iterable(row[:width] + [b"0"] * (width - len(row)) for row in rows))
+        rows = [row.split()[:width] for row in text.splitlines()]
+        text = b" ".join(chain.from_iterable(row + [b"0"] * (width - len(row)) for row in rows))
     try:
-        numbers = np.array(list(map(float, words))).reshape(-1, width)
-    except ValueError:
+        numbers = np.fromstring(text, float, sep=" ")
+    except (ValueError, DeprecationWarning):
         raise AssetError("is not an OBJ file: not a number") from None
+    if len(numbers) != len(lines) * width:
+        raise AssetError("is not an OBJ file: not a number")
     if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
         raise AssetError("a coordinate is not finite")
-    return numbers.astype(np.float32)
+    return numbers.reshape(-1, width).astype(np.float32)
 
 
-def _polygons(rows: list[bytes]) -> tuple[Array, Array]:
+def _polygons(lines: _Lines) -> tuple[Array, Array]:
     """Corners (n, 3) of all polygons as vertex, texture coordinate and normal (-1 for none), and their counts."""
-    count = np.array([len(row.split()) for row in rows], int)
+    count, text = lines.count, lines.text.strip()
     check_count(int(count.max(initial=0)), MOST_CORNERS, "corners in a polygon")
-    joined = b" ".join(rows)
     corner = np.full((int(count.sum()), 3), -1)
-    form = next((columns for pattern, columns in _FORMS if pattern.fullmatch(joined)), None)
+    form = next((columns for pattern, columns in _FORMS if pattern.fullmatch(text)), None)
     if form is None:
-        for row, word in zip(corner, joined.split(), strict=True):
+        for row, word in zip(corner, text.split(), strict=True):
             parts = word.split(b"/")
             if len(parts) > 3 or not parts[0]:
                 raise AssetError(f"is not an OBJ file: '{word[:20].decode(errors='replace')}' is not a corner")
             row[: len(parts)] = [_integer(part) - 1 if part else -1 for part in parts]
     else:
-        words = joined.replace(b"/", b" ").split()
-        if max(map(len, words)) > 10:
+        if re.search(rb"\d{11}", text):
             raise AssetError("is not an OBJ file: a number of a corner is too large")
-        corner[:, form] = np.array(list(map(int, words))).reshape(len(corner), len(form)) - 1
+        corner[:, form] = np.fromstring(text.replace(b"/", b" "), np.int64, sep=" ").reshape(len(corner), len(form)) - 1
     return corner.astype(np.int32), count
 
 
@@ -261,48 +278,53 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     facing = cross_product(b - a, c - a) * cross_product(c - a, d - a)
     rest = np.concatenate([four[~(facing.sum(axis=1) > 0)], np.flatnonzero(count > 4)])
     lost, spent = np.zeros(len(result), bool), 0
-    for size in np.unique(count[rest]).tolist():
-        polygon = rest[count[rest] == size]
-        corners = start[polygon][:, None] + np.arange(size)
-        triangle, number, spent = _ears(vertex[corner[corners]], spent)
-        rows = place[polygon][:, None] + np.arange(size - 2)
-        result[rows] = start[polygon][:, None, None] + triangle
-        lost[rows] = np.arange(size - 2) >= number[:, None]
+    # those of up to 8 corners together, of up to 16, and so on
+    power = np.ceil(np.log2(np.maximum(count[rest], 8)))
+    for polygon in (rest[power == number] for number in np.unique(power)):
+        size = count[polygon]
+        column = np.minimum(np.arange(size.max()), size[:, None] - 1)
+        triangle, number, spent = _ears(vertex[corner[start[polygon][:, None] + column]], size, spent)
+        there = np.arange(triangle.shape[1]) < (size - 2)[:, None]
+        rows = (place[polygon][:, None] + np.arange(triangle.shape[1]))[there]
+        result[rows] = (start[polygon][:, None, None] + triangle)[there]
+        lost[rows] = (np.arange(triangle.shape[1]) >= number[:, None])[there]
     return result[~lost]
 
 
-def _ears(points: Array, spent: int) -> tuple[Array, Array, int]:
+def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     """Triangles (m, k - 2, 3) of polygons (m, k, 3), how many of them there are (m,), and the work `spent` so far.
 
     Ears are cut off in the plane of the two axes that show a polygon best. All polygons try their next corner at once.
+    Of a polygon the first `size` (m,) corners count.
     """
     count, corners = points.shape[:2]
+    column, polygon = np.arange(corners), np.arange(count)[:, None]
+    after = np.where(column + 1 < size[:, None], column + 1, 0)
     # the two coordinates in which the first real corner is largest
-    edge = np.roll(points, -1, axis=1) - points
-    turn = np.abs(cross_product(edge, np.roll(edge, -1, axis=1)))
-    real = (turn > np.finfo(np.float32).eps).any(axis=2)
+    edge = points[polygon, after] - points
+    turn = np.abs(cross_product(edge, edge[polygon, after]))
+    real = (turn > np.finfo(np.float32).eps).any(axis=2) & (column < size[:, None])
     x, y, z = turn[np.arange(count), np.argmax(real, axis=1)].T
     along_x, along_z = ((x > y) & (x > z)) | ~real.any(axis=1), (z > x) & (z > y)
     seen = np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
-    flat = np.take_along_axis(points, seen[:, None], axis=2)
+    flat = points[polygon[:, :, None], column[:, None], seen[:, None]]
     x, y = flat[:, :, 0], flat[:, :, 1]
-    area = (x * np.roll(y, -1, axis=1) - y * np.roll(x, -1, axis=1)).sum(axis=1)
+    area = np.where(column < size[:, None], x * y[polygon, after] - y * x[polygon, after], 0).sum(axis=1)
     # the corners that are left, how many these are, the one to try, and how many tries are left
-    left, size = np.tile(np.arange(corners), (count, 1)), np.full(count, corners)
-    at, tries = np.zeros(count, int), np.full(count, corners)
+    left, size = np.tile(column, (count, 1)), size.copy()
+    at, tries = np.zeros(count, int), size.copy()
     triangle, number = np.zeros((count, corners - 2, 3), int), np.zeros(count, int)
-    column = np.arange(corners)
     while len(row := np.flatnonzero((size > 3) & (tries > 0))):
         spent += max(len(row) * corners, LEAST_WORK)
         check_count(spent, MOST_WORK, "corners to try before its polygons are cut: write it as triangles")
         at[row] %= size[row]
-        turned = np.take_along_axis(left[row], (at[row, None] + column) % size[row, None], axis=1)
-        ear = _is_ear(np.take_along_axis(flat[row], turned[:, :, None], axis=1), size[row], area[row])
+        turned = left[row[:, None], (at[row, None] + column) % size[row, None]]
+        ear = _is_ear(flat[row[:, None], turned], size[row], area[row])
         cut, kept = row[ear], row[~ear]
         triangle[cut, number[cut]] = turned[ear, :3]
         # what comes after the corner that is cut off moves up
         gap = (at[cut] + 1) % size[cut]
-        left[cut] = np.take_along_axis(left[cut], np.minimum(column + (column >= gap[:, None]), corners - 1), axis=1)
+        left[cut] = left[cut[:, None], np.minimum(column + (column >= gap[:, None]), corners - 1)]
         number[cut] += 1
         size[cut] -= 1
         tries[cut] = size[cut]

@@ -14,21 +14,25 @@ Source: mjCModel::StoreKeyframes, ExpandKeyframe, RestoreState and mjXReader::Bo
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
 from diffsim.base.enums import DynType
-from diffsim.base.errors import Problems
+from diffsim.base.errors import Problem, Problems, UnsupportedError
 from diffsim.base.joints import kind_of
+from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.body import Body, Frame, FreeJoint, Joint, Replicate
 from diffsim.mjcf.elements.sections import KeyframeSection
 from diffsim.mjcf.elements.settings import Key
 from diffsim.mjcf.kinds import Vector, frozen
+from diffsim.mjcf.orientation import IDENTITY, compose, orientation_of
 from diffsim.mjcf.schema import Element
 from diffsim.mjcf.spec import Spec
 
 # as many as a file may have elements
 MOST_KEYS = 25_000
+ATTRIBUTES = ("qpos", "qvel", "act", "ctrl", "mpos", "mquat")
 # the object that each number of a keyframe's attribute belongs to, in order
 Owners = dict[str, list[Element]]
 # what an element was copied to, by identity
@@ -155,7 +159,7 @@ def owners_of(spec: Spec, among: set[int] | None = None) -> Owners:
 
     among: the identities of the elements that count; None for all. What a `<replicate>` copies counts as a body.
     """
-    owners: Owners = {name: [] for name in ("qpos", "qvel", "act", "ctrl", "mpos", "mquat")}
+    owners: Owners = {name: [] for name in ATTRIBUTES}
     for body in _bodies(spec.worldbody):
         if among is not None and id(body) not in among:
             continue
@@ -173,6 +177,63 @@ def owners_of(spec: Spec, among: set[int] | None = None) -> Owners:
         owners["act"] += (actuator.actdim if actuator.actdim >= 0 else int(not stateless)) * [source]
         owners["ctrl"].append(source)
     return owners
+
+
+def without_gaps(spec: Spec, section: KeyframeSection) -> KeyframeSection:
+    """The section with all numbers of its keyframes: where one that was attached says none, the owner's initial value.
+
+    Raises:
+      UnsupportedError: a gap is the pose of a free body that the compiler moves to its inertial frame.
+    """
+    numbers = [
+        {name: value for name in ATTRIBUTES if (value := getattr(key, name)) is not None} for key in section.children
+    ]
+    if not any(np.isnan(value).any() for values in numbers for value in values.values()):
+        return section
+    initial = {
+        name: np.concatenate(
+            [np.zeros(0), *(_initial(spec, name, list(several)) for _, several in groupby(objects, id))]
+        )
+        for name, objects in owners_of(spec).items()
+    }
+    result = section.replace(children=[])
+    for key, values in zip(section.children, numbers, strict=True):
+        for name, value in values.items():
+            whole = np.where(np.isnan(value), np.resize(initial[name], len(value)), value)
+            if np.isnan(whole).any():
+                message = "leaves out the pose of a free body that is moved to its inertial frame"
+                hint = "delete it, or fill it in"
+                raise UnsupportedError([Problem(key.file, key.line, key.label, message, hint)])
+            # what says nothing at all begins where the model does
+            values[name] = None if np.isnan(value).all() else frozen(whole, np.float64)
+        result.children.append(key.replace(parent=result, **values))
+    return result
+
+
+def _initial(spec: Spec, name: str, numbers: list[Element]) -> np.ndarray:
+    """The initial numbers of one owner for an attribute of a keyframe; not a number where the compiler moves it."""
+    place: Element | None = numbers[0]
+    if name in ("qvel", "act", "ctrl"):
+        return np.zeros(len(numbers))
+    if isinstance(place, Joint | FreeJoint):
+        joint, settings = spec.resolve(place), spec.compiler_of(place)
+        kind = kind_of(joint.type)
+        if isinstance(joint, Joint) and kind.scalar:
+            return np.array([np.deg2rad(joint.ref) if kind.angular[0] and settings.degree else joint.ref])
+        if not kind.free:
+            return np.array(IDENTITY)
+        align = getattr(joint, "align", Tristate.AUTO)
+        if align == Tristate.TRUE or (align == Tristate.AUTO and settings.alignfree):
+            return np.full(7, np.nan)
+        while not isinstance(place, Body) and place is not None:
+            place = place.parent
+    # frames around the body move it
+    pose = np.zeros(3), np.array(IDENTITY)
+    while isinstance(place, Frame | Body):
+        e = spec.resolve(place)
+        pose = compose(e.pos, orientation_of(e, spec.compiler_of(place)), *pose)
+        place = place.parent if isinstance(place.parent, Frame) else None
+    return {"mpos": pose[0], "mquat": pose[1]}.get(name, np.concatenate(pose))
 
 
 def _until(spec: Spec, last: Element) -> set[int]:
