@@ -228,10 +228,14 @@ def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[K
     shapes = [look(topology, int(geom)) for geom in geoms]
     listed = sorted(set(shapes))
     shape = np.array([listed.index(shape) for shape in shapes], dtype=int)[end.reshape(2, -1)]
-    codes, code = np.unique(shape[0] * len(listed) + shape[1], return_inverse=True)
+    code = shape[0] * len(listed) + shape[1]
+    codes, first, code, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
     looks = [(listed[number // len(listed)], listed[number % len(listed)]) for number in codes]
     wanted = [Kind((one.kind, other.kind), common_sizes(topology, one, other)) for one, other in looks]
-    runs = shared_kinds(Counter(wanted[number] for number in code))
+    numbers = Counter[Kind]()
+    for number in np.argsort(first):
+        numbers[wanted[number]] += int(count[number])
+    runs = shared_kinds(numbers)
     kinds = sorted(set(runs.values()))
     kind = np.array([kinds.index(runs[wish]) for wish in wanted], dtype=int)[code]
     order = np.lexsort((pairs.dim, kind))

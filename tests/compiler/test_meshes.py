@@ -259,3 +259,20 @@ def test_a_mesh_that_is_only_seen_moves_as_in_the_oracle() -> None:
     slope = uncompiled(jax.grad(lambda m: diffsim.step(m, state, inputs).qvel.sum()))(model)
     assert np.isfinite(slope.body_mass).all()
     assert not np.any(slope.mesh_vert)
+
+
+def test_thin_polygons_are_cut_as_by_the_oracle() -> None:
+    """Corners in line, twice in one place, and out of their plane: rounding decides what is an ear."""
+    rng, points, faces = np.random.default_rng(0), [], []
+    for _ in range(400):
+        count = int(rng.integers(4, 14))
+        along = rng.choice([0, 0.25, 0.3333, 0.5, 1], size=count)[:, None] * rng.normal(size=3)
+        spread = 10 ** rng.uniform((-3, -9), (-1, -2))
+        faces.append(1 + len(points) + np.arange(count))
+        points.extend(0.1 * rng.normal(size=3) + spread[0] * along + spread[1] * rng.normal(size=(count, 3)))
+    lines = [f"v {x:.6f} {y:.6f} {z:.6f}" for x, y, z in points] + [f"f {' '.join(map(str, face))}" for face in faces]
+    text = """<mujoco><asset><mesh file="thin.obj" inertia="shell"/></asset><worldbody>
+      <geom type="mesh" mesh="thin" contype="0" conaffinity="0"/></worldbody></mujoco>"""
+    files = {"thin.obj": "\n".join(lines).encode()}
+    theirs = oracle.mujoco.MjModel.from_xml_string(text, files)
+    np.testing.assert_array_equal(load(text, assets=files).topology.mesh_face, theirs.mesh_face)

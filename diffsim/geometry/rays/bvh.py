@@ -96,14 +96,15 @@ def tree_fields(fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
     """(leaves, triangles in each): numbers of the triangles (m, 3) of one mesh with vertices (n, 3)."""
     tree = tree_of(len(face))
-    corners = vertex[face]
-    middle = corners.min(axis=1) + corners.max(axis=1)
+    first, second, third = (vertex[face[:, corner]].T for corner in range(3))
+    lower, upper = np.minimum(np.minimum(first, second), third), np.maximum(np.maximum(first, second), third)
+    # (3, m), for numpy is fast along the last axis
+    middle = lower + upper
     # whole leaves: the last triangle stands in for those that are missing
     part = np.minimum(np.arange(tree.leaves * tree.width), len(face) - 1)[None]
     while part.shape[1] > tree.width:
-        places = middle[part]
-        axis = np.argmax(np.ptp(places, axis=1), axis=1)
-        along = np.take_along_axis(places, axis[:, None, None], axis=2)[:, :, 0]
+        places = middle[:, part]
+        along = places[np.argmax(np.ptp(places, axis=2), axis=0), np.arange(len(part))]
         half = part.shape[1] // 2
         order = np.argpartition(along, half, axis=1)
         part = np.take_along_axis(part, order, axis=1).reshape(-1, half)

@@ -122,9 +122,6 @@ _FORMS = (
 # cutting a polygon may take time that grows with the cube of its corners: corners that are compared, in all and a round
 MOST_CORNERS, MOST_WORK, LEAST_WORK = 1000, 50_000_000, 3000
 
-# corners of the two halves of a quadrilateral
-FAN = np.array([[0, 1, 2], [0, 2, 3]])
-
 
 SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 
@@ -164,7 +161,7 @@ def read_obj(data: bytes) -> Surface:
             raise AssetError(f"a polygon uses {what} {number}, of which there are {limit}")
     # polygons of fewer than three corners are none
     corner, count = corner[np.repeat(count >= 3, count)], count[count >= 3]
-    parts = corner[_cut(vertex.astype(float), corner[:, 0], count)]
+    parts = corner[_cut(vertex, corner[:, 0], count)]
     check_count(len(parts), MOST_FACES, "triangles")
     at_corners = {"facenormal": parts[:, :, 2]} if len(normal) and len(parts) else {}
     at_corners |= {"facetexcoord": parts[:, :, 1]} if len(texcoord) and len(parts) else {}
@@ -268,18 +265,12 @@ def _cut(vertex: Array, corner: Array, count: Array) -> Array:
     start, parts = np.cumsum(count) - count, count - 2
     result = np.zeros((int(parts.sum()), 3), int)
     place = np.cumsum(parts) - parts
-    three, four = np.flatnonzero(count == 3), np.flatnonzero(count == 4)
+    three = np.flatnonzero(count == 3)
     result[place[three]] = start[three][:, None] + np.arange(3)
-    quads = start[four][:, None] + np.arange(4)
-    for half, corners in enumerate(FAN):
-        result[place[four] + half] = quads[:, corners]
-    # a quadrilateral is cut well from its first to its third corner if both halves face one way
-    a, b, c, d = np.moveaxis(vertex[corner[quads]], 1, 0)
-    facing = cross_product(b - a, c - a) * cross_product(c - a, d - a)
-    rest = np.concatenate([four[~(facing.sum(axis=1) > 0)], np.flatnonzero(count > 4)])
+    rest = np.flatnonzero(count > 3)
     lost, spent = np.zeros(len(result), bool), 0
-    # those of up to 8 corners together, of up to 16, and so on
-    power = np.ceil(np.log2(np.maximum(count[rest], 8)))
+    # those of 4 corners together, of 5 to 8, of 9 to 16, and so on
+    power = np.ceil(np.log2(count[rest]))
     for polygon in (rest[power == number] for number in np.unique(power)):
         size = count[polygon]
         column = np.minimum(np.arange(size.max()), size[:, None] - 1)
@@ -295,7 +286,7 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     """Triangles (m, k - 2, 3) of polygons (m, k, 3), how many of them there are (m,), and the work `spent` so far.
 
     Ears are cut off in the plane of the two axes that show a polygon best. All polygons try their next corner at once.
-    Of a polygon the first `size` (m,) corners count.
+    Of a polygon the first `size` (m,) corners count. All in float32, as in tinyobjloader: corners in line are frequent.
     """
     count, corners = points.shape[:2]
     column, polygon = np.arange(corners), np.arange(count)[:, None]
@@ -309,7 +300,9 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
     seen = np.where(along_x[:, None], [1, 2], np.where(along_z[:, None], [0, 1], [0, 2]))
     flat = points[polygon[:, :, None], column[:, None], seen[:, None]]
     x, y = flat[:, :, 0], flat[:, :, 1]
-    area = np.where(column < size[:, None], x * y[polygon, after] - y * x[polygon, after], 0).sum(axis=1)
+    # summed in order: of thin polygons rounding decides which way round they are
+    terms = (x * y[polygon, after] - y * x[polygon, after]) * np.float32(0.5)
+    area = np.cumsum(np.where(column < size[:, None], terms, 0), axis=1, dtype=np.float32)[:, -1]
     # the corners that are left, how many these are, the one to try, and how many tries are left
     left, size = np.tile(column, (count, 1)), size.copy()
     at, tries = np.zeros(count, int), size.copy()
@@ -325,9 +318,10 @@ def _ears(points: Array, size: Array, spent: int) -> tuple[Array, Array, int]:
         # what comes after the corner that is cut off moves up
         gap = (at[cut] + 1) % size[cut]
         left[cut] = left[cut[:, None], np.minimum(column + (column >= gap[:, None]), corners - 1)]
-        number[cut] += 1
         size[cut] -= 1
-        tries[cut] = size[cut]
+        # as in tinyobjloader: where the last corner of all is the first ear, the rest stays uncut
+        tries[cut] = np.where((number[cut] == 0) & (tries[cut] == 1), 0, size[cut])
+        number[cut] += 1
         at[kept] += 1
         tries[kept] -= 1
     last = np.flatnonzero(size == 3)
@@ -342,7 +336,7 @@ def _is_ear(points: Array, size: Array, area: Array) -> Array:
     turn = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 1]) - (y[:, 1] - y[:, 0]) * (x[:, 2] - x[:, 1])
     inside = np.zeros((len(points), points.shape[1] - 3), bool)
     # a ray along x from a point inside crosses the rim of the triangle an odd number of times
-    for first, second in ((0, 1), (1, 2), (2, 0)):
+    for first, second in ((0, 2), (1, 0), (2, 1)):
         ax, ay, bx, by = x[:, first, None], y[:, first, None], x[:, second, None], y[:, second, None]
         crossed = (ay > y[:, 3:]) != (by > y[:, 3:])
         height = np.where(by != ay, by - ay, 1)
