@@ -98,12 +98,12 @@ def _leaf_faces(vertex: np.ndarray, face: np.ndarray) -> np.ndarray:
     tree = tree_of(len(face))
     first, second, third = (vertex[face[:, corner]].T for corner in range(3))
     lower, upper = np.minimum(np.minimum(first, second), third), np.maximum(np.maximum(first, second), third)
-    # (3, m), for numpy is fast along the last axis
-    middle = lower + upper
+    # rows of x, y and z: numpy is fast along the last axis
+    middle = np.ascontiguousarray(lower + upper)
     # whole leaves: the last triangle stands in for those that are missing
     part = np.minimum(np.arange(tree.leaves * tree.width), len(face) - 1)[None]
     while part.shape[1] > tree.width:
-        places = middle[:, part]
+        places = np.take(middle, part, axis=1)
         along = places[np.argmax(np.ptp(places, axis=2), axis=0), np.arange(len(part))]
         half = part.shape[1] // 2
         order = np.argpartition(along, half, axis=1)
