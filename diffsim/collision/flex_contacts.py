@@ -8,7 +8,6 @@ it is done here too. Within a flex there is no margin. Source: `engine_collision
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -32,14 +31,16 @@ from diffsim.flex.points import flex_elements
 from diffsim.geometry.colliders import Poses, data_bucket, look, single
 from diffsim.geometry.elements import (
     element_collider,
-    element_element,
     element_gap,
+    element_pairs,
     faces_of_tetrahedron,
+    hull_elements,
     pair_rows,
     prism_element,
     prisms_under,
     vertex_element,
 )
+from diffsim.geometry.hull.pairs import HullPairs, rows_if_near, rows_of_hulls
 from diffsim.geometry.sdf.pairs import field_triangles
 from diffsim.geometry.shapes import Candidates
 from diffsim.math.rotation import frame_from_z
@@ -48,7 +49,6 @@ from diffsim.types.data import Contacts, Flexes
 from diffsim.types.model import Model
 from diffsim.types.slots import FlexMeeting, FlexSlots, Meeting
 from diffsim.xla.barriers import anywhere
-from diffsim.xla.batched_loops import if_anywhere
 from diffsim.xla.gather import pick, pick_existing
 from diffsim.xla.select import where
 
@@ -58,13 +58,14 @@ FAR = 1e10
 
 
 class Found(NamedTuple):
-    """All rows (n,) of a meeting, and their parameters: `place` (n,) is a row of `table`.
+    """All rows (n,) of a meeting, one part after another, of which hulls are still to be searched; their parameters:
+    `place` (n,) is a row of `table`.
 
     `dim` (n,): contact dimensions; `flex`: both flexes, -1 for a geom; `geom`: geoms (n,) of the first side; `vert`,
     `elem`: of both sides (n, 2), -1 for none; `left_out`: rows that were not looked at.
     """
 
-    rows: Candidates
+    parts: list[Candidates | HullPairs]
     table: PairParameters
     place: np.ndarray
     dim: np.ndarray
@@ -83,11 +84,11 @@ def meeting_found(model: Model, poses: Poses, vertices: Array, meeting: Meeting 
     geoms, flexes = meeting.geoms, np.full(len(meeting.geoms), meeting.flex)
     table = completed(model, mixed(side_of(model, "geom", geoms), side_of(model, "flex", flexes)))
     place = np.searchsorted(geoms, meeting.geom)
-    rows, elements, left_out = meeting_rows(model, poses, vertices, meeting)
+    parts, elements, left_out = meeting_rows(model, poses, vertices, meeting)
     xp = jnp if meeting.searched else np
     vert, elem = (xp.stack([xp.full_like(ids, -1), ids], axis=1) for ids in (meeting.vert, elements))
     dim = condims(topology, meeting)[place]
-    return Found(rows, table, place, dim, (-1, meeting.flex), meeting.geom, vert, elem, left_out)
+    return Found(parts, table, place, dim, (-1, meeting.flex), meeting.geom, vert, elem, left_out)
 
 
 def _pair_table(model: Model, meeting: FlexMeeting) -> PairParameters:
@@ -108,15 +109,13 @@ def pairs_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
     elements = [jnp.asarray(flex_elements(topology, flex)) for flex in flexes]
     corners = [vertices[ids[which]] for ids, which in zip(elements, (near.first, near.second), strict=True)]
     radii = model.flex_radius[meeting.first], model.flex_radius[meeting.flex]
-    search = jax.vmap(lambda a, b, there: element_element(a, b, radii, table.margin[0], there))
-    sizes = int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])
-    count = pair_rows(sizes)
-    rows = _rows_where(near.there, lambda: search(*corners, near.there), count, vertices.dtype)
+    part = element_pairs(*corners, radii, table.margin[0], near.there)
+    count = pair_rows((int(topology.flex_dim[meeting.first]), int(topology.flex_dim[meeting.flex])))
     elem = jnp.repeat(jnp.stack([near.first, near.second], axis=1).astype(jnp.int32), count, axis=0)
     none = np.full(len(elem), -1, np.int32)
     dim = np.full(len(elem), pair_condims(topology, meeting)[0])
     vert = np.stack([none, none], axis=1)
-    return Found(rows, table, np.zeros(len(elem), int), dim, flexes, none, vert, elem, near.left_out)
+    return Found([part], table, np.zeros(len(elem), int), dim, flexes, none, vert, elem, near.left_out)
 
 
 def internal_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found:
@@ -132,17 +131,16 @@ def internal_found(model: Model, vertices: Array, meeting: FlexMeeting) -> Found
     if topology.flex_dim[flex] == 3:
         found = jax.vmap(lambda x: faces_of_tetrahedron(x, radius))(pick(vertices, element))
         parts.append(Candidates(*(x.reshape(-1, *x.shape[2:]) for x in found)))
-    rows = Candidates(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
     none, nothing = np.full(len(fixed.dim), -1, np.int32), jnp.zeros((), jnp.int32)
     place = np.zeros(len(fixed.dim), int)
     table = _pair_table(model, meeting)
-    return Found(rows, table, place, fixed.dim, (flex, flex), none, fixed.vert, fixed.elem, nothing)
+    return Found(parts, table, place, fixed.dim, (flex, flex), none, fixed.vert, fixed.elem, nothing)
 
 
 class MeetingRows(NamedTuple):
-    """Rows (n,), the element of each, -1 for none, and how many pairs were not looked at."""
+    """Parts of rows (n,), the element of each, -1 for none, and how many pairs were not looked at."""
 
-    rows: Candidates
+    parts: list[Candidates | HullPairs]
     elem: np.ndarray | Array
     left_out: Array
 
@@ -159,7 +157,7 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
         room = margin + model.geom_margin[geom]
         if kind in SEARCHED:
             searched = searched_contacts(model, poses, vertices, meeting, geom, room)
-            parts.append(searched.rows)
+            parts += searched.parts
             elements.append(searched.elem)
             left_out = left_out + searched.left_out
             continue
@@ -174,24 +172,18 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
         dim = int(topology.flex_dim[meeting.flex])
         function, rows, searches = element_collider(kind, dim)
         corners = jnp.moveaxis(at[: dim + 1, own[::rows]], 0, 1)
+        if function is None:
+            parts.append(hull_elements(kind, shape, corners, radius, room))
+            continue
         of_element = functools.partial(function, shape)
         if searches:
             near = jax.lax.stop_gradient(element_gap(kind, shape, corners) <= radius + room)
             search = functools.partial(jax.vmap(of_element, (0, None, None, 0)), corners, radius, room, near)
-            parts.append(_rows_where(near, search, rows, vertices.dtype))
+            parts.append(rows_if_near(near, search, vertices.dtype))
             continue
         found = jax.vmap(of_element, (0, None, None))(corners, radius, room)
         parts.append(Candidates(*(x.reshape(len(own), *x.shape[2:]) for x in found)))
-    rows = Candidates(*(jnp.concatenate(column) for column in zip(*parts, strict=True)))
-    return MeetingRows(rows, (jnp if meeting.searched else np).concatenate(elements), left_out)
-
-
-def _rows_where(near: Array, search: Callable[[], Candidates], rows: int, dtype: jnp.dtype) -> Candidates:
-    """Rows (n * rows,) of pairs (n,), which are searched if any of them is near; else there are none."""
-    dist = jnp.zeros((len(near), rows), dtype)
-    pos, upright = (jnp.broadcast_to(jnp.asarray([0, 0, z], dtype), (*dist.shape, 3)) for z in (0, 1))
-    found = if_anywhere(near, search, Candidates(dist, pos, upright, pos, dist > 0))
-    return Candidates(*(x.reshape(dist.size, *x.shape[2:]) for x in found))
+    return MeetingRows(parts, (jnp if meeting.searched else np).concatenate(elements), left_out)
 
 
 def searched_contacts(
@@ -205,7 +197,7 @@ def searched_contacts(
     if kind == GeomType.SDF:
         field = single(model, poses, geom, data_bucket(topology, kind, look(topology, geom).sizes))
         found = field_triangles(field, corners, count)
-        return MeetingRows(found.rows, jnp.asarray(touching, jnp.int32)[found.triangle], found.left_out)
+        return MeetingRows([found.rows], jnp.asarray(touching, jnp.int32)[found.triangle], found.left_out)
     field = single(model, poses, geom, data_bucket(topology, kind, prism_window(topology, flex, geom)))
     under = prisms_under(*jax.lax.stop_gradient((field, corners, radius, margin)))
     near = under.near.reshape(-1)
@@ -213,14 +205,14 @@ def searched_contacts(
     there, pair = pair < len(near), jnp.minimum(pair, len(near) - 1)
     element, place = pair // under.near.shape[1], under.place.reshape(-1, 3)[pair]
     search = jax.vmap(lambda p, x, near: prism_element(field, p, x, radius, margin, near))
-    rows = _rows_where(there, lambda: search(place, corners[element], there), 1, vertices.dtype)
+    rows = rows_if_near(there, lambda: search(place, corners[element], there), vertices.dtype)
     left_out = jnp.sum(under.left_out) + jnp.maximum(jnp.sum(near, dtype=jnp.int32) - count, 0)
-    return MeetingRows(rows, jnp.asarray(touching, jnp.int32)[element], left_out)
+    return MeetingRows([rows], jnp.asarray(touching, jnp.int32)[element], left_out)
 
 
-def slot_contacts(slots: FlexSlots, found: Found, first_key: int) -> Contacts:
-    """The contacts of some slots."""
-    rows, count = found.rows, len(found.place)
+def slot_contacts(slots: FlexSlots, found: Found, rows: Candidates, first_key: int) -> Contacts:
+    """The contacts of some slots, of the rows (n,) of their meeting."""
+    count = len(found.place)
     valid = rows.valid & (found.dim == slots.dim)
     chosen: Array | np.ndarray = np.arange(count)
     stop = slots.size
@@ -275,12 +267,18 @@ def collide_flexes(model: Model, poses: Poses, flexes: Flexes, contacts: Contact
     # after all pairs of geoms
     layout = layout_of(model)
     key = int(np.max(layout.pair_sort_key, initial=0) + np.max(layout.row_part, initial=0)) + 1
-    found, parts = dict[int, Found](), [whole]
-    for each in slots_of(model).flexes:
-        meeting = id(each.meeting)
-        if meeting not in found:
-            found[meeting] = meeting_found(model, poses, flexes.flexvert_xpos, each.meeting)
-        parts.append(slot_contacts(each, found[meeting], key))
+    runs, parts = slots_of(model).flexes, [whole]
+    meetings = {id(run.meeting): run.meeting for run in runs}
+    found = {key: meeting_found(model, poses, flexes.flexvert_xpos, each) for key, each in meetings.items()}
+    # hulls of all meetings are searched at once
+    searched = iter(rows_of_hulls([x for each in found.values() for x in each.parts if isinstance(x, HullPairs)]))
+    rows = dict[int, Candidates]()
+    for meeting, each in found.items():
+        columns = zip(*(next(searched) if isinstance(x, HullPairs) else x for x in each.parts), strict=True)
+        rows[meeting] = Candidates(*(jnp.concatenate(column) for column in columns))
+    for run in runs:
+        meeting = id(run.meeting)
+        parts.append(slot_contacts(run, found[meeting], rows[meeting], key))
         key += len(found[meeting].place)
     left_out = total([contacts.ncon_dropped, *(each.left_out for each in found.values())])
     joined = jax.tree.map(lambda *columns: jnp.concatenate(columns) if columns[0].ndim else columns[0], *parts)

@@ -24,7 +24,7 @@ from diffsim.geometry.hfield import (
     window_triangles,
     window_under,
 )
-from diffsim.geometry.hull.pairs import closest, contact_row, searched
+from diffsim.geometry.hull.pairs import HullPairs, closest, contact_row, rows_if_near
 from diffsim.geometry.hull.polytope import CORNERS, PRISM, Feature, Hull, HullPair, core, with_polygons, without_sides
 from diffsim.geometry.hull.sat import closest_side
 from diffsim.geometry.primitive.box import capsule_box
@@ -68,10 +68,11 @@ class PrismsUnder(NamedTuple):
 class ElementCollider(NamedTuple):
     """(shape, vertices (k, 3), radius, margin) -> rows, and how many these are.
 
-    One that `searches` takes a fifth argument, whether shape and element are near.
+    One that `searches` takes a fifth argument, whether shape and element are near; without a function shape and element
+    are hulls (`HullPairs`).
     """
 
-    function: Callable[..., Candidates]
+    function: Callable[..., Candidates] | None
     rows: int
     searches: bool = False
 
@@ -82,7 +83,7 @@ def element_collider(kind: GeomType, dim: int) -> ElementCollider:
         return SEGMENT[kind]
     if dim == 2 and kind in TRIANGLE:
         return TRIANGLE[kind]
-    return ElementCollider(functools.partial(round_element if kind in ROUND else convex_element, kind), 1, True)
+    return ElementCollider(functools.partial(round_element, kind) if kind in ROUND else None, 1, True)
 
 
 def element_gap(kind: GeomType, shape: Shape, vertices: Array) -> Array:
@@ -170,13 +171,12 @@ def box_triangle(shape: Shape, vertices: Array, radius: Array, margin: Array) ->
     return stack([*rows, *(_ball_triangle(corners[k], none, vertices, radius) for k in range(8))])
 
 
-def convex_element(
-    kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array, near: Array
-) -> Candidates:
-    """The closest points of two hulls with round corners."""
+def hull_elements(kind: GeomType, shape: Shape, vertices: Array, radius: Array, margin: Array) -> HullPairs:
+    """A hull and elements (n, k, 3)."""
     hull, size = core(kind, shape)
-    pair = HullPair(hull.whole.vert, vertices - shape.pos[None], shape.mat.T, jnp.zeros_like(shape.pos))
-    return stack([contact_row(shape, closest(pair, near=near), size, radius)._replace(valid=near)])
+    near = jax.lax.stop_gradient(element_gap(kind, shape, vertices) <= radius + margin)
+    turn, pos = jnp.broadcast_to(shape.mat, (*vertices.shape, 3)), jnp.broadcast_to(shape.pos, (len(vertices), 3))
+    return HullPairs(hull.whole.vert, mul_vec_t(turn, vertices - pos[:, None]), pos, shape.mat, (size, radius), near)
 
 
 def round_element(
@@ -189,7 +189,7 @@ def round_element(
     pos = pos - scale(normal, 0.5 * radius)
     if kind == GeomType.CYLINDER and len(vertices) == 3:
         normal = wall_normal(shape, pos, normal)
-    return stack([candidate(dist - radius, pos, normal, valid=near)])
+    return candidate(dist - radius, pos, normal, valid=near)
 
 
 def prisms_under(field: Shape, vertices: Array, radius: Array, margin: Array) -> PrismsUnder:
@@ -225,7 +225,7 @@ def prism_element(field: Shape, place: Array, vertices: Array, radius: Array, ma
         return prism_feature(with_polygons(fixed.first, PRISM), rimmed(fixed.second), fixed)
 
     row = contact_row(field, closest(pair, feature_of, near), jnp.zeros_like(radius), radius)
-    return rounded_by_margin(stack([row._replace(valid=near)]), margin)
+    return rounded_by_margin(row._replace(valid=near), margin)
 
 
 def pair_rows(dims: tuple[int, int]) -> int:
@@ -233,25 +233,43 @@ def pair_rows(dims: tuple[int, int]) -> int:
     return 2 if dims == (1, 1) else 1
 
 
-def element_element(first: Array, second: Array, radii: tuple[Array, Array], margin: Array, near: Array) -> Candidates:
-    """Two elements with vertices (k, 3) and (l, 3): capsules, or the closest points of hulls with round corners."""
-    if len(first) == 2 and len(second) == 2:
-        return capsule_capsule(_capsule(first, radii[0]), _capsule(second, radii[1]), margin)
-    frame = Shape(jnp.mean(first, axis=0), jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype))
-    one, other = (x - frame.pos[None] for x in (first, second))
-    pair = HullPair(one, other, frame.mat, jnp.zeros_like(frame.pos))
+def element_pairs(
+    first: Array, second: Array, radii: tuple[Array, Array], margin: Array, near: Array
+) -> HullPairs | Candidates:
+    """Elements with vertices (n, k, 3) and (n, l, 3) against each other: hulls, or the rows (n * `pair_rows`,) of
+    capsules and triangles.
+    """
+    if first.shape[1] == second.shape[1] == 2:
+
+        def capsules(first: Array, second: Array) -> Candidates:
+            return capsule_capsule(_capsule(first, radii[0]), _capsule(second, radii[1]), margin)
+
+        rows = jax.vmap(capsules)(first, second)
+        rows = rows._replace(valid=rows.valid & near[:, None])
+        return Candidates(*(x.reshape(-1, *x.shape[2:]) for x in rows))
+    pos = jnp.mean(first, axis=1)
+    one, other = first - pos[:, None], second - pos[:, None]
+    upright = jnp.eye(3, dtype=pos.dtype)
+    if max(first.shape[1], second.shape[1]) > 3:
+        return HullPairs(one, other, pos, upright, radii, near)
 
     def by_sides(fixed: HullPair) -> Feature:
         return closest_side(fixed, rimmed(fixed.first), rimmed(fixed.second))
 
-    contact = closest(pair, searched if max(len(first), len(second)) > 3 else by_sides, near)
-    return stack([contact_row(frame, contact, *radii)._replace(valid=near)])
+    def row(one: Array, other: Array, pos: Array, near: Array) -> Candidates:
+        frame = Shape(pos, upright, jnp.zeros_like(pos))
+        contact = closest(HullPair(one, other, upright, jnp.zeros_like(pos)), by_sides, near)
+        return contact_row(frame, contact, *radii)._replace(valid=near)
+
+    return rows_if_near(near, lambda: jax.vmap(row)(one, other, pos, near), pos.dtype)
 
 
 def vertex_element(vertex: Array, element: Array, radius: Array) -> Candidates:
     """A vertex (3,), a ball, against a segment or triangle (k, 3) with the same radius."""
     ball = Shape(vertex, jnp.eye(3, dtype=vertex.dtype), jnp.broadcast_to(radius, (3,)))
-    return element_collider(SPHERE, len(element) - 1).function(ball, element, radius, jnp.zeros_like(radius))
+    function = element_collider(SPHERE, len(element) - 1).function
+    assert function is not None
+    return function(ball, element, radius, jnp.zeros_like(radius))
 
 
 def faces_of_tetrahedron(vertices: Array, radius: Array) -> Candidates:

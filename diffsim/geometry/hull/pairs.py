@@ -8,7 +8,7 @@ Source: `engine_collision_gjk.c` of 3.8.1 for what counts as flat, and for where
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -34,7 +34,7 @@ from diffsim.geometry.shapes import Candidates, Shape, candidate, relative_pose,
 from diffsim.math import safe
 from diffsim.math.vector import cross, dot, mul_vec, mul_vec_t, scale
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.batched_loops import in_parts, where_needed
+from diffsim.xla.batched_loops import if_anywhere, in_parts, where_needed
 from diffsim.xla.select import greatest
 
 Array = jax.Array
@@ -280,6 +280,84 @@ def contact_row(shape1: Shape, contact: Contact, radius1: Array, radius2: Array)
     local = 0.5 * (contact.point1 + contact.point2 + scale(contact.normal, radius1 - radius2))
     pos = shape1.pos + mul_vec(shape1.mat, local)
     return candidate(contact.dist - radius1 - radius2, pos, mul_vec(shape1.mat, contact.normal))
+
+
+class HullPairs(NamedTuple):
+    """Pairs (n,) of hulls with round corners, which may be searched together with others.
+
+    In a frame at `pos` (n, 3) with axes `mat` (3, 3): vertices `first` (n, v, 3), or (v, 3) of one hull that all meet,
+    and `second` (n, w, 3), m. Their `radii`, and which pairs are `near` (n,): others have no row.
+    """
+
+    first: Array
+    second: Array
+    pos: Array
+    mat: Array
+    radii: tuple[Array, Array]
+    near: Array
+
+
+# hulls of at most so many vertices are searched by one program
+SMALL = 8
+
+
+def rows_of_hulls(several: Sequence[HullPairs]) -> list[Candidates]:
+    """The rows (n,) of each: the closest points of hulls."""
+    small = [number for number, pairs in enumerate(several) if pairs.first.shape[-2] <= SMALL]
+    groups = [small, *([number] for number in range(len(several)) if number not in small)]
+    rows = dict[int, Candidates]()
+    for group in filter(None, groups):
+        features = _features([several[number] for number in group])
+        rows |= {number: _hull_rows(several[number], feature) for number, feature in zip(group, features, strict=True)}
+    return [rows[number] for number in range(len(several))]
+
+
+def _features(several: Sequence[HullPairs]) -> list[Feature]:
+    """What touches of all pairs, in one search."""
+    fixed = [jax.lax.stop_gradient((pairs.first, pairs.second, pairs.near)) for pairs in several]
+    firsts, seconds, nears = (list(column) for column in zip(*fixed, strict=True))
+    shared = len(fixed) == 1 and firsts[0].ndim == 2
+
+    def joined(parts: list[Array]) -> Array:
+        """All vertices (n, v, 3), padded by copies of a first one, which no search finds."""
+        most = max(part.shape[-2] for part in parts)
+        whole = (jnp.broadcast_to(part, (len(near), *part.shape[-2:])) for part, near in zip(parts, nears, strict=True))
+        return jnp.concatenate([jax.vmap(functools.partial(_padded, length=most))(part) for part in whole])
+
+    def search(near: Array, first: Array, second: Array) -> Feature:
+        frame = jnp.eye(3, dtype=first.dtype), jnp.zeros((3,), first.dtype)
+        return where_needed(lambda _, ends: searched(HullPair(*ends, *frame)), near, (first, second))
+
+    arguments = jnp.concatenate(nears), firsts[0] if shared else joined(firsts), joined(seconds)
+    found = jax.vmap(search, (0, None if shared else 0, 0))(*arguments)
+    # where nobody searched, a corner
+    found = jax.lax.stop_gradient(found._replace(corners=jnp.maximum(found.corners, 1)))
+    cuts = np.cumsum([len(near) for near in nears])[:-1]
+    columns = zip(*(jnp.split(column, cuts) for column in found), strict=True)
+    return [Feature(*column) for column in columns]
+
+
+def _hull_rows(pairs: HullPairs, feature: Feature) -> Candidates:
+    """Closed forms of what was found; nothing is computed where no pair is near."""
+    shared = pairs.first.ndim == 2
+
+    def row(feature: Feature, first: Array, second: Array, pos: Array, near: Array) -> Candidates:
+        pair = HullPair(first, second, jnp.eye(3, dtype=pos.dtype), jnp.zeros_like(pos))
+        frame = Shape(pos, pairs.mat, jnp.zeros_like(pos))
+        return contact_row(frame, Contact(*separation(pair, feature)), *pairs.radii)._replace(valid=near)
+
+    def rows() -> Candidates:
+        columns = feature, pairs.first, pairs.second, pairs.pos, pairs.near
+        return jax.vmap(row, (0, None if shared else 0, 0, 0, 0))(*columns)
+
+    return rows_if_near(pairs.near, rows, pairs.pos.dtype)
+
+
+def rows_if_near(near: Array, rows: Callable[[], Candidates], dtype: jnp.dtype) -> Candidates:
+    """Rows (n,) of pairs that are not all apart, or none: where nothing is near nothing is computed."""
+    dist = jnp.zeros(near.shape, dtype)
+    pos, upright = (jnp.broadcast_to(jnp.asarray([0, 0, z], dtype), (len(near), 3)) for z in (0, 1))
+    return if_anywhere(near, rows, Candidates(dist, pos, upright, pos, dist > 0))
 
 
 def _body(hull: Hull, corner: Array, place: Array, normal: Array) -> _Body:
