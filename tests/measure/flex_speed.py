@@ -1,9 +1,9 @@
 """How fast a cloth is beside one thread of MuJoCo: `make measure WHAT=flex_speed`, a few lines.
 
 A cloth of 30 x 30 vertices that keep their edges lies on a ball, as MuJoCo left it after some steps; 16 worlds of it
-are stepped, each from a state a little apart, to MuJoCo's tolerance, which its CG needs more than 50 iterations for. Milliseconds of CPU time a step and world, of
-parts of it, of the gradient of 20 steps beside its forward run, and seconds of compilation. WORLDS=32 is the benchmark
-`cloth` of MuJoCo Warp. BITS=64,32.
+are stepped, each from a state a little apart, to MuJoCo's tolerance, for which its CG needs more than 50 iterations.
+Milliseconds of CPU time a step and world, of parts of it, of the gradient of 20 steps beside its forward run, and
+seconds of compilation. WORLDS=32 is the benchmark `cloth` of MuJoCo Warp. BITS=64,32.
 """
 
 import os
