@@ -4,10 +4,10 @@
     python -m tests.measure.first_hour arm film     # these; what was measured before is printed beside them
     python -m tests.measure.first_hour --install    # the wheel and what the tasks need, into the environment HOUR
 
-HOUR (/tmp/diffsim_hour/env) is an environment of PYTHON (python3.13); `--install` makes it where it is missing, and
-puts a wheel built from the commit at HEAD into it. A task is a program as the documentation has it, without a compile
-cache; it has passed when it ends well, wrote its files and said what it should. ROBOTS is a folder with
-`ur_description`, of the wheel example-robot-data; without it the arm is left out.
+HOUR (/tmp/diffsim_hour/env) is an environment of PYTHON (the one that runs this); `--install` makes it where it is
+missing, and puts a wheel built from the commit at HEAD into it. A task is a program as the documentation has it,
+without a compile cache; it has passed when it ends well, wrote its files and said what it should. ROBOTS is a folder
+with `ur_description`, of the wheel example-robot-data; without it the arm is left out.
 """
 
 import argparse
@@ -180,7 +180,7 @@ def install() -> None:
     (FOLDER / "source").mkdir(parents=True)
     subprocess.run(f"git archive HEAD | tar x -C {FOLDER / 'source'}", shell=True, check=True, cwd=ROOT)
     if not python.exists():
-        subprocess.run([os.environ.get("PYTHON", "python3.13"), "-m", "venv", HOUR], check=True)
+        subprocess.run([os.environ.get("PYTHON", sys.executable), "-m", "venv", HOUR], check=True)
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", wheels, FOLDER / "source"], check=True)
     (wheel,) = wheels.glob("*.whl")
