@@ -5,8 +5,8 @@ after finitely many steps: as soon as no row changes its zone, the step is exact
 or gradient below opt.tolerance after scaling by 1 / (meaninertia max(1, nv)).
 
 With hundreds of points of flexes H is neither formed nor factored. Directions are then inexact: conjugate gradients end
-when a tenth of the gradient is left (Nocedal and Wright 2006, sec. 7.1). The tolerance is then for a bound of how much
-the cost can still fall, which holds everywhere because H is at least M: 1/2 g^T M^-1 g.
+when a thirtieth of the gradient is left (Nocedal and Wright 2006, sec. 7.1). The tolerance is then for a bound of how
+much the cost can still fall, which holds everywhere because H is at least M: 1/2 g^T M^-1 g.
 
 Nonlinear conjugate gradients (Polak-Ribiere), preconditioned by M: no Hessian, one factor for all iterations.
 """
@@ -31,7 +31,7 @@ from diffsim.types.constraints import PerGroup
 Array = jax.Array
 
 # share of the gradient that an inexact direction may leave
-FORCING = 0.1
+FORCING = 0.03
 # rounding error of J a, in units of its machine epsilon
 ROUNDING = 16.0
 
