@@ -51,4 +51,4 @@ def planned(task: optimize.Task, state: diffsim.State, options: Any, name: str, 
     noisy = np.asarray(found.noisy)
     result(compilation=compiled, cpu_seconds=seconds)
     result(cost=float(found.cost), rest=float(found.idle), noisy=float(noisy.mean()))
-    result(held=float(found.held.mean()), left=float(found.goal[1] / found.goal[0]))
+    result(held=float(found.held.mean()), left=float(found.goal[1] / np.maximum(found.goal[0], 1e-9)))

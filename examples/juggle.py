@@ -19,10 +19,10 @@ def main() -> None:
         apex = place[2] + speed[2] ** 2 / (2 * 9.81)
         return jnp.stack([place[0] / 0.05, place[1] / 0.05, speed[0] / 0.3, speed[1] / 0.3, (apex - height) / 0.05])
 
+    # no goal at the end: it goes on
     task = optimize.make_task(
         model,
-        running=lambda state, data, ctrl: costs.join(0.1 * off(state, data), costs.effort(ctrl, 2.0)),
-        final=off,
+        running=lambda state, data, ctrl: costs.join(0.2 * off(state, data), costs.effort(ctrl, 2.0)),
     )
     planned(task, diffsim.make_state(model), options, "juggle", viz.View((0, 0, 0.15), 1.1, 90, -15))
 
