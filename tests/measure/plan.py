@@ -2,13 +2,13 @@
 
     make measure WHAT=plan                                     # eight tasks of mujodico, seeds 0 to 9, four CPU minutes
     .venv/bin/python -m tests.measure.plan PushBox2d 0 1 2     # some task, some seeds
-    .venv/bin/python -m tests.measure.plan held minutes=5      # the eight tasks of ours, as far as five CPU minutes go
+    .venv/bin/python -m tests.measure.plan held minutes=5      # the ten tasks of ours, as far as five CPU minutes go
     .venv/bin/python -m tests.measure.plan report              # what is known so far, a line a task
 
 A run is a line of JSON in /tmp/diffsim_measure/plan.jsonl, with its controls beside it; runs of the same text of the
 planner are not repeated, so that a long table is made of many short calls. The eight planar tasks of MuJoDiCo 3.17.0
 (PyPI `mujodico`: models, starts, goals and weights by seed) are what the defaults of `optimize.plan` were chosen on;
-the eight of ours were never looked at for that. A wheel is downloaded, and read, not installed. The goal error is
+of the ten of ours PuckAroundWall was looked at for that. A wheel is downloaded, and read, not installed. The goal error is
 (x_T - goal)' Q (x_T - goal), as a share of that of the start; under noise it is the median of 32 worlds of C MuJoCo
 with noise of 0.3% on controls and of 5% on each friction and mass, "held" the same where the plan's gains answer to
 what C MuJoCo does. "As advised" is what comes of doing what the plan's advice says: by its gains where it says that the

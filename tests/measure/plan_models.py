@@ -37,6 +37,31 @@ OURS = {
         (0, 0, 0, 0.27),
         (0, 0, 1, 1),
     ),
+    # the same puck in a pocket, whose arms must be got around too
+    "PuckFromPocket": Problem(
+        f"""<mujoco>{HEAD}<worldbody><geom type="box" size=".15 .02 .05"/>
+<geom type="box" size=".02 .06 .05" pos="-.17 -.04 0"/><geom type="box" size=".02 .06 .05" pos=".17 -.04 0"/>
+<body pos="-.1 -.3 0">{PUSHER}<body pos="0 -.18 0"><joint type="slide" axis="1 0 0" damping="8"/>
+<joint type="slide" axis="0 1 0" damping="8"/><geom type="sphere" size=".05" mass=".5"/></body></worldbody>
+{MOTORS}</mujoco>""",
+        200,
+        (0, 0, 0, 0),
+        (0.05, 0.02, 0.08, 0.01),
+        (0, 0, 0, 0.33),
+        (0, 0, 1, 1),
+    ),
+    # and behind a long wall with a gate off to the side
+    "PuckThroughGate": Problem(
+        f"""<mujoco>{HEAD}<worldbody><geom type="box" size=".3 .02 .05" pos="-.15 0 0"/>
+<geom type="box" size=".1 .02 .05" pos=".43 0 0"/><body pos="-.1 -.25 0">{PUSHER}<body pos="0 -.12 0">
+<joint type="slide" axis="1 0 0" damping="8"/><joint type="slide" axis="0 1 0" damping="8"/>
+<geom type="sphere" size=".05" mass=".5"/></body></worldbody>{MOTORS}</mujoco>""",
+        200,
+        (0, 0, 0, 0),
+        (0.05, 0.02, 0.08, 0),
+        (0, 0, 0, 0.27),
+        (0, 0, 1, 1),
+    ),
     # a T to a pose
     "PushT": Problem(
         f"""<mujoco>{HEAD}<worldbody><body pos="-.2 -.2 0">{PUSHER}<body>
