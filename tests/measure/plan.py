@@ -8,8 +8,8 @@
 A run is a line of JSON in /tmp/diffsim_measure/plan.jsonl, with its controls beside it; runs of the same text of the
 planner are not repeated, so that a long table is made of many short calls. The eight planar tasks of MuJoDiCo 3.17.0
 (PyPI `mujodico`: models, starts, goals and weights by seed) are what the defaults of `optimize.plan` were chosen on;
-of the ten of ours PuckAroundWall was looked at for that. A wheel is downloaded, and read, not installed. The goal error is
-(x_T - goal)' Q (x_T - goal), as a share of that of the start; under noise it is the median of 32 worlds of C MuJoCo
+of the ten of ours PuckAroundWall was looked at for that. A wheel is downloaded, and read, not installed. The goal error
+is (x_T - goal)' Q (x_T - goal), as a share of that of the start; under noise it is the median of 32 worlds of C MuJoCo
 with noise of 0.3% on controls and of 5% on each friction and mass, "held" the same where the plan's gains answer to
 what C MuJoCo does. "As advised" is what comes of doing what the plan's advice says: by its gains where it says that the
 motion holds with its feedback alone, else by its controls alone. The seed is the key of the search as well, so that
