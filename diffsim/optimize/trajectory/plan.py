@@ -70,7 +70,8 @@ PATIENCE, GAIN, NARROW = 5, 0.01, 0.15
 # the goal counts as reached at this share of the final cost at the start, and as kept at that one in half of the worlds
 REACHED, KEPT = 7e-3, 1e-2
 # between these shares the goal is pressed for, and where it is reached: its part of the cost counts so many times more
-AT, NEAR, PRESSED = 3e-3, 0.2, 9.0
+# pressing goes on while less than this share is left; the last tree has so many times more motions
+AT, NEAR, PRESSED, NEARER, MORE = 3e-3, 0.2, 9.0, 0.8, 4
 # worlds of robust planning
 SET = 8
 # stages of robust planning about the best motion; and where none was asked for, but it is fragile
@@ -310,30 +311,29 @@ class _Hunt:
     def explore(self) -> None:
         """Tries of all kinds, with two trees, until the goal is reached; without a goal, of both that follow costs."""
         first, second = (self.receding, self.whole) if self.steps >= LONG else (self.whole, self.receding)
-        for search in (first, self.growing, second, self.growing) if self.goal > 0 else (first, second):
+        trees = self.growing, functools.partial(self.growing, more=MORE)
+        for search in (first, trees[0], second, trees[1]) if self.goal > 0 else (first, second):
             # what a try finds is refined even where another one found what costs less so far; a goal is not given up
-            self.since = len(self.finds) if self.turn else 0
+            last, self.since = np.inf, len(self.finds) if self.turn else 0
             search()
             self.refine(REFINED, "refined", PRESSED * any(map(self.reached, self.finds[self.since :])))
             if self.near(self.best):
                 self.offer(self.descend(self.best, BRIEF)[0], "polished")
-            if self.near(self.best):
+            while self.near(self.best) and (left := min(f.final for f in self.finds[self.since :])) < NEARER * last:
+                last = left
                 self.refine(REFINED, "pressed", PRESSED)
             if any(map(self.reached, self.finds)):
                 break
         find = min(self.finds, key=self.demerit)
         lost = self.reached(find) and not self.kept(find)
-        if self.robust or lost or self.fragile(find):
+        fragile = not np.mean(find.noisy) <= FRAGILE * find.cost + 0.01 * self.idle.cost
+        if self.robust or lost or fragile:
             self.steadying = True
             self.refine(STEADIED if self.robust else STEADIER, "steadied", PRESSED * lost, find)
 
     def near(self, find: _Find) -> bool:
         """Whether a motion ends near the goal, but not at it."""
         return AT * self.goal <= find.final < NEAR * self.goal
-
-    def fragile(self, find: _Find) -> bool:
-        """Whether it costs much more under noise."""
-        return not np.mean(find.noisy) <= FRAGILE * find.cost + 0.01 * self.idle.cost
 
     def refine(self, stages: tuple, source: str, pressing: float, find: _Find | None = None) -> None:
         """Searches about a motion, None for the best, by ever more pieces that scatter less."""
@@ -375,8 +375,8 @@ class _Hunt:
             mean = np.asarray(proposal.best)[np.minimum(np.arange(self.room) + shift, pieces - 1)]
         self.offer(np.concatenate(taken), "receding")
 
-    def growing(self) -> None:
-        """A tree of motions."""
+    def growing(self, more: int = 1) -> None:
+        """A tree of motions, of so many times more of them."""
         samples, idle = self.settings.samples, self.idle.motion
         aims = aim(self.task, idle.states, idle.ctrl, REGULARIZED, samples=samples)
 
@@ -388,7 +388,7 @@ class _Hunt:
         self.turn += 1
         seed = int(jax.random.randint(jax.random.fold_in(self.key, self.turn), (), 0, 1 << 30))
         goal = (self.goal, REACHED * self.goal, np.asarray(aims.depends))
-        self.offer(grow(self.task, self.state, self.steps, samples, seed, goal, tried), "a tree of motions")
+        self.offer(grow(self.task, self.state, self.steps, samples, seed, goal, tried, more), "a tree of motions")
 
     def descend(self, find: _Find, most: int) -> tuple[_Find, Aims, int, bool]:
         """Newton steps from a motion that lower its cost, keep its goal, and cost no more under noise: the last motion,

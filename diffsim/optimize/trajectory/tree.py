@@ -35,6 +35,7 @@ def grow(
     seed: int,
     goal: tuple[float, float, np.ndarray],
     tried: Callable[[State, np.ndarray, int], Attempt],
+    more: int = 1,
 ) -> np.ndarray:
     """Controls (T, nu) of a motion that ends near the goal. The tree spreads until one is there; then the best go on.
 
@@ -42,12 +43,14 @@ def grow(
       goal: the final cost at the start, and below which it is reached; how much its residuals change with each tangent
         coordinate (nx,).
       tried: (states of all samples, their controls (samples, T, nu), length) -> what they did.
+      more: how many times more motions grow than BATCHES.
     """
     rng, lower, upper = np.random.default_rng(seed), np.asarray(task.lower), np.asarray(task.upper)
     begin, enough, slope = goal[0], goal[1], goal[2][: task.model.nv]
     depends, layers = slope > 1e-6 * np.max(slope, initial=0), min(LAYERS, steps)
     leaves, form = jax.tree.flatten(state)
-    room, length, sizes, depth = 1 + samples * (BATCHES + layers), steps // layers, slope, 0
+    spreading, length, side, sizes, depth = more * BATCHES, steps // layers, AREA * np.sqrt(2 * begin), slope, 0
+    room = 1 + samples * (spreading + layers)
     # of motions, of which the first is the start
     ends = [np.repeat(np.asarray(leaf)[None], room, axis=0) for leaf in leaves]
     knots, spent, final = np.zeros((room, len(lower)), lower.dtype), np.zeros(room), np.full(room, begin)
@@ -56,16 +59,15 @@ def grow(
     here = np.zeros(len(slope), int)
     cells, areas, motion = {here.tobytes(): 0}, {here[depends].tobytes(): 0}, np.full(room, -1)
     motion[0], (area, seen, visits) = 0, np.zeros((3, room), int)
-    for turn in range(BATCHES + layers):
+    for turn in range(spreading + layers):
         fresh = slice(1 + turn * samples, 1 + (turn + 1) * samples)
-        if turn < BATCHES and not np.any(final < enough):
+        if turn < spreading and not np.any(final < enough):
             known = slice(0, len(cells))
             past = motion[_seldom(rng, area[known], seen[known], visits, (spent + final)[motion[known]], samples)]
         else:
             among = np.flatnonzero(layer[: fresh.start] == depth)
-            nearest = np.lexsort((spent[among], np.maximum(final, enough)[among]))
-            past = np.resize(among[nearest[: int(LEAST * samples)]], samples)
-            depth += 1
+            nearest = among[np.lexsort((spent[among], np.maximum(final, enough)[among]))]
+            past, depth = np.resize(nearest[: int(LEAST * samples)], samples), depth + 1
         way, drawn = rng.uniform(size=(samples, 1)), rng.uniform(lower, upper, (samples, len(lower)))
         drawn = np.where(way > 1 - RESTING, np.clip(0, lower, upper), drawn)
         knots[fresh] = np.where((way < ONWARD) & (past > 0)[:, None], knots[past], drawn)
@@ -79,8 +81,7 @@ def grow(
         parent[fresh], layer[fresh], final[fresh] = past, layer[past] + 1, np.where(finite, did.final, np.inf)
         spent[fresh] = np.where(finite, spent[past] + np.asarray(did.cost) - np.asarray(did.final), np.inf)
         if turn == 0:
-            scatter = np.std(moved[finite], axis=0)
-            sizes = np.where(depends, AREA * np.sqrt(2 * begin) / np.where(depends, slope, 1), scatter)
+            sizes = np.where(depends, side / np.where(depends, slope, 1), np.std(moved[finite], axis=0))
         away = np.where(finite[:, None], moved, 0) / np.where(sizes > 0, sizes, np.inf)
         places = (np.sign(away) * np.ceil(np.abs(away) - STIRRED)).astype(int)
         for i in np.flatnonzero((final[fresh] < BEYOND * begin) & (layer[fresh] < layers)):
