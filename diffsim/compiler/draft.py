@@ -15,6 +15,7 @@ import numpy as np
 from diffsim.base.errors import Problems, near_match
 from diffsim.mjcf.attributes import Tristate
 from diffsim.mjcf.elements.settings import Compiler, LengthRange
+from diffsim.mjcf.files.surface import Surface
 from diffsim.mjcf.orientation import IDENTITY
 from diffsim.mjcf.resources import AssetError, ResourceError
 from diffsim.mjcf.schema import Element
@@ -67,6 +68,8 @@ class Draft:
         self.fields: Fields = {}
         # actuators whose length range is to be found by simulation
         self.unmeasured: set[int] = set()
+        # what was read of a mesh file, by its contents and kind
+        self.surfaces: dict[tuple[bytes, str], Surface] = {}
         # the number of the plugin's instance that an element uses, by the element's id()
         self.instance_of: dict[int, int] = {}
         self._index: dict[str, dict[str, Node]] = {}

@@ -64,7 +64,11 @@ def mesh_source(draft: Draft, node: Node) -> Surface:
             raise AssetError("attribute 'scale' does not apply to a distance field")
         surface = field_surface(field)
     elif e.file_:
-        surface = read_mesh(e.file_, draft.contents(node), e.content_type)
+        # two arms of one kind have the same files
+        data = draft.contents(node)
+        if (data, content) not in draft.surfaces:
+            draft.surfaces[data, content] = read_mesh(e.file_, data, e.content_type)
+        surface = draft.surfaces[data, content]
         if content == KINDS[".msh"] and e.scale.prod() <= 0:
             # triangles of a mirrored MSH are turned once by the file, and once more later
             surface = replace(surface, face=surface.face[:, [0, 2, 1]])
