@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import TrnType
-from diffsim.kinematics.jacobian import body_dof_mask, point_jacobian
+from diffsim.kinematics.jacobian import point_jacobian
 from diffsim.kinematics.joints import JointGroup, groups
+from diffsim.kinematics.tree import body_dof_mask
 from diffsim.math import safe
 from diffsim.math.rotation import quat_mul, quat_sub
 from diffsim.math.vector import cross, dot, matmul, mul_vec, mul_vec_t, scale

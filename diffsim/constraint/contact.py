@@ -25,7 +25,7 @@ from diffsim.base.enums import Cone
 from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import flex_rows
 from diffsim.constraint.rows import RawRows, Sources, contact_rows
-from diffsim.kinematics.jacobian import Axes, about, along, axes, columns
+from diffsim.kinematics.jacobian import MotionAxes, motion_axes, wrench_about, wrench_along, wrench_columns
 from diffsim.kinematics.tree import articulated_blocks, body_dof_mask, chain_mask, dof_blocks, last_dof
 from diffsim.math.linalg import BlockColumns, columns_of
 from diffsim.math.vector import cross, dot, mul_vec
@@ -103,13 +103,13 @@ def _contact_rows(source: Sources, dimensions: tuple[int, ...]) -> list[RawRows]
     groups = [run for run in source.slots.geoms if run.dim in dimensions]
     if not groups:
         return []
-    motion, bodies = axes(model.topology, source.com), slot_bodies(model, source.contacts, source.slots)
+    axes, bodies = motion_axes(model.topology, source.com), slot_bodies(model, source.contacts, source.slots)
     drift = _surface_drift(source) if model.topology.has("geom_surfacevel") else None
     spans, rows = _spans_blocks(model, source.contacts), []
     for slots in groups:
         part = slice(slots.start, slots.stop)
         buffer = jax.tree.map(lambda leaf, part=part: leaf[part] if leaf.ndim else leaf, source.contacts)
-        jacobian = _basis_jacobian(motion, buffer, bodies.mask, slots)
+        jacobian = _basis_jacobian(axes, buffer, bodies.mask, slots)
         raw = contact_rows(buffer, slots.dim, slots.start, jacobian, bodies.invweight[part])
         rows.append(
             raw._replace(
@@ -150,12 +150,12 @@ def _spans_blocks(model: Model, contacts: Contacts) -> Array | None:
     return ((first != second) & (first >= 0) & (second >= 0)).astype(contacts.dist.dtype)
 
 
-def _basis_jacobian(motion: Axes, contacts: Contacts, mask: BlockColumns, slots: Slots) -> BlockColumns:
+def _basis_jacobian(axes: MotionAxes, contacts: Contacts, mask: BlockColumns, slots: Slots) -> BlockColumns:
     """(dim * n, nv) rows of a group's contacts: translations along the frame, then rotations about it."""
     pos, frame = contacts.pos, contacts.frame
-    wrenches = [along(motion, pos, frame[:, i]) for i in range(min(slots.dim, 3))]
-    wrenches += [about(frame[:, i]) for i in range(slots.dim - 3)]
-    rows = columns(mask.blocks, motion, jnp.concatenate(wrenches))
+    wrenches = [wrench_along(axes, pos, frame[:, i]) for i in range(min(slots.dim, 3))]
+    wrenches += [wrench_about(frame[:, i]) for i in range(slots.dim - 3)]
+    rows = wrench_columns(mask.blocks, axes, jnp.concatenate(wrenches))
 
     def masked(block: Array, moves: Array) -> Array:
         count = moves.shape[0]

@@ -17,7 +17,7 @@ import numpy as np
 
 from diffsim.base.enums import ObjType
 from diffsim.constraint.rows import RawRows, Sources
-from diffsim.kinematics.jacobian import Axes, about, along, axes, body_mask, wrench_rows
+from diffsim.kinematics.jacobian import MotionAxes, motion_axes, moving_dofs, wrench_about, wrench_along, wrench_rows
 from diffsim.kinematics.tree import sum_chain
 from diffsim.math import safe
 from diffsim.math.rotation import quat_conj, quat_mul
@@ -69,22 +69,22 @@ def _ends(source: Sources, ids: np.ndarray, local: Array) -> Ends:
     return Ends(pairs, anchor)
 
 
-def _difference(source: Sources, motion: Axes, pairs: BodyPairs, wrench1: Array, wrench2: Array) -> Array:
+def _difference(source: Sources, axes: MotionAxes, pairs: BodyPairs, wrench1: Array, wrench2: Array) -> Array:
     """(3 n, nv) rows of body 1 minus rows of body 2, from unit wrenches (3, n, 6) on the bodies."""
     topology, dtype = source.model.topology, wrench1.dtype
-    rows = [wrench_rows(motion, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
-    masks = [body_mask(topology, pairs.body[:, i], dtype)[None] for i in range(2)]
+    rows = [wrench_rows(axes, wrench.reshape(-1, 6)).reshape(3, -1, source.model.nv) for wrench in (wrench1, wrench2)]
+    masks = [moving_dofs(topology, pairs.body[:, i], dtype)[None] for i in range(2)]
     return (rows[0] * masks[0] - rows[1] * masks[1]).reshape(-1, source.model.nv)
 
 
-def _translation(source: Sources, motion: Axes, ends: Ends) -> Array:
+def _translation(source: Sources, axes: MotionAxes, ends: Ends) -> Array:
     """(3 n, nv) Jacobian of anchor1 - anchor2, component-major."""
     count = len(ends.pairs.id)
     unit = jnp.eye(3, dtype=ends.anchor.dtype)[:, None, :]
     direction = jnp.broadcast_to(unit, (3, count, 3))
     point1, point2 = (jnp.broadcast_to(ends.anchor[None, :, i], direction.shape) for i in range(2))
-    wrench1, wrench2 = along(motion, point1, direction), along(motion, point2, direction)
-    return _difference(source, motion, ends.pairs, wrench1, wrench2)
+    wrench1, wrench2 = wrench_along(axes, point1, direction), wrench_along(axes, point2, direction)
+    return _difference(source, axes, ends.pairs, wrench1, wrench2)
 
 
 class BiasMotion(NamedTuple):
@@ -140,13 +140,13 @@ def connect(source: Sources, ids: np.ndarray) -> RawRows:
     """Two bodies share a point (a ball joint outside the tree)."""
     ends = _ends(source, ids, source.model.eq_data[ids, :6].reshape(-1, 2, 3))
     weight = source.model.body_invweight0[ends.pairs.body, 0]
-    motion = axes(source.model.topology, source.com)
+    axes = motion_axes(source.model.topology, source.com)
     bias = _bias_motion(source, ends)
     return _raw_rows(
         source,
         ends,
         residual=ends.anchor[:, 0] - ends.anchor[:, 1],
-        jacobian=_translation(source, motion, ends),
+        jacobian=_translation(source, axes, ends),
         weight=jnp.tile(weight[:, 0] + weight[:, 1], 3),
         jacobian_dot_v=bias.linear[:, 0] - bias.linear[:, 1],
     )
@@ -184,11 +184,11 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
     # eq_data of a weld holds the anchor of body 2 first
     ends = _ends(source, ids, source.model.eq_data[ids, :6].reshape(-1, 2, 3)[:, ::-1])
     model, pairs = source.model, ends.pairs
-    motion, bias, frames = axes(model.topology, source.com), _bias_motion(source, ends), _frames(source, pairs)
+    axes, bias, frames = motion_axes(model.topology, source.com), _bias_motion(source, ends), _frames(source, pairs)
     torquescale, inverse = model.eq_data[pairs.id, 10], quat_conj(frames.second)
     rotation = scale(quat_mul(inverse, frames.first)[:, 1:], torquescale)
     jacobian = jnp.concatenate(
-        [_translation(source, motion, ends), _rotation_jacobian(source, motion, pairs, frames, torquescale)]
+        [_translation(source, axes, ends), _rotation_jacobian(source, axes, pairs, frames, torquescale)]
     )
     invweight = model.body_invweight0[pairs.body]
     # (2, n): of translation, of rotation
@@ -204,7 +204,9 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
     )
 
 
-def _rotation_jacobian(source: Sources, motion: Axes, pairs: BodyPairs, frames: Frames, torquescale: Array) -> Array:
+def _rotation_jacobian(
+    source: Sources, axes: MotionAxes, pairs: BodyPairs, frames: Frames, torquescale: Array
+) -> Array:
     """(3 n, nv) Jacobian of the rotation residual, component-major.
 
     The residual changes by 1/2 torquescale vec(q2^-1 (0, omega1 - omega2) q1 relpose), which is linear in omega.
@@ -215,8 +217,8 @@ def _rotation_jacobian(source: Sources, motion: Axes, pairs: BodyPairs, frames: 
     columns = [0.5 * _sandwich(inverse, axis[k], frames.first) for k in range(3)]
     # (3 components of the residual, n, 3 axes of omega)
     direction = jnp.swapaxes(jnp.stack(columns, axis=-1), 0, 1) * torquescale[None, :, None]
-    wrench = about(direction)
-    return _difference(source, motion, pairs, wrench, wrench)
+    wrench = wrench_about(direction)
+    return _difference(source, axes, pairs, wrench, wrench)
 
 
 def _rotation_dot_v(bias: BiasMotion, frames: Frames) -> Array:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from diffsim.base.enums import DisableBit, Integrator
-from diffsim.dynamics.inertia import dof_armature, has_tendon_armature, is_damped, tendon_armature
+from diffsim.dynamics.inertia import DOF_DAMPING, has_reflected, reflected
 from diffsim.kinematics.tree import sum_chain, sum_subtree
 from diffsim.math.spatial import cross_force, inertia_mul
 from diffsim.math.vector import dot, matmul
@@ -38,8 +38,8 @@ def compute_bias(
       drift: (ntendon,) m/s^2, (dJ/dt qvel) of tendons.
     """
     force = newton_euler(model.topology, body_motion(model, qvel, com, velocities))
-    if has_tendon_armature(model.topology):
-        force = force + matmul(tendons.ten_J.T, tendon_armature(model) * drift)
+    if has_reflected(model.topology, "tendon_armature"):
+        force = force + matmul(tendons.ten_J.T, reflected(model, "tendon_armature") * drift)
     return Bias(qfrc_bias=force)
 
 
@@ -113,13 +113,14 @@ def motion_forces(
     """
     opt = model.opt
     explicit = opt.integrator in (Integrator.EULER, Integrator.RK4) and not damps_implicitly(model)
-    by_entries = has_tendon_armature(model.topology) or opt.noslip_iterations or opt.unrolled
+    by_entries = has_reflected(model.topology, "tendon_armature") or opt.noslip_iterations or opt.unrolled
     if by_entries or not explicit:
         return None
-    return MotionForces(model.topology, body_motion(model, qvel, com, velocities), dof_armature(model), others)
+    motion = body_motion(model, qvel, com, velocities)
+    return MotionForces(model.topology, motion, reflected(model, "dof_armature"), others)
 
 
 def damps_implicitly(model: Model) -> bool:
     """Whether Euler steps solve with the dampers of dofs, and so with another matrix than the solver's."""
     off = model.opt.disabled(DisableBit.EULERDAMP) or model.opt.disabled(DisableBit.DAMPER)
-    return model.opt.integrator == Integrator.EULER and not off and is_damped(model.topology)
+    return model.opt.integrator == Integrator.EULER and not off and has_reflected(model.topology, *DOF_DAMPING)

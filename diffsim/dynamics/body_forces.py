@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from diffsim.dynamics.bias import body_force, world_acceleration
-from diffsim.kinematics.jacobian import joint_force
+from diffsim.kinematics.jacobian import forces_on_dofs
 from diffsim.kinematics.tree import sum_chain, sum_subtree
 from diffsim.math.spatial import spatial_vector, transport_force
 from diffsim.types.data import BodyForces, ComFrame, Kinematics, Velocities
@@ -24,7 +24,7 @@ def applied_force(model: Model, inputs: Inputs, kinematics: Kinematics, com: Com
     """(nv,) N or N m: qfrc_applied + J^T xfrc_applied, which is (nbody, 6) force (N) and torque (N m) in world axes."""
     wrench = inputs.xfrc_applied
     bodies = np.arange(model.nbody)
-    return inputs.qfrc_applied + joint_force(model, com, kinematics.xipos, bodies, wrench[:, :3], wrench[:, 3:])
+    return inputs.qfrc_applied + forces_on_dofs(model, com, kinematics.xipos, bodies, wrench[:, :3], wrench[:, 3:])
 
 
 def compute_body_forces(

@@ -44,8 +44,8 @@ def joint_space_inertia(model: Model, momentum: Array, cdof: Array, tendons: Ten
     """M by blocks, from momenta of dofs (nv, 6) and their axes (nv, 6)."""
     blocks = dof_blocks(model.topology)
     parts = tuple(_block(model.topology, index, momentum, cdof) for index in blocks.index)
-    inertia = BlockDiagonal(blocks, parts).plus_diagonal(dof_armature(model))
-    return _plus_tendons(model, inertia, tendons) if has_tendon_armature(model.topology) else inertia
+    inertia = BlockDiagonal(blocks, parts).plus_diagonal(reflected(model, "dof_armature"))
+    return _plus_tendons(model, inertia, tendons) if has_reflected(model.topology, "tendon_armature") else inertia
 
 
 def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) -> Array:
@@ -63,9 +63,7 @@ def _block(topology: Topology, index: np.ndarray, momentum: Array, cdof: Array) 
 
 
 def coupled(topology: Topology, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(count, size, size) bool for dofs (i, j) of blocks: whether j is i or before it on its chain; whether i is j or
-    before it.
-    """
+    """Two masks (count, size, size) for dofs (i, j) of blocks: j is i or an ancestor of it, and the other way round."""
     lower = dof_mask(topology)[index[:, :, None], index[:, None, :]]
     return lower, np.swapaxes(lower, 1, 2)
 
@@ -76,110 +74,47 @@ def _plus_tendons(model: Model, inertia: BlockDiagonal, tendons: Tendons) -> Blo
     As in MuJoCo, whose M has no entries for dofs on different branches, these are left out of J^T a J.
     """
     blocks = inertia.blocks
-    rows, weighted = tendons.ten_J, scale(tendons.ten_J, tendon_armature(model))
+    rows, weighted = tendons.ten_J, scale(tendons.ten_J, reflected(model, "tendon_armature"))
     products = gram(columns_of(blocks, rows), columns_of(blocks, weighted))
     masks = (np.logical_or(*coupled(model.topology, index)) for index in blocks.index)
     parts = zip(inertia.parts, products.parts, masks, strict=True)
     return BlockDiagonal(blocks, tuple(part + jnp.where(mask, product, 0) for part, product, mask in parts))
 
 
-@per_topology
-def _driven_dofs(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Actuators (n,) on joints whose switch field `field` can be non-zero, and the dofs (n,) of these joints."""
-    drives = np.isin(topology.actuator_trntype, (TrnType.JOINT, TrnType.JOINTINPARENT))
-    pairs = [
-        (int(actuator), int(dof))
-        for actuator in np.flatnonzero(drives & _has(topology, field))
-        for dof in np.flatnonzero(topology.dof_jntid == topology.actuator_trnid[actuator, 0])
-    ]
-    return _columns(pairs)
+# fields of linear damping, and of the coefficients of its higher terms
+DOF_DAMPING = ("dof_damping", "dof_dampingpoly")
+TENDON_DAMPING = ("tendon_damping", "tendon_dampingpoly")
 
 
 @per_topology
-def _driven_tendons(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Actuators (n,) on tendons whose switch field `field` can be non-zero, and these tendons (n,)."""
-    drives = (topology.actuator_trntype == TrnType.TENDON) & _has(topology, field)
-    return _columns([(int(k), int(topology.actuator_trnid[k, 0])) for k in np.flatnonzero(drives)])
+def _reflecting(topology: Topology, field: str) -> tuple[np.ndarray, np.ndarray]:
+    """Actuators (n,) that can add to a field of dofs or tendons, and the dof or tendon (n,) that each adds to."""
+    target, _, name = field.partition("_")
+    present = topology.present[f"actuator_{name}"]
+    present = np.any(present, axis=tuple(range(1, present.ndim)))
+    driven, kind = topology.actuator_trnid[:, 0], topology.actuator_trntype
+    if target == "tendon":
+        actuators = np.flatnonzero(present & (kind == TrnType.TENDON))
+        return actuators, driven[actuators]
+    on_joint = present & np.isin(kind, (TrnType.JOINT, TrnType.JOINTINPARENT))
+    return np.nonzero(on_joint[:, None] & (topology.dof_jntid[None] == driven[:, None]))
 
 
-def _has(topology: Topology, field: str) -> np.ndarray:
-    """(nu,) bool: actuators whose switch field can be non-zero."""
-    present = topology.present[field]
-    return np.any(present.reshape(len(present), -1), axis=1) if present.size else np.zeros(len(present), dtype=bool)
+@per_topology
+def has_reflected(topology: Topology, *fields: str) -> bool:
+    """Whether any of some fields, as for `reflected`, can be non-zero."""
+    return any(topology.has(field) or _reflecting(topology, field)[0].size > 0 for field in fields)
 
 
-def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Two arrays (n,) from n pairs."""
-    table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+def reflected(model: Model, field: str) -> Array:
+    """A field of dofs (nv, ...) or tendons (ntendon, ...), with what actuators reflect through their gears added.
 
-
-def _add_reflected(model: Model, base: Array, values: Array, ids: tuple[np.ndarray, np.ndarray]) -> Array:
-    """`base`, with gear^2 `values` (nu, ...) of actuators added at what they drive; `ids` are (actuators, targets)."""
-    actuators, targets = ids
+    Args:
+      field: "dof_" or "tendon_" with "armature", "damping" or "dampingpoly"; armature in kg m^2 or kg.
+    """
+    base, (actuators, driven) = getattr(model, field), _reflecting(model.topology, field)
     if not actuators.size:
         return base
+    values = getattr(model, "actuator_" + field.partition("_")[2])[actuators]
     gear = model.actuator_gear[actuators, 0].reshape(-1, *[1] * (base.ndim - 1))
-    return base.at[targets].add(gear * gear * values[actuators])
-
-
-def dof_armature(model: Model) -> Array:
-    """(nv,) armature, kg m^2 or kg."""
-    ids = _driven_dofs(model.topology, "actuator_armature")
-    return _add_reflected(model, model.dof_armature, model.actuator_armature, ids)
-
-
-def tendon_armature(model: Model) -> Array:
-    """(ntendon,) armature, kg."""
-    ids = _driven_tendons(model.topology, "actuator_armature")
-    return _add_reflected(model, model.tendon_armature, model.actuator_armature, ids)
-
-
-def dof_damping(model: Model) -> tuple[Array, Array]:
-    """Linear damping (nv,) and the coefficients of its higher terms (nv, 2)."""
-    linear, higher = (_driven_dofs(model.topology, f) for f in ("actuator_damping", "actuator_dampingpoly"))
-    return (
-        _add_reflected(model, model.dof_damping, model.actuator_damping, linear),
-        _add_reflected(model, model.dof_dampingpoly, model.actuator_dampingpoly, higher),
-    )
-
-
-def tendon_damping(model: Model) -> tuple[Array, Array]:
-    """Linear damping (ntendon,) and the coefficients of its higher terms (ntendon, 2)."""
-    linear, higher = (_driven_tendons(model.topology, f) for f in ("actuator_damping", "actuator_dampingpoly"))
-    return (
-        _add_reflected(model, model.tendon_damping, model.actuator_damping, linear),
-        _add_reflected(model, model.tendon_dampingpoly, model.actuator_dampingpoly, higher),
-    )
-
-
-@per_topology
-def has_dof_damping(topology: Topology, poly: bool = False) -> bool:
-    """Whether any dof can have damping (its higher terms, if `poly`), its own or an actuator's."""
-    suffix = "poly" if poly else ""
-    return topology.has(f"dof_damping{suffix}") or bool(_driven_dofs(topology, f"actuator_damping{suffix}")[0].size)
-
-
-@per_topology
-def has_tendon_damping(topology: Topology, poly: bool = False) -> bool:
-    """Whether any tendon can have damping (its higher terms, if `poly`), its own or an actuator's."""
-    suffix = "poly" if poly else ""
-    return topology.has(f"tendon_damping{suffix}") or bool(
-        _driven_tendons(topology, f"actuator_damping{suffix}")[0].size
-    )
-
-
-def is_damped(topology: Topology) -> bool:
-    """Whether any dof can have damping of any order, its own or an actuator's."""
-    return has_dof_damping(topology) or has_dof_damping(topology, poly=True)
-
-
-def has_any_tendon_damping(topology: Topology) -> bool:
-    """Whether any tendon can have damping of any order, its own or an actuator's."""
-    return has_tendon_damping(topology) or has_tendon_damping(topology, poly=True)
-
-
-@per_topology
-def has_tendon_armature(topology: Topology) -> bool:
-    """Whether any tendon can have armature, its own or an actuator's."""
-    return topology.has("tendon_armature") or bool(_driven_tendons(topology, "actuator_armature")[0].size)
+    return base.at[driven].add(gear * gear * values)

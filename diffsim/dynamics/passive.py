@@ -4,9 +4,10 @@ Springs and dampers are polynomial, -x (k + p0 x + p1 x^2) and -v (b + p0 |v| + 
 scalar joint or tendon, or the length of the displacement of a ball or free joint. Disabling springs and dampers
 together disables all passive forces.
 
-Drag, lift and viscous resistance: the medium acts on a body as on the box of equal mass and inertia or, where a geom
-has the attribute `fluidshape`, as on the ellipsoids of its geoms. Its velocity is that of the centre of the box or
-ellipsoid relative to the wind, in local axes. Quadratic terms use v |v|, so values and derivatives are finite at rest.
+The medium exerts drag, lift and viscous resistance on a body as on the box of equal mass and inertia or, where a geom
+has the attribute `fluidshape`, as on the ellipsoids of its geoms. The velocity that counts is that of the centre of the
+box or ellipsoid relative to the wind, in local axes. Quadratic terms use v |v|, so that values and derivatives are
+finite at rest.
 Source: MuJoCo documentation, "Computation", "Passive forces", "Fluid forces" and "Energy".
 """
 
@@ -17,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import DisableBit, EnableBit, GeomType, SensorType
-from diffsim.dynamics import inertia
+from diffsim.dynamics.inertia import DOF_DAMPING, TENDON_DAMPING, has_reflected, reflected
 from diffsim.flex.cable import cable_force
 from diffsim.flex.cell_forces import cell_forces
 from diffsim.flex.nodes import interpolated, node_positions
 from diffsim.flex.passive import flex_dampers, flex_springs, flex_stretching, line_energy
-from diffsim.kinematics.jacobian import body_wrenches, dof_force, joint_force
+from diffsim.kinematics.jacobian import body_wrenches, forces_on_dofs, wrenches_on_dofs
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.poses import geom_frames
 from diffsim.math import safe
@@ -39,11 +40,157 @@ Array = jax.Array
 PI = np.pi
 
 
+def compute_passive(
+    model: Model,
+    state: State,
+    kinematics: Kinematics,
+    com: ComFrame,
+    tendons: Tendons,
+    velocities: Velocities,
+    flexes: Flexes | None = None,
+) -> Passive:
+    """Passive forces (nv,), N or N m, by origin, and their sum.
+
+    Gravity compensation that goes through actuators is not in the sum. As in MuJoCo, stretched elements of flexes are
+    springs that no flag switches off alone.
+    """
+    topology, qpos, qvel = model.topology, state.qpos, state.qvel
+    zero = jnp.zeros_like(qvel)
+    no_springs, no_dampers = (model.opt.disabled(bit) for bit in (DisableBit.SPRING, DisableBit.DAMPER))
+    if no_springs and no_dampers:
+        return Passive(qfrc_spring=zero, qfrc_damper=zero, qfrc_gravcomp=zero, qfrc_fluid=zero, qfrc_passive=zero)
+    spring = zero if no_springs else _joint_spring_force(model, qpos) + _tendon_springs(model, tendons)
+    damper = zero if no_dampers else _dampers(model, DOF_DAMPING, qvel) + _tendon_dampers(model, tendons, velocities)
+    if topology.nflex and flexes is not None:
+        spring = spring + flex_stretching(model, com, flexes)
+        spring = spring if no_springs else spring + flex_springs(model, com, flexes)
+        damper = damper if no_dampers else damper + flex_dampers(model, qvel, com, flexes)
+    if interpolated(topology):
+        by_cells = cell_forces(model, com, velocities, node_positions(model, kinematics))
+        spring = spring if no_springs else spring + by_cells[0]
+        damper = damper if no_dampers else damper + by_cells[1]
+    compensation = _gravity_compensation(model, kinematics, com)
+    medium = fluid_force(model, kinematics, com, velocities)
+    by_actuator = topology.jnt_actgravcomp[topology.dof_jntid] != 0
+    return Passive(
+        qfrc_spring=spring,
+        qfrc_damper=damper,
+        qfrc_gravcomp=compensation,
+        qfrc_fluid=medium,
+        qfrc_passive=spring + damper + medium + cable_force(model, qpos) + jnp.where(by_actuator, 0, compensation),
+    )
+
+
+def stiffness(linear: Array, poly: Array, x: Array) -> Array:
+    """k + p0 x + p1 x^2: force per displacement, for coefficients (n,), (n, 2) and displacements (n,)."""
+    return linear + x * (poly[:, 0] + x * poly[:, 1])
+
+
+class JointSprings(NamedTuple):
+    """Springs of n joints of one type, in the dofs of one block (the rotation of a ball, say), k dofs each.
+
+    Attributes:
+      joints, dofs: (n,), (n, k) their indices.
+      displacement: (n, k) from qpos_spring, m or rad.
+      extent: (n,) the displacement of scalar joints, its length of ball and free joints.
+    """
+
+    joints: np.ndarray
+    dofs: np.ndarray
+    displacement: Array
+    extent: Array
+
+
+def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
+    """All springs of joints, at qpos (nq,)."""
+    topology, springs = model.topology, []
+    present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
+    for group in groups(topology):
+        rows = np.flatnonzero(present[group.joints])
+        if not rows.size:
+            continue
+        ids = group.qpos[rows]
+        displacement = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
+        for start, stop in group.kind.blocks:
+            part = displacement[:, start:stop]
+            extent = part[:, 0] if stop - start == 1 else safe.norm(part)
+            springs.append(JointSprings(group.joints[rows], group.dofs[rows, start:stop], part, extent))
+    return springs
+
+
+def _joint_spring_force(model: Model, qpos: Array) -> Array:
+    """(nv,) forces that pull joints to qpos_spring, N or N m."""
+    springs = joint_springs(model, qpos)
+    if not springs:
+        return jnp.zeros((model.nv,), qpos.dtype)
+    poly = model.topology.has("jnt_stiffnesspoly")
+    forces, dofs = [], []
+    for spring in springs:
+        k = pick(model.jnt_stiffness, spring.joints)
+        k = stiffness(k, pick(model.jnt_stiffnesspoly, spring.joints), spring.extent) if poly else k
+        forces.append(-scale(spring.displacement, k).reshape(-1))
+        dofs.append(spring.dofs.ravel())
+    return place(model.nv, np.concatenate(dofs), jnp.concatenate(forces))
+
+
+def _dampers(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
+    """(n,) forces -v (b + p0 |v| + p1 v^2), N or N m, at velocities v (n,) of dofs or tendons.
+
+    `fields` are those of b and p, `DOF_DAMPING` or `TENDON_DAMPING`; damping of actuators is included.
+    """
+    linear, higher = fields
+    if has_reflected(model.topology, higher):
+        return -velocity * stiffness(reflected(model, linear), reflected(model, higher), jnp.abs(velocity))
+    return -velocity * reflected(model, linear) if has_reflected(model.topology, linear) else jnp.zeros_like(velocity)
+
+
+def damping_derivative(model: Model, fields: tuple[str, str], velocity: Array) -> Array:
+    """(n,) -d force / d velocity of the same dampers: b + 2 p0 |v| + 3 p1 v^2."""
+    linear, higher = (reflected(model, field) for field in fields)
+    weight = jnp.array([[2, 3]], dtype=velocity.dtype)
+    return stiffness(linear, higher * weight, jnp.abs(velocity))
+
+
+def tendon_extension(model: Model, tendons: Tendons) -> Array:
+    """(ntendon,) how far each tendon's length is outside of its spring's dead band, signed; zero within."""
+    lower, upper = model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1]
+    return tendons.ten_length - safe.clip(tendons.ten_length, lower, upper)
+
+
+def _tendon_springs(model: Model, tendons: Tendons) -> Array:
+    """(nv,) forces of tendon springs with a dead band."""
+    topology = model.topology
+    if not (topology.has("tendon_stiffness") or topology.has("tendon_stiffnesspoly")):
+        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
+    x = tendon_extension(model, tendons)
+    return matmul(tendons.ten_J.T, -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x))
+
+
+def _tendon_dampers(model: Model, tendons: Tendons, velocities: Velocities) -> Array:
+    """(nv,) forces of tendon dampers."""
+    if not has_reflected(model.topology, *TENDON_DAMPING):
+        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
+    return matmul(tendons.ten_J.T, _dampers(model, TENDON_DAMPING, velocities.ten_velocity))
+
+
+def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -> Array:
+    """(nv,) forces that cancel the weight of bodies times their gravcomp."""
+    topology = model.topology
+    # the world's own weight is never compensated
+    bodies = np.flatnonzero(topology.present["body_gravcomp"])
+    bodies = bodies[bodies > 0]
+    if model.opt.disabled(DisableBit.GRAVITY) or not bodies.size:
+        return jnp.zeros((model.nv,), com.cdof.dtype)
+    weight = pick(model.body_mass, bodies) * pick(model.body_gravcomp, bodies)
+    force = -scale(jnp.broadcast_to(model.opt.gravity, (len(bodies), 3)), weight)
+    return forces_on_dofs(model, com, kinematics.xipos[bodies], bodies, force, jnp.zeros_like(force))
+
+
 def fluid_force(model: Model, kinematics: Kinematics, com: ComFrame, velocities: Velocities) -> Array:
     """(nv,) N or N m, generalized force of the medium on all bodies."""
     if not has_medium(model.topology):
         return jnp.zeros((model.nv,), com.cdof.dtype)
-    return dof_force(model, com, fluid_wrenches(model, kinematics, com, velocities.cvel))
+    return wrenches_on_dofs(model, com, fluid_wrenches(model, kinematics, com, velocities.cvel))
 
 
 def has_medium(topology: Topology) -> bool:
@@ -234,166 +381,6 @@ def _drag(
 def _max_moment(axis: Array, first: Array, second: Array) -> Array:
     """(n,) m^5, moment of an ellipsoid that bounds its drag about the semi-axis `axis`, `first` and `second` beside."""
     return 8 / 15 * PI * axis * safe.maximum(first, second) ** 4
-
-
-def compute_passive(
-    model: Model,
-    state: State,
-    kinematics: Kinematics,
-    com: ComFrame,
-    tendons: Tendons,
-    velocities: Velocities,
-    flexes: Flexes | None = None,
-) -> Passive:
-    """Passive forces (nv,), N or N m, by origin, and their sum.
-
-    Gravity compensation that goes through actuators is not in the sum. As in MuJoCo, stretched elements of flexes are
-    springs that no flag switches off alone.
-    """
-    topology, qpos, qvel = model.topology, state.qpos, state.qvel
-    zero = jnp.zeros_like(qvel)
-    no_springs, no_dampers = (model.opt.disabled(bit) for bit in (DisableBit.SPRING, DisableBit.DAMPER))
-    if no_springs and no_dampers:
-        return Passive(qfrc_spring=zero, qfrc_damper=zero, qfrc_gravcomp=zero, qfrc_fluid=zero, qfrc_passive=zero)
-    spring = zero if no_springs else _joint_spring_force(model, qpos) + _tendon_springs(model, tendons)
-    damper = zero if no_dampers else _dof_dampers(model, qvel) + _tendon_dampers(model, tendons, velocities)
-    if topology.nflex and flexes is not None:
-        spring = spring + flex_stretching(model, com, flexes)
-        spring = spring if no_springs else spring + flex_springs(model, com, flexes)
-        damper = damper if no_dampers else damper + flex_dampers(model, qvel, com, flexes)
-    if interpolated(topology):
-        by_cells = cell_forces(model, com, velocities, node_positions(model, kinematics))
-        spring = spring if no_springs else spring + by_cells[0]
-        damper = damper if no_dampers else damper + by_cells[1]
-    compensation = _gravity_compensation(model, kinematics, com)
-    medium = fluid_force(model, kinematics, com, velocities)
-    by_actuator = topology.jnt_actgravcomp[topology.dof_jntid] != 0
-    return Passive(
-        qfrc_spring=spring,
-        qfrc_damper=damper,
-        qfrc_gravcomp=compensation,
-        qfrc_fluid=medium,
-        qfrc_passive=spring + damper + medium + cable_force(model, qpos) + jnp.where(by_actuator, 0, compensation),
-    )
-
-
-def stiffness(linear: Array, poly: Array, x: Array) -> Array:
-    """k + p0 x + p1 x^2: force per displacement, for coefficients (n,), (n, 2) and displacements (n,)."""
-    return linear + x * (poly[:, 0] + x * poly[:, 1])
-
-
-class JointSprings(NamedTuple):
-    """Springs of n joints of one type, in the dofs of one block (the rotation of a ball, say), k dofs each.
-
-    Attributes:
-      joints, dofs: (n,), (n, k) their indices.
-      displacement: (n, k) from qpos_spring, m or rad.
-      extent: (n,) the displacement of scalar joints, its length of ball and free joints.
-    """
-
-    joints: np.ndarray
-    dofs: np.ndarray
-    displacement: Array
-    extent: Array
-
-
-def joint_springs(model: Model, qpos: Array) -> list[JointSprings]:
-    """All springs of joints, at qpos (nq,)."""
-    topology, springs = model.topology, []
-    present = topology.present["jnt_stiffness"] | topology.present["jnt_stiffnesspoly"].any(axis=-1)
-    for group in groups(topology):
-        rows = np.flatnonzero(present[group.joints])
-        if not rows.size:
-            continue
-        ids = group.qpos[rows]
-        displacement = jax.vmap(group.motion.difference)(pick(qpos, ids), pick(model.qpos_spring, ids))
-        for start, stop in group.kind.blocks:
-            part = displacement[:, start:stop]
-            extent = part[:, 0] if stop - start == 1 else safe.norm(part)
-            springs.append(JointSprings(group.joints[rows], group.dofs[rows, start:stop], part, extent))
-    return springs
-
-
-def _joint_spring_force(model: Model, qpos: Array) -> Array:
-    """(nv,) forces that pull joints to qpos_spring, N or N m."""
-    springs = joint_springs(model, qpos)
-    if not springs:
-        return jnp.zeros((model.nv,), qpos.dtype)
-    poly = model.topology.has("jnt_stiffnesspoly")
-    forces, dofs = [], []
-    for spring in springs:
-        k = pick(model.jnt_stiffness, spring.joints)
-        k = stiffness(k, pick(model.jnt_stiffnesspoly, spring.joints), spring.extent) if poly else k
-        forces.append(-scale(spring.displacement, k).reshape(-1))
-        dofs.append(spring.dofs.ravel())
-    return place(model.nv, np.concatenate(dofs), jnp.concatenate(forces))
-
-
-def _dof_dampers(model: Model, qvel: Array) -> Array:
-    """(nv,) damping of dofs, reflected actuator damping included."""
-    topology = model.topology
-    if inertia.has_dof_damping(topology, poly=True):
-        linear, higher = inertia.dof_damping(model)
-        return -qvel * stiffness(linear, higher, jnp.abs(qvel))
-    if inertia.has_dof_damping(topology):
-        return -qvel * inertia.dof_damping(model)[0]
-    return jnp.zeros_like(qvel)
-
-
-def damping_derivative(model: Model, qvel: Array) -> Array:
-    """(nv,) -d qfrc_damper / d qvel of the dofs' own dampers: b + 2 p0 |v| + 3 p1 v^2."""
-    linear, higher = inertia.dof_damping(model)
-    weight = jnp.array([[2, 3]], dtype=qvel.dtype)
-    return jnp.broadcast_to(stiffness(linear, higher * weight, jnp.abs(qvel)), qvel.shape)
-
-
-def tendon_damping_derivative(model: Model, velocity: Array) -> Array:
-    """(ntendon,) -d force / d velocity of tendon dampers at tendon velocities (ntendon,)."""
-    linear, higher = inertia.tendon_damping(model)
-    weight = jnp.array([[2, 3]], dtype=velocity.dtype)
-    return stiffness(linear, higher * weight, jnp.abs(velocity))
-
-
-def slack(lower: Array, upper: Array, length: Array) -> Array:
-    """How far a length lies outside [lower, upper]; zero inside."""
-    return length - safe.clip(length, lower, upper)
-
-
-def tendon_extension(model: Model, tendons: Tendons) -> Array:
-    """(ntendon,) signed distance of each tendon's length from its spring's dead band."""
-    return slack(model.tendon_lengthspring[:, 0], model.tendon_lengthspring[:, 1], tendons.ten_length)
-
-
-def _tendon_springs(model: Model, tendons: Tendons) -> Array:
-    """(nv,) forces of tendon springs with a dead band."""
-    topology = model.topology
-    if not (topology.has("tendon_stiffness") or topology.has("tendon_stiffnesspoly")):
-        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
-    x = tendon_extension(model, tendons)
-    return matmul(tendons.ten_J.T, -x * stiffness(model.tendon_stiffness, model.tendon_stiffnesspoly, x))
-
-
-def _tendon_dampers(model: Model, tendons: Tendons, velocities: Velocities) -> Array:
-    """(nv,) forces of tendon dampers, reflected actuator damping included."""
-    topology = model.topology
-    if not inertia.has_any_tendon_damping(topology):
-        return jnp.zeros((model.nv,), tendons.ten_J.dtype)
-    linear, higher = inertia.tendon_damping(model)
-    v = velocities.ten_velocity
-    return matmul(tendons.ten_J.T, -v * stiffness(linear, higher, jnp.abs(v)))
-
-
-def _gravity_compensation(model: Model, kinematics: Kinematics, com: ComFrame) -> Array:
-    """(nv,) forces that cancel the weight of bodies times their gravcomp."""
-    topology = model.topology
-    # the world's own weight is never compensated
-    bodies = np.flatnonzero(topology.present["body_gravcomp"])
-    bodies = bodies[bodies > 0]
-    if model.opt.disabled(DisableBit.GRAVITY) or not bodies.size:
-        return jnp.zeros((model.nv,), com.cdof.dtype)
-    weight = pick(model.body_mass, bodies) * pick(model.body_gravcomp, bodies)
-    force = -scale(jnp.broadcast_to(model.opt.gravity, (len(bodies), 3)), weight)
-    return joint_force(model, com, kinematics.xipos[bodies], bodies, force, jnp.zeros_like(force))
 
 
 def compute_energy(

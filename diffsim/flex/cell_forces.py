@@ -28,7 +28,8 @@ from diffsim.base.joints import dofs_angular
 from diffsim.flex.cells import FLAT, NBENDING, cell_nodes, face_normals, face_slopes, polynomials, shell_edges
 from diffsim.flex.material import STRAIN
 from diffsim.flex.nodes import interpolated, node_positions, node_rows, node_velocities, nodes_of
-from diffsim.kinematics.jacobian import body_dof_mask, joint_force
+from diffsim.kinematics.jacobian import forces_on_dofs
+from diffsim.kinematics.tree import body_dof_mask
 from diffsim.math import safe
 from diffsim.math.linalg import BlockColumns, BlockDiagonal, gram, solve_blocks
 from diffsim.math.rotation import polar_rotation
@@ -157,7 +158,7 @@ def _on_dofs(model: Model, com: ComFrame, nodes: Array, force: Array) -> Array:
     others = np.flatnonzero(~slides & (topology.body_weldid[body] != 0))
     if len(others):
         push = pick(force, others)
-        result = result + joint_force(model, com, pick(nodes, others), body[others], push, jnp.zeros_like(push))
+        result = result + forces_on_dofs(model, com, pick(nodes, others), body[others], push, jnp.zeros_like(push))
     return result
 
 

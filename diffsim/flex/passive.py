@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.flex.strain import edge_flex, edge_rows, edge_vertices, elastic_edges
-from diffsim.kinematics.jacobian import joint_force
+from diffsim.kinematics.jacobian import forces_on_dofs
 from diffsim.kinematics.tree import last_dof
 from diffsim.math import safe
 from diffsim.math.vector import cross, scale, total
@@ -128,7 +128,7 @@ def on_bodies(model: Model, com: ComFrame, vertices: Array, force: Array) -> Arr
     result = _on_dofs(model, force, np.where((topology.body_simple[body] == 2)[:, None], dofs, -1))
     if len(others):
         push, at = pick(force, others), pick(vertices, others)
-        result = result + joint_force(model, com, at, body[others], push, jnp.zeros_like(push))
+        result = result + forces_on_dofs(model, com, at, body[others], push, jnp.zeros_like(push))
     return result
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.kinematics.jacobian import about, along, axes, columns
+from diffsim.kinematics.jacobian import motion_axes, wrench_about, wrench_along, wrench_columns
 from diffsim.kinematics.tree import articulated_blocks, chain_mask, free_points, last_dof
 from diffsim.math.linalg import BlockColumns
 from diffsim.math.stencil_rows import Fixed, Segment, StencilRows
@@ -85,10 +85,10 @@ def carried_rows(
     moved, among = last_dof(topology), body if isinstance(body, np.ndarray) else among
     columns_of_rows = None
     if not points.number or among is None or np.any((moved[among] >= 0) & (number[among] < 0)):
-        motion, blocks = axes(topology, com), articulated_blocks(topology)
-        wrench = along(motion, jnp.broadcast_to(pos, frame.shape), frame)
-        more = [] if turning is None else [about(turning)]
-        rows = columns(blocks, motion, jnp.concatenate([wrench, *more]).reshape(-1, 6))
+        axes, blocks = motion_axes(topology, com), articulated_blocks(topology)
+        wrench = wrench_along(axes, jnp.broadcast_to(pos, frame.shape), frame)
+        more = [] if turning is None else [wrench_about(turning)]
+        rows = wrench_columns(blocks, axes, jnp.concatenate([wrench, *more]).reshape(-1, 6))
         last = jnp.asarray(moved)[body].reshape(-1)
 
         def shared(part: Array, index: np.ndarray) -> Array:
@@ -121,13 +121,13 @@ def _stencil(model: Model, com: ComFrame, body: np.ndarray | Array, direction: A
 
 def articulated_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, direction: Array) -> BlockColumns:
     """The columns of articulated bodies of `point_rows`."""
-    topology, motion = model.topology, axes(model.topology, com)
+    topology, axes = model.topology, motion_axes(model.topology, com)
     blocks = articulated_blocks(topology)
     last = jnp.asarray(last_dof(topology))[body]
 
     def of_point(k: int) -> BlockColumns:
-        wrench = along(motion, jnp.broadcast_to(pos[k], direction[k].shape), direction[k])
-        return columns(blocks, motion, wrench.reshape(-1, 6))
+        wrench = wrench_along(axes, jnp.broadcast_to(pos[k], direction[k].shape), direction[k])
+        return wrench_columns(blocks, axes, wrench.reshape(-1, 6))
 
     def masked(rows: Array, index: np.ndarray, k: int) -> Array:
         moves = chain_mask(topology, last[k], index)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.kinematics.jacobian import Axes, along, axes, body_mask, wrench_rows
+from diffsim.kinematics.jacobian import motion_axes, moving_dofs, wrench_along, wrench_rows
 from diffsim.math.rotation import rotate
 from diffsim.math.safe import divide, norm, normalize
 from diffsim.math.vector import cross, dot
@@ -185,9 +185,9 @@ def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows |
     first, second = rest.vertex[ends[:, 0]], rest.vertex[ends[:, 1]]
     direction = normalize(second - first)
     bodies = topology.flex_vertbodyid[ends]
-    motion: Axes = axes(topology, com)
+    axes = motion_axes(topology, com)
     rows = [
-        wrench_rows(motion, along(motion, place, direction)) * body_mask(topology, body, direction.dtype)
+        wrench_rows(axes, wrench_along(axes, place, direction)) * moving_dofs(topology, body, direction.dtype)
         for place, body in ((first, bodies[:, 0]), (second, bodies[:, 1]))
     ]
     return EdgeRows(edge, rows[1] - rows[0])

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.kinematics.tree import body_dof_mask as body_dof_mask
-from diffsim.kinematics.tree import sum_subtree
+from diffsim.kinematics.tree import body_dof_mask, sum_subtree
 from diffsim.math.linalg import BlockColumns, Blocks, per_block
 from diffsim.math.spatial import pair_products, spatial_vector, transport_force, transport_motion
 from diffsim.math.vector import cross, dot, matmul
@@ -26,52 +25,52 @@ Array = jax.Array
 Ids = Array | np.ndarray | int | np.integer
 
 
-class Axes(NamedTuple):
+class MotionAxes(NamedTuple):
     """Motion axes (nv, 6) of all dofs about one point (3,)."""
 
     point: Array
     cdof: Array
 
 
-def axes(topology: Topology, com: ComFrame) -> Axes:
+def motion_axes(topology: Topology, com: ComFrame) -> MotionAxes:
     """Motion axes about the mean of the trees' centres of mass."""
     roots = np.unique(topology.body_rootid[topology.dof_bodyid])
     centres = pick(com.subtree_com, roots)
     if len(roots) == 1:
-        return Axes(centres[0], com.cdof)
+        return MotionAxes(centres[0], com.cdof)
     point = jax.lax.stop_gradient(jnp.sum(centres, axis=0) / max(len(roots), 1))
     centre = pick(com.subtree_com, topology.body_rootid[topology.dof_bodyid])
-    return Axes(point, transport_motion(com.cdof, point[None] - centre))
+    return MotionAxes(point, transport_motion(com.cdof, point[None] - centre))
 
 
-def along(motion: Axes, pos: Array, direction: Array) -> Array:
+def wrench_along(axes: MotionAxes, pos: Array, direction: Array) -> Array:
     """Wrenches (..., 6) that measure the velocity of points `pos` along `direction`, both (..., 3)."""
-    arm = pos - jnp.broadcast_to(motion.point, pos.shape)
+    arm = pos - jnp.broadcast_to(axes.point, pos.shape)
     return spatial_vector(cross(arm, direction), direction)
 
 
-def about(direction: Array) -> Array:
+def wrench_about(direction: Array) -> Array:
     """Wrenches (..., 6) that measure the angular velocity about `direction`."""
     return spatial_vector(direction, jnp.zeros_like(direction))
 
 
-def wrench_rows(motion: Axes, wrench: Array) -> Array:
+def wrench_rows(axes: MotionAxes, wrench: Array) -> Array:
     """Unmasked Jacobian rows (n, nv) of wrenches (n, 6)."""
-    return matmul(wrench, motion.cdof.T)
+    return matmul(wrench, axes.cdof.T)
 
 
-def columns(blocks: Blocks, motion: Axes, wrench: Array) -> BlockColumns:
+def wrench_columns(blocks: Blocks, axes: MotionAxes, wrench: Array) -> BlockColumns:
     """`wrench_rows` by blocks of dofs; on a GPU an elementwise operation, which can be masked before it is stored."""
 
     def of_size(index: np.ndarray) -> Array:
-        cdof = pick(motion.cdof, index)
+        cdof = pick(axes.cdof, index)
         return per_block(pair_products, jnp.broadcast_to(wrench, (len(index), *wrench.shape)), cdof)
 
     return BlockColumns(blocks, tuple(of_size(index) for index in blocks.index))
 
 
-def body_mask(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:
-    """(n, nv) 0/1: the dofs that move each of the given bodies."""
+def moving_dofs(topology: Topology, body: np.ndarray, dtype: jnp.dtype) -> Array:
+    """(n, nv) 0/1: the dofs that move each of some bodies (n,)."""
     return jnp.asarray(body_dof_mask(topology)[body], dtype)
 
 
@@ -99,9 +98,9 @@ def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tupl
     return jnp.where(masked, velocity, 0), jnp.where(masked, rotation, 0)
 
 
-def joint_force(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
+def forces_on_dofs(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
     """(nv,) generalized force of forces and torques (n, 3) that act at points (n, 3) of bodies (n,): sum of J^T f."""
-    return dof_force(model, com, body_wrenches(model, com, point, body, force, torque))
+    return wrenches_on_dofs(model, com, body_wrenches(model, com, point, body, force, torque))
 
 
 def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, force: Array, torque: Array) -> Array:
@@ -114,7 +113,7 @@ def body_wrenches(model: Model, com: ComFrame, point: Array, body: np.ndarray, f
     return jnp.zeros((topology.nbody, 6), wrench.dtype).at[body].add(wrench)
 
 
-def dof_force(model: Model, com: ComFrame, wrench: Array) -> Array:
+def wrenches_on_dofs(model: Model, com: ComFrame, wrench: Array) -> Array:
     """(nv,) generalized force of spatial forces (nbody, 6) on bodies."""
     return dot(com.cdof, pick(sum_subtree(model.topology, wrench), model.topology.dof_bodyid))
 

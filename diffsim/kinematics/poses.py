@@ -1,10 +1,10 @@
 """Poses of bodies, joints, geoms, sites, cameras and lights from qpos, and their rates: the first stage.
 
-Frames form a tree (`Chain`), one node per joint, and one per body without joints. The frame of a node is that of its
-parent, moved by the body's fixed frame (at the first node of a body) and by its joint. Rotations compose first, in
-ceil(log2(depth)) rounds; once all are known, each position is a sum of offsets over ancestors. Frames fixed to bodies
-follow from those of their bodies, all in one operation. Quaternions are normalized on use, `qpos` itself is not
-changed.
+Frames form a tree (`Chain`) with a node for each joint, and one for each body without joints. The frame of a node is
+that of its parent, moved by the body's fixed frame (at the first node of a body) and by its joint. Rotations compose
+first, in ceil(log2(depth)) rounds; once all are known, each position is a sum of offsets over ancestors. Frames fixed
+to bodies follow from those of their bodies, all in one operation. Quaternions are normalized on use, `qpos` itself is
+not changed.
 
 The derivative of poses by qpos does not go through this composition: every frame moves with its body, and bodies move
 with the velocities of the joints (`pose_rates`). Reverse mode is its transpose: forces and torques on frames add up
@@ -42,106 +42,6 @@ from diffsim.xla.tree_sums import Trees
 Array = jax.Array
 # fields of Kinematics, by name
 Poses = dict[str, Array]
-
-
-def carried(topology: Topology, qpos: Array, poses: Poses) -> Poses:
-    """The same poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos.
-
-    Derivatives by other inputs, such as a Model, are passed through. It is a primitive because `jax.custom_jvp` wants
-    value and tangent batched alike: the orientation of a sliding body is the same in all worlds, its tangent is not.
-    """
-    if not topology.njnt:
-        return poses
-    return dict(zip(poses, carried_p.bind(qpos, *poses.values(), topology=topology, names=tuple(poses)), strict=True))
-
-
-@elementwise_stage
-def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
-    """d poses / dt for d qpos / dt = `change` (nq,), at qpos (nq,)."""
-    count = topology.nbody
-    origin = pick(poses["xpos"], topology.body_rootid)
-    offset = pick(origin, topology.jnt_bodyid) - poses["xanchor"]
-    axes = joint_axes(topology, poses["xaxis"], poses["xmat"], offset)
-    last = np.concatenate([last_dof(topology), _last_before(topology)])
-    velocities = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
-
-    # spatial velocities of the bodies, and of the frames that the anchors and axes of joints are fixed to
-    of_bodies, of_joints = velocities[:count], velocities[count:]
-    half_omega = jnp.concatenate([jnp.zeros_like(of_bodies[:, :1]), 0.5 * of_bodies[:, :3]], axis=1)
-    rates = {
-        "xquat": quat_mul(half_omega, poses["xquat"]),
-        "xanchor": of_joints[:, 3:] - cross(of_joints[:, :3], offset),
-        "xaxis": cross(of_joints[:, :3], poses["xaxis"]),
-    }
-    frames = {
-        "x": np.arange(count),
-        "xi": np.arange(count),
-        "geom_x": topology.geom_bodyid,
-        "site_x": topology.site_bodyid,
-    }
-    for name, body in frames.items():
-        velocity = pick(of_bodies, body)
-        arm = poses[f"{name}pos"] - pick(origin, body)
-        rates[f"{name}pos"] = velocity[:, 3:] + cross(velocity[:, :3], arm)
-        rates[f"{name}mat"] = turn(velocity[:, :3], poses[f"{name}mat"])
-    return rates
-
-
-@per_topology
-def _last_before(topology: Topology) -> np.ndarray:
-    """(njnt,) the last dof that moves the anchor of each joint and its axis, -1 if none does.
-
-    The anchor of a free joint moves with its own translations.
-    """
-    first = topology.jnt_dofadr
-    last = topology.dof_parentid[first]
-    for group in groups(topology):
-        if group.kind.free:
-            last[group.joints] = first[group.joints] + 2
-    return last
-
-
-def _plain(qpos: Array, *poses: Array, topology: Topology, names: tuple[str, ...]) -> list[Array]:
-    """What the primitive computes: nothing."""
-    return list(poses)
-
-
-def _derivative(
-    primals: Sequence[Array], tangents: Sequence[Any], *, topology: Topology, names: tuple[str, ...]
-) -> tuple[list[Array], list[Any]]:
-    """The jvp; leading axes of all arrays are those of batches."""
-    qpos, (change, *pose_tangents) = primals[0], tangents
-    poses = carried_p.bind(*primals, topology=topology, names=names)
-    if isinstance(change, ad.Zero):
-        return poses, pose_tangents
-
-    def rates(qpos: Array, change: Array, *poses: Array) -> list[Array]:
-        tangent = pose_rates(topology, qpos, change, dict(zip(names, poses, strict=True)))
-        return [tangent[name] for name in names]
-
-    batched = functools.reduce(lambda function, _: jax.vmap(function), range(qpos.ndim - 1), rates)
-    return poses, list(map(ad.add_tangents, pose_tangents, batched(qpos, change, *poses)))
-
-
-def _batch(
-    arguments: Sequence[Array], dims: Sequence[int | None], *, topology: Topology, names: tuple[str, ...]
-) -> tuple[list[Array], list[int]]:
-    """Every result gets an axis of worlds, also one that is equal in all of them: its derivative may differ."""
-    size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
-    moved = [
-        jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
-        for x, dim in zip(arguments, dims, strict=True)
-    ]
-    return carried_p.bind(*moved, topology=topology, names=names), [0] * len(names)
-
-
-carried_p = Primitive("carried_poses")
-carried_p.multiple_results = True
-run_alone(carried_p, _plain, ("topology", "names"))
-carried_p.def_abstract_eval(lambda qpos, *poses, topology, names: list(poses))
-ad.primitive_jvps[carried_p] = _derivative
-batching.primitive_batchers[carried_p] = _batch
-mlir.register_lowering(carried_p, mlir.lower_fun(_plain, multiple_results=True))
 
 
 IDENTITY = np.array([1, 0, 0, 0])
@@ -213,7 +113,7 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
       mocap_pos, mocap_quat: (nmocap, 3), (nmocap, 4) poses of mocap bodies.
     """
     frames = compose_poses(model, jax.lax.stop_gradient(qpos), mocap_pos, mocap_quat)
-    frames = carried(model.topology, qpos, frames)
+    frames = with_pose_rates(model.topology, qpos, frames)
     return Kinematics(**frames, **cameras_and_lights(model, frames["xpos"], frames["xmat"], frames["xipos"]))
 
 
@@ -303,13 +203,16 @@ def _attached(xpos: Array, xmat: Array, body: np.ndarray, pos: Array, quat: Arra
 
 
 def geom_frames(model: Model, kinematics: Kinematics, geoms: np.ndarray) -> tuple[Array, Array]:
-    """Positions (n, 3), m, and matrices (n, 3, 3) in the world of some geoms (n,), for what reads only these."""
+    """Positions (n, 3), m, and matrices (n, 3, 3) in the world of some geoms (n,).
 
-    def of_these() -> tuple[Array, Array]:
+    Where a program needs these geoms alone, the poses of all others are not computed.
+    """
+
+    def of_bodies() -> tuple[Array, Array]:
         local = pick(model.geom_pos, geoms), pick(model.geom_quat, geoms)
         return _attached(kinematics.xpos, kinematics.xmat, model.topology.geom_bodyid[geoms], *local)
 
-    return pick_computed((kinematics.geom_xpos, kinematics.geom_xmat), geoms, of_these)
+    return pick_computed((kinematics.geom_xpos, kinematics.geom_xmat), geoms, of_bodies)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,9 +257,10 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
     body = topology.cam_bodyid
     cam_pos = xpos[body] + mul_vec(xmat[body], model.cam_pos)
     cam_mat = mul_mat(xmat[body], quat_to_mat(quat_normalize(model.cam_quat)))
+    # what tracks keeps a constant offset, in the world, from its body or the centre of mass of the subtree
     if not cameras.fixed:
         initial = model.cam_mat0.reshape(-1, 3, 3)
-        tracked = _tracked(cameras, body, (xpos, model.cam_pos0), (centre, model.cam_poscom0))
+        tracked = jnp.where(cameras.by_com[:, None], centre[body] + model.cam_poscom0, xpos[body] + model.cam_pos0)
         cam_pos = jnp.where(cameras.track[:, None], tracked, cam_pos)
         cam_mat = jnp.where(cameras.track[:, None, None], initial, cam_mat)
         aimed = _look_at(cam_pos, _targets(cameras, xpos, centre))
@@ -366,7 +270,7 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
     light_pos = xpos[body] + mul_vec(xmat[body], model.light_pos)
     light_dir = mul_vec(xmat[body], model.light_dir)
     if not lights.fixed:
-        tracked = _tracked(lights, body, (xpos, model.light_pos0), (centre, model.light_poscom0))
+        tracked = jnp.where(lights.by_com[:, None], centre[body] + model.light_poscom0, xpos[body] + model.light_pos0)
         light_pos = jnp.where(lights.track[:, None], tracked, light_pos)
         light_dir = jnp.where(lights.track[:, None], model.light_dir0, light_dir)
         light_dir = jnp.where(lights.target[:, None], _targets(lights, xpos, centre) - light_pos, light_dir)
@@ -376,13 +280,6 @@ def cameras_and_lights(model: Model, xpos: Array, xmat: Array, xipos: Array) -> 
         "light_xpos": light_pos,
         "light_xdir": safe.normalize(light_dir),
     }
-
-
-def _tracked(modes: Modes, body: np.ndarray, by_body: tuple[Array, Array], by_com: tuple[Array, Array]) -> Array:
-    """(n, 3) m, where tracking objects are: body (or subtree) positions plus constant offsets in the world."""
-    positions, offset = by_body
-    centres, offset_com = by_com
-    return jnp.where(modes.by_com[:, None], centres[body] + offset_com, positions[body] + offset)
 
 
 def _targets(modes: Modes, xpos: Array, centre: Array) -> Array:
@@ -397,3 +294,105 @@ def _look_at(pos: Array, target: Array) -> Array:
     x = safe.normalize(cross(up, z))
     y = safe.normalize(cross(z, x))
     return transpose(jnp.stack([x, y, z], axis=-2))
+
+
+def with_pose_rates(topology: Topology, qpos: Array, poses: Poses) -> Poses:
+    """The same poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos.
+
+    Derivatives by other inputs, such as a Model, are passed through. It is a primitive because `jax.custom_jvp` wants
+    value and tangent batched alike: the orientation of a sliding body is the same in all worlds, its tangent is not.
+    """
+    if not topology.njnt:
+        return poses
+    return dict(
+        zip(poses, with_pose_rates_p.bind(qpos, *poses.values(), topology=topology, names=tuple(poses)), strict=True)
+    )
+
+
+@elementwise_stage
+def pose_rates(topology: Topology, qpos: Array, change: Array, poses: Poses) -> Poses:
+    """d poses / dt for d qpos / dt = `change` (nq,), at qpos (nq,)."""
+    count = topology.nbody
+    origin = pick(poses["xpos"], topology.body_rootid)
+    offset = pick(origin, topology.jnt_bodyid) - poses["xanchor"]
+    axes = joint_axes(topology, poses["xaxis"], poses["xmat"], offset)
+    last = np.concatenate([last_dof(topology), _last_before(topology)])
+    velocities = sum_dofs(topology, last, (axes, position_rate(topology, qpos, change)))
+
+    # spatial velocities of the bodies, and of the frames that the anchors and axes of joints are fixed to
+    of_bodies, of_joints = velocities[:count], velocities[count:]
+    half_omega = jnp.concatenate([jnp.zeros_like(of_bodies[:, :1]), 0.5 * of_bodies[:, :3]], axis=1)
+    rates = {
+        "xquat": quat_mul(half_omega, poses["xquat"]),
+        "xanchor": of_joints[:, 3:] - cross(of_joints[:, :3], offset),
+        "xaxis": cross(of_joints[:, :3], poses["xaxis"]),
+    }
+    frames = {
+        "x": np.arange(count),
+        "xi": np.arange(count),
+        "geom_x": topology.geom_bodyid,
+        "site_x": topology.site_bodyid,
+    }
+    for name, body in frames.items():
+        velocity = pick(of_bodies, body)
+        arm = poses[f"{name}pos"] - pick(origin, body)
+        rates[f"{name}pos"] = velocity[:, 3:] + cross(velocity[:, :3], arm)
+        rates[f"{name}mat"] = turn(velocity[:, :3], poses[f"{name}mat"])
+    return rates
+
+
+@per_topology
+def _last_before(topology: Topology) -> np.ndarray:
+    """(njnt,) the last dof that moves the anchor of each joint and its axis, -1 if none does.
+
+    The anchor of a free joint moves with its own translations.
+    """
+    first = topology.jnt_dofadr
+    last = topology.dof_parentid[first]
+    for group in groups(topology):
+        if group.kind.free:
+            last[group.joints] = first[group.joints] + 2
+    return last
+
+
+def _identity(qpos: Array, *poses: Array, topology: Topology, names: tuple[str, ...]) -> list[Array]:
+    """The value: the poses as they are."""
+    return list(poses)
+
+
+def _derivative(
+    primals: Sequence[Array], tangents: Sequence[Any], *, topology: Topology, names: tuple[str, ...]
+) -> tuple[list[Array], list[Any]]:
+    """The jvp; leading axes of all arrays are those of batches."""
+    qpos, (change, *pose_tangents) = primals[0], tangents
+    poses = with_pose_rates_p.bind(*primals, topology=topology, names=names)
+    if isinstance(change, ad.Zero):
+        return poses, pose_tangents
+
+    def rates(qpos: Array, change: Array, *poses: Array) -> list[Array]:
+        tangent = pose_rates(topology, qpos, change, dict(zip(names, poses, strict=True)))
+        return [tangent[name] for name in names]
+
+    batched = functools.reduce(lambda function, _: jax.vmap(function), range(qpos.ndim - 1), rates)
+    return poses, list(map(ad.add_tangents, pose_tangents, batched(qpos, change, *poses)))
+
+
+def _batch(
+    arguments: Sequence[Array], dims: Sequence[int | None], *, topology: Topology, names: tuple[str, ...]
+) -> tuple[list[Array], list[int]]:
+    """Every result gets an axis of worlds, also one that is equal in all of them: its derivative may differ."""
+    size = next(x.shape[dim] for x, dim in zip(arguments, dims, strict=True) if dim is not None)
+    moved = [
+        jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
+        for x, dim in zip(arguments, dims, strict=True)
+    ]
+    return with_pose_rates_p.bind(*moved, topology=topology, names=names), [0] * len(names)
+
+
+with_pose_rates_p = Primitive("with_pose_rates")
+with_pose_rates_p.multiple_results = True
+run_alone(with_pose_rates_p, _identity, ("topology", "names"))
+with_pose_rates_p.def_abstract_eval(lambda qpos, *poses, topology, names: list(poses))
+ad.primitive_jvps[with_pose_rates_p] = _derivative
+batching.primitive_batchers[with_pose_rates_p] = _batch
+mlir.register_lowering(with_pose_rates_p, mlir.lower_fun(_identity, multiple_results=True))

@@ -1,10 +1,10 @@
 """Tendon lengths and moment arms, and the points of tendon paths.
 
 A fixed tendon is a linear function of scalar joints. A spatial tendon is a path through sites, perhaps around spheres
-and cylinders (wrap.py), each part divided by its pulley. Its moment arms are those of unit forces along the straight
-parts, at both of their ends: the parts on a surface do no work. `tendon_points` lists paths as MuJoCo does (wrap_xpos,
-wrap_obj), for drawing: a row of sites, with two points on the surface of each geom that the tendon touches; pulleys are
-marks without a place. Source: MuJoCo documentation, "Modeling", "Tendon"; mj_tendon.
+and cylinders (wrap.py); the length of each part is divided by the divisor of its pulley. Moment arms are those of unit
+forces along the straight parts, at both of their ends: the parts on a surface do no work. For drawing, `tendon_points`
+lists paths as MuJoCo does (wrap_xpos, wrap_obj): sites, and two points on the surface of each geom that the tendon
+touches; a pulley has a row without a point. Source: MuJoCo documentation, "Modeling", "Tendon"; mj_tendon.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import WrapType
-from diffsim.kinematics.jacobian import Axes, along, axes, wrench_rows
+from diffsim.kinematics.jacobian import MotionAxes, motion_axes, wrench_along, wrench_rows
 from diffsim.kinematics.poses import geom_frames
 from diffsim.kinematics.tree import body_dof_mask, sum_chain
 from diffsim.kinematics.wrap import Wrap, wrap
@@ -40,8 +40,8 @@ def compute_tendons(model: Model, qpos: Array, kinematics: Kinematics, com: ComF
     by_dof = jnp.zeros(shape[1], qpos.dtype).at[owner, topology.jnt_dofadr[joints]].add(coefficient)
     length = matmul(by_qpos, qpos)
     for path in spatial_paths(topology):
-        parts = _straight if path.geom is None else _wrapped
-        lengths, rows = parts(model, kinematics, axes(topology, com), path)
+        moments = _straight if path.geom is None else _wrapped
+        lengths, rows = moments(model, kinematics, motion_axes(topology, com), path)
         length = length + _by_tendon(topology, path.tendon, lengths)
         by_dof = by_dof + _by_tendon(topology, path.tendon, rows)
     return Tendons(ten_length=length, ten_J=by_dof)
@@ -96,26 +96,21 @@ def spatial_paths(topology: Topology) -> tuple[Path, ...]:
     return tuple(path if path.side is None or (path.side >= 0).any() else path._replace(side=None) for path in paths)
 
 
-def straight_parts(topology: Topology) -> Path | None:
-    """The parts between two sites, if there are any."""
-    return next((path for path in spatial_paths(topology) if path.geom is None), None)
-
-
 def _inverse_divisors(model: Model, path: Path) -> Array:
     """(n,) one over the divisor of the pulley before each part."""
     divisor = jnp.where(path.pulley >= 0, model.wrap_prm[np.maximum(path.pulley, 0)], 1)
     return safe.divide(jnp.ones_like(divisor), divisor)
 
 
-def _straight(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
+def _straight(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path) -> tuple[Array, Array]:
     """Lengths (n,) and moment arms (n, nv) of the parts between two sites."""
     start, end = kinematics.site_xpos[path.first], kinematics.site_xpos[path.last]
     weight = _inverse_divisors(model, path)
     bodies = model.topology.site_bodyid[path.first], model.topology.site_bodyid[path.last]
-    return safe.norm(end - start) * weight, _line_moments(model.topology, motion, (start, end), weight, bodies)
+    return safe.norm(end - start) * weight, _line_moments(model.topology, axes, (start, end), weight, bodies)
 
 
-def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> tuple[Array, Array]:
+def _wrapped(model: Model, kinematics: Kinematics, axes: MotionAxes, path: Path) -> tuple[Array, Array]:
     """Lengths (n,) and moment arms (n, nv) of the parts around a geom: a line to the geom, and one from it.
 
     Where the part does not touch the geom, both are the line from site to site, and their forces on the geom cancel.
@@ -132,7 +127,7 @@ def _wrapped(model: Model, kinematics: Kinematics, motion: Axes, path: Path) -> 
     # both lines of all parts as one set: a program compiles in half the time
     lines = jnp.concatenate([start, far]), jnp.concatenate([near, end])
     bodies = np.concatenate([from_body, on_geom]), np.concatenate([on_geom, to_body])
-    to_geom, from_geom = jnp.split(_line_moments(topology, motion, lines, jnp.tile(weight, 2), bodies), 2)
+    to_geom, from_geom = jnp.split(_line_moments(topology, axes, lines, jnp.tile(weight, 2), bodies), 2)
     return jnp.where(touch.active, around, before) * weight, to_geom + from_geom
 
 
@@ -151,7 +146,7 @@ def touches(model: Model, kinematics: Kinematics, path: Path) -> Wrap:
 
 def _line_moments(
     topology: Topology,
-    motion: Axes,
+    axes: MotionAxes,
     ends: tuple[Array, Array],
     weight: Array,
     bodies: tuple[np.ndarray, np.ndarray],
@@ -163,7 +158,7 @@ def _line_moments(
     (start, end), (first, last) = ends, bodies
     unit_force = scale(safe.normalize(end - start), weight)
     mask = body_dof_mask(topology).astype(np.int8)
-    rows = wrench_rows(motion, along(motion, start, unit_force))
+    rows = wrench_rows(axes, wrench_along(axes, start, unit_force))
     return rows * jnp.asarray(mask[last] - mask[first], unit_force.dtype)
 
 
@@ -182,7 +177,7 @@ def tendon_drift(model: Model, qvel: Array, kinematics: Kinematics, com: ComFram
     which alone need it, cannot wrap.
     """
     topology = model.topology
-    path = straight_parts(topology)
+    path = next((path for path in spatial_paths(topology) if path.geom is None), None)
     if path is None:
         return jnp.zeros((topology.ntendon,), qvel.dtype)
     points = [kinematics.site_xpos[site] for site in (path.first, path.last)]
@@ -233,13 +228,13 @@ class TendonPoints(NamedTuple):
 def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
     """The points of all tendons at the poses of one state."""
     topology = model.topology
-    # where points can be, two at a geom
+    # the path element of each point that there may be: two at a geom
     element = np.repeat(np.arange(topology.nwrap), np.where(np.isin(topology.wrap_type, AROUND), 2, 1))
     tendon = np.repeat(np.arange(topology.ntendon), topology.tendon_num)[element]
     kind = topology.wrap_type[element]
     point = jnp.zeros((len(element), 3), kinematics.xpos.dtype)
-    # of a geom that a tendon does not touch there are no points; all that are there are sorted to the front
-    there = jnp.asarray(kind != WrapType.JOINT)
+    # points that do not exist, as at a geom that the tendon does not touch, are sorted behind all others
+    exists = jnp.asarray(kind != WrapType.JOINT)
     sites = np.flatnonzero(kind == WrapType.SITE)
     point = point.at[sites].set(kinematics.site_xpos[topology.wrap_objid[element[sites]]])
     for path in spatial_paths(topology):
@@ -248,16 +243,14 @@ def tendon_points(model: Model, kinematics: Kinematics) -> TendonPoints:
         touch = touches(model, kinematics, path)
         first = np.searchsorted(element, path.around)
         point = point.at[first].set(touch.first).at[first + 1].set(touch.last)
-        there = there.at[first].set(touch.active).at[first + 1].set(touch.active)
-    order = jnp.argsort(~there)
-    mark = np.where(
-        np.isin(kind, AROUND), topology.wrap_objid[element], np.where(kind == WrapType.PULLEY, PULLEY, SITE)
-    )
-    number = jnp.sum((tendon[None] == np.arange(topology.ntendon)[:, None]) & there[None], axis=1, dtype=jnp.int32)
+        exists = exists.at[first].set(touch.active).at[first + 1].set(touch.active)
+    order = jnp.argsort(~exists)
+    obj = np.where(np.isin(kind, AROUND), topology.wrap_objid[element], np.where(kind == WrapType.PULLEY, PULLEY, SITE))
+    count = jnp.sum((tendon[None] == np.arange(topology.ntendon)[:, None]) & exists[None], axis=1, dtype=jnp.int32)
     padding = 2 * topology.nwrap - len(element)
     return TendonPoints(
-        ten_wrapadr=(jnp.cumsum(number) - number).astype(jnp.int32),
-        ten_wrapnum=number,
-        wrap_obj=jnp.pad(jnp.where(there, jnp.asarray(mark, jnp.int32), 0)[order], (0, padding)),
-        wrap_xpos=jnp.pad(jnp.where(there[:, None], point, 0)[order], ((0, padding), (0, 0))),
+        ten_wrapadr=(jnp.cumsum(count) - count).astype(jnp.int32),
+        ten_wrapnum=count,
+        wrap_obj=jnp.pad(jnp.where(exists, jnp.asarray(obj, jnp.int32), 0)[order], (0, padding)),
+        wrap_xpos=jnp.pad(jnp.where(exists[:, None], point, 0)[order], ((0, padding), (0, 0))),
     )

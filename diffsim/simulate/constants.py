@@ -21,7 +21,7 @@ from diffsim.actuator.transmission import compute_transmission
 from diffsim.base.checked import checked
 from diffsim.base.enums import EqType, GeomType, ObjType
 from diffsim.base.joints import dofs_angular, dofs_block
-from diffsim.dynamics.inertia import compute_inertia, has_tendon_armature
+from diffsim.dynamics.inertia import compute_inertia, has_reflected
 from diffsim.flex.material import material_fields
 from diffsim.flex.rest_shape import edge_ends, edge_rows, edge_weights, rest_shape, shape_fields
 from diffsim.geometry.rays.bvh import around, trees
@@ -209,7 +209,7 @@ def constants(model: Model, meshes: bool = True) -> dict[str, Any]:
     computed |= _fixed_views(model, kinematics, com)
     # without the armature of tendons
     without = inertia
-    if has_tendon_armature(model.topology):
+    if has_reflected(model.topology, "tendon_armature"):
         without = compute_inertia(model, com, tendons.replace(ten_J=jnp.zeros_like(tendons.ten_J)))
     computed["dof_M0"] = without.M.diagonal
     if meshes:

@@ -15,7 +15,7 @@ from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
 from diffsim.constraint import laws
 from diffsim.dynamics.bias import body_motion, newton_euler
-from diffsim.kinematics.jacobian import Ids, joint_force, point_jacobian
+from diffsim.kinematics.jacobian import Ids, forces_on_dofs, point_jacobian
 from diffsim.kinematics.joints import groups, integrate_position, position_difference
 from diffsim.kinematics.tendon import TendonPoints, tendon_points
 from diffsim.kinematics.tree import body_dof_mask, body_mask
@@ -124,7 +124,7 @@ def apply_ft(model: Model, data: Data, force: Array, torque: Array, point: Array
     for name, value in (("force", force), ("torque", torque), ("point", point)):
         check_shape(name, value, 3)
     body = model.topology.index("body", body)
-    return joint_force(model, data, point[None], np.array([body]), force[None], torque[None])
+    return forces_on_dofs(model, data, point[None], np.array([body]), force[None], torque[None])
 
 
 @checked

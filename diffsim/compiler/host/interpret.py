@@ -390,7 +390,6 @@ NUMPY: dict[str, Rule] = {
     "argmax": lambda x, *, axes, index_dtype: np.argmax(x, axis=axes[0]).astype(index_dtype),
     "argmin": lambda x, *, axes, index_dtype: np.argmin(x, axis=axes[0]).astype(index_dtype),
     "broadcast_in_dim": _broadcast,
-    "carried_poses": lambda qpos, *poses, **params: poses,
     "cholesky": cholesky,
     "concatenate": lambda *inputs, dimension, **params: np.concatenate(inputs, dimension),
     "convert_element_type": lambda x, *, new_dtype, **params: x.astype(new_dtype),
@@ -435,4 +434,5 @@ NUMPY: dict[str, Rule] = {
     "tile": lambda x, *, reps: np.tile(x, reps),
     "transpose": lambda x, *, permutation, **params: x.transpose(permutation),
     "unstack": lambda x, *, axis: list(np.moveaxis(x, axis, 0)),
+    "with_pose_rates": lambda qpos, *poses, **params: poses,
 }

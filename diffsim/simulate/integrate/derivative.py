@@ -19,9 +19,8 @@ import numpy as np
 
 from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
-from diffsim.dynamics import inertia
-from diffsim.dynamics.inertia import coupled
-from diffsim.dynamics.passive import damping_derivative, fluid_wrenches, has_medium, tendon_damping_derivative
+from diffsim.dynamics.inertia import DOF_DAMPING, TENDON_DAMPING, coupled, has_reflected
+from diffsim.dynamics.passive import damping_derivative, fluid_wrenches, has_medium
 from diffsim.flex.strain import edge_flex, edge_rows, elastic_edges
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.tree import sum_dofs, sum_subtree
@@ -48,8 +47,8 @@ def velocity_derivative(model: Model, state: State, inputs: Inputs, data: Data, 
     for rows, slope in _slopes_along_rows(model, state, inputs, data):
         total = total.plus(gram(columns_of(blocks, rows), columns_of(blocks, scale(rows, slope))))
     if not model.opt.disabled(DisableBit.DAMPER):
-        if inertia.is_damped(topology):
-            total = total.plus_diagonal(-damping_derivative(model, state.qvel))
+        if has_reflected(topology, *DOF_DAMPING):
+            total = total.plus_diagonal(-damping_derivative(model, DOF_DAMPING, state.qvel))
         live = elastic_edges(topology)
         if len(live):
             slope = -pick(model.flex_edgedamping, edge_flex(topology)[live])
@@ -66,8 +65,8 @@ def _slopes_along_rows(model: Model, state: State, inputs: Inputs, data: Data) -
         actuators, slope = velocity_slopes(model, state, inputs, data)
         if actuators.size:
             slopes.append((data.actuator_moment[actuators], slope))
-    if not model.opt.disabled(DisableBit.DAMPER) and inertia.has_any_tendon_damping(model.topology):
-        slopes.append((data.ten_J, -tendon_damping_derivative(model, data.ten_velocity)))
+    if not model.opt.disabled(DisableBit.DAMPER) and has_reflected(model.topology, *TENDON_DAMPING):
+        slopes.append((data.ten_J, -damping_derivative(model, TENDON_DAMPING, data.ten_velocity)))
     return slopes
 
 

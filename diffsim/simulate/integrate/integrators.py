@@ -16,6 +16,7 @@ from diffsim.base.enums import EnableBit, Integrator
 from diffsim.base.errors import UnsupportedError
 from diffsim.constraint import contact_forces
 from diffsim.dynamics.bias import damps_implicitly
+from diffsim.dynamics.inertia import DOF_DAMPING
 from diffsim.dynamics.passive import damping_derivative
 from diffsim.flex.cell_forces import with_cells
 from diffsim.math.linalg import BlockDiagonal, solve_blocks, solve_general_blocks
@@ -98,7 +99,7 @@ def euler_inertia(model: Model, state: State, inputs: Inputs, data: Data) -> Blo
     """M + h D, D the dampers of the dofs."""
     if not damps_implicitly(model):
         return data.M
-    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, state.qvel))
+    return data.M.plus_diagonal(model.opt.timestep * damping_derivative(model, DOF_DAMPING, state.qvel))
 
 
 def runge_kutta(model: Model, state: State, inputs: Inputs, data: Data) -> Motion:
