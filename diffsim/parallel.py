@@ -54,9 +54,9 @@ def use_cores(count: int | None = None) -> None:
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
-        found = len(jax.local_devices(backend="cpu"))
-        if found != count:
-            message = f"JAX has counted its devices already, {found} of the CPU where {count} are asked for"
+        present = len(jax.local_devices(backend="cpu"))
+        if present != count:
+            message = f"JAX has counted its devices already, {present} of the CPU where {count} are asked for"
             raise ArgumentError(f"{message}: call parallel.use_cores() before anything that computes") from error
 
 
@@ -82,8 +82,8 @@ def vmap(function: Callable, in_axes: Any = 0, out_axes: Any = 0, mesh: Mesh | N
 
     @functools.wraps(function)
     def spread_out(*arguments: Any) -> Any:
-        own = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
-        for axes, argument in zip(own, arguments, strict=False):
+        axes_of_arguments = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
+        for axes, argument in zip(axes_of_arguments, arguments, strict=False):
             among = jax.tree.map(lambda axis, part: None if axis is None else part, axes, argument, is_leaf=_is_none)
             _check_even(among, chosen.shape[AXIS])
         sources = specs[0] if isinstance(in_axes, tuple) else (specs[0],) * len(arguments)
@@ -114,8 +114,8 @@ def _share(mesh: Mesh, leaf: Any) -> jax.Array:
     shared, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((AXIS,), ()))
     if jax.process_count() == 1:
         return jax.device_put(leaf, shared if leaf.size else whole)
-    made = jax.make_array_from_process_local_data(shared, leaf)
-    return made if leaf.size else jax.device_put(np.zeros(made.shape, made.dtype), whole)
+    whole_leaf = jax.make_array_from_process_local_data(shared, leaf)
+    return whole_leaf if leaf.size else jax.device_put(np.zeros(whole_leaf.shape, whole_leaf.dtype), whole)
 
 
 def everywhere(tree: Tree, mesh: Mesh | None = None) -> Tree:

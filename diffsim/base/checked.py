@@ -35,11 +35,11 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        given = signature.bind(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
         for name, kinds in _kinds(function).items():
-            if name in given.arguments:
-                given.arguments[name] = _fit(name, given.arguments[name], kinds, signature)
-        return function(*given.args, **given.kwargs)
+            if name in bound.arguments:
+                bound.arguments[name] = _fit(name, bound.arguments[name], kinds, signature)
+        return function(*bound.args, **bound.kwargs)
 
     return call
 

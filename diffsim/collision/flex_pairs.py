@@ -33,7 +33,7 @@ class NearPairs(NamedTuple):
 
     first: Array
     second: Array
-    there: Array
+    exists: Array
     left_out: Array
 
 
@@ -88,9 +88,9 @@ def _first_of(first: Array, second: Array, near: Array, most: int) -> NearPairs:
     if len(near) <= most:
         return NearPairs(first, second, near, jnp.zeros((), jnp.int32))
     place = jnp.nonzero(near, size=most, fill_value=len(near))[0]
-    there = place < len(near)
-    place, count = jnp.where(there, place, 0), jnp.sum(near, dtype=jnp.int32)
-    return NearPairs(first[place], second[place], there, jnp.maximum(count - most, 0))
+    exists = place < len(near)
+    place, count = jnp.where(exists, place, 0), jnp.sum(near, dtype=jnp.int32)
+    return NearPairs(first[place], second[place], exists, jnp.maximum(count - most, 0))
 
 
 @per_topology
@@ -131,15 +131,15 @@ def clusters(topology: Topology, flex: int) -> np.ndarray:
     for start in active.tolist():
         if start not in free:
             continue
-        found = [start]
+        members = [start]
         free.remove(start)
-        for number in found:
+        for number in members:
             for vertex in element[number].tolist():
                 for other in at_vertex[vertex]:
-                    if other in free and len(found) < CLUSTER:
+                    if other in free and len(members) < CLUSTER:
                         free.remove(other)
-                        found.append(other)
-        table.append(np.pad(found, (0, CLUSTER - len(found)), constant_values=-1))
+                        members.append(other)
+        table.append(np.pad(members, (0, CLUSTER - len(members)), constant_values=-1))
     return np.array(table).reshape(-1, CLUSTER)
 
 
@@ -156,17 +156,19 @@ def pairs_by_clusters(topology: Topology, flexes: tuple[int, int], boxes: list[A
     most = CLUSTERS + PER_CLUSTER * max(map(len, tables))
 
     def of_elements() -> NearPairs:
-        found = _first_of(jnp.asarray(pairs[0]), jnp.asarray(pairs[1]), touch, most)
-        first, second = (jnp.asarray(t)[ids] for t, ids in zip(tables, (found.first, found.second), strict=True))
+        overlapping = _first_of(jnp.asarray(pairs[0]), jnp.asarray(pairs[1]), touch, most)
+        first, second = (
+            jnp.asarray(t)[ids] for t, ids in zip(tables, (overlapping.first, overlapping.second), strict=True)
+        )
         first, second = jnp.broadcast_arrays(first[:, :, None], second[:, None, :])
-        there = found.there[:, None, None] & (first >= 0) & (second >= 0)
+        exists = overlapping.exists[:, None, None] & (first >= 0) & (second >= 0)
         if same:
-            there = there & ((found.first != found.second)[:, None, None] | (first < second))
-        first, second, there = (x.reshape(-1) for x in (jnp.maximum(first, 0), jnp.maximum(second, 0), there))
+            exists = exists & ((overlapping.first != overlapping.second)[:, None, None] | (first < second))
+        first, second, exists = (x.reshape(-1) for x in (jnp.maximum(first, 0), jnp.maximum(second, 0), exists))
         bodies = [jnp.asarray(_bodies(topology, flex))[ids] for flex, ids in zip(flexes, (first, second), strict=True)]
-        near = there & _overlap(boxes[0][first], boxes[1][second]) & ~_share(jnp, *bodies)
+        near = exists & _overlap(boxes[0][first], boxes[1][second]) & ~_share(jnp, *bodies)
         nearest = _first_of(first, second, near, _most(topology, flexes))
-        return nearest._replace(left_out=nearest.left_out + found.left_out)
+        return nearest._replace(left_out=nearest.left_out + overlapping.left_out)
 
     if same:
         return of_elements()

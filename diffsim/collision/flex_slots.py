@@ -36,11 +36,11 @@ def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
     for body in range(topology.nbody):
         for flex in range(topology.nflex):
             masks = topology.flex_contype[flex], topology.flex_conaffinity[flex]
-            own = np.flatnonzero(topology.geom_bodyid == body)
-            touch = (topology.geom_contype[own] & masks[1]) | (topology.geom_conaffinity[own] & masks[0])
-            own = own[touch != 0]
-            if len(own) and (body, topology.nbody + flex) not in excluded:
-                meeting = meeting_of(topology, flex, own, all_elements)
+            geoms = np.flatnonzero(topology.geom_bodyid == body)
+            touch = (topology.geom_contype[geoms] & masks[1]) | (topology.geom_conaffinity[geoms] & masks[0])
+            geoms = geoms[touch != 0]
+            if len(geoms) and (body, topology.nbody + flex) not in excluded:
+                meeting = meeting_of(topology, flex, geoms, all_elements)
                 if len(meeting.geom):
                     listed.append(meeting)
     return tuple(listed)
@@ -57,26 +57,26 @@ def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: b
     planes, fields = (geoms[kinds == kind] for kind in (GeomType.PLANE, GeomType.SDF))
     others = np.concatenate([fields, geoms[(kinds != GeomType.PLANE) & (kinds != GeomType.SDF)]])
     geom, vert, elem, corner = [], [], [], []
-    for each in planes:
+    for owner in planes:
         number = np.arange(topology.flex_vertnum[flex])
-        geom.append(np.full(len(number), each))
+        geom.append(np.full(len(number), owner))
         vert.append(number)
         elem.append(np.full(len(number), -1))
         corner.append(np.pad(number[:, None] + first, [(0, 0), (0, 3)], constant_values=-1))
-    for each in others:
-        if topology.geom_type[each] in SEARCHED:
+    for owner in others:
+        if topology.geom_type[owner] in SEARCHED:
             # distance fields touch triangles alone, and as many as may stay, as in MuJoCo
             count = min(MOST, len(touching)) if dim == 2 else 0
-            if topology.geom_type[each] == GeomType.HFIELD:
-                prisms = len(touching) * prism_window(topology, flex, int(each))[2]
+            if topology.geom_type[owner] == GeomType.HFIELD:
+                prisms = len(touching) * prism_window(topology, flex, int(owner))[2]
                 count = min(prisms, max(LEAST, PER_ELEMENT * len(touching)))
-            geom.append(np.full(count, each))
+            geom.append(np.full(count, owner))
             vert.append(np.full(count, -1))
             elem.append(np.full(count, -1))
             corner.append(np.full((count, 4), -1))
             continue
-        rows = np.repeat(touching, element_collider(GeomType(int(topology.geom_type[each])), dim).rows)
-        geom.append(np.full(len(rows), each))
+        rows = np.repeat(touching, element_collider(GeomType(int(topology.geom_type[owner])), dim).rows)
+        geom.append(np.full(len(rows), owner))
         vert.append(np.full(len(rows), -1))
         elem.append(rows)
         corner.append(np.pad(elements[rows], [(0, 0), (0, 3 - dim)], constant_values=-1))
@@ -188,8 +188,8 @@ def condims(topology: Topology, meeting: Meeting) -> np.ndarray:
     """Contact dimensions (n,) with the geoms of a meeting."""
     flex, geoms = meeting.flex, meeting.geoms
     mine, theirs = topology.flex_priority[flex], topology.geom_priority[geoms]
-    own, other = topology.flex_condim[flex], topology.geom_condim[geoms]
-    return np.where(theirs > mine, other, np.where(theirs < mine, own, np.maximum(own, other)))
+    condim, other = topology.flex_condim[flex], topology.geom_condim[geoms]
+    return np.where(theirs > mine, other, np.where(theirs < mine, condim, np.maximum(condim, other)))
 
 
 def pair_condims(topology: Topology, meeting: FlexMeeting) -> np.ndarray:

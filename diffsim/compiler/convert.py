@@ -169,10 +169,10 @@ def _field_of(fields: Mapping[str, Any], mjmodel: Any, geom: int) -> FieldUse:
 
 def elements_searched(mjmodel: Any, flex: int) -> np.ndarray:
     """(m,) the elements of a flex, depth first through its tree of boxes, second children first; others last."""
-    first, found, waiting = int(mjmodel.flex_bvhadr[flex]), list[int](), [0] if mjmodel.flex_bvhnum[flex] else []
+    first, elements, waiting = int(mjmodel.flex_bvhadr[flex]), list[int](), [0] if mjmodel.flex_bvhnum[flex] else []
     while waiting:
         node = first + waiting.pop()
         if mjmodel.bvh_nodeid[node] >= 0:
-            found.append(int(mjmodel.bvh_nodeid[node]))
+            elements.append(int(mjmodel.bvh_nodeid[node]))
         waiting += [int(child) for child in mjmodel.bvh_child[node] if child >= 0]
-    return np.append(found, np.setdiff1d(np.arange(mjmodel.flex_elemnum[flex]), found)).astype(int)
+    return np.append(elements, np.setdiff1d(np.arange(mjmodel.flex_elemnum[flex]), elements)).astype(int)

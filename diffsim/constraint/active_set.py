@@ -1,10 +1,10 @@
 """Active sets: which constraints act and which rows push, fixed while a state moves, so that forces are smooth.
 
 A contact or limit acts where its distance is below the margin, and a one-sided row (or an edge of a pyramid) pushes
-where x = J qacc - aref < 0. An active set has these decisions of one state, for others: a row that pushed goes on,
-pulling if need be, and one that did not stays silent. `signals` are positive where the decisions are still right; where
-one of them becomes negative, a contact has begun or ended. Elliptic contacts decide by themselves how they push; only
-whether they act is fixed.
+where x = J qacc - aref < 0. An active set keeps these decisions of one state for other states: a row that pushed goes
+on, pulling if need be, and one that did not stays silent. `signals` are positive where the decisions are still right;
+where one of them becomes negative, a contact has begun or ended. Of elliptic contacts only whether they act is fixed;
+how they push follows from the state.
 
 A contact also ends by its distance, and may push to the last: by friction, as edges of the pyramid of one that slides
 do, or because the bodies part slowly. Its force jumps there, as at touch.
@@ -53,7 +53,7 @@ class Signals(NamedTuple):
 
 
 def active_set_of(constraints: Constraints, x: PerGroup) -> ActiveSet:
-    """The decisions of a state, from its rows and their residuals x = J qacc - aref; they bind."""
+    """The decisions of a state, binding, from its rows and their residuals x = J qacc - aref."""
     groups = list(zip(constraints.groups, x, strict=True))
     pushes = tuple(laws.efc_rows(rows, residual) < 0 for rows, residual in groups)
     deep = tuple((rows.margin - rows.pos)[None] > rows.kinks for rows, _ in groups)
@@ -79,7 +79,7 @@ def fix_zones(rows: RowGroup, active_set: ActiveSet, index: int) -> RowGroup:
 
 
 def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: ActiveSet) -> Signals:
-    """What tells that decisions are no longer right, of all groups; 1 where there is nothing to decide.
+    """Numbers of all groups that turn negative where a decision is no longer right; 1 where there is none to make.
 
     Args:
       model: the model.
@@ -107,8 +107,8 @@ def signals(model: Model, constraints: Constraints, x: PerGroup, active_set: Act
     return Signals(*(jnp.concatenate(parts) for parts in (touches, leaves, switches, rises, turns)))
 
 
-def of_awake(raw: RawRows, asleep: Array | None) -> RawRows:
-    """The rows, inactive where all that they move sleeps (nv,); contacts of what sleeps are in no slot."""
+def inactive_asleep(raw: RawRows, asleep: Array | None) -> RawRows:
+    """The rows, inactive where all dofs that they move are asleep (nv,); contacts of sleeping bodies have no slot."""
     if asleep is None or raw.slot is not None:
         return raw
     if raw.sign:

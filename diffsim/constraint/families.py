@@ -18,7 +18,7 @@ import numpy as np
 
 from diffsim.base.enums import ConstraintType, DisableBit, EqType
 from diffsim.constraint import contact, equality, flex_rows, laws, limit
-from diffsim.constraint.active_set import INEQUALITIES, fix_activity, fix_zones, of_awake
+from diffsim.constraint.active_set import INEQUALITIES, fix_activity, fix_zones, inactive_asleep
 from diffsim.constraint.contact import rows_within_reach, slot_body_ids
 from diffsim.constraint.equality import body_pairs
 from diffsim.constraint.rows import RawRows, Sources, assemble, prepare, with_velocities
@@ -99,7 +99,7 @@ def make_constraints(source: Sources) -> Constraints:
     """The rows of all constraints: (qpos, qvel, poses, contacts) -> J, aref, D, bounds and friction coefficients."""
     model, active_set, reach = source.model, source.active_set, source.reach
     near = [
-        (name, of_awake(raw, source.asleep))
+        (name, inactive_asleep(raw, source.asleep))
         for name, family in FAMILIES.items()
         if model.nv and not (model.opt.disabled(family.flag) or model.opt.disabled(DisableBit.CONSTRAINT))
         for raw in family.rows(source)

@@ -57,9 +57,9 @@ class _Members(NamedTuple):
 def _members(topology: Topology, kind: EqType, of_flex: Callable[[int], np.ndarray]) -> _Members:
     """Those of all equalities of a type, in MuJoCo's order."""
     equalities = np.flatnonzero(topology.eq_type == kind)
-    own = [of_flex(int(flex)) for flex in topology.eq_obj1id[equalities]]
+    held = [of_flex(int(flex)) for flex in topology.eq_obj1id[equalities]]
     none = np.zeros(0, int)
-    return _Members(np.concatenate([none, *own]), np.repeat(equalities, [len(part) for part in own]))
+    return _Members(np.concatenate([none, *held]), np.repeat(equalities, [len(part) for part in held]))
 
 
 @per_topology
@@ -161,8 +161,8 @@ def strains(source: Sources) -> list[RawRows]:
         segment = Segment(BlockColumns(jacobian.blocks, parts))
         weight = jnp.mean(pick(model.body_invweight0[:, 0], topology.flex_nodebodyid)[node], axis=1)
         raw = _raw_rows(source, np.repeat(equality, most), pos, jnp.repeat(weight, most), segment)
-        there = jnp.arange(most)[None] < table[:, :1]
-        rows.append(raw._replace(active=raw.active & there.reshape(-1)))
+        exists = jnp.arange(most)[None] < table[:, :1]
+        rows.append(raw._replace(active=raw.active & exists.reshape(-1)))
     return rows
 
 
@@ -195,15 +195,15 @@ def flex_side(
 ) -> tuple[np.ndarray | Array, Array]:
     """The vertices (k, n) of a side of contacts in some slots, -1 for none, and their weights (k, n)."""
     topology = model.topology
-    flexes = [each.flexes[side] for each in slots]
+    flexes = [run.flexes[side] for run in slots]
     most = max(topology.flex_dim[flex] + 1 for flex in flexes)
     if not any(
-        isinstance(each.meeting, FlexMeeting) or each.meeting.searched or len(each.meeting.geom) != each.size
-        for each in slots
+        isinstance(run.meeting, FlexMeeting) or run.meeting.searched or len(run.meeting.geom) != run.size
+        for run in slots
     ):
-        corners = [each.meeting.corner for each in slots if not isinstance(each.meeting, FlexMeeting)]
+        corners = [run.meeting.corner for run in slots if not isinstance(run.meeting, FlexMeeting)]
         vertex: np.ndarray | Array = np.concatenate(corners, axis=1)[:most]
-        there, at = vertex >= 0, pick(vertices, np.maximum(vertex, 0))
+        exists, at = vertex >= 0, pick(vertices, np.maximum(vertex, 0))
     else:
         table, first = element_corners(topology)
         flex, elem, vert = (part[:, side] for part in (contacts.flex, contacts.elem, contacts.vert))
@@ -216,11 +216,11 @@ def flex_side(
         other = contacts.vert[:, 1 - side]
         touched = jnp.where(other >= 0, jnp.asarray(topology.flex_vertadr)[owner] + other, -2)
         vertex = jnp.where(vertex == touched[None], -1, vertex)
-        there, at = vertex >= 0, vertices[jnp.maximum(vertex, 0)]
-    gap = jnp.where(there, safe.norm(at - contacts.pos[None]), 1)
+        exists, at = vertex >= 0, vertices[jnp.maximum(vertex, 0)]
+    gap = jnp.where(exists, safe.norm(at - contacts.pos[None]), 1)
     # 1 / gap, times the product of all gaps
     others = [jnp.prod(jnp.delete(gap, k, axis=0), axis=0) for k in range(most)]
-    share = jnp.where(there, jnp.stack(others), 0)
+    share = jnp.where(exists, jnp.stack(others), 0)
     return vertex, safe.divide(share, jnp.broadcast_to(jnp.sum(share, axis=0), share.shape))
 
 
@@ -246,7 +246,7 @@ def contact_jacobian(
     moved_by = carriers(model, slots, contacts, flexes.flexvert_xpos)
     frame = jnp.swapaxes(contacts.frame, 0, 1)
     turning = frame[: dim - 3] if dim > 3 else None
-    among = np.concatenate([possible_bodies(topology, each) for each in slots])
+    among = np.concatenate([possible_bodies(topology, run) for run in slots])
     segment = carried_rows(model, com, moved_by, contacts.pos, frame[: min(dim, 3)], turning, among)
     inverse = pick(model.body_invweight0[:, 0], moved_by.body)
     return segment, jnp.sum(jnp.abs(moved_by.weight) * inverse, axis=0)
@@ -254,25 +254,25 @@ def contact_jacobian(
 
 def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
     """The bodies that may move either side of contacts in some slots."""
-    meeting, found = slots.meeting, []
+    meeting, bodies = slots.meeting, []
     for flex in slots.flexes:
         if flex < 0:
             assert not isinstance(meeting, FlexMeeting)
-            found.append(topology.geom_bodyid[meeting.geoms])
+            bodies.append(topology.geom_bodyid[meeting.geoms])
         elif topology.flex_interp[flex]:
-            found.append(topology.flex_nodebodyid[nodes_of(topology, flex)])
+            bodies.append(topology.flex_nodebodyid[nodes_of(topology, flex)])
         else:
-            found.append(np.unique(topology.flex_vertbodyid[flex_elements(topology, flex)]))
-    return np.concatenate(found)
+            bodies.append(np.unique(topology.flex_vertbodyid[flex_elements(topology, flex)]))
+    return np.concatenate(bodies)
 
 
 def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array) -> Carriers:
     """What moves contacts in some slots."""
     topology = model.topology
 
-    def kind(each: FlexSlots) -> tuple:
+    def kind(slots_of_one: FlexSlots) -> tuple:
         """What is done at once: slots of the same interpolated flexes, or those of all others."""
-        return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in each.flexes)
+        return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in slots_of_one.flexes)
 
     parts = list[Carriers]()
     for _, several in itertools.groupby(slots, kind):
@@ -298,8 +298,8 @@ def side_carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, 
     """What moves one side of contacts; all weights are positive."""
     topology, flex = model.topology, slots[0].flexes[side]
     if flex < 0:
-        geoms = [each.meeting.geom for each in slots if not isinstance(each.meeting, FlexMeeting)]
-        if all(len(geom) == each.size for geom, each in zip(geoms, slots, strict=True)):
+        geoms = [run.meeting.geom for run in slots if not isinstance(run.meeting, FlexMeeting)]
+        if all(len(geom) == run.size for geom, run in zip(geoms, slots, strict=True)):
             return Carriers(topology.geom_bodyid[np.concatenate(geoms)][None], jnp.ones_like(contacts.dist)[None])
         geom = contacts.geom[:, :1].T
         body = jnp.where(geom >= 0, jnp.asarray(topology.geom_bodyid)[jnp.maximum(geom, 0)], 0)
@@ -325,8 +325,8 @@ def add_contact_springs(
     contact_slots, contacts = buffer
     for slots in contact_slots.of_flexes(passive=True):
         start, stop = slots[0].start, slots[-1].stop
-        own = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
-        segment, _ = contact_jacobian(model, com, flexes, own, (slots[0]._replace(dim=1), *slots[1:]))
-        push = push + segment.mul_vec_t(jnp.where(own.dist <= own.margin, -STIFFNESS * own.dist, 0))
+        buffered = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
+        segment, _ = contact_jacobian(model, com, flexes, buffered, (slots[0]._replace(dim=1), *slots[1:]))
+        push = push + segment.mul_vec_t(jnp.where(buffered.dist <= buffered.margin, -STIFFNESS * buffered.dist, 0))
     spring, whole = passive.qfrc_spring + push, passive.qfrc_passive + push
     return dataclasses.replace(passive, qfrc_spring=spring, qfrc_passive=whole)

@@ -5,7 +5,7 @@ Limits are one-sided rows, active where the distance to the bound is below the m
 on its rotation angle.
 
 Rows of dry friction oppose motion with a force of at most `frictionloss`. They exist where frictionloss was not zero
-when the model was compiled; a value of zero at run time gives no force, and has the derivative that it has to more
+when the model was compiled. A value of zero at run time gives no force, and has the derivative of a little more
 friction. Source: MuJoCo documentation, "Computation", limits and friction loss.
 """
 
@@ -33,7 +33,7 @@ class LimitLayout(NamedTuple):
     dof: np.ndarray
     dof_qposadr: np.ndarray
     ball: np.ndarray
-    # (nball, 3, nv) 0/1: places the three dofs of each ball joint
+    # (nball, 3, nv) 0/1: which dofs are the three of each ball joint
     ball_dofs: np.ndarray
     ball_qpos: np.ndarray
     tendon: np.ndarray
@@ -73,6 +73,7 @@ def limited_tendons(topology: Topology) -> np.ndarray:
 
 
 def _joint_side(source: Sources, side: int) -> list[RawRows]:
+    """Lower (side -1) or upper (1) limits of hinges and slides, on all dofs."""
     model, topology = source.model, source.model.topology
     layout = limit_layout(topology)
     if not layout.dof.any():
@@ -112,8 +113,8 @@ def ball(source: Sources) -> list[RawRows]:
     rotvec = quat_log(quat_normalize(pick(source.state.qpos, layout.ball_qpos)))
     axis = safe.normalize(rotvec)
     pos = safe.greater(model.jnt_range[joint, 0], model.jnt_range[joint, 1]) - safe.norm(rotvec)
-    place = jnp.asarray(layout.ball_dofs, axis.dtype)
-    jacobian = -sum(scale(place[:, i], axis[:, i]) for i in range(3))
+    dofs = jnp.asarray(layout.ball_dofs, axis.dtype)
+    jacobian = -sum(scale(dofs[:, i], axis[:, i]) for i in range(3))
     margin = pick(model.jnt_margin, joint)
     raw = RawRows(
         pos=pos,
@@ -128,6 +129,7 @@ def ball(source: Sources) -> list[RawRows]:
 
 
 def _tendon_side(source: Sources, side: int) -> list[RawRows]:
+    """Lower (side -1) or upper (1) limits of tendons."""
     model, tendon = source.model, limit_layout(source.model.topology).tendon
     if not len(tendon):
         return []
@@ -165,10 +167,10 @@ def dof_friction(source: Sources) -> list[RawRows]:
     model, topology = source.model, source.model.topology
     if not topology.has("dof_frictionloss"):
         return []
-    none = jnp.zeros_like(source.state.qvel)
+    zero = jnp.zeros_like(source.state.qvel)
     raw = RawRows(
-        pos=none,
-        margin=none,
+        pos=zero,
+        margin=zero,
         active=jnp.asarray(topology.present["dof_frictionloss"]),
         diagonal=model.dof_invweight0,
         solref=model.dof_solref,

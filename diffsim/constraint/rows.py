@@ -213,7 +213,7 @@ def prepare(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
 
 
 def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
-    """`prepare` of groups whose rows are computed together."""
+    """`prepare` of groups whose rows are concatenated and computed by one formula."""
     violations = [where(raw.active, raw.pos - raw.margin, 0) for raw in groups]
     pairs = zip(groups, violations, strict=True)
     sizes = [violation if raw.size is None else where(raw.active, raw.size, 0) for raw, violation in pairs]
@@ -224,7 +224,7 @@ def _prepared(model: Model, groups: Sequence[RawRows]) -> list[Prepared]:
     ends = np.cumsum([len(violation) for violation in violations])[:-1]
     columns = [jnp.split(column, ends, axis=-1) for column in (*ref, kinks(solimp))]
     parts = zip(violations, *columns, strict=True)
-    return [Prepared(violation, Reference(*of_row), bend) for violation, *of_row, bend in parts]
+    return [Prepared(violation, Reference(*ref), turns) for violation, *ref, turns in parts]
 
 
 def assemble(source: Sources, family: str, law: Law, raw: RawRows, prepared: Prepared, start: int) -> RowGroup:
@@ -262,7 +262,7 @@ def _refsafe(model: Model) -> bool:
 
 
 def _velocity(raw: RawRows, qvel: Array) -> Array:
-    """J qvel (dim, n), and what surfaces move by themselves."""
+    """(dim, n) J qvel, plus the velocities that surfaces have by themselves (`drift`)."""
     vel, jacobian = raw.vel, raw.jacobian
     if jacobian is None:
         return raw.sign * qvel[None]
@@ -277,8 +277,8 @@ def with_velocities(
 ) -> tuple[list[RawRows], Array]:
     """On a GPU the rows with J qvel, and J qacc_warmstart (nrow,), where Newton's method starts.
 
-    Both are one product with J, which takes as long there as reading J does. On a CPU neither: products of their own
-    are as fast.
+    There both are one product with J, which takes as long as reading J does. On a CPU two products are as fast, and the
+    rows are returned as they are.
     """
     opt, state = source.model.opt, source.state
     starts = opt.solver == Solver.NEWTON and not opt.disabled(DisableBit.WARMSTART)
@@ -303,9 +303,9 @@ def _products(jacobian: BlockColumns | SparseRows, qvel: Array, start: Array) ->
 @_products.defjvp
 def _products_jvp(primals: tuple, tangents: tuple) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """One vector at a time: reverse mode, which computes a step again, does not search again from a warm start."""
-    (jacobian, qvel, start), (turn, push, _) = primals, tangents
+    (jacobian, qvel, start), (d_jacobian, d_qvel, _) = primals, tangents
     vel, warm = jacobian.mul_vec(qvel), jacobian.mul_vec(start)
-    return (vel, warm), (turn.mul_vec(qvel) + jacobian.mul_vec(push), jnp.zeros_like(warm))
+    return (vel, warm), (d_jacobian.mul_vec(qvel) + jacobian.mul_vec(d_qvel), jnp.zeros_like(warm))
 
 
 def _reference_acceleration(

@@ -80,9 +80,9 @@ def cell_stiffness(
     parts = []
     for normal in range(3):
         plane = (normal + np.array([1, 2])) % 3
-        own = np.flatnonzero(face_normals(topology, flex) == normal)
-        area = size[own, plane[0]] * size[own, plane[1]] * thickness
-        parts.append(_elements(size[own], np.broadcast_to(plane, (len(own), 2)), order, la, mu, area))
+        facing = np.flatnonzero(face_normals(topology, flex) == normal)
+        area = size[facing, plane[0]] * size[facing, plane[1]] * thickness
+        parts.append(_elements(size[facing], np.broadcast_to(plane, (len(facing), 2)), order, la, mu, area))
     return jnp.concatenate(parts)
 
 

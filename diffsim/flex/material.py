@@ -43,11 +43,11 @@ def material_fields(model: Model, rest: RestShape, node0: Array) -> Fields:
     topology = model.topology
     stiffness, bending = list[Array](), list[Array]()
     for flex in range(topology.nflex):
-        own = _own(model, flex)
-        if own["stiffness"].size:
-            stiffness.append(_stiffness(model, flex, rest, node0, own["stiffness"]))
-        if own["bending"].size:
-            bending.append(_bending(model, flex, rest, node0, own["bending"]))
+        entries = _own(model, flex)
+        if entries["stiffness"].size:
+            stiffness.append(_stiffness(model, flex, rest, node0, entries["stiffness"]))
+        if entries["bending"].size:
+            bending.append(_bending(model, flex, rest, node0, entries["bending"]))
     return {
         "flex_stiffness": jnp.concatenate(stiffness) if stiffness else model.flex_stiffness,
         "flex_bending": jnp.concatenate(bending) if bending else model.flex_bending,

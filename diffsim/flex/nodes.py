@@ -95,13 +95,13 @@ def interpolated_positions(model: Model, flex: int, nodes: Array) -> Array:
     topology = model.topology
     first = int(topology.flex_vertadr[flex])
     place = model.flex_vert0[first : first + int(topology.flex_vertnum[flex])]
-    found = node_shares(topology, flex, place)
-    if isinstance(found.node, np.ndarray):
+    shares = node_shares(topology, flex, place)
+    if isinstance(shares.node, np.ndarray):
         # all vertices share the nodes of one cell
         return total(
-            [share[:, None] * at[None] for share, at in zip(found.share, nodes[nodes_of(topology, flex)], strict=True)]
+            [share[:, None] * at[None] for share, at in zip(shares.share, nodes[nodes_of(topology, flex)], strict=True)]
         )
-    return jnp.sum(found.share[..., None] * nodes[found.node], axis=0)
+    return jnp.sum(shares.share[..., None] * nodes[shares.node], axis=0)
 
 
 def contact_shares(model: Model, flex: int, vertex: np.ndarray | Array, weight: Array) -> Shares:

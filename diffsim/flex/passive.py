@@ -159,8 +159,8 @@ def flaps_of(topology: Topology) -> tuple[Flaps, ...]:
     """Of the flexes that bend."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim == 2) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
-        own = slice(topology.flex_edgeadr[flex], topology.flex_edgeadr[flex] + topology.flex_edgenum[flex])
-        edge, flap = topology.flex_edge.reshape(-1, 2)[own], topology.flex_edgeflap.reshape(-1, 2)[own]
+        edge_range = slice(topology.flex_edgeadr[flex], topology.flex_edgeadr[flex] + topology.flex_edgenum[flex])
+        edge, flap = topology.flex_edge.reshape(-1, 2)[edge_range], topology.flex_edgeflap.reshape(-1, 2)[edge_range]
         inner = np.flatnonzero(flap[:, 1] >= 0)
         if topology.flex_bendingadr[flex] >= 0 and len(inner):
             vertex = np.concatenate([edge, flap], axis=1)[inner].T + topology.flex_vertadr[flex]

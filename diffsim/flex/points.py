@@ -133,9 +133,9 @@ def articulated_rows(model: Model, com: ComFrame, body: np.ndarray, pos: Array, 
         moves = chain_mask(topology, last[k], index)
         return rows * jnp.tile(moves, (1, rows.shape[1] // moves.shape[1], 1))
 
-    each = [of_point(k) for k in range(len(direction))]
+    by_point = [of_point(k) for k in range(len(direction))]
     parts = [
-        total([masked(rows.parts[size], index, k) for k, rows in enumerate(each)])
+        total([masked(rows.parts[size], index, k) for k, rows in enumerate(by_point)])
         for size, index in enumerate(blocks.index)
     ]
     return BlockColumns(blocks, tuple(parts))

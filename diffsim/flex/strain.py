@@ -89,8 +89,8 @@ def neighbours(topology: Topology) -> Neighbours:
         edges = topology.flex_edge.reshape(-1, 2)[first : first + topology.flex_edgenum[flex]]
         for v in range(topology.flex_vertnum[flex]):
             at = topology.flex_vertedgeadr[start + v]
-            own = edges[topology.flex_vertedge.ravel()[at : at + topology.flex_vertedgenum[start + v]]]
-            around.append(np.where(own[:, 0] == v, own[:, 1], own[:, 0]) + start)
+            edge_ids = edges[topology.flex_vertedge.ravel()[at : at + topology.flex_vertedgenum[start + v]]]
+            around.append(np.where(edge_ids[:, 0] == v, edge_ids[:, 1], edge_ids[:, 0]) + start)
             vertex.append(start + v)
             owner.append(flex)
     table = np.full((max(map(len, around), default=0), len(vertex)), -1)
@@ -121,8 +121,8 @@ def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
     moment = [[jnp.sum(weight * now[..., i] * dx[j], axis=0) for j in range(2)] for i in range(3)]
     stretch = [[dot_components(row, [metric[0][j], metric[1][j]]) for j in range(2)] for row in moment]
     cauchy = [[total([row[i] * row[j] for row in stretch]) for j in range(2)] for i in range(2)]
-    own = pick(mass, vertex)
-    unit = jnp.where(own > MINVAL, safe.sqrt(own), 1)
+    mass_of_vertex = pick(mass, vertex)
+    unit = jnp.where(mass_of_vertex > MINVAL, safe.sqrt(mass_of_vertex), 1)
     determinant = cauchy[0][0] * cauchy[1][1] - cauchy[0][1] * cauchy[1][0]
     invariant = jnp.stack([cauchy[0][0] + cauchy[1][1] - 2, determinant - 1]) * unit[None]
     # B^-1 dx, and adj(C) of that

@@ -97,6 +97,6 @@ def columns(
     if together:
         ends = np.cumsum([part.size for part in parts])[:-1]
         return jax.jacfwd(lambda flat: function(*jnp.split(flat, ends)), has_aux=True)(jnp.concatenate(parts))
-    given = [i for i, part in enumerate(parts) if part.size] or [0]
-    found = [jax.jacfwd(function, argnums=i, has_aux=True)(*parts) for i in given]
-    return jax.tree.map(lambda *sides: jnp.concatenate(sides, axis=1), *(side for side, _ in found)), found[0][1]
+    nonempty = [i for i, part in enumerate(parts) if part.size] or [0]
+    slopes = [jax.jacfwd(function, argnums=i, has_aux=True)(*parts) for i in nonempty]
+    return jax.tree.map(lambda *sides: jnp.concatenate(sides, axis=1), *(side for side, _ in slopes)), slopes[0][1]

@@ -112,7 +112,10 @@ class _Problem(NamedTuple):
 
 
 def iterate(objective: Objective, rule_for: RuleMaker, settings: Settings, qacc: Array, aid: Any = None) -> Progress:
-    """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`. `aid` is for the rule."""
+    """Minimizes from `qacc` (nv,); a fixed number of iterations if `settings.unroll`.
+
+    `aid`: arrays that the rule reads in every iteration, such as a factor of M.
+    """
 
     # traced arrays go into `problem`: the functions of a loop may not close over them
     tolerances, limits, limit = settings[:2], settings[2:], settings.iterations

@@ -66,8 +66,8 @@ def has_friction(rows: RowGroup) -> bool:
     return rows.law in WITH_FRICTION
 
 
-def members(topology: Topology, rows: RowGroup) -> np.ndarray:
-    """The rows of a group of dry friction that can have some: those of dofs with friction, or all tendons."""
+def friction_members(topology: Topology, rows: RowGroup) -> np.ndarray:
+    """The rows of a group of dry friction that are swept: dofs that can have friction, or all of its tendons."""
     return np.flatnonzero(topology.present["dof_frictionloss"]) if rows.sign else np.arange(rows.count)
 
 
@@ -75,15 +75,15 @@ def friction_count(topology: Topology, rows: RowGroup) -> int:
     """Number of friction rows of a group."""
     if not has_friction(rows):
         return 0
-    return len(members(topology, rows)) if rows.law == Law.BOUNDED else rows.count * (rows.dim - 1)
+    return len(friction_members(topology, rows)) if rows.law == Law.BOUNDED else rows.count * (rows.dim - 1)
 
 
 def friction_rows(topology: Topology, constraints: Constraints, rows: RowGroup, forces: Array) -> WithForce:
     """The friction rows of a group that has some, from its row forces (force_count, n)."""
     block = constraints.basis_jacobian(rows)
     if rows.law == Law.BOUNDED:
-        ids = members(topology, rows)
-        jacobian, aref, limit, y = (pick(v, ids) for v in (block[0], rows.aref[0], rows.frictionloss, forces[0]))
+        members = friction_members(topology, rows)
+        jacobian, aref, limit, y = (pick(v, members) for v in (block[0], rows.aref[0], rows.frictionloss, forces[0]))
         return WithForce(FrictionRows(jacobian, aref, limit), y)
     jacobian, aref, coefficient = jnp.swapaxes(block[1:], 0, 1), rows.aref[1:].T, rows.friction.T
     if rows.law == Law.PYRAMID:
@@ -93,8 +93,8 @@ def friction_rows(topology: Topology, constraints: Constraints, rows: RowGroup, 
         jacobian, aref = jacobian * coefficient[:, :, None], aref * coefficient
         limit = jnp.broadcast_to(forces[0][:, None], coefficient.shape)
         y = safe.divide(forces[1:].T, coefficient)
-    ids = FrictionRows(jacobian.reshape(-1, jacobian.shape[-1]), aref.reshape(-1), limit.reshape(-1))
-    return WithForce(ids, y.reshape(-1))
+    flat = FrictionRows(jacobian.reshape(-1, jacobian.shape[-1]), aref.reshape(-1), limit.reshape(-1))
+    return WithForce(flat, y.reshape(-1))
 
 
 def without_friction(rows: RowGroup, forces: Array) -> Array:
@@ -112,7 +112,7 @@ def without_friction(rows: RowGroup, forces: Array) -> Array:
 def with_friction(topology: Topology, rows: RowGroup, forces: Array, y: Array) -> Array:
     """Row forces with the friction y (m,) in place of their own; dofs without dry friction keep theirs."""
     if rows.law == Law.BOUNDED:
-        return forces.at[0, members(topology, rows)].set(y) if rows.sign else y[None]
+        return forces.at[0, friction_members(topology, rows)].set(y) if rows.sign else y[None]
     side = y.reshape(rows.count, rows.dim - 1).T
     if rows.law == Law.CONE:
         return jnp.concatenate([forces[:1], rows.friction * side])
@@ -145,8 +145,8 @@ class _Point(NamedTuple):
 
 class _Sorted(NamedTuple):
     """Sorted constraints of k rows each: rows and accelerations per unit force (n, k, nv), aref (n, k), bounds and
-    islands (n,), eigenvalues (n, k) and eigenvectors (n, k, k) of the blocks of A; the row (n, k) that each stands for,
-    and how many can carry a force.
+    islands (n,), eigenvalues (n, k) and eigenvectors (n, k, k) of the blocks of A; the numbers of their rows (n, k)
+    among all; and the `count` () of those that can carry a force.
     """
 
     jacobian: Array
@@ -157,7 +157,7 @@ class _Sorted(NamedTuple):
     value: Array
     vector: Array
     row: Array
-    loaded: Array
+    count: Array
 
 
 # (old forces (k,), slope (k,), eigenvalues (k,), bound ()) -> best forces (k,)
@@ -178,7 +178,7 @@ def sweep_until_converged(
     response, cones = solved[:-1], schedule.cones
     tables = [(np.arange(cones.singles)[:, None], _best_in_symmetric_interval), (cones.table(), best_in_ball)]
     lists = [(_sorted(schedule, rows, response, table), best) for table, best in tables if len(table)]
-    updates = [(part.loaded, functools.partial(_update, part, best, i)) for i, (part, best) in enumerate(lists)]
+    updates = [(part.count, functools.partial(_update, part, best, i)) for i, (part, best) in enumerate(lists)]
     padded = jnp.append(start, 0)
 
     def advance(state: tuple[_Point, Array]) -> tuple[_Point, Array]:
@@ -205,8 +205,8 @@ def _best_in_symmetric_interval(old: Array, slope: Array, value: Array, limit: A
 def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.ndarray) -> _Sorted:
     """The constraints with rows `table` (n, k), those that can carry a force first, in the order of the sweep."""
     first = table[:, 0]
-    able = rows.limit[first] > MINVAL
-    order = jnp.argsort(jnp.where(able, schedule.rank[first], jnp.iinfo(schedule.rank.dtype).max))
+    loaded = rows.limit[first] > MINVAL
+    order = jnp.argsort(jnp.where(loaded, schedule.rank[first], jnp.iinfo(schedule.rank.dtype).max))
     row, lead = jnp.asarray(table)[order], jnp.asarray(first)[order]
     # the dummy row of narrow balls
     jacobian, response = (jnp.pad(matrix, ((0, 1), (0, 0)))[row] for matrix in (rows.jacobian, response))
@@ -220,7 +220,7 @@ def _sorted(schedule: Schedule, rows: FrictionRows, response: Array, table: np.n
         value=value,
         vector=vector,
         row=row,
-        loaded=_longest(jnp.sum(able, dtype=jnp.int32)),
+        count=_longest(jnp.sum(loaded, dtype=jnp.int32)),
     )
 
 

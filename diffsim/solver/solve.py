@@ -42,11 +42,12 @@ class Minimizer(Protocol):
 
 
 class Aids(NamedTuple):
-    """What some models are solved or differentiated with.
+    """What the solver can be given beside the rows; all of it may be None.
 
     Attributes:
       contact_order: (ncon,) in which order noslip sweeps over the contacts; None for that of the slots.
-      motion: of which the derivatives of M qacc - qfrc_smooth are taken, where that is cheaper (dynamics/bias.py).
+      motion: the forces whose derivatives stand for those of M qacc - qfrc_smooth, where these are cheaper
+        (dynamics/bias.py).
     """
 
     contact_order: Array | None = None
@@ -76,10 +77,10 @@ def solve(
       qfrc_smooth: (nv,) all other forces, N or N m.
       qacc_warmstart: (nv,) where to start; has no influence on derivatives, unless those are of the iterations.
       constraints: the rows.
-      aids: see there.
+      aids: what only some models need.
 
     Raises:
-      UnsupportedError: a solver that needs all of J, with rows by points.
+      UnsupportedError: PGS or noslip iterations, with a model whose J is stored by points of flexes.
     """
     opt = model.opt
     if isinstance(constraints.jacobian, SparseRows) and (opt.solver == Solver.PGS or opt.noslip_iterations):

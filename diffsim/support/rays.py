@@ -160,9 +160,9 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
     one, other = (gather(model, data, np.array([geom]), bucket) for geom, bucket in zip(ids, buckets, strict=True))
     axes = [row_axes(*side) for side in zip((one, other), buckets, strict=True)]
     rows = jax.vmap(distance_collider(types).function, (*axes, 0))(one, other, jnp.zeros_like(one.size[:, 0]))
-    found = Candidates(*(column[0] for column in rows))
-    best = jnp.argmin(jax.lax.stop_gradient(jnp.where(found.valid, found.dist, jnp.inf)))
-    dist, pos, normal = found.dist[best], found.pos[best], found.normal[best]
+    candidates = Candidates(*(column[0] for column in rows))
+    best = jnp.argmin(jax.lax.stop_gradient(jnp.where(candidates.valid, candidates.dist, jnp.inf)))
+    dist, pos, normal = candidates.dist[best], candidates.pos[best], candidates.normal[best]
     half = scale(normal, 0.5 * dist)
     ends = (pos + half, pos - half) if flip else (pos - half, pos + half)
     return GeomDistance(dist, *ends, -normal if flip else normal)

@@ -17,7 +17,7 @@ import scipy.stats
 
 from diffsim import optimize
 from diffsim.optimize.identify.evidence import Identified, examine, identify
-from diffsim.optimize.identify.least_squares import Blocks, Found, Point
+from diffsim.optimize.identify.least_squares import Blocks, Outcome, Point
 from diffsim.optimize.identify.problem import Problem, windows_of
 from tests.gradient_bars.arm import BODIES, ENCODER, WINDOW, arm, clean, guess, noisy, unknowns
 from tests.gradient_bars.bar import Bar
@@ -88,8 +88,8 @@ def fit_times() -> Iterator[Bar]:
     yield Bar("arm: the same for one Jacobian", exact / ours.jacobians / (differences / theirs.jacobians), 0.1)
 
 
-def _cost(found: Found) -> float:
-    return float(np.sum(found.residuals**2))
+def _cost(outcome: Outcome) -> float:
+    return float(np.sum(outcome.residuals**2))
 
 
 def _differences(problem: Problem, point: Point) -> Blocks:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diffsim.optimize.identify.evidence import Evidence, Sample, examine
-from diffsim.optimize.identify.least_squares import Blocks, Found, Point, Problem, least_squares, projected
+from diffsim.optimize.identify.least_squares import Blocks, Outcome, Point, Problem, least_squares, projected
 from diffsim.optimize.identify.residuals import Clock, Sensing, own_slopes, shown, shown_slopes, spoilt_rows
 from diffsim.optimize.identify.search import nearby
 
@@ -169,7 +169,7 @@ def test_points_nearby_lead_over_a_jump() -> None:
 
     problem, start = Stairs(), Point(np.asarray([0.3]), np.zeros((1, 1)))
     blocks = Blocks(np.asarray([[[5.0], [0.0], [0.0]]]), np.asarray([[[0.0], [0.0], [4.0]]]))
-    ended = Found(start, problem.residuals(start), blocks, 1, True, "", np.zeros(1))
+    ended = Outcome(start, problem.residuals(start), blocks, 1, True, "", np.zeros(1))
     there = nearby(problem, ended)  # type: ignore[arg-type]
     assert there.theta[0] == pytest.approx(0.9, abs=0.05) and abs(there.x[0, 0]) < 0.05
 

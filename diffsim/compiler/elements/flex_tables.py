@@ -105,11 +105,11 @@ def search_order(lower: Array, upper: Array, searched: Array) -> Array:
       lower, upper: (m, 3) corners of the boxes around elements at rest, m.
       searched: (k,) elements in the tree.
     """
-    middle, found, waiting = 0.5 * (lower + upper), list[int](), [np.asarray(searched)]
+    middle, ordered, waiting = 0.5 * (lower + upper), list[int](), [np.asarray(searched)]
     while waiting:
         ids = waiting.pop()
         if len(ids) < 2:
-            found += ids.tolist()
+            ordered += ids.tolist()
             continue
         side = upper[ids].max(axis=0) - lower[ids].min(axis=0)
         axis = int(side[1] >= side[0] + TIE)
@@ -121,4 +121,4 @@ def search_order(lower: Array, upper: Array, searched: Array) -> Array:
         level[order] = np.cumsum(np.append(0, np.diff(place[order]) > TIE))
         ids = ids[np.lexsort((ids, level))]
         waiting += [ids[: len(ids) // 2], ids[len(ids) // 2 :]]
-    return np.concatenate([np.array(found, int), np.setdiff1d(np.arange(len(lower)), found)])
+    return np.concatenate([np.array(ordered, int), np.setdiff1d(np.arange(len(lower)), ordered)])

@@ -255,7 +255,7 @@ def cast(model: Model, geom_xpos: Array, geom_xmat: Array, rays: Rays, seen: Arr
     geom = jnp.argmin(distance, axis=1).astype(jnp.int32)
     distance, facet = (jnp.take_along_axis(column, geom[:, None], 1)[:, 0] for column in (distance, facet))
     hit = distance < jnp.inf
-    met = _Met([each for each, _ in groups], geom, facet, all_geoms.at(geom))
+    met = _Met([kind for kind, _ in groups], geom, facet, all_geoms.at(geom))
     distance, normal = _refine(model, met, rays, jnp.where(hit, distance, 0))
     return RayHits(jnp.where(hit, distance, -1), jnp.where(hit, geom, -1), jnp.where(hit[:, None], normal, 0))
 

@@ -105,7 +105,7 @@ def diagnose(
     # the gradient averaged over noise whose norm is about `reach`
     key, sigma = jax.random.key(seed), reach / np.sqrt(flat.size)
     smooth = jax.jit(lambda at: score(flat_loss, at, sample(flat_loss, at, key, sigma, samples)))(flat)
-    found = _Found(
+    measured = _Measured(
         value=float(value),
         slopes=along @ np.asarray(gradient, float),
         smoothed=along @ np.asarray(smooth.mean, float),
@@ -114,24 +114,24 @@ def diagnose(
         differences=_differences(flat_loss, flat, along, steps),
         rounding=ROUNDING * float(jnp.finfo(flat.dtype).eps) * np.abs(float(value)) / steps,
     )
-    holds = _holds(found)
+    holds = _holds(measured)
     return Diagnosis(
-        trust=bool(holds >= found.steps[0]),
-        advice=_advice(found, holds),
-        value=found.value,
+        trust=bool(holds >= measured.steps[0]),
+        advice=_advice(measured, holds),
+        value=measured.value,
         gradient=unflatten(gradient),
         smoothed=unflatten(smooth.mean),
-        reach=float(found.steps[0]),
+        reach=float(measured.steps[0]),
         holds=holds,
-        slopes=found.slopes,
-        smoothed_slopes=found.smoothed,
-        smoothed_errors=found.smoothed_errors,
-        steps=found.steps,
-        differences=found.differences,
+        slopes=measured.slopes,
+        smoothed_slopes=measured.smoothed,
+        smoothed_errors=measured.smoothed_errors,
+        steps=measured.steps,
+        differences=measured.differences,
     )
 
 
-class _Found(NamedTuple):
+class _Measured(NamedTuple):
     """What was measured; `rounding` (n,) is the error of differences by rounding of the loss."""
 
     value: float
@@ -151,43 +151,43 @@ def _differences(loss: Callable[[Array], Array], flat: Array, along: np.ndarray,
     return (plus - minus).reshape(len(along), -1) / (2 * steps[None])
 
 
-def _errors(found: _Found) -> np.ndarray:
+def _errors(measured: _Measured) -> np.ndarray:
     """(n,) the largest error of the slopes over each step, relative to the largest slope there is at that step."""
-    error = np.abs(found.differences - found.slopes[:, None]) - found.rounding
-    scale = np.maximum(np.max(np.abs(found.differences), axis=0), np.max(np.abs(found.slopes)))
+    error = np.abs(measured.differences - measured.slopes[:, None]) - measured.rounding
+    scale = np.maximum(np.max(np.abs(measured.differences), axis=0), np.max(np.abs(measured.slopes)))
     return np.max(error, axis=0, initial=0) / np.where(scale > 0, scale, 1)
 
 
-def _holds(found: _Found) -> float:
+def _holds(measured: _Measured) -> float:
     """The largest step up to which all slopes hold, leaving out steps at which rounding decides."""
-    finite = np.all(np.isfinite(found.differences), axis=0) & np.all(np.isfinite(found.slopes))
-    good = ~(_errors(found) > CLOSE) & finite
+    finite = np.all(np.isfinite(measured.differences), axis=0) & np.all(np.isfinite(measured.slopes))
+    good = ~(_errors(measured) > CLOSE) & finite
     held = 0.0
-    for step, fine in zip(found.steps[::-1], good[::-1], strict=True):
+    for step, fine in zip(measured.steps[::-1], good[::-1], strict=True):
         if not fine:
             break
         held = float(step)
     return held
 
 
-def _advice(found: _Found, holds: float) -> str:
+def _advice(measured: _Measured, holds: float) -> str:
     """The first sentence that fits."""
-    largest, reach = np.max(np.abs(found.slopes)), found.steps[0]
-    if not (np.isfinite(found.value) and np.all(np.isfinite(found.slopes))):
+    largest, reach = np.max(np.abs(measured.slopes)), measured.steps[0]
+    if not (np.isfinite(measured.value) and np.all(np.isfinite(measured.slopes))):
         return "Do not trust it: the loss or its gradient is not finite. Look at diffsim.check of the rollout."
     if holds >= reach:
         return f"Trust it: over changes up to {reach:.2g} its slopes hold within {CLOSE:.0%}."
     smoothed = "the gradient of optimize.smoothed(loss, sigma, samples) sees more"
-    seen = np.any(np.abs(found.smoothed) > CERTAIN * found.smoothed_errors + CLOSE * largest)
-    if largest <= found.rounding[0] and np.max(np.abs(found.differences)) > largest:
+    seen = np.any(np.abs(measured.smoothed) > CERTAIN * measured.smoothed_errors + CLOSE * largest)
+    if largest <= measured.rounding[0] and np.max(np.abs(measured.differences)) > largest:
         also = f"; {smoothed}" if seen else ""
         return f"Do not trust it: the loss is flat here and not within {reach:.2g} (contacts not reached yet?){also}."
-    if np.min(_errors(found)) > EXACT:
+    if np.min(_errors(measured)) > EXACT:
         return (
             "Do not trust it: it is not the derivative of this loss; differences agree with it over no step. The loss "
             "jumps here, or holds what is not differentiated (stop_gradient, an unconverged solver: diffsim.check)."
         )
-    ratio = found.differences[0, 0] / np.where(found.slopes[0] == 0, 1, found.slopes[0])
+    ratio = measured.differences[0, 0] / np.where(measured.slopes[0] == 0, 1, measured.slopes[0])
     return (
         f"Trust it over changes up to {holds:.1g} only: it is the derivative here, but over {reach:.2g} the slope "
         f"along the gradient is {ratio:.2g} times that (contacts that begin or end in between?); {smoothed}."

@@ -216,12 +216,12 @@ def fit(
     unknown = Unknowns(model, unknowns)
     search = Search(unknown, noise, start_noise, chosen)
     best, spread, problem = search.run(listed)
-    point, train = best.found.point, best.problem
+    point, train = best.outcome.point, best.problem
     test = problem.part(slice(train.count, None))
     test.noise = train.noise
     tested = test.solve(test.point(point.theta), chosen.iterations, "states") if test.count else None
-    sample = train.sample(point, best.found.blocks, noise is not None)
-    widened = best.good and not best.found.minimum
+    sample = train.sample(point, best.outcome.blocks, noise is not None)
+    widened = best.good and not best.outcome.minimum
     begun = [train.states(point.x), *([] if tested is None else [test.states(tested.point.x)])]
     return FitResult(
         model=unknown.model_of(jnp.asarray(point.theta, model.qpos0.dtype)),
@@ -234,11 +234,11 @@ def fit(
         start_rms=train.rms(train.point(unknown.start)),
         noise=train.noise,
         iterations=search.jacobians,
-        converged=best.found.minimum or best.good,
-        message=best.found.message + ("; the step that is left widens intervals" if widened else ""),
+        converged=best.outcome.minimum or best.good,
+        message=best.outcome.message + ("; the step that is left widens intervals" if widened else ""),
         minima=search.minima,
         held_out=None if tested is None else test.sample(tested.point, tested.blocks, noise is not None),
         problem=train,
         point=point,
-        blocks=best.found.blocks,
+        blocks=best.outcome.blocks,
     )

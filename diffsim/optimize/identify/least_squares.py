@@ -62,7 +62,7 @@ class Problem(NamedTuple):
     size: np.ndarray
 
 
-class Found(NamedTuple):
+class Outcome(NamedTuple):
     """Where it ended: the unknowns, residuals (windows, k), their derivatives, how many of these it took, and why.
 
     `minimum` is whether no small step would lower the cost, by more than motions jump; `left` (n,) is the step of theta
@@ -98,7 +98,7 @@ class _Iterate(NamedTuple):
     triangles: np.ndarray
 
 
-def least_squares(problem: Problem, start: Point, iterations: int) -> Found:
+def least_squares(problem: Problem, start: Point, iterations: int) -> Outcome:
     """The unknowns of least cost near a start; so many steps are tried at most."""
     inside = start._replace(theta=np.clip(start.theta, problem.lower, problem.upper))
     now = _iterate(problem, inside, problem.residuals(inside), Point(np.zeros(1), np.zeros(1)))
@@ -151,7 +151,7 @@ def least_squares(problem: Problem, start: Point, iterations: int) -> Found:
         status = 5 if minimum else 4 if status or damping > LARGEST else 0
     elif not minimum:
         status = 4 if status or damping > LARGEST else 0
-    return Found(now.point, now.errors, now.blocks, jacobians, bool(minimum), REASONS[status], left)
+    return Outcome(now.point, now.errors, now.blocks, jacobians, bool(minimum), REASONS[status], left)
 
 
 def _iterate(problem: Problem, point: Point, errors: np.ndarray, before: Point) -> _Iterate:
@@ -329,5 +329,5 @@ def _within(matrix: np.ndarray, goal: np.ndarray, lower: np.ndarray, upper: np.n
     if np.all((lower <= free) & (free <= upper)):
         return free
     # scipy wants room between the bounds
-    found = scipy.optimize.lsq_linear(matrix, goal, (np.minimum(lower, -1e-300), np.maximum(upper, 1e-300)), "bvls")
-    return np.clip(found.x, lower, upper)
+    bounded = scipy.optimize.lsq_linear(matrix, goal, (np.minimum(lower, -1e-300), np.maximum(upper, 1e-300)), "bvls")
+    return np.clip(bounded.x, lower, upper)

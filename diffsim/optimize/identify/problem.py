@@ -17,7 +17,7 @@ import numpy as np
 
 from diffsim.base.enums import SensorType
 from diffsim.optimize.identify.evidence import Residuals, Sample
-from diffsim.optimize.identify.least_squares import Blocks, Found, Point, least_squares, state_slopes
+from diffsim.optimize.identify.least_squares import Blocks, Outcome, Point, least_squares, state_slopes
 from diffsim.optimize.identify.least_squares import Problem as LeastSquares
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import (
@@ -135,7 +135,7 @@ class Problem:
         """First states as they are guessed."""
         return Point(np.asarray(theta, float), np.zeros((self.count, self.width)))
 
-    def solve(self, start: Point, iterations: int, free: str = "all") -> Found:
+    def solve(self, start: Point, iterations: int, free: str = "all") -> Outcome:
         """Least squares from a start, over all unknowns, "theta" alone, or first "states" alone."""
         n, width = (start.theta.size, self.width) if free == "all" else (0, self.width)
         if free == "theta":
@@ -152,8 +152,8 @@ class Problem:
         sizes = self.unknowns.sizes(self.unknowns.start)[:n]
         bounds = self.unknowns.lower[:n], self.unknowns.upper[:n]
         question = LeastSquares(lambda point: self.residuals(whole(point)), blocks, *bounds, sizes)
-        found = least_squares(question, Point(start.theta[:n], start.x[:, :width]), iterations)
-        return found._replace(point=whole(found.point))
+        outcome = least_squares(question, Point(start.theta[:n], start.x[:, :width]), iterations)
+        return outcome._replace(point=whole(outcome.point))
 
     def motions(self, point: Point) -> Motions:
         """The windows as they are simulated, up to the last measurement; those of the last point are kept."""

@@ -223,11 +223,11 @@ def _columns(model: Model, kind: str) -> dict[str, int]:
     """Column by name, of ctrl or sensordata."""
     if kind == "actuator":
         return {model.name(kind, i): i for i in range(model.nu) if model.name(kind, i)}
-    found = {}
+    first_columns = {}
     for i in range(model.nsensor):
         name, first, width = model.name(kind, i), int(model.sensor_adr[i]), int(model.sensor_dim[i])
-        found |= {name: first} if width == 1 else {f"{name}.{k}": first + k for k in range(width)}
-    return found
+        first_columns |= {name: first} if width == 1 else {f"{name}.{k}": first + k for k in range(width)}
+    return first_columns
 
 
 def _check_shapes(fields: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]], length: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.stats
 
 from diffsim.optimize.identify.evidence import Evidence, examine
-from diffsim.optimize.identify.least_squares import Found, Point, projected, state_slopes
+from diffsim.optimize.identify.least_squares import Outcome, Point, projected, state_slopes
 from diffsim.optimize.identify.problem import Problem, root_of, windows_of
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import MODES
@@ -82,7 +82,7 @@ class Ended(NamedTuple):
     """Where a search ended: its problem (noise, chain), the solution, and what its residuals say."""
 
     problem: Problem
-    found: Found
+    outcome: Outcome
     evidence: Evidence
 
     @property
@@ -90,18 +90,18 @@ class Ended(NamedTuple):
         """Whether there is nothing left to search for: noise, and at most a small step that jumps do not allow."""
         if not self.evidence.explained:
             return False
-        unknowns, left = self.problem.unknowns, np.abs(self.found.left)
-        return self.found.minimum or bool(np.all(left < LEFT * unknowns.sizes(self.found.point.theta)))
+        unknowns, left = self.problem.unknowns, np.abs(self.outcome.left)
+        return self.outcome.minimum or bool(np.all(left < LEFT * unknowns.sizes(self.outcome.point.theta)))
 
     @property
     def noises(self) -> float:
         """The mean square of residuals."""
-        return 2 * self.cost / max(np.count_nonzero(self.found.residuals), 1)
+        return 2 * self.cost / max(np.count_nonzero(self.outcome.residuals), 1)
 
     @property
     def cost(self) -> float:
         """Half the sum of squares."""
-        return 0.5 * float(np.sum(self.found.residuals**2))
+        return 0.5 * float(np.sum(self.outcome.residuals**2))
 
 
 class Search:
@@ -147,7 +147,7 @@ class Search:
             ends.append((end, problem))
             if end.good or self.again:
                 break
-            theta = end.found.point.theta
+            theta = end.outcome.point.theta
         best, problem = next((pair for pair in ends if pair[0].good), ends[0])
         return *self.surrounded(best), problem
 
@@ -155,10 +155,10 @@ class Search:
         """The same, or a better end beside it, and what jumps leave open of theta, (n, n); None where nothing jumps."""
         spread = None
         for _ in range(SHAKEN):
-            if not end.good or not end.found.left.any():
+            if not end.good or not end.outcome.left.any():
                 return end, None
-            spread, better = jumps(end.problem, end.found)
-            if _squares(end.found) - float(np.sum(end.problem.residuals(better) ** 2)) < 1:
+            spread, better = jumps(end.problem, end.outcome)
+            if _squares(end.outcome) - float(np.sum(end.problem.residuals(better) ** 2)) < 1:
                 break
             other = self.searched(end.problem, better)
             if not other.good or other.cost > end.cost:
@@ -178,7 +178,7 @@ class Search:
 
         def size(end: Ended) -> float:
             """Mean square of the residuals, by one measure for all: the noise that the first search began with."""
-            return float(np.nanmean((end.problem.rms(end.found.point) / problem.noise) ** 2))
+            return float(np.nanmean((end.problem.rms(end.outcome.point) / problem.noise) ** 2))
 
         begun, counts = problem.point(theta), problem.motions(problem.point(theta)).contacts
         chosen = self.settings.window > 0
@@ -197,12 +197,12 @@ class Search:
                 sizes.append(size(ends[-1]))
                 # a minimum that is found again is the one: more starts, or shorter windows, would find nothing new
                 best = int(np.argmin(sizes[:-1]))
-                both = ends[best].found.minimum and ends[-1].found.minimum
+                both = ends[best].outcome.minimum and ends[-1].outcome.minimum
                 self.again = both and abs(sizes[-1] / sizes[best] - 1) < SAME
                 if ends[-1].good or self.again:
                     break
         order = sorted(range(len(ends)), key=lambda i: (not ends[i].good, sizes[i]))
-        self.minima = [(ends[i].cost, self.unknowns.values(ends[i].found.point.theta)) for i in order]
+        self.minima = [(ends[i].cost, self.unknowns.values(ends[i].outcome.point.theta)) for i in order]
         return ends[order[0]]
 
     def candidates(self, problem: Problem) -> list[np.ndarray]:
@@ -228,7 +228,7 @@ class Search:
         for tightness in TIGHTNESS:
             problem = now.problem.part(slice(None))
             problem.tightness = tightness * scale
-            now = self.weighed(problem, now.found.point)
+            now = self.weighed(problem, now.outcome.point)
             if not now.good:
                 return end
         return now
@@ -268,9 +268,9 @@ class Search:
     def shaken(self, end: Ended) -> Ended:
         """The same from the best of points nearby, where motions jump."""
         for _ in range(SHAKEN):
-            if end.good or end.noises > NEAR or not end.found.point.theta.size:
+            if end.good or end.noises > NEAR or not end.outcome.point.theta.size:
                 break
-            other = self.searched(end.problem, nearby(end.problem, end.found))
+            other = self.searched(end.problem, nearby(end.problem, end.outcome))
             if not other.good and other.cost > 0.99 * end.cost:
                 break
             end = other
@@ -292,58 +292,58 @@ class Search:
             part.measured[:, end:] = np.nan
             first = part.solve(start, BETWEEN)
             self.jacobians, start, end = self.jacobians + first.jacobians, first.point, 3 * end
-        found = problem.solve(start, self.settings.iterations)
+        outcome = problem.solve(start, self.settings.iterations)
         for _ in range(0 if self.noise is not None else REWEIGHED):
-            rms = _by_sensor(problem.unknowns.model, problem.rms(found.point))
+            rms = _by_sensor(problem.unknowns.model, problem.rms(outcome.point))
             least = LEAST_NOISE[problem.windows.sensordata.dtype.itemsize] * _ranges(problem.measured)
             noise = np.where(np.isfinite(rms), np.maximum(rms, least), problem.noise)
             if np.all(np.abs(np.log(noise / problem.noise)) < np.log(CHANGED)):
                 break
             problem = problem.part(slice(None))
             problem.noise = noise
-            self.jacobians += found.jacobians
-            found = problem.solve(found.point, self.settings.iterations)
-        self.jacobians += found.jacobians
-        sample = problem.sample(found.point, found.blocks, self.noise is not None)
-        return Ended(problem, found, examine(sample, self.heard))
+            self.jacobians += outcome.jacobians
+            outcome = problem.solve(outcome.point, self.settings.iterations)
+        self.jacobians += outcome.jacobians
+        sample = problem.sample(outcome.point, outcome.blocks, self.noise is not None)
+        return Ended(problem, outcome, examine(sample, self.heard))
 
 
-def jumps(problem: Problem, found: Found) -> tuple[np.ndarray, Point]:
+def jumps(problem: Problem, outcome: Outcome) -> tuple[np.ndarray, Point]:
     """What a motion that jumps leaves open of theta, (n, n), and the point of least cost that was seen.
 
     Derivatives see its slopes between two jumps, which are steeper than the way the cost goes over many. So each number
     is moved, and held, until the cost, with all others that follow, has risen by more than that of one standard
     deviation. Source: Venzon and Moolgavkar 1988, profile likelihood.
     """
-    flat = projected(found.blocks).reshape(-1, found.point.theta.size)
+    flat = projected(outcome.blocks).reshape(-1, outcome.point.theta.size)
     covariance = np.linalg.pinv(flat.T @ flat, rcond=1e-12, hermitian=True)
-    deviations, follow, best = np.sqrt(np.maximum(np.diag(covariance), 0)), state_slopes(found.blocks), found
+    deviations, follow, best = np.sqrt(np.maximum(np.diag(covariance), 0)), state_slopes(outcome.blocks), outcome
     wider = np.full(deviations.size, JUMPY)
     for i, side in itertools.product(np.flatnonzero(deviations), (-1.0, 1.0)):
         for reach in SIDEWAYS:
-            theta = found.point.theta + side * reach * covariance[:, i] / deviations[i]
+            theta = outcome.point.theta + side * reach * covariance[:, i] / deviations[i]
             part = problem.part(slice(None))
             part.unknowns = problem.unknowns.bounded(int(i), theta[i])
-            there = part.solve(Point(theta, found.point.x + follow @ (theta - found.point.theta)), BETWEEN)
-            rise = _squares(there) - _squares(found)
+            there = part.solve(Point(theta, outcome.point.x + follow @ (theta - outcome.point.theta)), BETWEEN)
+            rise = _squares(there) - _squares(outcome)
             best = there if _squares(there) < _squares(best) else best
             wider[i] = max(wider[i], reach / np.sqrt(max(rise, 1.0)))
             if rise > 1:
                 break
-    return wider[:, None] * covariance * wider + np.outer(found.left, found.left), best.point
+    return wider[:, None] * covariance * wider + np.outer(outcome.left, outcome.left), best.point
 
 
-def nearby(problem: Problem, found: Found) -> Point:
+def nearby(problem: Problem, outcome: Outcome) -> Point:
     """The point of least cost of some drawn about a solution, again and again about the best so far.
 
     They are drawn by what the data leave open of theta and of first states, near and far in turn: where motions jump,
     the next lower place has no slope that leads to it.
     """
-    rng, follow, best = np.random.default_rng(0), state_slopes(found.blocks), found.point
+    rng, follow, best = np.random.default_rng(0), state_slopes(outcome.blocks), outcome.point
     unknowns, least = problem.unknowns, float(np.sum(problem.residuals(best) ** 2))
-    flat = projected(found.blocks).reshape(-1, best.theta.size)
+    flat = projected(outcome.blocks).reshape(-1, best.theta.size)
     root = root_of(np.linalg.pinv(flat.T @ flat, rcond=1e-12, hermitian=True))
-    values, vectors = np.linalg.eigh(np.einsum("wki,wkj->wij", found.blocks.by_x, found.blocks.by_x))
+    values, vectors = np.linalg.eigh(np.einsum("wki,wkj->wij", outcome.blocks.by_x, outcome.blocks.by_x))
     spread = np.where(values > VAGUE**-2, 1 / np.sqrt(np.maximum(values, VAGUE**-2)), 0)
     for _ in range(ROUNDS):
         center, before = best, least
@@ -361,7 +361,7 @@ def nearby(problem: Problem, found: Found) -> Point:
     return best
 
 
-def _squares(ended: Found) -> float:
+def _squares(ended: Outcome) -> float:
     return float(np.sum(ended.residuals**2))
 
 

@@ -185,10 +185,10 @@ class Unknowns:
         index = np.split(np.arange(self.start.size), np.cumsum(counts)[:-1])
         parts = list(zip(blocks, index, strict=True))
         self.places = tuple(block.place for block, _ in parts if not isinstance(block.place, Sensing))
-        inside = [own for block, own in parts if not isinstance(block.place, Sensing)]
-        self.in_model = np.concatenate([np.zeros(0, int), *inside])
+        in_model = [numbers for block, numbers in parts if not isinstance(block.place, Sensing)]
+        self.in_model = np.concatenate([np.zeros(0, int), *in_model])
         self.sensing = [
-            block.place._replace(places=tuple(own)) for block, own in parts if isinstance(block.place, Sensing)
+            block.place._replace(places=tuple(numbers)) for block, numbers in parts if isinstance(block.place, Sensing)
         ]
         flat = [not isinstance(b.place, Sensing) and any(path in OFF_ZERO for path in b.place.paths) for b in blocks]
         beside = BESIDE * self.sizes(self.start)

@@ -115,8 +115,8 @@ def constrained(
         grown = jnp.where(now > ENOUGH * violation, jnp.minimum(GROWTH * rho, MOST), rho)
         fields: dict[str, Any] = {field.name: getattr(plan, field.name) for field in dataclasses.fields(Plan)}
         fields["cost"] = cost
-        found = Constrained(**fields, violation=now, price=y, goal_price=z)
-        return (plan.ctrl, y, z, jnp.where(first, begin, grown), now), found
+        ended = Constrained(**fields, violation=now, price=y, goal_price=z)
+        return (plan.ctrl, y, z, jnp.where(first, begin, grown), now), ended
 
     many = jax.tree.map(lambda x: jnp.broadcast_to(x, (length + 1, *x.shape)), state)
     y, z = (jnp.zeros(x.shape, x.dtype) for x in jax.eval_shape(judged, many, ctrl)[:2])

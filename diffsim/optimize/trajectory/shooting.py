@@ -79,11 +79,11 @@ def shooting(task: Task, state: State, ctrl: Array, optimizer: Optimizer, iterat
         updates, memory = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0), memory, controls)
         return (inside(controls + updates), memory, best, lowest), value
 
-    def one(controls: Array) -> tuple[Array, Array, Array]:
+    def from_start(controls: Array) -> tuple[Array, Array, Array]:
         controls = inside(controls)
         start = (controls, optimizer.init(controls), controls, jnp.full((), jnp.inf, controls.dtype))
         (_, _, best, lowest), costs = jax.lax.scan(advance, start, None, length=iterations)
         return best, lowest, costs
 
-    ends, lowest, costs = jax.vmap(one)(starts)
+    ends, lowest, costs = jax.vmap(from_start)(starts)
     return Shots(best=evaluate(task, state, ends[jnp.argmin(lowest)]), costs=costs, ctrl=ends)
