@@ -28,7 +28,7 @@ from diffsim.collision.flex_slots import (
 from diffsim.collision.layout import layout_of
 from diffsim.collision.pairs import PairParameters, completed, mixed, side_of
 from diffsim.flex.points import flex_elements
-from diffsim.geometry.colliders import Poses, data_bucket, look, single
+from diffsim.geometry.colliders import Poses, data_bucket, program_key, single
 from diffsim.geometry.elements import (
     element_collider,
     element_gap,
@@ -162,7 +162,7 @@ def meeting_rows(model: Model, poses: Poses, vertices: Array, meeting: Meeting) 
             left_out = left_out + searched.left_out
             continue
         elements.append(meeting.elem[own])
-        shape = single(model, poses, geom, data_bucket(topology, kind, look(topology, geom).sizes))
+        shape = single(model, poses, geom, data_bucket(topology, kind, program_key(topology, geom).sizes))
         if kind == GeomType.PLANE:
             dist = dot(at[0][own] - shape.pos[None], shape.axis[None]) - radius
             normal = jnp.broadcast_to(shape.axis, (len(own), 3))
@@ -195,7 +195,7 @@ def searched_contacts(
     corners = pick(vertices, flex_elements(topology, flex)[touching])
     count = int(np.sum(meeting.geom == geom))
     if kind == GeomType.SDF:
-        field = single(model, poses, geom, data_bucket(topology, kind, look(topology, geom).sizes))
+        field = single(model, poses, geom, data_bucket(topology, kind, program_key(topology, geom).sizes))
         found = field_triangles(field, corners, count)
         return MeetingRows([found.rows], jnp.asarray(touching, jnp.int32)[found.triangle], found.left_out)
     field = single(model, poses, geom, data_bucket(topology, kind, prism_window(topology, flex, geom)))

@@ -32,8 +32,8 @@ from diffsim.geometry.colliders import (
     Types,
     common_sizes,
     hull_bucket,
-    look,
     pair_bucket,
+    program_key,
 )
 from diffsim.geometry.hull.tables import lesser_sizes
 from diffsim.types.hooks import Filter
@@ -225,19 +225,21 @@ def _refuse(topology: Topology, unsupported: list[UnsupportedPair]) -> None:
 def _sorted(topology: Topology, pairs: Pairs) -> tuple[Pairs, np.ndarray, list[Kind]]:
     """Pairs ordered by kind, then dimension, else as they were; the number of the kind of each; the kinds in order."""
     geoms, end = np.unique([pairs.geom1, pairs.geom2], return_inverse=True)
-    shapes = [look(topology, int(geom)) for geom in geoms]
-    listed = sorted(set(shapes))
-    shape = np.array([listed.index(shape) for shape in shapes], dtype=int)[end.reshape(2, -1)]
-    code = shape[0] * len(listed) + shape[1]
-    codes, first, code, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
-    looks = [(listed[number // len(listed)], listed[number % len(listed)]) for number in codes]
-    wanted = [Kind((one.kind, other.kind), common_sizes(topology, one, other)) for one, other in looks]
-    numbers = Counter[Kind]()
-    for number in np.argsort(first):
-        numbers[wanted[number]] += int(count[number])
-    runs = shared_kinds(numbers)
-    kinds = sorted(set(runs.values()))
-    kind = np.array([kinds.index(runs[wish]) for wish in wanted], dtype=int)[code]
+    keys = [program_key(topology, int(geom)) for geom in geoms]
+    listed = sorted(set(keys))
+    number = np.array([listed.index(key) for key in keys], dtype=int)[end.reshape(2, -1)]
+    # pairs of keys by one number each
+    code = number[0] * len(listed) + number[1]
+    codes, begin, code, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+    ends = [(listed[pair // len(listed)], listed[pair % len(listed)]) for pair in codes]
+    exact = [Kind((first.kind, second.kind), common_sizes(topology, first, second)) for first, second in ends]
+    # in the order in which their pairs begin
+    counts = Counter[Kind]()
+    for place in np.argsort(begin):
+        counts[exact[place]] += int(count[place])
+    shared = shared_kinds(counts)
+    kinds = sorted(set(shared.values()))
+    kind = np.array([kinds.index(shared[wanted]) for wanted in exact], dtype=int)[code]
     order = np.lexsort((pairs.dim, kind))
     return pairs.take(order), kind[order], kinds
 

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import GeomType
+from diffsim.geometry.hfield import PRISM_ROWS, any_window, prism_pair, prisms_under_body, terrains, window_sizes
 from diffsim.geometry.hfield import SHARED as SHARED_TERRAIN
-from diffsim.geometry.hfield import any_window, prism_pair, prisms_under_body, terrains, window_sizes
 from diffsim.geometry.hull.pairs import convex_hull_pair
 from diffsim.geometry.hull.polytope import SHARED as SHARED_HULLS
 from diffsim.geometry.hull.polytope import box_or_mesh_sizes, boxes_and_meshes, hulls, rims
@@ -216,8 +216,7 @@ COLLIDERS: dict[Types, Collider] = {
         convex_hull_pair(MESH, MESH, 4), 4, fitted=functools.partial(convex_hull_pair, MESH, MESH, 4), searches=True
     ),
     **{
-        (HFIELD, kind): Collider(prism_pair(kind), 1, functools.partial(prisms_under_body, kind))
-        for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH)
+        (HFIELD, kind): Collider(prism_pair(kind), 1, functools.partial(prisms_under_body, kind)) for kind in PRISM_ROWS
     },
     (MESH, SDF): Collider(mesh_field, ROWS),
     **{(kind, SDF): Collider(field_pair(kind), 0) for kind in (SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, SDF)},
@@ -257,8 +256,8 @@ DATA_IN_PAIRS: dict[Types, tuple[Asset | None, Asset | None]] = {
 }
 
 
-class Look(NamedTuple):
-    """What decides which program the pairs of a geom run.
+class ProgramKey(NamedTuple):
+    """All of a geom that decides which program its pairs run: pairs of geoms with equal keys share one.
 
     Attributes:
       kind: its type.
@@ -275,18 +274,18 @@ class Look(NamedTuple):
 
 
 @per_topology
-def look(topology: Topology, geom: int) -> Look:
-    """The look of a geom; pairs of geoms with equal looks share a program."""
+def program_key(topology: Topology, geom: int) -> ProgramKey:
+    """The key of a geom."""
     kind, data = GeomType(topology.geom_type[geom]), int(topology.geom_dataid[geom])
     sizes = DATA[kind].sizes(topology, DATA[kind].id_of(topology, geom)) if kind in DATA else ()
     if kind == HFIELD:
-        return Look(kind, sizes, (int(topology.hfield_ncol[data]) - 1, int(topology.hfield_nrow[data]) - 1, data))
+        return ProgramKey(kind, sizes, (int(topology.hfield_ncol[data]) - 1, int(topology.hfield_nrow[data]) - 1, data))
     spanned = tuple(topology.geom_fieldcells[geom].ravel().tolist())
     meshes = (MESH, SDF) if np.any(topology.geom_type == SDF) else ()
-    return Look(kind, sizes, spanned, data if kind in meshes else -1)
+    return ProgramKey(kind, sizes, spanned, data if kind in meshes else -1)
 
 
-def common_sizes(topology: Topology, first: Look, second: Look) -> tuple[Sizes, Sizes]:
+def common_sizes(topology: Topology, first: ProgramKey, second: ProgramKey) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of the first and of the second geom of a pair.
 
     If the types are equal both get the larger sizes, so that there are as many programs as sizes, not as pairs of
@@ -343,6 +342,6 @@ def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Buc
     return data_bucket(topology, kind, sizes) if asset is None else bucket_of(topology, (kind,), asset, sizes)
 
 
-def distance_sizes(topology: Topology, types: Types, first: Look, second: Look) -> tuple[Sizes, Sizes]:
+def distance_sizes(topology: Topology, types: Types, first: ProgramKey, second: ProgramKey) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of two geoms whose distance is asked for."""
     return common_sizes(topology, first, second) if types in DATA_IN_PAIRS else (first.sizes, second.sizes)

@@ -31,7 +31,7 @@ from diffsim.geometry.hull.pairs import closest, contact_row, searched
 from diffsim.geometry.hull.polytope import PRISM, Feature, Hull, HullPair, core, difference, with_polygons
 from diffsim.geometry.hull.sat import deepest_side
 from diffsim.geometry.shapes import Candidates, Shape, bounds, boxed, candidate, lowest, stack
-from diffsim.geometry.smooth.pairs import ROUND, separate_round
+from diffsim.geometry.smooth.pairs import separate_round
 from diffsim.math import safe
 from diffsim.math.vector import (
     cross_components,
@@ -389,14 +389,7 @@ def prism_pair(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
     """Pair function of a prism and a body of a type, with one row."""
 
     def row(field: Shape, body: Shape, margin: Array) -> Candidates:
-        if kind == GeomType.SPHERE:
-            rows = _ball_row(field, body)
-        elif kind in ROUND:
-            dist, pos, normal = separate_round(kind, body, with_polygons(field.data.vert, PRISM), field)
-            rows = stack([candidate(dist, pos, -normal)])
-        else:
-            rows = _hull_row(kind, field, body)
-        rows = rounded_by_margin(rows, margin)
+        rows = rounded_by_margin(PRISM_ROWS[kind](kind, field, body), margin)
         return rows._replace(valid=rows.valid & field.data.exists)
 
     return row
@@ -408,6 +401,12 @@ def rounded_by_margin(rows: Candidates, margin: Array) -> Candidates:
     pos = rows.pos - scale(rows.normal, 0.25 * jnp.broadcast_to(margin, dist.shape))
     touches = (margin <= 0) | (jax.lax.stop_gradient(dist) < 0)
     return Candidates(dist, pos, rows.normal, rows.tangent, rows.valid & touches)
+
+
+def _round_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
+    """A prism and an ellipsoid or a cylinder."""
+    dist, pos, normal = separate_round(kind, body, with_polygons(field.data.vert, PRISM), field)
+    return stack([candidate(dist, pos, -normal)])
 
 
 def _hull_row(kind: GeomType, field: Shape, body: Shape) -> Candidates:
@@ -424,10 +423,21 @@ def prism_feature(prism: Hull, hull: Hull, pair: HullPair) -> Feature:
     return searched(pair, lambda fixed, _: deepest_side(fixed, prism, hull))
 
 
-def _ball_row(field: Shape, ball: Shape) -> Candidates:
+def _ball_row(kind: GeomType, field: Shape, ball: Shape) -> Candidates:
     """A prism and a ball."""
     center, radius = mul_vec_t(field.mat, ball.pos - field.pos), ball.size[0]
     near = nearest_of_prism(field.data.vert, center)
     dist = near.dist - radius
     local = near.point + scale(near.normal, 0.5 * dist)
     return stack([candidate(dist, field.pos + mul_vec(field.mat, local), mul_vec(field.mat, near.normal))])
+
+
+# (type, height field, body) -> the row of a prism
+PRISM_ROWS: dict[GeomType, Callable[[GeomType, Shape, Shape], Candidates]] = {
+    GeomType.SPHERE: _ball_row,
+    GeomType.ELLIPSOID: _round_row,
+    GeomType.CYLINDER: _round_row,
+    GeomType.CAPSULE: _hull_row,
+    GeomType.BOX: _hull_row,
+    GeomType.MESH: _hull_row,
+}

@@ -23,8 +23,8 @@ from diffsim.geometry.colliders import (
     distance_collider,
     distance_sizes,
     gather,
-    look,
     pair_bucket,
+    program_key,
     row_axes,
 )
 from diffsim.math.vector import scale
@@ -137,7 +137,7 @@ def _pairs(
             first, second = (geom2, geom1) if flip else (geom1, geom2)
             types = _types(topology, first, second)
             if types not in NEVER_COLLIDE:
-                sizes = distance_sizes(topology, types, look(topology, first), look(topology, second))
+                sizes = distance_sizes(topology, types, program_key(topology, first), program_key(topology, second))
                 members[types, sizes].append((first, second, flip, sensor))
     pairs = []
     for (types, sizes), rows in members.items():

@@ -42,9 +42,9 @@ from diffsim.solver.noslip_sweeps import (
     FrictionRows,
     Schedule,
     friction_count,
+    friction_members,
     friction_rows,
     has_friction,
-    members,
     sweep_until_converged,
     with_friction,
     without_friction,
@@ -201,7 +201,7 @@ def _schedule(model: Model, constraints: Constraints, forces: PerGroup, contact_
     rank, island = [], []
     for rows, label in zip(constraints.groups, separate.label, strict=True):
         if rows.law == Law.BOUNDED:
-            ids = members(topology, rows)
+            ids = friction_members(topology, rows)
             # dofs, then tendons, then contacts
             rank.append(jnp.asarray(ids - topology.ntendon - rows.sign * topology.nv, jnp.int32))
             island.append(label[ids])

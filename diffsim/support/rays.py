@@ -25,8 +25,8 @@ from diffsim.geometry.colliders import (
     distance_collider,
     distance_sizes,
     gather,
-    look,
     pair_bucket,
+    program_key,
     row_axes,
 )
 from diffsim.geometry.rays.ray import RayHits, Rays, cast, rgba
@@ -155,7 +155,7 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
     flip = bool(model.topology.geom_type[first] > model.topology.geom_type[second])
     ids = (second, first) if flip else (first, second)
     types = _types(model.topology, ids)
-    sizes = distance_sizes(model.topology, types, *(look(model.topology, geom) for geom in ids))
+    sizes = distance_sizes(model.topology, types, *(program_key(model.topology, geom) for geom in ids))
     buckets = [pair_bucket(model.topology, types, end, sizes[end]) for end in (0, 1)]
     one, other = (gather(model, data, np.array([geom]), bucket) for geom, bucket in zip(ids, buckets, strict=True))
     axes = [row_axes(*side) for side in zip((one, other), buckets, strict=True)]

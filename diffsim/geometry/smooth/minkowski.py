@@ -306,12 +306,10 @@ ASIDE = 0.03 * np.array([0.55, -0.27, 0.79])
 def separate(pair: ConvexPair, near: Array | bool = True) -> tuple[Array, Array, Array]:
     """(signed distance, midpoint of the closest points, unit normal from the first body to the second).
 
-    Where the bodies are not `near` () nobody searches: what is returned is the gap along the line between the centres.
+    Where the bodies are not `near` () nothing is searched, and what is returned is anything finite.
     """
     best = where_needed(lambda _, pair: _search(pair), near, jax.lax.stop_gradient(pair))
-    toward, none = _unit(pair.center2 - pair.center1)[0], jnp.asarray(-1, jnp.int32)
-    best = jax.tree.map(lambda x, y: jnp.where(near, x, y), best, Stratum(toward, none, none, none))
-    normal = jnp.where(near, _implicit_normal(pair, jax.lax.stop_gradient(best)), toward)
+    normal = _implicit_normal(pair, jax.lax.stop_gradient(best))
     dist = gap(pair, normal)
     return dist, midpoint(pair, best, normal, dist), normal
 

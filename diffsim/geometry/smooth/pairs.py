@@ -202,7 +202,7 @@ def separate_round(
 ) -> tuple[Array, Array, Array]:
     """(signed distance m, midpoint (3,), unit normal (3,) from the body to the hull) of a hull in a frame; world.
 
-    Where they are not `near` () nobody searches: what is returned are the distance and midpoint of any points.
+    Where they are not `near` () nothing is searched, and what is returned is anything finite.
     """
     is_disc = kind == GeomType.CYLINDER
     radius, half, _ = unpack(body.size)
@@ -227,14 +227,10 @@ def separate_round(
         end = jnp.where(places < len(local), 1, -1) if is_disc else jnp.zeros_like(places)
         return _Nearest(direction, pole, places % len(local), end, count)
 
-    found = where_needed(search, near, jax.lax.stop_gradient((hull, pose, size, half)))
-    ahead = jnp.asarray([1, 0, 0], size.dtype)
-    none = jnp.zeros_like(found.places)
-    nowhere = _Nearest(ahead, jnp.asarray(True), none, none, jnp.ones_like(found.corners))
-    found = jax.lax.stop_gradient(jax.tree.map(lambda x, y: jnp.where(near, x, y), found, nowhere))
-    shift = half * found.end
-    point = mul_vec(pose[0][None], hull.vertices(found.places)) + pose[1][None] - _upward(shift)
-    dist, point, normal = _contact(found, size, point, shift, is_disc)
+    nearest = jax.lax.stop_gradient(where_needed(search, near, jax.lax.stop_gradient((hull, pose, size, half))))
+    shift = half * nearest.end
+    point = mul_vec(pose[0][None], hull.vertices(nearest.places)) + pose[1][None] - _upward(shift)
+    dist, point, normal = _contact(nearest, size, point, shift, is_disc)
     return dist, body.pos + mul_vec(body.mat, point), mul_vec(body.mat, normal)
 
 
@@ -273,12 +269,12 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
     return Likely(normal[best], height[best])
 
 
-def _contact(found: _Nearest, size: Array, point: Array, shift: Array, is_disc: bool) -> tuple[Array, Array, Array]:
+def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc: bool) -> tuple[Array, Array, Array]:
     """(distance, midpoint, normal) in the frame of the body, given the direction to within rounding.
 
     Of the nearest corners at `point` (3, 3), m, each of which was moved down by `shift` (3,).
     """
-    direction, pole, count = found.direction, found.pole, found.corners
+    direction, pole, count = corners.direction, corners.pole, corners.corners
     normal = jnp.where(pole, direction, _normal(point, count, direction, size, is_disc))
     dist = dot(normal, point[0]) - jnp.where(pole, 0, safe.norm(size * jnp.where(pole, 1, normal)))
     stretched = jnp.where(pole, 1, size * normal)
