@@ -4,8 +4,9 @@ A model may come from strangers. Text opens no files. `allow_outside=False` open
 alone, and links are followed before that is judged. Only regular files of bounded size are read, and there is no
 network.
 
-Then what the readers of meshes, height fields and images share: how they refuse a file, and how much they take. What a
-header promises is checked against these limits and against the length of the file before anything of that size is made.
+The second half is what the readers of meshes, height fields and images share: how they refuse a file, and how much they
+take. What a header promises is checked against these limits and the length of the file before arrays of that size are
+made.
 """
 
 import os
@@ -19,7 +20,7 @@ LARGEST_ASSET = 2**30
 
 
 class Refusal(ValueError):
-    """What cannot be used; the message says why, `hint` how to mend it."""
+    """A file or asset that cannot be used; the message says why, `hint` how to mend it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -60,7 +61,7 @@ class Resources:
         return self._read(_places(place, folder, near), LARGEST_ASSET)[1]
 
     def locate(self, name: str, folder: str = "", near: str = "") -> str:
-        """Where an asset is, from the model's folder, without reading it; empty if it is nowhere."""
+        """The path of an asset from the model's folder, without reading it; empty if there is no such file."""
         for place in _places(name, folder, near):
             if place in self.assets or _is_file(place, self._path(place)):
                 return place

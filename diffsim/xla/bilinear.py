@@ -1,9 +1,9 @@
 """How vectors lie in memory, and products of vectors, linear in both, that JAX sees as single operations.
 
-The elements of vectors are separate arrays (`unpack`), or one component of all of them lies after another: arithmetic
-on vectors (n, k) that lie by components runs for several vectors at once, and sums along trees, which are products with
-a mask from the right, read them as they lie. Powers are of whole vectors; products with arrow matrices join nothing
-that is as wide as their vectors.
+Vectors (n, k) may be taken apart into k arrays (`unpack`), or stored by components, the first component of all vectors
+before the second (`by_components`): then arithmetic runs for several vectors at once, and sums along trees, which are
+products with a mask from the right, read memory in order. `powers` fills up the last vector register of a CPU, and
+`arrow_product` avoids joining arrays as wide as its vectors.
 
 Written out on components, a cross product is some twenty operations, which JAX traces, batches, differentiates and
 transposes one by one; a gradient of a simulation consists of little else. As a primitive (`bilinear`) it is one, with

@@ -24,7 +24,7 @@ from diffsim.xla.barriers import CUDA_GRAPHS, for_cpu, for_gpu
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Garbage that refers to itself stays until the end; as a decorator, until the function returns."""
+    """Switches the garbage collector off: within a `with` block, or as a decorator while the function runs."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -87,23 +87,19 @@ def use_cache(folder: str | Path | None = None) -> Path:
     return path
 
 
-# the option of jax.disable_jit
-WITHOUT = "jax_disable_jit"
+def run_alone(primitive: Primitive, definition: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
+    """Says what a primitive does outside of any program: it is compiled, as a program that calls the primitive.
 
-
-def run_alone(primitive: Primitive, plain: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
-    """A primitive that is called by hand is a program of its own; with `jax.disable_jit` it is its definition.
-
-    The program calls the primitive, and without programs that would never end.
+    With `jax.disable_jit` there are no programs, and the definition is called instead.
 
     Args:
-      plain: the definition.
+      definition: what the primitive computes.
       static: names of parameters that are no arrays.
     """
     compiled = jax.jit(primitive.bind, static_argnames=static)
 
     def run(*arguments: Any, **parameters: Any) -> Any:
-        return (plain if getattr(jax.config, WITHOUT) else compiled)(*arguments, **parameters)
+        return (definition if getattr(jax.config, "jax_disable_jit") else compiled)(*arguments, **parameters)  # noqa: B009
 
     primitive.def_impl(run)
 
@@ -117,8 +113,8 @@ T = TypeVar("T")
 def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Callable[P, T]:
     """`jax.jit` with what suits programs of a model: `diffsim.jit(jax.grad(loss))`.
 
-    Where it is the outermost program it is compiled with `compiler_options()`, which `jax.jit` refuses anywhere else;
-    within another program, and while `jax.grad` or `jax.vmap` call it, it is `jax.jit(function)`.
+    As the outermost program it is compiled with `compiler_options()`, which `jax.jit` allows nowhere else; within
+    another program, and while `jax.grad` or `jax.vmap` call it, it is `jax.jit(function)`.
 
     Args:
       function: of pytrees of arrays.
@@ -156,8 +152,8 @@ def jit(function: Callable[P, T], quick: bool = False, **settings: Any) -> Calla
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
     """The function of pytrees of arrays, compiled once for each structure and shapes when it is called with numbers.
 
-    So it is under `jax.vmap` and `jax.grad` that no program surrounds: they would compile and run each operation by
-    itself, hundreds for a step.
+    It is also compiled under `jax.vmap` and `jax.grad` outside of a program, which would compile and run each operation
+    by itself, hundreds for a step.
     """
     traced = uncollected()(function)
     program = jit(traced)
@@ -172,7 +168,7 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def within_program() -> bool:
-    """Whether a program is being traced: what is made there of nothing is a placeholder."""
+    """Whether a program is being traced: a new constant is a placeholder then."""
     return isinstance(jax.lax.full((), 0), jax.core.Tracer)
 
 

@@ -50,7 +50,7 @@ def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> A
     return jnp.broadcast_to(jnp.asarray(value, dtype), shape)
 
 
-# above this many values XLA for CPU has slow ways, of its own, to reduce integers and to find the largest
+# above this many values XLA for CPU is slow at reducing integers and at finding the largest
 WINDOW = 32
 # integers up to this are exact in float32
 EXACT = 1 << 24
@@ -60,16 +60,16 @@ Tree = TypeVar("Tree", bound=Any)
 def first(true: Array) -> Array:
     """The first place along the last axis that is true; the last place if none is."""
     size = true.shape[-1]
-    number = jnp.arange(size, dtype=_kind(size))
+    number = jnp.arange(size, dtype=_counter_dtype(size))
     return jnp.min(where(true, number, size - 1), axis=-1).astype(jnp.int32)
 
 
 def count(true: Array) -> Array:
     """How many of (n,) are true."""
-    return jnp.sum(true, dtype=_kind(true.size)).astype(jnp.int32)
+    return jnp.sum(true, dtype=_counter_dtype(true.size)).astype(jnp.int32)
 
 
-def _kind(size: int) -> Any:
+def _counter_dtype(size: int) -> Any:
     """The dtype for numbering `size` values: XLA for CPU is slow at reducing many numbers, unless they are floats."""
     return jnp.float32 if for_cpu() and WINDOW < size < EXACT else jnp.int32
 

@@ -7,7 +7,7 @@ import pytest
 
 from diffsim.optimize.identify.evidence import Evidence, Sample, examine
 from diffsim.optimize.identify.least_squares import Blocks, Outcome, Point, Problem, least_squares, projected
-from diffsim.optimize.identify.residuals import Clock, Sensing, own_slopes, shown, shown_slopes, spoilt_rows
+from diffsim.optimize.identify.residuals import Clock, Sensing, sensing_slopes, shown, shown_slopes, spoilt_rows
 from diffsim.optimize.identify.search import nearby
 
 WINDOWS, ROWS, H, NOISE = 4, 100, 0.01, 1e-3
@@ -187,7 +187,7 @@ def test_sensors_show_late_scaled_and_off() -> None:
     inside = slice(4, -1)
     np.testing.assert_allclose(seen[0, inside, 0], 1.1 * np.sin(3 * (TIME - 0.0234))[inside] + 0.3, atol=2e-6)
     np.testing.assert_allclose(seen[0, :, 1], np.cos(TIME) + 0.3, atol=1e-15)
-    slopes = own_slopes(sensing, theta, clock, readings)
+    slopes = sensing_slopes(sensing, theta, clock, readings)
     for i, move in enumerate(1e-6 * np.eye(3)):
         both = [shown(sensing, theta + sign * move, clock, readings) for sign in (1, -1)]
         np.testing.assert_allclose(slopes[..., i], (both[0] - both[1]) / 2e-6, atol=1e-7)

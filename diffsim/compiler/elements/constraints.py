@@ -59,13 +59,13 @@ def equality_rows(draft: Draft) -> None:
     """Rows of all equality constraints."""
     for node in draft.nodes["equality"]:
         objtype, kind, first, second = node.e.ends
-        one, two = draft.find(node.source, kind, first), draft.find(node.source, kind, second)
+        object1, object2 = draft.find(node.source, kind, first), draft.find(node.source, kind, second)
         # a body constraint without second body holds on to the world
         missing = 0 if objtype == ObjType.BODY else -1
-        ids = (one.id if one else -1, two.id if two else missing)
-        if ids[0] == ids[1] and one is not None:
+        ids = (object1.id if object1 else -1, object2.id if object2 else missing)
+        if ids[0] == ids[1] and object1 is not None:
             draft.problems.add(node.source, f"{kind} '{first}' is constrained to itself")
-        for joint in (one, two) if isinstance(node.e, JointEquality) else ():
+        for joint in (object1, object2) if isinstance(node.e, JointEquality) else ():
             if joint is not None and not is_scalar(joint.e.type):
                 draft.problems.add(node.source, f"joint '{joint.name}' is not a hinge or slide")
         node.row = {

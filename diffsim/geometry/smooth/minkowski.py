@@ -126,10 +126,10 @@ def half_at(pair: ConvexPair, index: Array) -> Array:
 ITERATIONS = 20
 
 
-def climb(pair: ConvexPair, start: Array, circle: Array) -> Array:
+def sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
     """Local maximum of F from a start, on the great circle with this axis, or on the sphere if the axis is zero.
 
-    Newton on the sphere with a shift that makes the Hessian negative and grows when a step fails.
+    Newton's method, with a shift that makes the Hessian negative and grows when a step fails.
     """
 
     def improve(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -153,9 +153,10 @@ def climb(pair: ConvexPair, start: Array, circle: Array) -> Array:
 def newton(
     pair: ConvexPair, normal: Array, circle: Array, value: Array, damping: Array, flattest: float = 1e-3
 ) -> tuple[Array, tuple[Array, ...]]:
-    """A Newton step from a direction with the gap `value`, on the great circle with this axis or, if that is zero, on
-    the sphere; and the Hessian, which is not differentiated: of a maximum the step has the derivative of the implicit
-    function.
+    """(the direction after a Newton step from one with the gap `value`, the Hessian there).
+
+    The step stays on the great circle with the axis `circle` or, if that is zero, on the sphere. The Hessian is not
+    differentiated, so that a step from a maximum has the derivative of the implicit function.
     """
     basis = tangents(normal, circle)
     gradient, hessian = derivatives(pair, normal, basis, value)
@@ -276,9 +277,9 @@ def _fill_crossing(
     normal: Array,
     missing: Array,
 ) -> tuple[list[Array], Array]:
-    """Two crossing edges meet in a point: what each of them takes up, per owner, and what is then still missing.
+    """Crossing edges meet in a point: how far along them it is, for both bodies, and what is still missing then.
 
-    Nothing where another part is normal to n too, for then the bodies touch along a line or over an area.
+    Nothing is taken up where another part is normal to n too: then the bodies touch along a line or over an area.
     """
     first, second = half_at(pair, best.first), half_at(pair, best.second)
     number = sum((level.astype(jnp.int32) for level in (*level_segments, *level_discs)), jnp.zeros((), jnp.int32))
@@ -297,9 +298,11 @@ def _fill_crossing(
 
 # the gap of a direction that does not exist, m
 NO_GAP = -1e10
-# a first look around: the faces, edges and corners of a cube, one of each opposite pair
-LOOK = np.array([d for d in np.ndindex(3, 3, 3) if d > (1, 1, 1)]) - 1
-# climbs begin a little aside: of bodies with parallel axes these directions are saddles, which Newton does not leave
+# unit directions (26, 3) that a search compares first: to the faces, edges and corners of a cube; of each opposite pair
+# one is among the last half
+CUBE = np.array([d for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]) - 1.0
+CUBE /= np.linalg.norm(CUBE, axis=1, keepdims=True)
+# searches begin a little aside: of bodies with parallel axes these directions are saddles, which Newton does not leave
 ASIDE = 0.03 * np.array([0.55, -0.27, 0.79])
 
 
@@ -319,9 +322,9 @@ def _search(pair: ConvexPair) -> Stratum:
     offset = pair.center2 - pair.center1
     normals, exists, strata = _closed_forms(pair)
     starts, circles = _starts(pair, _unit(offset)[0])
-    climbed = jax.vmap(climb, (None, 0, 0))(pair, starts, _circle_axes(pair, circles))
+    maxima = jax.vmap(sphere_newton, (None, 0, 0))(pair, starts, _circle_axes(pair, circles))
     strata += [(circle, -1, -1) for circle in circles]
-    normals = _towards_second(pair, jnp.concatenate([jnp.stack(normals), climbed]) if normals else climbed)
+    normals = _towards_second(pair, jnp.concatenate([jnp.stack(normals), maxima]) if normals else maxima)
     gaps = jax.vmap(gap, (None, 0))(pair, normals)
     if exists:
         gaps = jnp.where(jnp.concatenate([jnp.stack(exists), jnp.ones(len(circles), bool)]), gaps, NO_GAP)
@@ -336,11 +339,11 @@ def _search(pair: ConvexPair) -> Stratum:
 def _closed_forms(pair: ConvexPair) -> tuple[list[Array], list[Array], list[tuple[int, int, int]]]:
     """Poles of discs and crossings of circles: directions, whether they exist, and their strata."""
     normals, exists, strata = [], [], []
-    for at, ellipsoid in enumerate(pair.ellipsoids):
+    for number, ellipsoid in enumerate(pair.ellipsoids):
         if ellipsoid.disc:
             normals.append(ellipsoid.mat[:, 2])
             exists.append(jnp.asarray(True))
-            strata.append((-1, -1, at))
+            strata.append((-1, -1, number))
     for i, first in enumerate(pair.segments):
         for j, second in enumerate(pair.segments[:i]):
             lengths = dot(first.half, first.half), dot(second.half, second.half)
@@ -352,7 +355,7 @@ def _closed_forms(pair: ConvexPair) -> tuple[list[Array], list[Array], list[tupl
 
 
 def _unit(v: Array, *scales: Array) -> tuple[Array, Array]:
-    """v / |v|, and whether v is more than rounding in a product of vectors with the given squared lengths."""
+    """v / |v|, and whether v is more than the rounding of a product of vectors, whose squared lengths are `scales`."""
     limit = jnp.full_like(v[0], 1e-30)
     if scales:
         limit = limit + rounding(v) ** 2 * scales[0] * scales[1]
@@ -367,10 +370,10 @@ def _towards_second(pair: ConvexPair, normals: Array) -> Array:
 
 
 def _starts(pair: ConvexPair, toward: Array) -> tuple[Array, list[int]]:
-    """Directions (s, 3) to climb from, and the circle that each stays on (-1: the whole sphere)."""
-    look = jnp.asarray(LOOK / np.linalg.norm(LOOK, axis=1, keepdims=True), toward.dtype)
+    """Directions (s, 3) to begin with, and for each the circle that it stays on (-1: the whole sphere)."""
+    half = jnp.asarray(CUBE[13:], toward.dtype)
     # two boxes have no ellipsoid: any axes do
-    sphere = [mul_vec(ellipsoid.mat[None], look) for ellipsoid in pair.ellipsoids] or [look]
+    sphere = [mul_vec(ellipsoid.mat[None], half) for ellipsoid in pair.ellipsoids] or [half]
     sphere = jnp.concatenate(sphere)
     angles = jnp.asarray(np.pi / 8 * np.arange(8), toward.dtype)[None, :, None]
     frames = frame_from_z(_circle_axes(pair, list(range(len(pair.segments)))))
@@ -406,8 +409,8 @@ def _implicit_normal(pair: ConvexPair, best: Stratum) -> Array:
     # closed forms: crossing circles and poles
     crossing = safe.normalize(cross(first, second))
     pole = best.normal
-    for at, ellipsoid in enumerate(pair.ellipsoids):
-        pole = jnp.where(best.pole == at, ellipsoid.mat[:, 2], pole)
+    for number, ellipsoid in enumerate(pair.ellipsoids):
+        pole = jnp.where(best.pole == number, ellipsoid.mat[:, 2], pole)
     closed = jnp.where(best.pole >= 0, pole, crossing)
     closed = jnp.where(jax.lax.stop_gradient(dot(closed, best.normal)) < 0, -closed, closed)
     # one Newton step from the nearest point of the circle

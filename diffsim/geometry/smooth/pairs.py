@@ -34,6 +34,7 @@ from diffsim.geometry.hull.gjk import KEPT, PAIRS, closest_feature
 from diffsim.geometry.hull.polytope import Hull, HullPair, SharedHull, shares_of
 from diffsim.geometry.shapes import Candidates, Shape, candidate, stack
 from diffsim.geometry.smooth.minkowski import (
+    CUBE,
     ConvexPair,
     Ellipsoid,
     Kinds,
@@ -52,8 +53,6 @@ Array = jax.Array
 
 STEPS = 24
 STARTS = 6
-# a first look around: the faces, edges and corners of a cube
-CUBE = np.array([d for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]) - 1
 
 
 class Likely(NamedTuple):
@@ -79,8 +78,7 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
 
     Between equal gaps the axis of a disc is taken.
     """
-    look = jnp.asarray(CUBE / np.linalg.norm(CUBE, axis=1, keepdims=True), points.dtype)
-    around = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], look])
+    around = jnp.concatenate([safe.normalize(jnp.mean(points, axis=0))[None], jnp.asarray(CUBE, points.dtype)])
     seeds = jnp.concatenate([around, safe.normalize(likely.normal)])
     gaps = jax.vmap(lambda u: _lowest(points, size, u)[0])(around)
     likely_gaps = likely.height - safe.norm(size[None] * likely.normal)
@@ -92,9 +90,9 @@ def furthest_direction(points: Array, size: Array, is_disc: bool, likely: Likely
     values, normals = climbed.value, climbed.normal
     if is_disc:
         poles = jnp.asarray([[0, 0, 1], [0, 0, -1]], points.dtype)
-        ends = jax.vmap(lambda u: _lowest(points, size, u)[0])(poles)
-        level = 1e-2 * rounding(points) * (jnp.max(jnp.abs(values)) + size[0])
-        values, normals = jnp.append(values, ends + level), jnp.concatenate([normals, poles])
+        pole_gaps = jax.vmap(lambda u: _lowest(points, size, u)[0])(poles)
+        tie = 1e-2 * rounding(points) * (jnp.max(jnp.abs(values)) + size[0])
+        values, normals = jnp.append(values, pole_gaps + tie), jnp.concatenate([normals, poles])
     return normals[jnp.argmax(values)]
 
 
@@ -105,7 +103,7 @@ def _lowest(points: Array, size: Array, normal: Array) -> tuple[Array, Array]:
 
 
 def _climb(points: Array, size: Array, is_disc: bool, start: Array) -> Climb:
-    """A local maximum of the gap."""
+    """A local maximum of the gap, by corners that join one after another."""
     value, nearest = _lowest(points, size, start)
     corner = points[nearest]
     begin = Climb(start, value, jnp.stack([corner] * 3), jnp.zeros((3,), bool), corner, jnp.zeros_like(value))
@@ -185,9 +183,14 @@ ROUND = (GeomType.ELLIPSOID, GeomType.CYLINDER)
 
 
 class _Nearest(NamedTuple):
-    """The direction (3,) in which a hull is furthest from a body, and whether that is the pole of a disc; the corners
-    that are nearest there, of which there are `corners`: the `places` (3,) of vertices of the hull, and to which end of
-    a cylinder's axis each was moved, -1 or 1 (3,), 0 for an ellipsoid.
+    """The direction (3,) with the greatest gap between a body and a hull, and the corners of the hull nearest there.
+
+    Attributes:
+      direction: (3,) unit, from the body to the hull.
+      pole: () whether that is the pole of a disc.
+      places: (3,) vertices of the hull.
+      end: (3,) to which end of a cylinder's axis each of them was moved, -1 or 1; 0 for an ellipsoid.
+      corners: () how many of the three count.
     """
 
     direction: Array
@@ -240,9 +243,9 @@ def _upward(length: Array) -> Array:
 
 
 def _against_sides(hull: Hull, turn: Array, points: Array) -> Likely:
-    """Against the normals of the hull's sides, along which corners of their own are the nearest.
+    """The directions against the normals of the hull's sides: along each of them the nearest corner is one of the side.
 
-    Of points (v, 3), or (2v, 3) where a cylinder's axis was added, those of the same corner at its other end too.
+    Points (v, 3), or (2v, 3) where a cylinder's axis was added: then the same corner at its other end counts too.
     """
     normal = -mul_vec(turn[None], hull.normal)
     ends = points.reshape(-1, *hull.vert.shape)
@@ -270,9 +273,9 @@ def _around_axis(hull: Hull, turn: Array, local: Array) -> Likely:
 
 
 def _contact(corners: _Nearest, size: Array, point: Array, shift: Array, is_disc: bool) -> tuple[Array, Array, Array]:
-    """(distance, midpoint, normal) in the frame of the body, given the direction to within rounding.
+    """(distance, midpoint, normal) in the frame of the body, from a direction that is right to within rounding.
 
-    Of the nearest corners at `point` (3, 3), m, each of which was moved down by `shift` (3,).
+    `point` (3, 3) m: the nearest corners, each of which was moved down by `shift` (3,).
     """
     direction, pole, count = corners.direction, corners.pole, corners.corners
     normal = jnp.where(pole, direction, _normal(point, count, direction, size, is_disc))
@@ -351,7 +354,8 @@ def _separation(kinds: Kinds, shape1: Shape, shape2: Shape, near: Array | bool) 
 def _closest_and_tilted(
     kinds: Kinds, shape1: Shape, shape2: Shape, margin: Array, near: Array | bool = True
 ) -> Candidates:
-    # the same program runs upright, then four times tilted about what it found, if that touches
+    """The closest points, and those of four runs that are tilted about them; one program runs five times."""
+
     def run(first: tuple[Array, ...], tilt: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         *upright, wanted = first
         _, across, along = frame_from_z(upright[2])

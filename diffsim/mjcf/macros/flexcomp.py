@@ -4,7 +4,7 @@ Points and elements come from counts (flexcomp_shapes.py), a mesh, a Gmsh file, 
 scaled and, where no element uses them, removed; pins are counted before that. Every point that is not pinned gets a
 body `name_i` with slides: three (`full`), two (`2d`), or one along the line from the middle (`radial`). A flex that is
 interpolated (`trilinear`, `quadratic`) hangs on a grid of nodes instead, with bodies `name_i_j_k`. What flexcomps make
-comes after what stands in the sections of the file.
+comes after the elements that stand in the sections of the file.
 Source: MuJoCo "XML reference", flexcomp; mjCFlexcomp::Make, mjXReader::OneFlexcomp (3.8.1).
 """
 
@@ -70,14 +70,14 @@ class _Cloud:
 
 
 def flexcomp(spec: Spec, source: FlexComp, sections: Sections, problems: Problems) -> None:
-    """Replace `source` by bodies, in place; its flex and constraints go to `sections`. What is wrong is noted."""
+    """Replaces `source` by bodies, in place; its flex and constraints go to `sections`, and errors to `problems`."""
     try:
         bodies = _expand(spec, source, sections)
     except ResourceError as error:
         problems.add(source, str(error), error.hint)
     except AssetError as error:
-        named = f"file '{source.file_}': " if source.file_ else ""
-        problems.add(source, named + str(error), error.hint)
+        file = f"file '{source.file_}': " if source.file_ else ""
+        problems.add(source, file + str(error), error.hint)
     else:
         source.give_way(bodies)
 
@@ -89,8 +89,8 @@ def _expand(spec: Spec, source: FlexComp, sections: Sections) -> list[Element]:
     cloud = _cloud(spec, source, e)
     lower, upper = cloud.point.min(axis=0), cloud.point.max(axis=0)
     order = ORDERS.get(e.dof, 0)
-    several = e.type in FROM_OUTSIDE and source.cellcount is not None
-    nnode = int(np.prod((e.cellcount if several else np.ones(3, int)) * order + 1)) if order else 0
+    cells = e.cellcount if e.type in FROM_OUTSIDE and source.cellcount is not None else np.ones(3, int)
+    nnode = int(np.prod(cells * order + 1)) if order else 0
     pinned = _pins(e, cloud, max(len(cloud.point), nnode))
     rigid = e.rigid or bool(pinned[: len(cloud.point)].all())
     centered = not e.rigid and not pinned[: len(cloud.point)].any()
@@ -287,23 +287,22 @@ def _vertices(e: Any, flex: Flex, cloud: _Cloud, pinned: Array, centered: bool) 
     number = len(cloud.point)
     check_count(int((~pinned[:number]).sum()), MOST_BODIES, "moving points")
     mass, slides = e.mass / number, SLIDES[e.dof]
-    place = Body.of({})
-    names = list[str]()
+    holder, names = Body.of({}), list[str]()
     for index, (point, fixed) in enumerate(zip(cloud.point, pinned[:number], strict=True)):
         if fixed:
             names.append(e.parent.name)
             continue
         names.append(f"{e.name}_{index}")
         axes = (point / max(np.linalg.norm(point), MINIMUM))[None] if e.dof == "radial" else np.eye(3)[:slides]
-        _body(e, place, names[-1], point, mass, axes)
+        _body(e, holder, names[-1], point, mass, axes)
     vertex = np.where(pinned[:number, None], cloud.point, 0.0)
     flex.__dict__.update(body=" ".join(names), vertex=None if centered else vertex.ravel())
-    return place.children
+    return holder.children
 
 
-def _body(e: Any, place: Element, name: str, point: Array, mass: float, axes: Array) -> Inertial:
+def _body(e: Any, holder: Element, name: str, point: Array, mass: float, axes: Array) -> Inertial:
     """A small box that slides along some axes."""
-    body = append_child(Body, "body", e, place, name=name, pos=point)
+    body = append_child(Body, "body", e, holder, name=name, pos=point)
     inertia = np.full(3, mass * (2.0 * e.inertiabox**2) / 3.0)
     inertial = append_child(Inertial, "inertial", e, body, pos=np.zeros(3), mass=mass, diaginertia=inertia)
     for axis in axes:
@@ -324,12 +323,12 @@ def _nodes(
     fixed |= nodes_of_empty_cells(empty, order)
     point = corners[0] + places / (count * order) * (corners[1] - corners[0])
     mass = e.mass * weights / weights[~fixed].sum() if not fixed.all() else weights
-    place, names = Body.of({}), list[str]()
+    holder, names = Body.of({}), list[str]()
     for node, where, share, stays in zip(places, point, mass, fixed, strict=True):
         names.append(e.parent.name if stays else f"{e.name}_" + "_".join(map(str, node)))
         if not stays:
-            _body(e, place, names[-1], where, float(share), np.eye(3))
-    known = {
+            _body(e, holder, names[-1], where, float(share), np.eye(3))
+    values = {
         "body": " ".join([e.parent.name] * len(cloud.point)),
         "node": " ".join(names),
         "vertex": cloud.point.ravel(),
@@ -338,8 +337,8 @@ def _nodes(
         "cellcount": count,
         "dof": e.dof,
     }
-    flex.__dict__.update(known)
-    return place.children
+    flex.__dict__.update(values)
+    return holder.children
 
 
 def _equalities(e: Any, flex: Flex, sections: Sections, shell: bool) -> None:

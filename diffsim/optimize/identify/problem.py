@@ -22,6 +22,7 @@ from diffsim.optimize.identify.least_squares import Problem as LeastSquares
 from diffsim.optimize.identify.recording import Recording
 from diffsim.optimize.identify.residuals import (
     Clock,
+    Derivatives,
     First,
     Guess,
     Meetings,
@@ -33,7 +34,7 @@ from diffsim.optimize.identify.residuals import (
     meetings,
     mode_of,
     motions,
-    own_slopes,
+    sensing_slopes,
     shown,
     shown_slopes,
     spoilt_rows,
@@ -50,15 +51,15 @@ HUGE = 1e12
 START_NOISE = (10.0, 100.0, 10.0)
 # rows after a time that its reading is interpolated from
 BETWEEN = 2
-# a number whose effect is hidden behind others but for this part is no suspect
+# a number is no suspect where all but this part of its effect is that of other unknowns
 SEEN = 1e-6
 # a window begins at rest where so many readings are no farther than this many standard deviations from a state at rest
 SETTLED, STILL = 8, 3.0
 # part of a change that is still there once a body has come to rest; less than this is none
 LASTING = 0.1
-# rows that are thrown away, part of all
+# share of the Metropolis steps that are left out at the beginning
 BURNT = 0.2
-# length of steps in units of the covariance's root, over sqrt(n)
+# length of a Metropolis step in units of the covariance's root, over sqrt(n)
 LENGTH = 1.7
 # how often a force is integrated until a sensor shows it
 TWICE = ("JOINTPOS", "TENDONPOS", "ACTUATORPOS", "BALLQUAT", "FRAMEPOS", "FRAMEQUAT")
@@ -141,19 +142,19 @@ class Problem:
         if free == "theta":
             n, width = start.theta.size, 0
 
-        def whole(point: Point) -> Point:
+        def with_fixed(point: Point) -> Point:
             return Point(point.theta if n else start.theta, point.x if width else start.x)
 
         def blocks(point: Point) -> Blocks:
-            every = self.blocks(whole(point))
-            by_next = None if every.by_next is None or not width else every.by_next
-            return Blocks(every.by_theta[..., :n], every.by_x[..., :width], by_next)
+            full = self.blocks(with_fixed(point))
+            by_next = None if full.by_next is None or not width else full.by_next
+            return Blocks(full.by_theta[..., :n], full.by_x[..., :width], by_next)
 
         sizes = self.unknowns.sizes(self.unknowns.start)[:n]
         bounds = self.unknowns.lower[:n], self.unknowns.upper[:n]
-        question = LeastSquares(lambda point: self.residuals(whole(point)), blocks, *bounds, sizes)
-        outcome = least_squares(question, Point(start.theta[:n], start.x[:, :width]), iterations)
-        return outcome._replace(point=whole(outcome.point))
+        problem = LeastSquares(lambda point: self.residuals(with_fixed(point)), blocks, *bounds, sizes)
+        outcome = least_squares(problem, Point(start.theta[:n], start.x[:, :width]), iterations)
+        return outcome._replace(point=with_fixed(outcome.point))
 
     def motions(self, point: Point) -> Motions:
         """The windows as they are simulated, up to the last measurement; those of the last point are kept."""
@@ -182,17 +183,17 @@ class Problem:
 
         halted = np.zeros((count, self.width))
         halted[:, nv : 2 * nv] = -np.asarray(self.inside.first.qvel, float)
-        there = settled(halted)
-        moved = self.motions(Point(theta, there))
-        early = self.errors(Point(theta, there), moved)[:, :SETTLED].reshape(count, -1)
+        changes = settled(halted)
+        moved = self.motions(Point(theta, changes))
+        early = self.errors(Point(theta, changes), moved)[:, :SETTLED].reshape(count, -1)
         near = np.nansum(early**2, axis=1) < STILL**2 * np.maximum(np.isfinite(early).sum(axis=1), 1)
-        still = near & (moved.contacts[:, 0] > 0) & np.isfinite(there).all(axis=1)
+        still = near & (moved.contacts[:, 0] > 0) & np.isfinite(changes).all(axis=1)
         if not still.any():
             return None
         step = float(np.finfo(self.windows.qpos.dtype).eps) ** (1 / 3)
-        again = settled(there)
-        lasting = np.stack([(settled(there + step * side) - again) / step for side in np.eye(self.width)], axis=2)
-        changes = np.where(still[:, None], there, 0)
+        again = settled(changes)
+        lasting = np.stack([(settled(changes + step * side) - again) / step for side in np.eye(self.width)], axis=2)
+        changes = np.where(still[:, None], changes, 0)
         states = begins(model, self.inside.first, jnp.asarray(changes, self.windows.qpos.dtype))[0]
         first = {
             name: getattr(self.windows, name).at[:, 0].set(getattr(states, name)) for name in ("qpos", "qvel", "act")
@@ -214,7 +215,7 @@ class Problem:
         readings = self.shown(point, moved)
         # a simulation that broke down may be anywhere
         with np.errstate(over="ignore", invalid="ignore"):
-            away = (readings - self._alike(readings)) / self.noise
+            away = (readings - self._measured_beside(readings)) / self.noise
         away = np.where(np.abs(away) < HUGE, away, HUGE)
         return np.where(np.isfinite(self.measured), away, np.nan)
 
@@ -233,44 +234,41 @@ class Problem:
 
     def blocks(self, point: Point) -> Blocks:
         """Derivatives of the residuals by theta, by each window's first state, and by that of the next one."""
-        unknowns, n = self.unknowns, point.theta.size
-        states = self.motions(point).states
-        where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point), states
-        slopes = [np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in derivatives(*where)]
-        by_theta = np.zeros((*slopes[0].shape[:3], n))
-        by_theta[..., unknowns.in_model] = slopes[0]
-        by_x = slopes[1]
+        unknowns, n, count, width = self.unknowns, point.theta.size, self.count, self.width
+        moved = self.motions(point)
+        where = unknowns.places, self.mode, unknowns.model, self.inside, self._guess(point), moved.states
+        by = Derivatives(*(np.nan_to_num(np.asarray(part, float), posinf=0, neginf=0) for part in derivatives(*where)))
+        by_theta, by_x = np.zeros((*by.readings_by_theta.shape[:3], n)), by.readings_by_change
+        by_theta[..., unknowns.in_model] = by.readings_by_theta
         if unknowns.sensing or self.clock.offset.any():
-            raw = np.nan_to_num(np.asarray(self.motions(point).readings, float))
             of_sensors = unknowns.sensing, point.theta, self.clock
-            by_theta = shown_slopes(*of_sensors, by_theta) + own_slopes(*of_sensors, raw)
+            readings = np.nan_to_num(np.asarray(moved.readings, float))
+            by_theta = shown_slopes(*of_sensors, by_theta) + sensing_slopes(*of_sensors, readings)
             by_x = shown_slopes(*of_sensors, by_x)
         if self.rest is not None:
             by_x = by_x @ self.rest[:, None]
         weight = np.where(np.isfinite(self.measured), 1 / self.noise, 0)[..., None]
-        rows = weight.shape[1] * weight.shape[2]
-        of_theta = [(by_theta * weight).reshape(self.count, rows, n)]
-        of_x = [(by_x * weight).reshape(self.count, rows, self.width)]
-        prior_x = np.broadcast_to(np.diag(1 / self.start_noise), (self.count, self.width, self.width))
-        of_theta, of_x = [*of_theta, np.zeros((self.count, self.width, n))], [*of_x, prior_x]
+        first = np.broadcast_to(np.diag(1 / self.start_noise), (count, width, width))
+        known = np.flatnonzero(np.isfinite(unknowns.prior))
+        prior = np.zeros((count, known.size, n))
+        prior[:1, np.arange(known.size), known] = 1 / unknowns.prior[known]
+        # kinds of residuals, in the order of `residuals`: derivatives by theta, and by the first state
+        of_readings = (by_theta * weight).reshape(count, -1, n), (by_x * weight).reshape(count, weight[0].size, width)
+        kinds = [of_readings, (np.zeros((count, width, n)), first)]
+        last = prior, np.zeros((count, known.size, width))
         by_next = None
         if self.tightness is not None:
             goes_on = np.where(self._goes_on()[:, None, None], 1 / self.tightness[:, None], 0)
-            ends, met = np.zeros((self.count, self.tightness.size, n)), self._meetings(point)
-            ends[..., unknowns.in_model] = met.by_end @ slopes[2]
-            by_begin, by_next = met.by_end @ slopes[3] * goes_on, np.asarray(met.by_next) * goes_on
+            met, ends = self._meetings(point), np.zeros((count, self.tightness.size, n))
+            ends[..., unknowns.in_model] = met.by_end @ by.ends_by_theta
+            by_begin, by_next = met.by_end @ by.ends_by_change * goes_on, np.asarray(met.by_next) * goes_on
             if self.rest is not None:
                 by_begin, by_next = by_begin @ self.rest, by_next @ np.roll(self.rest, -1, axis=0)
-            of_theta, of_x = [*of_theta, ends * goes_on], [*of_x, by_begin]
-        known = np.flatnonzero(np.isfinite(unknowns.prior))
-        prior = np.zeros((self.count, known.size, n))
-        prior[:1, np.arange(known.size), known] = 1 / unknowns.prior[known]
-        nothing = np.zeros((self.count, known.size, self.width))
-        of_theta, of_x = [*of_theta, prior], [*of_x, nothing]
-        if by_next is not None:
-            before = np.zeros((self.count, of_x[0].shape[1] + self.width, self.width))
-            by_next = np.concatenate([before, by_next, nothing], axis=1)
-        return Blocks(np.concatenate(of_theta, axis=1), np.concatenate(of_x, axis=1), by_next)
+            before = np.zeros((count, weight[0].size + width, width))
+            by_next = np.concatenate([before, by_next, last[1]], axis=1)
+            kinds.append((ends * goes_on, by_begin))
+        by_theta, by_x = (np.concatenate(column, axis=1) for column in zip(*kinds, last, strict=True))
+        return Blocks(by_theta, by_x, by_next)
 
     def sample(self, point: Point, blocks: Blocks, known: bool) -> Sample:
         """The windows there, to judge what is left."""
@@ -282,7 +280,7 @@ class Problem:
             errors=self.errors(point, moved),
             blocks=blocks,
             readings=readings,
-            measured=np.where(np.isfinite(self.measured), self._alike(readings), np.nan),
+            measured=np.where(np.isfinite(self.measured), self._measured_beside(readings), np.nan),
             noise=self.noise,
             known=known,
             ctrl=np.asarray(self.windows.ctrl, float),
@@ -322,8 +320,8 @@ class Problem:
         """(windows, width) changes of first states, of what x stands for."""
         return x if self.rest is None else np.einsum("wij,wj->wi", self.rest, x)
 
-    def _alike(self, readings: np.ndarray) -> np.ndarray:
-        """What was measured; quaternions, whose sign means nothing, on the side of the readings."""
+    def _measured_beside(self, readings: np.ndarray) -> np.ndarray:
+        """What was measured; quaternions, whose sign means nothing, with the sign that is nearer to the readings."""
         measured, model = self.measured, self.unknowns.model
         for i in np.flatnonzero(np.asarray(model.sensor_dim) == 4):
             place = slice(int(model.sensor_adr[i]), int(model.sensor_adr[i]) + 4)
@@ -345,9 +343,8 @@ def windows_of(recordings: Sequence[Recording], rows: int) -> tuple[Recording, n
     # on the host, where a slice is not a program
     arrays = [jax.tree.map(np.asarray, recording) for recording in recordings]
     cut = [jax.tree.map(lambda leaf, first=first: leaf[first : first + rows], arrays[k]) for k, first in places]
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *cut), np.asarray(
-        [first > 0 for _, first in places]
-    )
+    windows = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *cut)
+    return windows, np.asarray([first > 0 for _, first in places])
 
 
 def reading_names(model: Model) -> list[str]:
@@ -390,7 +387,7 @@ def suspects(problem: Problem, point: Point, blocks: Blocks, candidates: Sequenc
     moved = problem.motions(point)
     raw = derivatives(others.places, mode, model, problem.inside, Guess(*start), moved.states).readings_by_theta
     readings = np.asarray(moved.readings, float)
-    slopes = own_slopes(others.sensing, others.start, problem.clock, readings)
+    slopes = sensing_slopes(others.sensing, others.start, problem.clock, readings)
     slopes[..., others.in_model] = np.nan_to_num(np.asarray(raw, float))
     slopes = shown_slopes(unknowns.sensing, point.theta, problem.clock, slopes)
     residuals = Residuals(problem.sample(point, blocks, True))
@@ -433,9 +430,9 @@ def metropolis(
     for step in range(count + skipped):
         other = theta + length * root @ rng.normal(size=theta.size)
         if np.all((other >= unknowns.lower) & (other <= unknowns.upper)):
-            there = cost(other)
-            if np.log(rng.random()) < now - there:
-                theta, now = other, there
+            other_cost = cost(other)
+            if np.log(rng.random()) < now - other_cost:
+                theta, now = other, other_cost
         if step >= skipped:
             kept.append(theta)
     return np.asarray(kept)

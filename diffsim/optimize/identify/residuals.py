@@ -383,7 +383,7 @@ def shown_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, slopes
     return gain[:, None] * _delayed(slopes, late, 0)
 
 
-def own_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, readings: np.ndarray) -> np.ndarray:
+def sensing_slopes(sensing: list[Sensing], theta: np.ndarray, clock: Clock, readings: np.ndarray) -> np.ndarray:
     """Derivatives (windows, T, ny, n) of what is shown by the numbers of sensors alone; zero by all others."""
     gain, _, late = _numbers(sensing, theta, clock, readings.shape[2])
     slopes = np.zeros((*readings.shape, theta.size))
