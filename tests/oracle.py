@@ -8,6 +8,8 @@ import functools
 import pathlib
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 
@@ -15,6 +17,7 @@ from diffsim.compiler.convert import from_mujoco
 from diffsim.load import load
 from diffsim.math.linalg import diagonal_of, worthwhile_blocks
 from diffsim.types import Inputs, Model, State
+from diffsim.types.data import Kinematics
 
 MODELS = pathlib.Path(__file__).parent / "models"
 SITE = pathlib.Path(mujoco.__file__).parents[1]
@@ -116,6 +119,12 @@ def inputs_of(data: mujoco.MjData) -> Inputs:
 def record_of(cls: type, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> Any:
     """A record of types/data.py filled with the oracle's values (sparse matrices made dense, matrices (3, 3))."""
     return cls(**{f.name: field_of(f.name, mjmodel, data) for f in dataclasses.fields(cls)})
+
+
+def poses_of(mjmodel: mujoco.MjModel, states: list[mujoco.MjData]) -> Kinematics:
+    """The oracle's poses in several states, stacked."""
+    records = [record_of(Kinematics, mjmodel, data) for data in states]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *records)
 
 
 def field_of(name: str, mjmodel: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:

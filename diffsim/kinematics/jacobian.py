@@ -84,8 +84,8 @@ def point_jacobian(model: Model, com: ComFrame, point: Array, body: Ids) -> tupl
     Returns:
       translation and rotation, (..., 3, nv) each.
     """
-    offset = point - com.subtree_com[_take(model.topology.body_rootid, body)]
-    moves = _take(body_dof_mask(model.topology), body)
+    offset = point - com.subtree_com[rows_at(model.topology.body_rootid, body)]
+    moves = rows_at(body_dof_mask(model.topology), body)
     angular, linear = com.cdof[:, :3], com.cdof[:, 3:]
     masked = moves[..., None, :]
     # components first, so that each is one wide operation over dofs
@@ -118,6 +118,6 @@ def wrenches_on_dofs(model: Model, com: ComFrame, wrench: Array) -> Array:
     return dot(com.cdof, pick(sum_subtree(model.topology, wrench), model.topology.dof_bodyid))
 
 
-def _take(table: np.ndarray, index: Ids) -> Array | np.ndarray:
+def rows_at(table: np.ndarray, index: Ids) -> Array | np.ndarray:
     """Rows of a static table at static or traced indices."""
     return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]

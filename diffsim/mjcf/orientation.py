@@ -151,7 +151,7 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
     quat, d = np.array(IDENTITY), symmetric
     for _ in range(500):
         axes = matrix(quat)
-        d = _product(_product(axes.T, symmetric), axes)
+        d = product(product(axes.T, symmetric), axes)
         off = abs(d[0, 1]), abs(d[0, 2]), abs(d[1, 2])
         row, column = (0, 1) if off[0] > off[1] and off[0] > off[2] else (0, 2) if off[1] > off[2] else (1, 2)
         if abs(d[row, column]) < EIGEN_TINY:
@@ -178,8 +178,11 @@ def diagonalize(symmetric: Vector) -> tuple[Vector, Vector]:
     return values, quat
 
 
-def _product(a: Vector, b: Vector) -> Vector:
-    """a b, summed in order: where eigenvalues are equal, rounding decides which axes come out."""
+def product(a: Vector, b: Vector) -> Vector:
+    """(n, 3) a b of matrices (n, 3) and (3, 3), summed in order: what rounding decides comes out as in MuJoCo.
+
+    That is, which axes equal eigenvalues have, and on which side of a sharp edge a point of an octree is.
+    """
     return a[:, :1] * b[:1] + a[:, 1:2] * b[1:2] + a[:, 2:] * b[2:]
 
 

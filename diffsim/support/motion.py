@@ -15,7 +15,7 @@ from diffsim.base.checked import checked
 from diffsim.base.enums import ObjType
 from diffsim.constraint import laws
 from diffsim.dynamics.bias import body_motion, newton_euler
-from diffsim.kinematics.jacobian import Ids, forces_on_dofs, point_jacobian
+from diffsim.kinematics.jacobian import Ids, forces_on_dofs, point_jacobian, rows_at
 from diffsim.kinematics.joints import groups, integrate_position, position_difference
 from diffsim.kinematics.tendon import TendonPoints, tendon_points
 from diffsim.kinematics.tree import body_dof_mask, body_mask
@@ -65,14 +65,14 @@ def jac_body_com(model: Model, data: Data, body: Which) -> Jacobian:
 def jac_geom(model: Model, data: Data, geom: Which) -> Jacobian:
     """Jacobians of a geom's centre."""
     geom = model.topology.index("geom", geom)
-    return jac(model, data, data.geom_xpos[geom], _row(model.topology.geom_bodyid, geom))
+    return jac(model, data, data.geom_xpos[geom], rows_at(model.topology.geom_bodyid, geom))
 
 
 @checked
 def jac_site(model: Model, data: Data, site: Which) -> Jacobian:
     """Jacobians of a site."""
     site = model.topology.index("site", site)
-    return jac(model, data, data.site_xpos[site], _row(model.topology.site_bodyid, site))
+    return jac(model, data, data.site_xpos[site], rows_at(model.topology.site_bodyid, site))
 
 
 @checked
@@ -88,7 +88,7 @@ def angular_momentum_matrix(model: Model, data: Data, body: Which) -> Array:
     body = model.topology.index("body", body)
     topology = model.topology
     momentum = _subtree_momentum(model, data, body)
-    offset = data.subtree_com[body] - data.subtree_com[_row(topology.body_rootid, body)]
+    offset = data.subtree_com[body] - data.subtree_com[rows_at(topology.body_rootid, body)]
     return (momentum[:, :3] - cross(jnp.broadcast_to(offset, (model.nv, 3)), momentum[:, 3:])).T
 
 
@@ -98,7 +98,7 @@ def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     check_shape("point", point, 3)
     body = model.topology.index("body", body)
     topology = model.topology
-    offset = point - data.subtree_com[_row(topology.body_rootid, body)]
+    offset = point - data.subtree_com[rows_at(topology.body_rootid, body)]
     velocity = transport_motion(data.cvel[body], offset)[3:]
     # d/dt (linear + angular x offset), by dof; cdof_dot of ball and free joints is not the rate of their axes
     turning = cross_motion(data.cvel[topology.dof_bodyid], data.cdof)
@@ -106,7 +106,7 @@ def jac_dot(model: Model, data: Data, point: Array, body: Which) -> Jacobian:
     shape = (model.nv, 3)
     turned = cross(axis_rate[:, :3], jnp.broadcast_to(offset, shape))
     translation = axis_rate[:, 3:] + turned + cross(data.cdof[:, :3], jnp.broadcast_to(velocity, shape))
-    moves = _row(body_dof_mask(topology), body)
+    moves = rows_at(body_dof_mask(topology), body)
     return jnp.where(moves, translation.T, 0), jnp.where(moves, axis_rate[:, :3].T, 0)
 
 
@@ -168,11 +168,6 @@ def integrate_pos(model: Model, qpos: Array, qvel: Array, dt: Array | float) -> 
     return integrate_position(model, qpos, qvel, jnp.asarray(dt, qpos.dtype))
 
 
-def _row(table: np.ndarray, index: Ids) -> Array | np.ndarray:
-    """A row of a static table at a static or traced index."""
-    return jnp.asarray(table)[index] if isinstance(index, jax.Array) else table[index]
-
-
 @per_topology
 def _turns_with_body(topology: Topology) -> np.ndarray:
     """(nv,) bool: rotations of ball and free joints, whose axes are fixed to the body that they move."""
@@ -189,8 +184,8 @@ def _subtree_momentum(model: Model, data: Data, body: Ids) -> Array:
     topology = model.topology
     # a dof that moves the body moves the whole subtree, a dof inside the subtree what hangs on it (the
     # crb of the world, which no dof moves, is not used)
-    moves_body = _row(body_dof_mask(topology), body)
-    inside = _row(body_mask(topology).T, body)[topology.dof_bodyid]
+    moves_body = rows_at(body_dof_mask(topology), body)
+    inside = rows_at(body_mask(topology).T, body)[topology.dof_bodyid]
     inertia = jnp.where(jnp.asarray(moves_body)[:, None], data.crb[body][None], data.crb[topology.dof_bodyid])
     return scale(inertia_mul(inertia, data.cdof), jnp.asarray(moves_body | inside, data.cdof.dtype))
 
@@ -199,13 +194,13 @@ def _object_motion(model: Model, data: Data, motion: Array, kind: ObjType, which
     """(6,) the motion of an object, from those of bodies (nbody, 6) about their tree's centre of mass."""
     topology, frame = model.topology, FRAMES[kind]
     index = topology.index(OBJECT_KIND[kind], which)
-    body = index if frame.body is None else _row(getattr(topology, frame.body), index)
-    offset = getattr(data, frame.position)[index] - data.subtree_com[_row(topology.body_rootid, body)]
+    body = index if frame.body is None else rows_at(getattr(topology, frame.body), index)
+    offset = getattr(data, frame.position)[index] - data.subtree_com[rows_at(topology.body_rootid, body)]
     moved = transport_motion(motion[body], offset)
     if local:
         axes = getattr(data, frame.orientation)[index]
         moved = spatial_vector(mul_vec_t(axes, moved[:3]), mul_vec_t(axes, moved[3:]))
-    return jnp.where(jnp.asarray(_row(topology.body_weldid, body) == 0), 0, moved)
+    return jnp.where(jnp.asarray(rows_at(topology.body_weldid, body) == 0), 0, moved)
 
 
 @checked

@@ -217,8 +217,7 @@ def test_few_pairs_of_boxes_and_small_meshes_run_in_the_program_of_larger_ones(m
     states = [
         oracle.posed(mjmodel, np.concatenate([place, rng.normal(size=(4, 4))], axis=1).ravel()) for place in places
     ]
-    records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    batch = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
+    batch = oracle.poses_of(mjmodel, states)
     found, programs = [], []
     for worth in (pairs.WORTH, -1):
         monkeypatch.setattr(pairs, "WORTH", worth)

@@ -1,7 +1,6 @@
 """Contacts of convex hulls: distance and normal beside all facets, contact sets of flat sides, derivatives."""
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,17 +40,12 @@ def scene(kinds: tuple[str, str]) -> tuple:
     return from_mujoco(mjmodel), mjmodel, uncompiled(jax.vmap(collide, in_axes=(None, 0)))
 
 
-def stacked(mjmodel: Any, states: list) -> Kinematics:
-    records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
-
-
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_existence_distance_and_normal(kinds: tuple[str, str]) -> None:
     """Beside all facets of the difference of both: MuJoCo's search stops at 1e-6, rarely too early."""
     model, mjmodel, contacts_of = scene(kinds)
     states = random_states(mjmodel, COUNT)
-    contacts = contacts_of(model, stacked(mjmodel, states))
+    contacts = contacts_of(model, oracle.poses_of(mjmodel, states))
     touching = 0
     for k, data in enumerate(states):
         (first, radius1), (second, radius2) = (core_of(mjmodel, data, geom) for geom in (0, 1))
@@ -111,7 +105,7 @@ def test_flat_sides_share_their_overlap(kinds: tuple[str, str]) -> None:
     """Where MuJoCo clips to four points and fewer ours are the same; of more it keeps four, ours span no less."""
     model, mjmodel, contacts_of = scene(kinds)
     states = flat_states(mjmodel, kinds, COUNT)
-    contacts = contacts_of(model, stacked(mjmodel, states))
+    contacts = contacts_of(model, oracle.poses_of(mjmodel, states))
     several = 0
     for k, data in enumerate(states):
         used = np.asarray(contacts.dist[k]) < 0
@@ -135,7 +129,7 @@ def test_derivatives_with_respect_to_poses_and_vertices(kinds: tuple[str, str]) 
     """Of hulls of triangles: where a side has four corners, moving one of them breaks it."""
     model, mjmodel, _ = scene(kinds)
     states = [data for data in random_states(mjmodel, 60) if data.ncon][:20]
-    batch = stacked(mjmodel, states)
+    batch = oracle.poses_of(mjmodel, states)
     rng = np.random.default_rng(0)
     leaves = (model.mesh_vert, model.geom_size, np.zeros((2, 6)))
     change = tuple(jnp.asarray(rng.normal(size=np.shape(leaf))) for leaf in leaves)
@@ -183,7 +177,7 @@ def test_hulls_on_top_of_each_other_and_in_one_place_are_finite() -> None:
         qpos[[3, 10]], qpos[9] = 1, height
         states.append(oracle.posed(mjmodel, qpos))
     cast = lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating) else x  # noqa: E731
-    model, batch = jax.tree.map(cast, (model, stacked(mjmodel, states)))
+    model, batch = jax.tree.map(cast, (model, oracle.poses_of(mjmodel, states)))
 
     def total(pos: jax.Array, mat: jax.Array, poses: Kinematics) -> jax.Array:
         contacts = collide(model, poses.replace(geom_xpos=pos, geom_xmat=mat))

@@ -39,8 +39,7 @@ def world(name: str, count: int) -> tuple[diffsim.Model, list[Any], Any]:
     mjmodel, rng = oracle.load_oracle(text), np.random.default_rng(0)
     states = [np.concatenate([0.4 * rng.normal(size=3), rng.normal(size=4)]) for _ in range(count)]
     data = [oracle.posed(mjmodel, qpos) for qpos in states]
-    poses = [oracle.record_of(Kinematics, mjmodel, each) for each in data]
-    return diffsim.load(text), data, jax.tree.map(lambda *x: np.stack(x), *poses)
+    return diffsim.load(text), data, oracle.poses_of(mjmodel, data)
 
 
 @pytest.mark.parametrize(("name", "run"), [("gear", uncompiled), ("gear", jax.jit), ("torus", uncompiled)])

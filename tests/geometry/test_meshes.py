@@ -64,17 +64,12 @@ def states_of(mjmodel: Any, count: int, spread: float = 0.12) -> list:
     return [oracle.posed(mjmodel, qpos) for qpos in np.reshape(poses, (count, -1))]
 
 
-def kinematics_of(mjmodel: Any, states: list) -> Kinematics:
-    poses = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *poses)
-
-
 many = uncompiled(jax.vmap(collide, in_axes=(None, 0)))
 
 
 def assert_oracle_contacts(model: Model, mjmodel: Any, states: list) -> None:
     """The same contacts in the same order."""
-    batch = many(model, kinematics_of(mjmodel, states))
+    batch = many(model, oracle.poses_of(mjmodel, states))
     for k, data in enumerate(states):
         ours: Contacts = jax.tree.map(lambda x, k=k: np.asarray(x[k]), batch)
         oracle.assert_same_contacts(ours, data, 1e-9)
@@ -107,8 +102,8 @@ def test_several_meshes_in_buckets_and_a_plane_that_chooses() -> None:
     states = states_of(mjmodel, 20)
     assert_oracle_contacts(from_mujoco(mjmodel), mjmodel, states)
     culled = from_mujoco(mjmodel, max_pairs=2)
-    few = many(culled, kinematics_of(mjmodel, states))
-    everything = many(from_mujoco(mjmodel), kinematics_of(mjmodel, states))
+    few = many(culled, oracle.poses_of(mjmodel, states))
+    everything = many(from_mujoco(mjmodel), oracle.poses_of(mjmodel, states))
     # what is kept is what it was: the data of a pair that the state chooses is that pair's
     few, everything = (
         [np.asarray(x) for x in (contacts.geom, contacts.dist, contacts.pos)] for contacts in (few, everything)
@@ -130,7 +125,7 @@ def pebble() -> tuple:
 def test_derivatives_with_respect_to_poses_and_vertices() -> None:
     model, mjmodel = pebble()
     states = [data for data in states_of(mjmodel, 40) if data.ncon > 1]
-    batch = kinematics_of(mjmodel, states)
+    batch = oracle.poses_of(mjmodel, states)
     rng = np.random.default_rng(0)
     change = (jnp.asarray(rng.normal(size=model.mesh_vert.shape)), jnp.asarray(rng.normal(size=(2, 6))))
 
@@ -213,7 +208,7 @@ def test_a_mesh_that_we_compiled_touches_at_the_same_lowest_vertex() -> None:
     """Qhull's order of neighbours is not known to our compiler, so the second and third contact may be others."""
     model, mjmodel = diffsim.load(pebble_with_sensors()), oracle.load_oracle(pebble_with_sensors())
     states = states_of(mjmodel, 50)
-    batch = many(model, kinematics_of(mjmodel, states))
+    batch = many(model, oracle.poses_of(mjmodel, states))
     for k, data in enumerate(states):
         assert (np.min(batch.dist[k]) < batch.includemargin[k, 0]) == (data.ncon > 0)
         if data.ncon:
@@ -247,7 +242,7 @@ def test_assets_are_not_copied_per_world() -> None:
     """What a batch gathers for each world is a few vertices of each pair, never all of an asset."""
     model, mjmodel = pebble()
     worlds, vertices = 7, 40
-    batch = kinematics_of(mjmodel, states_of(mjmodel, worlds))
+    batch = oracle.poses_of(mjmodel, states_of(mjmodel, worlds))
     jaxpr = jax.make_jaxpr(jax.vmap(collide, in_axes=(None, 0)))(model, batch).jaxpr
     shapes = [each.outvars[0].aval.shape for each in equations(jaxpr) if each.primitive.name == "gather"]
     assert shapes

@@ -38,8 +38,7 @@ def among() -> tuple[diffsim.Model, list[Any], Any]:
     mjmodel, rng = oracle.load_oracle(AMONG), np.random.default_rng(0)
     places = [np.concatenate([0.35 * rng.normal(size=3), rng.normal(size=4)]) for _ in range(12)]
     data = [oracle.posed(mjmodel, qpos) for qpos in places]
-    poses = [oracle.record_of(Kinematics, mjmodel, each) for each in data]
-    return diffsim.load(AMONG, max_contacts=200), data, jax.tree.map(lambda *x: np.stack(x), *poses)
+    return diffsim.load(AMONG, max_contacts=200), data, oracle.poses_of(mjmodel, data)
 
 
 def columns(batch: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from uncompiled import uncompiled
 
 from diffsim.collision import collide
 from diffsim.geometry.smooth.minkowski import gap, minkowski_sums, separate
-from diffsim.types.data import Contacts, Kinematics
+from diffsim.types.data import Contacts
 
 PARAMETERS = ("includemargin", "friction", "solref", "solreffriction", "solimp")
 # all models: `make measure WHAT=parity`
@@ -26,8 +26,7 @@ many = uncompiled(jax.vmap(collide, in_axes=(None, 0)))
 
 def contacts_of(model, mjmodel, states) -> list[Contacts]:
     """Our contacts of some states of the oracle, evaluated in one batch."""
-    poses = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    batch = many(model, jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *poses))
+    batch = many(model, oracle.poses_of(mjmodel, states))
     return [jax.tree.map(lambda x, k=k: np.asarray(x[k]), batch) for k in range(len(states))]
 
 

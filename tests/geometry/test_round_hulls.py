@@ -29,11 +29,6 @@ def scene(*kinds: str, single: bool = False) -> tuple:
     return from_mujoco(mjmodel), mjmodel, uncompiled(jax.vmap(collide, in_axes=(None, 0)))
 
 
-def stacked(mjmodel: Any, states: list) -> Kinematics:
-    records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
-
-
 def gaps(normals: np.ndarray, size: np.ndarray, is_cylinder: bool, corners: np.ndarray) -> np.ndarray:
     """The gap along unit vectors (n, 3) between a body at the origin and corners (v, 3) of a hull, in its frame."""
     nearest = (normals @ corners.T).min(axis=1)
@@ -60,7 +55,7 @@ def test_no_direction_is_better(kinds: tuple[str, str]) -> None:
     model, mjmodel, run = scene(*kinds, single=True)
     states = random_states(mjmodel, 24)
     # true distances of bodies that are apart too
-    contacts = run(model.replace(geom_margin=model.geom_margin + 9), stacked(mjmodel, states))
+    contacts = run(model.replace(geom_margin=model.geom_margin + 9), oracle.poses_of(mjmodel, states))
     rng, first, number = np.random.default_rng(0), mjmodel.mesh_vertadr[0], mjmodel.mesh_vertnum[0]
     for k, data in enumerate(states):
         turns = [mat.reshape(3, 3) for mat in data.geom_xmat]
@@ -88,7 +83,7 @@ def test_the_side_of_a_cylinder_meets_an_edge() -> None:
     model, mjmodel, run = scene("can", "stone", single=True)
     upright = [0, 0, 0, 1, 0, 0, 0]
     states = [oracle.posed(mjmodel, np.array([*upright, *place, *turn])) for place, turn in BETWEEN]
-    contacts = run(model, stacked(mjmodel, states))
+    contacts = run(model, oracle.poses_of(mjmodel, states))
     corners = mjmodel.mesh_vert[: mjmodel.mesh_vertnum[0]]
     for k, data in enumerate(states):
         mesh = corners @ data.geom_xmat[1].reshape(3, 3).T + data.geom_xpos[1]
@@ -102,7 +97,7 @@ def test_ellipsoids_with_parallel_axes(turn: list[float]) -> None:
     """By symmetry many directions are saddles of the gap; the deepest is none of them."""
     model, mjmodel, run = scene("egg", "egg")
     data = oracle.posed(mjmodel, np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 0.155, *turn]))
-    contacts = run(model, stacked(mjmodel, [data]))
+    contacts = run(model, oracle.poses_of(mjmodel, [data]))
     axes = [mat.reshape(3, 3) * mjmodel.geom_size[k] for k, mat in enumerate(data.geom_xmat)]
     rng = np.random.default_rng(0)
     best, step = rng.normal(size=(2000, 3)), 0.1
@@ -142,7 +137,7 @@ def test_a_body_on_a_flat_side(kind: str, lies: bool) -> None:
             whole.as_quat()[[3, 0, 1, 2]],
         ]
         states.append(oracle.posed(mjmodel, np.concatenate(poses)))
-    contacts = run(model, stacked(mjmodel, states))
+    contacts = run(model, oracle.poses_of(mjmodel, states))
     for k, data in enumerate(states):
         used = np.asarray(contacts.dist[k]) < 0
         assert used.sum() == 3 if kind == "rod" else used.sum() >= 2 + (not lies)
@@ -167,7 +162,7 @@ def spread(points: np.ndarray, is_line: bool) -> float:
 
 def test_derivatives_with_respect_to_poses_sizes_and_vertices() -> None:
     model, mjmodel, _ = scene("can", "stone", single=True)
-    batch = stacked(mjmodel, random_states(mjmodel, 8, seed=2))
+    batch = oracle.poses_of(mjmodel, random_states(mjmodel, 8, seed=2))
     rng = np.random.default_rng(0)
     leaves = (model.mesh_vert, model.geom_size, np.zeros((2, 3)), np.zeros((2, 3, 3)))
     change = tuple(0.3 * jnp.asarray(rng.normal(size=np.shape(leaf))) for leaf in leaves)
@@ -209,7 +204,7 @@ def test_singular_places_are_finite(dtype: Any) -> None:
             qpos[[3, 10]], qpos[9] = 1, height
             states.append(oracle.posed(mjmodel, qpos))
         cast = lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating) else x  # noqa: E731
-        small, batch = jax.tree.map(cast, (model, stacked(mjmodel, states)))
+        small, batch = jax.tree.map(cast, (model, oracle.poses_of(mjmodel, states)))
 
         def total(pos: jax.Array, mat: jax.Array, poses: Kinematics, small: Any = small) -> jax.Array:
             contacts = collide(small, poses.replace(geom_xpos=pos, geom_xmat=mat))

@@ -19,7 +19,6 @@ from diffsim.geometry.colliders import COLLIDERS
 from diffsim.geometry.sdf.data import FieldData, halton, record_of
 from diffsim.geometry.sdf.functions import FUNCTIONS
 from diffsim.geometry.shapes import Shape
-from diffsim.types.data import Kinematics
 
 SEARCHES = 10
 AMONG = f"""<mujoco>{extension("nut", "bolt")}<option sdf_iterations='10' sdf_initpoints='{SEARCHES}'/><worldbody>
@@ -68,8 +67,7 @@ def test_contacts_are_those_of_the_oracle() -> None:
     compared: dict[str, list[np.ndarray]] = {name: [] for name in (*SHAPES, "bolt", "plane")}
     places = [np.concatenate([0.3 * rng.normal(size=3), rng.normal(size=4)]) for _ in range(7)]
     states = [oracle.posed(mjmodel, qpos) for qpos in places]
-    poses = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    batch = uncompiled(jax.vmap(functools.partial(collide, model)))(jax.tree.map(lambda *x: np.stack(x), *poses))
+    batch = uncompiled(jax.vmap(functools.partial(collide, model)))(oracle.poses_of(mjmodel, states))
     for k, (qpos, data) in enumerate(zip(places, states, strict=True)):
         found = jax.tree.map(lambda x, k=k: x[k], batch)
         used = np.flatnonzero((found.dist < 0) & (found.geom[:, 0] >= 0))

@@ -43,11 +43,6 @@ def states_over(mjmodel: Any, count: int, seed: int = 0) -> list:
     return states
 
 
-def stacked(mjmodel: Any, states: list) -> Kinematics:
-    records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    return jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
-
-
 def touching(contacts: Contacts, k: int) -> np.ndarray:
     """The active slots of one world in MuJoCo's order."""
     used = np.flatnonzero((np.asarray(contacts.dist[k]) < 0) & (np.asarray(contacts.geom[k])[:, 0] >= 0))
@@ -71,7 +66,7 @@ def test_contacts_are_those_of_mujoco(name: str, margin: float) -> None:
     """
     mjmodel = oracle.load_with_assets(scene(name, margin), {})
     states = states_over(mjmodel, 8)
-    contacts = many(from_mujoco(mjmodel), stacked(mjmodel, states))
+    contacts = many(from_mujoco(mjmodel), oracle.poses_of(mjmodel, states))
     count = 0
     for k, data in enumerate(states):
         used = touching(contacts, k)
@@ -106,7 +101,7 @@ def test_small_bodies_are_over_six_triangles_at_most(margin: float) -> None:
     text = scene("ball", margin).replace(GEOMS["ball"], "size='.03'")
     mjmodel = oracle.load_with_assets(text, {})
     states = on_edges(mjmodel, 60)
-    contacts = many(from_mujoco(mjmodel), stacked(mjmodel, states))
+    contacts = many(from_mujoco(mjmodel), oracle.poses_of(mjmodel, states))
     assert contacts.dist.shape[1] == 6 and not np.any(contacts.ncon_dropped)
     for k, data in enumerate(states):
         used = touching(contacts, k)
@@ -116,14 +111,14 @@ def test_small_bodies_are_over_six_triangles_at_most(margin: float) -> None:
     assert {2, 6} <= {data.ncon for data in states}
     # a body that has grown has more: they are counted
     grown = from_mujoco(mjmodel)
-    more = many(grown.replace(geom_size=grown.geom_size * 4), stacked(mjmodel, states))
+    more = many(grown.replace(geom_size=grown.geom_size * 4), oracle.poses_of(mjmodel, states))
     assert np.any(more.ncon_dropped)
 
 
 def test_boxes_beside_all_facets() -> None:
     mjmodel = oracle.load_with_assets(scene("crate"), {})
     states = states_over(mjmodel, 8)
-    contacts = many(from_mujoco(mjmodel), stacked(mjmodel, states))
+    contacts = many(from_mujoco(mjmodel), oracle.poses_of(mjmodel, states))
     for k, data in enumerate(states):
         turn = data.geom_xmat[0].reshape(3, 3)
         corners = (BOX * mjmodel.geom_size[1]) @ data.geom_xmat[1].reshape(3, 3).T + data.geom_xpos[1]
@@ -154,7 +149,7 @@ def prisms(points: np.ndarray, heights: np.ndarray) -> list[np.ndarray]:
 def test_derivatives_with_respect_to_heights_poses_and_sizes(name: str) -> None:
     mjmodel = oracle.load_with_assets(scene(name), {})
     model = from_mujoco(mjmodel)
-    batch = stacked(mjmodel, [data for data in states_over(mjmodel, 10) if data.ncon])
+    batch = oracle.poses_of(mjmodel, [data for data in states_over(mjmodel, 10) if data.ncon])
     rng = np.random.default_rng(0)
     leaves = (model.hfield_data, model.hfield_size, model.geom_size, np.zeros((2, 3)), np.zeros((2, 3, 3)))
     change = tuple(0.3 * jnp.asarray(rng.normal(size=np.shape(leaf))) for leaf in leaves)
@@ -193,7 +188,7 @@ def test_each_world_has_its_own_heights() -> None:
     model, states = from_mujoco(mjmodel), states_over(mjmodel, 4)[:3]
     heights = np.random.default_rng(1).uniform(size=(3, ROWS * COLUMNS))
     worlds = model.replace(hfield_data=jnp.asarray(heights)), diffsim.model_axes(model, "hfield_data")
-    contacts = uncompiled(jax.vmap(collide, in_axes=(worlds[1], 0)))(worlds[0], stacked(mjmodel, states))
+    contacts = uncompiled(jax.vmap(collide, in_axes=(worlds[1], 0)))(worlds[0], oracle.poses_of(mjmodel, states))
     for k, data in enumerate(states):
         mjmodel.hfield_data[:] = heights[k]
         oracle.mujoco.mj_fwdPosition(mjmodel, data)
@@ -224,7 +219,7 @@ def test_numbers_that_are_none_end_and_stay_in_their_world(name: str) -> None:
     """Heights and vertices that became NaN: searches end, contacts and rays of the next world are as before."""
     mjmodel = oracle.load_with_assets(scene(name), {})
     model, states = from_mujoco(mjmodel), states_over(mjmodel, 2)
-    batch = stacked(mjmodel, [states[1], states[1]])
+    batch = oracle.poses_of(mjmodel, [states[1], states[1]])
     fields = ("hfield_data", "mesh_vert") if name == "stone" else ("hfield_data",)
     bad = {field: jnp.stack([np.nan * getattr(model, field), getattr(model, field)]) for field in fields}
     worlds, axes = model.replace(**bad), diffsim.model_axes(model, *bad)

@@ -33,8 +33,7 @@ def worlds() -> tuple:
     for spread in (0.1, 0.3, 1, 3, 10):
         poses = [np.concatenate([spread * rng.normal(size=3), rng.normal(size=4)]) for _ in range(mjmodel.nbody - 1)]
         states.append(oracle.posed(mjmodel, np.concatenate(poses)))
-    records = [oracle.record_of(Kinematics, mjmodel, data) for data in states]
-    return mjmodel, states, jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *records)
+    return mjmodel, states, oracle.poses_of(mjmodel, states)
 
 
 def test_distances_are_those_of_mujoco(worlds: tuple) -> None:

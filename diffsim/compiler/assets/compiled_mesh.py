@@ -34,7 +34,7 @@ from diffsim.mjcf.files.surface import (
     vertex_normals,
     volume_and_center,
 )
-from diffsim.mjcf.orientation import IDENTITY, diagonalize, matrix, unit
+from diffsim.mjcf.orientation import IDENTITY, diagonalize, matrix, product, unit
 from diffsim.mjcf.resources import MOST_FACES, MOST_VERTICES, AssetError, check_count, kind_of
 
 Array = np.ndarray
@@ -173,7 +173,7 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     vertex, normal = vertex - e.refpos, surface.normal.astype(float)
     if tuple(e.refquat) != IDENTITY:
         axes = matrix(unit(e.refquat)[0])
-        vertex, normal = _turned(vertex, axes), _turned(normal, axes)
+        vertex, normal = product(vertex, axes), product(normal, axes)
     vertex, normal = vertex * e.scale, unit_or_up(normal * e.scale)
     check_reach(vertex)
     solid = hull.face if kind == "convex" and hull else surface.face
@@ -181,11 +181,11 @@ def compile_mesh(e: Any, source: Surface, collides: bool, sampled: bool) -> Mesh
     if stays:
         pos, quat = np.zeros(3), np.array(IDENTITY)
     axes = matrix(quat)
-    vertex = _turned(vertex - pos, axes)
+    vertex = product(vertex - pos, axes)
     polynormal = polygon_normals(vertex, sides) if sides else np.zeros((0, 3))
     low, high = vertex.min(axis=0), vertex.max(axis=0)
     octree = octree_of(vertex, surface.face) if sampled else None
-    surface = replace(surface, vertex=vertex.astype(np.float32), normal=_turned(normal, axes).astype(np.float32))
+    surface = replace(surface, vertex=vertex.astype(np.float32), normal=product(normal, axes).astype(np.float32))
     return Mesh(surface, pos, quat, e.scale, volume, box, low, high, hull, sides, polynormal, octree)
 
 
@@ -202,14 +202,6 @@ def _completed(source: Surface, vertex: Array, hull: Hull | None, smooth: bool) 
     if not len(facetexcoord):
         facetexcoord = np.zeros_like(face)
     return Surface(source.vertex, face, normal, source.texcoord, facenormal, facetexcoord)
-
-
-def _turned(vectors: Array, axes: Array) -> Array:
-    """Vectors (n, 3) along some axes, the columns of (3, 3).
-
-    Summed in order: rounding decides on which side of a sharp edge a point is that its octree samples.
-    """
-    return vectors[:, :1] * axes[:1] + vectors[:, 1:2] * axes[1:2] + vectors[:, 2:] * axes[2:]
 
 
 def _inertial_frame(vertex: Array, face: Array, solid: Array, kind: str) -> tuple[Array, Array, float, Array]:
