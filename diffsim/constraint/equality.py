@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import ObjType
-from diffsim.constraint.rows import RawRows, Sources
+from diffsim.constraint.rows import RawRows, Sources, equality_rows
 from diffsim.kinematics.jacobian import MotionAxes, motion_axes, moving_dofs, wrench_about, wrench_along, wrench_rows
 from diffsim.kinematics.tree import sum_chain
 from diffsim.math import safe
@@ -108,10 +108,10 @@ def _bias_motion(source: Sources, ends: Ends) -> BiasMotion:
     return BiasMotion(omega, angular, linear)
 
 
-def _raw_rows(
+def _point_rows(
     source: Sources, ends: Ends, *, residual: Array, jacobian: Array, weight: Array, jacobian_dot_v: Array
 ) -> RawRows:
-    """Component-major rows.
+    """Rows of equalities between points, component-major.
 
     Args:
       source, ends: where the bodies are.
@@ -120,16 +120,9 @@ def _raw_rows(
       weight: (dim * n,) inverse weights, the approximate diagonal of J M^-1 J^T.
       jacobian_dot_v: (n, dim), m/s^2 or rad/s^2.
     """
-    model, ids, dim = source.model, ends.pairs.id, residual.shape[1]
-    pos = residual.T.reshape(-1)
-    return RawRows(
-        pos=pos,
-        margin=jnp.zeros_like(pos),
-        active=jnp.tile(source.inputs.eq_active[ids], dim),
-        diagonal=weight,
-        solref=jnp.tile(model.eq_solref[ids], (dim, 1)),
-        solimp=jnp.tile(model.eq_solimp[ids], (dim, 1)),
-        jacobian=jacobian,
+    dim = residual.shape[1]
+    raw = equality_rows(source, np.tile(ends.pairs.id, dim), residual.T.reshape(-1), weight, jacobian)
+    return raw._replace(
         size=jnp.tile(safe.norm(residual), dim),
         jacobian_dot_v=jacobian_dot_v.T.reshape(-1),
         anchor=ends.anchor,
@@ -142,7 +135,7 @@ def connect(source: Sources, ids: np.ndarray) -> RawRows:
     weight = source.model.body_invweight0[ends.pairs.body, 0]
     axes = motion_axes(source.model.topology, source.com)
     bias = _bias_motion(source, ends)
-    return _raw_rows(
+    return _point_rows(
         source,
         ends,
         residual=ends.anchor[:, 0] - ends.anchor[:, 1],
@@ -194,7 +187,7 @@ def weld(source: Sources, ids: np.ndarray) -> RawRows:
     # (2, n): of translation, of rotation
     weight = (invweight[:, 0] + invweight[:, 1]).T
     rotation_dot_v = scale(_rotation_dot_v(bias, frames), torquescale)
-    return _raw_rows(
+    return _point_rows(
         source,
         ends,
         residual=jnp.concatenate([ends.anchor[:, 0] - ends.anchor[:, 1], rotation], axis=1),
@@ -262,22 +255,15 @@ def _couple(source: Sources, pairs: Coupling, value: Array, jacobian: Array, wei
       jacobian: (k, nv) its gradient.
       weight: (k,) inverse weights.
     """
-    model, data = source.model, source.model.eq_data[pairs.id]
+    data = source.model.eq_data[pairs.id]
     other = jnp.where(jnp.asarray(pairs.has_second), value[pairs.second], 0)
     c0, c1, c2, c3, c4 = (data[:, i] for i in range(5))
     polynomial = c0 + other * (c1 + other * (c2 + other * (c3 + other * c4)))
     slope = c1 + other * (2 * c2 + other * (3 * c3 + other * (4 * c4)))
     slope = jnp.where(jnp.asarray(pairs.has_second), slope, 0)
-    pos = value[pairs.first] - polynomial
-    return RawRows(
-        pos=pos,
-        margin=jnp.zeros_like(pos),
-        active=source.inputs.eq_active[pairs.id],
-        diagonal=weight[pairs.first] + jnp.where(jnp.asarray(pairs.has_second), weight[pairs.second], 0),
-        solref=model.eq_solref[pairs.id],
-        solimp=model.eq_solimp[pairs.id],
-        jacobian=jacobian[pairs.first] - scale(jacobian[pairs.second], slope),
-    )
+    weights = weight[pairs.first] + jnp.where(jnp.asarray(pairs.has_second), weight[pairs.second], 0)
+    rows = jacobian[pairs.first] - scale(jacobian[pairs.second], slope)
+    return equality_rows(source, pairs.id, value[pairs.first] - polynomial, weights, rows)
 
 
 def joint_equality(source: Sources, ids: np.ndarray) -> RawRows:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.base.enums import EqType
-from diffsim.constraint.rows import RawRows, Sources, contact_rows
+from diffsim.constraint.rows import RawRows, Sources, contact_rows, equality_rows
 from diffsim.flex.cell_forces import Cells, cell_rotations, cells_of
 from diffsim.flex.nodes import contact_shares, node_positions, node_rows, nodes_of
 from diffsim.flex.points import carried_rows, flex_elements
@@ -94,7 +94,7 @@ def edges(source: Sources) -> list[RawRows]:
     assert source.flexes is not None
     pos = pick(source.flexes.flexedge_length, edge) - pick(model.flexedge_length0, edge)
     segment = edge_rows(model, source.com, source.flexes.flexvert_xpos, edge)
-    return [_raw_rows(source, equality, pos, pick(model.flexedge_invweight0, edge), segment)]
+    return [equality_rows(source, equality, pos, pick(model.flexedge_invweight0, edge), segment)]
 
 
 def vertices(source: Sources) -> list[RawRows]:
@@ -109,7 +109,7 @@ def vertices(source: Sources) -> list[RawRows]:
     weight = pick(model.body_invweight0[:, 0], topology.flex_vertbodyid[neighbours(topology).vertex[member]])
     segment = vertex_rows(model, source.com, at, strain, member)
     pos = pick(strain.invariant.T, member).reshape(-1)
-    return [_raw_rows(source, np.repeat(equality, 2), pos, jnp.repeat(weight, 2), segment)]
+    return [equality_rows(source, np.repeat(equality, 2), pos, jnp.repeat(weight, 2), segment)]
 
 
 @per_topology
@@ -160,24 +160,10 @@ def strains(source: Sources) -> list[RawRows]:
         parts = tuple(jax.vmap(held)(part) for part in jacobian.parts)
         segment = Segment(BlockColumns(jacobian.blocks, parts))
         weight = jnp.mean(pick(model.body_invweight0[:, 0], topology.flex_nodebodyid)[node], axis=1)
-        raw = _raw_rows(source, np.repeat(equality, most), pos, jnp.repeat(weight, most), segment)
+        raw = equality_rows(source, np.repeat(equality, most), pos, jnp.repeat(weight, most), segment)
         exists = jnp.arange(most)[None] < table[:, :1]
         rows.append(raw._replace(active=raw.active & exists.reshape(-1)))
     return rows
-
-
-def _raw_rows(source: Sources, equality: np.ndarray, pos: Array, weight: Array, segment: Segment) -> RawRows:
-    """Rows of equalities (n,) from what they hold at zero, inverse weights (n,) and J."""
-    model = source.model
-    return RawRows(
-        pos=pos,
-        margin=jnp.zeros_like(pos),
-        active=pick(source.inputs.eq_active, equality),
-        diagonal=weight,
-        solref=pick(model.eq_solref, equality),
-        solimp=pick(model.eq_solimp, equality),
-        jacobian=segment,
-    )
 
 
 @per_topology

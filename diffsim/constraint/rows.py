@@ -26,6 +26,7 @@ from diffsim.types.data import ComFrame, Contacts, Flexes, Kinematics, Tendons, 
 from diffsim.types.slots import ContactSlots
 from diffsim.xla.barriers import for_gpu, stored
 from diffsim.xla.bilinear import powers
+from diffsim.xla.gather import pick
 from diffsim.xla.select import where
 
 Array = jax.Array
@@ -200,6 +201,22 @@ def contact_rows(
         slot=slot,
         friction=contacts.friction[:, : dim - 1].T,
         solref_friction=contacts.solreffriction,
+    )
+
+
+def equality_rows(
+    source: Sources, equality: np.ndarray, pos: Array, weight: Array, jacobian: Array | Segment
+) -> RawRows:
+    """Rows of equalities (n,), by their ids: the residuals that they keep at zero, inverse weights (n,) and J."""
+    model = source.model
+    return RawRows(
+        pos=pos,
+        margin=jnp.zeros_like(pos),
+        active=pick(source.inputs.eq_active, equality),
+        diagonal=weight,
+        solref=pick(model.eq_solref, equality),
+        solimp=pick(model.eq_solimp, equality),
+        jacobian=jacobian,
     )
 
 

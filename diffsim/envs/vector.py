@@ -19,7 +19,8 @@ from gymnasium.vector.utils import batch_space
 
 from diffsim import viz
 from diffsim.envs.env import Env, EnvState
-from diffsim.envs.wrappers import EpisodeWrapper, VmapWrapper, where
+from diffsim.envs.wrappers import EpisodeWrapper, VmapWrapper
+from diffsim.xla.select import where_tree
 
 Array = jax.Array
 Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -137,7 +138,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def _reset_where(self, state: EnvState, chosen: Array, keys: Array) -> EnvState:
         """The states, but first ones of new episodes in the worlds that are chosen (num_envs,) bool."""
         fresh = jax.lax.cond(jnp.any(chosen), self._worlds.reset, lambda keys: state, keys)
-        return where(chosen, fresh, state)
+        return where_tree(chosen, fresh, state)
 
     def _keys(self) -> Array:
         """New keys (num_envs,), one for each world."""

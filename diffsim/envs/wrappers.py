@@ -6,13 +6,14 @@ worlds that begin anew as soon as their episode is done; `wrap` is all three, as
 
 import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from diffsim.envs.env import Env, EnvState
 from diffsim.types import Inputs, Model, State
+from diffsim.xla.select import where_tree
 
 Array = jax.Array
 
@@ -179,19 +180,6 @@ class EpisodeWrapper(Wrapper):
         return jax.lax.scan(again, later, None, self.action_repeat - 1)[0]
 
 
-Tree = TypeVar("Tree")
-
-
-def where(chosen: Array, first: Tree, second: Tree) -> Tree:
-    """Leaves of `first` in the worlds that are chosen (worlds,), else of `second`; or of one world, chosen ()."""
-
-    def choose(one: Array, other: Array) -> Array:
-        mask = chosen.reshape(chosen.shape + (1,) * (one.ndim - chosen.ndim))
-        return jnp.where(mask, one, other)
-
-    return jax.tree.map(choose, first, second)
-
-
 class AutoResetWrapper(Wrapper):
     """Where a batch of worlds is done, the state returned is already that of the next episode.
 
@@ -224,7 +212,7 @@ class AutoResetWrapper(Wrapper):
             info, first = self._draw(info, done, current)
         else:
             first = info["first"]
-        chosen = where(done, first, current)
+        chosen = where_tree(done, first, current)
         return later.replace(physics=chosen.physics, inputs=chosen.inputs, obs=chosen.obs, info=info | chosen.memory)
 
     def _draw(self, info: dict, done: Array, current: "Beginning") -> tuple[dict, "Beginning"]:

@@ -20,7 +20,8 @@ import numpy as np
 
 from diffsim.base.enums import Elastic2D
 from diffsim.flex.cells import cell_stiffness, shell_bending
-from diffsim.flex.rest_shape import VERTICES, RestShape, elements_of
+from diffsim.flex.points import flex_elements
+from diffsim.flex.rest_shape import VERTICES, RestShape
 from diffsim.math.safe import divide, norm
 from diffsim.math.vector import cross, dot
 from diffsim.types.model import Model
@@ -80,7 +81,7 @@ def _stiffness(model: Model, flex: int, rest: RestShape, node0: Array, known: Ar
     if dim == 1 or (dim == 2 and not stretches):
         return jnp.zeros_like(known)
     thickness = model.flex_thickness[flex] / 4 if dim == 2 else 1.0
-    corner = rest.vertex[elements_of(topology, flex)]
+    corner = rest.vertex[flex_elements(topology, flex)]
     volume, products = _gradient_products(corner)
     mu = young / (2 * (1 + poisson)) * thickness * volume
     la = young * poisson / ((1 + poisson) * (1 - 2 * poisson)) * thickness * volume
@@ -149,7 +150,7 @@ def _bending(model: Model, flex: int, rest: RestShape, node0: Array, known: Arra
 @per_topology
 def flap_stencils(topology: Topology, flex: int) -> np.ndarray:
     """(nedge, 4) vertices of the edges of a surface, as its first triangle turns, and the two opposite ones or -1."""
-    elements = elements_of(topology, flex)
+    elements = flex_elements(topology, flex)
     first, count = topology.flex_elemedgeadr[flex], 3 * topology.flex_elemnum[flex]
     elemedge = topology.flex_elemedge[first : first + count]
     _, where = np.unique(elemedge, return_index=True)

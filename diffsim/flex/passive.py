@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffsim.flex.strain import edge_flex, edge_rows, edge_vertices, elastic_edges
+from diffsim.flex.points import edge_flex, edge_vertices
+from diffsim.flex.strain import edge_rows, elastic_edges
 from diffsim.kinematics.jacobian import forces_on_dofs
 from diffsim.kinematics.tree import last_dof
 from diffsim.math import safe
@@ -83,7 +84,7 @@ class Elements(NamedTuple):
 
 
 @per_topology
-def elements_of(topology: Topology) -> tuple[Elements, ...]:
+def _elements_of(topology: Topology) -> tuple[Elements, ...]:
     """Of the flexes that stretch by elements."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim > 1) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
@@ -102,7 +103,7 @@ def flex_stretching(model: Model, com: ComFrame, flexes: Flexes) -> Array:
     """(nv,) forces of stretched elements, damping included, N or N m."""
     topology, h = model.topology, model.opt.timestep
     vertices, edges, force = flexes.flexvert_xpos, topology.nflexedge, jnp.zeros((model.nv,), com.cdof.dtype)
-    for elements in elements_of(topology):
+    for elements in _elements_of(topology):
         length = pick(flexes.flexedge_length, elements.edge)
         before = length - h * pick(flexes.flexedge_velocity, elements.edge)
         strain = length * length - jnp.square(pick(model.flexedge_length0, elements.edge))

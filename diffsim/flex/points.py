@@ -33,6 +33,18 @@ def flex_elements(topology: Topology, flex: int) -> np.ndarray:
     return data.reshape(count, dim + 1) + topology.flex_vertadr[flex]
 
 
+@per_topology
+def edge_flex(topology: Topology) -> np.ndarray:
+    """(nflexedge,) the flex of each edge."""
+    return np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
+
+
+@per_topology
+def edge_vertices(topology: Topology) -> np.ndarray:
+    """(2, nflexedge) both vertices of each edge, counted over all flexes."""
+    return (topology.flex_edge.reshape(-1, 2) + topology.flex_vertadr[edge_flex(topology)][:, None]).T
+
+
 def vertex_positions(model: Model, kinematics: Kinematics) -> Array:
     """(nflexvert, 3) m, in the world."""
     topology = model.topology

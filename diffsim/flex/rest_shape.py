@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffsim.flex.points import edge_vertices, flex_elements
 from diffsim.kinematics.jacobian import motion_axes, moving_dofs, wrench_along, wrench_rows
 from diffsim.math.rotation import rotate
 from diffsim.math.safe import divide, norm, normalize
@@ -49,20 +50,6 @@ def rest_shape(model: Model, kinematics: Kinematics) -> RestShape:
     return RestShape(vertex, node)
 
 
-@per_topology
-def edge_ends(topology: Topology) -> np.ndarray:
-    """(nflexedge, 2) vertices of all edges, counted over all flexes."""
-    owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
-    return topology.flex_edge + topology.flex_vertadr[owner][:, None]
-
-
-def elements_of(topology: Topology, flex: int) -> np.ndarray:
-    """(m, dim + 1) vertices of the elements of a flex, counted over all flexes."""
-    dim, first = topology.flex_dim[flex], topology.flex_elemdataadr[flex]
-    data = topology.flex_elem[first : first + (dim + 1) * topology.flex_elemnum[flex]]
-    return data.reshape(-1, dim + 1) + topology.flex_vertadr[flex]
-
-
 def element_reach(fields: Mapping[str, Any]) -> np.ndarray:
     """(nflex,) m: radii of balls that hold the elements of each flex, also with edges half as long again as at rest."""
     vertex, ends = (np.asarray(fields[name]).reshape(-1, n) for name, n in (("flex_vert0", 3), ("flex_edge", 2)))
@@ -78,7 +65,7 @@ def element_reach(fields: Mapping[str, Any]) -> np.ndarray:
 def shape_fields(model: Model, rest: RestShape) -> Fields:
     """flex_size, flex_vert0, flex_node0, flex_vertmetric, flexedge_length0."""
     topology = model.topology
-    ends = edge_ends(topology)
+    ends = edge_vertices(topology).T
     # edges of interpolated flexes are not measured
     carried = np.repeat(topology.flex_interp, topology.flex_edgenum) != 0
     sizes, places, nodes = list[Array](), list[Array](), list[Array]()
@@ -114,7 +101,7 @@ def shape_fields(model: Model, rest: RestShape) -> Fields:
 
 def _boxed(topology: Topology, flex: int) -> np.ndarray:
     """Vertices around which the box of a flex is: those of the layers of a solid that collide."""
-    elements = elements_of(topology, flex)
+    elements = flex_elements(topology, flex)
     first = topology.flex_elemadr[flex]
     layer = topology.flex_elemlayer[first : first + topology.flex_elemnum[flex]]
     active = (layer < topology.flex_activelayers[flex]) | (topology.flex_dim[flex] < 3)
@@ -138,7 +125,7 @@ def _turned(point: Array, turn: Array) -> Array:
 
 def _facing_up(topology: Topology, flex: int, place: Array) -> Array:
     """Vertices of a level surface, turned about the x axis where its first triangle looks down."""
-    first = elements_of(topology, flex)[0] - topology.flex_vertadr[flex]
+    first = flex_elements(topology, flex)[0] - topology.flex_vertadr[flex]
     normal = cross(place[first[1]] - place[first[0]], place[first[2]] - place[first[0]])
     sign = jax.lax.stop_gradient(jnp.where(normal[2] < 0, -1.0, 1.0))
     return place * jnp.stack([jnp.ones_like(sign), sign, sign])[None]
@@ -146,7 +133,7 @@ def _facing_up(topology: Topology, flex: int, place: Array) -> Array:
 
 def _metrics(model: Model, rest: RestShape) -> Array:
     """flex_vertmetric (nflexvert, 4)."""
-    topology, ends = model.topology, edge_ends(model.topology)
+    topology, ends = model.topology, edge_vertices(model.topology).T
     owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
     held = (topology.flex_edgeequality[owner] == VERTICES) & (topology.flex_dim[owner] == 2)
     held &= (topology.flex_rigid[owner] == 0) & (topology.flex_interp[owner] == 0)
@@ -181,7 +168,7 @@ def edge_rows(model: Model, kinematics: Kinematics, com: ComFrame) -> EdgeRows |
     edge = _edges(topology)[1]
     if not len(edge):
         return None
-    ends, rest = edge_ends(topology)[edge], rest_shape(model, kinematics)
+    ends, rest = edge_vertices(topology).T[edge], rest_shape(model, kinematics)
     first, second = rest.vertex[ends[:, 0]], rest.vertex[ends[:, 1]]
     direction = normalize(second - first)
     bodies = topology.flex_vertbodyid[ends]
@@ -198,7 +185,7 @@ def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) 
     topology = model.topology
     simple = _edges(topology)[0]
     result = jnp.zeros_like(model.flexedge_invweight0)
-    bodies = topology.flex_vertbodyid[edge_ends(topology)[simple]]
+    bodies = topology.flex_vertbodyid[edge_vertices(topology).T[simple]]
     by_mass = 1 / model.body_mass[bodies]
     result = result.at[simple].set((by_mass[:, 0] + by_mass[:, 1]) / 2)
     if general is not None and weights is not None:
@@ -214,7 +201,7 @@ def edge_weights(model: Model, general: EdgeRows | None, weights: Array | None) 
 def _edges(topology: Topology) -> tuple[np.ndarray, np.ndarray]:
     """Edges between bodies that only slide along their own axes, and other edges that are not rigid."""
     owner = np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
-    bodies = topology.flex_vertbodyid[edge_ends(topology)]
+    bodies = topology.flex_vertbodyid[edge_vertices(topology).T]
     free = (topology.flexedge_rigid == 0) & (topology.flex_interp[owner] == 0)
     simple = free & (topology.body_simple[bodies] == 2).all(axis=1)
     return np.flatnonzero(simple), np.flatnonzero(free & ~simple & (topology.flex_rigid[owner] == 0))

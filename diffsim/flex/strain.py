@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffsim.flex.nodes import interpolated, interpolated_positions, node_positions
-from diffsim.flex.points import point_rows, vertex_positions
+from diffsim.flex.points import edge_flex, edge_vertices, point_rows, vertex_positions
 from diffsim.math import safe
 from diffsim.math.stencil_rows import Segment
 from diffsim.math.vector import dot_components, total
@@ -30,18 +30,6 @@ Array = jax.Array
 
 # least mass (kg), as in MuJoCo
 MINVAL = 1e-15
-
-
-@per_topology
-def edge_vertices(topology: Topology) -> np.ndarray:
-    """(2, nflexedge) both vertices of each edge, numbered over all flexes."""
-    return (topology.flex_edge.reshape(-1, 2) + topology.flex_vertadr[edge_flex(topology)][:, None]).T
-
-
-@per_topology
-def edge_flex(topology: Topology) -> np.ndarray:
-    """(nflexedge,) the flex of each edge."""
-    return np.repeat(np.arange(topology.nflex), topology.flex_edgenum)
 
 
 @per_topology

@@ -49,7 +49,7 @@ from diffsim.math.vector import (
 from diffsim.types.model import Model
 from diffsim.types.topology import Topology
 from diffsim.xla.barriers import decided, stored
-from diffsim.xla.select import where
+from diffsim.xla.select import where, where_tree
 
 Array = jax.Array
 Sizes = tuple[int, ...]
@@ -338,7 +338,7 @@ def _greatest(facets: list[_Facet]) -> _Facet:
     best = facets[0]
     for other in facets[1:]:
         more = stored(other.gap > best.gap)
-        best = jax.tree.map(lambda a, b, more=more: where(more, b, a), best, other)
+        best = where_tree(more, other, best)
     return best
 
 

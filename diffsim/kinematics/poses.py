@@ -113,7 +113,7 @@ def compute_kinematics(model: Model, qpos: Array, mocap_pos: Array, mocap_quat: 
       mocap_pos, mocap_quat: (nmocap, 3), (nmocap, 4) poses of mocap bodies.
     """
     frames = compose_poses(model, jax.lax.stop_gradient(qpos), mocap_pos, mocap_quat)
-    frames = with_pose_rates(model.topology, qpos, frames)
+    frames = _with_pose_rates(model.topology, qpos, frames)
     return Kinematics(**frames, **cameras_and_lights(model, frames["xpos"], frames["xmat"], frames["xipos"]))
 
 
@@ -296,7 +296,7 @@ def _look_at(pos: Array, target: Array) -> Array:
     return transpose(jnp.stack([x, y, z], axis=-2))
 
 
-def with_pose_rates(topology: Topology, qpos: Array, poses: Poses) -> Poses:
+def _with_pose_rates(topology: Topology, qpos: Array, poses: Poses) -> Poses:
     """The same poses, computed at qpos (nq,), with `pose_rates` as their derivative by qpos.
 
     Derivatives by other inputs, such as a Model, are passed through. It is a primitive because `jax.custom_jvp` wants

@@ -23,7 +23,8 @@ from diffsim.base.enums import EqType, GeomType, ObjType
 from diffsim.base.joints import dofs_angular, dofs_block
 from diffsim.dynamics.inertia import compute_inertia, has_reflected
 from diffsim.flex.material import material_fields
-from diffsim.flex.rest_shape import edge_ends, edge_rows, edge_weights, rest_shape, shape_fields
+from diffsim.flex.points import edge_vertices
+from diffsim.flex.rest_shape import edge_rows, edge_weights, rest_shape, shape_fields
 from diffsim.geometry.rays.bvh import around, trees
 from diffsim.kinematics.com import compute_com_frame
 from diffsim.kinematics.poses import compute_kinematics
@@ -344,7 +345,7 @@ def _body_sizes(model: Model, kinematics: Kinematics) -> Array:
 def _with_flexes(model: Model, kinematics: Kinematics, fields: Fields, size: Array) -> Array:
     """Body sizes with the edges of flexes that end on a body, and the distances between nodes of one flex."""
     topology = model.topology
-    bodies = topology.flex_vertbodyid[edge_ends(topology)]
+    bodies = topology.flex_vertbodyid[edge_vertices(topology).T]
     on_bodies = np.flatnonzero((bodies >= 0).all(axis=1))
     for end in range(2):
         size = size.at[bodies[on_bodies, end]].max(fields["flexedge_length0"][on_bodies])

@@ -26,7 +26,7 @@ Sources: Shampine and Thompson 2000, "Event location for ordinary differential e
 matrices".
 """
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,7 @@ from diffsim.solver.objective import residuals_at
 from diffsim.types import Data, Inputs, Model, State
 from diffsim.types.constraints import ActiveSet
 from diffsim.xla.barriers import anywhere, entwined, recomputed
+from diffsim.xla.select import where_tree
 
 Array = jax.Array
 
@@ -116,9 +117,6 @@ def _zero(first: Array, middle: Array, end: Array, goal: Array) -> Array:
     return safe.clip(safe.divide(2 * c, root - b, 1.0), 0.0, 1.0)
 
 
-T = TypeVar("T")
-
-
 class Seen(NamedTuple):
     """What is found at a point: rates (nv + na,), what holds from there, its signals, velocities of actuators."""
 
@@ -147,7 +145,7 @@ def seen_in(model: Model, data: Data, active_set: ActiveSet | None = None) -> Se
     """What a piece needs of Data; where the active set does not bind, the state decides."""
     x = residuals_at(data.efc, data.qacc)
     current = active_set_of(data.efc, x)
-    now = current if active_set is None else select(active_set.binds, active_set, current)
+    now = current if active_set is None else where_tree(active_set.binds, active_set, current)
     rates = jnp.concatenate([data.qacc, data.act_dot])
     return Seen(rates, now, signals(model, data.efc, x, now), data.actuator_velocity)
 
@@ -184,7 +182,7 @@ def at_end(model: Model, state: State, h: Array, seen: Seen, holds: Array) -> Pa
     change = first_change((row(seen.signals, 0), row(seen.signals, 2), row(seen.signals, 4)))
     event = change.event & holds
     return Part(
-        state=select(event, state, at_node(model, state, rates, h, end)),
+        state=where_tree(event, state, at_node(model, state, rates, h, end)),
         rest=jnp.where(event, h, 0),
         event=event,
         change=change,
@@ -203,14 +201,9 @@ def at_change(model: Model, part: Part, seen: Seen) -> Part:
     return part._replace(state=behind, rest=(1 - when) * part.rest, event=jnp.zeros_like(part.event))
 
 
-def row(tree: T, k: int) -> T:
+def row(tree: Any, k: int) -> Any:
     """One row of all leaves."""
     return jax.tree.map(lambda leaf: leaf[k], tree)
-
-
-def select(condition: Array, yes: T, no: T) -> T:
-    """A choice between trees."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 class Split(NamedTuple):
@@ -273,7 +266,8 @@ class _Pieces:
             part = self.part(flat)
             due = jnp.where(phase.seeks, part.event, part.rest > 0)
             # a choice for a whole batch: what some world needs happens in all of them
-            return jax.lax.cond(anywhere(due), lambda: select(due, self.after(flat, phase), flat), lambda: flat), None
+            passed = lambda: where_tree(due, self.after(flat, phase), flat)  # noqa: E731
+            return jax.lax.cond(anywhere(due), passed, lambda: flat), None
 
         return self.part(jax.lax.scan(go_on, self.flat, phases(self.model.opt.events))[0])
 
@@ -292,7 +286,7 @@ class _Pieces:
     def visit(self, flat: Array, phase: _Phase) -> Seen:
         """What is seen at the nodes of a phase, one after another, with the decisions that hold in it."""
         part = self.part(flat)
-        nodes = select(phase.seeks, quarters(part.change.guess), runge_kutta(flat.dtype))
+        nodes = where_tree(phase.seeks, quarters(part.change.guess), runge_kutta(flat.dtype))
 
         @recomputed
         def at(state: State, rest: Array, rates: Array, active_set: ActiveSet, node: Nodes) -> Seen:

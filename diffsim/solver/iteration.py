@@ -20,7 +20,7 @@ from diffsim.math.vector import inner
 from diffsim.solver.line_search import Derivatives, LineRows, line_rows, line_search
 from diffsim.solver.objective import Objective, generalized_force, project, residuals
 from diffsim.xla.batched_loops import WhileLoop, run
-from diffsim.xla.select import where
+from diffsim.xla.select import where, where_tree
 
 Array = jax.Array
 
@@ -152,7 +152,7 @@ def _unrolled(advance: Callable[[Progress], Progress], settings: Settings, start
         later = advance(progress)
         done = later._replace(done=progress.done | later.done)
         # without full steps: the point stays where it is once the search is done
-        stays = jax.tree.map(lambda a, b: where(progress.done, a, b), progress, later)
+        stays = where_tree(progress.done, progress, later)
         return done if settings.full_step else stays, None
 
     return jax.lax.scan(one_iteration, start, length=settings.iterations)[0]

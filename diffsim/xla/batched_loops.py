@@ -25,6 +25,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from diffsim.xla.barriers import anywhere, for_cpu
 from diffsim.xla.gather import Packed, packed
+from diffsim.xla.select import where_tree
 
 Array = jax.Array
 Tree = TypeVar("Tree")
@@ -61,17 +62,12 @@ def _axes(batched: Any) -> Any:
     return jax.tree.map(lambda has_axis: 0 if has_axis else None, batched)
 
 
-def _select(chosen: Array, one: Tree, other: Tree) -> Tree:
-    """Pytrees of rows (b, ...), chosen by (b,), or as a whole by ()."""
-    return jax.tree.map(lambda x, y: jnp.where(jnp.expand_dims(chosen, range(chosen.ndim, x.ndim)), x, y), one, other)
-
-
 def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree) -> Tree:
     """`compute()` where a flag is set, () or one for each row, elsewhere something else of the same shapes.
 
     On a CPU nothing is computed if no world of a batch has a flag set; a GPU computes it always.
     """
-    chosen = lambda: _select(flag, compute(), otherwise)  # noqa: E731
+    chosen = lambda: where_tree(flag, compute(), otherwise)  # noqa: E731
     return jax.lax.cond(anywhere(jnp.any(flag)), chosen, lambda: otherwise) if for_cpu() else chosen()
 
 
@@ -204,7 +200,7 @@ class WhileLoop(NamedTuple):
     def advance_unfinished(self, problem: Any, state: Any) -> Any:
         """The next state, or the same where it does not go on."""
         later, goes_on = self.advance(problem, state), self.unfinished(state)
-        return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), later, state)
+        return where_tree(goes_on, later, state)
 
 
 def run(loop: WhileLoop, problem: Any, start: Any) -> Any:
@@ -353,7 +349,7 @@ def work_through(jobs: Jobs, results: Any, count: Array, slots: int) -> Any:
         kept = jobs.result(carries)
         results = jax.tree.map(lambda all, new: all.at[place].set(new, mode="drop"), board.results, kept)
         job = jnp.where(done, board.following + jnp.cumsum(done, dtype=jnp.int32) - 1, board.job)
-        carries = _select(done, jobs.start(job), carries)
+        carries = where_tree(done, jobs.start(job), carries)
         following = jnp.minimum(board.following + jnp.sum(done, dtype=jnp.int32), size)
         return _Board(results, carries, job, following)
 
@@ -396,7 +392,7 @@ def run_in_slots(loop: Loop, arguments: tuple, slots: int) -> Any:
 
         def step(job: Array, carries: Any, _: Array) -> Any:
             stepped = jax.vmap(one_step)(jnp.minimum(job, size - 1), carries)
-            return _select(jax.vmap(loop.ended)(carries), carries, stepped)
+            return where_tree(jax.vmap(loop.ended)(carries), carries, stepped)
 
         def first(job: Array) -> Any:
             return jax.tree.map(lambda x: x[jnp.minimum(job, size - 1)], starts)

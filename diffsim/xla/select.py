@@ -27,6 +27,7 @@ from diffsim.xla.barriers import for_cpu, for_gpu, stored
 from diffsim.xla.bilinear import unpack
 
 Array = jax.Array
+Tree = TypeVar("Tree", bound=Any)
 
 
 def where(condition: Array | np.ndarray, x: Array | float, y: Array | float) -> Array:
@@ -36,6 +37,15 @@ def where(condition: Array | np.ndarray, x: Array | float, y: Array | float) -> 
     dtype = jnp.result_type(x, y)
     shape = jnp.broadcast_shapes(*(jnp.shape(part) for part in (condition, x, y)))
     return jax.lax.select(jnp.broadcast_to(condition, shape), _spread(x, shape, dtype), _spread(y, shape, dtype))
+
+
+def where_tree(condition: Array, yes: Tree, no: Tree) -> Tree:
+    """One of two pytrees by a condition (), or row by row of leaves (b, ...) by a condition (b,)."""
+
+    def of_leaf(x: Array, y: Array) -> Array:
+        return where(jnp.expand_dims(condition, range(condition.ndim, x.ndim)), x, y)
+
+    return jax.tree.map(of_leaf, yes, no)
 
 
 def _is_weak(value: Array | float) -> bool:
@@ -54,7 +64,6 @@ def _spread(value: Array | float, shape: tuple[int, ...], dtype: jnp.dtype) -> A
 WINDOW = 32
 # integers up to this are exact in float32
 EXACT = 1 << 24
-Tree = TypeVar("Tree", bound=Any)
 
 
 def first(true: Array) -> Array:

@@ -126,7 +126,7 @@ def half_at(pair: ConvexPair, index: Array) -> Array:
 ITERATIONS = 20
 
 
-def sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
+def _sphere_newton(pair: ConvexPair, start: Array, circle: Array) -> Array:
     """Local maximum of F from a start, on the great circle with this axis, or on the sphere if the axis is zero.
 
     Newton's method, with a shift that makes the Hessian negative and grows when a step fails.
@@ -322,7 +322,7 @@ def _search(pair: ConvexPair) -> Stratum:
     offset = pair.center2 - pair.center1
     normals, exists, strata = _closed_forms(pair)
     starts, circles = _starts(pair, _unit(offset)[0])
-    maxima = jax.vmap(sphere_newton, (None, 0, 0))(pair, starts, _circle_axes(pair, circles))
+    maxima = jax.vmap(_sphere_newton, (None, 0, 0))(pair, starts, _circle_axes(pair, circles))
     strata += [(circle, -1, -1) for circle in circles]
     normals = _towards_second(pair, jnp.concatenate([jnp.stack(normals), maxima]) if normals else maxima)
     gaps = jax.vmap(gap, (None, 0))(pair, normals)

@@ -48,6 +48,7 @@ from diffsim.math import safe
 from diffsim.math.rotation import frame_from_z, quat_exp, quat_to_mat
 from diffsim.math.vector import cross, dot, mul_mat, mul_vec, mul_vec_t, pack, scale, total, transpose, unpack
 from diffsim.xla.batched_loops import if_anywhere, where_needed
+from diffsim.xla.select import where_tree
 
 Array = jax.Array
 
@@ -368,7 +369,7 @@ def _closest_and_tilted(
         ]
         closest = if_anywhere(wanted, lambda: _separation(kinds, turned[0], turned[1], wanted), tuple(upright))
         touches = jax.lax.stop_gradient(closest[0] < margin) & near
-        return jax.tree.map(lambda new, old: jnp.where(tilt[2] > 0, new, old), (*closest, touches), first), closest
+        return where_tree(tilt[2] > 0, (*closest, touches), first), closest
 
     start = (jnp.zeros_like(margin), shape1.pos, shape1.axis, jnp.asarray(near))
     _, (dists, points, normals) = jax.lax.scan(run, start, jnp.asarray(TILTS, margin.dtype))

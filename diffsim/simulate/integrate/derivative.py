@@ -21,7 +21,8 @@ from diffsim.actuator.actuation import velocity_slopes
 from diffsim.base.enums import DisableBit
 from diffsim.dynamics.inertia import DOF_DAMPING, TENDON_DAMPING, coupled, has_reflected
 from diffsim.dynamics.passive import damping_derivative, fluid_wrenches, has_medium
-from diffsim.flex.strain import edge_flex, edge_rows, elastic_edges
+from diffsim.flex.points import edge_flex
+from diffsim.flex.strain import edge_rows, elastic_edges
 from diffsim.kinematics.joints import groups
 from diffsim.kinematics.tree import sum_dofs, sum_subtree
 from diffsim.math.linalg import BlockDiagonal, columns_of, gram, per_block
