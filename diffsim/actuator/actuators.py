@@ -258,7 +258,7 @@ def user_laws(model: Model, state: State, inputs: Inputs, data: Data) -> UserLaw
 
 
 def _of_shape(name: str, value: Array, like: Array) -> Array:
-    """What a function of a plugin returned, checked.
+    """The values that a function of a plugin returned, checked.
 
     Raises:
       ValueError: it has another shape.

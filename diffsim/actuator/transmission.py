@@ -32,7 +32,7 @@ Array = jax.Array
 
 
 class Pose(NamedTuple):
-    """What a transmission may depend on."""
+    """The stages that a transmission may read."""
 
     qpos: Array
     kinematics: Kinematics

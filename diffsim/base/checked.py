@@ -46,7 +46,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 @functools.cache
 def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
-    """What each parameter takes, of those that take our own classes or arrays alone."""
+    """The classes that parameters take, of those that take our own classes or arrays alone."""
     known: dict[str, tuple[type, ...]] = {}
     for name, hint in get_type_hints(function).items():
         kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)

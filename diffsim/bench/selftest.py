@@ -90,7 +90,7 @@ def _show_model(name: str, show: Callable[[str], None]) -> bool:
 
 
 def _measure(name: str, worlds: int, device: Any) -> tuple[list[np.ndarray], float, float]:
-    """Of each world qvel after a step, qpos after the last and the gradient; seconds of compiling; steps per second."""
+    """For each world qvel after a step, qpos after the last and the gradient; seconds to compile; steps per second."""
     with jax.default_device(device):
         model = load(name)
         # at the first keyframe if there is one, each world with small velocities of its own

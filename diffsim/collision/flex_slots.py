@@ -47,7 +47,7 @@ def meetings(topology: Topology, all_elements: bool) -> tuple[Meeting, ...]:
 
 
 def meeting_of(topology: Topology, flex: int, geoms: np.ndarray, all_elements: bool) -> Meeting:
-    """Of the geoms of a body that may touch a flex; planes first, then distance fields."""
+    """The rows of contacts of a flex with geoms of one body: planes first, then distance fields, then all others."""
     body = topology.geom_bodyid[geoms[0]]
     kinds = topology.geom_type[geoms]
     dim, first = int(topology.flex_dim[flex]), topology.flex_vertadr[flex]

@@ -131,7 +131,7 @@ def simple_bodies(fields: Integers) -> Integers:
 
 
 def _joints_are_simple(fields: Integers, joints: range) -> bool:
-    """At most one rotation and that last, joints at the origin, axes along the frame's axes."""
+    """Whether there is at most one rotation, as the last, with joints at the origin and axes along the frame's."""
     rotated = False
     for joint in joints:
         kind = kind_of(fields["jnt_type"][joint])

@@ -55,7 +55,7 @@ class _Members(NamedTuple):
 
 
 def _members(topology: Topology, kind: EqType, of_flex: Callable[[int], np.ndarray]) -> _Members:
-    """Those of all equalities of a type, in MuJoCo's order."""
+    """The edges or vertices of all equalities of a type, in MuJoCo's order."""
     equalities = np.flatnonzero(topology.eq_type == kind)
     held = [of_flex(int(flex)) for flex in topology.eq_obj1id[equalities]]
     none = np.zeros(0, int)
@@ -121,7 +121,7 @@ def _strained(topology: Topology) -> tuple[tuple[Cells, np.ndarray], ...]:
 
 
 def _most_modes(cells: Cells) -> int:
-    """What a cell can have modes of strain: without its rigid motions."""
+    """How many modes of strain a cell can have: all motions of its nodes but the six rigid ones."""
     return 3 * cells.node.shape[1] - 6
 
 
@@ -253,11 +253,11 @@ def possible_bodies(topology: Topology, slots: FlexSlots) -> np.ndarray:
 
 
 def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array) -> Carriers:
-    """What moves contacts in some slots."""
+    """The bodies that move contacts in some slots, with their weights."""
     topology = model.topology
 
     def kind(slots_of_one: FlexSlots) -> tuple:
-        """What is done at once: slots of the same interpolated flexes, or those of all others."""
+        """Slots of equal kinds are treated at once: those of the same interpolated flexes, or those of all others."""
         return tuple(flex if flex >= 0 and topology.flex_interp[flex] else min(flex, 0) for flex in slots_of_one.flexes)
 
     parts = list[Carriers]()
@@ -281,7 +281,7 @@ def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, verti
 
 
 def side_carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, vertices: Array, side: int) -> Carriers:
-    """What moves one side of contacts; all weights are positive."""
+    """The bodies that move one side of contacts; all weights are positive."""
     topology, flex = model.topology, slots[0].flexes[side]
     if flex < 0:
         geoms = [run.meeting.geom for run in slots if not isinstance(run.meeting, FlexMeeting)]

@@ -58,7 +58,7 @@ class Cells(NamedTuple):
 
 @per_topology
 def cells_of(topology: Topology, strained: bool = False) -> tuple[Cells, ...]:
-    """Of the flexes whose cells are elastic, or of those whose cells strain constraints hold."""
+    """The cells of each flex whose cells are elastic, or whose cells strain constraints hold."""
     listed = []
     for flex in interpolated(topology):
         first = int(topology.flex_stiffnessadr[flex])

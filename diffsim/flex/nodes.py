@@ -70,7 +70,7 @@ class Shares(NamedTuple):
 
 
 def node_shares(topology: Topology, flex: int, place: Array) -> Shares:
-    """Of points (n, 3) with coordinates in the box of a flex; which cell they are in is not differentiated."""
+    """The nodes of points (n, 3), in coordinates of the box of a flex; which cell they are in is not differentiated."""
     order, count = abs(int(topology.flex_interp[flex])), topology.flex_cellnum[flex]
     grid = count * order + 1
     step = np.stack(np.meshgrid(*[np.arange(order + 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)

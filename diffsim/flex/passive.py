@@ -85,7 +85,7 @@ class Elements(NamedTuple):
 
 @per_topology
 def _elements_of(topology: Topology) -> tuple[Elements, ...]:
-    """Of the flexes that stretch by elements."""
+    """The elements of each flex that stretches by elements."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim > 1) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
         first, count = topology.flex_stiffnessadr[flex], topology.flex_elemnum[flex]
@@ -157,7 +157,7 @@ class Flaps(NamedTuple):
 
 @per_topology
 def flaps_of(topology: Topology) -> tuple[Flaps, ...]:
-    """Of the flexes that bend."""
+    """The edges of each flex that bends."""
     listed = []
     for flex in np.flatnonzero((topology.flex_dim == 2) & (topology.flex_rigid == 0) & (topology.flex_interp == 0)):
         edge_range = slice(topology.flex_edgeadr[flex], topology.flex_edgeadr[flex] + topology.flex_edgenum[flex])

@@ -68,7 +68,7 @@ class Neighbours(NamedTuple):
 
 @per_topology
 def neighbours(topology: Topology) -> Neighbours:
-    """Of all such flexes."""
+    """The vertices of all surfaces with such equalities, and their neighbours."""
     flexes = np.flatnonzero((topology.flex_dim == 2) & (topology.flex_edgeequality == 2))
     flexes = flexes[(topology.flex_rigid[flexes] == 0) & (topology.flex_interp[flexes] == 0)]
     vertex, owner, around = [], [], []
@@ -95,7 +95,7 @@ class VertexStrain(NamedTuple):
 
 
 def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
-    """Of vertices (nflexvert, 3) in the world."""
+    """The invariants and their gradients, given vertices (nflexvert, 3) in the world."""
     topology = model.topology
     vertex, flex, near = neighbours(topology)
     there, other = near >= 0, np.maximum(near, 0)

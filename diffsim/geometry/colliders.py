@@ -342,6 +342,25 @@ def pair_bucket(topology: Topology, types: Types, end: int, sizes: Sizes) -> Buc
     return data_bucket(topology, kind, sizes) if asset is None else bucket_of(topology, (kind,), asset, sizes)
 
 
-def distance_sizes(topology: Topology, types: Types, first: ProgramKey, second: ProgramKey) -> tuple[Sizes, Sizes]:
+def distance_sizes(topology: Topology, types: Types, geom1: int, geom2: int) -> tuple[Sizes, Sizes]:
     """Padded sizes of the data of two geoms whose distance is asked for."""
+    first, second = program_key(topology, geom1), program_key(topology, geom2)
     return common_sizes(topology, first, second) if types in DATA_IN_PAIRS else (first.sizes, second.sizes)
+
+
+def distances(
+    model: Model, poses: Poses, types: Types, pairs: tuple[np.ndarray, np.ndarray], limit: Array
+) -> Candidates:
+    """Rows (n, k) of nearest points of pairs (n,) of geoms, the least of which is at their signed distance.
+
+    Args:
+      types: of the first and of the second geoms, the smaller one first.
+      pairs: geoms (n,) and geoms (n,), all with the same `distance_sizes`.
+      limit: (n,) m; rows further apart may be left out.
+    """
+    topology = model.topology
+    sizes = distance_sizes(topology, types, int(pairs[0][0]), int(pairs[1][0]))
+    buckets = [pair_bucket(topology, types, end, sizes[end]) for end in (0, 1)]
+    shapes = [gather(model, poses, *end) for end in zip(pairs, buckets, strict=True)]
+    axes = [row_axes(*end) for end in zip(shapes, buckets, strict=True)]
+    return jax.vmap(distance_collider(types).function, (*axes, 0))(*shapes, limit)

@@ -61,7 +61,7 @@ def _inertia_about(mass: Array, diagonal: Array, ximat: Array, offset: Array) ->
     square = dot_components(moment, arm)
 
     def entry(i: int, j: int) -> Array:
-        """Of R diag R^T - m o o^T."""
+        """An entry of R diag R^T - m o o^T."""
         return dot_components(scaled[i], rows[j]) - moment[i] * arm[j]
 
     diagonals = [entry(i, i) + square for i in range(3)]

@@ -169,7 +169,7 @@ class StencilRows:
 
 
 class _Places(NamedTuple):
-    """Of each point (npoint,), round after round, one of the places (k * n,) that are its, -1 for none; its row."""
+    """For each point (npoint,), in each round, one of its places (k * n,), -1 for none; and the row of that place."""
 
     entry: np.ndarray
     row: np.ndarray

@@ -18,14 +18,9 @@ from diffsim.base.enums import GeomType, ObjType
 from diffsim.geometry.colliders import (
     NEVER_COLLIDE,
     NO_DISTANCE,
-    Bucket,
-    Collider,
-    distance_collider,
+    Types,
     distance_sizes,
-    gather,
-    pair_bucket,
-    program_key,
-    row_axes,
+    distances,
 )
 from diffsim.math.vector import scale
 from diffsim.sensor.readings import Group, Ints, Readings
@@ -40,15 +35,13 @@ class Pairs(NamedTuple):
     """Pairs (n,) of geoms of two types, the smaller type first.
 
     Attributes:
-      collider: the pair function.
-      buckets: where the data of the first and of the second geoms are.
+      types: of the first and of the second geoms.
       geom1, geom2: (n,).
       flip: (n,) whether the sensor names them the other way round.
       sensor: (n,) which sensor of the group asks for the pair.
     """
 
-    collider: Collider
-    buckets: tuple[Bucket | None, Bucket | None]
+    types: Types
     geom1: Ints
     geom2: Ints
     flip: np.ndarray
@@ -106,10 +99,7 @@ def _closest(readings: Readings, group: Group) -> Closest:
     rows, sensors = [], []
     objid, refid = tuple(group.objid.tolist()), tuple(group.refid.tolist())
     for pairs in _pairs(readings.topology, int(group.objtype), int(group.reftype), objid, refid):
-        bucket1, bucket2 = pairs.buckets
-        first, second = gather(model, data, pairs.geom1, bucket1), gather(model, data, pairs.geom2, bucket2)
-        axes = (row_axes(first, bucket1), row_axes(second, bucket2), 0)
-        nearest = jax.vmap(pairs.collider.function, axes)(first, second, cutoff[pairs.sensor])
+        nearest = distances(model, data, pairs.types, (pairs.geom1, pairs.geom2), cutoff[pairs.sensor])
         sign = np.where(pairs.flip, -1.0, 1.0)[:, None, None]
         normal = nearest.normal * jnp.asarray(sign, nearest.normal.dtype)
         rows.append([part.reshape(-1, *part.shape[2:]) for part in (nearest.dist, nearest.pos, normal, nearest.valid)])
@@ -137,17 +127,13 @@ def _pairs(
             first, second = (geom2, geom1) if flip else (geom1, geom2)
             types = _types(topology, first, second)
             if types not in NEVER_COLLIDE:
-                sizes = distance_sizes(topology, types, program_key(topology, first), program_key(topology, second))
-                members[types, sizes].append((first, second, flip, sensor))
-    pairs = []
-    for (types, sizes), rows in members.items():
-        bucket1, bucket2 = (pair_bucket(topology, types, end, sizes[end]) for end in (0, 1))
-        first, second, flip, sensor = (np.array(column) for column in zip(*rows, strict=True))
-        pairs.append(Pairs(distance_collider(types), (bucket1, bucket2), first, second, flip, sensor))
-    return pairs
+                members[types, distance_sizes(topology, types, first, second)].append((first, second, flip, sensor))
+    return [
+        Pairs(types, *(np.array(column) for column in zip(*rows, strict=True))) for (types, _), rows in members.items()
+    ]
 
 
-def _types(topology: Topology, geom1: int, geom2: int) -> tuple[GeomType, GeomType]:
+def _types(topology: Topology, geom1: int, geom2: int) -> Types:
     """The types of two geoms, the smaller first."""
     first, second = sorted((topology.geom_type[geom1], topology.geom_type[geom2]))
     return GeomType(first), GeomType(second)

@@ -118,7 +118,7 @@ def _zero(first: Array, middle: Array, end: Array, goal: Array) -> Array:
 
 
 class Seen(NamedTuple):
-    """What is found at a point: rates (nv + na,), what holds from there, its signals, velocities of actuators."""
+    """The dynamics at a point: rates (nv + na,), the active set from there on, its signals, velocities of actuators."""
 
     rates: Array
     active_set: ActiveSet

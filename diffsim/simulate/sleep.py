@@ -220,7 +220,7 @@ def _wake_by_contacts(model: Model, poses: Poses, tree_asleep: Array) -> tuple[C
 
 
 def _wake_by_equalities(model: Model, inputs: Inputs, tree_asleep: Array) -> Array:
-    """... with those woken that an active equality ties to one that is awake, or sleeps in another cycle."""
+    """`tree_asleep` with those woken that an active equality ties to one that is awake or sleeps in another cycle."""
     trees = _plan(model.topology).equality
     if not len(trees):
         return tree_asleep

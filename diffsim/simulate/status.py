@@ -43,7 +43,7 @@ def motions_without_inertia(inertia: np.ndarray) -> list[np.ndarray]:
 
 
 def _motion(inertia: np.ndarray, dofs: np.ndarray) -> np.ndarray:
-    """Those of some dofs which take part in a motion without inertia; none if there is no such motion."""
+    """The dofs, out of some, that take part in a motion without inertia; none if there is no such motion."""
     block = inertia[np.ix_(dofs, dofs)]
     # metres and radians made comparable
     size = np.sqrt(np.maximum(np.diagonal(block), np.finfo(block.dtype).tiny))

@@ -104,7 +104,7 @@ def may_join(constraints: Constraints) -> Array:
 
 
 def dof_curvature(constraints: Constraints, x: PerGroup) -> Array:
-    """What rows on dofs add to the diagonal of M, (nv,)."""
+    """(nv,) the curvature of rows on dofs, which adds to the diagonal of M."""
     jacobian = constraints.jacobian
     diagonal = jnp.zeros((jacobian.blocks.size,), jacobian.dtype)
     for rows, part in zip(constraints.groups, x, strict=True):

@@ -22,12 +22,7 @@ from diffsim.geometry.colliders import (
     NEVER_COLLIDE,
     NO_DISTANCE,
     Types,
-    distance_collider,
-    distance_sizes,
-    gather,
-    pair_bucket,
-    program_key,
-    row_axes,
+    distances,
 )
 from diffsim.geometry.rays.ray import RayHits, Rays, cast, rgba
 from diffsim.geometry.shapes import Candidates
@@ -154,12 +149,8 @@ def geom_distance(model: Model, data: Data | Kinematics, geom1: Geom, geom2: Geo
     first, second = (int(model.topology.index("geom", geom)) for geom in (geom1, geom2))
     flip = bool(model.topology.geom_type[first] > model.topology.geom_type[second])
     ids = (second, first) if flip else (first, second)
-    types = _types(model.topology, ids)
-    sizes = distance_sizes(model.topology, types, *(program_key(model.topology, geom) for geom in ids))
-    buckets = [pair_bucket(model.topology, types, end, sizes[end]) for end in (0, 1)]
-    one, other = (gather(model, data, np.array([geom]), bucket) for geom, bucket in zip(ids, buckets, strict=True))
-    axes = [row_axes(*side) for side in zip((one, other), buckets, strict=True)]
-    rows = jax.vmap(distance_collider(types).function, (*axes, 0))(one, other, jnp.zeros_like(one.size[:, 0]))
+    pair, limit = (np.array(ids[:1]), np.array(ids[1:])), jnp.zeros((1,), model.geom_size.dtype)
+    rows = distances(model, data, _types(model.topology, ids), pair, limit)
     candidates = Candidates(*(column[0] for column in rows))
     best = jnp.argmin(jax.lax.stop_gradient(jnp.where(candidates.valid, candidates.dist, jnp.inf)))
     dist, pos, normal = candidates.dist[best], candidates.pos[best], candidates.normal[best]

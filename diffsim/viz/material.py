@@ -105,6 +105,6 @@ def opaque(alpha: Array) -> np.ndarray:
 
 
 def drawn_type(model: Model, geom: int) -> GeomType:
-    """As what a geom is drawn: a signed distance field as the mesh that it was made from."""
+    """The type that a geom is drawn as: a signed distance field as the mesh that it was made from."""
     kind = GeomType(int(model.topology.geom_type[geom]))
     return GeomType.MESH if kind == GeomType.SDF and model.topology.geom_dataid[geom] >= 0 else kind

@@ -57,7 +57,7 @@ class Frame(NamedTuple):
         return np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
 
     def angle(self, eye: Pose) -> Array:
-        """That a sample of a pixel spans, rad."""
+        """The angle that a sample of a pixel spans, rad."""
         return 2 * jnp.tan(jnp.radians(eye.fovy) / 2) / self.height / self.samples
 
 

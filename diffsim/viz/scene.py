@@ -89,7 +89,7 @@ class Scene(NamedTuple):
 
 
 def plan_of(model: Model, hidden_groups: Sequence[int] = HIDDEN_GROUPS) -> Plan:
-    """What there is to be drawn of a model."""
+    """The plan of a model."""
     geoms = np.flatnonzero(visible_geoms(model, hidden_groups)).tolist()
     kinds = [drawn_type(model, geom) for geom in geoms]
     known = [*SURFACES, *FACETED]
@@ -132,7 +132,7 @@ def exact_scene_of(model: Model, plan: Plan, poses: Kinematics) -> Scene:
 
 @functools.partial(jax.jit, static_argnums=1)
 def _appearance(model: Model, plan: Plan) -> tuple[Looks, Array, Array, Array, Array]:
-    """Of a scene what does not move: looks, on_image, on_cube, tile and fade."""
+    """The fields of a scene that do not move: looks, on_image, on_cube, tile and fade."""
     geoms, pieces, order = (np.array(ids, int) for ids in (plan.geoms, plan.pieces, plan.order))
     kinds = np.concatenate([np.zeros(0, int), *(np.full(group.number, group.kind) for group in plan.groups)])
     soft = fragments(model.topology, plan.flexes)
@@ -173,7 +173,7 @@ def places_of(model: Model, plan: Plan, poses: Kinematics) -> Places:
 
 
 class Fragments(NamedTuple):
-    """Of a flex: vertices (n, 2 or 3), counted over all flexes, and as what they are drawn."""
+    """Lines or triangles of a flex: their vertices (n, 2 or 3), counted over all flexes, and as what they are drawn."""
 
     flex: int
     vertex: np.ndarray
@@ -182,7 +182,7 @@ class Fragments(NamedTuple):
 
 @per_topology
 def fragments(topology: Topology, flexes: tuple[int, ...]) -> tuple[Fragments, ...]:
-    """Of some flexes."""
+    """The lines and triangles of some flexes."""
     listed = []
     for flex in flexes:
         dim, vertex = int(topology.flex_dim[flex]), flex_elements(topology, flex)
@@ -194,7 +194,7 @@ def fragments(topology: Topology, flexes: tuple[int, ...]) -> tuple[Fragments, .
 
 
 def fragment_places(model: Model, part: Fragments, vertices: Array) -> Places:
-    """Where they are, of vertices (nflexvert, 3) in the world."""
+    """Where the lines or triangles are, given vertices (nflexvert, 3) in the world."""
     corner = pick(vertices, part.vertex)
     if part.kind == GeomType.CAPSULE:
         middle, matrix, half = along(corner[:, 0], corner[:, 1])

@@ -50,7 +50,7 @@ class Surface(NamedTuple):
 
 
 class _Corners(NamedTuple):
-    """Of each facet of the trees, rows (n, 3) of mesh_normal and of mesh_texcoord at its corners; -1 for none."""
+    """Rows (n, 3) of mesh_normal and of mesh_texcoord at the corners of each facet of the trees; -1 for none."""
 
     normal: np.ndarray
     texcoord: np.ndarray

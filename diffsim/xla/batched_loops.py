@@ -72,7 +72,7 @@ def if_anywhere(flag: Array, compute: Callable[[], Tree], otherwise: Tree) -> Tr
 
 
 def fold_wanted(wanted: Array, group: int, work: Callable[[Array, Tree], Tree], start: Tree) -> Tree:
-    """What `work(places (group,), carry)` makes of a start, called for each group of the places that are wanted (n,).
+    """The last carry of `work(places (group,), carry)`, called for one group after another of the wanted places (n,).
 
     Places come in their order; n stands where the last group has no more.
     """

@@ -143,7 +143,7 @@ def places(ids: Ids, size: int) -> Places | None:
 
 
 def sum_gathered(values: Array, ids: Ids, size: int, axis: int) -> Array:
-    """What the rows of `values` along an axis, gathered by `ids`, add up to for each of `size` rows."""
+    """Sums of the rows of `values` along an axis, for each of `size` rows from which `ids` gathered them."""
     lists = places(ids, size)
     if lists is None:
         # what is nowhere is dropped

@@ -78,7 +78,7 @@ def _limits(draft: Draft, node: Node, kind: JointKind) -> tuple[bool, Array]:
 
 
 def _check_stack(draft: Draft, body: Node) -> None:
-    """At most 6 dofs, no rotation after a ball, a free joint alone (`sizes_and_defaults.tree`: and at the top)."""
+    """Notes more than 6 dofs, a rotation after a ball, and a free joint that is not alone; mocap bodies with joints."""
     joints = body.under.get("joint", [])
     kinds = [kind_of(joint.e.type) for joint in joints]
     if sum(kind.nv for kind in kinds) > 6:

@@ -227,7 +227,7 @@ def _pad(x: Array, value: Array, *, padding_config: Values) -> Any:
 
 
 class _Axes(NamedTuple):
-    """What the axes of a gather or scatter mean.
+    """The roles of the axes of a gather or scatter.
 
     mapped: axes of the operand that the indices are for. dropped: axes of the operand that the result lacks. batching:
     axes of the operand that run together with one of the indices. windows: axes of the result that run inside a window.

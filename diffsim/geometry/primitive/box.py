@@ -92,7 +92,7 @@ def _nearest_face(center: Vector, size: Vector, rounding: Array | float) -> tupl
 
 
 class _Feature(NamedTuple):
-    """What of the box is nearest to a segment: `along` in [-1, 1] on the segment, and a face, an edge or a corner.
+    """The face, edge or corner of the box that is nearest to a segment, and where on that, `along` in [-1, 1].
 
     For an edge or corner: `axis` of the edge, `corner` (three) tells on which side of each axis it lies, `position` in
     [-1, 1] on the edge, `end` whether that is a corner. For a face: `face` is its axis, -1 inside the box.

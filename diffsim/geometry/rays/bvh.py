@@ -273,7 +273,7 @@ def _nothing(count: int, dtype: jnp.dtype) -> Nearest:
 
 @computed_once
 def _rays_of(meshes: Meshes, queries: Queries, query: Array) -> _Rays:
-    """Some of the queries."""
+    """The rays of some queries, and the places of their trees."""
     origin, direction, mesh = (_rows(values, query) for values in queries[:3])
     return _Rays(origin, direction, _rows(jnp.asarray(meshes.plan.places), mesh))
 

@@ -52,7 +52,7 @@ class Boundary(Protocol):
 
 
 class ExactBoundary(NamedTuple):
-    """Of a field that outside is the distance to its surface: q = x - A(x) g(x).
+    """The surface of a field that is a true distance outside of it: q = x - A(x) g(x).
 
     `turn` (3, 3) and `shift` (3,), m: from the shared frame to that of the field.
     """
@@ -73,7 +73,7 @@ class ExactBoundary(NamedTuple):
 
 
 class FieldBoundary(NamedTuple):
-    """Of any field: where it vanishes. `turn` and `shift` as for exact ones."""
+    """The surface of any field: where that vanishes. `turn` and `shift` as for exact ones."""
 
     field: Field
     parameters: Any
@@ -99,7 +99,7 @@ def _change(value: Array) -> Array:
 
 
 def rest(residual: Array, allowed: Array) -> Array:
-    """What a search has left: a step of Newton's method mends it, if it is small. Else zero, with its derivative.
+    """The residual that a search leaves, for a step of Newton's method, if it is small. Else zero, with its derivative.
 
     Searches compare lengths, which tell places to the root of rounding only.
     """
@@ -165,7 +165,7 @@ def _moved(field: Field, parameters: Any, point: Array, nearest: Array) -> Array
 
 
 class TriangleBoundary(NamedTuple):
-    """Of triangles `corner` (f, 3, 3), m, of which there are those that are `real` (f,); a `Boundary`."""
+    """The surface of triangles `corner` (f, 3, 3), m; those that are not `real` (f,) are padding."""
 
     corner: Array
     real: Array
@@ -252,7 +252,7 @@ class Search(NamedTuple):
 
 
 def field_distance(kind: GeomType) -> Callable[[Shape, Shape, Array], Candidates]:
-    """As a pair function of a shape of a type and an sdf geom: rows of contacts, and one of the gap."""
+    """Pair function of a shape of a type and an sdf geom: the rows of contacts, and one more at the least gap."""
     contacts = mesh_field if kind == GeomType.MESH else field_pair(kind)
 
     def rows(first: Shape, second: Shape, margin: Array) -> Candidates:
@@ -277,7 +277,7 @@ def _gap(kind: GeomType, first: Shape, second: Shape) -> Candidates:
 
 
 def _ends(surfaces: tuple[Boundary, Boundary], point: Array, *starts: Array) -> Ends:
-    """What both surfaces show to a point, near two points of them."""
+    """The nearest points of both surfaces to a point, searched near two points of them."""
 
     def nearest(x: Array) -> tuple:
         seen = (surface.views(x, start) for surface, start in zip(surfaces, starts, strict=True))

@@ -321,7 +321,7 @@ class Problem:
         return x if self.rest is None else np.einsum("wij,wj->wi", self.rest, x)
 
     def _measured_beside(self, readings: np.ndarray) -> np.ndarray:
-        """What was measured; quaternions, whose sign means nothing, with the sign that is nearer to the readings."""
+        """The measurements; quaternions, whose sign means nothing, with the sign that is nearer to the readings."""
         measured, model = self.measured, self.unknowns.model
         for i in np.flatnonzero(np.asarray(model.sensor_dim) == 4):
             place = slice(int(model.sensor_adr[i]), int(model.sensor_adr[i]) + 4)

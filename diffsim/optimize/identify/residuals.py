@@ -252,7 +252,7 @@ def _whole(
 
 
 class Steps(NamedTuple):
-    """Of steps, stacked: A (nx, nx), B (nx, n), C (ny, nx), D (ny, n)."""
+    """Linear models of steps, stacked: A (nx, nx), B (nx, n), C (ny, nx), D (ny, n)."""
 
     A: Any
     B: Any

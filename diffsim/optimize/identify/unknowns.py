@@ -79,7 +79,7 @@ class Unknown(NamedTuple):
     prior: float | None = None
 
     def block(self, model: Model) -> "Block":
-        """What it is in theta."""
+        """Its numbers in theta."""
         if self.field in SENSED:
             return _sensors(model, self)
         if self.field == "gravity.tilt":

@@ -33,7 +33,7 @@ Rule = Callable[..., Any]
 
 
 class Kernels(NamedTuple):
-    """What computes a primitive on each of these."""
+    """The functions that compute a primitive on each backend."""
 
     cuda: Rule
     cpu: Rule
