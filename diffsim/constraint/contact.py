@@ -134,8 +134,8 @@ def _surface_drift(source: Sources) -> Array:
         turn, belt = poses.geom_xmat[geom], model.geom_surfacevel[geom]
         linear, spin = mul_vec(turn, belt[:, :3]), mul_vec(turn, belt[:, 3:])
         point = linear + cross(spin, contacts.pos - poses.geom_xpos[geom])
-        seen = jnp.stack([dot(contacts.frame[:, k], v) for k, v in ((1, point), (2, point), (0, spin))], axis=1)
-        drift = drift + sign * where(contacts.geom[:, end, None] >= 0, seen, 0)
+        along_rows = jnp.stack([dot(contacts.frame[:, k], v) for k, v in ((1, point), (2, point), (0, spin))], axis=1)
+        drift = drift + sign * where(contacts.geom[:, end, None] >= 0, along_rows, 0)
     none = jnp.zeros_like(contacts.dist)
     return jnp.stack([none, *drift.T, none, none])
 

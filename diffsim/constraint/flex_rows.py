@@ -264,8 +264,8 @@ def carriers(model: Model, slots: Sequence[FlexSlots], contacts: Contacts, verti
     for _, several in itertools.groupby(slots, kind):
         run = list(several)
         start, stop = (place - slots[0].start for place in (run[0].start, run[-1].stop))
-        some = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
-        sides = [side_carriers(model, run, some, vertices, side) for side in range(2)]
+        buffered = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
+        sides = [side_carriers(model, run, buffered, vertices, side) for side in range(2)]
         static = all(isinstance(moved_by.body, np.ndarray) for moved_by in sides)
         join: Callable[..., Any] = np.concatenate if static else jnp.concatenate
         body = join([moved_by.body for moved_by in sides])
@@ -314,5 +314,5 @@ def add_contact_springs(
         buffered = jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b] if leaf.ndim else leaf, contacts)
         segment, _ = contact_jacobian(model, com, flexes, buffered, (slots[0]._replace(dim=1), *slots[1:]))
         push = push + segment.mul_vec_t(jnp.where(buffered.dist <= buffered.margin, -STIFFNESS * buffered.dist, 0))
-    spring, whole = passive.qfrc_spring + push, passive.qfrc_passive + push
-    return dataclasses.replace(passive, qfrc_spring=spring, qfrc_passive=whole)
+    spring, total = passive.qfrc_spring + push, passive.qfrc_passive + push
+    return dataclasses.replace(passive, qfrc_spring=spring, qfrc_passive=total)

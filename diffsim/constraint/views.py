@@ -103,7 +103,7 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
     island_ntree, island_itreeadr, map_itree2tree, _ = listed(tree)
     island_nv, island_idofadr, map_idof2dof, map_dof2idof = listed(dof)
     island_nefc, island_iefcadr, map_iefc2efc, map_efc2iefc = listed(efc)
-    there = jnp.arange(len(efc)) < rows.nefc
+    exists = jnp.arange(len(efc)) < rows.nefc
     friction = (rows.efc_type == ConstraintType.FRICTION_DOF) | (rows.efc_type == ConstraintType.FRICTION_TENDON)
     return IslandList(
         nisland=nisland,
@@ -123,8 +123,8 @@ def island_list(model: Model, contacts: Contacts, constraints: Constraints, solu
         island_nf=_count(jnp.where(friction, efc, -1), topology.ntree),
         island_nefc=island_nefc,
         island_iefcadr=island_iefcadr,
-        map_efc2iefc=jnp.where(there, map_efc2iefc, -1),
-        map_iefc2efc=jnp.where(there, map_iefc2efc, -1),
+        map_efc2iefc=jnp.where(exists, map_efc2iefc, -1),
+        map_iefc2efc=jnp.where(exists, map_iefc2efc, -1),
     )
 
 
@@ -170,15 +170,15 @@ def efc_rows(model: Model, contacts: Contacts, constraints: Constraints, solutio
         labels = dict.fromkeys(("efc_type", "efc_id", "efc_state", "efc_island"), ints)
         sizes = {"nefc": jnp.zeros((), jnp.int32), "efc_J": constraints.J[:0]}
         return EfcRows(**(dict.fromkeys(EfcRows._fields, none) | labels | sizes))
-    there, key, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
-    order = jnp.argsort(jnp.where(there, key, jnp.iinfo(jnp.int32).max))
-    there = there[order]
+    exists, key, *columns = (jnp.concatenate(column) for column in zip(*parts, strict=True))
+    order = jnp.argsort(jnp.where(exists, key, jnp.iinfo(jnp.int32).max))
+    exists = exists[order]
     blank = [-1, -1, *[0] * 8, -1, -1]
     sorted_columns = []
     for column, empty in zip(columns, blank, strict=True):
-        shown = there.reshape(-1, *[1] * (column.ndim - 1))
+        shown = exists.reshape(-1, *[1] * (column.ndim - 1))
         sorted_columns.append(jnp.where(shown, column[order], jnp.asarray(empty, column.dtype)))
-    return EfcRows(jnp.sum(there, dtype=jnp.int32), *sorted_columns)
+    return EfcRows(jnp.sum(exists, dtype=jnp.int32), *sorted_columns)
 
 
 def _columns(
@@ -194,7 +194,7 @@ def _columns(
     first = jnp.ones((height, 1), rows.D.dtype) if normal else jnp.eye(height, 1, dtype=rows.D.dtype)
     edges = laws.efc_rows(rows, jacobian)
     loss = rows.frictionloss if rows.law == Law.BOUNDED else jnp.zeros_like(rows.pos)
-    there = laws.active(rows) & _moves(model, contacts, rows, ids, jacobian)
+    exists = laws.active(rows) & _moves(model, contacts, rows, ids, jacobian)
     x = matmul(jacobian, qacc) - rows.aref
     columns = (
         jnp.full((height, count), int(FAMILIES[rows.family].kind), jnp.int32),
@@ -210,7 +210,7 @@ def _columns(
         jnp.broadcast_to(_state(model, rows, x, force), (height, count)),
     )
     key = _sort_key(model, contacts, rows, ids)[None] + jnp.arange(height, dtype=jnp.int32)[:, None]
-    shown = jnp.broadcast_to(there[None], (height, count))
+    shown = jnp.broadcast_to(exists[None], (height, count))
     return tuple(column.reshape(height * count, *column.shape[2:]) for column in (shown, key, *columns))
 
 
@@ -293,8 +293,8 @@ IDS = ("geom", "efc_address", "slot")
 def contact_list(model: Model, contacts: Contacts, constraints: Constraints, solution: Solution) -> ContactList:
     """The contacts of one state."""
     count = len(contacts.dist)
-    there = contacts.dist <= contacts.margin
-    order = jnp.argsort(jnp.where(there, contacts.sort_key, jnp.iinfo(jnp.int32).max))
+    exists = contacts.dist <= contacts.margin
+    order = jnp.argsort(jnp.where(exists, contacts.sort_key, jnp.iinfo(jnp.int32).max))
     rows = efc_rows(model, contacts, constraints, solution)
     touching = jnp.where(rows.efc_type >= ConstraintType.CONTACT_FRICTIONLESS, rows.efc_id, -1)
     matches = touching[None] == jnp.arange(count)[:, None]
@@ -309,6 +309,6 @@ def contact_list(model: Model, contacts: Contacts, constraints: Constraints, sol
     }
     listed = {}
     for name, column in columns.items():
-        shown = there.reshape(-1, *[1] * (column.ndim - 1))
+        shown = exists.reshape(-1, *[1] * (column.ndim - 1))
         listed[name] = jnp.where(shown, column, jnp.asarray(-1 if name in IDS else 0, column.dtype))[order]
-    return ContactList(ncon=jnp.sum(there, dtype=jnp.int32), **listed)
+    return ContactList(ncon=jnp.sum(exists, dtype=jnp.int32), **listed)

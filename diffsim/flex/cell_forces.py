@@ -124,13 +124,13 @@ def shell_bending_force(model: Model, flex: int, nodes: Array) -> Array:
         tangents = [total([corner[:, k] * w[:, k, None] for k in range(w.shape[1])]) for w in weights]
         sides.append((grid[faces[:, column]], weights, tangents, cross(*tangents)))
     lengths = [safe.norm(side[3]) for side in sides]
-    there = (lengths[0] >= FLAT) & (lengths[1] >= FLAT)
+    exists = (lengths[0] >= FLAT) & (lengths[1] >= FLAT)
     unit = [safe.normalize(side[3]) for side in sides]
     rest = unit[0] - unit[1] - mul_vec(turn, rows[:, 7:])
     result = jnp.zeros_like(nodes)
     for sign, length, normal, (ids, weights, tangents, _) in zip((1, -1), lengths, unit, sides, strict=True):
         across = scale(rest - scale(normal, dot(normal, rest)), safe.divide(jnp.ones_like(length), length))
-        stiff = where(there, sign * rows[:, 6], 0)
+        stiff = where(exists, sign * rows[:, 6], 0)
         lever = [scale(cross(across, tangents[axis]), stiff) for axis in (1, 0)]
         push = weights[0][..., None] * lever[0][:, None] - weights[1][..., None] * lever[1][:, None]
         result = result + sum_gathered(push.reshape(-1, 3), tuple(ids.ravel().tolist()), len(nodes), 0)
@@ -195,10 +195,10 @@ def implicit_stiffness(model: Model, nodes: Array, jacobian: BlockColumns) -> Bl
     for cells in cells_of(topology):
         ids = np.arange(count)[nodes_of(topology, cells.flex)]
         rows = (np.arange(3)[:, None] * count + ids[None]).ravel()
-        whole = turned_stiffness(model, cells, nodes, ids) * -(h * h + h * model.flex_damping[cells.flex])
-        some = BlockColumns(jacobian.blocks, tuple(part[:, rows] for part in jacobian.parts))
-        product = (jax.vmap(matmul, (None, 0))(whole, part) for part in some.parts)
-        total = total.plus(gram(some, BlockColumns(jacobian.blocks, tuple(product))))
+        table = turned_stiffness(model, cells, nodes, ids) * -(h * h + h * model.flex_damping[cells.flex])
+        rows_of_flex = BlockColumns(jacobian.blocks, tuple(part[:, rows] for part in jacobian.parts))
+        product = (jax.vmap(matmul, (None, 0))(table, part) for part in rows_of_flex.parts)
+        total = total.plus(gram(rows_of_flex, BlockColumns(jacobian.blocks, tuple(product))))
     return total
 
 

@@ -179,8 +179,8 @@ def shell_bending(topology: Topology, flex: int, node0: Array, young: Array, poi
     apart = normalize(normals[0]) - normalize(normals[1])
     static = jnp.asarray(np.concatenate([faces, first, second], axis=1), node.dtype)
     rows = jnp.concatenate([static, stiff[:, None], apart], axis=1)
-    seen = (norm(normals[0]) >= FLAT) & (norm(normals[1]) >= FLAT)
-    rows = jnp.where(seen[:, None], rows, 0.0)
+    long_enough = (norm(normals[0]) >= FLAT) & (norm(normals[1]) >= FLAT)
+    rows = jnp.where(long_enough[:, None], rows, 0.0)
     return jnp.concatenate([jnp.full((1,), len(faces), node.dtype), rows.reshape(-1)])
 
 

@@ -139,12 +139,12 @@ def _metrics(model: Model, rest: RestShape) -> Array:
     held &= (topology.flex_rigid[owner] == 0) & (topology.flex_interp[owner] == 0)
     if not held.any():
         return jnp.zeros_like(model.flex_vertmetric)
-    here = ends[held].ravel()
-    there = ends[held][:, ::-1].ravel()
-    span = rest.vertex[there] - rest.vertex[here]
-    mass = jnp.maximum(model.body_mass[topology.flex_vertbodyid[there]], MINIMUM)
+    near_end = ends[held].ravel()
+    far_end = ends[held][:, ::-1].ravel()
+    span = rest.vertex[far_end] - rest.vertex[near_end]
+    mass = jnp.maximum(model.body_mass[topology.flex_vertbodyid[far_end]], MINIMUM)
     xx, xy, yy = (
-        jnp.zeros(len(rest.vertex), span.dtype).at[here].add(mass * span[:, i] * span[:, j])
+        jnp.zeros(len(rest.vertex), span.dtype).at[near_end].add(mass * span[:, i] * span[:, j])
         for i, j in ((0, 0), (0, 1), (1, 1))
     )
     determinant = xx * yy - xy * xy

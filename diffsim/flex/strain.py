@@ -98,12 +98,12 @@ def vertex_strain(model: Model, vertices: Array) -> VertexStrain:
     """The invariants and their gradients, given vertices (nflexvert, 3) in the world."""
     topology = model.topology
     vertex, flex, near = neighbours(topology)
-    there, other = near >= 0, np.maximum(near, 0)
+    exists, other = near >= 0, np.maximum(near, 0)
     size = 2 * pick(model.flex_size, flex)
     rest = (pick(model.flex_vert0, other) - pick(model.flex_vert0, vertex)[None]) * size[None]
     now = pick(vertices, other) - pick(vertices, vertex)[None]
     mass = pick(model.body_mass, topology.flex_vertbodyid)
-    weight = jnp.where(there, jnp.maximum(pick(mass, other), MINVAL), 0)
+    weight = jnp.where(exists, jnp.maximum(pick(mass, other), MINVAL), 0)
     dx = [rest[..., i] for i in range(2)]
     metric = [[pick(model.flex_vertmetric[:, 2 * i + j], vertex) for j in range(2)] for i in range(2)]
     moment = [[jnp.sum(weight * now[..., i] * dx[j], axis=0) for j in range(2)] for i in range(3)]

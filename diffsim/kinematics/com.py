@@ -98,6 +98,6 @@ def compute_subtree_velocities(model: Model, com: ComFrame, velocities: Velociti
     # of the world: from the points o of its trees to its centre of mass
     roots = np.flatnonzero((topology.body_rootid == np.arange(topology.nbody)) & (np.arange(topology.nbody) > 0))
     across = pick(com.subtree_com, roots) - com.subtree_com[:1]
-    whole = jnp.sum(pick(spin, roots) + cross(across, pick(momentum, roots)[:, 3:]), axis=0)
+    total = jnp.sum(pick(spin, roots) + cross(across, pick(momentum, roots)[:, 3:]), axis=0)
     mass = jnp.maximum(model.body_subtreemass, MINVAL)
-    return SubtreeVelocities(subtree_linvel=scale(momentum[:, 3:], 1 / mass), subtree_angmom=spin.at[0].set(whole))
+    return SubtreeVelocities(subtree_linvel=scale(momentum[:, 3:], 1 / mass), subtree_angmom=spin.at[0].set(total))

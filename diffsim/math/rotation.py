@@ -325,9 +325,9 @@ def polar_rotation(matrix: Array) -> Array:
     divisor = half * root - determinant
     product = mul_mat(mul_mat(scaled, transpose(scaled)), scaled)
     raised = (half + 1)[:, None, None] * scaled + root[:, None, None] * cofactor - product
-    there = divisor > UNIQUE
+    exists = divisor > UNIQUE
     return where(
-        there[:, None, None], raised / where(there, divisor, 1)[:, None, None], jnp.broadcast_to(unit, raised.shape)
+        exists[:, None, None], raised / where(exists, divisor, 1)[:, None, None], jnp.broadcast_to(unit, raised.shape)
     )
 
 

@@ -68,8 +68,8 @@ class Points(NamedTuple):
     def vector(self, components: Array) -> Array:
         """The vector (size,) with these components (d, npoint) of the points; zero elsewhere."""
         dofs = self.dofs.array.T.reshape(-1)
-        there = np.flatnonzero(dofs >= 0)
-        return place(self.size, dofs[there], pick(components.reshape(-1), there))
+        exists = np.flatnonzero(dofs >= 0)
+        return place(self.size, dofs[exists], pick(components.reshape(-1), exists))
 
 
 @functools.partial(
@@ -179,9 +179,9 @@ class _Places(NamedTuple):
 def _places(touched: Fixed, points: int) -> _Places | None:
     """Rounds as many as most rows touch one point; -1 where there are no more. None where most would be none."""
     ids = touched.array.reshape(-1)
-    there = np.flatnonzero(ids >= 0)
-    order = there[np.argsort(ids[there], kind="stable")]
-    count = np.bincount(ids[there], minlength=points)
+    exists = np.flatnonzero(ids >= 0)
+    order = exists[np.argsort(ids[exists], kind="stable")]
+    count = np.bincount(ids[exists], minlength=points)
     rounds = int(np.max(count, initial=0))
     if not rounds or rounds * points > WASTE * len(ids):
         return None

@@ -99,10 +99,10 @@ def _at_object(readings: Readings, motion: Array, objtype: ObjType, objid: Ints)
 
 def frame_position(readings: Readings, group: Group) -> Array:
     """Position, m, (n, 3)."""
-    here = position(readings, group.objtype, group.objid)
+    absolute = position(readings, group.objtype, group.objid)
     if not group.relative:
-        return here
-    return _in_reference(readings, group, here - position(readings, group.reftype, group.refid))
+        return absolute
+    return _in_reference(readings, group, absolute - position(readings, group.reftype, group.refid))
 
 
 def frame_quaternion(readings: Readings, group: Group) -> Array:

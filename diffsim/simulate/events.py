@@ -299,8 +299,8 @@ class _Pieces:
 
         rates = jnp.concatenate([part.known, jnp.zeros((VISITS, part.known.shape[1]), flat.dtype)])
         places = KNOWN + jnp.arange(VISITS)
-        (rates, active_set), told = jax.lax.scan(each, (rates, part.active_set), (places, nodes, phase.holds))
-        return Seen(rates[KNOWN:], active_set, *told)
+        (rates, active_set), seen_at_nodes = jax.lax.scan(each, (rates, part.active_set), (places, nodes, phase.holds))
+        return Seen(rates[KNOWN:], active_set, *seen_at_nodes)
 
 
 def _packed(tree: Any) -> Array:

@@ -261,17 +261,17 @@ def solve_dual(objective: Objective, qacc: Array | None, tolerance: Array, itera
 
 def _dual_rows(constraints: Constraints, rows: RowGroup, force: Array) -> _DualRows:
     """The rows of a group; of elliptic contacts, contact by contact, in the coordinates of a circular cone."""
-    basis, there = constraints.basis_jacobian(rows), laws.active(rows)
+    basis, active = constraints.basis_jacobian(rows), laws.active(rows)
     inverse = jnp.broadcast_to(safe.divide(jnp.ones_like(rows.D), rows.D), force.shape)
     if rows.law == Law.CONE:
         side = jnp.concatenate([jnp.ones_like(rows.friction[:1]), rows.friction])
         parts = (side[:, :, None] * basis, side * rows.aref, side * side * inverse, safe.divide(force, side))
-        upper = jnp.broadcast_to(jnp.where(there, jnp.inf, 0)[None], force.shape)
+        upper = jnp.broadcast_to(jnp.where(active, jnp.inf, 0)[None], force.shape)
         return _DualRows(
             *(jnp.swapaxes(part, 0, 1).reshape(-1, *part.shape[2:]) for part in (*parts, 0 * upper, upper))
         )
     bound = {Law.QUADRATIC: jnp.full_like(rows.pos, jnp.inf), Law.BOUNDED: rows.frictionloss}.get(rows.law)
-    upper = jnp.where(there, jnp.inf if bound is None else bound, 0)
+    upper = jnp.where(active, jnp.inf if bound is None else bound, 0)
     lower = jnp.zeros_like(upper) if bound is None else -upper
     columns = (laws.efc_rows(rows, basis), laws.efc_rows(rows, rows.aref), inverse, force)
     bounds = (jnp.broadcast_to(bound[None], force.shape) for bound in (lower, upper))

@@ -80,8 +80,8 @@ def use_cache(folder: str | Path | None = None) -> Path:
       The folder.
     """
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    told = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    path = Path(folder or told or home / "diffsim")
+    configured = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    path = Path(folder or configured or home / "diffsim")
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     return path

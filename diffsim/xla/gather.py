@@ -119,9 +119,9 @@ class Places(NamedTuple):
 @functools.cache
 def places(ids: Ids, size: int) -> Places | None:
     """The places of `size` rows, with as many rounds as cost least; None where all would cost far more than the sum."""
-    there = np.flatnonzero(np.asarray(ids) >= 0)
-    order = there[np.argsort(np.asarray(ids)[there], kind="stable")]
-    counts = np.bincount(np.asarray(ids)[there], minlength=size)
+    exists = np.flatnonzero(np.asarray(ids) >= 0)
+    order = exists[np.argsort(np.asarray(ids)[exists], kind="stable")]
+    counts = np.bincount(np.asarray(ids)[exists], minlength=size)
     most = max(int(np.max(counts, initial=1)), 1)
 
     def cost(rounds: int) -> int:
@@ -182,15 +182,15 @@ def _plain(values: Array, *, ids: Ids, axis: int) -> Array:
     )
     if np.all(index >= 0):
         return rows
-    there = (index >= 0).reshape([-1 if i == axis else 1 for i in range(rank)])
-    return jax.lax.select(jnp.broadcast_to(there, rows.shape), rows, jnp.zeros_like(rows))
+    exists = (index >= 0).reshape([-1 if i == axis else 1 for i in range(rank)])
+    return jax.lax.select(jnp.broadcast_to(exists, rows.shape), rows, jnp.zeros_like(rows))
 
 
 def numpy_gather_rows(values: np.ndarray, *, ids: Ids, axis: int) -> np.ndarray:
     """The gather in numpy."""
     index = np.asarray(ids)
-    there = (index >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
-    return np.where(there, np.take(values, np.maximum(index, 0), axis), np.zeros((), values.dtype))
+    exists = (index >= 0).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
+    return np.where(exists, np.take(values, np.maximum(index, 0), axis), np.zeros((), values.dtype))
 
 
 gather_rows_p = Primitive("gather_rows")

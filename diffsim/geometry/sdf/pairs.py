@@ -255,10 +255,10 @@ def field_triangles(other: Shape, corner: Array, most: int) -> OfTriangles:
     best = jnp.argmin(depth, axis=1)
     near = near & (jnp.take_along_axis(depth, best[:, None], 1)[:, 0] < 0)
     chosen = jnp.nonzero(near, size=most, fill_value=len(near))[0]
-    there, chosen = chosen < len(near), jnp.minimum(chosen, len(near) - 1)
+    exists, chosen = chosen < len(near), jnp.minimum(chosen, len(near) - 1)
     point = _mixed(local[chosen], jnp.take_along_axis(share, best[:, None, None], 1)[chosen])[:, 0]
-    rows = _contacts_with(other, point, data.field.distance(other.data.parameters, point), there, 1)
-    return OfTriangles(rows._replace(valid=rows.valid & ~repeated(point, there)), place[chosen], left_out)
+    rows = _contacts_with(other, point, data.field.distance(other.data.parameters, point), exists, 1)
+    return OfTriangles(rows._replace(valid=rows.valid & ~repeated(point, exists)), place[chosen], left_out)
 
 
 def seen_from(mesh: Shape, other: Shape) -> Array:

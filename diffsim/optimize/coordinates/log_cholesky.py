@@ -38,8 +38,8 @@ ORDERS = np.asarray(list(itertools.permutations(range(3))))
 
 
 class Inertial(NamedTuple):
-    """The inertia of a body, in its frame: mass () in kg, center of mass (3,) in m, principal moments (3,) in kg m^2
-    about it, and the quaternion (4,) of their axes.
+    """Of a body: mass () in kg, center of mass (3,) in m, principal moments (3,) in kg m^2 about it, and the quaternion
+    (4,) of their axes; frame of the body.
     """
 
     mass: Array
@@ -120,8 +120,8 @@ def in_log_cholesky(optimizer: Any, rows: Sequence[int]) -> Transformation:
         return jax.vmap(to_log_cholesky)(Inertial(*(leaves[name][index] for name in INERTIAL)))
 
     def decode(leaves: dict[str, Array], theta: Array) -> dict[str, Array]:
-        entries = jax.vmap(from_log_cholesky)(theta, leaves["body_iquat"][index])
-        return {name: leaves[name].at[index].set(part) for name, part in zip(INERTIAL, entries, strict=True)}
+        found = jax.vmap(from_log_cholesky)(theta, leaves["body_iquat"][index])
+        return {name: leaves[name].at[index].set(part) for name, part in zip(INERTIAL, found, strict=True)}
 
     def around(params: dict[str, Array]) -> Transformation:
         return in_coordinates(optimizer, encode, lambda theta: decode(params, theta))

@@ -160,10 +160,10 @@ def masked(optimizers: Mapping[Paths, Any]) -> Transformation:
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         result, states = jax.tree.map(jnp.zeros_like, updates), []
-        for (paths, optimizer), memory in zip(optimizers.items(), state, strict=True):
+        for (paths, optimizer), own in zip(optimizers.items(), state, strict=True):
             at = None if params is None else _read(params, paths)
-            steps, memory = optimizer.update(_read(updates, paths), memory, at)
-            states.append(memory)
+            steps, own = optimizer.update(_read(updates, paths), own, at)
+            states.append(own)
             for path, leaf in steps.items() if isinstance(paths, tuple) else [(paths, steps)]:
                 result = _write(result, path.split("."), leaf)
         return result, tuple(states)

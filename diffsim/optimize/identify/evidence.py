@@ -66,9 +66,9 @@ class Identified(NamedTuple):
         lines = [f"{'parameter':<{width}}{'before':>12}{'found':>12}   95% interval"]
         rows = zip(self.labels, self.start, self.values, self.lower, self.upper, self.at_bound, strict=True)
         for label, start, value, lower, upper, bound in rows:
-            told = f"[{lower:.6g}, {upper:.6g}]" if np.isfinite(upper - lower) else "not identified"
-            told = "withheld" if self.withheld else told
-            lines.append(f"{label:<{width}}{start:>12.5g}{value:>12.5g}   {told}{'  at a bound' if bound else ''}")
+            interval = f"[{lower:.6g}, {upper:.6g}]" if np.isfinite(upper - lower) else "not identified"
+            interval = "withheld" if self.withheld else interval
+            lines.append(f"{label:<{width}}{start:>12.5g}{value:>12.5g}   {interval}{'  at a bound' if bound else ''}")
         lines += [f"not identified: {direction}" for direction in self.null_directions]
         return "\n".join(lines)
 

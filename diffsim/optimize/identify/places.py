@@ -135,15 +135,15 @@ class Payload:
         """The changed leaves: second moments about the common center, (m p / (m + p)) d d^T more than before."""
         mass, center, moments, quat = (leaves[name][self.body] for name in INERTIAL)
         theta = theta.astype(mass.dtype)
-        whole = mass + theta[0]
+        total = mass + theta[0]
         offset, axes = theta[1:] - center, quat_to_mat(quat)
         second = 0.5 * (jnp.roll(moments, 1) + jnp.roll(moments, 2) - moments)
-        reduced = safe.divide(mass * theta[0], whole)
+        reduced = safe.divide(mass * theta[0], total)
         spread = matmul(axes * second[None], axes.T) + reduced * offset[:, None] * offset[None]
         values, turned = principal_axes(spread, jax.lax.stop_gradient(quat))
         parts = (
-            whole,
-            center + safe.divide(theta[0], whole) * offset,
+            total,
+            center + safe.divide(theta[0], total) * offset,
             jnp.roll(values, 1) + jnp.roll(values, 2),
             turned,
         )

@@ -243,11 +243,11 @@ def _positions(model: Model, sensordata: np.ndarray) -> np.ndarray:
     for kind in (SensorType.JOINTPOS, SensorType.BALLQUAT, SensorType.FRAMEQUAT, SensorType.FRAMEPOS):
         for i in np.flatnonzero(np.asarray(model.sensor_type) == kind):
             columns = sensordata[:, int(model.sensor_adr[i]) : int(model.sensor_adr[i] + model.sensor_dim[i])]
-            there = np.isfinite(columns).all(axis=1)
-            if not there.any():
+            measured = np.isfinite(columns).all(axis=1)
+            if not measured.any():
                 continue
-            shown = _held(np.where(there[:, None], columns, np.nan))
-            shown[: np.argmax(there)] = shown[np.argmax(there)]
+            shown = _held(np.where(measured[:, None], columns, np.nan))
+            shown[: np.argmax(measured)] = shown[np.argmax(measured)]
             if kind in (SensorType.JOINTPOS, SensorType.BALLQUAT):
                 place = int(model.jnt_qposadr[model.sensor_objid[i]])
                 qpos[:, place : place + columns.shape[1]] = shown

@@ -51,9 +51,9 @@ def report(
     shown, rows = identified, []
     columns = (shown.labels, shown.start, shown.values, shown.lower, shown.upper, shown.at_bound)
     for label, start, value, lower, upper, bound in zip(*columns, strict=True):
-        told = f"{lower:.5g} to {upper:.5g}" if np.isfinite(upper - lower) else "not identified"
-        told = "withheld" if shown.withheld else told
-        rows.append((label, f"{start:.5g}", f"{value:.5g}", told, "at a bound" if bound else ""))
+        interval = f"{lower:.5g} to {upper:.5g}" if np.isfinite(upper - lower) else "not identified"
+        interval = "withheld" if shown.withheld else interval
+        rows.append((label, f"{start:.5g}", f"{value:.5g}", interval, "at a bound" if bound else ""))
     parts.append(_table(("number", "before", "found", "95% interval", ""), rows))
     if shown.null_directions:
         parts.append(_listed("The data do not show", shown.null_directions))
@@ -93,11 +93,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _curves(sample: Sample) -> str:
     """Recorded and simulated readings, one after the other window, and what is left."""
     windows, rows = sample.measured.shape[:2]
-    told = f"{windows * rows * sample.timestep:.3g} s" + (
+    length = f"{windows * rows * sample.timestep:.3g} s" + (
         f", {windows} windows one after the other" if windows > 1 else ""
     )
     parts = [
-        f"<p>{told}: <span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
+        f"<p>{length}: <span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
         f"<span style='color:{LEFT}'>simulated minus recorded, over the noise</span></p>"
     ]
     for i, name in enumerate(sample.names):
@@ -111,10 +111,10 @@ def _curves(sample: Sample) -> str:
 def _drawing(curves: Sequence[tuple[np.ndarray, str]], height: int) -> str:
     """Curves (windows, T) over rows, in one scale, with its ends; windows are apart."""
     stacked = np.concatenate([curve for curve, _ in curves])
-    there = stacked[np.isfinite(stacked)]
-    if not there.size:
+    finite = stacked[np.isfinite(stacked)]
+    if not finite.size:
         return "<p>nothing was measured</p>"
-    low, high = float(there.min()), float(there.max())
+    low, high = float(finite.min()), float(finite.max())
     span, (windows, rows) = (high - low) or 1.0, curves[0][0].shape
     index = np.unique(np.linspace(0, rows - 1, max(POINTS // windows, 2)).astype(int))
     lines, wide = [], WIDTH / windows

@@ -324,9 +324,9 @@ def jumps(problem: Problem, outcome: Outcome) -> tuple[np.ndarray, Point]:
             theta = outcome.point.theta + side * reach * covariance[:, i] / deviations[i]
             part = problem.part(slice(None))
             part.unknowns = problem.unknowns.bounded(int(i), theta[i])
-            there = part.solve(Point(theta, outcome.point.x + follow @ (theta - outcome.point.theta)), BETWEEN)
-            rise = _squares(there) - _squares(outcome)
-            best = there if _squares(there) < _squares(best) else best
+            nearby_outcome = part.solve(Point(theta, outcome.point.x + follow @ (theta - outcome.point.theta)), BETWEEN)
+            rise = _squares(nearby_outcome) - _squares(outcome)
+            best = nearby_outcome if _squares(nearby_outcome) < _squares(best) else best
             wider[i] = max(wider[i], reach / np.sqrt(max(rise, 1.0)))
             if rise > 1:
                 break
