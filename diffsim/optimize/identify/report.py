@@ -93,11 +93,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _curves(sample: Sample) -> str:
     """Recorded and simulated readings, one after the other window, and what is left."""
     windows, rows = sample.measured.shape[:2]
-    length = f"{windows * rows * sample.timestep:.3g} s" + (
+    span = f"{windows * rows * sample.timestep:.3g} s" + (
         f", {windows} windows one after the other" if windows > 1 else ""
     )
     parts = [
-        f"<p>{length}: <span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
+        f"<p>{span}: <span style='color:{RECORDED}'>recorded</span>, <span style='color:{SIMULATED}'>simulated</span>, "
         f"<span style='color:{LEFT}'>simulated minus recorded, over the noise</span></p>"
     ]
     for i, name in enumerate(sample.names):
